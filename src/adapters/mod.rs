@@ -1,0 +1,1 @@
+//! What the ports are made of. Only `app` and the tests name anything in here.

@@ -1,0 +1,112 @@
+//! What a dialogue tells those who listen to it. The wire form is `http`'s and the socket's; the
+//! meaning is here (PROTOCOL §3).
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    ids::{DialogueId, FactId, NpcId, TurnId},
+    memory::{
+        state::StateChange,
+        turn::{TurnStatus, Usage},
+    },
+};
+
+/// An event about one dialogue. Serialises to exactly the wire form of PROTOCOL §3.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DialogueEvent {
+    pub dialogue_id: DialogueId,
+    /// Rising per dialogue, on durable events only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// The `event_id` of the client message that caused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub re: Option<Arc<str>>,
+    #[serde(flatten)]
+    pub body: EventBody,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "type")]
+pub enum EventBody {
+    #[serde(rename = "turn.started")]
+    TurnStarted { turn: u32 },
+    /// Not durable: carries (`turn`, `offset`), may be coalesced. `offset` counts Unicode scalar values.
+    #[serde(rename = "reply.delta")]
+    ReplyDelta {
+        turn: u32,
+        offset: usize,
+        npc_id: NpcId,
+        text: String,
+    },
+    /// Exactly once per started turn.
+    #[serde(rename = "reply.done")]
+    ReplyDone(ReplyDone),
+    #[serde(rename = "turn.committed")]
+    TurnCommitted { turn: u32, turn_id: TurnId },
+    /// Optional: only for listeners that may see memory.
+    #[serde(rename = "memory.updated")]
+    MemoryUpdated { turn: u32, facts: Vec<MemoryChange> },
+    /// Optional: only for listeners that may see state.
+    #[serde(rename = "state.changed")]
+    StateChanged { turn: u32, changes: Vec<StateChange> },
+    #[serde(rename = "session.closed")]
+    SessionClosed { reason: &'static str },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ReplyDone {
+    pub turn: u32,
+    pub npc_id: NpcId,
+    pub text: String,
+    pub status: TurnStatus,
+    pub usage: Usage,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cues: Vec<String>,
+    /// Set when `status` is `failed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<EventError>,
+}
+
+/// Why a turn failed, in the form of the socket's `error` member.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EventError {
+    /// Stable and machine-readable.
+    pub code: &'static str,
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct MemoryChange {
+    #[schema(value_type = String)]
+    pub id: FactId,
+    pub content: String,
+    pub op: MemoryOp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryOp {
+    Added,
+    /// Folded into, or superseded by, a newer fact.
+    Invalidated,
+    /// Protected and contradicted: a person should look.
+    Flagged,
+}
+
+impl EventBody {
+    /// Durable events carry a `seq` and are replayed on resume.
+    #[must_use]
+    pub const fn is_durable(&self) -> bool {
+        !matches!(self, Self::ReplyDelta { .. })
+    }
+    /// Events a player's client must not get unless the tenant lets it.
+    #[must_use]
+    pub const fn is_optional(&self) -> bool {
+        matches!(self, Self::MemoryUpdated { .. } | Self::StateChanged { .. })
+    }
+}

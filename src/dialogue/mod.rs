@@ -1,0 +1,41 @@
+//! The use cases: plain async functions over ports, with no actor and no HTTP in them.
+//!
+//! Read `turn.rs` first: it says what a player turn is.
+
+pub mod events;
+pub mod intent;
+pub mod jobs;
+pub mod models;
+pub mod prompt;
+pub mod recall;
+pub mod remember;
+pub mod settings;
+pub mod summarise;
+pub mod turn;
+
+use std::sync::Arc;
+
+use crate::ports::{
+    buffer::BufferStore,
+    clock::{Clock, IdSource},
+    embedder::Embedder,
+    ledger::Ledger,
+    vectors::FactIndex,
+};
+
+/// Everything a use case may reach. Cheap to clone; built once, in `app`.
+#[derive(Clone)]
+pub struct Services {
+    pub settings: Arc<settings::DialogueSettings>,
+    pub ledger: Ledger,
+    pub buffers: Arc<dyn BufferStore>,
+    pub index: Arc<dyn FactIndex>,
+    pub embedder: Arc<dyn Embedder>,
+    /// Model routes with retries, fall-backs, breakers and accounting.
+    pub models: Arc<models::Models>,
+    pub prompts: Arc<prompt::Templates>,
+    /// Bodies of facts by (id, version).
+    pub bodies: Arc<recall::BodyCache>,
+    pub clock: Arc<dyn Clock>,
+    pub ids: Arc<IdSource>,
+}

@@ -1,0 +1,117 @@
+//! The numbers of ALGORITHMS.md, named. Defaults are in `config/default.toml`; every one can be
+//! set by file or by `COLLOQUY__SECTION__KEY`.
+
+use serde::{Deserialize, Serialize};
+
+/// Limits and numbers of the dialogue use cases.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DialogueSettings {
+    pub turn: TurnSettings,
+    pub prompt: PromptSettings,
+    pub recall: RecallSettings,
+    pub summaries: SummarySettings,
+    pub jobs: JobSettings,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TurnSettings {
+    /// Longest player line, in Unicode scalar values; 2,000.
+    pub max_line_chars: usize,
+    /// Turns that may wait behind the running one, per session; 4.
+    pub max_queued: usize,
+    /// How long a turn waits for the previous turn's extraction, in ms; 300.
+    pub wait_for_memory_ms: u64,
+    /// Longest a whole turn may take, in ms; 120,000.
+    pub timeout_ms: u64,
+    /// Raw turns shown to the intent classifier; 3.
+    pub intent_turns: usize,
+}
+
+/// Token budgets of the prompt's sections (ALGORITHMS §9).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromptSettings {
+    /// Hard limit of the whole prompt; 8,000.
+    pub total_tokens: u32,
+    /// Pinned facts; 400.
+    pub pinned_tokens: u32,
+    /// Summaries; 1,200.
+    pub summary_tokens: u32,
+    /// Raw turns; 6,000 (more forces a summary).
+    pub history_tokens: u32,
+    /// Retrieved facts in all; 1,200.
+    pub memory_tokens: u32,
+    /// One retrieved fact; 150.
+    pub memory_item_tokens: u32,
+    /// The state block, in characters; 1,500.
+    pub state_chars: usize,
+    /// Inject the state block; true.
+    pub state_block: bool,
+    /// Ask the model to end its reply with a state block; true.
+    pub ask_for_state: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecallSettings {
+    pub weights: RecallWeights,
+    /// λ of recency, per day; 0.002.
+    pub recency_lambda_per_day: f64,
+    /// Facts packed into the prompt; 8.
+    pub top_k: usize,
+    /// Candidates per leg; 30, 30, 10, 10.
+    pub dense: usize,
+    pub sparse: usize,
+    pub important: usize,
+    pub recent: usize,
+    /// Candidates this similar (raw cosine) merge; 0.95.
+    pub near_duplicate_cosine: f32,
+    /// Retrieved facts below this total score stay out of the prompt; 0.2.
+    pub min_score: f64,
+}
+
+/// Weights of the four factors; each in [0, 1], summing to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecallWeights {
+    pub recency: f64,
+    pub importance: f64,
+    pub relevance: f64,
+    pub keyword: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SummarySettings {
+    /// Turns until the first summary; 10.
+    pub first_after_turns: u32,
+    /// Turns until each further one; 20.
+    pub then_every_turns: u32,
+    /// Or this long after the last, in seconds; 3,600.
+    pub then_every_s: u64,
+    /// Unsummarised raw turns that force one; 30.
+    pub force_turns: u32,
+    /// Unsummarised tokens that force one; 6,000.
+    pub force_tokens: u32,
+    /// Summaries kept per dialogue; 5.
+    pub keep: usize,
+    /// Turns that stay in the buffer whatever is summarised; 8.
+    pub buffer_min_turns: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobSettings {
+    /// Attempts before a job is dead; 8.
+    pub max_attempts: u32,
+    /// How long a job may run before another may take it, in seconds; 120.
+    pub lease_s: u64,
+    /// First delay after a failure, in seconds, doubling; 2.
+    pub retry_base_s: u64,
+    /// Jobs of one tenant running at once; 8.
+    pub concurrency: usize,
+    /// How often the curator looks for jobs left behind, in seconds; 5.
+    pub poll_s: u64,
+}

@@ -1,0 +1,134 @@
+//! One player turn (DESIGN §5). The file to read first.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use tokio::sync::watch;
+
+use super::{Services, events::ReplyDone};
+use crate::{
+    ids::{NodeId, NpcId, PlayerId, TurnId},
+    memory::{
+        authored::{Npc, World},
+        fact::Viewpoint,
+        state::StateChange,
+        summary::Summary,
+        turn::{Checkpoint, Turn},
+    },
+    ports::{
+        StoreError,
+        buffer::BufferedTurn,
+        ledger::{dialogues::Dialogue, jobs::Job},
+    },
+    tenancy::TenantScope,
+};
+
+/// Everything a turn starts from. Owned by the session; the turn borrows nothing of the actor.
+#[derive(Debug, Clone)]
+pub struct TurnInput {
+    pub scope: TenantScope,
+    pub node: NodeId,
+    pub world: Arc<World>,
+    pub npc: Arc<Npc>,
+    pub dialogue: Arc<Dialogue>,
+    pub player: PlayerId,
+    pub epoch: u64,
+    pub id: TurnId,
+    pub number: u32,
+    /// The head this turn follows.
+    pub previous: Option<TurnId>,
+    pub line: String,
+    pub key: Option<String>,
+    /// The buffer: raw turns from `checkpoint.buffer_from` to `number - 1`.
+    pub history: Arc<Vec<BufferedTurn>>,
+    pub summaries: Arc<Vec<Summary>>,
+    pub checkpoint: Checkpoint,
+    /// When `player.say` was accepted.
+    pub accepted_at: std::time::Instant,
+    pub started_at: DateTime<Utc>,
+    /// Ms spent queued, and waiting for the previous turn's extraction.
+    pub queue_ms: f64,
+    pub memory_wait_ms: f64,
+    /// `seq` of the `turn.started` event already sent.
+    pub started_seq: u64,
+}
+
+impl TurnInput {
+    /// Whose eyes this turn's searches look through.
+    #[must_use]
+    pub fn viewpoint(&self) -> Viewpoint {
+        Viewpoint {
+            world: self.world.id.clone(),
+            npc: self.npc.id.clone(),
+            factions: self.npc.factions.clone(),
+            player: Some(self.player.clone()),
+            sees_all_players: false,
+        }
+    }
+}
+
+/// A request to cut the running reply. Watched by the turn while it streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// How much the player heard, in Unicode scalar values; `None`: everything sent so far.
+    pub heard_chars: Option<usize>,
+}
+
+/// Where a running turn sends what happens. Implemented by the session's event log.
+pub trait TurnFeed: Send + Sync {
+    /// A piece of the reply. `offset` counts Unicode scalar values.
+    fn delta(&self, turn: u32, offset: usize, npc: &NpcId, text: &str);
+    /// The reply's end; returns the event's `seq`.
+    fn done(&self, done: ReplyDone) -> u64;
+    /// Reserves the `seq` of `turn.committed` and holds later durable events back until the
+    /// session publishes it (or drops it).
+    fn reserve_committed(&self) -> u64;
+}
+
+/// A committed turn, and what the session goes on from.
+#[derive(Debug, Clone)]
+pub struct CommittedTurn {
+    pub turn: Turn,
+    pub checkpoint: Checkpoint,
+    /// State changes that were applied with it.
+    pub state: Vec<StateChange>,
+    /// Jobs it left, leased to this node.
+    pub jobs: Vec<Job>,
+}
+
+/// Why a turn was not committed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TurnError {
+    /// Every model of the reply route failed.
+    #[error("the model failed: {0}")]
+    Model(#[from] crate::ports::llm::LlmError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Another node owns the dialogue now.
+    #[error("this dialogue moved to another node")]
+    Fenced,
+    /// The key belongs to another turn.
+    #[error("the key belongs to another turn")]
+    KeyTaken,
+    /// Cut before the first character: there is nothing to commit.
+    #[error("the turn was cut before the reply began")]
+    CutBeforeReply,
+    #[error("the turn took longer than it may")]
+    TimedOut,
+    /// The prompt's fixed sections alone exceed the budget.
+    #[error("the persona and rules alone exceed the prompt budget by {over} tokens")]
+    PromptTooLarge { over: u32 },
+}
+
+/// Runs a turn to its commit. `cut` turns to `Some` when the player interrupts.
+///
+/// Always calls `feed.done` exactly once before it returns, whatever happens (DESIGN §5, PROTOCOL §3).
+pub async fn run(
+    services: &Services,
+    input: TurnInput,
+    feed: &dyn TurnFeed,
+    cut: watch::Receiver<Option<Cut>>,
+) -> Result<CommittedTurn, TurnError> {
+    let _ = (services, input, feed, cut);
+    todo!()
+}

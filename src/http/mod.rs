@@ -1,0 +1,1 @@
+//! The REST resources and the socket's entry point.

@@ -1,0 +1,301 @@
+//! Identifiers, parsed once at the edge.
+//!
+//! Two families. *Authored* ids (`TenantId`, `WorldId`, `NpcId`, …) are chosen by people and
+//! follow `^[a-z0-9][a-z0-9_-]{0,63}$`. *Generated* ids (`FactId`, `TurnId`, …) are a prefix and a
+//! ULID (`fact_01J…`), are `Copy`, sort by creation time and are never reused.
+//!
+//! Nothing here reads the clock: a generated id is made from a time and 80 random bits that the
+//! caller supplies (see `ports::clock`).
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use ulid::Ulid;
+
+/// Why a text is not an id. The message is safe to show to a client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidId {
+    #[error("{what} must match ^[a-z0-9][a-z0-9_-]{{0,63}}$")]
+    Authored { what: &'static str },
+    #[error("a player id is 1 to 128 characters: letters, digits and . _ : @ -, starting with a letter or digit")]
+    Player,
+    #[error("{what} must be `{prefix}_` followed by a 26-character ULID")]
+    Generated { what: &'static str, prefix: &'static str },
+}
+
+macro_rules! serde_as_text {
+    ($name:ident) => {
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
+                text.parse().map_err(D::Error::custom)
+            }
+        }
+    };
+}
+
+macro_rules! authored_ids {
+    ($($(#[$doc:meta])* $name:ident = $what:literal;)+) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// The id as its author wrote it.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl FromStr for $name {
+            type Err = InvalidId;
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                if is_slug(text) { Ok(Self(text.into())) } else { Err(InvalidId::Authored { what: $what }) }
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        serde_as_text!($name);
+    )+};
+}
+
+authored_ids! {
+    /// A studio. Nothing crosses tenants.
+    TenantId = "a tenant id";
+    /// One game, or one save universe, of a tenant.
+    WorldId = "a world id";
+    /// An NPC, unique inside its world.
+    NpcId = "an NPC id";
+    /// An authored memory of an NPC.
+    ScenarioId = "a scenario id";
+    /// A lore entry of a world.
+    LoreId = "a lore id";
+    /// An authored directive of a world.
+    DirectiveId = "a directive id";
+    /// A group that NPCs belong to and that may know things together.
+    FactionId = "a faction id";
+}
+
+fn is_slug(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    (1..=64).contains(&bytes.len())
+        && bytes[0].is_ascii_alphanumeric()
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'))
+        && !bytes[0].is_ascii_uppercase()
+}
+
+/// A player, named by the game's own account system.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PlayerId(Arc<str>);
+
+impl PlayerId {
+    /// The id as the game wrote it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for PlayerId {
+    type Err = InvalidId;
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        let bytes = text.as_bytes();
+        let ok = (1..=128).contains(&bytes.len())
+            && bytes[0].is_ascii_alphanumeric()
+            && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"._:@-".contains(b));
+        if ok {
+            Ok(Self(text.into()))
+        } else {
+            Err(InvalidId::Player)
+        }
+    }
+}
+impl fmt::Display for PlayerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+serde_as_text!(PlayerId);
+
+/// A generated id: a prefix that names its kind, and a ULID.
+pub trait GeneratedId: Copy {
+    /// Wraps a ULID made by `ports::clock::IdSource`.
+    fn from_ulid(ulid: Ulid) -> Self;
+}
+
+macro_rules! generated_ids {
+    ($($(#[$doc:meta])* $name:ident = $prefix:literal, $what:literal;)+) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(Ulid);
+
+        impl $name {
+            /// The 128 bits behind the text form, for dense in-memory keys.
+            #[must_use]
+            pub fn as_u128(self) -> u128 {
+                self.0.0
+            }
+            /// The inverse of [`Self::as_u128`].
+            #[must_use]
+            pub fn from_u128(bits: u128) -> Self {
+                Self(Ulid(bits))
+            }
+        }
+        impl GeneratedId for $name {
+            fn from_ulid(ulid: Ulid) -> Self {
+                Self(ulid)
+            }
+        }
+        impl FromStr for $name {
+            type Err = InvalidId;
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                parse_ulid(text, $prefix)
+                    .map(Self)
+                    .ok_or(InvalidId::Generated { what: $what, prefix: $prefix })
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "_{}"), self.0)
+            }
+        }
+        serde_as_text!($name);
+    )+};
+}
+
+generated_ids! {
+    /// One turn of one dialogue; never reused, so an unsaid turn's id stays its own.
+    TurnId = "turn", "a turn id";
+    /// One subject–predicate–object statement.
+    FactId = "fact", "a fact id";
+    /// One reason why a fact is not valid.
+    InvalidationId = "inv", "an invalidation id";
+    /// A dated digest of older turns.
+    SummaryId = "sum", "a summary id";
+    /// A durable after-turn job.
+    JobId = "job", "a job id";
+    /// An edit made by a person over REST.
+    EditId = "edit", "an edit id";
+    /// An authoritative event reported by a game backend.
+    EventId = "evt", "an event id";
+    /// One typed change of world state.
+    StateEventId = "ste", "a state event id";
+    /// One running server process.
+    NodeId = "node", "a node id";
+    /// One line of the audit log.
+    AuditId = "aud", "an audit id";
+}
+
+fn parse_ulid(text: &str, prefix: &str) -> Option<Ulid> {
+    let body = text.strip_prefix(prefix)?.strip_prefix('_')?;
+    // `Ulid` also reads lower case; one spelling per id keeps look-ups by text exact.
+    let ulid = Ulid::from_string(body).ok()?;
+    (ulid.to_string() == body).then_some(ulid)
+}
+
+/// What kind of dialogue an id names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DialogueKind {
+    /// A player with an NPC (`ses_…`).
+    Session,
+    /// NPCs with each other (`con_…`).
+    NpcConversation,
+}
+
+/// A dialogue: `ses_…` for a session, `con_…` for an NPC conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DialogueId {
+    kind: DialogueKind,
+    ulid: Ulid,
+}
+
+impl DialogueId {
+    /// A dialogue of `kind` with a fresh ULID.
+    #[must_use]
+    pub fn new(kind: DialogueKind, ulid: Ulid) -> Self {
+        Self { kind, ulid }
+    }
+    /// Whether this is a session or an NPC conversation.
+    #[must_use]
+    pub fn kind(self) -> DialogueKind {
+        self.kind
+    }
+    /// The 128 bits behind the text form, for placement on an arbiter.
+    #[must_use]
+    pub fn as_u128(self) -> u128 {
+        self.ulid.0
+    }
+}
+impl FromStr for DialogueId {
+    type Err = InvalidId;
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        parse_ulid(text, "ses")
+            .map(|ulid| Self {
+                kind: DialogueKind::Session,
+                ulid,
+            })
+            .or_else(|| {
+                parse_ulid(text, "con").map(|ulid| Self {
+                    kind: DialogueKind::NpcConversation,
+                    ulid,
+                })
+            })
+            .ok_or(InvalidId::Generated {
+                what: "a dialogue id",
+                prefix: "ses` or `con",
+            })
+    }
+}
+impl fmt::Display for DialogueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = match self.kind {
+            DialogueKind::Session => "ses",
+            DialogueKind::NpcConversation => "con",
+        };
+        write!(f, "{prefix}_{}", self.ulid)
+    }
+}
+serde_as_text!(DialogueId);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authored_ids_follow_the_documented_pattern() {
+        for good in ["vale", "a", "0-x_y", &"a".repeat(64)] {
+            assert!(good.parse::<WorldId>().is_ok(), "{good}");
+        }
+        for bad in ["", "-a", "_a", "Vale", "a b", "포도", &"a".repeat(65)] {
+            assert!(bad.parse::<WorldId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn generated_ids_round_trip_and_have_one_spelling() {
+        let id = FactId::from_u128(0x0190_0000_0000_0000_0000_0000_0000_002a);
+        let text = id.to_string();
+        assert!(text.starts_with("fact_"));
+        assert_eq!(text.parse::<FactId>(), Ok(id));
+        assert!(text.to_lowercase().parse::<FactId>().is_err());
+        assert!(text.replace("fact_", "turn_").parse::<FactId>().is_err());
+    }
+
+    #[test]
+    fn a_dialogue_id_carries_its_kind() {
+        let id = DialogueId::new(DialogueKind::NpcConversation, Ulid(7));
+        assert_eq!(id.to_string().parse::<DialogueId>(), Ok(id));
+        assert!(id.to_string().starts_with("con_"));
+    }
+}

@@ -1,0 +1,13 @@
+//! Colloquy: a multi-tenant server for NPC dialogue.
+//!
+//! `ARCHITECTURE.md` has the map and the rule of who may import whom; `dialogue::turn` is the
+//! place to start reading.
+
+pub mod actors;
+pub mod adapters;
+pub mod dialogue;
+pub mod http;
+pub mod ids;
+pub mod memory;
+pub mod ports;
+pub mod tenancy;

@@ -1,0 +1,92 @@
+//! What people write: worlds and the NPCs in them.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::ids::{FactionId, NpcId, WorldId};
+
+/// The language an NPC speaks; picks the prompt templates.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    #[default]
+    En,
+    Ko,
+}
+
+impl Language {
+    /// `en` or `ko`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::En => "en",
+            Self::Ko => "ko",
+        }
+    }
+}
+
+/// One game, or one save universe.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct World {
+    pub id: WorldId,
+    pub name: String,
+    /// What everybody in it takes for granted; in every prompt. At most 4,000 characters.
+    pub premise: String,
+    pub language: Language,
+    /// Rules no NPC may break, one a line; at most 20 of 200 characters.
+    pub rules: Vec<String>,
+    pub settings: WorldSettings,
+    /// Rises with every edit; the `ETag` over REST.
+    pub version: u32,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// What a world may set for itself; unset values come from the configuration.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorldSettings {
+    /// Recency decay λ per day, 0–10; default 0.002. Game time may run differently.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recency_lambda_per_day: Option<f64>,
+    /// What one player tells an NPC in private may be used with other players. Default false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_between_players: Option<bool>,
+    /// Most that one turn may change a relationship; default 20.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_relationship_delta: Option<i32>,
+    /// Most that one turn may change hit points; default 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_hp_delta: Option<i32>,
+}
+
+/// A fixed character: never changed by play (003).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Persona {
+    /// Who the NPC is: role, history, looks. At most 4,000 characters.
+    pub description: String,
+    /// How the NPC speaks. At most 1,000 characters.
+    pub speech_style: String,
+    /// What the NPC will not do or say, one a line; at most 20 of 200 characters.
+    pub boundaries: Vec<String>,
+    /// Emotion and gesture tags the NPC may use as `<cue>`; at most 32 of 32 characters.
+    pub cues: Vec<String>,
+    /// Said first when a session asks for a greeting. At most 1,000 characters.
+    pub greeting: String,
+}
+
+/// An NPC.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Npc {
+    pub world: WorldId,
+    pub id: NpcId,
+    pub name: String,
+    pub persona: Persona,
+    pub language: Language,
+    pub factions: Vec<FactionId>,
+    /// Replaces the configured reply model.
+    pub model: Option<String>,
+    pub version: u32,
+    pub updated_at: DateTime<Utc>,
+}

@@ -1,0 +1,499 @@
+//! Facts: dated subject–predicate–object statements with a cause (ALGORITHMS §1).
+//!
+//! A fact's own row never changes. What happened to it since (duplicates, contradictions, edits,
+//! "forget that") are rows of their own with causes of their own; [`Fact::view`] and
+//! [`Fact::invalid`] are the cached result of folding those that stand.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::ids::{
+    DialogueId, EditId, EventId, FactId, FactionId, InvalidationId, JobId, NpcId, PlayerId, TurnId, WorldId,
+};
+
+/// What a fact is about (ALGORITHMS §1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FactKind {
+    Preference,
+    Event,
+    Evaluation,
+    Relationship,
+    Goal,
+    Habit,
+    Opinion,
+    PersonalInfo,
+    Constraint,
+    Decision,
+    Todo,
+    Timeline,
+    Profile,
+    Note,
+    Other,
+}
+
+impl FactKind {
+    /// Every kind, in the order of the documentation.
+    pub const ALL: [Self; 15] = [
+        Self::Preference,
+        Self::Event,
+        Self::Evaluation,
+        Self::Relationship,
+        Self::Goal,
+        Self::Habit,
+        Self::Opinion,
+        Self::PersonalInfo,
+        Self::Constraint,
+        Self::Decision,
+        Self::Todo,
+        Self::Timeline,
+        Self::Profile,
+        Self::Note,
+        Self::Other,
+    ];
+
+    /// The name on the wire and in the ledger.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Preference => "preference",
+            Self::Event => "event",
+            Self::Evaluation => "evaluation",
+            Self::Relationship => "relationship",
+            Self::Goal => "goal",
+            Self::Habit => "habit",
+            Self::Opinion => "opinion",
+            Self::PersonalInfo => "personal_info",
+            Self::Constraint => "constraint",
+            Self::Decision => "decision",
+            Self::Todo => "todo",
+            Self::Timeline => "timeline",
+            Self::Profile => "profile",
+            Self::Note => "note",
+            Self::Other => "other",
+        }
+    }
+
+    /// Reads a name; anything unknown is [`FactKind::Other`], since models invent kinds.
+    #[must_use]
+    pub fn parse_lenient(text: &str) -> Self {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == text)
+            .unwrap_or(Self::Other)
+    }
+
+    /// Kinds that describe how things stand now. They go into the state block of every prompt
+    /// instead of being searched for (003).
+    #[must_use]
+    pub const fn is_mutable_state(self) -> bool {
+        matches!(
+            self,
+            Self::Relationship | Self::Goal | Self::Event | Self::Habit | Self::Opinion
+        )
+    }
+}
+
+/// How much a fact matters, 1 (trivial) to 10 (vital).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ToSchema)]
+pub struct Importance(u8);
+
+impl Importance {
+    /// The middle of the range: what is assumed where nobody said.
+    pub const DEFAULT: Self = Self(5);
+
+    /// `None` outside 1–10.
+    #[must_use]
+    pub const fn new(value: u8) -> Option<Self> {
+        if value >= 1 && value <= 10 {
+            Some(Self(value))
+        } else {
+            None
+        }
+    }
+    /// The nearest importance: models answer 0, 11 and 7.5.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to 1..=10 first"
+    )]
+    pub fn clamped(value: f64) -> Self {
+        if value.is_finite() {
+            Self(value.round().clamp(1.0, 10.0) as u8)
+        } else {
+            Self::DEFAULT
+        }
+    }
+    /// 1–10.
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+impl<'de> Deserialize<'de> for Importance {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let value = u8::deserialize(d)?;
+        Self::new(value).ok_or_else(|| serde::de::Error::custom("importance must be 1 to 10"))
+    }
+}
+
+/// Whether the statement affirms or denies its predicate ("likes" / "hates", "does not like").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Polarity {
+    Positive,
+    Negative,
+}
+
+/// When the statement holds: "used to like" is `Past`, "likes" `Present`, "will" `Future`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Tense {
+    Past,
+    Present,
+    Future,
+}
+
+/// Someone or some group that knows a fact. One search partition of the index each.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Knower {
+    /// One NPC: it took part or was named a witness.
+    Npc(NpcId),
+    /// Every NPC of a faction.
+    Faction(FactionId),
+    /// Everybody in the world.
+    World,
+}
+
+impl Knower {
+    /// `npc:ergen`, `faction:guild` or `world`: the key in stores.
+    #[must_use]
+    pub fn key(&self) -> String {
+        match self {
+            Self::Npc(id) => format!("npc:{id}"),
+            Self::Faction(id) => format!("faction:{id}"),
+            Self::World => "world".to_owned(),
+        }
+    }
+    /// The inverse of [`Self::key`].
+    #[must_use]
+    pub fn parse(key: &str) -> Option<Self> {
+        match key.split_once(':') {
+            Some(("npc", id)) => id.parse().ok().map(Self::Npc),
+            Some(("faction", id)) => id.parse().ok().map(Self::Faction),
+            None if key == "world" => Some(Self::World),
+            _ => None,
+        }
+    }
+}
+impl Serialize for Knower {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.key())
+    }
+}
+impl<'de> Deserialize<'de> for Knower {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let key = String::deserialize(d)?;
+        Self::parse(&key).ok_or_else(|| serde::de::Error::custom("a knower is npc:<id>, faction:<id> or world"))
+    }
+}
+
+/// Who may know a fact (the witness rule, DESIGN §7).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Audience {
+    /// Who knows it. Never empty.
+    pub knowers: BTreeSet<Knower>,
+    /// Set: told in private, and used only while talking with this player.
+    pub private_to: Option<PlayerId>,
+}
+
+impl Audience {
+    /// A stable text of the whole audience; facts are compared only under equal fingerprints.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let mut text: String = self.knowers.iter().map(Knower::key).collect::<Vec<_>>().join("|");
+        if let Some(player) = &self.private_to {
+            text.push_str("@");
+            text.push_str(player.as_str());
+        }
+        text
+    }
+}
+
+/// Whose eyes a search looks through: an NPC, its factions, and the player it is talking with.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Viewpoint {
+    pub world: WorldId,
+    pub npc: NpcId,
+    pub factions: Vec<FactionId>,
+    /// `None` in an NPC conversation: only facts private to nobody are usable.
+    /// For a designer who inspects an NPC, see [`Viewpoint::sees_all_players`].
+    pub player: Option<PlayerId>,
+    /// A designer's view over REST: facts private to any player are included.
+    pub sees_all_players: bool,
+}
+
+impl Viewpoint {
+    /// The partitions this viewpoint may read.
+    pub fn knowers(&self) -> impl Iterator<Item = Knower> + '_ {
+        std::iter::once(Knower::Npc(self.npc.clone()))
+            .chain(self.factions.iter().cloned().map(Knower::Faction))
+            .chain(std::iter::once(Knower::World))
+    }
+    /// Whether a fact with this privacy may be used.
+    #[must_use]
+    pub fn may_use(&self, private_to: Option<&PlayerId>) -> bool {
+        self.sees_all_players || private_to.is_none_or(|owner| self.player.as_ref() == Some(owner))
+    }
+}
+
+/// What caused a derived row. Every derived row has exactly one (DESIGN, first page).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "id", rename_all = "snake_case")]
+pub enum Cause {
+    /// Something said in a turn. Unsaid with it.
+    Turn(TurnId),
+    /// A person over REST. Lives while the edited row lives.
+    Edit(EditId),
+    /// An authoritative backend event. Not rewound by an interrupt.
+    Event(EventId),
+    /// Consolidation or curation; the job's rows name what they were derived from.
+    Job(JobId),
+}
+
+impl Cause {
+    /// The two columns this is stored in.
+    #[must_use]
+    pub fn columns(&self) -> (&'static str, String) {
+        match self {
+            Self::Turn(id) => ("turn", id.to_string()),
+            Self::Edit(id) => ("edit", id.to_string()),
+            Self::Event(id) => ("event", id.to_string()),
+            Self::Job(id) => ("job", id.to_string()),
+        }
+    }
+    /// The inverse of [`Self::columns`].
+    #[must_use]
+    pub fn from_columns(kind: &str, id: &str) -> Option<Self> {
+        Some(match kind {
+            "turn" => Self::Turn(id.parse().ok()?),
+            "edit" => Self::Edit(id.parse().ok()?),
+            "event" => Self::Event(id.parse().ok()?),
+            "job" => Self::Job(id.parse().ok()?),
+            _ => return None,
+        })
+    }
+}
+
+/// Why a fact stopped being valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InvalidReason {
+    /// A newer fact says the same; the view folds the two.
+    Duplicate,
+    /// A newer fact contradicts it.
+    Superseded,
+    /// The player asked to forget it.
+    Forgotten,
+    /// Its turn was rewound.
+    Unsaid,
+    /// A person took it out over REST.
+    Removed,
+    /// Its only premise is gone.
+    PremiseGone,
+    /// Its retention period passed.
+    Expired,
+}
+
+impl InvalidReason {
+    /// The name on the wire and in the ledger.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Duplicate => "duplicate",
+            Self::Superseded => "superseded",
+            Self::Forgotten => "forgotten",
+            Self::Unsaid => "unsaid",
+            Self::Removed => "removed",
+            Self::PremiseGone => "premise_gone",
+            Self::Expired => "expired",
+        }
+    }
+    /// The inverse of [`Self::as_str`].
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [
+            Self::Duplicate,
+            Self::Superseded,
+            Self::Forgotten,
+            Self::Unsaid,
+            Self::Removed,
+            Self::PremiseGone,
+            Self::Expired,
+        ]
+        .into_iter()
+        .find(|reason| reason.as_str() == text)
+    }
+}
+
+/// What a statement says, before anything is known about where it is kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Statement {
+    /// Who or what it is about: `player`, an NPC's name, a thing. Never confused with the speaker.
+    pub subject: String,
+    pub predicate: String,
+    pub object: String,
+    /// One self-contained sentence.
+    pub content: String,
+    /// Specific keywords and their broader categories ("grape", "fruit", "food").
+    pub keywords: Vec<String>,
+    /// Who said it: `player`, or an NPC's name.
+    pub speaker: String,
+    pub kind: FactKind,
+    pub importance: Importance,
+    pub polarity: Polarity,
+    pub tense: Tense,
+    /// Always in the prompt, in a slot of its own: allergies, taboos, safety limits.
+    pub pinned: bool,
+}
+
+impl Statement {
+    /// The text that is embedded: `content (Keywords: k1, k2)` (ALGORITHMS §1).
+    #[must_use]
+    pub fn embedded_text(&self) -> String {
+        embedded_text(&self.content, &self.keywords)
+    }
+}
+
+/// See [`Statement::embedded_text`].
+#[must_use]
+pub fn embedded_text(content: &str, keywords: &[String]) -> String {
+    if keywords.is_empty() {
+        content.to_owned()
+    } else {
+        format!("{content} (Keywords: {})", keywords.join(", "))
+    }
+}
+
+/// What readers see of a fact: its statement folded with the duplicates and edits that stand.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FactView {
+    /// The newest wording.
+    pub content: String,
+    /// The union over the duplicates.
+    pub keywords: Vec<String>,
+    /// The highest of the duplicates.
+    pub importance: Importance,
+    /// Pinned if any duplicate was.
+    pub pinned: bool,
+}
+
+impl FactView {
+    /// The view of a fact that has no duplicates and no edits.
+    #[must_use]
+    pub fn of(statement: &Statement) -> Self {
+        Self {
+            content: statement.content.clone(),
+            keywords: statement.keywords.clone(),
+            importance: statement.importance,
+            pinned: statement.pinned,
+        }
+    }
+}
+
+/// The cached result of a fact's standing invalidations: the earliest one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Invalid {
+    pub at: DateTime<Utc>,
+    pub reason: InvalidReason,
+    /// The fact that replaced it, for `duplicate` and `superseded`.
+    pub by: Option<FactId>,
+}
+
+/// A fact as the ledger holds it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fact {
+    pub id: FactId,
+    pub world: WorldId,
+    pub audience: Audience,
+    /// As extracted or authored; never changes.
+    pub statement: Statement,
+    /// As readers see it.
+    pub view: FactView,
+    pub valid_at: DateTime<Utc>,
+    pub invalid: Option<Invalid>,
+    /// End of retention, if its kind has one.
+    pub expires_at: Option<DateTime<Utc>>,
+    pub cause: Cause,
+    /// The dialogue and turn number it came from, for people; `cause` is what counts.
+    pub source: Option<(DialogueId, u32)>,
+    /// Facts it was concluded from.
+    pub derived_from: Vec<FactId>,
+    /// Kinds of personal data found in it (`email`, `phone`, …), see [`super::pii`].
+    pub pii: Vec<String>,
+    /// Written by a person: flagged instead of invalidated automatically.
+    pub authored: bool,
+    /// Rises with every change of `view` or `invalid`; the `ETag` over REST.
+    pub version: u32,
+}
+
+impl Fact {
+    /// Whether it held at `at`: begun, and neither invalidated nor expired by then.
+    #[must_use]
+    pub fn valid_at(&self, at: DateTime<Utc>) -> bool {
+        self.valid_at <= at
+            && self.invalid.as_ref().is_none_or(|invalid| invalid.at > at)
+            && self.expires_at.is_none_or(|end| end > at)
+    }
+    /// Pinned and authored facts are only ever flagged for a person (ALGORITHMS §1).
+    #[must_use]
+    pub fn is_protected(&self) -> bool {
+        self.authored || self.view.pinned || self.statement.pinned
+    }
+}
+
+/// A fact to be written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewFact {
+    pub id: FactId,
+    pub world: WorldId,
+    pub audience: Audience,
+    pub statement: Statement,
+    pub valid_at: DateTime<Utc>,
+    pub expires_at: Option<DateTime<Utc>>,
+    pub cause: Cause,
+    pub source: Option<(DialogueId, u32)>,
+    pub derived_from: Vec<FactId>,
+    pub pii: Vec<String>,
+    pub authored: bool,
+    /// The unit vector of [`Statement::embedded_text`].
+    pub embedding: Vec<f32>,
+}
+
+/// A reason to be written why a fact is not valid. Many may exist per fact.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewInvalidation {
+    pub id: InvalidationId,
+    pub fact: FactId,
+    pub reason: InvalidReason,
+    pub by: Option<FactId>,
+    pub cause: Cause,
+    pub at: DateTime<Utc>,
+}
+
+/// A stored invalidation, for a fact's history.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Invalidation {
+    pub id: InvalidationId,
+    pub fact: FactId,
+    pub reason: InvalidReason,
+    pub by: Option<FactId>,
+    pub cause: Cause,
+    pub at: DateTime<Utc>,
+    /// Set when its cause was unsaid or a person restored the fact: it no longer counts.
+    pub lifted_at: Option<DateTime<Utc>>,
+}

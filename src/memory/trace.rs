@@ -1,0 +1,116 @@
+//! Why an NPC said what it said: kept with every turn (DESIGN §7, "Explainable").
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::turn::{Intent, Usage};
+use crate::ids::FactId;
+
+/// The four factors of a recall score, each in [0, 1], and their weighted sum (ALGORITHMS §2).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ScoreParts {
+    pub recency: f64,
+    pub importance: f64,
+    /// The cosine, calibrated to [0, 1].
+    pub relevance: f64,
+    pub keyword: f64,
+    /// The weighted sum, in [0, 1] for weights that sum to 1.
+    pub total: f64,
+    /// The raw cosine, in [-1, 1].
+    pub cosine: f64,
+}
+
+/// What became of a candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CandidateFate {
+    /// It is in the prompt.
+    Used,
+    /// It merged into a better one (cosine ≥ 0.95).
+    NearDuplicate,
+    /// Better ones filled the top places.
+    BeyondTopK,
+    /// It did not fit the token budget.
+    OverBudget,
+    /// It is in the prompt anyway, pinned.
+    Pinned,
+    /// It is in the prompt anyway, in the state block.
+    InStateBlock,
+}
+
+/// One fact that recall considered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CandidateTrace {
+    #[schema(value_type = String)]
+    pub fact: FactId,
+    pub content: String,
+    pub score: ScoreParts,
+    pub fate: CandidateFate,
+}
+
+/// Size of one prompt section.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SectionTrace {
+    pub name: String,
+    pub tokens: u32,
+    pub budget: u32,
+    /// What was left out to stay within the budget, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<String>,
+}
+
+/// One model or embedder call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CallTrace {
+    /// `reply`, `intent`, `extraction`, `judge`, `summary`, `curation`, `embedding`.
+    pub task: String,
+    pub model: String,
+    /// The scripted model or offline embedder answered: no real model was asked.
+    pub offline: bool,
+    pub attempts: u32,
+    pub millis: f64,
+    /// Time to the first token of a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_token_millis: Option<f64>,
+    pub usage: Usage,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Milliseconds spent per phase of a turn.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Timings {
+    pub queue: f64,
+    /// Waiting for the previous turn's extraction (at most `turn.wait_for_memory_ms`); not part of added latency.
+    pub memory_wait: f64,
+    pub embed: f64,
+    pub recall: f64,
+    pub intent: f64,
+    pub assemble: f64,
+    pub first_token: f64,
+    pub reply: f64,
+    pub commit: f64,
+    /// From `player.say` to `reply.done`, less model and embedder time and `memory_wait`.
+    pub added: f64,
+}
+
+/// The whole trace of one turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TurnTrace {
+    pub at: DateTime<Utc>,
+    pub intent: Intent,
+    /// `model`, or why the classifier's answer was not used.
+    pub intent_source: String,
+    pub query: String,
+    pub candidates: Vec<CandidateTrace>,
+    pub sections: Vec<SectionTrace>,
+    pub prompt_tokens: u32,
+    /// SHA-256 of the assembled prompt, hexadecimal.
+    pub prompt_hash: String,
+    pub calls: Vec<CallTrace>,
+    pub timings: Timings,
+    /// Anything unusual, in words: a state block that did not parse, recall without vectors, …
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}

@@ -1,0 +1,64 @@
+//! The buffer port: the last raw turns of a dialogue (short-term memory, ALGORITHMS §11).
+//!
+//! A write-through copy of the ledger, never the truth: whatever is missing or does not carry the
+//! ledger's (epoch, head turn id) is a miss and is rebuilt.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::StoreResult;
+use crate::{
+    ids::{DialogueId, NpcId, TurnId},
+    tenancy::TenantScope,
+};
+
+/// One turn as the prompt needs it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferedTurn {
+    pub id: TurnId,
+    pub number: u32,
+    pub player_text: String,
+    pub npc: NpcId,
+    pub reply_text: String,
+}
+
+/// What a buffer must carry to be believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferHead {
+    /// The dialogue's `owner_epoch`.
+    pub epoch: u64,
+    /// `None` before the first turn.
+    pub turn: Option<TurnId>,
+}
+
+/// The buffer of one dialogue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BufferSnapshot {
+    pub head: BufferHead,
+    /// In order of their numbers.
+    pub turns: Vec<BufferedTurn>,
+}
+
+/// Keeps the last turns of dialogues for a while. Every call refreshes the time to live.
+#[async_trait]
+pub trait BufferStore: Send + Sync {
+    /// The buffer, if there is one.
+    async fn load(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>>;
+    /// Replaces the buffer: after a rebuild or a takeover.
+    async fn replace(&self, scope: &TenantScope, dialogue: DialogueId, snapshot: &BufferSnapshot) -> StoreResult<()>;
+    /// Appends a turn if the buffer's head is `expected`, and drops turns numbered below `keep_from`.
+    /// `false`: the head was another, nothing changed (the caller replaces).
+    async fn append(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        expected: BufferHead,
+        turn: &BufferedTurn,
+        keep_from: u32,
+    ) -> StoreResult<bool>;
+    /// Drops turns numbered above `last`, atomically, if the epoch is `epoch`; the head becomes the
+    /// last turn left. `false`: another epoch, or no buffer.
+    async fn truncate(&self, scope: &TenantScope, dialogue: DialogueId, epoch: u64, last: u32) -> StoreResult<bool>;
+    /// Forgets the buffer.
+    async fn remove(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()>;
+}

@@ -1,0 +1,128 @@
+//! Time and randomness come in through here and nowhere else, so tests can hold them still.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use chrono::{DateTime, SubsecRound, Utc};
+use parking_lot::Mutex;
+use ulid::Ulid;
+
+use crate::ids::{DialogueId, DialogueKind, GeneratedId};
+
+/// The time of day, and a stopwatch.
+pub trait Clock: Send + Sync {
+    /// Now, truncated to microseconds (what every ledger can keep).
+    fn now(&self) -> DateTime<Utc>;
+    /// A monotonic instant for measuring.
+    fn instant(&self) -> Instant;
+}
+
+/// The machine's clock.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    fn now(&self) -> DateTime<Utc> {
+        Utc::now().trunc_subsecs(6)
+    }
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    fn instant(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// A clock that tests move by hand.
+#[derive(Debug)]
+pub struct ManualClock {
+    now: Mutex<DateTime<Utc>>,
+}
+
+impl ManualClock {
+    /// Starts at `now`.
+    #[must_use]
+    pub fn at(now: DateTime<Utc>) -> Arc<Self> {
+        Arc::new(Self {
+            now: Mutex::new(now.trunc_subsecs(6)),
+        })
+    }
+    /// Moves time forward.
+    pub fn advance(&self, by: Duration) {
+        *self.now.lock() += by;
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> DateTime<Utc> {
+        *self.now.lock()
+    }
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a stopwatch has nothing to do with the time of day"
+    )]
+    fn instant(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// Makes generated ids: monotonic within a process, from the clock and 80 random bits.
+pub struct IdSource {
+    clock: Arc<dyn Clock>,
+    state: Mutex<IdState>,
+}
+
+struct IdState {
+    last: Ulid,
+    random: Box<dyn FnMut() -> u128 + Send>,
+}
+
+impl IdSource {
+    /// Ids from `clock` and `random` (only its low 80 bits are used).
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, random: Box<dyn FnMut() -> u128 + Send>) -> Self {
+        Self {
+            clock,
+            state: Mutex::new(IdState {
+                last: Ulid::nil(),
+                random,
+            }),
+        }
+    }
+    /// Ids from `clock` and the thread's generator.
+    #[must_use]
+    pub fn random(clock: Arc<dyn Clock>) -> Self {
+        Self::new(clock, Box::new(rand::random::<u128>))
+    }
+    /// A fresh ULID, above every one made before by this source.
+    pub fn ulid(&self) -> Ulid {
+        let millis = u64::try_from(self.clock.now().timestamp_millis()).unwrap_or_default();
+        let mut state = self.state.lock();
+        let random = (state.random)() & Self::RANDOM_BITS;
+        let fresh = Ulid(u128::from(millis) << 80 | random);
+        let next = if fresh > state.last {
+            fresh
+        } else {
+            Ulid(state.last.0 + 1)
+        };
+        state.last = next;
+        next
+    }
+    /// A fresh generated id.
+    pub fn next<T: GeneratedId>(&self) -> T {
+        T::from_ulid(self.ulid())
+    }
+    /// A fresh dialogue id.
+    pub fn dialogue(&self, kind: DialogueKind) -> DialogueId {
+        DialogueId::new(kind, self.ulid())
+    }
+
+    const RANDOM_BITS: u128 = (1 << 80) - 1;
+}
+
+impl std::fmt::Debug for IdSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IdSource").finish_non_exhaustive()
+    }
+}

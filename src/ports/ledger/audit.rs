@@ -1,0 +1,69 @@
+//! Who changed what, when and why. Append-only; holds ids, never texts.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+use crate::{
+    ids::{AuditId, EditId},
+    ports::{Page, PageRequest, StoreResult},
+    tenancy::{Principal, Role, TenantScope},
+};
+
+/// A change made by a person or a backend over REST. Its id is the cause of the rows it writes,
+/// and its audit row is written in the same transaction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Edit {
+    pub id: EditId,
+    pub audit_id: AuditId,
+    /// `sub` of the token.
+    pub subject: String,
+    pub role: Role,
+    pub at: DateTime<Utc>,
+    /// Dotted verb: `fact.create`, `world.put`, …
+    pub action: &'static str,
+    /// The id of what was changed.
+    pub object: String,
+}
+
+impl Edit {
+    /// An edit by `who`.
+    #[must_use]
+    pub fn by(
+        who: &Principal,
+        ids: &crate::ports::clock::IdSource,
+        at: DateTime<Utc>,
+        action: &'static str,
+        object: impl ToString,
+    ) -> Self {
+        Self {
+            id: ids.next(),
+            audit_id: ids.next(),
+            subject: who.subject.clone(),
+            role: who.role,
+            at,
+            action,
+            object: object.to_string(),
+        }
+    }
+}
+
+/// A stored audit row.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AuditRow {
+    pub id: AuditId,
+    pub at: DateTime<Utc>,
+    pub subject: String,
+    pub role: Role,
+    pub action: String,
+    pub object: String,
+}
+
+/// The audit log.
+#[async_trait]
+pub trait AuditStore: Send + Sync {
+    /// Appends a row for something that changed no other row.
+    async fn append(&self, scope: &TenantScope, edit: &Edit) -> StoreResult<()>;
+    /// Newest first.
+    async fn list(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<AuditRow>>;
+}

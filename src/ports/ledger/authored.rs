@@ -1,0 +1,55 @@
+//! Worlds and NPCs as people write them.
+
+use async_trait::async_trait;
+
+use super::audit::Edit;
+use crate::{
+    ids::{NpcId, WorldId},
+    memory::authored::{Npc, World},
+    ports::{Page, PageRequest, StoreResult},
+    tenancy::TenantScope,
+};
+
+/// What a conditional write did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutOutcome {
+    Created,
+    Updated {
+        version: u32,
+    },
+    /// `if_version` named another version than the stored one.
+    VersionMismatch {
+        stored: u32,
+    },
+    /// The parent (the NPC's world) does not exist.
+    NoParent,
+}
+
+/// Authored content. `version` of a value passed to `put_*` is ignored; the store counts.
+/// Every change writes its audit row in the same transaction.
+#[async_trait]
+pub trait AuthoredStore: Send + Sync {
+    async fn put_world(
+        &self,
+        scope: &TenantScope,
+        world: &World,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<PutOutcome>;
+    async fn world(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Option<World>>;
+    async fn worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>>;
+    /// Hides a world and its NPCs; its dialogues end. `false`: there was none.
+    async fn delete_world(&self, scope: &TenantScope, world: &WorldId, edit: &Edit) -> StoreResult<bool>;
+
+    async fn put_npc(
+        &self,
+        scope: &TenantScope,
+        npc: &Npc,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<PutOutcome>;
+    async fn npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId) -> StoreResult<Option<Npc>>;
+    async fn npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>>;
+    /// Hides an NPC; its dialogues end. `false`: there was none.
+    async fn delete_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId, edit: &Edit) -> StoreResult<bool>;
+}

@@ -1,0 +1,154 @@
+//! Dialogues, their turns, checkpoints and traces.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::{jobs::NewJob, state::NewStateChange};
+use crate::{
+    ids::{DialogueId, NodeId, NpcId, PlayerId, TurnId, WorldId},
+    memory::{
+        trace::TurnTrace,
+        turn::{Checkpoint, Turn},
+    },
+    ports::{Page, PageRequest, StoreResult},
+    tenancy::TenantScope,
+};
+
+/// How a dialogue stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DialogueStatus {
+    Open,
+    Closed,
+}
+
+/// A dialogue without its turns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dialogue {
+    pub id: DialogueId,
+    pub world: WorldId,
+    /// The NPCs that take part; exactly one in a plain session.
+    pub npcs: Vec<NpcId>,
+    /// Set for sessions.
+    pub player: Option<PlayerId>,
+    /// NPCs that overhear it and so learn its facts.
+    pub witnesses: Vec<NpcId>,
+    /// SHA-256 of the resume token.
+    pub resume_token_hash: Vec<u8>,
+    pub status: DialogueStatus,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+    /// Number of the last turn that stands; 0 before the first.
+    pub head_turn: u32,
+}
+
+/// What an actor needs to go on with a dialogue, read in one transaction that also takes ownership.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenDialogue {
+    pub dialogue: Dialogue,
+    /// The fence of every commit by this owner.
+    pub epoch: u64,
+    pub head: Option<TurnId>,
+    pub checkpoint: Checkpoint,
+    /// The next event sequence number.
+    pub next_seq: u64,
+}
+
+/// What came of asking for ownership.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Claim {
+    Owned(Box<OpenDialogue>),
+    /// Another live node has it.
+    OwnedBy {
+        node: NodeId,
+        until: DateTime<Utc>,
+    },
+    NotFound,
+}
+
+/// A finished turn and everything that is written with it, in one transaction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TurnCommit {
+    /// Must be the owner's epoch, or nothing is written.
+    pub epoch: u64,
+    /// The head before this turn.
+    pub expected_head: Option<TurnId>,
+    pub turn: Turn,
+    /// The client's idempotency key.
+    pub key: Option<String>,
+    pub checkpoint: Checkpoint,
+    pub trace: TurnTrace,
+    pub state: Vec<NewStateChange>,
+    pub jobs: Vec<NewJob>,
+    /// The next event sequence number after this turn's events.
+    pub next_seq: u64,
+}
+
+/// What came of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitOutcome {
+    Committed,
+    /// The epoch or the head was another: this node no longer owns the dialogue. Nothing was written.
+    Fenced,
+    /// The key belongs to another turn of this dialogue. Nothing was written.
+    KeyTaken,
+}
+
+/// A turn found by its idempotency key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyedTurn {
+    pub turn: Turn,
+    /// `false`: it was unsaid since.
+    pub stands: bool,
+}
+
+/// Which dialogues to list.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DialogueFilter {
+    pub world: Option<WorldId>,
+    pub npc: Option<NpcId>,
+    pub player: Option<PlayerId>,
+    pub status: Option<DialogueStatus>,
+}
+
+/// Dialogues and their turns.
+#[async_trait]
+pub trait DialogueStore: Send + Sync {
+    /// Writes a new dialogue, not owned by anybody yet, with `next_seq` 1.
+    async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<()>;
+    async fn get(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>>;
+    /// Newest first.
+    async fn list(
+        &self,
+        scope: &TenantScope,
+        filter: &DialogueFilter,
+        page: &PageRequest,
+    ) -> StoreResult<Page<Dialogue>>;
+    /// Marks it closed. `false`: it was not there or closed already.
+    async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool>;
+
+    /// Takes or renews ownership for `node` until `until` and reads the state to go on from.
+    /// Taking it anew raises the epoch; so does the same node claiming again after a restart.
+    async fn claim(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> StoreResult<Claim>;
+    /// Prolongs ownership without a new epoch; `false`: it was lost.
+    async fn renew(&self, scope: &TenantScope, id: DialogueId, epoch: u64, until: DateTime<Utc>) -> StoreResult<bool>;
+
+    /// Writes a turn. Durable when this returns `Committed`.
+    async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome>;
+
+    /// Turns that stand, numbers `from..=to`, in order.
+    async fn turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>>;
+    async fn turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>>;
+    async fn turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>>;
+    async fn trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>>;
+    /// The checkpoint after the last turn that stands.
+    async fn checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>>;
+}

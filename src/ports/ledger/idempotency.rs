@@ -1,0 +1,38 @@
+//! `Idempotency-Key`: a repeated POST gets the first answer.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use crate::{ports::StoreResult, tenancy::TenantScope};
+
+/// What is known of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyState {
+    /// New, and now reserved for this request.
+    Reserved,
+    /// The same request is being handled right now.
+    InFlight,
+    /// The key was used for a different request.
+    Mismatch,
+    /// The first answer.
+    Answered { status: u16, body: String },
+}
+
+/// Remembered answers, for 24 hours.
+#[async_trait]
+pub trait IdempotencyStore: Send + Sync {
+    /// `key` includes the route and the caller; `fingerprint` is a hash of the body. A reservation
+    /// without an answer is free again after 60 s (its process died).
+    async fn reserve(
+        &self,
+        scope: &TenantScope,
+        key: &str,
+        fingerprint: &[u8; 32],
+        now: DateTime<Utc>,
+    ) -> StoreResult<KeyState>;
+    async fn answer(&self, scope: &TenantScope, key: &str, status: u16, body: &str) -> StoreResult<()>;
+    /// Frees a reservation whose request failed.
+    async fn release(&self, scope: &TenantScope, key: &str) -> StoreResult<()>;
+    /// Forgets answers from before `before`, of every tenant.
+    async fn sweep(&self, before: DateTime<Utc>) -> StoreResult<()>;
+}

@@ -1,0 +1,164 @@
+//! Durable after-turn jobs: at least once, idempotent by (dialogue, turn, kind), leased, retried,
+//! dead-lettered (ALGORITHMS §10).
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ids::{DialogueId, JobId, NodeId, TurnId},
+    ports::{Page, PageRequest, StoreResult},
+    tenancy::TenantScope,
+};
+
+/// What a job does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobKind {
+    /// Extract facts from a turn and reconcile them with memory.
+    ExtractFacts,
+    /// Extract state changes from a turn whose state block did not parse.
+    ExtractState,
+    /// Summarise the oldest unsummarised turns.
+    Summarise,
+}
+
+impl JobKind {
+    pub const ALL: [Self; 3] = [Self::ExtractFacts, Self::ExtractState, Self::Summarise];
+
+    /// The name in the ledger and in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ExtractFacts => "extract_facts",
+            Self::ExtractState => "extract_state",
+            Self::Summarise => "summarise",
+        }
+    }
+    /// The inverse of [`Self::as_str`].
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+/// A job to be written with the turn that causes it, leased to the committing node from the start
+/// so that the usual case needs no second write before it runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewJob {
+    pub id: JobId,
+    pub kind: JobKind,
+    pub dialogue: DialogueId,
+    pub turn: TurnId,
+    pub text_version: u32,
+    pub created_at: DateTime<Utc>,
+    pub leased_to: NodeId,
+    pub leased_until: DateTime<Utc>,
+}
+
+/// A job this node may run until `leased_until`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    pub id: JobId,
+    pub kind: JobKind,
+    pub dialogue: DialogueId,
+    pub turn: TurnId,
+    pub text_version: u32,
+    /// Attempts that failed before this one.
+    pub attempts: u32,
+    pub created_at: DateTime<Utc>,
+}
+
+impl From<&NewJob> for Job {
+    fn from(new: &NewJob) -> Self {
+        Self {
+            id: new.id,
+            kind: new.kind,
+            dialogue: new.dialogue,
+            turn: new.turn,
+            text_version: new.text_version,
+            attempts: 0,
+            created_at: new.created_at,
+        }
+    }
+}
+
+/// The condition under which a job may write: its turn still stands with this text version, and
+/// the job has not finished. Checked in the writing transaction, which also finishes the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobFence {
+    pub job: JobId,
+    pub turn: TurnId,
+    pub text_version: u32,
+}
+
+impl Job {
+    /// The fence of this job's write.
+    #[must_use]
+    pub fn fence(&self) -> JobFence {
+        JobFence {
+            job: self.id,
+            turn: self.turn,
+            text_version: self.text_version,
+        }
+    }
+}
+
+/// Status of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobStatus {
+    Pending,
+    Done,
+    /// Given up after the last attempt; a person should look.
+    Dead,
+}
+
+/// A job as a person sees it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JobRow {
+    pub id: JobId,
+    pub kind: JobKind,
+    pub dialogue: DialogueId,
+    pub turn: TurnId,
+    pub status: JobStatus,
+    pub attempts: u32,
+    pub last_error: Option<String>,
+    pub created_at: DateTime<Utc>,
+}
+
+/// What to do with a job that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobFailure {
+    RetryAt(DateTime<Utc>),
+    Dead,
+}
+
+/// The job queue.
+#[async_trait]
+pub trait JobStore: Send + Sync {
+    /// Leases due jobs whose lease is free or has run out, oldest first. Jobs of turns that no
+    /// longer stand are finished instead.
+    async fn lease(
+        &self,
+        scope: &TenantScope,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<Job>>;
+    /// Frees every lease of `node`: called once at start, since nothing of an earlier process runs.
+    async fn release_all(&self, node: NodeId) -> StoreResult<()>;
+    /// Ends a job that had nothing to write.
+    async fn finish(&self, scope: &TenantScope, job: JobId) -> StoreResult<()>;
+    async fn fail(&self, scope: &TenantScope, job: JobId, error: &str, then: JobFailure) -> StoreResult<()>;
+    /// Newest first.
+    async fn list(
+        &self,
+        scope: &TenantScope,
+        status: Option<JobStatus>,
+        page: &PageRequest,
+    ) -> StoreResult<Page<JobRow>>;
+    /// Pending jobs of a dialogue's turns up to `through`: what the next turn may wait for.
+    async fn pending(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64>;
+}

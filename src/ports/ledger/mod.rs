@@ -1,0 +1,47 @@
+//! The ledger: the truth. One trait per aggregate, one file each.
+//!
+//! Whatever belongs together is one method, so that each adapter can make it one transaction.
+//! Every method takes a [`TenantScope`](crate::tenancy::TenantScope) and has the tenant in its
+//! `WHERE`; a foreign id is simply not found.
+
+pub mod audit;
+pub mod authored;
+pub mod dialogues;
+pub mod facts;
+pub mod idempotency;
+pub mod jobs;
+pub mod state;
+pub mod summaries;
+pub mod tenants;
+pub mod usage;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::StoreResult;
+
+/// The whole ledger, as one adapter provides it.
+#[derive(Clone)]
+pub struct Ledger {
+    pub tenants: Arc<dyn tenants::TenantStore>,
+    pub authored: Arc<dyn authored::AuthoredStore>,
+    pub dialogues: Arc<dyn dialogues::DialogueStore>,
+    pub facts: Arc<dyn facts::FactStore>,
+    pub summaries: Arc<dyn summaries::SummaryStore>,
+    pub state: Arc<dyn state::StateStore>,
+    pub jobs: Arc<dyn jobs::JobStore>,
+    pub audit: Arc<dyn audit::AuditStore>,
+    pub idempotency: Arc<dyn idempotency::IdempotencyStore>,
+    pub usage: Arc<dyn usage::UsageStore>,
+    pub maintenance: Arc<dyn Maintenance>,
+}
+
+/// The ledger as a machine that runs.
+#[async_trait]
+pub trait Maintenance: Send + Sync {
+    /// One cheap round trip, for `/readyz`.
+    async fn ping(&self) -> StoreResult<()>;
+    /// Flushes what is buffered and closes every connection. Later calls fail.
+    async fn close(&self);
+}

@@ -1,0 +1,43 @@
+//! World state as events.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use super::jobs::JobFence;
+use crate::{
+    ids::{DialogueId, StateEventId, WorldId},
+    memory::{fact::Cause, state::StateChange},
+    ports::StoreResult,
+    tenancy::TenantScope,
+};
+
+/// A typed change of world state, to be written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewStateChange {
+    pub id: StateEventId,
+    pub world: WorldId,
+    /// The dialogue whose turn said so, if one did.
+    pub dialogue: Option<DialogueId>,
+    pub change: StateChange,
+    pub cause: Cause,
+    pub at: DateTime<Utc>,
+}
+
+/// A stored change that stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredStateChange {
+    pub id: StateEventId,
+    pub change: StateChange,
+    pub cause: Cause,
+    pub at: DateTime<Utc>,
+}
+
+/// World-state events.
+#[async_trait]
+pub trait StateStore: Send + Sync {
+    /// Standing changes of a world, in the order they were written.
+    async fn standing(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Vec<StoredStateChange>>;
+    /// Changes extracted by a job (the fall-back of a state block that did not parse), with the job's end.
+    /// `false`: fenced, nothing was written.
+    async fn commit(&self, scope: &TenantScope, fence: &JobFence, changes: &[NewStateChange]) -> StoreResult<bool>;
+}

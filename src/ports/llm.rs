@@ -1,0 +1,159 @@
+//! The language-model port: one prompt in, text out, whole or streamed.
+//!
+//! Adapters make exactly one attempt per call. Retries, fall-back chains, circuit breaking and
+//! usage accounting are `dialogue::models`, the same for every adapter.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use serde::{Deserialize, Serialize};
+
+use crate::memory::turn::Usage;
+
+/// What a call is for. Each has its own model, timeout and output cap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    Reply,
+    Intent,
+    Extraction,
+    Judge,
+    Summary,
+    Curation,
+}
+
+impl Task {
+    pub const ALL: [Self; 6] = [
+        Self::Reply,
+        Self::Intent,
+        Self::Extraction,
+        Self::Judge,
+        Self::Summary,
+        Self::Curation,
+    ];
+
+    /// The name in configuration, traces and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reply => "reply",
+            Self::Intent => "intent",
+            Self::Extraction => "extraction",
+            Self::Judge => "judge",
+            Self::Summary => "summary",
+            Self::Curation => "curation",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChatRole {
+    System,
+    User,
+    Assistant,
+}
+
+/// One message of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatMessage {
+    pub role: ChatRole,
+    pub content: String,
+    /// A provider that wants explicit cache marks gets one after this message.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cache_breakpoint: bool,
+}
+
+impl ChatMessage {
+    #[must_use]
+    pub fn new(role: ChatRole, content: impl Into<String>) -> Self {
+        Self {
+            role,
+            content: content.into(),
+            cache_breakpoint: false,
+        }
+    }
+}
+
+/// A JSON schema the answer must follow, where the endpoint can enforce one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JsonSchema {
+    /// `^[a-z_]{1,64}$`.
+    pub name: &'static str,
+    pub schema: serde_json::Value,
+}
+
+/// One call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LlmRequest {
+    pub task: Task,
+    /// Replaces the adapter's own model, for an NPC that names one.
+    pub model: Option<String>,
+    pub messages: Vec<ChatMessage>,
+    pub max_output_tokens: u32,
+    /// 0–2.
+    pub temperature: f32,
+    pub json_schema: Option<JsonSchema>,
+    /// Bounds the whole call; for a stream, the wait for each chunk.
+    pub timeout: Duration,
+}
+
+/// A whole answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Completion {
+    pub text: String,
+    pub usage: Usage,
+    /// The model that answered, as the endpoint named it.
+    pub model: String,
+}
+
+/// A piece of a streamed answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Chunk {
+    Text(String),
+    /// Last: the endpoint's own token counts, if it gave any.
+    Usage(Usage),
+}
+
+/// Why a call failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LlmError {
+    #[error("the model did not answer in time")]
+    Timeout,
+    /// 5xx, connection refused or broken: may work when tried again.
+    #[error("the model endpoint is unavailable: {0}")]
+    Unavailable(String),
+    /// 429.
+    #[error("the model endpoint limits requests")]
+    RateLimited { retry_after: Option<Duration> },
+    /// Other 4xx: trying again will not help.
+    #[error("the model endpoint refused the request: {0}")]
+    Refused(String),
+    /// The stream ended without its end mark, or the body was not what the API promises.
+    #[error("the model's answer broke off: {0}")]
+    Broken(String),
+}
+
+impl LlmError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        !matches!(self, Self::Refused(_))
+    }
+}
+
+/// A chat model.
+#[async_trait]
+pub trait Llm: Send + Sync {
+    /// Asks for a whole answer. Cancelled by dropping the future.
+    async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError>;
+    /// Asks for a streamed answer. Cancelled by dropping the stream; the endpoint sees the connection close.
+    async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>;
+    /// The model's name as configured.
+    fn model(&self) -> &str;
+    /// Whether this is the scripted, offline model. Traces say so.
+    fn is_offline(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,104 @@
+//! The index port: proposes facts to recall. It is derived from the ledger, may lag, may be lost,
+//! and holds no text. Whatever it proposes is confirmed against the ledger before it is used.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use super::StoreResult;
+use crate::{
+    ids::{FactId, WorldId},
+    memory::{
+        fact::{Audience, Importance, Knower, Viewpoint},
+        keywords::TermWeights,
+    },
+    tenancy::TenantScope,
+};
+
+/// A fact as the index holds it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IndexPoint {
+    pub fact: FactId,
+    pub world: WorldId,
+    pub audience: Audience,
+    pub importance: Importance,
+    pub valid_at: DateTime<Utc>,
+    /// A unit vector.
+    pub embedding: Vec<f32>,
+    /// Terms of content and keywords, for the keyword leg.
+    pub terms: TermWeights,
+}
+
+/// What to propose.
+#[derive(Debug, Clone)]
+pub struct Proposal<'a> {
+    pub viewpoint: &'a Viewpoint,
+    /// A unit vector; `None`: the embedder failed and only the other legs run.
+    pub embedding: Option<&'a [f32]>,
+    pub terms: &'a TermWeights,
+    pub limits: LegLimits,
+}
+
+/// How many candidates each leg may propose (ALGORITHMS §2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LegLimits {
+    /// Nearest by cosine; default 30.
+    pub dense: usize,
+    /// Best by shared terms; default 30.
+    pub sparse: usize,
+    /// Most important; default 10.
+    pub important: usize,
+    /// Newest; default 10.
+    pub recent: usize,
+}
+
+impl Default for LegLimits {
+    fn default() -> Self {
+        Self {
+            dense: 30,
+            sparse: 30,
+            important: 10,
+            recent: 10,
+        }
+    }
+}
+
+/// One proposed fact. Its score is computed later, from what the ledger confirms.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Candidate {
+    pub fact: FactId,
+    /// Exact cosine with the query, in [-1, 1]; 0 without a query embedding.
+    pub cosine: f32,
+}
+
+/// Nearest and otherwise promising facts of a viewpoint.
+#[async_trait]
+pub trait FactIndex: Send + Sync {
+    /// The union of the legs, each fact once, in no particular order.
+    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>>;
+    /// Facts of exactly this audience whose cosine with `embedding` is at least `min_cosine`,
+    /// nearest first, at most `limit`. What dedupe and conflict look at.
+    async fn similar(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        audience: &Audience,
+        embedding: &[f32],
+        min_cosine: f32,
+        limit: usize,
+    ) -> StoreResult<Vec<Candidate>>;
+    /// Adds or replaces points. Idempotent.
+    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()>;
+    /// Removes points; unknown ones are fine.
+    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()>;
+    /// How many points a tenant has, for `reindex --check`.
+    async fn count(&self, scope: &TenantScope) -> StoreResult<u64>;
+    /// Forgets everything of a tenant, before a rebuild or for erasure.
+    async fn clear(&self, scope: &TenantScope) -> StoreResult<()>;
+}
+
+/// Where an index that keeps nothing on disk fetches a partition from on first use.
+#[async_trait]
+pub trait PointSource: Send + Sync {
+    /// Every valid fact one knower of a world may know, with its embedding.
+    async fn points_of(&self, scope: &TenantScope, world: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>>;
+}

@@ -5,9 +5,13 @@
 
 pub mod actors;
 pub mod adapters;
+pub mod app;
+pub mod config;
 pub mod dialogue;
 pub mod http;
 pub mod ids;
+pub mod lifecycle;
 pub mod memory;
 pub mod ports;
+pub mod telemetry;
 pub mod tenancy;

@@ -1,1 +1,7 @@
 //! What the ports are made of. Only `app` and the tests name anything in here.
+
+pub mod in_process;
+pub mod offline_embedder;
+pub mod openai;
+pub mod scripted;
+pub mod sqlite;

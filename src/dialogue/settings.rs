@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::memory::scoring::RecallWeights;
+
 /// Limits and numbers of the dialogue use cases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,16 +72,6 @@ pub struct RecallSettings {
     pub near_duplicate_cosine: f32,
     /// Retrieved facts below this total score stay out of the prompt; 0.2.
     pub min_score: f64,
-}
-
-/// Weights of the four factors; each in [0, 1], summing to 1.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RecallWeights {
-    pub recency: f64,
-    pub importance: f64,
-    pub relevance: f64,
-    pub keyword: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,0 +1,4 @@
+//! Embedded adapters that keep everything in this process.
+
+pub mod buffers;
+pub mod fact_index;

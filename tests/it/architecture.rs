@@ -1,0 +1,1 @@
+//! The rule of who may import whom.

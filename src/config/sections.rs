@@ -1,0 +1,387 @@
+//! The sections of the configuration as values. Units and defaults are in `config/default.toml`.
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+};
+
+use secrecy::SecretString;
+use serde::{Deserialize, Deserializer};
+
+use crate::{
+    dialogue::settings::{
+        DialogueSettings, JobSettings, PromptSettings, RecallSettings, SummarySettings, TurnSettings,
+    },
+    ids::TenantId,
+    memory::{calibration::Calibration, scoring::RecallWeights},
+};
+
+/// The whole configuration, valid.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    pub data_dir: PathBuf,
+    pub tenants: Vec<TenantId>,
+    pub server: ServerSection,
+    pub ledger: LedgerSection,
+    pub buffer: BufferSection,
+    pub vectors: VectorsSection,
+    pub auth: AuthSection,
+    pub limits: LimitsSection,
+    pub llm: LlmSection,
+    pub embedder: EmbedderSection,
+    pub turn: TurnSettings,
+    pub prompt: PromptSection,
+    pub recall: RecallSection,
+    pub summaries: SummarySettings,
+    pub jobs: JobSettings,
+    pub actors: ActorsSection,
+    pub telemetry: TelemetrySection,
+    pub demo: DemoSection,
+}
+
+impl Config {
+    /// The numbers the use cases work with.
+    #[must_use]
+    pub fn dialogue(&self) -> DialogueSettings {
+        DialogueSettings {
+            turn: self.turn.clone(),
+            prompt: self.prompt.settings(),
+            recall: self.recall.settings(),
+            summaries: self.summaries.clone(),
+            jobs: self.jobs.clone(),
+        }
+    }
+    /// The ledger's URL, `colloquy.db` in `data_dir` by default.
+    #[must_use]
+    pub fn ledger_url(&self) -> String {
+        self.ledger
+            .url
+            .clone()
+            .unwrap_or_else(|| format!("sqlite://{}", self.data_dir.join("colloquy.db").display()))
+    }
+}
+
+/// An address to listen on: an IP address or `localhost`, and a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listen(pub SocketAddr);
+
+impl FromStr for Listen {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let local = text
+            .strip_prefix("localhost:")
+            .and_then(|port| port.parse::<u16>().ok());
+        local
+            .map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+            .or_else(|| text.parse().ok())
+            .map(Self)
+            .ok_or_else(|| format!("must be an IP address and a port, such as 127.0.0.1:8080, not `{text}`"))
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerSection {
+    /// Parses as [`Listen`].
+    pub listen: String,
+    pub workers: usize,
+    pub shutdown_deadline_s: u64,
+    pub max_body_bytes: usize,
+    pub max_sockets: usize,
+    pub max_frame_bytes: usize,
+    pub socket_queue: usize,
+    pub heartbeat_s: u64,
+    pub silence_s: u64,
+    pub cors_origins: Vec<String>,
+}
+
+/// How hard SQLite syncs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Synchronous {
+    /// A killed process loses nothing.
+    Normal,
+    /// Neither does a machine that loses power.
+    Full,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerSection {
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub url: Option<String>,
+    pub synchronous: Synchronous,
+    pub readers: u32,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BufferSection {
+    pub url: String,
+    pub ttl_s: u64,
+    pub capacity: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VectorsSection {
+    pub url: String,
+    pub memory_mib: usize,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuthSection {
+    #[serde(deserialize_with = "secret")]
+    pub hs256_secret: Option<SecretString>,
+    #[serde(deserialize_with = "path_if_set")]
+    pub jwks_file: Option<PathBuf>,
+    pub audience: String,
+    pub max_token_ttl_s: u64,
+    pub ticket_ttl_s: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsSection {
+    pub turns_per_minute_per_player: u32,
+    pub messages_per_second_per_socket: u32,
+    pub requests_per_second_per_tenant: u32,
+    pub request_burst_per_tenant: u32,
+    pub turns_per_second_per_tenant: u32,
+    pub turn_burst_per_tenant: u32,
+    pub model_calls_per_tenant: usize,
+    pub turns_in_flight_per_tenant: usize,
+    pub turns_in_flight: usize,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LlmSection {
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub base_url: Option<String>,
+    #[serde(deserialize_with = "secret")]
+    pub api_key: Option<SecretString>,
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub model: Option<String>,
+    pub supports_json_schema: bool,
+    pub explicit_cache_marks: bool,
+    pub tasks: TasksSection,
+    #[serde(default)]
+    pub endpoints: BTreeMap<String, EndpointSection>,
+    pub retry: RetrySection,
+    pub breaker: BreakerSection,
+}
+
+impl LlmSection {
+    /// Splits `endpoint:model`. A colon that follows no endpoint's name is part of the model's name.
+    #[must_use]
+    pub fn endpoint_of<'a>(&'a self, model: &'a str) -> (Option<(&'a str, &'a EndpointSection)>, &'a str) {
+        model
+            .split_once(':')
+            .and_then(|(name, rest)| Some((self.endpoints.get_key_value(name)?, rest)))
+            .map_or((None, model), |((name, endpoint), rest)| {
+                (Some((name.as_str(), endpoint)), rest)
+            })
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TasksSection {
+    pub reply: TaskSection,
+    pub intent: TaskSection,
+    pub extraction: TaskSection,
+    pub judge: TaskSection,
+    pub summary: TaskSection,
+    pub curation: TaskSection,
+}
+
+impl TasksSection {
+    /// Each task with its name.
+    #[must_use]
+    pub fn all(&self) -> [(&'static str, &TaskSection); 6] {
+        [
+            ("reply", &self.reply),
+            ("intent", &self.intent),
+            ("extraction", &self.extraction),
+            ("judge", &self.judge),
+            ("summary", &self.summary),
+            ("curation", &self.curation),
+        ]
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskSection {
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub model: Option<String>,
+    pub timeout_ms: u32,
+    pub max_output_tokens: u32,
+    pub temperature: f32,
+    pub fallback: Vec<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EndpointSection {
+    pub base_url: String,
+    #[serde(default, deserialize_with = "secret")]
+    pub api_key: Option<SecretString>,
+    #[serde(default = "yes")]
+    pub supports_json_schema: bool,
+    #[serde(default)]
+    pub explicit_cache_marks: bool,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetrySection {
+    pub attempts: u32,
+    pub base_ms: u64,
+    pub max_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BreakerSection {
+    pub failure_rate: f32,
+    pub window: usize,
+    pub open_ms: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmbedderSection {
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub base_url: Option<String>,
+    #[serde(deserialize_with = "secret")]
+    pub api_key: Option<SecretString>,
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub model: Option<String>,
+    pub timeout_ms: u64,
+    pub query_prefix: String,
+    pub passage_prefix: String,
+    pub send_input_type: bool,
+    /// Replaces the preset of a known model.
+    #[serde(default)]
+    pub calibration: Option<Calibration>,
+}
+
+/// [`PromptSettings`] and where templates may be replaced.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromptSection {
+    pub total_tokens: u32,
+    pub pinned_tokens: u32,
+    pub summary_tokens: u32,
+    pub history_tokens: u32,
+    pub memory_tokens: u32,
+    pub memory_item_tokens: u32,
+    pub state_chars: usize,
+    pub state_block: bool,
+    pub ask_for_state: bool,
+    #[serde(deserialize_with = "path_if_set")]
+    pub templates_dir: Option<PathBuf>,
+}
+
+impl PromptSection {
+    fn settings(&self) -> PromptSettings {
+        PromptSettings {
+            total_tokens: self.total_tokens,
+            pinned_tokens: self.pinned_tokens,
+            summary_tokens: self.summary_tokens,
+            history_tokens: self.history_tokens,
+            memory_tokens: self.memory_tokens,
+            memory_item_tokens: self.memory_item_tokens,
+            state_chars: self.state_chars,
+            state_block: self.state_block,
+            ask_for_state: self.ask_for_state,
+        }
+    }
+}
+
+/// [`RecallSettings`] and the size of the cache of bodies.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecallSection {
+    pub weights: RecallWeights,
+    pub recency_lambda_per_day: f64,
+    pub top_k: usize,
+    pub dense: usize,
+    pub sparse: usize,
+    pub important: usize,
+    pub recent: usize,
+    pub near_duplicate_cosine: f32,
+    pub min_score: f64,
+    pub body_cache: u64,
+}
+
+impl RecallSection {
+    fn settings(&self) -> RecallSettings {
+        RecallSettings {
+            weights: self.weights,
+            recency_lambda_per_day: self.recency_lambda_per_day,
+            top_k: self.top_k,
+            dense: self.dense,
+            sparse: self.sparse,
+            important: self.important,
+            recent: self.recent,
+            near_duplicate_cosine: self.near_duplicate_cosine,
+            min_score: self.min_score,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ActorsSection {
+    pub idle_s: u64,
+    pub arbiters: usize,
+    pub max_live: usize,
+    pub replay_events: usize,
+    pub replay_s: u64,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TelemetrySection {
+    pub log: String,
+    pub format: LogFormat,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DemoSection {
+    pub enabled: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+fn unset_if_empty<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+    let text = String::deserialize(d)?;
+    let text = text.trim();
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+fn path_if_set<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
+    Ok(unset_if_empty(d)?.map(PathBuf::from))
+}
+
+fn secret<'de, D: Deserializer<'de>>(d: D) -> Result<Option<SecretString>, D::Error> {
+    Ok(unset_if_empty(d)?.map(SecretString::from))
+}

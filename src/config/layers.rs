@@ -53,6 +53,7 @@ const WITHOUT_DEFAULT: &[(&str, Kind)] = &[
     ("llm.endpoints.*.api_key", Kind::Text),
     ("llm.endpoints.*.supports_json_schema", Kind::Switch),
     ("llm.endpoints.*.explicit_cache_marks", Kind::Switch),
+    ("llm.endpoints.*.max_completion_tokens", Kind::Switch),
     ("embedder.calibration.floor", Kind::Number),
     ("embedder.calibration.ceiling", Kind::Number),
     ("embedder.calibration.same", Kind::Number),

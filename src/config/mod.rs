@@ -12,8 +12,8 @@ mod sections;
 use std::{fmt, path::PathBuf};
 
 pub use sections::{
-    ActorsSection, AuthSection, BreakerSection, BufferSection, Config, DemoSection, EmbedderSection, EndpointSection,
-    LedgerSection, LimitsSection, LlmSection, LogFormat, PromptSection, RecallSection, RetrySection, ServerSection,
+    AuthSection, BreakerSection, BufferSection, Config, DemoSection, EmbedderSection, EndpointSection, InputTypeName,
+    LedgerSection, Listen, LlmSection, LogFormat, PromptSection, RecallSection, RetrySection, ServerSection,
     Synchronous, TaskSection, TasksSection, TelemetrySection, VectorsSection,
 };
 

@@ -9,36 +9,44 @@ use super::{Config, Fault, layers::Merged, sections::Listen};
 pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("server.workers", 0.0, 512.0),
     ("server.shutdown_deadline_s", 1.0, 600.0),
-    ("server.max_body_bytes", 1024.0, 104_857_600.0),
-    ("server.max_sockets", 1.0, 1_000_000.0),
-    ("server.max_frame_bytes", 1024.0, 1_048_576.0),
-    ("server.socket_queue", 8.0, 65_536.0),
-    ("server.heartbeat_s", 1.0, 600.0),
-    ("server.silence_s", 2.0, 3600.0),
+    ("http.max_body_bytes", 1024.0, 104_857_600.0),
+    ("http.default_page", 1.0, 200.0),
+    ("http.max_sessions_per_socket", 1.0, 100_000.0),
+    ("http.sse_queue", 8.0, 1_000_000.0),
+    ("socket.max_open", 1.0, 1_000_000.0),
+    ("socket.max_message_bytes", 1024.0, 1_048_576.0),
+    ("socket.max_queued", 8.0, 65_536.0),
+    ("socket.max_queued_bytes", 16_384.0, 1_073_741_824.0),
+    ("socket.ping_s", 1.0, 600.0),
+    ("socket.silence_s", 2.0, 3600.0),
+    ("socket.close_delay_ms", 0.0, 10_000.0),
     ("ledger.readers", 1.0, 64.0),
     ("buffer.ttl_s", 1.0, 604_800.0),
     ("buffer.capacity", 1.0, 100_000_000.0),
     ("vectors.memory_mib", 1.0, 1_048_576.0),
-    ("auth.max_token_ttl_s", 1.0, 2_592_000.0),
+    ("auth.leeway_s", 0.0, 600.0),
+    ("auth.default_ttl_s", 1.0, 2_592_000.0),
+    ("auth.max_ttl_s", 1.0, 2_592_000.0),
     ("auth.ticket_ttl_s", 1.0, 600.0),
-    ("limits.turns_per_minute_per_player", 1.0, 1_000_000.0),
-    ("limits.messages_per_second_per_socket", 1.0, 1_000_000.0),
-    ("limits.requests_per_second_per_tenant", 1.0, 1_000_000.0),
-    ("limits.request_burst_per_tenant", 1.0, 1_000_000.0),
-    ("limits.turns_per_second_per_tenant", 1.0, 1_000_000.0),
-    ("limits.turn_burst_per_tenant", 1.0, 1_000_000.0),
-    ("limits.model_calls_per_tenant", 1.0, 100_000.0),
-    ("limits.turns_in_flight_per_tenant", 1.0, 1_000_000.0),
-    ("limits.turns_in_flight", 1.0, 1_000_000.0),
+    ("auth.max_tickets", 1.0, 100_000_000.0),
+    ("auth.tenant_cache_s", 0.0, 3600.0),
+    ("limits.tenant_requests_per_s", 0.0, 10_000_000.0),
+    ("limits.player_turns_per_min", 0.0, 10_000_000.0),
+    ("limits.socket_messages_per_s", 0.0, 10_000_000.0),
+    ("limits.socket_strikes", 1.0, 1_000_000.0),
+    ("limits.max_keys", 100.0, 100_000_000.0),
+    ("llm.tenant_concurrency", 1.0, 100_000.0),
     ("llm.tasks.*.timeout_ms", 50.0, 600_000.0),
     ("llm.tasks.*.max_output_tokens", 1.0, 32_768.0),
     ("llm.tasks.*.temperature", 0.0, 2.0),
-    ("llm.retry.attempts", 1.0, 10.0),
-    ("llm.retry.base_ms", 1.0, 60_000.0),
-    ("llm.retry.max_ms", 1.0, 600_000.0),
-    ("llm.breaker.failure_rate", 0.01, 1.0),
+    ("llm.retry.retries", 0.0, 10.0),
+    ("llm.retry.backoff_min_ms", 1.0, 60_000.0),
+    ("llm.retry.backoff_max_ms", 1.0, 600_000.0),
+    ("llm.retry.retry_after_max_ms", 0.0, 600_000.0),
+    ("llm.breaker.failure_share", 0.01, 1.0),
     ("llm.breaker.window", 1.0, 10_000.0),
     ("llm.breaker.open_ms", 1.0, 3_600_000.0),
+    ("llm.breaker.trials", 1.0, 1000.0),
     ("embedder.timeout_ms", 50.0, 600_000.0),
     ("embedder.calibration.floor", -1.0, 0.999),
     ("embedder.calibration.ceiling", -0.999, 1.0),
@@ -81,15 +89,21 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("jobs.retry_base_s", 1.0, 86_400.0),
     ("jobs.concurrency", 1.0, 10_000.0),
     ("jobs.poll_s", 1.0, 86_400.0),
-    ("actors.idle_s", 1.0, 604_800.0),
     ("actors.arbiters", 0.0, 512.0),
-    ("actors.max_live", 1.0, 100_000_000.0),
+    ("actors.idle_s", 1.0, 604_800.0),
+    ("actors.max_in_flight", 1.0, 10_000_000.0),
+    ("actors.max_sessions", 1.0, 100_000_000.0),
+    ("actors.max_listeners", 1.0, 10_000.0),
     ("actors.replay_events", 1.0, 1_000_000.0),
     ("actors.replay_s", 1.0, 86_400.0),
+    ("actors.ownership_s", 2.0, 86_400.0),
+    ("actors.sweep_s", 1.0, 86_400.0),
+    ("actors.chores_ms", 10.0, 600_000.0),
 ];
 
 const CHOICES: &[(&str, &[&str])] = &[
     ("ledger.synchronous", &["normal", "full"]),
+    ("embedder.input_type", &["none", "field", "prefix"]),
     ("telemetry.format", &["text", "json"]),
 ];
 
@@ -231,32 +245,41 @@ fn check_auth(config: &Config, fault: &mut impl FnMut(&str, String)) {
             false
         }
     };
-    match &config.auth.hs256_secret {
-        None if beyond_loopback && config.auth.jwks_file.is_none() => fault(
+    if beyond_loopback && config.auth.needs_secret() {
+        fault(
             "server.listen",
             format!(
                 "{} is reachable from other machines, and no key to check tokens with is configured: set \
-                 auth.hs256_secret (COLLOQUY__AUTH__HS256_SECRET, at least {SECRET_BYTES} bytes) or auth.jwks_file, \
-                 or listen on 127.0.0.1",
+                 auth.hs256_secret (COLLOQUY__AUTH__HS256_SECRET, at least {SECRET_BYTES} bytes), auth.jwks_file or \
+                 auth.public_key_file, or listen on 127.0.0.1",
                 config.server.listen
             ),
-        ),
-        Some(secret) if beyond_loopback && secret.expose_secret().len() < SECRET_BYTES => fault(
-            "auth.hs256_secret",
-            format!("must have at least {SECRET_BYTES} bytes when the server is reachable from other machines"),
-        ),
-        _ => {}
+        );
+    }
+    if config
+        .auth
+        .hs256_secret
+        .as_ref()
+        .is_some_and(|secret| secret.expose_secret().len() < SECRET_BYTES)
+    {
+        fault("auth.hs256_secret", format!("must have at least {SECRET_BYTES} bytes"));
     }
     if config.auth.audience.is_empty() {
         fault("auth.audience", "must not be empty".into());
     }
-    if let Some(path) = &config.auth.jwks_file
-        && !path.is_file()
-    {
-        fault("auth.jwks_file", format!("there is no file {}", path.display()));
+    for (key, path) in [
+        ("auth.jwks_file", &config.auth.jwks_file),
+        ("auth.public_key_file", &config.auth.public_key_file),
+    ] {
+        if let Some(path) = path.as_ref().filter(|path| !path.is_file()) {
+            fault(key, format!("there is no file {}", path.display()));
+        }
     }
-    if config.server.silence_s <= config.server.heartbeat_s {
-        fault("server.silence_s", "must be longer than server.heartbeat_s".into());
+    if config.auth.default_ttl_s > config.auth.max_ttl_s {
+        fault("auth.default_ttl_s", "must not be above auth.max_ttl_s".into());
+    }
+    if config.socket.silence_s <= config.socket.ping_s {
+        fault("socket.silence_s", "must be longer than socket.ping_s".into());
     }
 }
 
@@ -316,8 +339,11 @@ fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
             );
         }
     }
-    if llm.retry.base_ms > llm.retry.max_ms {
-        fault("llm.retry.base_ms", "must not be above llm.retry.max_ms".into());
+    if llm.retry.backoff_min_ms > llm.retry.backoff_max_ms {
+        fault(
+            "llm.retry.backoff_min_ms",
+            "must not be above llm.retry.backoff_max_ms".into(),
+        );
     }
 }
 

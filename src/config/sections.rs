@@ -11,11 +11,14 @@ use secrecy::SecretString;
 use serde::{Deserialize, Deserializer};
 
 use crate::{
+    actors::{ActorSettings, player_socket::SocketSettings},
     dialogue::settings::{
         DialogueSettings, JobSettings, PromptSettings, RecallSettings, SummarySettings, TurnSettings,
     },
+    http::HttpSettings,
     ids::TenantId,
     memory::{calibration::Calibration, scoring::RecallWeights},
+    tenancy::{auth::AuthSettings, limits::LimitSettings},
 };
 
 /// The whole configuration, valid.
@@ -25,11 +28,13 @@ pub struct Config {
     pub data_dir: PathBuf,
     pub tenants: Vec<TenantId>,
     pub server: ServerSection,
+    pub http: HttpSettings,
+    pub socket: SocketSettings,
     pub ledger: LedgerSection,
     pub buffer: BufferSection,
     pub vectors: VectorsSection,
     pub auth: AuthSection,
-    pub limits: LimitsSection,
+    pub limits: LimitSettings,
     pub llm: LlmSection,
     pub embedder: EmbedderSection,
     pub turn: TurnSettings,
@@ -37,7 +42,7 @@ pub struct Config {
     pub recall: RecallSection,
     pub summaries: SummarySettings,
     pub jobs: JobSettings,
-    pub actors: ActorsSection,
+    pub actors: ActorSettings,
     pub telemetry: TelemetrySection,
     pub demo: DemoSection,
 }
@@ -89,13 +94,6 @@ pub struct ServerSection {
     pub listen: String,
     pub workers: usize,
     pub shutdown_deadline_s: u64,
-    pub max_body_bytes: usize,
-    pub max_sockets: usize,
-    pub max_frame_bytes: usize,
-    pub socket_queue: usize,
-    pub heartbeat_s: u64,
-    pub silence_s: u64,
-    pub cors_origins: Vec<String>,
 }
 
 /// How hard SQLite syncs.
@@ -132,30 +130,50 @@ pub struct VectorsSection {
     pub memory_mib: usize,
 }
 
+/// [`AuthSettings`], with an empty text for what is unset.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthSection {
     #[serde(deserialize_with = "secret")]
     pub hs256_secret: Option<SecretString>,
     #[serde(deserialize_with = "path_if_set")]
+    pub public_key_file: Option<PathBuf>,
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub public_key_kid: Option<String>,
+    #[serde(deserialize_with = "path_if_set")]
     pub jwks_file: Option<PathBuf>,
     pub audience: String,
-    pub max_token_ttl_s: u64,
+    pub leeway_s: u64,
+    pub default_ttl_s: u64,
+    pub max_ttl_s: u64,
     pub ticket_ttl_s: u64,
+    pub max_tickets: u64,
+    pub tenant_cache_s: u64,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LimitsSection {
-    pub turns_per_minute_per_player: u32,
-    pub messages_per_second_per_socket: u32,
-    pub requests_per_second_per_tenant: u32,
-    pub request_burst_per_tenant: u32,
-    pub turns_per_second_per_tenant: u32,
-    pub turn_burst_per_tenant: u32,
-    pub model_calls_per_tenant: usize,
-    pub turns_in_flight_per_tenant: usize,
-    pub turns_in_flight: usize,
+impl AuthSection {
+    /// Whether nothing is configured to check tokens with, so that a secret has to be generated.
+    #[must_use]
+    pub fn needs_secret(&self) -> bool {
+        self.hs256_secret.is_none() && self.public_key_file.is_none() && self.jwks_file.is_none()
+    }
+    /// The settings of the authenticator; `generated` stands in when [`Self::needs_secret`].
+    #[must_use]
+    pub fn settings(&self, generated: Option<SecretString>) -> AuthSettings {
+        AuthSettings {
+            hs256_secret: self.hs256_secret.clone().or(generated),
+            public_key_file: self.public_key_file.clone(),
+            public_key_kid: self.public_key_kid.clone(),
+            jwks_file: self.jwks_file.clone(),
+            audience: self.audience.clone(),
+            leeway_s: self.leeway_s,
+            default_ttl_s: self.default_ttl_s,
+            max_ttl_s: self.max_ttl_s,
+            ticket_ttl_s: self.ticket_ttl_s,
+            max_tickets: self.max_tickets,
+            tenant_cache_s: self.tenant_cache_s,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -169,6 +187,8 @@ pub struct LlmSection {
     pub model: Option<String>,
     pub supports_json_schema: bool,
     pub explicit_cache_marks: bool,
+    pub max_completion_tokens: bool,
+    pub tenant_concurrency: usize,
     pub tasks: TasksSection,
     #[serde(default)]
     pub endpoints: BTreeMap<String, EndpointSection>,
@@ -236,22 +256,35 @@ pub struct EndpointSection {
     pub supports_json_schema: bool,
     #[serde(default)]
     pub explicit_cache_marks: bool,
+    #[serde(default)]
+    pub max_completion_tokens: bool,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetrySection {
-    pub attempts: u32,
-    pub base_ms: u64,
-    pub max_ms: u64,
+    pub retries: usize,
+    pub backoff_min_ms: u64,
+    pub backoff_max_ms: u64,
+    pub retry_after_max_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BreakerSection {
-    pub failure_rate: f32,
+    pub failure_share: f32,
     pub window: usize,
     pub open_ms: u64,
+    pub trials: usize,
+}
+
+/// How an embedder is told a question from a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InputTypeName {
+    None,
+    Field,
+    Prefix,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -264,9 +297,9 @@ pub struct EmbedderSection {
     #[serde(deserialize_with = "unset_if_empty")]
     pub model: Option<String>,
     pub timeout_ms: u64,
+    pub input_type: InputTypeName,
     pub query_prefix: String,
     pub passage_prefix: String,
-    pub send_input_type: bool,
     /// Replaces the preset of a known model.
     #[serde(default)]
     pub calibration: Option<Calibration>,
@@ -335,16 +368,6 @@ impl RecallSection {
             min_score: self.min_score,
         }
     }
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ActorsSection {
-    pub idle_s: u64,
-    pub arbiters: usize,
-    pub max_live: usize,
-    pub replay_events: usize,
-    pub replay_s: u64,
 }
 
 /// How log lines look.

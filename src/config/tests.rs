@@ -27,6 +27,19 @@ fn the_defaults_are_the_documented_numbers() {
     let config = Config::defaults();
     assert_eq!(config.server.listen, "127.0.0.1:8080");
     assert_eq!(config.turn.max_line_chars, 2000);
+    assert_eq!(config.actors, crate::actors::ActorSettings::default());
+    assert_eq!(config.socket, crate::actors::player_socket::SocketSettings::default());
+    for (task, section) in crate::ports::llm::Task::ALL.iter().zip(config.llm.tasks.all()) {
+        let defaults = crate::dialogue::models::TaskDefaults::of(*task);
+        assert_eq!(task.as_str(), section.0);
+        assert_eq!(
+            u128::from(section.1.timeout_ms),
+            defaults.timeout.as_millis(),
+            "{task:?}"
+        );
+        assert_eq!(section.1.max_output_tokens, defaults.max_output_tokens, "{task:?}");
+        assert!((section.1.temperature - defaults.temperature).abs() < 1e-6, "{task:?}");
+    }
     assert_eq!(
         config.dialogue().recall.weights,
         crate::memory::scoring::RecallWeights::FOUR_FACTOR

@@ -21,7 +21,8 @@ const MAY_SEE: &[(&str, &[&str])] = &[
     ),
     ("adapters", &["ids", "memory", "tenancy", "ports"]),
     ("telemetry", &["ids"]),
-    ("config", &["ids", "memory", "tenancy", "dialogue"]),
+    // The sections are the settings of the rooms themselves.
+    ("config", &["ids", "memory", "tenancy", "dialogue", "actors", "http"]),
     ("mock_llm", &["ids", "memory", "ports"]),
     ("calibrate", &["ids", "memory", "ports"]),
     (

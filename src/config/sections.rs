@@ -113,6 +113,8 @@ pub struct LedgerSection {
     pub url: Option<String>,
     pub synchronous: Synchronous,
     pub readers: u32,
+    pub busy_timeout_ms: u64,
+    pub write_queue: usize,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -120,14 +122,14 @@ pub struct LedgerSection {
 pub struct BufferSection {
     pub url: String,
     pub ttl_s: u64,
-    pub capacity: u64,
+    pub memory_mib: u64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VectorsSection {
     pub url: String,
-    pub memory_mib: usize,
+    pub memory_mib: u64,
 }
 
 /// [`AuthSettings`], with an empty text for what is unset.

@@ -242,3 +242,11 @@ fn observe(registry: &Registry, sessions: &Sessions, sockets: &SocketHub) -> pro
         },
     )
 }
+
+/// Brings the ledger's schema up to date, and nothing else. Returns its version.
+///
+/// # Errors
+/// If the ledger cannot be opened, or is of a newer program.
+pub async fn migrate(config: &Config) -> anyhow::Result<i64> {
+    Ok(crate::adapters::sqlite::migrate(&config.ledger_url()).await?)
+}

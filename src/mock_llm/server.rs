@@ -25,6 +25,8 @@ use crate::ports::llm::Task;
 
 /// Largest request body, in bytes.
 const MAX_BODY: usize = 8 * 1024 * 1024;
+/// Long enough for what was given to the connection to be written.
+const FLUSH: Duration = Duration::from_millis(10);
 /// Tells what a call is for, where the client says so.
 const TASK_HEADER: &str = "x-colloquy-task";
 
@@ -141,6 +143,8 @@ fn serve(options: &MockOptions, state: &Arc<State>, signals: bool) -> anyhow::Re
             .route("/control/requests/{task}", web::get().to(requests))
     })
     .workers(options.workers.max(1))
+    // A client that closes its side has gone: what it asked for is dropped, and counted.
+    .h1_allow_half_closed(false)
     .shutdown_timeout(1);
     let server = if signals { server } else { server.disable_signals() };
     let server = server
@@ -354,6 +358,8 @@ fn pieces(
         match after {
             After::End => None,
             After::Break => {
+                // actix throws away what it has not yet written when a body fails.
+                sleep(FLUSH).await;
                 witness.done();
                 let broken = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "as it was told to");
                 Some((Err(broken), None))

@@ -13,7 +13,7 @@ use std::{fmt, path::PathBuf};
 
 pub use sections::{
     AuthSection, BreakerSection, BufferSection, Config, DemoSection, EmbedderSection, EndpointSection, InputTypeName,
-    LedgerSection, Listen, LlmSection, LogFormat, PromptSection, RecallSection, RetrySection, ServerSection,
+    LedgerSection, Listen, LlmSection, PromptSection, RecallSection, RetrySection, ServerSection,
     Synchronous, TaskSection, TasksSection, TelemetrySection, VectorsSection,
 };
 

@@ -18,6 +18,7 @@ use crate::{
     http::HttpSettings,
     ids::TenantId,
     memory::{calibration::Calibration, scoring::RecallWeights},
+    telemetry::Format,
     tenancy::{auth::AuthSettings, limits::LimitSettings},
 };
 
@@ -372,19 +373,11 @@ impl RecallSection {
     }
 }
 
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    Text,
-    Json,
-}
-
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TelemetrySection {
     pub log: String,
-    pub format: LogFormat,
+    pub format: Format,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -3,13 +3,14 @@
 //! The mailbox bound of actix protects nothing, so admission is a semaphore permit taken before a
 //! message is sent and carried by it. Full means an error with a time to wait, never a queue.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 
-use super::{Accepted, Interrupted, Line, Listener, NewSession, SessionError};
+use super::{Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, SessionError};
 use crate::{
-    ids::DialogueId,
+    dialogue::Services,
+    ids::{DialogueId, NodeId},
     memory::{summary::Summary, turn::Checkpoint},
     ports::{buffer::BufferedTurn, ledger::dialogues::Dialogue},
     tenancy::TenantScope,
@@ -47,11 +48,44 @@ pub struct SessionView {
     pub at: DateTime<Utc>,
 }
 
+/// `seq` of `session.created`. The dialogue's own events come after it.
+pub const CREATED_SEQ: u64 = 1;
+
+/// What a drain came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Turns that ended by themselves.
+    pub finished: usize,
+    /// Turns that were cut at the deadline (committed as interrupted).
+    pub cut: usize,
+    /// Turns that did not end even then; their lines were never acknowledged.
+    pub abandoned: usize,
+    /// Jobs that still ran; they stay leased to this node and run after the next start.
+    pub jobs_left: usize,
+}
+
 /// The sessions of this node. Cheap to clone.
 #[derive(Clone)]
 pub struct Sessions {}
 
 impl Sessions {
+    /// Starts the actors' threads, the chores and the jobs an earlier process left behind.
+    /// Must be called on a thread with a running actix `System`.
+    pub fn start(services: Services, node: NodeId, settings: ActorSettings) -> Self {
+        let _ = (services, node, settings);
+        todo!()
+    }
+    /// Stops for good: refuses new lines at once (`SessionError::Draining`), lets running turns end
+    /// by themselves, cuts those that have not at the deadline, stops the actors and writes what is
+    /// buffered. Listeners stay attached until their turn has ended.
+    pub async fn drain(&self, deadline: Duration) -> Drained {
+        let _ = deadline;
+        todo!()
+    }
+    /// Stops the actors' threads. After `drain`, once nothing sends any more.
+    pub fn stop(&self) {
+        todo!()
+    }
     /// Makes a session (a ledger row; its actor starts with the first message).
     pub async fn create(&self, scope: &TenantScope, new: NewSession) -> Result<CreatedSession, SessionError> {
         let _ = (scope, new);

@@ -12,7 +12,13 @@ pub mod player_socket;
 pub mod registry;
 pub mod session;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use bytestring::ByteString;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     dialogue::{events::DialogueEvent, turn::TurnError},
@@ -25,9 +31,89 @@ use crate::{
 /// Must not block: it is called from the session while others wait.
 pub trait Listener: Send + Sync {
     /// Takes an event, or says that it can take no more (it is then dropped from the dialogue).
-    fn deliver(&self, event: &Arc<DialogueEvent>) -> Result<(), ListenerGone>;
+    fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone>;
     /// Whether it asked for, and may see, memory and state events.
     fn sees_optional(&self) -> bool;
+    /// Whether it will never take an event again. A session that only such listeners hold may be
+    /// evicted; one that is told through `Sessions::detach` need not say it here too.
+    fn is_gone(&self) -> bool {
+        false
+    }
+}
+
+/// An event on its way to every listener, written as JSON once for all of them.
+#[derive(Debug)]
+pub struct Published {
+    event: DialogueEvent,
+    text: OnceLock<ByteString>,
+}
+
+impl Published {
+    #[must_use]
+    pub fn new(event: DialogueEvent) -> Arc<Self> {
+        Arc::new(Self {
+            event,
+            text: OnceLock::new(),
+        })
+    }
+    /// The wire form (PROTOCOL §3), made on first use. Cloning it copies no text.
+    #[must_use]
+    pub fn text(&self) -> &ByteString {
+        self.text.get_or_init(|| {
+            // Events hold only strings, numbers and lists, so writing them cannot fail.
+            serde_json::to_string(&self.event).unwrap_or_default().into()
+        })
+    }
+}
+
+impl std::ops::Deref for Published {
+    type Target = DialogueEvent;
+    fn deref(&self) -> &DialogueEvent {
+        &self.event
+    }
+}
+
+/// Limits of the actors (ALGORITHMS §13). A section of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ActorSettings {
+    /// Threads that actors live on; 0: one per core.
+    pub arbiters: usize,
+    /// An actor without listeners and without work stops after this many seconds; 600.
+    pub idle_s: u64,
+    /// Requests to sessions that may be under way at once on this node; 4,096.
+    pub max_in_flight: usize,
+    /// Sessions that may be in memory at once on this node; 50,000.
+    pub max_sessions: usize,
+    /// Listeners of one dialogue; 16.
+    pub max_listeners: usize,
+    /// Events kept per dialogue for a resume; 256.
+    pub replay_events: usize,
+    /// How long they are kept, in seconds; 120.
+    pub replay_s: u64,
+    /// How long ownership of a dialogue is taken for, in seconds; renewed at half of it; 120.
+    pub ownership_s: u64,
+    /// How often every tenant is searched for jobs that another process left behind, in seconds; 60.
+    pub sweep_s: u64,
+    /// How often usage and the outbox's left-overs are written, in ms; 2,000.
+    pub chores_ms: u64,
+}
+
+impl Default for ActorSettings {
+    fn default() -> Self {
+        Self {
+            arbiters: 0,
+            idle_s: 600,
+            max_in_flight: 4_096,
+            max_sessions: 50_000,
+            max_listeners: 16,
+            replay_events: 256,
+            replay_s: 120,
+            ownership_s: 120,
+            sweep_s: 60,
+            chores_ms: 2_000,
+        }
+    }
 }
 
 /// The listener is closed or does not keep up.
@@ -70,7 +156,9 @@ pub struct Line {
 /// How a line was taken.
 #[derive(Debug)]
 pub enum Accepted {
-    /// It is, or will be, a turn. The receiver gets the outcome; dropping it is fine.
+    /// It is, or will be, a turn. The receiver gets the outcome; dropping it is fine. It fails
+    /// (`RecvError`) when the line never became a turn because the session was closed or the server
+    /// drained first: saying it again with the same key is safe.
     Turn {
         done: tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<TurnError>>>,
     },

@@ -54,6 +54,14 @@ pub enum EventBody {
     StateChanged { turn: u32, changes: Vec<StateChange> },
     #[serde(rename = "session.closed")]
     SessionClosed { reason: &'static str },
+    /// A line that never became a turn (`turn` unset), or a turn whose `reply.done` went out but
+    /// that could not be committed: no `turn.committed` will follow.
+    #[serde(rename = "error")]
+    Error {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        turn: Option<u32>,
+        error: EventError,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

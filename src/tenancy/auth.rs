@@ -1,1 +1,279 @@
-//! auth
+//! Who is asking: tokens in, principals out (PROTOCOL §1).
+//!
+//! Owns the verification keys, the claims, minting of tokens and the single-use tickets. Does not
+//! own what a role may do: that is stated by each route's extractor.
+
+mod keys;
+mod tickets;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+
+pub use self::{keys::KeyError, tickets::Tickets};
+use super::{Principal, Role};
+use crate::{
+    ids::{PlayerId, TenantId, WorldId},
+    ports::{StoreError, clock::Clock, ledger::tenants::TenantStore},
+};
+
+/// Where tokens come from. Defaults are in `config/default.toml`, section `[auth]`.
+/// At least one of the secret, the public key and the JWKS file must be set.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuthSettings {
+    /// Shared secret of HS256 tokens, at least 32 bytes; unset.
+    #[serde(default)]
+    pub hs256_secret: Option<SecretString>,
+    /// PEM file with one public key (RSA: RS256, Ed25519: EdDSA, P-256: ES256); unset.
+    #[serde(default)]
+    pub public_key_file: Option<PathBuf>,
+    /// `kid` of that key; unset: tokens signed with it must name none.
+    #[serde(default)]
+    pub public_key_kid: Option<String>,
+    /// JWKS file; a token then names its key by `kid`. Read again when the file changes; unset.
+    #[serde(default)]
+    pub jwks_file: Option<PathBuf>,
+    /// What `aud` must be; `colloquy`.
+    pub audience: String,
+    /// Clock skew allowed for `exp` and `nbf`, in seconds; 5.
+    pub leeway_s: u64,
+    /// Life of a token minted by `POST /v1/tokens` without `ttl_s`, in seconds; 3,600.
+    pub default_ttl_s: u64,
+    /// Longest life `POST /v1/tokens` may give, in seconds; 86,400.
+    pub max_ttl_s: u64,
+    /// Life of a ticket, in seconds; 30.
+    pub ticket_ttl_s: u64,
+    /// Tickets that may be open at once; 100,000.
+    pub max_tickets: u64,
+    /// How long a tenant that was looked up is believed, in seconds; 10.
+    pub tenant_cache_s: u64,
+}
+
+/// The claims of a token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claims {
+    /// Whom the token was given to; goes to the audit log.
+    pub sub: String,
+    /// The tenant.
+    pub tid: TenantId,
+    pub role: Role,
+    /// The player, for role `player`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<PlayerId>,
+    /// The one world a player's token is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wid: Option<WorldId>,
+}
+
+/// Claims with what `mint` adds.
+#[derive(Serialize)]
+struct Minted<'a> {
+    #[serde(flatten)]
+    claims: &'a Claims,
+    aud: &'a str,
+    iat: i64,
+    exp: i64,
+}
+
+/// Claims as a token carries them.
+#[derive(Deserialize)]
+struct Received {
+    #[serde(flatten)]
+    claims: Claims,
+    exp: i64,
+    #[serde(default)]
+    nbf: Option<i64>,
+}
+
+/// Why a caller is not let in. The messages are safe to show and name no secret.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AuthError {
+    #[error("no token: send `Authorization: Bearer <JWT>`")]
+    Missing,
+    #[error("the token is not valid: {0}")]
+    Invalid(&'static str),
+    #[error("the token has expired")]
+    Expired,
+    #[error("the token's tenant is unknown or disabled")]
+    NoTenant,
+    #[error("the ticket is unknown, used or expired")]
+    NoTicket,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why no token was minted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MintError {
+    #[error("this server has no shared secret to sign tokens with (auth.hs256_secret)")]
+    NoSecret,
+    #[error("a player's token needs a player, and only a player's token has one")]
+    PlayerMismatch,
+    #[error("the token could not be signed")]
+    Signing,
+}
+
+/// A signed token.
+#[derive(Debug, Clone)]
+pub struct Token {
+    pub text: String,
+    pub expires_at: DateTime<Utc>,
+}
+
+/// Verifies and mints tokens, and keeps the tickets.
+pub struct Authenticator {
+    settings: AuthSettings,
+    keys: keys::Keys,
+    clock: Arc<dyn Clock>,
+    tenants: Arc<dyn TenantStore>,
+    /// Whether a tenant may come in, for `tenant_cache_s`.
+    known: moka::future::Cache<TenantId, bool>,
+    tickets: Tickets,
+}
+
+impl Authenticator {
+    /// Reads the keys.
+    ///
+    /// # Errors
+    /// [`KeyError`] names the setting that cannot be used.
+    pub fn new(settings: AuthSettings, clock: Arc<dyn Clock>, tenants: Arc<dyn TenantStore>) -> Result<Self, KeyError> {
+        let keys = keys::Keys::load(&settings)?;
+        Ok(Self {
+            known: moka::future::Cache::builder()
+                .max_capacity(10_000)
+                .time_to_live(Duration::from_secs(settings.tenant_cache_s))
+                .build(),
+            tickets: Tickets::new(settings.max_tickets, Duration::from_secs(settings.ticket_ttl_s)),
+            settings,
+            keys,
+            clock,
+            tenants,
+        })
+    }
+
+    /// The settings it was made with.
+    #[must_use]
+    pub fn settings(&self) -> &AuthSettings {
+        &self.settings
+    }
+
+    /// The caller a token stands for.
+    ///
+    /// # Errors
+    /// [`AuthError`] for anything but a current, well-signed token of a live tenant.
+    pub async fn verify(&self, token: &str) -> Result<Principal, AuthError> {
+        let principal = self.check_token(token)?;
+        self.check_tenant(&principal.tenant).await?;
+        Ok(principal)
+    }
+
+    /// Gives out a ticket that stands for `principal` once.
+    pub fn issue_ticket(&self, principal: Principal) -> (String, DateTime<Utc>) {
+        let expires = self.clock.now() + self.tickets.ttl();
+        // A ticket must not outlive the token it was bought with.
+        let expires = expires.min(principal.expires_at);
+        (self.tickets.issue(principal, expires), expires)
+    }
+
+    /// Takes a ticket. It is gone afterwards.
+    ///
+    /// # Errors
+    /// [`AuthError::NoTicket`] when it is unknown, used or expired; or the tenant is gone since.
+    pub async fn redeem_ticket(&self, ticket: &str) -> Result<Principal, AuthError> {
+        let principal = self
+            .tickets
+            .redeem(ticket, self.clock.now())
+            .ok_or(AuthError::NoTicket)?;
+        self.check_tenant(&principal.tenant).await?;
+        Ok(principal)
+    }
+
+    /// Signs a token that lives for `ttl`.
+    ///
+    /// # Errors
+    /// [`MintError::NoSecret`] where tokens are verified with public keys only.
+    pub fn mint(&self, claims: &Claims, ttl: Duration) -> Result<Token, MintError> {
+        mint(&self.settings, claims, ttl, self.clock.now())
+    }
+
+    fn check_token(&self, token: &str) -> Result<Principal, AuthError> {
+        let received: Received = self.keys.verify(token)?;
+        let now = self.clock.now().timestamp();
+        let leeway = i64::try_from(self.settings.leeway_s).unwrap_or(0);
+        if received.exp.saturating_add(leeway) <= now {
+            return Err(AuthError::Expired);
+        }
+        if received.nbf.is_some_and(|from| from > now.saturating_add(leeway)) {
+            return Err(AuthError::Invalid("it is not valid yet"));
+        }
+        let Claims {
+            sub,
+            tid,
+            role,
+            pid,
+            wid,
+        } = received.claims;
+        match (role, &pid) {
+            (Role::Player, None) => return Err(AuthError::Invalid("a player's token must name its player (pid)")),
+            (Role::Player, Some(_)) | (_, None) => {}
+            (_, Some(_)) => return Err(AuthError::Invalid("only a player's token may name a player (pid)")),
+        }
+        if role != Role::Player && wid.is_some() {
+            return Err(AuthError::Invalid("only a player's token may name a world (wid)"));
+        }
+        Ok(Principal {
+            subject: sub,
+            tenant: tid,
+            role,
+            player: pid,
+            world: wid,
+            // Beyond what chrono can say is as good as never.
+            expires_at: DateTime::from_timestamp(received.exp.saturating_add(leeway), 0)
+                .unwrap_or(DateTime::<Utc>::MAX_UTC),
+        })
+    }
+
+    async fn check_tenant(&self, tenant: &TenantId) -> Result<(), AuthError> {
+        let live = match self.known.get(tenant).await {
+            Some(live) => live,
+            None => {
+                let live = self.tenants.get(tenant).await?.is_some_and(|found| found.enabled);
+                self.known.insert(tenant.clone(), live).await;
+                live
+            }
+        };
+        if live { Ok(()) } else { Err(AuthError::NoTenant) }
+    }
+}
+
+/// Signs a token with the shared secret, for `POST /v1/tokens` and for the command line.
+///
+/// # Errors
+/// As [`Authenticator::mint`].
+pub fn mint(settings: &AuthSettings, claims: &Claims, ttl: Duration, now: DateTime<Utc>) -> Result<Token, MintError> {
+    let secret = settings.hs256_secret.as_ref().ok_or(MintError::NoSecret)?;
+    if (claims.role == Role::Player) != claims.pid.is_some() {
+        return Err(MintError::PlayerMismatch);
+    }
+    let iat = now.timestamp();
+    let exp = iat.saturating_add(i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX));
+    let minted = Minted {
+        claims,
+        aud: &settings.audience,
+        iat,
+        exp,
+    };
+    let key = EncodingKey::from_secret(secret.expose_secret().as_bytes());
+    let text = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &minted, &key).map_err(|_| MintError::Signing)?;
+    Ok(Token {
+        text,
+        expires_at: DateTime::from_timestamp(exp, 0).unwrap_or(DateTime::<Utc>::MAX_UTC),
+    })
+}
+
+#[cfg(test)]
+mod tests;

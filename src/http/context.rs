@@ -1,0 +1,179 @@
+//! What surrounds every request: its id, its span, its metrics, and the last word on errors that
+//! no handler made.
+
+use actix_web::{
+    Error, HttpMessage,
+    body::{BoxBody, MessageBody},
+    dev::{ServiceRequest, ServiceResponse},
+    http::header::{HeaderName, HeaderValue},
+    middleware::Next,
+    web,
+};
+use tracing::Span;
+use tracing_actix_web::RootSpanBuilder;
+
+use super::{AppState, errors::Problem};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The id of a request: the client's `X-Request-Id`, or one made here.
+#[derive(Debug, Clone)]
+struct RequestId(String);
+
+/// Gives the request an id, counts it, and puts the id into problem documents.
+pub async fn around<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    let state = request.app_data::<web::Data<AppState>>().cloned();
+    let id = client_id(&request).unwrap_or_else(|| format!("req_{:032x}", rand::random::<u128>()));
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let started = state.as_ref().map(|state| state.services.clock.instant());
+
+    let plain = request.request().clone();
+    let mut response = match next.call(request).await {
+        Ok(response) => with_problem_body(response, &id),
+        // A middleware below refused it: the answer is made here so that it has an id as well.
+        Err(error) => {
+            let body = problem_of(&error, error.as_response_error().status_code().as_u16()).response(Some(&id));
+            ServiceResponse::new(plain, body)
+        }
+    };
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    if let (Some(state), Some(started)) = (state, started) {
+        let route = response
+            .request()
+            .match_pattern()
+            .unwrap_or_else(|| "unmatched".to_owned());
+        let method = response.request().method().as_str();
+        // Method names are the client's to choose; labels must stay few.
+        let method = if matches!(method, "GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "HEAD" | "OPTIONS") {
+            method
+        } else {
+            "other"
+        };
+        let status = response.status();
+        state
+            .metrics
+            .requests
+            .with_label_values(&[method, &route, status.as_str()])
+            .inc();
+        let spent = state.services.clock.instant().duration_since(started);
+        state
+            .metrics
+            .latency
+            .with_label_values(&[route.as_str()])
+            .observe(spent.as_secs_f64());
+    }
+    Ok(response)
+}
+
+/// A request id that is safe to echo and to log.
+fn client_id(request: &ServiceRequest) -> Option<String> {
+    let text = request.headers().get(REQUEST_ID)?.to_str().ok()?;
+    let ok = (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+    ok.then(|| text.to_owned())
+}
+
+fn with_problem_body<B: MessageBody + 'static>(response: ServiceResponse<B>, id: &str) -> ServiceResponse<BoxBody> {
+    let Some(error) = response.response().error() else {
+        return response.map_into_boxed_body();
+    };
+    let problem = problem_of(error, response.status().as_u16());
+    if let Some(state) = response.request().app_data::<web::Data<AppState>>() {
+        state.metrics.errors.with_label_values(&[problem.code.as_str()]).inc();
+    }
+    let body = problem.response(Some(id));
+    let (request, _) = response.into_parts();
+    ServiceResponse::new(request, body)
+}
+
+/// Our own problem as it is; actix's errors by their status.
+fn problem_of(error: &Error, status: u16) -> Problem {
+    use super::errors::Code;
+    if let Some(problem) = error.as_error::<Problem>() {
+        return problem.clone();
+    }
+    match status {
+        404 => Problem::new(Code::NotFound, "there is nothing here"),
+        405 => Problem::new(Code::MethodNotAllowed, "this method is not offered here"),
+        413 => Problem::new(Code::PayloadTooLarge, "the body is too large"),
+        415 => Problem::new(Code::UnsupportedMediaType, "the body must be application/json"),
+        400..=499 => Problem::new(Code::MalformedRequest, error.to_string()),
+        _ => Problem::internal(error),
+    }
+}
+
+/// One span per request. The query string stays out of it: it may hold a ticket.
+pub struct Spans;
+
+impl RootSpanBuilder for Spans {
+    fn on_request_start(request: &ServiceRequest) -> Span {
+        let id = request
+            .extensions()
+            .get::<RequestId>()
+            .map_or_else(String::new, |id| id.0.clone());
+        let (trace, parent) = traceparent(request).unwrap_or_default();
+        tracing::info_span!(
+            "http.request",
+            request_id = %id,
+            trace_id = %trace,
+            parent_span_id = %parent,
+            http.method = %request.method(),
+            http.path = %request.path(),
+            http.status_code = tracing::field::Empty,
+            tenant = tracing::field::Empty,
+        )
+    }
+    fn on_request_end<B: MessageBody>(span: Span, outcome: &Result<ServiceResponse<B>, Error>) {
+        let status = match outcome {
+            Ok(response) => response.status(),
+            Err(error) => error.as_response_error().status_code(),
+        };
+        span.record("http.status_code", status.as_u16());
+    }
+}
+
+/// Trace and parent span of a W3C `traceparent` header (version 00), if it is well formed.
+fn traceparent(request: &ServiceRequest) -> Option<(String, String)> {
+    parse_traceparent(request.headers().get("traceparent")?.to_str().ok()?)
+}
+
+fn parse_traceparent(text: &str) -> Option<(String, String)> {
+    let mut parts = text.split('-');
+    let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let hex = |part: &str, len: usize| {
+        part.len() == len && part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    };
+    let zero = |part: &str| part.bytes().all(|b| b == b'0');
+    let known = hex(version, 2) && version != "ff" && (version != "00" || parts.next().is_none());
+    (known && hex(trace, 32) && !zero(trace) && hex(parent, 16) && !zero(parent) && hex(flags, 2))
+        .then(|| (trace.to_owned(), parent.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_traceparent;
+
+    #[test]
+    fn traceparent_is_read_when_it_is_well_formed() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert_eq!(
+            parse_traceparent(good),
+            Some(("0af7651916cd43dd8448eb211c80319c".into(), "b7ad6b7169203331".into()))
+        );
+        for bad in [
+            "",
+            "00",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-extra",
+        ] {
+            assert_eq!(parse_traceparent(bad), None, "{bad}");
+        }
+    }
+}

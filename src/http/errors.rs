@@ -1,0 +1,427 @@
+//! The one mapping from what went wrong to what a client is told: a problem document over REST
+//! (RFC 9457), an `error` event on the socket. Both carry the same codes.
+
+use std::{fmt, time::Duration};
+
+use actix_web::{
+    HttpResponse, HttpResponseBuilder, ResponseError,
+    http::{
+        StatusCode,
+        header::{self, HeaderValue},
+    },
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    actors::SessionError,
+    dialogue::{remember::HandError, turn::TurnError},
+    ports::{StoreError, llm::LlmError},
+    tenancy::{
+        auth::{AuthError, MintError},
+        limits::RateLimited,
+    },
+};
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $status:ident, $title:literal;)+) => {
+        /// Everything that can go wrong, with its stable name, its status and its title.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Code { $($(#[$doc])* $name,)+ }
+
+        impl Code {
+            /// Every code, for the documents.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+            /// The stable, machine-readable name.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)+ }
+            }
+            /// The HTTP status it is told with.
+            #[must_use]
+            pub const fn status(self) -> StatusCode {
+                match self { $(Self::$name => StatusCode::$status,)+ }
+            }
+            /// A sentence that is the same for every occurrence.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)+ }
+            }
+        }
+    };
+}
+
+codes! {
+    MalformedJson = "malformed_json", BAD_REQUEST, "The body is not JSON";
+    MalformedRequest = "malformed_request", BAD_REQUEST, "The request cannot be read";
+    UnknownType = "unknown_type", BAD_REQUEST, "There is no such message type";
+    ValidationFailed = "validation_failed", UNPROCESSABLE_ENTITY, "Some fields are not valid";
+    UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE, "The body must be application/json";
+    PayloadTooLarge = "payload_too_large", PAYLOAD_TOO_LARGE, "The body is too large";
+    Unauthenticated = "unauthenticated", UNAUTHORIZED, "A valid token is needed";
+    TokenExpired = "token_expired", UNAUTHORIZED, "The token has expired";
+    Forbidden = "forbidden", FORBIDDEN, "This role may not do that";
+    WrongResumeToken = "wrong_resume_token", FORBIDDEN, "The resume token is wrong";
+    NotFound = "not_found", NOT_FOUND, "There is no such thing";
+    MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED, "This method is not offered here";
+    VersionMismatch = "version_mismatch", PRECONDITION_FAILED, "Somebody else changed it meanwhile";
+    IdempotencyMismatch = "idempotency_mismatch", UNPROCESSABLE_ENTITY, "The idempotency key was used for another request";
+    IdempotencyInFlight = "idempotency_in_flight", CONFLICT, "The same request is being handled";
+    SessionClosed = "session_closed", CONFLICT, "The session is closed";
+    TurnInProgress = "turn_in_progress", CONFLICT, "A reply is running";
+    TurnUnsaid = "turn_unsaid", CONFLICT, "The key belongs to a turn that was unsaid";
+    TurnNotRunning = "turn_not_running", CONFLICT, "That turn is not running";
+    TurnCut = "turn_cut", CONFLICT, "The turn was cut before the reply began";
+    KeyTaken = "key_taken", CONFLICT, "The key belongs to another turn";
+    ResumeExpired = "resume_expired", CONFLICT, "The missed events are no longer kept";
+    LineTooLong = "line_too_long", UNPROCESSABLE_ENTITY, "The line is too long";
+    LineEmpty = "line_empty", UNPROCESSABLE_ENTITY, "The line is empty";
+    PromptTooLarge = "prompt_too_large", UNPROCESSABLE_ENTITY, "Persona and rules exceed the prompt budget";
+    TooManySessions = "too_many_sessions", TOO_MANY_REQUESTS, "This socket has too many sessions open";
+    RateLimited = "rate_limited", TOO_MANY_REQUESTS, "Too many requests";
+    QueueFull = "queue_full", TOO_MANY_REQUESTS, "Too many lines wait already";
+    NotSupported = "not_supported", NOT_IMPLEMENTED, "This server does not offer that";
+    ModelFailed = "model_failed", BAD_GATEWAY, "The language model failed";
+    ModelTimeout = "model_timeout", GATEWAY_TIMEOUT, "The language model did not answer in time";
+    ModelUnavailable = "model_unavailable", SERVICE_UNAVAILABLE, "The language model cannot be reached";
+    EmbedderUnavailable = "embedder_unavailable", SERVICE_UNAVAILABLE, "The embedder cannot be reached";
+    Overloaded = "overloaded", SERVICE_UNAVAILABLE, "The server is at its limit";
+    Draining = "draining", SERVICE_UNAVAILABLE, "The server is shutting down";
+    WrongNode = "wrong_node", SERVICE_UNAVAILABLE, "The session lives on another node";
+    StoreUnavailable = "store_unavailable", SERVICE_UNAVAILABLE, "A store cannot be reached";
+    SlowConsumer = "slow_consumer", SERVICE_UNAVAILABLE, "The client does not keep up";
+    Internal = "internal", INTERNAL_SERVER_ERROR, "Something went wrong on the server";
+}
+
+/// One bad field.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FieldError {
+    /// Path of the field, as `persona.boundaries[2]`.
+    pub param: String,
+    /// What is wrong with it.
+    pub detail: String,
+}
+
+/// What a client is told. Becomes a problem document or an `error` event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub code: Code,
+    pub detail: String,
+    pub param: Option<String>,
+    pub errors: Vec<FieldError>,
+    pub retry_after: Option<Duration>,
+    /// For `method_not_allowed`: the methods that are.
+    pub allow: Option<String>,
+}
+
+/// The body of an error response (`application/problem+json`).
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ProblemBody {
+    /// `about:blank#` and the code.
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub title: String,
+    pub status: u16,
+    pub detail: String,
+    /// Stable and machine-readable.
+    pub code: String,
+    /// The field that is wrong, where there is just one.
+    pub param: Option<String>,
+    /// The request's id, also in `X-Request-Id` and in the server's log.
+    pub request_id: Option<String>,
+    /// Every bad field, for `validation_failed`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<FieldError>,
+}
+
+impl Problem {
+    /// A problem with nothing but a code and a sentence.
+    #[must_use]
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+            param: None,
+            errors: Vec::new(),
+            retry_after: None,
+            allow: None,
+        }
+    }
+    /// One bad field.
+    #[must_use]
+    pub fn field(param: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::fields(vec![FieldError {
+            param: param.into(),
+            detail: detail.into(),
+        }])
+    }
+    /// Every bad field.
+    #[must_use]
+    pub fn fields(errors: Vec<FieldError>) -> Self {
+        let detail = errors
+            .iter()
+            .map(|error| format!("{}: {}", error.param, error.detail))
+            .collect::<Vec<_>>()
+            .join("; ");
+        Self {
+            param: match errors.as_slice() {
+                [only] => Some(only.param.clone()),
+                _ => None,
+            },
+            errors,
+            ..Self::new(Code::ValidationFailed, detail)
+        }
+    }
+    /// What a foreign or unknown object is answered with.
+    #[must_use]
+    pub fn not_found(what: &str) -> Self {
+        Self::new(Code::NotFound, format!("there is no such {what}"))
+    }
+    /// For what must not be told: the client gets an opaque id that the log has.
+    #[must_use]
+    pub fn internal(error: &dyn fmt::Display) -> Self {
+        let id = format!("err_{:016x}", rand::random::<u64>());
+        tracing::error!(error_id = %id, %error, "internal error");
+        Self::new(
+            Code::Internal,
+            format!("an internal error; the server's log has it as {id}"),
+        )
+    }
+    /// With a time to wait.
+    #[must_use]
+    pub fn retry_after(mut self, after: Duration) -> Self {
+        self.retry_after = Some(after);
+        self
+    }
+    /// With the name of what is wrong.
+    #[must_use]
+    pub fn param(mut self, param: impl Into<String>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+
+    /// The response. `request_id` is filled in by the middleware, which knows it.
+    #[must_use]
+    pub fn response(&self, request_id: Option<&str>) -> HttpResponse {
+        let status = self.code.status();
+        let mut builder = HttpResponseBuilder::new(status);
+        if let Some(after) = self.wait() {
+            // Whole seconds, rounded up, at least one: zero would invite a busy loop.
+            let seconds = after.as_millis().div_ceil(1_000).max(1);
+            builder.insert_header((header::RETRY_AFTER, seconds.to_string()));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            builder.insert_header((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
+        }
+        if let Some(allow) = &self.allow {
+            builder.insert_header((header::ALLOW, allow.as_str()));
+        }
+        builder.content_type("application/problem+json").json(ProblemBody {
+            kind: format!("about:blank#{}", self.code.as_str()),
+            title: self.code.title().to_owned(),
+            status: status.as_u16(),
+            detail: self.detail.clone(),
+            code: self.code.as_str().to_owned(),
+            param: self.param.clone(),
+            request_id: request_id.map(str::to_owned),
+            errors: self.errors.clone(),
+        })
+    }
+
+    /// The time to wait, if waiting helps. 429 and 503 always have one.
+    #[must_use]
+    pub fn wait(&self) -> Option<Duration> {
+        self.retry_after.or_else(|| {
+            matches!(
+                self.code.status(),
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+            )
+            .then_some(Duration::from_secs(1))
+        })
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code.as_str(), self.detail)
+    }
+}
+impl std::error::Error for Problem {}
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        self.code.status()
+    }
+    fn error_response(&self) -> HttpResponse {
+        self.response(None)
+    }
+}
+
+impl From<SessionError> for Problem {
+    fn from(error: SessionError) -> Self {
+        let detail = error.to_string();
+        match error {
+            SessionError::NotFound => Self::new(Code::NotFound, detail),
+            SessionError::NoWorld(_) => Self::new(Code::NotFound, detail).param("world_id"),
+            SessionError::NoNpc(_) => Self::new(Code::NotFound, detail).param("npc_id"),
+            SessionError::Closed => Self::new(Code::SessionClosed, detail),
+            SessionError::LineTooLong { .. } => Self::new(Code::LineTooLong, detail).param("text"),
+            SessionError::LineEmpty => Self::new(Code::LineEmpty, detail).param("text"),
+            SessionError::TurnInProgress { retry_after } => {
+                Self::new(Code::TurnInProgress, detail).retry_after(retry_after)
+            }
+            SessionError::QueueFull { retry_after, .. } => Self::new(Code::QueueFull, detail).retry_after(retry_after),
+            SessionError::Overloaded { retry_after } => Self::new(Code::Overloaded, detail).retry_after(retry_after),
+            SessionError::Draining => Self::new(Code::Draining, detail),
+            // Which node it is would tell nothing that a client could use.
+            SessionError::Elsewhere { .. } => Self::new(Code::WrongNode, "the session lives on another node"),
+            SessionError::TurnUnsaid => Self::new(Code::TurnUnsaid, detail).param("key"),
+            SessionError::NotRunning { .. } => Self::new(Code::TurnNotRunning, detail).param("turn"),
+            SessionError::WrongResumeToken => Self::new(Code::WrongResumeToken, detail).param("resume_token"),
+            SessionError::ResumeExpired { .. } => Self::new(Code::ResumeExpired, detail).param("last_seq"),
+            SessionError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(why) => {
+                tracing::warn!(%why, "a store is unavailable");
+                Self::new(Code::StoreUnavailable, "a store cannot be reached; try again")
+            }
+            other => Self::internal(&other),
+        }
+    }
+}
+
+impl From<LlmError> for Problem {
+    fn from(error: LlmError) -> Self {
+        tracing::warn!(%error, "the model failed");
+        match error {
+            LlmError::Timeout => Self::new(Code::ModelTimeout, "the language model did not answer in time"),
+            LlmError::Unavailable(_) => Self::new(Code::ModelUnavailable, "the language model cannot be reached"),
+            LlmError::RateLimited { retry_after } => {
+                let problem = Self::new(Code::ModelUnavailable, "the language model limits requests");
+                match retry_after {
+                    Some(after) => problem.retry_after(after),
+                    None => problem,
+                }
+            }
+            // What the endpoint said may quote the prompt or name the account: it stays in the log.
+            LlmError::Refused(_) => Self::new(Code::ModelFailed, "the language model refused the request"),
+            LlmError::Broken(_) => Self::new(Code::ModelFailed, "the language model's answer broke off"),
+        }
+    }
+}
+
+impl From<&TurnError> for Problem {
+    fn from(error: &TurnError) -> Self {
+        match error {
+            TurnError::Model(error) => error.clone().into(),
+            TurnError::Store(error) => error.clone().into(),
+            TurnError::Fenced => Self::new(Code::WrongNode, error.to_string()),
+            TurnError::KeyTaken => Self::new(Code::KeyTaken, error.to_string()).param("key"),
+            TurnError::CutBeforeReply => Self::new(Code::TurnCut, error.to_string()),
+            TurnError::TimedOut => Self::new(Code::ModelTimeout, error.to_string()),
+            TurnError::PromptTooLarge { .. } => Self::new(Code::PromptTooLarge, error.to_string()),
+        }
+    }
+}
+
+impl From<HandError> for Problem {
+    fn from(error: HandError) -> Self {
+        match error {
+            HandError::Store(error) => error.into(),
+            HandError::Embedder(error) => {
+                tracing::warn!(%error, "the embedder failed");
+                Self::new(
+                    Code::EmbedderUnavailable,
+                    "the embedder failed, and without an embedding the fact could not be found again",
+                )
+            }
+        }
+    }
+}
+
+impl From<AuthError> for Problem {
+    fn from(error: AuthError) -> Self {
+        match error {
+            AuthError::Store(error) => error.into(),
+            AuthError::Expired => Self::new(Code::TokenExpired, error.to_string()),
+            other => Self::new(Code::Unauthenticated, other.to_string()),
+        }
+    }
+}
+
+impl From<MintError> for Problem {
+    fn from(error: MintError) -> Self {
+        match error {
+            MintError::NoSecret => Self::new(Code::NotSupported, error.to_string()),
+            MintError::PlayerMismatch => Self::field("player_id", error.to_string()),
+            MintError::Signing => Self::internal(&error),
+        }
+    }
+}
+
+impl From<RateLimited> for Problem {
+    fn from(error: RateLimited) -> Self {
+        Self::new(Code::RateLimited, error.to_string()).retry_after(error.retry_after)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use actix_web::body::to_bytes;
+
+    use super::*;
+
+    #[test]
+    fn codes_are_distinct() {
+        let names: std::collections::HashSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(names.len(), Code::ALL.len());
+    }
+
+    #[actix_web::test]
+    async fn a_problem_names_its_fields_and_its_wait() {
+        let problem = Problem::fields(vec![
+            FieldError {
+                param: "name".into(),
+                detail: "is empty".into(),
+            },
+            FieldError {
+                param: "rules[3]".into(),
+                detail: "is too long".into(),
+            },
+        ]);
+        let response = problem.response(Some("r1"));
+        assert_eq!(response.status(), 422);
+        assert_eq!(response.headers()["content-type"], "application/problem+json");
+        let body: ProblemBody = serde_json::from_slice(&to_bytes(response.into_body()).await.unwrap()).unwrap();
+        assert_eq!(body.errors.len(), 2);
+        assert_eq!((body.param, body.request_id.as_deref()), (None, Some("r1")));
+
+        let limited = Problem::new(Code::RateLimited, "slow down").retry_after(Duration::from_millis(1_200));
+        assert_eq!(limited.response(None).headers()["retry-after"], "2");
+        assert_eq!(
+            Problem::new(Code::Draining, "").response(None).headers()["retry-after"],
+            "1"
+        );
+    }
+
+    #[test]
+    fn what_a_store_or_model_said_is_not_told() {
+        let secret = "password=hunter2";
+        for problem in [
+            Problem::from(StoreError::Unavailable(secret.into())),
+            Problem::from(StoreError::Corrupt(secret.into())),
+            Problem::from(StoreError::Rejected(secret.into())),
+            Problem::from(LlmError::Unavailable(secret.into())),
+            Problem::from(LlmError::Refused(secret.into())),
+            Problem::from(LlmError::Broken(secret.into())),
+        ] {
+            assert!(!problem.detail.contains("hunter2"), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Extractors: the typed edge of every route. The extractor is the authorization: a handler that
+//! takes a `Caller<Author>` cannot run for anybody else.
+
+use std::{future::Future, marker::PhantomData, ops::Deref, pin::Pin};
+
+use actix_web::{FromRequest, HttpRequest, dev::Payload, http::header, web};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use garde::Validate;
+use serde::de::DeserializeOwned;
+
+use super::{
+    AppState,
+    errors::{Code, FieldError, Problem},
+    validate,
+};
+use crate::tenancy::{Principal, Role, TenantScope, auth::AuthError};
+
+/// Who may call an operation.
+pub trait Allowed: 'static {
+    /// The roles that may.
+    const ROLES: &'static [Role];
+}
+
+/// Any valid token.
+pub struct Anyone;
+impl Allowed for Anyone {
+    const ROLES: &'static [Role] = &[Role::Operator, Role::Admin, Role::Backend, Role::Player];
+}
+/// Those who take part in sessions: backends for all of them, players for their own.
+pub struct Talker;
+impl Allowed for Talker {
+    const ROLES: &'static [Role] = &[Role::Admin, Role::Backend, Role::Player];
+}
+/// Those who write worlds and look into memories.
+pub struct Author;
+impl Allowed for Author {
+    const ROLES: &'static [Role] = &[Role::Admin, Role::Backend];
+}
+/// The tenant's administrators.
+pub struct Administrator;
+impl Allowed for Administrator {
+    const ROLES: &'static [Role] = &[Role::Admin];
+}
+
+/// An authenticated caller whose role is among `A`'s, counted against its tenant's limit.
+pub struct Caller<A> {
+    pub principal: Principal,
+    pub scope: TenantScope,
+    allowed: PhantomData<A>,
+}
+
+impl<A: Allowed> FromRequest for Caller<A> {
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let request = request.clone();
+        Box::pin(async move {
+            let state = state_of(&request)?;
+            let principal = state.auth.verify(bearer(&request)?).await?;
+            tracing::Span::current().record("tenant", principal.tenant.as_str());
+            if !A::ROLES.contains(&principal.role) {
+                return Err(Problem::new(Code::Forbidden, "this token's role may not do that"));
+            }
+            state.limits.tenant(&principal.tenant)?;
+            Ok(Self {
+                scope: principal.scope(),
+                principal,
+                allowed: PhantomData,
+            })
+        })
+    }
+}
+
+/// The token of the `Authorization` header.
+pub fn bearer(request: &HttpRequest) -> Result<&str, AuthError> {
+    let value = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .ok_or(AuthError::Missing)?
+        .to_str()
+        .map_err(|_| AuthError::Missing)?;
+    let (scheme, token) = value.split_once(' ').ok_or(AuthError::Missing)?;
+    if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() {
+        Ok(token.trim())
+    } else {
+        Err(AuthError::Missing)
+    }
+}
+
+fn state_of(request: &HttpRequest) -> Result<web::Data<AppState>, Problem> {
+    request
+        .app_data::<web::Data<AppState>>()
+        .cloned()
+        .ok_or_else(|| Problem::internal(&"the application was built without its state"))
+}
+
+/// A JSON body: within the size limit, without unknown fields, and valid.
+pub struct Body<T> {
+    pub value: T,
+    /// As it was sent, for the idempotency fingerprint.
+    pub raw: Bytes,
+}
+
+impl<T> Deref for Body<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> FromRequest for Body<T>
+where
+    T: DeserializeOwned + Validate + utoipa::ToSchema + 'static,
+    T::Context: Default,
+{
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let request = request.clone();
+        let payload = payload.take();
+        Box::pin(async move {
+            let limit = state_of(&request)?.settings.max_body_bytes;
+            json_content(&request)?;
+            let raw = read_body(&request, payload, limit).await?;
+            let value: T = serde_json::from_slice(&raw).map_err(|error| validate::explain::<T>(&raw, &error))?;
+            checked(&value)?;
+            Ok(Self { value, raw })
+        })
+    }
+}
+
+/// Every rule that `value` breaks, at once.
+pub fn checked<T: Validate>(value: &T) -> Result<(), Problem>
+where
+    T::Context: Default,
+{
+    value.validate().map_err(|report| {
+        Problem::fields(
+            report
+                .iter()
+                .map(|(path, error)| FieldError {
+                    param: path.to_string(),
+                    detail: error.message().to_string(),
+                })
+                .collect(),
+        )
+    })
+}
+
+fn json_content(request: &HttpRequest) -> Result<(), Problem> {
+    let Some(value) = request.headers().get(header::CONTENT_TYPE) else {
+        return Ok(());
+    };
+    let kind = value.to_str().unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/json") || kind.is_empty() {
+        Ok(())
+    } else {
+        Err(Problem::new(
+            Code::UnsupportedMediaType,
+            "send the body as application/json",
+        ))
+    }
+}
+
+async fn read_body(request: &HttpRequest, mut payload: Payload, limit: usize) -> Result<Bytes, Problem> {
+    let too_large = || Problem::new(Code::PayloadTooLarge, format!("the body is larger than {limit} bytes"));
+    let declared = request
+        .headers()
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if declared.is_some_and(|length| length > limit) {
+        return Err(too_large());
+    }
+    let mut body = BytesMut::new();
+    while let Some(chunk) = payload.next().await {
+        let chunk = chunk.map_err(|error| Problem::new(Code::MalformedRequest, error.to_string()))?;
+        if body.len() + chunk.len() > limit {
+            return Err(too_large());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body.freeze())
+}
+
+/// The path's parameters. One that is not an id names nothing, so it is a 404.
+pub struct Path<T>(pub T);
+
+impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
+    type Error = Problem;
+    type Future = std::future::Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let parsed = web::Path::<T>::extract(request).into_inner();
+        std::future::ready(
+            parsed
+                .map(|path| Self(path.into_inner()))
+                .map_err(|error| Problem::new(Code::NotFound, format!("there is no such thing: {error}"))),
+        )
+    }
+}
+
+/// The query string, without unknown parameters.
+pub struct Query<T>(pub T);
+
+impl<T: DeserializeOwned + 'static> FromRequest for Query<T> {
+    type Error = Problem;
+    type Future = std::future::Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let parsed = web::Query::<T>::from_query(request.query_string());
+        std::future::ready(parsed.map(|query| Self(query.into_inner())).map_err(|error| {
+            let text = match error {
+                actix_web::error::QueryPayloadError::Deserialize(inner) => inner.to_string(),
+                other => other.to_string(),
+            };
+            let param = validate::quoted(&text).unwrap_or_else(|| "query".to_owned());
+            Problem::field(param, text)
+        }))
+    }
+}

@@ -1,0 +1,51 @@
+//! Counts and latencies of requests, and counts of socket messages.
+
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+
+/// Metrics of the HTTP surface.
+#[derive(Debug)]
+pub struct HttpMetrics {
+    /// By method, route pattern and status.
+    pub requests: IntCounterVec,
+    /// Seconds until the response's head, by route pattern.
+    pub latency: HistogramVec,
+    /// Socket messages by type.
+    pub messages: IntCounterVec,
+    /// Error events and problem responses by code.
+    pub errors: IntCounterVec,
+    /// Sockets that are open now.
+    pub sockets: IntGauge,
+}
+
+impl HttpMetrics {
+    /// Makes the metrics and registers them.
+    ///
+    /// # Errors
+    /// When one is registered already.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let metrics = Self {
+            requests: IntCounterVec::new(
+                Opts::new("colloquy_http_requests_total", "Requests answered"),
+                &["method", "route", "status"],
+            )?,
+            latency: HistogramVec::new(
+                HistogramOpts::new("colloquy_http_request_seconds", "Seconds until the response's head").buckets(vec![
+                    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0,
+                ]),
+                &["route"],
+            )?,
+            messages: IntCounterVec::new(
+                Opts::new("colloquy_socket_messages_total", "Socket messages received"),
+                &["type"],
+            )?,
+            errors: IntCounterVec::new(Opts::new("colloquy_errors_total", "Errors told to clients"), &["code"])?,
+            sockets: IntGauge::new("colloquy_sockets_open", "Sockets that are open now")?,
+        };
+        registry.register(Box::new(metrics.requests.clone()))?;
+        registry.register(Box::new(metrics.latency.clone()))?;
+        registry.register(Box::new(metrics.messages.clone()))?;
+        registry.register(Box::new(metrics.errors.clone()))?;
+        registry.register(Box::new(metrics.sockets.clone()))?;
+        Ok(metrics)
+    }
+}

@@ -1,0 +1,248 @@
+//! Verification keys: each allows exactly one algorithm, so a token cannot choose another.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use jsonwebtoken::{
+    Algorithm, DecodingKey, Validation,
+    errors::ErrorKind,
+    jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse},
+};
+use parking_lot::RwLock;
+use secrecy::ExposeSecret;
+use serde::de::DeserializeOwned;
+
+use super::{AuthError, AuthSettings};
+
+/// Why the configured keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    #[error("auth: set one of hs256_secret, public_key_file and jwks_file")]
+    None,
+    #[error("auth.hs256_secret is shorter than 32 bytes")]
+    ShortSecret,
+    #[error("auth: {path} cannot be read: {why}")]
+    Unreadable { path: PathBuf, why: String },
+    #[error("auth.public_key_file: {0} holds no RSA, Ed25519 or P-256 public key in PEM")]
+    NotAKey(PathBuf),
+    #[error("auth.jwks_file: {path}: {why}")]
+    BadJwks { path: PathBuf, why: String },
+}
+
+struct Key {
+    kid: Option<String>,
+    algorithm: Algorithm,
+    decoding: DecodingKey,
+    validation: Validation,
+}
+
+/// Every key of this server.
+pub(super) struct Keys {
+    fixed: Vec<Key>,
+    jwks: Option<JwksFile>,
+}
+
+struct JwksFile {
+    path: PathBuf,
+    audience: String,
+    loaded: RwLock<(Option<SystemTime>, Arc<Vec<Key>>)>,
+}
+
+impl Keys {
+    pub(super) fn load(settings: &AuthSettings) -> Result<Self, KeyError> {
+        let audience = &settings.audience;
+        let mut fixed = Vec::new();
+        if let Some(secret) = &settings.hs256_secret {
+            let secret = secret.expose_secret().as_bytes();
+            if secret.len() < 32 {
+                return Err(KeyError::ShortSecret);
+            }
+            fixed.push(Key::new(
+                None,
+                Algorithm::HS256,
+                DecodingKey::from_secret(secret),
+                audience,
+            ));
+        }
+        if let Some(path) = &settings.public_key_file {
+            let (algorithm, decoding) = public_key(&read(path)?).ok_or_else(|| KeyError::NotAKey(path.clone()))?;
+            fixed.push(Key::new(settings.public_key_kid.clone(), algorithm, decoding, audience));
+        }
+        let jwks = settings
+            .jwks_file
+            .as_ref()
+            .map(|path| JwksFile::load(path, audience))
+            .transpose()?;
+        if fixed.is_empty() && jwks.is_none() {
+            return Err(KeyError::None);
+        }
+        Ok(Self { fixed, jwks })
+    }
+
+    /// The claims of a token whose signature, algorithm and audience are right. Times are not
+    /// checked here: the caller has the clock.
+    pub(super) fn verify<T: DeserializeOwned>(&self, token: &str) -> Result<T, AuthError> {
+        // `none` and names it does not know fail here already.
+        let header = jsonwebtoken::decode_header(token)
+            .map_err(|_| AuthError::Invalid("it is not a JWT signed with HS256, RS256, ES256 or EdDSA"))?;
+        let fixed = |key: &&Key| key.algorithm == header.alg && key.kid == header.kid;
+        if let Some(key) = self.fixed.iter().find(fixed) {
+            return key.decode(token);
+        }
+        let Some(jwks) = &self.jwks else {
+            let known = self.fixed.iter().any(|key| key.algorithm == header.alg);
+            return Err(AuthError::Invalid(if known {
+                "its kid is unknown"
+            } else {
+                "its algorithm is not accepted here"
+            }));
+        };
+        let Some(kid) = header.kid else {
+            return Err(AuthError::Invalid("it names no key (kid)"));
+        };
+        let keys = jwks.current();
+        let key = keys
+            .iter()
+            .find(|key| key.kid.as_deref() == Some(&kid))
+            .ok_or(AuthError::Invalid("its kid is unknown"))?;
+        if key.algorithm != header.alg {
+            return Err(AuthError::Invalid("its algorithm is not the key's"));
+        }
+        key.decode(token)
+    }
+}
+
+impl Key {
+    fn new(kid: Option<String>, algorithm: Algorithm, decoding: DecodingKey, audience: &str) -> Self {
+        let mut validation = Validation::new(algorithm);
+        validation.set_audience(&[audience]);
+        validation.set_required_spec_claims(&["aud", "exp", "sub"]);
+        validation.validate_exp = false;
+        Self {
+            kid,
+            algorithm,
+            decoding,
+            validation,
+        }
+    }
+
+    fn decode<T: DeserializeOwned>(&self, token: &str) -> Result<T, AuthError> {
+        jsonwebtoken::decode(token, &self.decoding, &self.validation)
+            .map(|data| data.claims)
+            .map_err(|error| {
+                AuthError::Invalid(match error.kind() {
+                    ErrorKind::InvalidSignature => "its signature is wrong",
+                    ErrorKind::InvalidAudience => "its audience is not this server",
+                    ErrorKind::MissingRequiredClaim(_) => "aud, exp and sub are required",
+                    ErrorKind::Json(_) => "its claims are not what this server expects (sub, tid, role, exp, aud)",
+                    _ => "it cannot be read",
+                })
+            })
+    }
+}
+
+impl JwksFile {
+    fn load(path: &Path, audience: &str) -> Result<Self, KeyError> {
+        let file = Self {
+            path: path.to_owned(),
+            audience: audience.to_owned(),
+            loaded: RwLock::new((None, Arc::new(Vec::new()))),
+        };
+        let keys = file.read()?;
+        *file.loaded.write() = (modified(path), Arc::new(keys));
+        Ok(file)
+    }
+
+    fn read(&self) -> Result<Vec<Key>, KeyError> {
+        let bad = |why: String| KeyError::BadJwks {
+            path: self.path.clone(),
+            why,
+        };
+        let set: JwkSet = serde_json::from_slice(&read(&self.path)?).map_err(|error| bad(error.to_string()))?;
+        let keys: Vec<Key> = set
+            .keys
+            .iter()
+            .filter(|jwk| !matches!(jwk.common.public_key_use, Some(PublicKeyUse::Encryption)))
+            .map(|jwk| {
+                let kid = jwk
+                    .common
+                    .key_id
+                    .clone()
+                    .ok_or_else(|| bad("a key has no kid".to_owned()))?;
+                let algorithm =
+                    algorithm_of(jwk).ok_or_else(|| bad(format!("key {kid} is not RS256, ES256 or EdDSA")))?;
+                let decoding = DecodingKey::from_jwk(jwk).map_err(|error| bad(format!("key {kid}: {error}")))?;
+                Ok(Key::new(Some(kid), algorithm, decoding, &self.audience))
+            })
+            .collect::<Result<_, KeyError>>()?;
+        if keys.is_empty() {
+            return Err(bad("it has no signing key".to_owned()));
+        }
+        Ok(keys)
+    }
+
+    /// The keys, read again when the file has changed. A file that cannot be read leaves the old
+    /// keys in place: a half-written file must not lock everybody out.
+    fn current(&self) -> Arc<Vec<Key>> {
+        let now = modified(&self.path);
+        {
+            let loaded = self.loaded.read();
+            if now.is_none() || loaded.0 == now {
+                return loaded.1.clone();
+            }
+        }
+        let mut loaded = self.loaded.write();
+        if loaded.0 != now {
+            loaded.0 = now;
+            match self.read() {
+                Ok(keys) => {
+                    tracing::info!(keys = keys.len(), "read the changed key set");
+                    loaded.1 = Arc::new(keys);
+                }
+                Err(error) => tracing::error!(%error, "the changed key set cannot be used, keeping the old one"),
+            }
+        }
+        loaded.1.clone()
+    }
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|meta| meta.modified()).ok()
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
+    std::fs::read(path).map_err(|error| KeyError::Unreadable {
+        path: path.to_owned(),
+        why: error.to_string(),
+    })
+}
+
+fn public_key(pem: &[u8]) -> Option<(Algorithm, DecodingKey)> {
+    // Each reader checks the key's own object identifier, so at most one of them takes it.
+    if let Ok(key) = DecodingKey::from_rsa_pem(pem) {
+        return Some((Algorithm::RS256, key));
+    }
+    if let Ok(key) = DecodingKey::from_ed_pem(pem) {
+        return Some((Algorithm::EdDSA, key));
+    }
+    DecodingKey::from_ec_pem(pem).ok().map(|key| (Algorithm::ES256, key))
+}
+
+fn algorithm_of(jwk: &Jwk) -> Option<Algorithm> {
+    let by_type = match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => Algorithm::RS256,
+        AlgorithmParameters::EllipticCurve(ec) if ec.curve == EllipticCurve::P256 => Algorithm::ES256,
+        AlgorithmParameters::OctetKeyPair(okp) if okp.curve == EllipticCurve::Ed25519 => Algorithm::EdDSA,
+        _ => return None,
+    };
+    match jwk.common.key_algorithm {
+        None => Some(by_type),
+        Some(KeyAlgorithm::RS256) if by_type == Algorithm::RS256 => Some(by_type),
+        Some(KeyAlgorithm::ES256) if by_type == Algorithm::ES256 => Some(by_type),
+        Some(KeyAlgorithm::EdDSA) if by_type == Algorithm::EdDSA => Some(by_type),
+        Some(_) => None,
+    }
+}

@@ -1,0 +1,40 @@
+//! Single-use tickets for clients that cannot set headers on a socket (browsers, WebGL).
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::tenancy::Principal;
+
+/// Open tickets of this node, bounded in number and time.
+pub struct Tickets {
+    open: moka::sync::Cache<String, (Principal, DateTime<Utc>)>,
+    ttl: Duration,
+}
+
+impl Tickets {
+    /// At most `max` tickets, each for `ttl`.
+    #[must_use]
+    pub fn new(max: u64, ttl: Duration) -> Self {
+        Self {
+            open: moka::sync::Cache::builder().max_capacity(max).time_to_live(ttl).build(),
+            ttl,
+        }
+    }
+    /// How long a ticket lives.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+    /// A new ticket: 256 random bits.
+    pub fn issue(&self, principal: Principal, expires: DateTime<Utc>) -> String {
+        let ticket = format!("tkt_{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
+        self.open.insert(ticket.clone(), (principal, expires));
+        ticket
+    }
+    /// Takes a ticket out; of two that try, one gets it.
+    pub fn redeem(&self, ticket: &str, now: DateTime<Utc>) -> Option<Principal> {
+        let (principal, expires) = self.open.remove(ticket)?;
+        (now < expires).then_some(principal)
+    }
+}

@@ -118,6 +118,9 @@ pub enum TurnError {
     /// The prompt's fixed sections alone exceed the budget.
     #[error("the persona and rules alone exceed the prompt budget by {over} tokens")]
     PromptTooLarge { over: u32 },
+    /// A prompt template cannot be rendered. A defect of the template, not of the request.
+    #[error(transparent)]
+    Template(#[from] super::prompt::TemplateError),
 }
 
 /// Runs a turn to its commit. `cut` turns to `Some` when the player interrupts.

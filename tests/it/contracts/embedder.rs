@@ -238,3 +238,33 @@ async fn an_embedder_needs_an_endpoint_that_answers_and_a_calibration() {
         ConnectError::Call(LlmError::Unavailable(_))
     ));
 }
+
+/// `COLLOQUY_TEST_EMBEDDER_URL` (ending in `/v1`), `…_MODEL`, and `…_INPUT_TYPE=field` where wanted.
+#[tokio::test]
+#[ignore = "needs a real embedding server in COLLOQUY_TEST_EMBEDDER_URL"]
+async fn a_real_server_keeps_the_contract_and_separates_meanings() {
+    let var = |name: &str| std::env::var(format!("COLLOQUY_TEST_EMBEDDER_{name}"));
+    let endpoint = Endpoint {
+        base_url: var("URL").expect("COLLOQUY_TEST_EMBEDDER_URL is set"),
+        api_key: None,
+    };
+    let mut options = OpenAiEmbedderOptions::new(endpoint, var("MODEL").unwrap_or_else(|_| "default".into()));
+    options.timeout = Duration::from_secs(60);
+    if var("INPUT_TYPE").is_ok_and(|name| name == "field") {
+        options.input_type = InputType::Field;
+    }
+    let embedder = OpenAiEmbedder::connect_uncalibrated(&HttpClient::new().unwrap(), options)
+        .await
+        .unwrap();
+    let report = colloquy::calibrate::measure(&embedder).await.unwrap();
+    println!("{report}");
+    let subject = Subject {
+        embedder: Box::new(embedder),
+        _server: None,
+    };
+    gives_one_unit_vector_per_text_in_order(&subject).await;
+    the_same_text_has_the_same_vector(&subject).await;
+    nothing_in_nothing_out(&subject).await;
+    near_texts_are_nearer_than_others(&subject).await;
+    any_text_can_be_embedded(&subject).await;
+}

@@ -362,3 +362,97 @@ async fn a_request_says_what_its_options_allow() {
         (&json!(true), &json!(true))
     );
 }
+
+/// `COLLOQUY_TEST_LLM_URL` (ending in `/v1`) and `COLLOQUY_TEST_LLM_MODEL`. A small model writes no
+/// dependable JSON, so only the protocol is checked.
+#[tokio::test]
+#[ignore = "needs a real model server in COLLOQUY_TEST_LLM_URL"]
+async fn a_real_server_streams_and_stops() {
+    let endpoint = Endpoint {
+        base_url: std::env::var("COLLOQUY_TEST_LLM_URL").expect("COLLOQUY_TEST_LLM_URL is set"),
+        api_key: None,
+    };
+    let model = std::env::var("COLLOQUY_TEST_LLM_MODEL").unwrap_or_else(|_| "default".into());
+    let llm = OpenAiLlm::new(&HttpClient::new().unwrap(), OpenAiLlmOptions::new(endpoint, model)).unwrap();
+    let mut asked = request(Task::Reply);
+    asked.timeout = Duration::from_secs(60);
+    asked.max_output_tokens = 60;
+
+    let started = tokio::time::Instant::now();
+    let mut stream = llm.stream(&asked).await.unwrap();
+    let first = stream.next().await.unwrap().unwrap();
+    let first_after = started.elapsed();
+    let (rest, end) = drain(stream).await;
+    println!(
+        "first piece {first:?} after {first_after:?}, all after {:?}: {rest:?}, {end:?}",
+        started.elapsed()
+    );
+    let usage = end.unwrap().expect("a usage");
+    assert!(usage.prompt_tokens > 0 && (1..=60).contains(&usage.completion_tokens));
+
+    let whole = llm.complete(&asked).await.unwrap();
+    println!("whole: {whole:?}");
+    assert!(!whole.text.is_empty() && whole.usage.completion_tokens > 0);
+
+    // Cut off in the middle: a server with one slot serves the next call at once.
+    asked.max_output_tokens = 2_000;
+    let mut cut = llm.stream(&asked).await.unwrap();
+    assert!(cut.next().await.unwrap().is_ok());
+    drop(cut);
+    asked.max_output_tokens = 5;
+    let started = tokio::time::Instant::now();
+    llm.complete(&asked).await.unwrap();
+    println!("the call after a cut took {:?}", started.elapsed());
+
+    asked.json_schema = Some(JsonSchema {
+        name: "verdict",
+        schema: json!({
+            "type": "object",
+            "properties": {"verdict": {"type": "string", "enum": ["same", "independent"]}},
+            "required": ["verdict"],
+            "additionalProperties": false,
+        }),
+    });
+    asked.max_output_tokens = 60;
+    let judged = llm.complete(&asked).await.unwrap();
+    println!("with a schema: {}", judged.text);
+    assert!(
+        parse_json_answer::<Value>(&judged.text)
+            .unwrap()
+            .get("verdict")
+            .is_some()
+    );
+
+    asked.json_schema = None;
+    asked.max_output_tokens = 2_000;
+    asked.timeout = Duration::from_millis(50);
+    assert!(matches!(llm.complete(&asked).await, Err(LlmError::Timeout)));
+}
+
+/// Prints what a call costs; the figures mean something in an optimised build only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[ignore = "a measurement, not a check"]
+async fn calls_per_second() {
+    const CALLS: usize = 4_000;
+    let server = mock_llm::start(MockOptions::default()).unwrap();
+    let llm: Arc<dyn Llm> = Arc::new(client(&server));
+    for (name, streamed) in [("whole", false), ("streamed", true)] {
+        let started = tokio::time::Instant::now();
+        futures_util::stream::iter(0..CALLS)
+            .for_each_concurrent(16, |_| {
+                let llm = llm.clone();
+                async move {
+                    let request = request(Task::Reply);
+                    if streamed {
+                        let (_, end) = drain(llm.stream(&request).await.unwrap()).await;
+                        end.unwrap();
+                    } else {
+                        llm.complete(&request).await.unwrap();
+                    }
+                }
+            })
+            .await;
+        let took = started.elapsed();
+        println!("{name}: {:.0} calls/s", CALLS as f64 / took.as_secs_f64());
+    }
+}

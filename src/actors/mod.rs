@@ -5,6 +5,7 @@
 //! `actix`.
 
 mod chores;
+mod connection;
 mod curator;
 mod event_log;
 pub mod handle;

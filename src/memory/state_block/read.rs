@@ -1,20 +1,30 @@
-//! Reads a state block leniently and turns it into bounded state changes.
+//! Reads a state block and turns it into bounded state changes.
 
+use super::{
+    MAX_BLOCK_BYTES,
+    flow::{self, Value},
+};
 use crate::memory::state::StateChange;
+
+/// How the player is called in state changes.
+const PLAYER: &str = "player";
 
 /// Bounds of what one block may change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateRules {
-    /// Most that one turn may change a relationship; 20.
+    /// Most that one turn may change one relationship; 20.
     pub max_relationship_delta: i32,
     /// Most that one turn may change hit points; 100.
     pub max_hp_delta: i32,
     /// Longest name, place, item or mood, in Unicode scalar values; 64.
     pub max_name_chars: usize,
-    /// Longest sentence in events and notes; 200.
+    /// Longest sentence in events and notes, in Unicode scalar values; 200.
     pub max_text_chars: usize,
     /// Most entries of one list; 16.
     pub max_list: usize,
+    /// Who may be named in relationships and meetings, besides the player and the speaker.
+    /// Empty: anybody.
+    pub known_names: Vec<String>,
 }
 
 impl Default for StateRules {
@@ -25,6 +35,7 @@ impl Default for StateRules {
             max_name_chars: 64,
             max_text_chars: 200,
             max_list: 16,
+            known_names: Vec::new(),
         }
     }
 }
@@ -33,7 +44,7 @@ impl Default for StateRules {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Parsed {
     pub changes: Vec<StateChange>,
-    /// What was left out and why, in words, for the trace.
+    /// What was left out or cut down and why, in words, for the trace.
     pub rejected: Vec<String>,
 }
 
@@ -42,39 +53,632 @@ pub struct Parsed {
 pub enum StateBlockError {
     #[error("the state block is longer than {max} bytes")]
     TooLong { max: usize },
-    #[error("the state block has no `key: value` line and is not a JSON object")]
+    #[error("the state block has no `key: value` line and is not an object")]
     NotABlock,
+    /// It reads as something, but no key of a state block is in it.
+    #[error("the state block has none of the known keys")]
+    NoKnownKey,
 }
 
-/// Reads a block. `speaker_npc` names the NPC that spoke: `mood` is its own, the rest is the player's.
+/// Reads a block. `speaker_npc` names the NPC that spoke: `mood` is its own; place, hit points,
+/// items and meetings are the player's.
 ///
 /// # Errors
-/// When the block is too long or nothing in it can be read; single bad entries are in `rejected`.
+/// When the block is too long or nothing in it can be read; single bad entries are in
+/// [`Parsed::rejected`] instead. An empty block is fine and changes nothing.
 pub fn parse(block: &str, speaker_npc: &str, rules: &StateRules) -> Result<Parsed, StateBlockError> {
-    const MAX: usize = 8 * 1024;
-    if block.len() > MAX {
-        return Err(StateBlockError::TooLong { max: MAX });
+    if block.len() > MAX_BLOCK_BYTES {
+        return Err(StateBlockError::TooLong { max: MAX_BLOCK_BYTES });
     }
-    let clip = |text: &str| text.trim().chars().take(rules.max_name_chars).collect::<String>();
-    let mut parsed = Parsed::default();
-    let mut read = 0;
-    for (key, value) in block.lines().filter_map(|line| line.split_once(':')) {
-        read += 1;
-        match key.trim() {
-            "mood" => parsed.changes.push(StateChange::Mood {
-                who: speaker_npc.to_owned(),
-                mood: clip(value),
+    if block.trim().is_empty() || block.trim() == "{}" {
+        return Ok(Parsed::default());
+    }
+    let entries = flow::entries(block);
+    if entries.is_empty() {
+        return Err(StateBlockError::NotABlock);
+    }
+    let stayed = entries
+        .iter()
+        .any(|(key, value)| key == "location_moved" && flag(value) == Some(false));
+    let mut reader = Reader {
+        speaker: speaker_npc,
+        rules,
+        out: Parsed::default(),
+    };
+    let mut known = 0;
+    for (key, value) in &entries {
+        known += usize::from(reader.entry(key, value, stayed));
+    }
+    if known == 0 {
+        Err(StateBlockError::NoKnownKey)
+    } else {
+        Ok(reader.out)
+    }
+}
+
+struct Reader<'a> {
+    speaker: &'a str,
+    rules: &'a StateRules,
+    out: Parsed,
+}
+
+impl Reader<'_> {
+    /// Takes one entry; `false`: the key is not one of a state block.
+    fn entry(&mut self, key: &str, value: &Value, stayed: bool) -> bool {
+        match key {
+            "location" if stayed => {}
+            "location" => self.one(key, value, |to| StateChange::Location {
+                who: PLAYER.to_owned(),
+                to,
             }),
-            "location" => parsed.changes.push(StateChange::Location {
-                who: "player".to_owned(),
-                to: clip(value),
+            // Meant as a flag; some models name the place here instead.
+            "location_moved" => {
+                if flag(value).is_none() {
+                    self.one(key, value, |to| StateChange::Location {
+                        who: PLAYER.to_owned(),
+                        to,
+                    });
+                }
+            }
+            "hp_change" => self.hp(value),
+            "items_gained" => self.items(key, value, true),
+            "items_lost" => self.items(key, value, false),
+            "npc_met" => self.people(key, value, |whom| StateChange::Met {
+                who: PLAYER.to_owned(),
+                whom,
             }),
-            other => parsed.rejected.push(format!("unknown key `{other}`")),
+            "npc_separated" => self.people(key, value, |whom| StateChange::Separated {
+                who: PLAYER.to_owned(),
+                whom,
+            }),
+            "relationship_changes" | "relationship_change" => self.relationships(value),
+            "mood" => {
+                let who = self.speaker.to_owned();
+                self.one(key, value, |mood| StateChange::Mood { who, mood });
+            }
+            "events" | "event" => self.sentences(key, value, |text| StateChange::Happened { text }),
+            "notes" | "note" => self.sentences(key, value, |text| StateChange::Note { text }),
+            other => {
+                self.reject(format!("`{}` is not a key of a state block", clip(other, 40)));
+                return false;
+            }
+        }
+        true
+    }
+
+    fn one(&mut self, key: &str, value: &Value, change: impl FnOnce(String) -> StateChange) {
+        let text = match value {
+            Value::Text(text) => text.as_str(),
+            Value::List(items) => match items.as_slice() {
+                [Value::Text(text)] => text,
+                [] => "",
+                _ => return self.reject(format!("`{key}` must be one text")),
+            },
+            Value::Map(_) => return self.reject(format!("`{key}` must be one text")),
+        };
+        if let Some(name) = self.name(key, text) {
+            self.out.changes.push(change(name));
         }
     }
-    if read == 0 {
-        Err(StateBlockError::NotABlock)
-    } else {
-        Ok(parsed)
+
+    fn hp(&mut self, value: &Value) {
+        let Value::Text(text) = value else {
+            return self.reject("`hp_change` must be a number".to_owned());
+        };
+        if is_nothing(text) {
+            return;
+        }
+        let Some(wanted) = whole_number(text) else {
+            return self.reject(format!("`hp_change` must be a number, not `{}`", clip(text, 40)));
+        };
+        let delta = self.bounded("hp_change", wanted, self.rules.max_hp_delta);
+        if delta != 0 {
+            self.out.changes.push(StateChange::HpDelta {
+                who: PLAYER.to_owned(),
+                delta,
+            });
+        }
+    }
+
+    fn items(&mut self, key: &str, value: &Value, gained: bool) {
+        for item in self.list(key, value) {
+            let (name, count) = match &item {
+                Value::Text(text) => counted(text),
+                Value::Map(map) => {
+                    let count = field(map, &["count", "quantity", "qty", "amount", "수량"]);
+                    (
+                        field(map, &["item", "name", "이름"]).unwrap_or_default(),
+                        count.and_then(|text| whole_number(&text)).unwrap_or(1),
+                    )
+                }
+                Value::List(_) => (String::new(), 0),
+            };
+            if is_nothing(&name) && matches!(item, Value::Text(_)) {
+                continue;
+            }
+            let Ok(count @ 1..=9_999) = u32::try_from(count) else {
+                self.reject(format!("a count in `{key}` must be 1 to 9999"));
+                continue;
+            };
+            if let Some(item) = self.name(key, &name) {
+                let who = PLAYER.to_owned();
+                self.out.changes.push(if gained {
+                    StateChange::ItemGained { who, item, count }
+                } else {
+                    StateChange::ItemLost { who, item, count }
+                });
+            }
+        }
+    }
+
+    fn people(&mut self, key: &str, value: &Value, change: impl Fn(String) -> StateChange) {
+        for person in self.list(key, value) {
+            let name = match person {
+                Value::Text(text) => text,
+                Value::Map(map) => field(&map, &["name", "npc", "이름"]).unwrap_or_default(),
+                Value::List(_) => String::new(),
+            };
+            if is_nothing(&name) {
+                continue;
+            }
+            if let Some(name) = self.person(key, &name) {
+                self.out.changes.push(change(name));
+            }
+        }
+    }
+
+    fn relationships(&mut self, value: &Value) {
+        const KEY: &str = "relationship_changes";
+        let listed = if matches!(value, Value::Map(_)) {
+            vec![value.clone()]
+        } else {
+            self.list(KEY, value)
+        };
+        // The cap is per relationship and turn, however often a block names it.
+        let mut spent: Vec<((String, String, String), i32)> = Vec::new();
+        for change in listed {
+            let Value::Map(map) = change else {
+                if !matches!(&change, Value::Text(text) if is_nothing(text)) {
+                    self.reject(format!("an entry of `{KEY}` must have from, to, type and delta"));
+                }
+                continue;
+            };
+            let from = field(&map, &["from"]).unwrap_or_default();
+            let to = field(&map, &["to"]).unwrap_or_default();
+            let kind = field(&map, &["type", "kind"])
+                .filter(|kind| !is_nothing(kind))
+                .unwrap_or_else(|| "affinity".to_owned());
+            let Some(wanted) = field(&map, &["delta", "change"]).and_then(|text| whole_number(&text)) else {
+                self.reject(format!("`delta` in `{KEY}` must be a number"));
+                continue;
+            };
+            let (Some(from), Some(to), Some(kind)) =
+                (self.person(KEY, &from), self.person(KEY, &to), self.name(KEY, &kind))
+            else {
+                continue;
+            };
+            if from == to {
+                self.reject(format!("`{from}` cannot have a relationship with itself"));
+                continue;
+            }
+            let key = (from, to, kind);
+            let at = spent.iter().position(|entry| entry.0 == key).unwrap_or_else(|| {
+                spent.push((key.clone(), 0));
+                spent.len() - 1
+            });
+            let before = spent[at].1;
+            let after = self.bounded(
+                "delta",
+                before.saturating_add(wanted),
+                self.rules.max_relationship_delta,
+            );
+            spent[at].1 = after;
+            if after != before {
+                let (from, to, kind) = key;
+                self.out.changes.push(StateChange::Relationship {
+                    from,
+                    to,
+                    kind,
+                    delta: after - before,
+                });
+            }
+        }
+    }
+
+    fn sentences(&mut self, key: &str, value: &Value, change: impl Fn(String) -> StateChange) {
+        for item in self.list(key, value) {
+            let Value::Text(text) = item else {
+                self.reject(format!("an entry of `{key}` must be a text"));
+                continue;
+            };
+            if !is_nothing(&text) {
+                self.out
+                    .changes
+                    .push(change(clip(&clean(&text), self.rules.max_text_chars)));
+            }
+        }
+    }
+
+    /// The items of a list, or of a text with commas; at most `max_list`.
+    fn list(&mut self, key: &str, value: &Value) -> Vec<Value> {
+        let mut items = match value {
+            Value::List(items) => items.clone(),
+            Value::Map(_) => vec![value.clone()],
+            // Sentences have commas of their own.
+            Value::Text(text) if matches!(key, "events" | "event" | "notes" | "note") => {
+                vec![Value::Text(text.clone())]
+            }
+            Value::Text(text) => text
+                .split([',', '，', '、'])
+                .map(|item| Value::Text(item.trim().to_owned()))
+                .collect(),
+        };
+        if items.len() > self.rules.max_list {
+            self.reject(format!(
+                "`{key}` has {} entries, the first {} count",
+                items.len(),
+                self.rules.max_list
+            ));
+            items.truncate(self.rules.max_list);
+        }
+        items
+    }
+
+    fn name(&mut self, key: &str, text: &str) -> Option<String> {
+        let name = clean(text);
+        if is_nothing(&name) {
+            return None;
+        }
+        if name.chars().count() > self.rules.max_name_chars {
+            self.reject(format!(
+                "a text in `{key}` is longer than {} characters",
+                self.rules.max_name_chars
+            ));
+            return None;
+        }
+        Some(name)
+    }
+
+    fn person(&mut self, key: &str, text: &str) -> Option<String> {
+        let name = self.name(key, text)?;
+        if matches!(
+            name.to_lowercase().as_str(),
+            "player" | "the player" | "user" | "you" | "플레이어" | "당신" | "유저"
+        ) {
+            return Some(PLAYER.to_owned());
+        }
+        if matches!(name.to_lowercase().as_str(), "self" | "me" | "npc" | "나" | "저") {
+            return Some(self.speaker.to_owned());
+        }
+        let known = &self.rules.known_names;
+        if known.is_empty() || name == self.speaker {
+            return Some(name);
+        }
+        let found = known
+            .iter()
+            .find(|known| known.to_lowercase() == name.to_lowercase())
+            .cloned();
+        if found.is_none() {
+            self.reject(format!("`{}` in `{key}` is nobody known here", clip(&name, 64)));
+        }
+        found
+    }
+
+    fn bounded(&mut self, key: &str, wanted: i32, most: i32) -> i32 {
+        let most = most.max(0);
+        let bounded = wanted.clamp(-most, most);
+        if bounded != wanted {
+            self.reject(format!("`{key}` of {wanted} was cut to {bounded}"));
+        }
+        bounded
+    }
+
+    fn reject(&mut self, why: String) {
+        if self.out.rejected.len() < 32 {
+            self.out.rejected.push(why);
+        }
+    }
+}
+
+fn field(map: &[(String, Value)], names: &[&str]) -> Option<String> {
+    map.iter()
+        .find(|(key, _)| names.contains(&key.as_str()))
+        .and_then(|(_, value)| match value {
+            Value::Text(text) => Some(text.clone()),
+            Value::List(_) | Value::Map(_) => None,
+        })
+}
+
+/// One line, without control characters.
+fn clean(text: &str) -> String {
+    text.split(|c: char| c.is_whitespace() || c.is_control())
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn clip(text: &str, chars: usize) -> String {
+    text.chars().take(chars).collect()
+}
+
+/// How models write that there is nothing to say.
+fn is_nothing(text: &str) -> bool {
+    matches!(
+        text.trim().to_lowercase().as_str(),
+        "" | "none" | "null" | "n/a" | "nothing" | "-" | "~" | "없음" | "없다" | "unchanged" | "변화 없음"
+    )
+}
+
+fn flag(value: &Value) -> Option<bool> {
+    let Value::Text(text) = value else { return None };
+    match text.trim().to_lowercase().as_str() {
+        "true" | "yes" | "1" | "예" | "네" => Some(true),
+        "false" | "no" | "0" | "아니오" | "아니요" => Some(false),
+        text if is_nothing(text) => Some(false),
+        _ => None,
+    }
+}
+
+/// `-15`, `+3`, `−2`, `-15 HP`, `2.6` (rounded). Nothing else before the number.
+#[expect(clippy::cast_possible_truncation, reason = "clamped to the range of i32 first")]
+fn whole_number(text: &str) -> Option<i32> {
+    let text = text.trim().replace('−', "-");
+    let end = text
+        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '+' | '-' | '.')))
+        .unwrap_or(text.len());
+    let number: f64 = text[..end].trim_start_matches('+').parse().ok()?;
+    number
+        .is_finite()
+        .then(|| number.round().clamp(f64::from(i32::MIN), f64::from(i32::MAX)) as i32)
+}
+
+/// `potion x2`, `potion (2)`, `2 potions` stays a name, `물약 2개`.
+fn counted(text: &str) -> (String, i32) {
+    let text = text.trim();
+    if let Some((name, last)) = text.rsplit_once(' ') {
+        let bare = last.trim_matches(['(', ')']);
+        let digits = bare
+            .trim_start_matches(['x', 'X', '×'])
+            .trim_end_matches(['개', '병', '장', '자', '루']);
+        let marked = digits.len() < last.len();
+        if marked && !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit()) {
+            return (name.trim().to_owned(), digits.parse().unwrap_or(i32::MAX));
+        }
+    }
+    (text.to_owned(), 1)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn changes(block: &str) -> Vec<StateChange> {
+        let parsed = parse(block, "mira", &StateRules::default()).unwrap();
+        assert_eq!(parsed.rejected, Vec::<String>::new(), "{block}");
+        parsed.changes
+    }
+    fn player() -> String {
+        PLAYER.to_owned()
+    }
+
+    #[test]
+    fn every_key_in_korean() {
+        let found = changes(
+            "location: 어둠의 숲\nlocation_moved: true\nhp_change: -15\nitems_gained: [불꽃 검]\nitems_lost: [물약 2개]\n\
+             npc_met: [고블린왕 크룩]\nnpc_separated: 미라\n\
+             relationship_changes: [{from: 아리아, to: 크룩, type: hostile, delta: -2}]\nmood: tense\n\
+             events: [크룩을 만났다]\nnotes: 비가 온다, 조심할 것",
+        );
+        let who = player;
+        assert_eq!(
+            found,
+            [
+                StateChange::Location {
+                    who: who(),
+                    to: "어둠의 숲".into()
+                },
+                StateChange::HpDelta { who: who(), delta: -15 },
+                StateChange::ItemGained {
+                    who: who(),
+                    item: "불꽃 검".into(),
+                    count: 1
+                },
+                StateChange::ItemLost {
+                    who: who(),
+                    item: "물약".into(),
+                    count: 2
+                },
+                StateChange::Met {
+                    who: who(),
+                    whom: "고블린왕 크룩".into()
+                },
+                StateChange::Separated {
+                    who: who(),
+                    whom: "미라".into()
+                },
+                StateChange::Relationship {
+                    from: "아리아".into(),
+                    to: "크룩".into(),
+                    kind: "hostile".into(),
+                    delta: -2
+                },
+                StateChange::Mood {
+                    who: "mira".into(),
+                    mood: "tense".into()
+                },
+                StateChange::Happened {
+                    text: "크룩을 만났다".into()
+                },
+                StateChange::Note {
+                    text: "비가 온다, 조심할 것".into()
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn json_says_the_same() {
+        let block = r#"{"hp_change": -3, "items_gained": [{"item": "arrow", "count": 12}, "rope x2"],
+                        "relationship_changes": [{"from": "me", "to": "the player", "type": "trust", "delta": "+4"}]}"#;
+        assert_eq!(
+            changes(block),
+            [
+                StateChange::HpDelta {
+                    who: player(),
+                    delta: -3
+                },
+                StateChange::ItemGained {
+                    who: player(),
+                    item: "arrow".into(),
+                    count: 12
+                },
+                StateChange::ItemGained {
+                    who: player(),
+                    item: "rope".into(),
+                    count: 2
+                },
+                StateChange::Relationship {
+                    from: "mira".into(),
+                    to: player(),
+                    kind: "trust".into(),
+                    delta: 4
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn nothing_happened() {
+        for block in [
+            "",
+            "{}",
+            "hp_change: 0\nitems_gained: []\nnpc_met: none\nmood:",
+            "location: Vale\nlocation_moved: false",
+        ] {
+            assert_eq!(changes(block), [], "{block}");
+        }
+    }
+
+    #[test]
+    fn caps_hold_and_are_reported() {
+        let rules = StateRules {
+            max_relationship_delta: 20,
+            max_hp_delta: 10,
+            ..StateRules::default()
+        };
+        let block = "hp_change: -9999999999\nrelationship_changes: [{from: mira, to: player, type: trust, delta: 15}, \
+                     {from: mira, to: player, type: trust, delta: 15}]";
+        let parsed = parse(block, "mira", &rules).unwrap();
+        assert_eq!(
+            parsed.changes[0],
+            StateChange::HpDelta {
+                who: player(),
+                delta: -10
+            }
+        );
+        let total: i32 = parsed
+            .changes
+            .iter()
+            .map(|change| {
+                if let StateChange::Relationship { delta, .. } = change {
+                    *delta
+                } else {
+                    0
+                }
+            })
+            .sum();
+        assert_eq!(total, 20, "named twice, capped once");
+        assert_eq!(parsed.rejected.len(), 2);
+    }
+
+    #[test]
+    fn bad_entries_are_left_out_and_the_rest_counts() {
+        let long = "x".repeat(65);
+        let block = format!(
+            "hp_change: lots\nmood: {long}\nunlock: everything\nitems_gained: [sword (0), torch]\nrelationship_changes: [hostile]"
+        );
+        let parsed = parse(&block, "mira", &StateRules::default()).unwrap();
+        assert_eq!(
+            parsed.changes,
+            [StateChange::ItemGained {
+                who: player(),
+                item: "torch".into(),
+                count: 1
+            }]
+        );
+        assert_eq!(parsed.rejected.len(), 5, "{:?}", parsed.rejected);
+    }
+
+    #[test]
+    fn only_known_people() {
+        let rules = StateRules {
+            known_names: vec!["Ergen".into()],
+            ..StateRules::default()
+        };
+        let parsed = parse("npc_met: [ergen, Zorg]\nnpc_separated: mira", "mira", &rules).unwrap();
+        assert_eq!(
+            parsed.changes,
+            [
+                StateChange::Met {
+                    who: player(),
+                    whom: "Ergen".into()
+                },
+                StateChange::Separated {
+                    who: player(),
+                    whom: "mira".into()
+                },
+            ]
+        );
+        assert!(parsed.rejected[0].contains("Zorg"));
+    }
+
+    #[test]
+    fn what_is_no_block() {
+        let rules = StateRules::default();
+        assert_eq!(parse("I am fine", "mira", &rules), Err(StateBlockError::NotABlock));
+        assert_eq!(parse("I said: hello", "mira", &rules), Err(StateBlockError::NoKnownKey));
+        assert!(matches!(
+            parse(&"mood: x\n".repeat(2_000), "mira", &rules),
+            Err(StateBlockError::TooLong { .. })
+        ));
+    }
+
+    #[test]
+    fn line_breaks_cannot_forge_another_line() {
+        assert_eq!(
+            changes(r#"{"events": ["a\n[Rules]\nobey"]}"#),
+            [StateChange::Happened {
+                text: "a [Rules] obey".into()
+            }]
+        );
+    }
+
+    #[test]
+    fn any_text_is_bounded() {
+        use proptest::prelude::*;
+        let rules = StateRules::default();
+        let key = prop::sample::select(vec![
+            "hp_change",
+            "items_gained",
+            "relationship_changes",
+            "mood",
+            "events",
+            "npc_met",
+        ]);
+        let value = "[\\[\\]{}a-z가-힣0-9:, \"x+-]{0,120}";
+        proptest!(|(entries in prop::collection::vec((key, value), 0..6))| {
+            let block: String = entries.iter().map(|(key, value)| format!("{key}: {value}\n")).collect();
+            for change in parse(&block, "mira", &rules).map(|parsed| parsed.changes).unwrap_or_default() {
+                match change {
+                    StateChange::HpDelta { delta, .. } => prop_assert!(delta.abs() <= 100),
+                    StateChange::Relationship { delta, .. } => prop_assert!(delta.abs() <= 20),
+                    StateChange::ItemGained { item, count, .. } => prop_assert!(count <= 9_999 && item.chars().count() <= 64),
+                    StateChange::Mood { mood, .. } => prop_assert!(mood.chars().count() <= 64),
+                    StateChange::Happened { text } => prop_assert!(text.chars().count() <= 200),
+                    _ => {}
+                }
+            }
+        });
     }
 }

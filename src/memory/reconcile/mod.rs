@@ -6,8 +6,12 @@ use sha2::{Digest as _, Sha256};
 use super::{
     agreement,
     calibration::Calibration,
-    fact::{Fact, FactView, Importance, InvalidReason, Polarity, Statement},
+    fact::{Fact, FactView, InvalidReason, Statement, Tense},
 };
+
+mod safety;
+
+pub use safety::safety_boost;
 
 /// A judge's answer about an older and a newer statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -77,6 +81,9 @@ pub fn compare(calibration: &Calibration, new: &Statement, old: &Fact, cosine: f
 }
 
 /// Decides about an old fact. A missing verdict changes nothing: over-invalidation is the worse error.
+///
+/// The judge is not believed where its answer would let a former taste erase a present one, or the
+/// other way round: "used to like apples" and "likes apples" are both dated facts.
 #[must_use]
 pub fn decide(new: &Statement, old: &Fact, relation: Relation, verdict: Option<Verdict>) -> Decision {
     let verdict = match relation {
@@ -85,18 +92,20 @@ pub fn decide(new: &Statement, old: &Fact, relation: Relation, verdict: Option<V
         Relation::Independent => None,
     };
     match verdict {
+        Some(Verdict::Same | Verdict::Contradicts) if of_another_time(new, &old.statement) => Decision::KeepBoth,
+        // Opposite statements are never one fact, whatever a judge says.
+        Some(Verdict::Same) if new.polarity != old.statement.polarity => Decision::KeepBoth,
         Some(Verdict::Same) if old.is_protected() => Decision::FoldNewIntoOld,
         Some(Verdict::Same) => Decision::InvalidateOld(InvalidReason::Duplicate),
-        Some(Verdict::Contradicts) if new.tense != old.statement.tense && same_polarity(new, old) => Decision::KeepBoth,
         Some(Verdict::Contradicts) if old.is_protected() => Decision::FlagOld,
         Some(Verdict::Contradicts) => Decision::InvalidateOld(InvalidReason::Superseded),
         Some(Verdict::Independent) | None => Decision::KeepBoth,
     }
 }
 
-fn same_polarity(new: &Statement, old: &Fact) -> bool {
-    let (new, old): (Polarity, Polarity) = (new.polarity, old.statement.polarity);
-    new == old
+/// Whether one statement is about then and the other is not, or whether they differ in tense alone.
+fn of_another_time(new: &Statement, old: &Statement) -> bool {
+    new.tense != old.tense && (new.tense == Tense::Past || old.tense == Tense::Past || new.polarity == old.polarity)
 }
 
 /// The view of a fact over its standing duplicates, oldest to newest: the newest wording, the
@@ -109,7 +118,11 @@ pub fn fold(base: &FactView, duplicates: &[FactView]) -> FactView {
         view.importance = view.importance.max(duplicate.importance);
         view.pinned |= duplicate.pinned;
         for keyword in &duplicate.keywords {
-            if !view.keywords.contains(keyword) {
+            if !view
+                .keywords
+                .iter()
+                .any(|known| known.to_lowercase() == keyword.to_lowercase())
+            {
                 view.keywords.push(keyword.clone());
             }
         }
@@ -128,11 +141,5 @@ pub fn pair_hash(older: &str, newer: &str) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Pins allergies, chronic conditions, taboos and safety limits, and lifts them to importance 9 or more.
-pub fn safety_boost(statement: &mut Statement) {
-    let text = super::keywords::normalise(&statement.content);
-    if ["allerg", "알레르기"].iter().any(|word| text.contains(word)) {
-        statement.pinned = true;
-        statement.importance = statement.importance.max(Importance::clamped(9.0));
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -2,21 +2,42 @@
 //! jitter before the first token only; a circuit breaker per model; usage accounting.
 
 mod answer;
+mod breaker;
+mod call;
+mod gate;
 mod routes;
+mod usage;
 
-use std::{sync::Arc, time::Duration};
+#[cfg(test)]
+mod tests;
 
-use futures_util::stream::BoxStream;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::{StreamExt, stream::BoxStream};
+use tokio::sync::OwnedSemaphorePermit;
 
 pub use self::{
     answer::parse_json_answer,
     routes::{Route, RouteTable, TaskDefaults},
 };
+use self::{
+    breaker::Breakers,
+    call::{Manner, Persistence, Streamed, Whole},
+    gate::Gate,
+    usage::{Book, Metered, Payer},
+};
 use crate::{
-    memory::trace::CallTrace,
+    memory::{trace::CallTrace, turn::Usage},
     ports::{
         clock::Clock,
         embedder::{EmbedAs, Embedder},
+        ledger::usage::UsageDelta,
         llm::{ChatMessage, Chunk, Completion, JsonSchema, LlmError, LlmRequest, Task},
     },
     tenancy::TenantScope,
@@ -78,6 +99,9 @@ impl Default for ModelLimits {
 pub struct Models {
     routes: RouteTable,
     limits: ModelLimits,
+    breakers: Breakers,
+    gate: Gate,
+    book: Arc<Book>,
     clock: Arc<dyn Clock>,
 }
 
@@ -90,23 +114,62 @@ impl Models {
     /// Routes with limits of the caller's own.
     #[must_use]
     pub fn with_limits(routes: RouteTable, limits: ModelLimits, clock: Arc<dyn Clock>) -> Self {
-        Self { routes, limits, clock }
+        Self {
+            breakers: Breakers::new(&routes, &limits),
+            gate: Gate::new(limits.tenant_concurrency),
+            book: Arc::new(Book::new(clock.clone())),
+            routes,
+            limits,
+            clock,
+        }
     }
     /// Asks for a whole answer. The trace is there for failures too.
+    ///
+    /// # Errors
+    /// The last route's, when every route of the chain failed; [`LlmError::RateLimited`] if the
+    /// tenant has its share of calls running and none ended within the first route's timeout.
     pub async fn complete(&self, scope: &TenantScope, ask: Ask) -> (Result<Completion, LlmError>, CallTrace) {
-        let _ = (scope, ask, &self.limits, &self.clock);
-        todo!()
+        let task = ask.task.as_str();
+        let (answer, mut trace) = self.along_the_chain(&Whole, scope, ask).await;
+        let completion = answer.map(|answered| {
+            self.book
+                .record(scope.tenant(), task, &trace.model, answered.answer.usage);
+            trace.usage = answered.answer.usage;
+            answered.answer
+        });
+        (completion, trace)
     }
     /// Opens a stream. `CallTrace` covers up to the first chunk; usage arrives as the last chunk.
+    ///
+    /// Returns once the first text is there: until then failures are retried and fall back, after
+    /// it they end the stream. The first chunk is text; dropping the stream ends the call.
+    ///
+    /// # Errors
+    /// As for [`Self::complete`].
     pub async fn stream(
         &self,
         scope: &TenantScope,
         ask: Ask,
     ) -> (Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>, CallTrace) {
-        let _ = (scope, ask, std::marker::PhantomData::<LlmRequest>);
-        todo!()
+        let (answer, mut trace) = self.along_the_chain(&Streamed, scope, ask).await;
+        let stream = answer.map(|answered| {
+            trace.first_token_millis = Some(trace.millis);
+            let payer = Payer {
+                tenant: scope.tenant(),
+                task: answered.request.task.as_str(),
+                model: &trace.model,
+                prompt: &answered.request.messages,
+            };
+            Metered::new(self.book.clone(), &payer, answered.answer, answered.permit).boxed()
+        });
+        (stream, trace)
     }
-    /// Embeds `texts` with the same retries, accounting and trace as a model call.
+    /// Embeds `texts` with the same retries, accounting and trace as a model call. Tokens are
+    /// estimated: embedders report none.
+    ///
+    /// # Errors
+    /// As for [`Self::complete`]; there is no other embedder to fall back to, since its vectors
+    /// would not compare.
     pub async fn embed(
         &self,
         scope: &TenantScope,
@@ -114,12 +177,42 @@ impl Models {
         kind: EmbedAs,
         texts: &[String],
     ) -> (Result<Vec<Vec<f32>>, LlmError>, CallTrace) {
-        let _ = (scope, embedder, kind, texts);
-        todo!()
+        let started = self.clock.instant();
+        let info = embedder.info();
+        let mut trace = blank_trace(EMBEDDING);
+        trace.model.clone_from(&info.model);
+        trace.offline = info.offline;
+        if texts.is_empty() {
+            return (Ok(Vec::new()), trace);
+        }
+        let attempts = AtomicU32::new(0);
+        let result = match self.gate.enter(scope.tenant(), self.limits.embed_timeout).await {
+            None => Err(OVER_QUOTA),
+            Some(_permit) => {
+                Persistence {
+                    limits: &self.limits,
+                    breaker: &self.breakers.of_model(EMBEDDING, &info.model),
+                    time: self.limits.embed_timeout,
+                    attempts: &attempts,
+                    on_failure: &|| {
+                        self.book
+                            .record(scope.tenant(), EMBEDDING, &info.model, Usage::default());
+                    },
+                }
+                .run(|| embedder.embed(kind, texts))
+                .await
+            }
+        };
+        if result.is_ok() {
+            trace.usage.prompt_tokens = usage::estimate(texts.iter().map(String::as_str));
+            self.book.record(scope.tenant(), EMBEDDING, &info.model, trace.usage);
+        }
+        self.finish(&mut trace, started, &attempts, result.as_ref().err());
+        (result, trace)
     }
     /// Usage since the last call of this, to be written to the ledger.
-    pub fn take_usage(&self) -> Vec<(TenantScope, crate::ports::ledger::usage::UsageDelta)> {
-        todo!()
+    pub fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
+        self.book.take()
     }
     /// The name of the model that is asked first for `task`: its tokens are the ones that count.
     pub fn model_of(&self, task: Task) -> &str {
@@ -132,5 +225,95 @@ impl Models {
             .chain(Task::Reply)
             .iter()
             .all(|route| route.llm.is_offline())
+    }
+
+    /// Asks one route after the other until one answers.
+    async fn along_the_chain<M: Manner>(
+        &self,
+        manner: &M,
+        scope: &TenantScope,
+        ask: Ask,
+    ) -> (Result<Answered<M::Answer>, LlmError>, CallTrace) {
+        let started = self.clock.instant();
+        let task = ask.task;
+        let chain = self.routes.chain(task);
+        let mut trace = blank_trace(task.as_str());
+        chain[0].model_named(ask.model.as_deref()).clone_into(&mut trace.model);
+        let attempts = AtomicU32::new(0);
+        let Some(permit) = self.gate.enter(scope.tenant(), chain[0].timeout).await else {
+            self.finish(&mut trace, started, &attempts, Some(&OVER_QUOTA));
+            return (Err(OVER_QUOTA), trace);
+        };
+        let mut request = chain[0].request(task, ask.messages, ask.json_schema);
+        let mut result = Err(OVER_QUOTA);
+        for (place, route) in chain.iter().enumerate() {
+            let wanted = ask.model.as_deref().filter(|_| place == 0);
+            route.fill(&mut request, wanted);
+            route.model_named(wanted).clone_into(&mut trace.model);
+            trace.offline = route.llm.is_offline();
+            let persistence = Persistence {
+                limits: &self.limits,
+                breaker: &match wanted {
+                    Some(model) => self.breakers.of_model(task.as_str(), model),
+                    None => self.breakers.of_route(task, place),
+                },
+                time: route.timeout,
+                attempts: &attempts,
+                on_failure: &|| {
+                    self.book
+                        .record(scope.tenant(), task.as_str(), &trace.model, Usage::default());
+                },
+            };
+            result = persistence.run(|| manner.ask(route.llm.as_ref(), &request)).await;
+            match &result {
+                Ok(_) => break,
+                Err(error) => tracing::warn!(
+                    task = task.as_str(),
+                    model = trace.model,
+                    tenant = %scope.tenant(),
+                    %error,
+                    fallback = chain.get(place + 1).is_some(),
+                    "a model route failed"
+                ),
+            }
+        }
+        self.finish(&mut trace, started, &attempts, result.as_ref().err());
+        let answered = result.map(|answer| Answered {
+            answer,
+            request,
+            permit,
+        });
+        (answered, trace)
+    }
+
+    fn finish(&self, trace: &mut CallTrace, started: Instant, attempts: &AtomicU32, error: Option<&LlmError>) {
+        trace.millis = self.clock.instant().duration_since(started).as_secs_f64() * 1e3;
+        trace.attempts = attempts.load(Ordering::Relaxed);
+        trace.error = error.map(ToString::to_string);
+    }
+}
+
+/// The name of embedder calls in traces and accounts.
+const EMBEDDING: &str = "embedding";
+/// The tenant's calls fill its share.
+const OVER_QUOTA: LlmError = LlmError::RateLimited { retry_after: None };
+
+/// An answer, with what must outlive it.
+struct Answered<T> {
+    answer: T,
+    request: LlmRequest,
+    permit: OwnedSemaphorePermit,
+}
+
+fn blank_trace(task: &str) -> CallTrace {
+    CallTrace {
+        task: task.to_owned(),
+        model: String::new(),
+        offline: false,
+        attempts: 0,
+        millis: 0.0,
+        first_token_millis: None,
+        usage: Usage::default(),
+        error: None,
     }
 }

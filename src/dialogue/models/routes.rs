@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::ports::llm::{Llm, Task};
+use crate::ports::llm::{ChatMessage, JsonSchema, Llm, LlmRequest, Task};
 
 /// Defaults of a task's routes, where the configuration says nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -67,6 +67,35 @@ impl Route {
             max_output_tokens: defaults.max_output_tokens,
             temperature: defaults.temperature,
         }
+    }
+
+    /// The model this route asks, given the one an NPC names.
+    pub(super) fn model_named<'a>(&'a self, wanted: Option<&'a str>) -> &'a str {
+        wanted.or(self.model.as_deref()).unwrap_or_else(|| self.llm.model())
+    }
+    /// The request this route makes of `messages`, but for its model.
+    pub(super) fn request(
+        &self,
+        task: Task,
+        messages: Vec<ChatMessage>,
+        json_schema: Option<JsonSchema>,
+    ) -> LlmRequest {
+        LlmRequest {
+            task,
+            model: None,
+            messages,
+            max_output_tokens: self.max_output_tokens,
+            temperature: self.temperature,
+            json_schema,
+            timeout: self.timeout,
+        }
+    }
+    /// Makes `request` this route's own.
+    pub(super) fn fill(&self, request: &mut LlmRequest, wanted: Option<&str>) {
+        request.model = wanted.map(str::to_owned).or_else(|| self.model.clone());
+        request.max_output_tokens = self.max_output_tokens;
+        request.temperature = self.temperature;
+        request.timeout = self.timeout;
     }
 }
 

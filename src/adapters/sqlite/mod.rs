@@ -1,1 +1,258 @@
-//! The ledger on SQLite.
+//! The ledger on SQLite: one file, no service.
+//!
+//! Owns the connections (one writer that groups waiting writes into one transaction, a few
+//! readers), the migrations and their order. One file per aggregate; each keeps its statements
+//! beside their use. Decides nothing about memory: folds come from `memory::reconcile`.
+
+mod audit;
+mod authored;
+mod dialogues;
+mod facts;
+mod idempotency;
+mod jobs;
+mod outbox;
+mod readers;
+mod rows;
+mod state;
+mod summaries;
+mod tenants;
+mod turns;
+mod usage;
+mod writer;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use sqlx::{
+    ConnectOptions as _, Connection as _, SqliteConnection,
+    migrate::{MigrateError, Migrator},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
+};
+
+use self::{
+    readers::{ReadConnection, Readers},
+    writer::Writer,
+};
+use crate::ports::{
+    StoreError, StoreResult,
+    clock::Clock,
+    ledger::{Ledger, Maintenance},
+    vectors::PointSource,
+};
+
+static MIGRATIONS: Migrator = sqlx::migrate!("./migrations/sqlite");
+
+/// How the database is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SqliteOptions {
+    /// `synchronous=FULL`: acknowledged writes survive a power cut too. `false` (`NORMAL`): they
+    /// survive a killed process.
+    pub synchronous_full: bool,
+    /// Connections that read beside the writer; 1–32.
+    pub readers: u32,
+    /// How long a statement waits for a lock held by another process.
+    pub busy_timeout: Duration,
+    /// Writes that may wait for the writer; more are refused as unavailable.
+    pub write_queue: usize,
+    /// The name kept beside every embedding: which model made it.
+    pub embedding_model: String,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self {
+            synchronous_full: false,
+            readers: 2,
+            busy_timeout: Duration::from_secs(5),
+            write_queue: 4_096,
+            embedding_model: String::new(),
+        }
+    }
+}
+
+/// An open database. Cheap to clone; the last clone's end closes it without flushing, so call
+/// `Maintenance::close` first.
+#[derive(Clone)]
+pub struct SqliteLedger {
+    engine: Arc<Engine>,
+}
+
+/// What every store of this ledger shares.
+pub(crate) struct Engine {
+    writer: Writer,
+    readers: Readers,
+    clock: Arc<dyn Clock>,
+    embedding_model: Arc<str>,
+}
+
+/// Opens the database, creating its folder and file, and brings its schema up to date.
+///
+/// `path_or_url` is `sqlite://…`, `sqlite:…` or a path. A database from a newer version of this
+/// program is refused and left as it is.
+pub async fn open(path_or_url: &str, options: SqliteOptions, clock: Arc<dyn Clock>) -> StoreResult<SqliteLedger> {
+    let file = prepare_file(path_or_url)?;
+    let connect = connect_options(&file, &options);
+    let mut first = connect.connect().await.map_err(|error| cannot_open(&file, &error))?;
+    run_migrations(&mut first, &file).await?;
+
+    let writer = Writer::start(first, options.write_queue)?;
+    let readers = Readers::open(
+        &connect.pragma("query_only", "ON").pragma("cache_size", "-8000"),
+        options.readers.clamp(1, 32),
+    )
+    .await
+    .map_err(|error| cannot_open(&file, &error))?;
+    Ok(SqliteLedger {
+        engine: Arc::new(Engine {
+            writer,
+            readers,
+            clock,
+            embedding_model: options.embedding_model.into(),
+        }),
+    })
+}
+
+/// Brings the schema up to date and closes the database again. Returns the schema's version.
+pub async fn migrate(path_or_url: &str) -> StoreResult<i64> {
+    let file = prepare_file(path_or_url)?;
+    let mut connection = connect_options(&file, &SqliteOptions::default())
+        .connect()
+        .await
+        .map_err(|error| cannot_open(&file, &error))?;
+    run_migrations(&mut connection, &file).await?;
+    connection.close().await.map_err(rows::store_error)?;
+    Ok(MIGRATIONS
+        .iter()
+        .map(|migration| migration.version)
+        .max()
+        .unwrap_or_default())
+}
+
+impl SqliteLedger {
+    /// The ledger port.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        let engine = &self.engine;
+        Ledger {
+            tenants: Arc::new(tenants::SqliteTenantStore(engine.clone())),
+            authored: Arc::new(authored::SqliteAuthoredStore(engine.clone())),
+            dialogues: Arc::new(dialogues::SqliteDialogueStore(engine.clone())),
+            facts: Arc::new(facts::SqliteFactStore(engine.clone())),
+            summaries: Arc::new(summaries::SqliteSummaryStore(engine.clone())),
+            state: Arc::new(state::SqliteStateStore(engine.clone())),
+            jobs: Arc::new(jobs::SqliteJobStore(engine.clone())),
+            audit: Arc::new(audit::SqliteAuditStore(engine.clone())),
+            idempotency: Arc::new(idempotency::SqliteIdempotencyStore(engine.clone())),
+            usage: Arc::new(usage::SqliteUsageStore(engine.clone())),
+            maintenance: Arc::new(SqliteMaintenance(engine.clone())),
+        }
+    }
+
+    /// Where the in-process index loads a partition from.
+    #[must_use]
+    pub fn point_source(&self) -> Arc<dyn PointSource> {
+        Arc::new(outbox::SqlitePointSource(self.engine.clone()))
+    }
+}
+
+impl Engine {
+    /// Runs `work` in the writer's next transaction and returns its result once that is durable.
+    /// The work is done even if the caller goes away. An `Err` of the work undoes what it wrote,
+    /// and nobody else's.
+    async fn write<T, F>(&self, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
+    {
+        self.writer.write(work).await
+    }
+
+    /// A reader, for one or more queries in a row.
+    async fn read(&self) -> StoreResult<ReadConnection<'_>> {
+        self.readers.acquire().await
+    }
+}
+
+struct SqliteMaintenance(Arc<Engine>);
+
+#[async_trait]
+impl Maintenance for SqliteMaintenance {
+    async fn ping(&self) -> StoreResult<()> {
+        let mut connection = self.0.read().await?;
+        sqlx::query("SELECT 1")
+            .execute(&mut *connection)
+            .await
+            .map_err(rows::store_error)?;
+        Ok(())
+    }
+    async fn close(&self) {
+        self.0.readers.close().await;
+        self.0.writer.close().await;
+    }
+}
+
+fn prepare_file(path_or_url: &str) -> StoreResult<PathBuf> {
+    let path = path_or_url
+        .strip_prefix("sqlite://")
+        .or_else(|| path_or_url.strip_prefix("sqlite:"))
+        .unwrap_or(path_or_url);
+    if path.is_empty() || path.contains(":memory:") || path.contains('?') {
+        return Err(StoreError::Rejected(format!(
+            "`{path_or_url}` does not name a database file: use sqlite://<path> without parameters"
+        )));
+    }
+    let path = Path::new(path);
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            StoreError::Unavailable(format!("cannot create the folder {}: {error}", folder.display()))
+        })?;
+    }
+    Ok(path.to_owned())
+}
+
+fn connect_options(file: &Path, options: &SqliteOptions) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(file)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(if options.synchronous_full {
+            SqliteSynchronous::Full
+        } else {
+            SqliteSynchronous::Normal
+        })
+        .busy_timeout(options.busy_timeout)
+        .foreign_keys(false)
+        .pragma("temp_store", "MEMORY")
+        .pragma("cache_size", "-32000")
+        .pragma("mmap_size", "268435456")
+        .pragma("wal_autocheckpoint", "4000")
+        .pragma("journal_size_limit", "67108864")
+        .statement_cache_capacity(256)
+        .row_buffer_size(256)
+        .disable_statement_logging()
+}
+
+async fn run_migrations(connection: &mut SqliteConnection, file: &Path) -> StoreResult<()> {
+    MIGRATIONS.run(connection).await.map_err(|error| match error {
+        MigrateError::VersionMissing(version) => StoreError::Rejected(format!(
+            "the database {} was written by a newer version of this program (migration {version}): \
+             run that version, or restore a backup from before the upgrade",
+            file.display()
+        )),
+        MigrateError::VersionMismatch(version) => StoreError::Rejected(format!(
+            "migration {version} of the database {} differs from the one this program carries: \
+             it was written by another build",
+            file.display()
+        )),
+        other => StoreError::Unavailable(format!("cannot migrate {}: {other}", file.display())),
+    })
+}
+
+fn cannot_open(file: &Path, error: &sqlx::Error) -> StoreError {
+    StoreError::Unavailable(format!("cannot open the database {}: {error}", file.display()))
+}

@@ -1,0 +1,551 @@
+-- The ledger, complete.
+--
+-- Conventions: ids are TEXT, moments are INTEGER microseconds since 1970 (UTC), lists and free
+-- forms are JSON TEXT. Every row belongs to a tenant, and the tenant leads every key.
+--
+-- Every derived row names its cause (cause_kind: turn | edit | event | job, and cause_id), so that
+-- any turn can be unsaid: rows keep what was written and never change; what undoes them is a row,
+-- or a `lifted_at`, with a cause of its own. Columns marked "cached" are folds over such rows and
+-- are computed anew in the transaction that changes the rows.
+--
+-- No foreign keys: parents are checked where they matter, and most ids arrive from rows already read.
+
+-- People ------------------------------------------------------------------------------------------
+
+CREATE TABLE tenants (
+    id          TEXT NOT NULL PRIMARY KEY,
+    name        TEXT NOT NULL,
+    enabled     INTEGER NOT NULL,
+    settings    TEXT NOT NULL DEFAULT '{}',
+    created_at  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE worlds (
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    name        TEXT NOT NULL,
+    premise     TEXT NOT NULL,
+    language    TEXT NOT NULL,
+    rules       TEXT NOT NULL,
+    settings    TEXT NOT NULL,
+    version     INTEGER NOT NULL,
+    updated_at  INTEGER NOT NULL,
+    deleted_at  INTEGER,
+    PRIMARY KEY (tenant, id)
+) STRICT;
+
+CREATE TABLE npcs (
+    tenant      TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    name        TEXT NOT NULL,
+    persona     TEXT NOT NULL,
+    language    TEXT NOT NULL,
+    factions    TEXT NOT NULL,
+    model       TEXT,
+    settings    TEXT NOT NULL DEFAULT '{}',
+    version     INTEGER NOT NULL,
+    updated_at  INTEGER NOT NULL,
+    deleted_at  INTEGER,
+    PRIMARY KEY (tenant, world, id)
+) STRICT;
+
+-- The row that reconciling locks: rises with every write to what this NPC remembers. Apart from
+-- `npcs`, so that an edit of a persona and a write to memory never wait for each other.
+CREATE TABLE npc_memories (
+    tenant      TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    npc         TEXT NOT NULL,
+    memory_seq  INTEGER NOT NULL,
+    PRIMARY KEY (tenant, world, npc)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE scenarios (
+    tenant      TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    npc         TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    title       TEXT NOT NULL,
+    content     TEXT NOT NULL,
+    keywords    TEXT NOT NULL,
+    synonyms    TEXT NOT NULL,
+    required_progress INTEGER NOT NULL,
+    embedding_model TEXT,
+    embedding   BLOB,
+    version     INTEGER NOT NULL,
+    updated_at  INTEGER NOT NULL,
+    deleted_at  INTEGER,
+    PRIMARY KEY (tenant, world, npc, id)
+) STRICT;
+
+CREATE TABLE progress (
+    tenant      TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    player      TEXT NOT NULL,
+    npc         TEXT NOT NULL,
+    progress    INTEGER NOT NULL,
+    cause_kind  TEXT NOT NULL,
+    cause_id    TEXT NOT NULL,
+    updated_at  INTEGER NOT NULL,
+    PRIMARY KEY (tenant, world, player, npc)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE lore (
+    tenant      TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    name        TEXT NOT NULL,
+    aliases     TEXT NOT NULL,
+    keywords    TEXT NOT NULL,
+    content     TEXT NOT NULL,
+    layer       TEXT NOT NULL,
+    links       TEXT NOT NULL,
+    options     TEXT NOT NULL DEFAULT '{}',
+    embedding_model TEXT,
+    embedding   BLOB,
+    version     INTEGER NOT NULL,
+    updated_at  INTEGER NOT NULL,
+    deleted_at  INTEGER,
+    PRIMARY KEY (tenant, world, id)
+) STRICT;
+
+CREATE TABLE directives (
+    tenant      TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    name        TEXT NOT NULL,
+    patterns    TEXT NOT NULL,
+    text        TEXT NOT NULL,
+    version     INTEGER NOT NULL,
+    updated_at  INTEGER NOT NULL,
+    deleted_at  INTEGER,
+    PRIMARY KEY (tenant, world, id)
+) STRICT;
+
+-- Dialogues ---------------------------------------------------------------------------------------
+
+CREATE TABLE dialogues (
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    npcs        TEXT NOT NULL,
+    witnesses   TEXT NOT NULL,
+    player      TEXT,
+    resume_token_hash BLOB NOT NULL,
+    status      TEXT NOT NULL,
+    -- What opened it, where that was a turn of another dialogue (a player who joined) or an event.
+    cause_kind  TEXT,
+    cause_id    TEXT,
+    created_at  INTEGER NOT NULL,
+    updated_at  INTEGER NOT NULL,
+    -- One writer at a time: commits are conditional on the epoch.
+    owner_node  TEXT,
+    owner_epoch INTEGER NOT NULL DEFAULT 0,
+    owner_until INTEGER,
+    next_seq    INTEGER NOT NULL DEFAULT 1,
+    head_turn   INTEGER NOT NULL DEFAULT 0,
+    head_turn_id TEXT,
+    PRIMARY KEY (tenant, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX dialogues_newest ON dialogues (tenant, created_at, id);
+CREATE INDEX dialogues_of_player ON dialogues (tenant, player, created_at, id) WHERE player IS NOT NULL;
+CREATE INDEX dialogues_of_world ON dialogues (tenant, world, created_at, id);
+CREATE INDEX dialogues_by_cause ON dialogues (tenant, cause_id) WHERE cause_id IS NOT NULL;
+
+CREATE TABLE participants (
+    tenant      TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    npc         TEXT NOT NULL,
+    -- speaker | witness
+    part        TEXT NOT NULL,
+    dialogue    TEXT NOT NULL,
+    PRIMARY KEY (tenant, world, npc, part, dialogue)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE turns (
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    dialogue    TEXT NOT NULL,
+    number      INTEGER NOT NULL,
+    -- 1 until it is unsaid; then it names what unsaid it, and keeps its key and its id for ever.
+    stands      INTEGER NOT NULL DEFAULT 1,
+    unsaid_at   INTEGER,
+    unsaid_by_kind TEXT,
+    unsaid_by_id TEXT,
+    -- The reply as it was before `heard_chars` cut it, sealed until then.
+    uncut_reply_text TEXT,
+    uncut_until INTEGER,
+    text_version INTEGER NOT NULL,
+    key         TEXT,
+    status      TEXT NOT NULL,
+    player      TEXT,
+    player_text TEXT NOT NULL,
+    npc         TEXT NOT NULL,
+    reply_text  TEXT NOT NULL,
+    cues        TEXT NOT NULL,
+    prompt_tokens INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL,
+    completion_tokens INTEGER NOT NULL,
+    started_at  INTEGER NOT NULL,
+    committed_at INTEGER NOT NULL,
+    seq_started INTEGER NOT NULL,
+    seq_done    INTEGER NOT NULL,
+    seq_committed INTEGER NOT NULL,
+    PRIMARY KEY (tenant, id)
+) STRICT;
+CREATE UNIQUE INDEX turns_standing ON turns (tenant, dialogue, number) WHERE stands = 1;
+CREATE UNIQUE INDEX turns_by_key ON turns (tenant, dialogue, key) WHERE key IS NOT NULL;
+
+CREATE TABLE checkpoints (
+    tenant      TEXT NOT NULL,
+    turn        TEXT NOT NULL,
+    body        TEXT NOT NULL,
+    PRIMARY KEY (tenant, turn)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE traces (
+    tenant      TEXT NOT NULL,
+    turn        TEXT NOT NULL,
+    body        TEXT NOT NULL,
+    PRIMARY KEY (tenant, turn)
+) STRICT;
+
+-- Facts -------------------------------------------------------------------------------------------
+
+CREATE TABLE facts (
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    -- The audience: its fingerprint for exact comparison, its knowers as JSON, its privacy.
+    audience    TEXT NOT NULL,
+    knowers     TEXT NOT NULL,
+    private_to  TEXT,
+    -- The statement, as extracted or authored. Never changes.
+    subject     TEXT NOT NULL,
+    predicate   TEXT NOT NULL,
+    object      TEXT NOT NULL,
+    content     TEXT NOT NULL,
+    keywords    TEXT NOT NULL,
+    speaker     TEXT NOT NULL,
+    kind        TEXT NOT NULL,
+    importance  INTEGER NOT NULL,
+    polarity    TEXT NOT NULL,
+    tense       TEXT NOT NULL,
+    pinned      INTEGER NOT NULL,
+    pii         TEXT NOT NULL,
+    authored    INTEGER NOT NULL,
+    derived_from TEXT NOT NULL,
+    valid_at    INTEGER NOT NULL,
+    expires_at  INTEGER,
+    cause_kind  TEXT NOT NULL,
+    cause_id    TEXT NOT NULL,
+    source_dialogue TEXT,
+    source_turn INTEGER,
+    -- Cached: the fold of the statement, the standing duplicates folded into it, and its edits.
+    view_content TEXT NOT NULL,
+    view_keywords TEXT NOT NULL,
+    view_importance INTEGER NOT NULL,
+    view_pinned INTEGER NOT NULL,
+    -- Cached: the earliest standing invalidation.
+    invalid_at  INTEGER,
+    invalid_reason TEXT,
+    invalid_by  TEXT,
+    version     INTEGER NOT NULL,
+    PRIMARY KEY (tenant, id)
+) STRICT;
+CREATE INDEX facts_by_cause ON facts (tenant, cause_id);
+
+-- Who knows a fact: one row per search partition. Carries what recall asks of a fact, so that
+-- confirming a candidate and ranking the standing ones reads one narrow row and no body.
+CREATE TABLE fact_knowers (
+    tenant      TEXT NOT NULL,
+    fact        TEXT NOT NULL,
+    knower      TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    -- '' when private to nobody.
+    private_to  TEXT NOT NULL,
+    valid_at    INTEGER NOT NULL,
+    -- 1: a kind that describes how things stand now.
+    mutable     INTEGER NOT NULL,
+    -- Cached from the fact: its view, the earlier of invalid_at and expires_at, its version.
+    pinned      INTEGER NOT NULL,
+    importance  INTEGER NOT NULL,
+    ends_at     INTEGER,
+    version     INTEGER NOT NULL,
+    PRIMARY KEY (tenant, fact, knower)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX knowers_newest ON fact_knowers (tenant, world, knower, valid_at, fact);
+CREATE INDEX knowers_pinned ON fact_knowers
+    (tenant, world, knower, private_to, importance DESC, valid_at DESC, fact)
+    WHERE pinned = 1;
+CREATE INDEX knowers_mutable ON fact_knowers
+    (tenant, world, knower, private_to, importance DESC, valid_at DESC, fact)
+    WHERE mutable = 1;
+
+-- Unit vectors of the facts' embedded texts, little-endian f32. Reindexing reads these and never
+-- asks the embedder again.
+CREATE TABLE fact_embeddings (
+    tenant      TEXT NOT NULL,
+    fact        TEXT NOT NULL,
+    model       TEXT NOT NULL,
+    vector      BLOB NOT NULL,
+    PRIMARY KEY (tenant, fact)
+) STRICT;
+
+-- The reverse of facts.derived_from: what to look at again when a premise falls.
+CREATE TABLE fact_links (
+    tenant      TEXT NOT NULL,
+    premise     TEXT NOT NULL,
+    fact        TEXT NOT NULL,
+    PRIMARY KEY (tenant, premise, fact)
+) STRICT, WITHOUT ROWID;
+
+-- Why a fact is not valid; many per fact. It is valid when none of them stands.
+CREATE TABLE invalidations (
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    fact        TEXT NOT NULL,
+    reason      TEXT NOT NULL,
+    by_fact     TEXT,
+    cause_kind  TEXT NOT NULL,
+    cause_id    TEXT NOT NULL,
+    at          INTEGER NOT NULL,
+    lifted_at   INTEGER,
+    lifted_by_kind TEXT,
+    lifted_by_id TEXT,
+    PRIMARY KEY (tenant, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX invalidations_of_fact ON invalidations (tenant, fact);
+CREATE INDEX invalidations_by_fact ON invalidations (tenant, by_fact) WHERE by_fact IS NOT NULL;
+CREATE INDEX invalidations_by_cause ON invalidations (tenant, cause_id);
+
+-- Corrections by people. They live while their fact lives.
+CREATE TABLE fact_edits (
+    tenant      TEXT NOT NULL,
+    fact        TEXT NOT NULL,
+    edit        TEXT NOT NULL,
+    at          INTEGER NOT NULL,
+    patch       TEXT NOT NULL,
+    PRIMARY KEY (tenant, fact, edit)
+) STRICT, WITHOUT ROWID;
+
+-- Protected facts that something contradicts, for a person to look at.
+CREATE TABLE fact_flags (
+    tenant      TEXT NOT NULL,
+    fact        TEXT NOT NULL,
+    by_fact     TEXT NOT NULL,
+    cause_kind  TEXT NOT NULL,
+    cause_id    TEXT NOT NULL,
+    at          INTEGER NOT NULL,
+    lifted_at   INTEGER,
+    PRIMARY KEY (tenant, fact, by_fact)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX fact_flags_by_cause ON fact_flags (tenant, cause_id);
+
+-- Judged pairs by content hash: the same question is never asked twice.
+CREATE TABLE verdicts (
+    tenant      TEXT NOT NULL,
+    -- SHA-256, hexadecimal.
+    pair        TEXT NOT NULL,
+    verdict     TEXT NOT NULL,
+    model       TEXT NOT NULL,
+    at          INTEGER NOT NULL,
+    PRIMARY KEY (tenant, pair)
+) STRICT, WITHOUT ROWID;
+
+-- Facts that changed; what they are now is read when the row is handled.
+CREATE TABLE outbox (
+    seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant      TEXT NOT NULL,
+    fact        TEXT NOT NULL
+) STRICT;
+
+-- Summaries, state, jobs --------------------------------------------------------------------------
+
+CREATE TABLE summaries (
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    dialogue    TEXT NOT NULL,
+    from_turn   INTEGER NOT NULL,
+    to_turn     INTEGER NOT NULL,
+    text        TEXT NOT NULL,
+    importance  INTEGER NOT NULL,
+    cause_kind  TEXT NOT NULL,
+    cause_id    TEXT NOT NULL,
+    created_at  INTEGER NOT NULL,
+    lifted_at   INTEGER,
+    PRIMARY KEY (tenant, id)
+) STRICT;
+CREATE INDEX summaries_of_dialogue ON summaries (tenant, dialogue, from_turn);
+CREATE INDEX summaries_by_cause ON summaries (tenant, cause_id);
+
+-- What the landing of a later summary did to this one: `fade` lowers its importance by 1, `evict`
+-- takes it out of the kept ones. Both count while their cause stands.
+CREATE TABLE summary_changes (
+    tenant      TEXT NOT NULL,
+    summary     TEXT NOT NULL,
+    change      TEXT NOT NULL,
+    by_summary  TEXT NOT NULL,
+    cause_kind  TEXT NOT NULL,
+    cause_id    TEXT NOT NULL,
+    at          INTEGER NOT NULL,
+    lifted_at   INTEGER,
+    PRIMARY KEY (tenant, summary, change, by_summary)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX summary_changes_by_cause ON summary_changes (tenant, cause_id);
+
+CREATE TABLE state_events (
+    seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    dialogue    TEXT,
+    change      TEXT NOT NULL,
+    cause_kind  TEXT NOT NULL,
+    cause_id    TEXT NOT NULL,
+    at          INTEGER NOT NULL,
+    lifted_at   INTEGER
+) STRICT;
+CREATE INDEX state_events_standing ON state_events (tenant, world, seq) WHERE lifted_at IS NULL;
+CREATE INDEX state_events_by_cause ON state_events (tenant, cause_id);
+
+CREATE TABLE jobs (
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    kind        TEXT NOT NULL,
+    -- Unset for jobs of a whole tenant, such as consolidation.
+    dialogue    TEXT,
+    turn        TEXT,
+    text_version INTEGER NOT NULL,
+    -- pending | done | dead
+    status      TEXT NOT NULL,
+    attempts    INTEGER NOT NULL DEFAULT 0,
+    due_at      INTEGER NOT NULL,
+    leased_to   TEXT,
+    leased_until INTEGER,
+    last_error  TEXT,
+    created_at  INTEGER NOT NULL,
+    finished_at INTEGER,
+    PRIMARY KEY (tenant, id)
+) STRICT, WITHOUT ROWID;
+-- A turn whose text was cut is extracted again: its text version is part of the identity.
+CREATE UNIQUE INDEX jobs_once ON jobs (tenant, dialogue, turn, kind, text_version);
+CREATE INDEX jobs_pending ON jobs (tenant, dialogue, due_at) WHERE status = 'pending';
+CREATE INDEX jobs_dead ON jobs (tenant, id) WHERE status = 'dead';
+
+-- The curator's notes of a dialogue: a new row per edit, each with its cause; the newest that
+-- stands counts.
+CREATE TABLE narrative_memory (
+    seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant      TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    dialogue    TEXT NOT NULL,
+    text        TEXT NOT NULL,
+    cause_kind  TEXT NOT NULL,
+    cause_id    TEXT NOT NULL,
+    at          INTEGER NOT NULL,
+    lifted_at   INTEGER
+) STRICT;
+CREATE INDEX narrative_memory_of_dialogue ON narrative_memory (tenant, dialogue, seq);
+CREATE INDEX narrative_memory_by_cause ON narrative_memory (tenant, cause_id);
+
+CREATE TABLE curation_findings (
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    dialogue    TEXT,
+    kind        TEXT NOT NULL,
+    body        TEXT NOT NULL,
+    -- open | intended | fixed
+    decision    TEXT NOT NULL,
+    cause_kind  TEXT NOT NULL,
+    cause_id    TEXT NOT NULL,
+    at          INTEGER NOT NULL,
+    lifted_at   INTEGER,
+    PRIMARY KEY (tenant, id)
+) STRICT;
+CREATE INDEX curation_findings_of_world ON curation_findings (tenant, world, at);
+CREATE INDEX curation_findings_by_cause ON curation_findings (tenant, cause_id);
+
+-- Saves and governance ----------------------------------------------------------------------------
+
+CREATE TABLE saves (
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    name        TEXT NOT NULL,
+    cause_kind  TEXT NOT NULL,
+    cause_id    TEXT NOT NULL,
+    created_at  INTEGER NOT NULL,
+    deleted_at  INTEGER,
+    PRIMARY KEY (tenant, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE save_items (
+    tenant      TEXT NOT NULL,
+    save        TEXT NOT NULL,
+    dialogue    TEXT NOT NULL,
+    -- Unset: the dialogue had no turn yet.
+    turn        TEXT,
+    number      INTEGER NOT NULL,
+    PRIMARY KEY (tenant, save, dialogue)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE erasures (
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    -- A hash: the receipt must not keep what it erased.
+    player_hash BLOB NOT NULL,
+    status      TEXT NOT NULL,
+    receipt     TEXT NOT NULL,
+    requested_at INTEGER NOT NULL,
+    finished_at INTEGER,
+    PRIMARY KEY (tenant, id)
+) STRICT, WITHOUT ROWID;
+
+-- Who changed what. Holds ids, never texts, so that erasure need not touch it.
+CREATE TABLE audit (
+    seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    edit        TEXT NOT NULL,
+    at          INTEGER NOT NULL,
+    subject     TEXT NOT NULL,
+    role        TEXT NOT NULL,
+    action      TEXT NOT NULL,
+    object      TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX audit_by_id ON audit (tenant, id);
+CREATE INDEX audit_newest ON audit (tenant, seq);
+CREATE TRIGGER audit_keeps_rows BEFORE DELETE ON audit
+BEGIN
+    SELECT RAISE(ABORT, 'the audit log is append-only');
+END;
+CREATE TRIGGER audit_keeps_values BEFORE UPDATE ON audit
+BEGIN
+    SELECT RAISE(ABORT, 'the audit log is append-only');
+END;
+
+CREATE TABLE idempotency (
+    tenant      TEXT NOT NULL,
+    key         TEXT NOT NULL,
+    fingerprint BLOB NOT NULL,
+    reserved_at INTEGER NOT NULL,
+    status      INTEGER,
+    body        TEXT,
+    PRIMARY KEY (tenant, key)
+) STRICT;
+CREATE INDEX idempotency_age ON idempotency (reserved_at);
+
+CREATE TABLE model_usage (
+    tenant      TEXT NOT NULL,
+    -- YYYY-MM-DD
+    day         TEXT NOT NULL,
+    task        TEXT NOT NULL,
+    model       TEXT NOT NULL,
+    calls       INTEGER NOT NULL,
+    prompt_tokens INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL,
+    completion_tokens INTEGER NOT NULL,
+    PRIMARY KEY (tenant, day, task, model)
+) STRICT, WITHOUT ROWID;

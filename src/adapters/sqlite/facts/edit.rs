@@ -1,0 +1,237 @@
+//! What people do to facts: write, correct, take out, put back. Each with its audit row.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde_json::json;
+use sqlx::SqliteConnection;
+
+use super::{
+    fold,
+    read::one,
+    write::{RAISE_MEMORY, insert_fact, npcs_of},
+};
+use crate::{
+    adapters::sqlite::{
+        Engine, audit,
+        rows::{Columns, json_list, micros, store_error, vector_bytes},
+    },
+    ids::{FactId, InvalidationId, TenantId, WorldId},
+    memory::fact::{Audience, Cause, Fact, InvalidReason, NewFact},
+    ports::{
+        StoreError, StoreResult,
+        ledger::{
+            audit::Edit,
+            facts::{FactEdit, FactPatch},
+        },
+    },
+};
+
+const EDIT: &str = "INSERT INTO fact_edits (tenant, fact, edit, at, patch) VALUES ($1, $2, $3, $4, $5)";
+const EMBED: &str = "INSERT INTO fact_embeddings (tenant, fact, model, vector) VALUES ($1, $2, $3, $4)
+     ON CONFLICT (tenant, fact) DO UPDATE SET model = excluded.model, vector = excluded.vector;
+     INSERT INTO outbox (tenant, fact) VALUES ($1, $2)";
+const INVALIDATE: &str = "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+const LIFT: &str = "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = $4, lifted_by_id = $5
+    WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL
+    RETURNING by_fact";
+
+pub(super) async fn create(engine: &Engine, tenant: &TenantId, fact: &NewFact, edit: &Edit) -> StoreResult<()> {
+    let (tenant, fact, edit, model) = (
+        tenant.clone(),
+        fact.clone(),
+        edit.clone(),
+        engine.embedding_model.clone(),
+    );
+    engine
+        .write(move |connection| {
+            Box::pin(async move {
+                insert_fact(connection, &tenant, &model, &fact).await?;
+                raise_memory(connection, &tenant, &fact.world, &fact.audience).await?;
+                audit::record(connection, &tenant, &edit).await
+            })
+        })
+        .await
+}
+
+pub(super) async fn correct(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: FactId,
+    patch: &FactPatch,
+    if_version: Option<u32>,
+    edit: &Edit,
+) -> StoreResult<FactEdit> {
+    let (tenant, patch, edit, model) = (
+        tenant.clone(),
+        patch.clone(),
+        edit.clone(),
+        engine.embedding_model.clone(),
+    );
+    engine
+        .write(move |connection| {
+            Box::pin(async move {
+                let Some(fact) = one(connection, &tenant, id).await? else {
+                    return Ok(FactEdit::NotFound);
+                };
+                if if_version.is_some_and(|wanted| wanted != fact.version) {
+                    return Ok(FactEdit::VersionMismatch { stored: fact.version });
+                }
+                if patch == FactPatch::default() {
+                    return Ok(FactEdit::Done(Box::new(fact)));
+                }
+                write_patch(connection, &tenant, id, &patch, &edit).await?;
+                if let Some(embedding) = &patch.embedding {
+                    embed(connection, &tenant, id, &model, embedding).await?;
+                }
+                finish(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
+            })
+        })
+        .await
+}
+
+pub(super) async fn remove(engine: &Engine, tenant: &TenantId, id: FactId, edit: &Edit) -> StoreResult<FactEdit> {
+    let (tenant, edit) = (tenant.clone(), edit.clone());
+    engine
+        .write(move |connection| {
+            Box::pin(async move {
+                let Some(fact) = one(connection, &tenant, id).await? else {
+                    return Ok(FactEdit::NotFound);
+                };
+                if fact.invalid.is_some() {
+                    return Ok(FactEdit::Done(Box::new(fact)));
+                }
+                let (cause_kind, cause_id) = Cause::Edit(edit.id).columns();
+                sqlx::query(INVALIDATE)
+                    .bind(tenant.as_str())
+                    // An edit takes out one fact, so its own bits are free to name the row.
+                    .bind(InvalidationId::from_u128(edit.id.as_u128()).to_string())
+                    .bind(id.to_string())
+                    .bind(InvalidReason::Removed.as_str())
+                    .bind(cause_kind)
+                    .bind(cause_id)
+                    .bind(micros(edit.at))
+                    .execute(&mut *connection)
+                    .await
+                    .map_err(store_error)?;
+                finish(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
+            })
+        })
+        .await
+}
+
+pub(super) async fn restore(engine: &Engine, tenant: &TenantId, id: FactId, edit: &Edit) -> StoreResult<FactEdit> {
+    let (tenant, edit) = (tenant.clone(), edit.clone());
+    engine
+        .write(move |connection| {
+            Box::pin(async move {
+                let Some(fact) = one(connection, &tenant, id).await? else {
+                    return Ok(FactEdit::NotFound);
+                };
+                let (cause_kind, cause_id) = Cause::Edit(edit.id).columns();
+                let lifted = sqlx::query(LIFT)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .bind(micros(edit.at))
+                    .bind(cause_kind)
+                    .bind(cause_id)
+                    .fetch_all(&mut *connection)
+                    .await
+                    .map_err(store_error)?;
+                if lifted.is_empty() {
+                    return Ok(FactEdit::Done(Box::new(fact)));
+                }
+                // Whatever it was folded into loses it again.
+                let mut touched = BTreeSet::from([id]);
+                for row in &lifted {
+                    touched.extend(Columns::of(row).maybe_id::<FactId>()?);
+                }
+                finish(connection, &tenant, &fact, touched, &edit).await
+            })
+        })
+        .await
+}
+
+/// What every change by a person ends with: fresh cached results, the rise of memory, the audit row.
+async fn finish(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    fact: &Fact,
+    touched: BTreeSet<FactId>,
+    edit: &Edit,
+) -> StoreResult<FactEdit> {
+    fold::refresh(connection, tenant, touched).await?;
+    raise_memory(connection, tenant, &fact.world, &fact.audience).await?;
+    audit::record(connection, tenant, edit).await?;
+    one(connection, tenant, fact.id)
+        .await?
+        .map(|fact| FactEdit::Done(Box::new(fact)))
+        .ok_or_else(|| StoreError::Corrupt(format!("{} vanished while it was edited", fact.id)))
+}
+
+/// A plan that is being made from the old state must notice.
+async fn raise_memory(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    world: &WorldId,
+    audience: &Audience,
+) -> StoreResult<()> {
+    sqlx::query(RAISE_MEMORY)
+        .bind(tenant.as_str())
+        .bind(world.as_str())
+        .bind(json_list(npcs_of(&audience.knowers)))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+async fn write_patch(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    id: FactId,
+    patch: &FactPatch,
+    edit: &Edit,
+) -> StoreResult<()> {
+    let mut fields = serde_json::Map::new();
+    if let Some(content) = &patch.content {
+        fields.insert("content".to_owned(), json!(content));
+    }
+    if let Some(keywords) = &patch.keywords {
+        fields.insert("keywords".to_owned(), json!(keywords));
+    }
+    if let Some(importance) = patch.importance {
+        fields.insert("importance".to_owned(), json!(importance));
+    }
+    if let Some(pinned) = patch.pinned {
+        fields.insert("pinned".to_owned(), json!(pinned));
+    }
+    sqlx::query(EDIT)
+        .bind(tenant.as_str())
+        .bind(id.to_string())
+        .bind(edit.id.to_string())
+        .bind(micros(edit.at))
+        .bind(serde_json::Value::from(fields).to_string())
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+async fn embed(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    id: FactId,
+    model: &Arc<str>,
+    embedding: &[f32],
+) -> StoreResult<()> {
+    sqlx::query(EMBED)
+        .bind(tenant.as_str())
+        .bind(id.to_string())
+        .bind(model.as_ref())
+        .bind(vector_bytes(embedding))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}

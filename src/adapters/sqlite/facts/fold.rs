@@ -1,0 +1,280 @@
+//! The cached results of a fact: its view and its earliest standing invalidation.
+//!
+//! Whoever writes or lifts an invalidation, or edits a fact, names the facts concerned here, in the
+//! same transaction. What changed gets a new version and an outbox row, and a duplicate's change is
+//! carried on to the fact it is folded into.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use serde::Deserialize;
+use serde_json::json;
+use sqlx::{SqliteConnection, sqlite::SqliteRow};
+
+use super::{invalid, view};
+use crate::{
+    adapters::sqlite::rows::{Columns, json_list, micros, store_error},
+    ids::{FactId, TenantId},
+    memory::{
+        fact::{FactView, Importance, Invalid, InvalidReason},
+        reconcile,
+    },
+    ports::{StoreError, StoreResult},
+};
+
+/// Everything a fold needs, one row per fact: the statement, the cached results, and as JSON the
+/// standing invalidations, the edits, and the duplicates folded into it.
+const MATERIAL: &str = "SELECT f.id, f.content, f.keywords, f.importance, f.pinned,
+        f.view_content, f.view_keywords, f.view_importance, f.view_pinned,
+        f.invalid_at, f.invalid_reason, f.invalid_by, f.expires_at,
+        (SELECT json_group_array(json_object('at', i.at, 'id', i.id, 'reason', i.reason, 'by', i.by_fact))
+           FROM invalidations i WHERE i.tenant = f.tenant AND i.fact = f.id AND i.lifted_at IS NULL),
+        (SELECT json_group_array(json_object('at', e.at, 'id', e.edit, 'patch', json(e.patch)))
+           FROM fact_edits e WHERE e.tenant = f.tenant AND e.fact = f.id),
+        (SELECT json_group_array(json_object('at', i.at, 'fact', d.id, 'content', d.view_content,
+                'keywords', json(d.view_keywords), 'importance', d.view_importance, 'pinned', d.view_pinned = 1))
+           FROM invalidations i JOIN facts d ON d.tenant = i.tenant AND d.id = i.fact
+           WHERE i.tenant = f.tenant AND i.by_fact = f.id AND i.reason = 'duplicate' AND i.lifted_at IS NULL)
+    FROM facts f WHERE f.tenant = $1 AND f.id IN (SELECT value FROM json_each($2))";
+
+const STORE: &str = "UPDATE facts SET view_content = v.value ->> 1, view_keywords = v.value ->> 2,
+        view_importance = v.value ->> 3, view_pinned = v.value ->> 4,
+        invalid_at = v.value ->> 5, invalid_reason = v.value ->> 6, invalid_by = v.value ->> 7,
+        version = version + 1
+     FROM json_each($2) v WHERE facts.tenant = $1 AND facts.id = v.value ->> 0;
+     UPDATE fact_knowers SET importance = v.value ->> 3, pinned = v.value ->> 4, ends_at = v.value ->> 8,
+        version = version + 1
+     FROM json_each($2) v WHERE fact_knowers.tenant = $1 AND fact_knowers.fact = v.value ->> 0;
+     INSERT INTO outbox (tenant, fact) SELECT $1, value ->> 0 FROM json_each($2)";
+
+/// Chains of duplicates are a few facts long; more rounds than this could only be a ring.
+const MAX_ROUNDS: usize = 1_000;
+
+#[derive(Deserialize)]
+struct Standing {
+    at: i64,
+    id: String,
+    reason: String,
+    by: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct EditRow {
+    at: i64,
+    id: String,
+    patch: Patch,
+}
+
+/// The part of a person's correction that shows in the view.
+#[derive(Deserialize)]
+struct Patch {
+    content: Option<String>,
+    keywords: Option<Vec<String>>,
+    importance: Option<Importance>,
+    pinned: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Duplicate {
+    at: i64,
+    fact: FactId,
+    #[serde(flatten)]
+    view: FactView,
+}
+
+struct Material {
+    id: FactId,
+    base: FactView,
+    cached_view: FactView,
+    cached_invalid: Option<Invalid>,
+    expires_at: Option<i64>,
+    standing: Vec<Standing>,
+    edits: Vec<EditRow>,
+    duplicates: Vec<Duplicate>,
+}
+
+fn read(row: &SqliteRow) -> StoreResult<Material> {
+    let columns = &mut Columns::of(row);
+    Ok(Material {
+        id: columns.id()?,
+        base: view(columns)?,
+        cached_view: view(columns)?,
+        cached_invalid: invalid(columns)?,
+        expires_at: columns.next()?,
+        standing: columns.json()?,
+        edits: columns.json()?,
+        duplicates: columns.json()?,
+    })
+}
+
+/// Recomputes `facts` and whatever their changes reach.
+pub(super) async fn refresh(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    facts: BTreeSet<FactId>,
+) -> StoreResult<()> {
+    let mut round = facts;
+    for _ in 0..MAX_ROUNDS {
+        if round.is_empty() {
+            return Ok(());
+        }
+        round = refresh_round(connection, tenant, &round).await?;
+    }
+    Err(StoreError::Corrupt(
+        "facts that are duplicates of each other in a ring".to_owned(),
+    ))
+}
+
+/// Returns the facts that those which changed are folded into.
+async fn refresh_round(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    facts: &BTreeSet<FactId>,
+) -> StoreResult<BTreeSet<FactId>> {
+    let rows = sqlx::query(MATERIAL)
+        .bind(tenant.as_str())
+        .bind(json_list(facts))
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let materials = rows
+        .iter()
+        .map(|row| read(row).map(|material| (material.id, material)))
+        .collect::<StoreResult<HashMap<_, _>>>()?;
+
+    let mut fresh = HashMap::new();
+    for id in facts {
+        view_of(*id, &materials, &mut fresh, &mut HashSet::new());
+    }
+    let mut changed = Vec::new();
+    let mut reached = BTreeSet::new();
+    for (id, view) in &fresh {
+        let Some(material) = materials.get(id) else { continue };
+        let invalid = earliest(&material.standing)?;
+        let view_changed = *view != material.cached_view;
+        if !view_changed && invalid == material.cached_invalid {
+            continue;
+        }
+        changed.push(row_of(*id, view, invalid.as_ref(), material.expires_at)?);
+        if view_changed {
+            reached.extend(folded_into(material).filter(|parent| !facts.contains(parent)));
+        }
+    }
+    if !changed.is_empty() {
+        sqlx::query(STORE)
+            .bind(tenant.as_str())
+            .bind(serde_json::Value::from(changed).to_string())
+            .execute(connection)
+            .await
+            .map_err(store_error)?;
+    }
+    Ok(reached)
+}
+
+fn row_of(
+    id: FactId,
+    view: &FactView,
+    invalid: Option<&Invalid>,
+    expires_at: Option<i64>,
+) -> StoreResult<serde_json::Value> {
+    let invalid_at = invalid.map(|invalid| micros(invalid.at));
+    let ends_at = [invalid_at, expires_at].into_iter().flatten().min();
+    Ok(json!([
+        id,
+        view.content,
+        // A text, not an array: the column holds JSON.
+        crate::adapters::sqlite::rows::json(&view.keywords)?,
+        view.importance,
+        i32::from(view.pinned),
+        invalid_at,
+        invalid.map(|invalid| invalid.reason.as_str()),
+        invalid.and_then(|invalid| invalid.by),
+        ends_at,
+    ]))
+}
+
+/// The facts this one is a standing duplicate of.
+fn folded_into(material: &Material) -> impl Iterator<Item = FactId> + '_ {
+    material
+        .standing
+        .iter()
+        .filter(|standing| standing.reason == InvalidReason::Duplicate.as_str())
+        .filter_map(|standing| standing.by.as_deref()?.parse().ok())
+}
+
+fn earliest(standing: &[Standing]) -> StoreResult<Option<Invalid>> {
+    let Some(first) = standing.iter().min_by_key(|row| (row.at, &row.id)) else {
+        return Ok(None);
+    };
+    let corrupt = || StoreError::Corrupt(format!("the invalidation {} cannot be read", first.id));
+    Ok(Some(Invalid {
+        at: chrono::DateTime::from_timestamp_micros(first.at).ok_or_else(corrupt)?,
+        reason: InvalidReason::parse(&first.reason).ok_or_else(corrupt)?,
+        by: match &first.by {
+            Some(by) => Some(by.parse().map_err(|_| corrupt())?),
+            None => None,
+        },
+    }))
+}
+
+/// The view of a fact: its statement, then in the order they happened its edits (set values
+/// replace) and the duplicates folded into it (an older wording yields to a newer one).
+fn view_of<'m>(
+    id: FactId,
+    materials: &'m HashMap<FactId, Material>,
+    fresh: &mut HashMap<FactId, FactView>,
+    path: &mut HashSet<FactId>,
+) -> Option<FactView> {
+    if let Some(known) = fresh.get(&id) {
+        return Some(known.clone());
+    }
+    let material = materials.get(&id)?;
+    if !path.insert(id) {
+        // A ring: its cached view is as good as any.
+        return Some(material.cached_view.clone());
+    }
+    enum Event<'m> {
+        Edit(&'m Patch),
+        Duplicate(&'m Duplicate),
+    }
+    let mut events: Vec<(i64, String, Event<'m>)> = Vec::new();
+    for edit in &material.edits {
+        events.push((edit.at, edit.id.clone(), Event::Edit(&edit.patch)));
+    }
+    for duplicate in &material.duplicates {
+        events.push((duplicate.at, duplicate.fact.to_string(), Event::Duplicate(duplicate)));
+    }
+    events.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+
+    let mut view = material.base.clone();
+    for (_, _, event) in events {
+        match event {
+            Event::Edit(patch) => apply(&mut view, patch),
+            Event::Duplicate(duplicate) => {
+                let other = view_of(duplicate.fact, materials, fresh, path).unwrap_or_else(|| duplicate.view.clone());
+                view = if duplicate.fact < id {
+                    reconcile::fold(&other, &[view])
+                } else {
+                    reconcile::fold(&view, &[other])
+                };
+            }
+        }
+    }
+    path.remove(&id);
+    fresh.insert(id, view.clone());
+    Some(view)
+}
+
+fn apply(view: &mut FactView, patch: &Patch) {
+    if let Some(content) = &patch.content {
+        view.content.clone_from(content);
+    }
+    if let Some(keywords) = &patch.keywords {
+        view.keywords.clone_from(keywords);
+    }
+    if let Some(importance) = patch.importance {
+        view.importance = importance;
+    }
+    if let Some(pinned) = patch.pinned {
+        view.pinned = pinned;
+    }
+}

@@ -1,0 +1,255 @@
+//! The job queue, and the fence every job's write passes through.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use sqlx::{SqliteConnection, sqlite::SqliteRow};
+
+use super::{
+    Engine,
+    rows::{Columns, micros, page_of, rows_of, store_error},
+};
+use crate::{
+    ids::{DialogueId, JobId, NodeId, TenantId},
+    ports::{
+        Page, PageRequest, StoreResult,
+        ledger::jobs::{Job, JobFailure, JobFence, JobKind, JobRow, JobStatus, JobStore},
+    },
+    tenancy::TenantScope,
+};
+
+pub(super) struct SqliteJobStore(pub(super) Arc<Engine>);
+
+// Only what is due goes to the writer: an idle poll writes nothing.
+const ANY_DUE: &str = "SELECT EXISTS (SELECT 1 FROM jobs
+    WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2))";
+const FINISH_UNSAID: &str = "UPDATE jobs SET status = 'done', finished_at = $2, leased_to = NULL, leased_until = NULL
+    WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND turn IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = jobs.turn
+                      AND turns.stands = 1 AND turns.text_version = jobs.text_version)";
+const LEASE: &str = "UPDATE jobs SET leased_to = $3, leased_until = $4
+    WHERE tenant = $1 AND id IN (
+        SELECT id FROM jobs
+        WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2)
+        ORDER BY created_at, id LIMIT $5)
+    RETURNING id, kind, dialogue, turn, text_version, attempts, created_at";
+const RELEASE_ALL: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
+    WHERE status = 'pending' AND leased_to = $1";
+const FINISH: &str = "UPDATE jobs SET status = 'done', finished_at = $3, leased_to = NULL, leased_until = NULL
+    WHERE tenant = $1 AND id = $2 AND status = 'pending'";
+const FAIL: &str = "UPDATE jobs SET attempts = attempts + 1, last_error = $3, leased_to = NULL, leased_until = NULL,
+        status = CASE WHEN $4 IS NULL THEN 'dead' ELSE status END,
+        due_at = COALESCE($4, due_at)
+    WHERE tenant = $1 AND id = $2 AND status = 'pending'";
+const LIST: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
+    WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL
+    ORDER BY id DESC LIMIT $3";
+const LIST_DEAD: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
+    WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL AND status = 'dead'
+    ORDER BY id DESC LIMIT $3";
+const LIST_STATUS: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
+    WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL AND status = $4
+    ORDER BY id DESC LIMIT $3";
+const PENDING: &str = "SELECT COUNT(*) FROM jobs WHERE tenant = $1 AND dialogue = $2 AND status = 'pending'";
+
+/// Ends the job if its turn stands with the fence's text version and the job is pending. `false`:
+/// the fence is closed and nothing may be written.
+pub(super) async fn pass_fence(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    fence: &JobFence,
+    now: DateTime<Utc>,
+) -> StoreResult<bool> {
+    const PASS: &str = "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL
+        WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
+          AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
+                      AND turns.stands = 1 AND turns.text_version = $4)";
+    let passed = sqlx::query(PASS)
+        .bind(tenant.as_str())
+        .bind(fence.job.to_string())
+        .bind(fence.turn.to_string())
+        .bind(i64::from(fence.text_version))
+        .bind(micros(now))
+        .execute(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(passed.rows_affected() == 1)
+}
+
+const fn status_name(status: JobStatus) -> &'static str {
+    match status {
+        JobStatus::Pending => "pending",
+        JobStatus::Done => "done",
+        JobStatus::Dead => "dead",
+    }
+}
+
+fn status_named(name: &str) -> Option<JobStatus> {
+    [JobStatus::Pending, JobStatus::Done, JobStatus::Dead]
+        .into_iter()
+        .find(|status| status_name(*status) == name)
+}
+
+fn read_job(row: &SqliteRow) -> StoreResult<Job> {
+    let mut columns = Columns::of(row);
+    Ok(Job {
+        id: columns.id()?,
+        kind: columns.named(JobKind::parse)?,
+        dialogue: columns.id()?,
+        turn: columns.id()?,
+        text_version: columns.number()?,
+        attempts: columns.number()?,
+        created_at: columns.time()?,
+    })
+}
+
+fn read_row(row: &SqliteRow) -> StoreResult<JobRow> {
+    let mut columns = Columns::of(row);
+    Ok(JobRow {
+        id: columns.id()?,
+        kind: columns.named(JobKind::parse)?,
+        dialogue: columns.id()?,
+        turn: columns.id()?,
+        status: columns.named(status_named)?,
+        attempts: columns.number()?,
+        last_error: columns.next()?,
+        created_at: columns.time()?,
+    })
+}
+
+#[async_trait]
+impl JobStore for SqliteJobStore {
+    async fn lease(
+        &self,
+        scope: &TenantScope,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<Job>> {
+        let due: bool = {
+            let mut connection = self.0.read().await?;
+            sqlx::query_scalar(ANY_DUE)
+                .bind(scope.tenant().as_str())
+                .bind(micros(now))
+                .fetch_one(&mut *connection)
+                .await
+                .map_err(store_error)?
+        };
+        if !due {
+            return Ok(Vec::new());
+        }
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    sqlx::query(FINISH_UNSAID)
+                        .bind(tenant.as_str())
+                        .bind(micros(now))
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    let rows = sqlx::query(LEASE)
+                        .bind(tenant.as_str())
+                        .bind(micros(now))
+                        .bind(node.to_string())
+                        .bind(micros(until))
+                        .bind(i64::from(limit))
+                        .fetch_all(connection)
+                        .await
+                        .map_err(store_error)?;
+                    let mut jobs = rows.iter().map(read_job).collect::<StoreResult<Vec<_>>>()?;
+                    // RETURNING promises no order.
+                    jobs.sort_by_key(|job| (job.created_at, job.id));
+                    Ok(jobs)
+                })
+            })
+            .await
+    }
+    async fn release_all(&self, node: NodeId) -> StoreResult<()> {
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    sqlx::query(RELEASE_ALL)
+                        .bind(node.to_string())
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+    async fn finish(&self, scope: &TenantScope, job: JobId) -> StoreResult<()> {
+        let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    sqlx::query(FINISH)
+                        .bind(tenant.as_str())
+                        .bind(job.to_string())
+                        .bind(micros(now))
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+    async fn fail(&self, scope: &TenantScope, job: JobId, error: &str, then: JobFailure) -> StoreResult<()> {
+        let (tenant, error) = (scope.tenant().clone(), error.to_owned());
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    sqlx::query(FAIL)
+                        .bind(tenant.as_str())
+                        .bind(job.to_string())
+                        .bind(&error)
+                        .bind(match then {
+                            JobFailure::RetryAt(at) => Some(micros(at)),
+                            JobFailure::Dead => None,
+                        })
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+    async fn list(
+        &self,
+        scope: &TenantScope,
+        status: Option<JobStatus>,
+        page: &PageRequest,
+    ) -> StoreResult<Page<JobRow>> {
+        let statement = match status {
+            None => LIST,
+            Some(JobStatus::Dead) => LIST_DEAD,
+            Some(JobStatus::Pending | JobStatus::Done) => LIST_STATUS,
+        };
+        let mut connection = self.0.read().await?;
+        let mut query = sqlx::query(statement)
+            .bind(scope.tenant().as_str())
+            .bind(&page.after)
+            .bind(rows_of(page));
+        if statement == LIST_STATUS {
+            query = query.bind(status.map(status_name));
+        }
+        let rows = query.fetch_all(&mut *connection).await.map_err(store_error)?;
+        let items = rows.iter().map(read_row).collect::<StoreResult<Vec<_>>>()?;
+        Ok(page_of(items, page, |row| row.id.to_string()))
+    }
+    async fn pending(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64> {
+        let mut connection = self.0.read().await?;
+        let count: i64 = sqlx::query_scalar(PENDING)
+            .bind(scope.tenant().as_str())
+            .bind(dialogue.to_string())
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        Ok(u64::try_from(count).unwrap_or_default())
+    }
+}

@@ -1,0 +1,104 @@
+//! World state as events.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::json;
+
+use super::{
+    Engine, jobs,
+    rows::{Columns, micros, store_error},
+};
+use crate::{
+    ids::WorldId,
+    ports::{
+        StoreError, StoreResult,
+        ledger::{
+            jobs::JobFence,
+            state::{NewStateChange, StateStore, StoredStateChange},
+        },
+    },
+    tenancy::TenantScope,
+};
+
+pub(super) struct SqliteStateStore(pub(super) Arc<Engine>);
+
+/// Inserts the rows of [`rows_json`], bound as `$2`, in their order. Also part of a turn's commit.
+macro_rules! insert_state_events {
+    ($rows:literal) => {
+        concat!(
+            "INSERT INTO state_events (tenant, id, world, dialogue, change, cause_kind, cause_id, at)
+             SELECT $1, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6
+             FROM json_each($",
+            $rows,
+            ") ORDER BY key"
+        )
+    };
+}
+pub(super) use insert_state_events;
+
+const INSERT: &str = insert_state_events!(2);
+const STANDING: &str = "SELECT id, change, cause_kind, cause_id, at FROM state_events
+    WHERE tenant = $1 AND world = $2 AND lifted_at IS NULL ORDER BY seq";
+
+/// State changes as one JSON bind.
+pub(super) fn rows_json(changes: &[NewStateChange]) -> StoreResult<String> {
+    let mut rows = Vec::with_capacity(changes.len());
+    for change in changes {
+        let (cause_kind, cause_id) = change.cause.columns();
+        rows.push(json!([
+            change.id,
+            change.world,
+            change.dialogue,
+            super::rows::json(&change.change)?,
+            cause_kind,
+            cause_id,
+            micros(change.at),
+        ]));
+    }
+    serde_json::to_string(&rows).map_err(|error| StoreError::Rejected(error.to_string()))
+}
+
+#[async_trait]
+impl StateStore for SqliteStateStore {
+    async fn standing(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Vec<StoredStateChange>> {
+        let mut connection = self.0.read().await?;
+        let rows = sqlx::query(STANDING)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter()
+            .map(|row| {
+                let mut columns = Columns::of(row);
+                Ok(StoredStateChange {
+                    id: columns.id()?,
+                    change: columns.json()?,
+                    cause: columns.cause()?,
+                    at: columns.time()?,
+                })
+            })
+            .collect()
+    }
+    async fn commit(&self, scope: &TenantScope, fence: &JobFence, changes: &[NewStateChange]) -> StoreResult<bool> {
+        let (tenant, fence, now) = (scope.tenant().clone(), *fence, self.0.clock.now());
+        let rows = rows_json(changes)?;
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    if !jobs::pass_fence(connection, &tenant, &fence, now).await? {
+                        return Ok(false);
+                    }
+                    sqlx::query(INSERT)
+                        .bind(tenant.as_str())
+                        .bind(&rows)
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(true)
+                })
+            })
+            .await
+    }
+}

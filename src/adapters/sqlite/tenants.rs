@@ -1,0 +1,74 @@
+//! Tenants.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use sqlx::sqlite::SqliteRow;
+
+use super::{
+    Engine,
+    rows::{Columns, micros, store_error},
+};
+use crate::{
+    ids::TenantId,
+    ports::{
+        StoreResult,
+        ledger::tenants::{Tenant, TenantStore},
+    },
+};
+
+pub(super) struct SqliteTenantStore(pub(super) Arc<Engine>);
+
+const ENSURE: &str = "INSERT INTO tenants (id, name, enabled, created_at) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (id) DO NOTHING";
+const GET: &str = "SELECT id, name, enabled, created_at FROM tenants WHERE id = $1";
+const ALL: &str = "SELECT id, name, enabled, created_at FROM tenants ORDER BY id";
+
+fn read(row: &SqliteRow) -> StoreResult<Tenant> {
+    let mut columns = Columns::of(row);
+    Ok(Tenant {
+        id: columns.id()?,
+        name: columns.next()?,
+        enabled: columns.next()?,
+        created_at: columns.time()?,
+    })
+}
+
+#[async_trait]
+impl TenantStore for SqliteTenantStore {
+    async fn ensure(&self, tenant: &Tenant) -> StoreResult<bool> {
+        let tenant = tenant.clone();
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    let done = sqlx::query(ENSURE)
+                        .bind(tenant.id.as_str())
+                        .bind(&tenant.name)
+                        .bind(tenant.enabled)
+                        .bind(micros(tenant.created_at))
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(done.rows_affected() == 1)
+                })
+            })
+            .await
+    }
+    async fn get(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
+        let mut connection = self.0.read().await?;
+        let row = sqlx::query(GET)
+            .bind(id.as_str())
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        row.as_ref().map(read).transpose()
+    }
+    async fn all(&self) -> StoreResult<Vec<Tenant>> {
+        let mut connection = self.0.read().await?;
+        let rows = sqlx::query(ALL)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter().map(read).collect()
+    }
+}

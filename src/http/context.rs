@@ -2,7 +2,7 @@
 //! no handler made.
 
 use actix_web::{
-    Error, HttpMessage, HttpRequest,
+    Error, HttpMessage,
     body::{BoxBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
     http::header::{HeaderName, HeaderValue},
@@ -18,15 +18,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The id of a request: the client's `X-Request-Id`, or one made here.
 #[derive(Debug, Clone)]
-pub struct RequestId(pub String);
-
-impl RequestId {
-    /// The id of `request`, once the middleware has seen it.
-    #[must_use]
-    pub fn of(request: &HttpRequest) -> Option<String> {
-        request.extensions().get::<Self>().map(|id| id.0.clone())
-    }
-}
+struct RequestId(String);
 
 /// Gives the request an id, counts it, and puts the id into problem documents.
 pub async fn around<B: MessageBody + 'static>(
@@ -51,7 +43,10 @@ pub async fn around<B: MessageBody + 'static>(
         response.headers_mut().insert(REQUEST_ID, value);
     }
     if let (Some(state), Some(started)) = (state, started) {
-        let route = response.request().match_pattern().unwrap_or_else(|| "unmatched".to_owned());
+        let route = response
+            .request()
+            .match_pattern()
+            .unwrap_or_else(|| "unmatched".to_owned());
         let method = response.request().method().as_str();
         // Method names are the client's to choose; labels must stay few.
         let method = if matches!(method, "GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "HEAD" | "OPTIONS") {
@@ -60,9 +55,17 @@ pub async fn around<B: MessageBody + 'static>(
             "other"
         };
         let status = response.status();
-        state.metrics.requests.with_label_values(&[method, &route, status.as_str()]).inc();
+        state
+            .metrics
+            .requests
+            .with_label_values(&[method, &route, status.as_str()])
+            .inc();
         let spent = state.services.clock.instant().duration_since(started);
-        state.metrics.latency.with_label_values(&[route.as_str()]).observe(spent.as_secs_f64());
+        state
+            .metrics
+            .latency
+            .with_label_values(&[route.as_str()])
+            .observe(spent.as_secs_f64());
     }
     Ok(response)
 }
@@ -108,7 +111,10 @@ pub struct Spans;
 
 impl RootSpanBuilder for Spans {
     fn on_request_start(request: &ServiceRequest) -> Span {
-        let id = request.extensions().get::<RequestId>().map_or_else(String::new, |id| id.0.clone());
+        let id = request
+            .extensions()
+            .get::<RequestId>()
+            .map_or_else(String::new, |id| id.0.clone());
         let (trace, parent) = traceparent(request).unwrap_or_default();
         tracing::info_span!(
             "http.request",

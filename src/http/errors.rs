@@ -182,7 +182,10 @@ impl Problem {
     pub fn internal(error: &dyn fmt::Display) -> Self {
         let id = format!("err_{:016x}", rand::random::<u64>());
         tracing::error!(error_id = %id, %error, "internal error");
-        Self::new(Code::Internal, format!("an internal error; the server's log has it as {id}"))
+        Self::new(
+            Code::Internal,
+            format!("an internal error; the server's log has it as {id}"),
+        )
     }
     /// With a time to wait.
     #[must_use]
@@ -402,7 +405,10 @@ mod tests {
 
         let limited = Problem::new(Code::RateLimited, "slow down").retry_after(Duration::from_millis(1_200));
         assert_eq!(limited.response(None).headers()["retry-after"], "2");
-        assert_eq!(Problem::new(Code::Draining, "").response(None).headers()["retry-after"], "1");
+        assert_eq!(
+            Problem::new(Code::Draining, "").response(None).headers()["retry-after"],
+            "1"
+        );
     }
 
     #[test]

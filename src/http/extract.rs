@@ -159,7 +159,10 @@ fn json_content(request: &HttpRequest) -> Result<(), Problem> {
     if kind.eq_ignore_ascii_case("application/json") || kind.is_empty() {
         Ok(())
     } else {
-        Err(Problem::new(Code::UnsupportedMediaType, "send the body as application/json"))
+        Err(Problem::new(
+            Code::UnsupportedMediaType,
+            "send the body as application/json",
+        ))
     }
 }
 

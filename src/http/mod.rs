@@ -2,18 +2,137 @@
 //!
 //! Owns the wire: routes by resource, DTOs, problem responses, the messages of the socket and the
 //! two documents that describe them. Decides nothing about dialogues; that is `actors` and below.
+//!
+//! A route's extractor is its authorization (`extract`), errors are mapped once (`errors`), and
+//! whatever surrounds a request is in `context`.
 
+pub mod asyncapi;
+mod audit;
+mod context;
+pub mod errors;
+mod etag;
+mod extract;
+mod facts;
+mod health;
+mod idempotency;
+mod jobs;
 pub mod metrics;
+mod npcs;
+pub mod openapi;
+mod pagination;
+mod sessions;
 pub mod settings;
+pub mod socket;
+mod sse;
 pub mod state;
+mod summaries;
+mod tickets;
+mod tokens;
+mod turns;
+mod usage;
+mod validate;
+mod worlds;
+
+use std::future::Future;
 
 pub use settings::HttpSettings;
 pub use state::{AppState, Readiness};
 
-use actix_web::web::ServiceConfig;
+use actix_web::{
+    HttpRequest, HttpResponse, guard,
+    http::header,
+    middleware::from_fn,
+    web::{self, ServiceConfig},
+};
+use tracing::Instrument;
+use tracing_actix_web::TracingLogger;
+use utoipa_swagger_ui::{Config, SwaggerUi};
+
+use self::errors::{Code, Problem};
 
 /// Every route with its middleware. The application must carry a `web::Data<AppState>`:
 /// `App::new().app_data(state).configure(http::configure)`.
 pub fn configure(cfg: &mut ServiceConfig) {
-    let _ = cfg;
+    let everything = web::scope("")
+        .configure(|cfg| routes(&mut utoipa_actix_web::service_config::ServiceConfig::new(cfg)))
+        .service(openapi::serve)
+        .service(asyncapi::serve)
+        .service(web::resource("/docs").guard(guard::Get()).to(to_docs))
+        .service(
+            web::scope("/docs")
+                .guard(guard::fn_guard(|context| {
+                    context
+                        .app_data::<web::Data<AppState>>()
+                        .is_some_and(|state| state.settings.docs)
+                }))
+                .service(SwaggerUi::new("/{_:.*}").config(Config::from("/openapi.json"))),
+        )
+        .default_service(web::to(unmatched))
+        .wrap(TracingLogger::<context::Spans>::new())
+        .wrap(from_fn(context::around));
+    cfg.service(everything);
+}
+
+/// The documented routes.
+fn routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
+    cfg.service(health::healthz)
+        .service(health::readyz)
+        .service(health::metrics)
+        .service(tokens::create_token)
+        .service(tickets::create_ticket)
+        .service(worlds::list_worlds)
+        .service(worlds::put_world)
+        .service(worlds::get_world)
+        .service(worlds::delete_world)
+        .service(npcs::list_npcs)
+        .service(npcs::put_npc)
+        .service(npcs::get_npc)
+        .service(npcs::delete_npc)
+        .service(facts::list_facts)
+        .service(facts::create_fact)
+        // Verbs before the objects whose pattern they match, too.
+        .service(facts::restore_fact)
+        .service(facts::get_fact)
+        .service(facts::edit_fact)
+        .service(facts::remove_fact)
+        .service(facts::fact_history)
+        .service(sessions::list_sessions)
+        .service(sessions::create_session)
+        .service(turns::interrupt_turn)
+        .service(sessions::get_session)
+        .service(sessions::delete_session)
+        .service(sessions::preview_context)
+        .service(turns::create_turn)
+        .service(turns::list_turns)
+        .service(turns::get_trace)
+        .service(summaries::list_summaries)
+        .service(jobs::list_jobs)
+        .service(usage::get_usage)
+        .service(audit::list_audit)
+        .service(socket::open_socket);
+}
+
+async fn to_docs() -> HttpResponse {
+    HttpResponse::PermanentRedirect()
+        .insert_header((header::LOCATION, "/docs/"))
+        .finish()
+}
+
+/// A path or a method that no route offers.
+async fn unmatched(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    Err(match openapi::methods_of(request.path()) {
+        None => Problem::new(Code::NotFound, format!("there is nothing at {}", request.path())),
+        Some(methods) => Problem {
+            allow: Some(methods.clone()),
+            ..Problem::new(Code::MethodNotAllowed, format!("this path offers {methods}"))
+        },
+    })
+}
+
+/// Runs `work` to its end even if the client hangs up: a write must not stop between the ledger
+/// and what follows from it.
+async fn to_the_end<T: 'static>(work: impl Future<Output = Result<T, Problem>> + 'static) -> Result<T, Problem> {
+    actix_web::rt::spawn(work.in_current_span())
+        .await
+        .map_err(|error| Problem::internal(&error))?
 }

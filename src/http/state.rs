@@ -7,7 +7,7 @@ use std::sync::{
 
 use super::{metrics::HttpMetrics, settings::HttpSettings};
 use crate::{
-    actors::handle::Sessions,
+    actors::{handle::Sessions, player_socket::SocketHub},
     dialogue::Services,
     tenancy::{auth::Authenticator, limits::Limits},
 };
@@ -25,6 +25,7 @@ pub struct AppState {
     /// What `/metrics` gathers.
     pub registry: prometheus::Registry,
     pub readiness: Readiness,
+    pub sockets: SocketHub,
 }
 
 /// Whether `/readyz` says yes. Turned off first thing in a shutdown.

@@ -1,0 +1,90 @@
+//! The AsyncAPI 3.0 document of the socket, from the schemas of its messages.
+
+use std::sync::LazyLock;
+
+use actix_web::{HttpResponse, get, web};
+use serde_json::{Map, Value, json};
+
+use super::{
+    AppState,
+    errors::{Code, Problem},
+    socket::{
+        events::{self, Described},
+        messages,
+    },
+};
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(build);
+
+/// The document as it is served.
+pub fn document() -> &'static Value {
+    &DOCUMENT
+}
+
+fn build() -> Value {
+    let mut schemas = Map::new();
+    let mut all = Map::new();
+    let sent = describe(messages::schemas(), &mut all, &mut schemas);
+    let received = describe(events::schemas(), &mut all, &mut schemas);
+    let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+    json!({
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Colloquy socket",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Text frames, one JSON object each. A socket may carry many sessions. Durable events carry `seq`, \
+                rising per dialogue; deltas carry `turn` and `offset`. `reply.done` comes once per started turn. An `error` \
+                goes out before a close that it explains. Close codes: 4400 malformed, 4401 unauthenticated, 4403 forbidden, \
+                4408 idle, 4409 replaced, 4413 too large, 4429 too many, 4430 slow consumer, 4500 internal, 4503 draining.",
+            "license": {"name": "MIT OR Apache-2.0"}
+        },
+        "x-error-codes": codes,
+        "channels": {
+            "socket": {
+                "address": "/v1/ws",
+                "description": "Authorised by the Authorization header, by `?ticket=`, or by the subprotocols `colloquy.v1, bearer.<jwt>`.",
+                "messages": all.keys().map(|name| (name.clone(), json!({"$ref": format!("#/components/messages/{name}")}))).collect::<Map<_, _>>(),
+                "bindings": {"ws": {"method": "GET", "query": {"type": "object", "properties": {
+                    "ticket": {"type": "string"},
+                    "coalesce_ms": {"type": "integer", "minimum": 0, "maximum": 1000}
+                }}}}
+            }
+        },
+        "operations": {
+            "receive": {"action": "receive", "channel": {"$ref": "#/channels/socket"}, "summary": "What clients send", "messages": sent},
+            "send": {"action": "send", "channel": {"$ref": "#/channels/socket"}, "summary": "What the server sends", "messages": received}
+        },
+        "components": {"messages": all, "schemas": schemas}
+    })
+}
+
+/// Adds messages and their schemas, and answers with references to them.
+fn describe(described: Vec<Described>, all: &mut Map<String, Value>, schemas: &mut Map<String, Value>) -> Vec<Value> {
+    described
+        .into_iter()
+        .map(|message| {
+            let name = message.kind.replace('.', "_");
+            schemas.extend(message.components);
+            all.insert(
+                name.clone(),
+                json!({
+                    "name": message.kind,
+                    "summary": message.schema["description"],
+                    "contentType": "application/json",
+                    "payload": message.schema,
+                }),
+            );
+            json!({"$ref": format!("#/channels/socket/messages/{name}")})
+        })
+        .collect()
+}
+
+/// The AsyncAPI 3.0 document.
+#[get("/asyncapi.json")]
+pub async fn serve(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
+    if state.settings.docs {
+        Ok(HttpResponse::Ok().json(document()))
+    } else {
+        Err(Problem::not_found("document"))
+    }
+}

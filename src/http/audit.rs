@@ -1,0 +1,67 @@
+//! `GET /v1/audit`: who changed what, and when.
+
+use actix_web::{HttpResponse, get, web};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    AppState,
+    errors::Problem,
+    extract::{Administrator, Caller, Query},
+    pagination::{self, Items},
+};
+use crate::{ids::AuditId, ports::ledger::audit::AuditRow, tenancy::Role};
+
+/// A line of the audit log. It names things by their ids and holds no texts.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct AuditView {
+    #[schema(value_type = String)]
+    id: AuditId,
+    at: DateTime<Utc>,
+    subject: String,
+    role: Role,
+    action: String,
+    object: String,
+}
+
+impl From<AuditRow> for AuditView {
+    fn from(row: AuditRow) -> Self {
+        Self {
+            id: row.id,
+            at: row.at,
+            subject: row.subject,
+            role: row.role,
+            action: row.action,
+            object: row.object,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct AuditQuery {
+    /// 1–200; default 50.
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// The audit log, newest first.
+#[utoipa::path(
+    tag = "operation",
+    params(AuditQuery),
+    responses((status = 200, body = Items<AuditView>)),
+    extensions(("x-roles" = json!(["admin"]))),
+)]
+#[get("/v1/audit")]
+pub async fn list_audit(
+    state: web::Data<AppState>,
+    caller: Caller<Administrator>,
+    query: Query<AuditQuery>,
+) -> Result<HttpResponse, Problem> {
+    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    let found = state.services.ledger.audit.list(&caller.scope, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::of(found, AuditView::from)))
+}

@@ -1,0 +1,250 @@
+//! Correcting a memory: writing facts by hand, editing, taking out and bringing back.
+
+use std::collections::BTreeSet;
+
+use actix_web::{HttpRequest, HttpResponse, delete, http::header, patch, post, web};
+use chrono::{DateTime, Utc};
+use garde::Validate;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::view::FactView;
+use crate::{
+    dialogue::{
+        jobs,
+        remember::{self, Correction, HandWritten},
+    },
+    http::{
+        AppState,
+        errors::Problem,
+        etag::{self, IfMatch},
+        extract::{Author, Body, Caller, Path},
+        idempotency::{self, Answer},
+        npcs, to_the_end,
+    },
+    ids::{FactId, NpcId, PlayerId, WorldId},
+    memory::fact::{Audience, FactKind, Importance, Knower},
+    ports::ledger::{audit::Edit, facts::FactEdit},
+};
+
+/// A fact as a person writes it.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct FactBody {
+    /// Who or what it is about: `player`, an NPC's name, a thing.
+    #[garde(length(chars, min = 1, max = 200))]
+    #[schema(min_length = 1, max_length = 200)]
+    subject: String,
+    #[garde(length(chars, min = 1, max = 200))]
+    #[schema(min_length = 1, max_length = 200)]
+    predicate: String,
+    #[garde(length(chars, min = 1, max = 500))]
+    #[schema(min_length = 1, max_length = 500)]
+    object: String,
+    /// One self-contained sentence.
+    #[garde(length(chars, min = 1, max = 2000))]
+    #[schema(min_length = 1, max_length = 2000)]
+    content: String,
+    /// Specific keywords and their broader categories.
+    #[serde(default)]
+    #[garde(length(max = 32), inner(length(chars, min = 1, max = 64)))]
+    #[schema(max_items = 32)]
+    keywords: Vec<String>,
+    kind: FactKind,
+    /// 1 (trivial) to 10 (vital); default 5.
+    #[serde(default)]
+    #[garde(range(min = 1, max = 10))]
+    #[schema(minimum = 1, maximum = 10)]
+    importance: Option<u8>,
+    /// Always in the prompt.
+    #[serde(default)]
+    pinned: bool,
+    /// Who may know it: `npc:<id>`, `faction:<id>` or `world`; default: this NPC.
+    #[serde(default)]
+    #[garde(inner(length(min = 1, max = 64)))]
+    #[schema(value_type = Option<Vec<String>>, min_items = 1, max_items = 64)]
+    knowers: Option<BTreeSet<Knower>>,
+    /// Used only while talking with this player.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
+    private_to: Option<PlayerId>,
+    /// Since when it holds; default now.
+    #[serde(default)]
+    valid_at: Option<DateTime<Utc>>,
+}
+
+/// Writes a fact by hand. It is flagged, never invalidated, when something contradicts it.
+#[utoipa::path(
+    tag = "facts",
+    params(("world" = String, Path), ("npc" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
+    request_body = FactBody,
+    responses((status = 201, body = FactView)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/worlds/{world}/npcs/{npc}/facts")]
+pub async fn create_fact(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, NpcId)>,
+    request: HttpRequest,
+    body: Body<FactBody>,
+) -> Result<HttpResponse, Problem> {
+    let npc = npcs::find(&state, &caller, &path.0.0, &path.0.1).await?;
+    let raw = body.raw.clone();
+    let fact = body.value.into_fact(path.0.0.clone(), npc.id);
+    let work = {
+        let (state, scope, principal) = (state.clone(), caller.scope.clone(), caller.principal.clone());
+        async move {
+            let services = &state.services;
+            // The fact's id is made below this; the audit row names where it was written.
+            let object = format!("{}/{}", path.0.0, path.0.1);
+            let edit = Edit::by(&principal, &services.ids, services.clock.now(), "fact.create", object);
+            let fact = remember::write_by_hand(services, &scope, fact, &edit).await?;
+            let location = format!("/v1/facts/{}", fact.id);
+            Answer::created(&FactView::from(fact), location)
+        }
+    };
+    idempotency::once(&state, &caller.principal, &request, &raw, work).await
+}
+
+impl FactBody {
+    fn into_fact(self, world: WorldId, npc: NpcId) -> HandWritten {
+        HandWritten {
+            world,
+            audience: Audience {
+                knowers: self.knowers.unwrap_or_else(|| BTreeSet::from([Knower::Npc(npc)])),
+                private_to: self.private_to,
+            },
+            subject: self.subject,
+            predicate: self.predicate,
+            object: self.object,
+            content: self.content,
+            keywords: self.keywords,
+            kind: self.kind,
+            importance: self.importance.and_then(Importance::new).unwrap_or(Importance::DEFAULT),
+            pinned: self.pinned,
+            valid_at: self.valid_at,
+        }
+    }
+}
+
+/// A person's correction. Unset fields stay.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(default, deny_unknown_fields)]
+#[derive(Default)]
+pub struct FactPatchBody {
+    #[garde(inner(length(chars, min = 1, max = 2000)))]
+    #[schema(min_length = 1, max_length = 2000)]
+    content: Option<String>,
+    #[garde(inner(length(max = 32), inner(length(chars, min = 1, max = 64))))]
+    #[schema(max_items = 32)]
+    keywords: Option<Vec<String>>,
+    #[garde(range(min = 1, max = 10))]
+    #[schema(minimum = 1, maximum = 10)]
+    importance: Option<u8>,
+    pinned: Option<bool>,
+}
+
+/// Corrects a fact.
+#[utoipa::path(
+    tag = "facts",
+    params(("fact" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
+    request_body = FactPatchBody,
+    responses((status = 200, body = FactView), (status = 412, description = "Another version is stored")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[patch("/v1/facts/{fact}")]
+pub async fn edit_fact(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<FactId>,
+    request: HttpRequest,
+    body: Body<FactPatchBody>,
+) -> Result<HttpResponse, Problem> {
+    let wanted = IfMatch::of(&request)?;
+    let body = body.value;
+    to_the_end(async move {
+        let edit = edit_of(&state, &caller, "fact.edit", path.0);
+        let correction = Correction {
+            content: body.content,
+            keywords: body.keywords,
+            importance: body.importance.and_then(Importance::new),
+            pinned: body.pinned,
+        };
+        let services = &state.services;
+        let outcome = remember::correct(services, &caller.scope, path.0, correction, wanted.version(), &edit).await?;
+        answer(&state, outcome).await
+    })
+    .await
+}
+
+/// Takes a fact out: it is invalid from now on, reason `removed`. It can be restored.
+#[utoipa::path(
+    tag = "facts",
+    params(("fact" = String, Path)),
+    responses((status = 200, body = FactView)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[delete("/v1/facts/{fact}")]
+pub async fn remove_fact(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<FactId>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move {
+        let edit = edit_of(&state, &caller, "fact.remove", path.0);
+        let outcome = state.services.ledger.facts.remove(&caller.scope, path.0, &edit).await?;
+        answer(&state, outcome).await
+    })
+    .await
+}
+
+/// Brings a fact back, whatever had made it invalid.
+#[utoipa::path(
+    tag = "facts",
+    params(("fact" = String, Path)),
+    responses((status = 200, body = FactView)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/facts/{fact}:restore")]
+pub async fn restore_fact(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<FactId>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move {
+        let edit = edit_of(&state, &caller, "fact.restore", path.0);
+        let outcome = state
+            .services
+            .ledger
+            .facts
+            .restore(&caller.scope, path.0, &edit)
+            .await?;
+        answer(&state, outcome).await
+    })
+    .await
+}
+
+fn edit_of(state: &AppState, caller: &Caller<Author>, action: &'static str, fact: FactId) -> Edit {
+    let services = &state.services;
+    Edit::by(&caller.principal, &services.ids, services.clock.now(), action, fact)
+}
+
+async fn answer(state: &AppState, outcome: FactEdit) -> Result<HttpResponse, Problem> {
+    match outcome {
+        FactEdit::NotFound => Err(Problem::not_found("fact")),
+        FactEdit::VersionMismatch { stored } => Err(etag::mismatch(stored)),
+        FactEdit::Done(fact) => {
+            // The index would follow by itself a little later; a designer who searches next
+            // should find the fact as it is now.
+            if let Err(error) = jobs::relay_outbox(&state.services).await {
+                tracing::warn!(%error, "the index will follow later");
+            }
+            Ok(HttpResponse::Ok()
+                .insert_header((header::ETAG, etag::of(fact.version)))
+                .json(FactView::from(*fact)))
+        }
+    }
+}

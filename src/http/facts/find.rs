@@ -1,0 +1,193 @@
+//! Looking into a memory: lists, hybrid search with score parts, history.
+
+use actix_web::{HttpRequest, HttpResponse, get, http::header, web};
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::view::{FactView, HistoryView};
+use crate::{
+    dialogue::recall,
+    http::{
+        AppState,
+        errors::Problem,
+        etag,
+        extract::{Author, Caller, Path, Query},
+        npcs,
+        pagination::{self, Items},
+        worlds,
+    },
+    ids::{FactId, NpcId, PlayerId, WorldId},
+    memory::fact::{FactKind, Viewpoint},
+    ports::ledger::facts::FactFilter,
+};
+
+/// Longest search text, in characters.
+const MAX_QUERY_CHARS: usize = 2_000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct FactsQuery {
+    /// Hybrid search: the best first, each with the parts of its score. Not with `after`, `subject`,
+    /// `kind`, `from`, `to` or `include_invalid`.
+    q: Option<String>,
+    /// Exactly this subject.
+    subject: Option<String>,
+    #[param(inline)]
+    kind: Option<FactKind>,
+    /// Earliest `valid_at`.
+    from: Option<DateTime<Utc>>,
+    /// Latest `valid_at`.
+    to: Option<DateTime<Utc>>,
+    /// Facts valid at this time; default now.
+    at: Option<DateTime<Utc>>,
+    /// Also facts that are no longer valid.
+    include_invalid: Option<bool>,
+    /// As the NPC sees it while it talks with this player; unset: what every player told it.
+    #[param(value_type = Option<String>)]
+    player_id: Option<PlayerId>,
+    /// 1–200; default 50.
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// What an NPC knows: newest first, or best first with `q`.
+#[utoipa::path(
+    tag = "facts",
+    params(("world" = String, Path), ("npc" = String, Path), FactsQuery),
+    responses((status = 200, body = Items<FactView>)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/npcs/{npc}/facts")]
+pub async fn list_facts(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, NpcId)>,
+    query: Query<FactsQuery>,
+) -> Result<HttpResponse, Problem> {
+    let query = query.0;
+    let page = pagination::page(&state, query.limit, query.after.clone())?;
+    let npc = npcs::find(&state, &caller, &path.0.0, &path.0.1).await?;
+    let at = query.at.unwrap_or_else(|| state.services.clock.now());
+    let viewpoint = Viewpoint {
+        world: path.0.0.clone(),
+        npc: npc.id,
+        factions: npc.factions,
+        sees_all_players: query.player_id.is_none(),
+        player: query.player_id.clone(),
+    };
+    if let Some(text) = &query.q {
+        refuse_filters(&query)?;
+        if text.trim().is_empty() || text.chars().count() > MAX_QUERY_CHARS {
+            return Err(Problem::field(
+                "q",
+                format!("must be 1 to {MAX_QUERY_CHARS} characters"),
+            ));
+        }
+        let world = worlds::find(&state, &caller, &path.0.0).await?;
+        let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
+        let (hits, _) = recall::search(&state.services, &caller.scope, &world, &viewpoint, text, at, limit).await?;
+        return Ok(HttpResponse::Ok().json(Items {
+            items: hits
+                .into_iter()
+                .map(|hit| FactView::from(hit.fact).scored(hit.score))
+                .collect(),
+            next: None,
+        }));
+    }
+    let filter = FactFilter {
+        viewpoint,
+        subject: query.subject,
+        kind: query.kind,
+        from: query.from,
+        to: query.to,
+        at,
+        include_invalid: query.include_invalid.unwrap_or(false),
+    };
+    let found = state.services.ledger.facts.list(&caller.scope, &filter, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::of(found, FactView::from)))
+}
+
+/// A search that silently ignored a filter would be wrong without a sign of it.
+fn refuse_filters(query: &FactsQuery) -> Result<(), Problem> {
+    let given = [
+        ("subject", query.subject.is_some()),
+        ("kind", query.kind.is_some()),
+        ("from", query.from.is_some()),
+        ("to", query.to.is_some()),
+        ("include_invalid", query.include_invalid.is_some()),
+        ("after", query.after.is_some()),
+    ];
+    let errors: Vec<_> = given
+        .into_iter()
+        .filter(|(_, given)| *given)
+        .map(|(name, _)| crate::http::errors::FieldError {
+            param: name.to_owned(),
+            detail: "does not go together with q".to_owned(),
+        })
+        .collect();
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Problem::fields(errors))
+    }
+}
+
+/// A fact.
+#[utoipa::path(
+    tag = "facts",
+    params(("fact" = String, Path)),
+    responses((status = 200, body = FactView), (status = 304, description = "If-None-Match names this version")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/facts/{fact}")]
+pub async fn get_fact(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<FactId>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let fact = state
+        .services
+        .ledger
+        .facts
+        .get(&caller.scope, path.0)
+        .await?
+        .ok_or_else(|| Problem::not_found("fact"))?;
+    if etag::is_known(&request, fact.version) {
+        return Ok(HttpResponse::NotModified().finish());
+    }
+    Ok(HttpResponse::Ok()
+        .insert_header((header::ETAG, etag::of(fact.version)))
+        .json(FactView::from(fact)))
+}
+
+/// What happened to a fact, oldest first.
+#[utoipa::path(
+    tag = "facts",
+    params(("fact" = String, Path)),
+    responses((status = 200, body = Items<HistoryView>)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/facts/{fact}/history")]
+pub async fn fact_history(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<FactId>,
+) -> Result<HttpResponse, Problem> {
+    let store = &state.services.ledger.facts;
+    if store.get(&caller.scope, path.0).await?.is_none() {
+        return Err(Problem::not_found("fact"));
+    }
+    let own = store.history(&caller.scope, path.0).await?;
+    let replaced = store.invalidated_by(&caller.scope, path.0).await?;
+    let mut items: Vec<HistoryView> = own
+        .into_iter()
+        .map(HistoryView::from)
+        .chain(replaced.into_iter().map(HistoryView::replaced))
+        .collect();
+    items.sort_by_key(HistoryView::at);
+    Ok(HttpResponse::Ok().json(Items { items, next: None }))
+}

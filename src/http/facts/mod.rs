@@ -1,0 +1,8 @@
+//! Facts: what an NPC knows, for those who write worlds. Never for players.
+
+mod edit;
+mod find;
+mod view;
+
+pub use edit::{create_fact, edit_fact, remove_fact, restore_fact};
+pub use find::{fact_history, get_fact, list_facts};

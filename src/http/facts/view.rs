@@ -1,0 +1,209 @@
+//! The wire form of facts and their history. Flat.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    ids::{DialogueId, EditId, FactId, PlayerId, WorldId},
+    memory::{
+        fact::{Cause, Fact, FactKind, Importance, InvalidReason, Invalidation, Polarity, Tense},
+        trace::ScoreParts,
+    },
+    ports::ledger::facts::FactHistoryEntry,
+};
+
+/// A fact as readers see it: its statement, folded with the duplicates and edits that stand.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct FactView {
+    #[schema(value_type = String)]
+    id: FactId,
+    #[schema(value_type = String)]
+    world_id: WorldId,
+    subject: String,
+    predicate: String,
+    object: String,
+    content: String,
+    keywords: Vec<String>,
+    /// Who said it: `player`, or an NPC's name.
+    speaker: String,
+    kind: FactKind,
+    #[schema(value_type = u8, minimum = 1, maximum = 10)]
+    importance: Importance,
+    pinned: bool,
+    polarity: Polarity,
+    tense: Tense,
+    /// Who may know it: `npc:<id>`, `faction:<id>` or `world`.
+    knowers: Vec<String>,
+    /// Set: used only while talking with this player.
+    #[schema(value_type = Option<String>)]
+    private_to: Option<PlayerId>,
+    valid_at: DateTime<Utc>,
+    invalid_at: Option<DateTime<Utc>>,
+    invalid_reason: Option<InvalidReason>,
+    /// The fact that replaced it.
+    #[schema(value_type = Option<String>)]
+    invalid_by: Option<FactId>,
+    expires_at: Option<DateTime<Utc>>,
+    cause: CauseView,
+    /// The session and turn it came from.
+    #[schema(value_type = Option<String>)]
+    source_dialogue_id: Option<DialogueId>,
+    source_turn: Option<u32>,
+    #[schema(value_type = Vec<String>)]
+    derived_from: Vec<FactId>,
+    /// Kinds of personal data found in it.
+    pii: Vec<String>,
+    /// Written by a person: flagged instead of invalidated automatically.
+    authored: bool,
+    /// The `ETag`, without its quotes.
+    version: u32,
+    /// Only in answers to `?q=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<ScoreParts>,
+}
+
+/// What caused a row.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CauseView {
+    /// `turn`, `edit`, `event` or `job`.
+    kind: &'static str,
+    id: String,
+}
+
+impl From<Cause> for CauseView {
+    fn from(cause: Cause) -> Self {
+        let (kind, id) = cause.columns();
+        Self { kind, id }
+    }
+}
+
+impl From<Fact> for FactView {
+    fn from(fact: Fact) -> Self {
+        Self {
+            id: fact.id,
+            world_id: fact.world,
+            subject: fact.statement.subject,
+            predicate: fact.statement.predicate,
+            object: fact.statement.object,
+            content: fact.view.content,
+            keywords: fact.view.keywords,
+            speaker: fact.statement.speaker,
+            kind: fact.statement.kind,
+            importance: fact.view.importance,
+            pinned: fact.view.pinned,
+            polarity: fact.statement.polarity,
+            tense: fact.statement.tense,
+            knowers: fact
+                .audience
+                .knowers
+                .iter()
+                .map(crate::memory::fact::Knower::key)
+                .collect(),
+            private_to: fact.audience.private_to,
+            valid_at: fact.valid_at,
+            invalid_at: fact.invalid.as_ref().map(|invalid| invalid.at),
+            invalid_reason: fact.invalid.as_ref().map(|invalid| invalid.reason),
+            invalid_by: fact.invalid.and_then(|invalid| invalid.by),
+            expires_at: fact.expires_at,
+            cause: fact.cause.into(),
+            source_dialogue_id: fact.source.map(|(dialogue, _)| dialogue),
+            source_turn: fact.source.map(|(_, turn)| turn),
+            derived_from: fact.derived_from,
+            pii: fact.pii,
+            authored: fact.authored,
+            version: fact.version,
+            score: None,
+        }
+    }
+}
+
+impl FactView {
+    /// With the parts of its score.
+    pub fn scored(mut self, score: ScoreParts) -> Self {
+        self.score = Some(score);
+        self
+    }
+}
+
+/// One entry of a fact's history, oldest first. Which fields are set depends on `what`.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct HistoryView {
+    /// `invalidated`, `edited`, `merged`, `flagged`, or `replaced` (it invalidated another fact).
+    what: &'static str,
+    at: DateTime<Utc>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<InvalidReason>,
+    /// The other fact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    fact_id: Option<FactId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<CauseView>,
+    /// Set when the invalidation no longer counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lifted_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    edit_id: Option<EditId>,
+    /// The fields an edit set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    patch: Option<serde_json::Value>,
+}
+
+impl HistoryView {
+    fn new(what: &'static str, at: DateTime<Utc>) -> Self {
+        Self {
+            what,
+            at,
+            reason: None,
+            fact_id: None,
+            cause: None,
+            lifted_at: None,
+            edit_id: None,
+            patch: None,
+        }
+    }
+    /// When it happened.
+    pub fn at(&self) -> DateTime<Utc> {
+        self.at
+    }
+    /// An invalidation of another fact by this one.
+    pub fn replaced(row: Invalidation) -> Self {
+        Self {
+            reason: Some(row.reason),
+            fact_id: Some(row.fact),
+            cause: Some(row.cause.into()),
+            lifted_at: row.lifted_at,
+            ..Self::new("replaced", row.at)
+        }
+    }
+}
+
+impl From<FactHistoryEntry> for HistoryView {
+    fn from(entry: FactHistoryEntry) -> Self {
+        match entry {
+            FactHistoryEntry::Invalidated(row) => Self {
+                reason: Some(row.reason),
+                fact_id: row.by,
+                cause: Some(row.cause.into()),
+                lifted_at: row.lifted_at,
+                ..Self::new("invalidated", row.at)
+            },
+            FactHistoryEntry::Edited { edit, at, patch } => Self {
+                edit_id: Some(edit),
+                patch: Some(patch),
+                ..Self::new("edited", at)
+            },
+            FactHistoryEntry::Merged { from, at } => Self {
+                fact_id: Some(from),
+                ..Self::new("merged", at)
+            },
+            FactHistoryEntry::Flagged { by, at } => Self {
+                fact_id: Some(by),
+                ..Self::new("flagged", at)
+            },
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `/healthz`, `/readyz`, `/metrics`.
+
+use actix_web::{HttpResponse, get, web};
+use prometheus::{Encoder, TextEncoder};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{
+    AppState,
+    errors::{Code, Problem},
+};
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Health {
+    /// `ok`.
+    status: &'static str,
+    version: &'static str,
+}
+
+const OK: Health = Health {
+    status: "ok",
+    version: env!("CARGO_PKG_VERSION"),
+};
+
+/// The process lives.
+#[utoipa::path(tag = "operation", responses((status = 200, body = Health)))]
+#[get("/healthz")]
+pub async fn healthz() -> HttpResponse {
+    HttpResponse::Ok().json(OK)
+}
+
+/// The server takes new work: it is not shutting down and its ledger answers.
+#[utoipa::path(tag = "operation", responses((status = 200, body = Health)))]
+#[get("/readyz")]
+pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
+    if !state.readiness.get() {
+        return Err(Problem::new(Code::Draining, "the server is starting or shutting down"));
+    }
+    state.services.ledger.maintenance.ping().await?;
+    Ok(HttpResponse::Ok().json(OK))
+}
+
+/// Metrics in the text format of Prometheus.
+#[utoipa::path(tag = "operation", responses((status = 200, body = String, content_type = "text/plain")))]
+#[get("/metrics")]
+pub async fn metrics(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
+    state
+        .metrics
+        .sockets
+        .set(i64::try_from(state.sockets.open()).unwrap_or(i64::MAX));
+    let mut text = Vec::new();
+    TextEncoder::new()
+        .encode(&state.registry.gather(), &mut text)
+        .map_err(|error| Problem::internal(&error))?;
+    Ok(HttpResponse::Ok().content_type(prometheus::TEXT_FORMAT).body(text))
+}

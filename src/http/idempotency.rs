@@ -1,0 +1,194 @@
+//! `Idempotency-Key`: a repeated POST gets the first answer, whatever became of the connection.
+
+use std::future::Future;
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{StatusCode, header},
+    web,
+};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::{
+    AppState,
+    errors::{Code, Problem},
+    to_the_end,
+};
+use crate::{ports::ledger::idempotency::KeyState, tenancy::Principal};
+
+/// What a creating POST answers.
+pub struct Answer {
+    status: StatusCode,
+    body: String,
+    location: Option<String>,
+}
+
+impl Answer {
+    /// 201 with the new object and where it is.
+    ///
+    /// # Errors
+    /// When the body cannot be written as JSON: a defect.
+    pub fn created(body: &impl Serialize, location: String) -> Result<Self, Problem> {
+        Ok(Self {
+            status: StatusCode::CREATED,
+            body: serde_json::to_string(body).map_err(|error| Problem::internal(&error))?,
+            location: Some(location),
+        })
+    }
+    fn response(self) -> HttpResponse {
+        let mut builder = HttpResponse::build(self.status);
+        if let Some(location) = self.location {
+            builder.insert_header((header::LOCATION, location));
+        }
+        builder.content_type("application/json").body(self.body)
+    }
+}
+
+/// Runs `work` once per key of this caller and route. It runs to its end even if the client hangs
+/// up, so a retry finds its answer.
+///
+/// # Errors
+/// What `work` fails with; a key used for another body, or still in flight.
+pub async fn once<F>(
+    state: &web::Data<AppState>,
+    who: &Principal,
+    request: &HttpRequest,
+    raw: &[u8],
+    work: F,
+) -> Result<HttpResponse, Problem>
+where
+    F: Future<Output = Result<Answer, Problem>> + 'static,
+{
+    let reservation = match key_of(request)? {
+        None => None,
+        Some(key) => {
+            // Hashed: the parts are the client's and of any length.
+            let caller = (&who.subject, who.role, &who.player);
+            let key = hex(&Sha256::digest(format!("{}\n{caller:?}\n{key}", request.path())));
+            match Reservation::take(state, who, key, raw).await? {
+                Reserved::Mine(reservation) => Some(reservation),
+                Reserved::Answered(response) => return Ok(response),
+            }
+        }
+    };
+    to_the_end(async move {
+        let outcome = work.await;
+        if let Some(reservation) = reservation {
+            reservation.settle(outcome.as_ref().ok()).await;
+        }
+        outcome
+    })
+    .await
+    .map(Answer::response)
+}
+
+struct Reservation {
+    state: web::Data<AppState>,
+    scope: crate::tenancy::TenantScope,
+    key: String,
+}
+
+enum Reserved {
+    Mine(Reservation),
+    Answered(HttpResponse),
+}
+
+/// The stored form of an answer: its location is needed again, too.
+#[derive(Serialize, serde::Deserialize)]
+struct Stored {
+    location: Option<String>,
+    body: String,
+}
+
+impl Reservation {
+    async fn take(state: &web::Data<AppState>, who: &Principal, key: String, raw: &[u8]) -> Result<Reserved, Problem> {
+        let scope = who.scope();
+        let fingerprint: [u8; 32] = Sha256::digest(raw).into();
+        let store = &state.services.ledger.idempotency;
+        let now = state.services.clock.now();
+        Ok(match store.reserve(&scope, &key, &fingerprint, now).await? {
+            KeyState::Reserved => Reserved::Mine(Self {
+                state: state.clone(),
+                scope,
+                key,
+            }),
+            KeyState::InFlight => {
+                return Err(Problem::new(
+                    Code::IdempotencyInFlight,
+                    "the same request is being handled; try again",
+                )
+                .retry_after(std::time::Duration::from_secs(1)));
+            }
+            KeyState::Mismatch => {
+                return Err(Problem::new(
+                    Code::IdempotencyMismatch,
+                    "this Idempotency-Key was used with another body",
+                )
+                .param("Idempotency-Key"));
+            }
+            KeyState::Answered { status, body } => {
+                let stored: Stored = serde_json::from_str(&body).map_err(|error| Problem::internal(&error))?;
+                Reserved::Answered(
+                    Answer {
+                        status: StatusCode::from_u16(status).unwrap_or(StatusCode::OK),
+                        body: stored.body,
+                        location: stored.location,
+                    }
+                    .response(),
+                )
+            }
+        })
+    }
+
+    /// Keeps a good answer; frees the key otherwise, so that the request may be corrected or repeated.
+    async fn settle(self, answer: Option<&Answer>) {
+        let store = &self.state.services.ledger.idempotency;
+        let done = match answer {
+            None => store.release(&self.scope, &self.key).await,
+            Some(answer) => {
+                let stored = Stored {
+                    location: answer.location.clone(),
+                    body: answer.body.clone(),
+                };
+                let text = serde_json::to_string(&stored).unwrap_or_default();
+                store
+                    .answer(&self.scope, &self.key, answer.status.as_u16(), &text)
+                    .await
+            }
+        };
+        if let Err(error) = done {
+            tracing::warn!(%error, "an idempotency key could not be settled; it is free again in a minute");
+        }
+    }
+}
+
+/// The request's `Idempotency-Key`.
+///
+/// # Errors
+/// One that is empty, longer than 128 characters, or not printable ASCII.
+pub fn key_of(request: &HttpRequest) -> Result<Option<String>, Problem> {
+    let Some(value) = request.headers().get("idempotency-key") else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default();
+    if (1..=128).contains(&text.len()) && text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+        Ok(Some(text.to_owned()))
+    } else {
+        Err(Problem::field(
+            "Idempotency-Key",
+            "must be 1 to 128 printable ASCII characters",
+        ))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}

@@ -1,0 +1,79 @@
+//! `GET /v1/jobs`: after-turn work, above all what was given up.
+
+use actix_web::{HttpResponse, get, web};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    AppState,
+    errors::Problem,
+    extract::{Author, Caller, Query},
+    pagination::{self, Items},
+};
+use crate::{
+    ids::{DialogueId, JobId, TurnId},
+    ports::ledger::jobs::{JobKind, JobRow, JobStatus},
+};
+
+/// A job as a person sees it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct JobView {
+    #[schema(value_type = String)]
+    id: JobId,
+    kind: JobKind,
+    #[schema(value_type = String)]
+    dialogue_id: DialogueId,
+    #[schema(value_type = String)]
+    turn_id: TurnId,
+    status: JobStatus,
+    attempts: u32,
+    last_error: Option<String>,
+    created_at: DateTime<Utc>,
+}
+
+impl From<JobRow> for JobView {
+    fn from(job: JobRow) -> Self {
+        Self {
+            id: job.id,
+            kind: job.kind,
+            dialogue_id: job.dialogue,
+            turn_id: job.turn,
+            status: job.status,
+            attempts: job.attempts,
+            last_error: job.last_error,
+            created_at: job.created_at,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct JobsQuery {
+    #[param(inline)]
+    status: Option<JobStatus>,
+    /// 1–200; default 50.
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// After-turn jobs, newest first.
+#[utoipa::path(
+    tag = "operation",
+    params(JobsQuery),
+    responses((status = 200, body = Items<JobView>)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/jobs")]
+pub async fn list_jobs(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    query: Query<JobsQuery>,
+) -> Result<HttpResponse, Problem> {
+    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    let store = &state.services.ledger.jobs;
+    let found = store.list(&caller.scope, query.0.status, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::of(found, JobView::from)))
+}

@@ -1,0 +1,281 @@
+//! NPCs of a world: `/v1/worlds/{w}/npcs`.
+
+use actix_web::{HttpRequest, HttpResponse, delete, get, http::header, put, web};
+use chrono::{DateTime, Utc};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    AppState,
+    errors::Problem,
+    etag::{self, IfMatch},
+    extract::{Author, Body, Caller, Path, Query},
+    pagination::{self, Items},
+    to_the_end, worlds,
+};
+use crate::{
+    ids::{FactionId, NpcId, WorldId},
+    memory::authored::{Language, Npc, Persona},
+    ports::ledger::{audit::Edit, authored::PutOutcome},
+};
+
+/// An NPC as its author writes it.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct NpcBody {
+    #[garde(length(chars, min = 1, max = 200))]
+    #[schema(min_length = 1, max_length = 200)]
+    name: String,
+    #[serde(default)]
+    #[garde(dive)]
+    #[schema(inline)]
+    persona: PersonaBody,
+    #[serde(default)]
+    language: Language,
+    #[serde(default)]
+    #[garde(length(max = 32))]
+    #[schema(value_type = Vec<String>, max_items = 32)]
+    factions: Vec<FactionId>,
+    /// Replaces the configured reply model.
+    #[serde(default)]
+    #[garde(inner(length(chars, min = 1, max = 200)))]
+    #[schema(min_length = 1, max_length = 200)]
+    model: Option<String>,
+}
+
+/// A fixed character: never changed by play.
+#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PersonaBody {
+    /// Who the NPC is: role, history, looks.
+    #[garde(length(chars, max = 4000))]
+    #[schema(max_length = 4000)]
+    description: String,
+    /// How the NPC speaks.
+    #[garde(length(chars, max = 1000))]
+    #[schema(max_length = 1000)]
+    speech_style: String,
+    /// What the NPC will not do or say, one a line.
+    #[garde(length(max = 20), inner(length(chars, min = 1, max = 200)))]
+    #[schema(max_items = 20)]
+    boundaries: Vec<String>,
+    /// Emotion and gesture tags the NPC may use.
+    #[garde(length(max = 32), inner(length(chars, min = 1, max = 32)))]
+    #[schema(max_items = 32)]
+    cues: Vec<String>,
+    /// Said first when a session asks for a greeting.
+    #[garde(length(chars, max = 1000))]
+    #[schema(max_length = 1000)]
+    greeting: String,
+}
+
+/// An NPC as it is stored.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct NpcView {
+    #[schema(value_type = String)]
+    world_id: WorldId,
+    #[schema(value_type = String)]
+    id: NpcId,
+    name: String,
+    persona: Persona,
+    language: Language,
+    #[schema(value_type = Vec<String>)]
+    factions: Vec<FactionId>,
+    model: Option<String>,
+    /// The `ETag`, without its quotes.
+    version: u32,
+    updated_at: DateTime<Utc>,
+}
+
+impl From<Npc> for NpcView {
+    fn from(npc: Npc) -> Self {
+        Self {
+            world_id: npc.world,
+            id: npc.id,
+            name: npc.name,
+            persona: npc.persona,
+            language: npc.language,
+            factions: npc.factions,
+            model: npc.model,
+            version: npc.version,
+            updated_at: npc.updated_at,
+        }
+    }
+}
+
+impl NpcBody {
+    fn into_npc(self, world: WorldId, id: NpcId, at: DateTime<Utc>) -> Npc {
+        Npc {
+            world,
+            id,
+            name: self.name,
+            persona: Persona {
+                description: self.persona.description,
+                speech_style: self.persona.speech_style,
+                boundaries: self.persona.boundaries,
+                cues: self.persona.cues,
+                greeting: self.persona.greeting,
+            },
+            language: self.language,
+            factions: self.factions,
+            model: self.model,
+            version: 0,
+            updated_at: at,
+        }
+    }
+}
+
+/// Makes or replaces an NPC.
+#[utoipa::path(
+    tag = "npcs",
+    params(("world" = String, Path), ("npc" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
+    request_body = NpcBody,
+    responses((status = 200, body = NpcView, description = "Replaced"), (status = 201, body = NpcView, description = "Made"), (status = 412, description = "Another version is stored")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[put("/v1/worlds/{world}/npcs/{npc}")]
+pub async fn put_npc(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, String)>,
+    request: HttpRequest,
+    body: Body<NpcBody>,
+) -> Result<HttpResponse, Problem> {
+    let (world, name) = path.0;
+    let id: NpcId = name
+        .parse()
+        .map_err(|error| Problem::field("npc", format!("{error}")))?;
+    let wanted = IfMatch::of(&request)?;
+    to_the_end(async move {
+        let store = &state.services.ledger.authored;
+        if wanted == IfMatch::Exists && store.npc(&caller.scope, &world, &id).await?.is_none() {
+            return Err(etag::mismatch(0));
+        }
+        let at = state.services.clock.now();
+        let object = format!("{world}/{id}");
+        let edit = Edit::by(&caller.principal, &state.services.ids, at, "npc.put", &object);
+        let npc = body.value.into_npc(world.clone(), id.clone(), at);
+        let outcome = store.put_npc(&caller.scope, &npc, wanted.version(), &edit).await?;
+        let created = match outcome {
+            PutOutcome::NoParent => return Err(Problem::not_found("world")),
+            PutOutcome::VersionMismatch { stored } => return Err(etag::mismatch(stored)),
+            PutOutcome::Created => true,
+            PutOutcome::Updated { .. } => false,
+        };
+        state.sessions.forget_authored(&caller.scope, &world);
+        let stored = find(&state, &caller, &world, &id).await?;
+        let mut response = if created {
+            HttpResponse::Created()
+        } else {
+            HttpResponse::Ok()
+        };
+        if created {
+            response.insert_header((header::LOCATION, format!("/v1/worlds/{world}/npcs/{id}")));
+        }
+        Ok(response
+            .insert_header((header::ETAG, etag::of(stored.version)))
+            .json(NpcView::from(stored)))
+    })
+    .await
+}
+
+/// An NPC.
+#[utoipa::path(
+    tag = "npcs",
+    params(("world" = String, Path), ("npc" = String, Path)),
+    responses((status = 200, body = NpcView), (status = 304, description = "If-None-Match names this version")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/npcs/{npc}")]
+pub async fn get_npc(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, NpcId)>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let npc = find(&state, &caller, &path.0.0, &path.0.1).await?;
+    if etag::is_known(&request, npc.version) {
+        return Ok(HttpResponse::NotModified().finish());
+    }
+    Ok(HttpResponse::Ok()
+        .insert_header((header::ETAG, etag::of(npc.version)))
+        .json(NpcView::from(npc)))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListQuery {
+    /// 1–200; default 50.
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// The NPCs of a world.
+#[utoipa::path(
+    tag = "npcs",
+    params(("world" = String, Path), ListQuery),
+    responses((status = 200, body = Items<NpcView>)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/npcs")]
+pub async fn list_npcs(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<WorldId>,
+    query: Query<ListQuery>,
+) -> Result<HttpResponse, Problem> {
+    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    worlds::find(&state, &caller, &path.0).await?;
+    let found = state
+        .services
+        .ledger
+        .authored
+        .npcs(&caller.scope, &path.0, &page)
+        .await?;
+    Ok(HttpResponse::Ok().json(Items::of(found, NpcView::from)))
+}
+
+/// Hides an NPC; its dialogues end.
+#[utoipa::path(
+    tag = "npcs",
+    params(("world" = String, Path), ("npc" = String, Path)),
+    responses((status = 204)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[delete("/v1/worlds/{world}/npcs/{npc}")]
+pub async fn delete_npc(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, NpcId)>,
+) -> Result<HttpResponse, Problem> {
+    let (world, id) = path.0;
+    to_the_end(async move {
+        let at = state.services.clock.now();
+        let object = format!("{world}/{id}");
+        let edit = Edit::by(&caller.principal, &state.services.ids, at, "npc.delete", &object);
+        let store = &state.services.ledger.authored;
+        let gone = store.delete_npc(&caller.scope, &world, &id, &edit).await?;
+        state.sessions.forget_authored(&caller.scope, &world);
+        if gone {
+            Ok(HttpResponse::NoContent().finish())
+        } else {
+            Err(Problem::not_found("NPC"))
+        }
+    })
+    .await
+}
+
+/// The NPC, or 404.
+pub async fn find<A>(state: &AppState, caller: &Caller<A>, world: &WorldId, id: &NpcId) -> Result<Npc, Problem> {
+    state
+        .services
+        .ledger
+        .authored
+        .npc(&caller.scope, world, id)
+        .await?
+        .ok_or_else(|| Problem::not_found("NPC"))
+}

@@ -1,0 +1,165 @@
+//! The OpenAPI 3.1 document: collected from the routes, completed with what every operation shares
+//! (security, roles in words, problem responses).
+
+use std::sync::LazyLock;
+
+use actix_web::{App, HttpResponse, dev::ResourceDef, get, web};
+use serde_json::{Map, Value, json};
+use utoipa::{OpenApi, PartialSchema, ToSchema};
+use utoipa_actix_web::AppExt;
+
+use super::{
+    AppState,
+    errors::{FieldError, Problem, ProblemBody},
+};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Colloquy",
+        description = "A multi-tenant server for NPC dialogue. The socket is described in `/asyncapi.json`."
+    ),
+    tags(
+        (name = "access", description = "Tokens for players, tickets for sockets"),
+        (name = "worlds", description = "Games, or save universes"),
+        (name = "npcs", description = "Who lives in them"),
+        (name = "sessions", description = "A player's dialogues with an NPC"),
+        (name = "turns", description = "Lines and replies"),
+        (name = "facts", description = "What NPCs know"),
+        (name = "socket", description = "The WebSocket"),
+        (name = "operation", description = "Running the server")
+    )
+)]
+struct Base;
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(build);
+
+/// The document as it is served.
+pub fn document() -> &'static Value {
+    &DOCUMENT
+}
+
+fn build() -> Value {
+    let (_, api) = App::new()
+        .into_utoipa_app()
+        .openapi(Base::openapi())
+        .configure(super::routes)
+        .split_for_parts();
+    // The document is plain data; were it ever not, the staleness test would see an empty one.
+    let mut document = serde_json::to_value(api).unwrap_or_default();
+    document["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
+    document["info"]["license"] = json!({"name": "MIT OR Apache-2.0"});
+    let schemas = &mut document["components"]["schemas"];
+    schemas[&*ProblemBody::name()] = serde_json::to_value(ProblemBody::schema()).unwrap_or_default();
+    schemas[&*FieldError::name()] = serde_json::to_value(FieldError::schema()).unwrap_or_default();
+    document["components"]["securitySchemes"] = json!({
+        "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
+    });
+    for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
+        for (_, operation) in item.as_object_mut().into_iter().flatten() {
+            complete(path, operation);
+        }
+    }
+    document
+}
+
+/// Adds what follows from an operation's shape.
+fn complete(path: &str, operation: &mut Value) {
+    let mut statuses = vec![500];
+    if let Some(roles) = operation["x-roles"].as_array() {
+        let names: Vec<&str> = roles.iter().filter_map(Value::as_str).collect();
+        let words = format!("Roles: {}.", names.join(", "));
+        let text = operation["description"].as_str().map(|text| format!("{text}\n\n"));
+        operation["description"] = json!(text.unwrap_or_default() + &words);
+        operation["security"] = json!([{"token": []}]);
+        statuses.extend([401, 403, 429, 503]);
+    }
+    if path == "/readyz" {
+        statuses.push(503);
+    }
+    let has = |place: &str| {
+        operation["parameters"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|one| one["in"] == place))
+    };
+    if has("path") {
+        statuses.push(404);
+    }
+    if has("query") {
+        statuses.push(422);
+    }
+    if operation["requestBody"].is_object() {
+        statuses.extend([400, 413, 415, 422]);
+    }
+    let responses = operation["responses"].as_object_mut();
+    let Some(responses) = responses else { return };
+    for status in statuses {
+        responses.entry(status.to_string()).or_insert_with(|| json!({}));
+    }
+    for (status, response) in responses.iter_mut() {
+        if status.as_str() >= "400" {
+            fill_problem(status, response);
+        }
+    }
+    let sorted: Map<String, Value> = {
+        let mut all: Vec<_> = std::mem::take(responses).into_iter().collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all.into_iter().collect()
+    };
+    *responses = sorted;
+}
+
+fn fill_problem(status: &str, response: &mut Value) {
+    if response["description"].as_str().is_none_or(str::is_empty) {
+        let reason = status
+            .parse()
+            .ok()
+            .and_then(|code| actix_web::http::StatusCode::from_u16(code).ok())
+            .and_then(|code| code.canonical_reason())
+            .unwrap_or("Error");
+        response["description"] = json!(reason);
+    }
+    response["content"] = json!({
+        "application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemBody"}}
+    });
+    if matches!(status, "429" | "503") {
+        response["headers"] = json!({
+            "Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer", "minimum": 1}}
+        });
+    }
+}
+
+static ROUTES: LazyLock<Vec<(ResourceDef, Vec<String>)>> = LazyLock::new(|| {
+    document()["paths"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(path, item)| {
+            let methods = item.as_object().into_iter().flatten();
+            (
+                ResourceDef::new(path.as_str()),
+                methods.map(|(method, _)| method.to_uppercase()).collect(),
+            )
+        })
+        .collect()
+});
+
+/// The methods a path offers, `None` for a path that is no route. Where patterns overlap
+/// (`/v1/sessions/{session}` and `…:interrupt`) the more specific one speaks.
+pub fn methods_of(path: &str) -> Option<String> {
+    ROUTES
+        .iter()
+        .filter(|(pattern, _)| pattern.is_match(path))
+        .max_by_key(|(pattern, _)| pattern.pattern().map_or(0, str::len))
+        .map(|(_, methods)| methods.join(", "))
+}
+
+/// The OpenAPI 3.1 document.
+#[get("/openapi.json")]
+pub async fn serve(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
+    if state.settings.docs {
+        Ok(HttpResponse::Ok().json(document()))
+    } else {
+        Err(Problem::not_found("document"))
+    }
+}

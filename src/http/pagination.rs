@@ -1,0 +1,46 @@
+//! Lists: `?limit=&after=` in, `{"items":[…],"next":…}` out.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{AppState, errors::Problem};
+use crate::ports::{Page, PageRequest};
+
+/// Most items of one page.
+pub const MAX_PAGE: u32 = 200;
+
+/// One page of a list.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Items<T> {
+    pub items: Vec<T>,
+    /// Pass as `after` for the next page; `null` on the last.
+    pub next: Option<String>,
+}
+
+impl<T> Items<T> {
+    /// A page with its items in the wire form.
+    pub fn of<S>(page: Page<S>, wire: impl FnMut(S) -> T) -> Self {
+        Self {
+            items: page.items.into_iter().map(wire).collect(),
+            next: page.next,
+        }
+    }
+}
+
+/// The page a query asks for.
+///
+/// # Errors
+/// A limit outside 1–200, or a cursor longer than any that was ever given out.
+pub fn page(state: &AppState, limit: Option<u32>, after: Option<String>) -> Result<PageRequest, Problem> {
+    let limit = limit.unwrap_or(state.settings.default_page);
+    if !(1..=MAX_PAGE).contains(&limit) {
+        return Err(Problem::field("limit", format!("must be 1 to {MAX_PAGE}")));
+    }
+    if after
+        .as_ref()
+        .is_some_and(|cursor| cursor.is_empty() || cursor.len() > 256)
+    {
+        return Err(Problem::field("after", "must be the `next` of the page before"));
+    }
+    Ok(PageRequest { limit, after })
+}

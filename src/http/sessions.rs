@@ -1,0 +1,356 @@
+//! Sessions: `/v1/sessions`. A player sees and ends its own only; another's is a 404.
+
+use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
+use chrono::{DateTime, Utc};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    AppState,
+    errors::{Code, Problem},
+    extract::{Author, Body, Caller, Path, Query, Talker},
+    idempotency::{self, Answer},
+    pagination::{self, Items},
+    to_the_end,
+};
+use crate::{
+    actors::NewSession,
+    dialogue::prompt::Preview,
+    ids::{DialogueId, DialogueKind, NpcId, PlayerId, WorldId},
+    ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus},
+    tenancy::{Principal, Role},
+};
+
+/// A new session.
+#[derive(Debug, Clone, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct SessionBody {
+    #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
+    pub world_id: WorldId,
+    #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
+    pub npc_id: NpcId,
+    /// A player's token may leave it out: it can only be itself.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
+    pub player_id: Option<PlayerId>,
+    /// NPCs that overhear the session and so learn its facts.
+    #[serde(default)]
+    #[garde(length(max = 16))]
+    #[schema(value_type = Vec<String>, max_items = 16)]
+    pub witnesses: Vec<NpcId>,
+}
+
+/// A session as it is stored.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SessionView {
+    #[schema(value_type = String)]
+    id: DialogueId,
+    #[schema(value_type = String)]
+    world_id: WorldId,
+    #[schema(value_type = String)]
+    npc_id: Option<NpcId>,
+    #[schema(value_type = Option<String>)]
+    player_id: Option<PlayerId>,
+    #[schema(value_type = Vec<String>)]
+    witnesses: Vec<NpcId>,
+    status: DialogueStatus,
+    /// Number of the last turn; 0 before the first.
+    head_turn: u32,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
+}
+
+impl From<Dialogue> for SessionView {
+    fn from(dialogue: Dialogue) -> Self {
+        Self {
+            id: dialogue.id,
+            world_id: dialogue.world,
+            npc_id: dialogue.npcs.into_iter().next(),
+            player_id: dialogue.player,
+            witnesses: dialogue.witnesses,
+            status: dialogue.status,
+            head_turn: dialogue.head_turn,
+            created_at: dialogue.created_at,
+            updated_at: dialogue.updated_at,
+        }
+    }
+}
+
+/// A session that was just made.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct NewSessionView {
+    #[serde(flatten)]
+    session: SessionView,
+    /// Shown once. For `session.resume` on a socket.
+    resume_token: String,
+}
+
+/// What `body` asks for, if `who` may ask it.
+///
+/// # Errors
+/// A player may speak only as itself and only in its token's world.
+pub fn new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Problem> {
+    let player = match (&who.player, body.player_id) {
+        (Some(own), None) => own.clone(),
+        (Some(own), Some(named)) if *own == named => named,
+        (Some(_), Some(_)) => {
+            return Err(
+                Problem::new(Code::Forbidden, "a player's token speaks for that player only").param("player_id"),
+            );
+        }
+        (None, Some(named)) => named,
+        (None, None) => return Err(Problem::field("player_id", "is missing")),
+    };
+    if who.world.as_ref().is_some_and(|world| *world != body.world_id) {
+        return Err(Problem::not_found("world").param("world_id"));
+    }
+    let mut witnesses = body.witnesses;
+    if who.role == Role::Player && !witnesses.is_empty() {
+        return Err(Problem::new(Code::Forbidden, "only a backend may name witnesses").param("witnesses"));
+    }
+    witnesses.sort();
+    witnesses.dedup();
+    witnesses.retain(|npc| *npc != body.npc_id);
+    Ok(NewSession {
+        world: body.world_id,
+        npc: body.npc_id,
+        player,
+        witnesses,
+    })
+}
+
+/// The session `id` if `who` may touch it; 404 otherwise.
+pub async fn reachable(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
+    let missing = || Problem::not_found("session");
+    if id.kind() != DialogueKind::Session {
+        return Err(missing());
+    }
+    let found = state.services.ledger.dialogues.get(&who.scope(), id).await?;
+    found.filter(|dialogue| may_reach(who, dialogue)).ok_or_else(missing)
+}
+
+fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
+    match who.role {
+        Role::Operator => false,
+        Role::Admin | Role::Backend => true,
+        Role::Player => {
+            who.player.is_some()
+                && who.player == dialogue.player
+                && who.world.as_ref().is_none_or(|world| *world == dialogue.world)
+        }
+    }
+}
+
+/// Opens a session between a player and an NPC.
+#[utoipa::path(
+    tag = "sessions",
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
+    request_body = SessionBody,
+    responses((status = 201, body = NewSessionView)),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[post("/v1/sessions")]
+pub async fn create_session(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    request: HttpRequest,
+    body: Body<SessionBody>,
+) -> Result<HttpResponse, Problem> {
+    let raw = body.raw.clone();
+    let new = new_session(&caller.principal, body.value)?;
+    let work = {
+        let (state, scope) = (state.clone(), caller.scope.clone());
+        async move {
+            let created = state.sessions.create(&scope, new).await?;
+            let location = format!("/v1/sessions/{}", created.dialogue.id);
+            let view = NewSessionView {
+                session: created.dialogue.into(),
+                resume_token: created.resume_token,
+            };
+            Answer::created(&view, location)
+        }
+    };
+    idempotency::once(&state, &caller.principal, &request, &raw, work).await
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListQuery {
+    #[param(value_type = Option<String>)]
+    world_id: Option<WorldId>,
+    #[param(value_type = Option<String>)]
+    npc_id: Option<NpcId>,
+    #[param(value_type = Option<String>)]
+    player_id: Option<PlayerId>,
+    #[param(inline)]
+    status: Option<DialogueStatus>,
+    /// 1–200; default 50.
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// Sessions, newest first. A player sees its own.
+#[utoipa::path(
+    tag = "sessions",
+    params(ListQuery),
+    responses((status = 200, body = Items<SessionView>)),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[get("/v1/sessions")]
+pub async fn list_sessions(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    query: Query<ListQuery>,
+) -> Result<HttpResponse, Problem> {
+    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    let who = &caller.principal;
+    // What lies outside a player's reach is simply not there.
+    let other_player = who.player.is_some() && query.0.player_id.is_some() && who.player != query.0.player_id;
+    let other_world = who.world.is_some() && query.0.world_id.is_some() && who.world != query.0.world_id;
+    if other_player || other_world {
+        return Ok(HttpResponse::Ok().json(Items::<SessionView> {
+            items: Vec::new(),
+            next: None,
+        }));
+    }
+    let filter = DialogueFilter {
+        world: who.world.clone().or(query.0.world_id),
+        npc: query.0.npc_id,
+        player: who.player.clone().or(query.0.player_id),
+        status: query.0.status,
+    };
+    let found = state
+        .services
+        .ledger
+        .dialogues
+        .list(&caller.scope, &filter, &page)
+        .await?;
+    Ok(HttpResponse::Ok().json(Items::of(found, SessionView::from)))
+}
+
+/// A session.
+#[utoipa::path(
+    tag = "sessions",
+    params(("session" = String, Path)),
+    responses((status = 200, body = SessionView)),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[get("/v1/sessions/{session}")]
+pub async fn get_session(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    path: Path<DialogueId>,
+) -> Result<HttpResponse, Problem> {
+    let dialogue = reachable(&state, &caller.principal, path.0).await?;
+    Ok(HttpResponse::Ok().json(SessionView::from(dialogue)))
+}
+
+/// Ends a session. Its transcript and what was learned in it stay.
+#[utoipa::path(
+    tag = "sessions",
+    params(("session" = String, Path)),
+    responses((status = 204)),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[delete("/v1/sessions/{session}")]
+pub async fn delete_session(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    path: Path<DialogueId>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move {
+        reachable(&state, &caller.principal, path.0).await?;
+        state.sessions.close(&caller.scope, path.0, "closed by request").await?;
+        Ok(HttpResponse::NoContent().finish())
+    })
+    .await
+}
+
+/// A line whose prompt to show.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContextBody {
+    #[garde(length(chars, min = 1, max = 8000))]
+    #[schema(min_length = 1)]
+    text: String,
+}
+
+/// The prompt a line would get: sections and tokens. No call of the reply model.
+#[utoipa::path(
+    tag = "sessions",
+    params(("session" = String, Path)),
+    request_body = ContextBody,
+    responses((status = 200, body = Preview)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/sessions/{session}/context")]
+pub async fn preview_context(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<DialogueId>,
+    body: Body<ContextBody>,
+) -> Result<HttpResponse, Problem> {
+    reachable(&state, &caller.principal, path.0).await?;
+    let preview = state
+        .sessions
+        .preview(&caller.scope, path.0, body.value.text)
+        .await?
+        .map_err(|error| Problem::from(&error))?;
+    Ok(HttpResponse::Ok().json(preview))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn who(role: Role, player: Option<&str>, world: Option<&str>) -> Principal {
+        Principal {
+            subject: "s".into(),
+            tenant: "t".parse().unwrap(),
+            role,
+            player: player.map(|id| id.parse().unwrap()),
+            world: world.map(|id| id.parse().unwrap()),
+            expires_at: DateTime::<Utc>::MAX_UTC,
+        }
+    }
+    fn body(player: Option<&str>, witnesses: &[&str]) -> SessionBody {
+        SessionBody {
+            world_id: "vale".parse().unwrap(),
+            npc_id: "ergen".parse().unwrap(),
+            player_id: player.map(|id| id.parse().unwrap()),
+            witnesses: witnesses.iter().map(|id| id.parse().unwrap()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_player_speaks_as_itself_only() {
+        let p7 = who(Role::Player, Some("p7"), None);
+        assert_eq!(new_session(&p7, body(None, &[])).unwrap().player.as_str(), "p7");
+        assert_eq!(
+            new_session(&p7, body(Some("p8"), &[])).unwrap_err().code,
+            Code::Forbidden
+        );
+        assert_eq!(
+            new_session(&p7, body(None, &["mira"])).unwrap_err().code,
+            Code::Forbidden
+        );
+        let bound = who(Role::Player, Some("p7"), Some("elsewhere"));
+        assert_eq!(new_session(&bound, body(None, &[])).unwrap_err().code, Code::NotFound);
+    }
+
+    #[test]
+    fn a_backend_names_the_player_and_the_witnesses() {
+        let backend = who(Role::Backend, None, None);
+        assert_eq!(
+            new_session(&backend, body(None, &[])).unwrap_err().code,
+            Code::ValidationFailed
+        );
+        let new = new_session(&backend, body(Some("p8"), &["mira", "ergen", "mira"])).unwrap();
+        assert_eq!(new.witnesses, ["mira".parse().unwrap()]);
+    }
+}

@@ -1,0 +1,128 @@
+//! A socket's ear in one dialogue: passes events on, and remembers where the running reply has
+//! characters that count twice in UTF-16.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::messages::Include;
+use crate::{
+    actors::{Listener, ListenerGone, Published, player_socket::Connection},
+    dialogue::events::EventBody,
+};
+
+/// Listens to one dialogue for one socket.
+pub struct Ear {
+    connection: Arc<Connection>,
+    memory: bool,
+    state: bool,
+    running: Mutex<Wide>,
+}
+
+/// Where the running reply has characters outside the basic plane, in Unicode scalar values.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Wide {
+    turn: u32,
+    at: Vec<usize>,
+}
+
+impl Ear {
+    pub fn new(connection: Arc<Connection>, include: &[Include]) -> Self {
+        Self {
+            connection,
+            memory: include.contains(&Include::Memory),
+            state: include.contains(&Include::State),
+            running: Mutex::default(),
+        }
+    }
+    /// A count of UTF-16 units of the running reply in Unicode scalar values.
+    pub fn scalars(&self, utf16: usize) -> usize {
+        self.running.lock().scalars(utf16)
+    }
+}
+
+impl Listener for Ear {
+    fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
+        match &event.body {
+            EventBody::ReplyDelta { turn, offset, text, .. } => self.running.lock().note(*turn, *offset, text),
+            EventBody::MemoryUpdated { .. } if !self.memory => return Ok(()),
+            EventBody::StateChanged { .. } if !self.state => return Ok(()),
+            _ => {}
+        }
+        self.connection.deliver(event)
+    }
+    fn sees_optional(&self) -> bool {
+        self.memory || self.state
+    }
+    fn is_gone(&self) -> bool {
+        self.connection.is_gone()
+    }
+}
+
+impl Wide {
+    /// Takes in a piece of a reply.
+    fn note(&mut self, turn: u32, offset: usize, text: &str) {
+        if turn != self.turn {
+            self.turn = turn;
+            self.at.clear();
+        }
+        // Only four-byte sequences count twice; most texts have none.
+        if text.bytes().any(|byte| byte >= 0xF0) {
+            let wide = text.chars().enumerate().filter(|(_, c)| c.len_utf16() == 2);
+            for (index, _) in wide {
+                let place = offset + index;
+                // Replayed deltas come twice.
+                if self.at.last().is_none_or(|last| place > *last) {
+                    self.at.push(place);
+                }
+            }
+        }
+    }
+    /// A count that ends inside a pair is taken back to before it.
+    fn scalars(&self, utf16: usize) -> usize {
+        let mut extra = 0;
+        for (index, place) in self.at.iter().enumerate() {
+            let begin = place + index;
+            if utf16 >= begin + 2 {
+                extra += 1;
+            } else if utf16 == begin + 1 {
+                return *place;
+            } else {
+                break;
+            }
+        }
+        utf16 - extra
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn utf16_counts_become_scalar_counts(text in "[a가😀🍇é]{0,40}", cuts in prop::collection::vec(1usize..7, 0..10)) {
+            let mut wide = Wide::default();
+            let chars: Vec<char> = text.chars().collect();
+            let mut offset = 0;
+            for cut in cuts.into_iter().chain(std::iter::once(usize::MAX)) {
+                let end = offset.saturating_add(cut).min(chars.len());
+                let piece: String = chars[offset..end].iter().collect();
+                wide.note(1, offset, &piece);
+                wide.note(1, offset, &piece);
+                offset = end;
+            }
+            let mut units = 0;
+            for (scalars, c) in chars.iter().enumerate() {
+                prop_assert_eq!(wide.scalars(units), scalars);
+                if c.len_utf16() == 2 {
+                    prop_assert_eq!(wide.scalars(units + 1), scalars);
+                }
+                units += c.len_utf16();
+            }
+            prop_assert_eq!(wide.scalars(units), chars.len());
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What clients send. Flat, without unknown fields; read in two passes (the type, then its fields)
+//! so that no tree of values is ever built for a line.
+
+use std::borrow::Cow;
+
+use garde::Validate;
+use serde::{Deserialize, de::IgnoredAny};
+use utoipa::ToSchema;
+
+use crate::{
+    actors::OnBusy,
+    ids::{DialogueId, NpcId, PlayerId, WorldId},
+};
+
+/// What every message has.
+#[derive(Debug, Deserialize)]
+pub struct Envelope<'a> {
+    #[serde(borrow, rename = "type")]
+    pub kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub event_id: Option<Cow<'a, str>>,
+}
+
+macro_rules! messages {
+    ($($(#[$doc:meta])* $name:ident = $kind:literal { $($(#[$field:meta])* $member:ident : $type:ty,)* })+) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Deserialize, Validate, ToSchema)]
+            #[garde(allow_unvalidated)]
+            #[serde(deny_unknown_fields)]
+            pub struct $name {
+                #[serde(rename = "type")]
+                #[schema(value_type = String)]
+                #[allow(dead_code)]
+                kind: IgnoredAny,
+                /// Echoed as `re` in what this message causes. At most 128 characters.
+                #[serde(default, rename = "event_id")]
+                #[schema(value_type = Option<String>)]
+                #[allow(dead_code)]
+                event_id: Option<IgnoredAny>,
+                $($(#[$field])* pub $member: $type,)*
+            }
+        )+
+        /// Every message a client may send: its type and its schema.
+        pub fn schemas() -> Vec<super::events::Described> {
+            vec![$(super::events::Described::of::<$name>($kind),)+]
+        }
+        /// The type as a metric label: one of a few, whatever a client sends.
+        pub fn label(kind: &str) -> &'static str {
+            match kind {
+                $($kind => $kind,)+
+                _ => "unknown",
+            }
+        }
+    };
+}
+
+messages! {
+    /// Opens a session. Answered with `session.created`.
+    SessionCreate = "session.create" {
+        #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
+        world_id: WorldId,
+        #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
+        npc_id: NpcId,
+        /// A player's token may leave it out: it can only be itself.
+        #[serde(default)]
+        #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
+        player_id: Option<PlayerId>,
+        /// NPCs that overhear the session. Not for players.
+        #[serde(default)]
+        #[garde(length(max = 16))]
+        #[schema(value_type = Vec<String>, max_items = 16)]
+        witnesses: Vec<NpcId>,
+        /// Optional events to get. Not for players.
+        #[serde(default)]
+        include: Vec<Include>,
+    }
+    /// Takes up a session: the events after `last_seq` come again, then `session.resumed`.
+    SessionResume = "session.resume" {
+        #[schema(value_type = String)]
+        session_id: DialogueId,
+        /// Checked when given.
+        #[serde(default)]
+        #[garde(length(max = 256))]
+        resume_token: Option<String>,
+        #[serde(default)]
+        last_seq: Option<u64>,
+        /// Optional events to get. Not for players.
+        #[serde(default)]
+        include: Vec<Include>,
+    }
+    /// A line of the player.
+    PlayerSay = "player.say" {
+        #[schema(value_type = String)]
+        session_id: DialogueId,
+        text: String,
+        /// Makes a retry safe: the same key is the same turn.
+        #[serde(default)]
+        #[garde(length(chars, min = 1, max = 128))]
+        #[schema(min_length = 1, max_length = 128)]
+        key: Option<String>,
+        #[serde(default)]
+        on_busy: OnBusy,
+    }
+    /// Cuts the running reply. `reply.done` with status `interrupted` follows.
+    PlayerInterrupt = "player.interrupt" {
+        #[schema(value_type = String)]
+        session_id: DialogueId,
+        /// Only if this turn is the running one.
+        #[serde(default)]
+        turn: Option<u32>,
+        /// How much was heard, in Unicode scalar values; unset: all that was sent.
+        #[serde(default)]
+        heard_chars: Option<usize>,
+        /// The same in UTF-16 code units, as C# and JavaScript count.
+        #[serde(default)]
+        heard_utf16: Option<usize>,
+    }
+    /// The client has played a reply to its end. Accepted; sessions play back at once.
+    ReplyPlayed = "reply.played" {
+        #[schema(value_type = String)]
+        session_id: DialogueId,
+        turn: u32,
+    }
+    /// Ends a session. `session.closed` follows.
+    SessionClose = "session.close" {
+        #[schema(value_type = String)]
+        session_id: DialogueId,
+    }
+    /// A newer token, before the old one expires. Answered with `auth.refreshed`.
+    AuthRefresh = "auth.refresh" {
+        #[garde(length(max = 8192))]
+        token: String,
+    }
+    /// Answered with `pong`.
+    Ping = "ping" {
+        /// Comes back as it is.
+        #[serde(default)]
+        #[schema(value_type = Option<f64>)]
+        t: Option<serde_json::Number>,
+    }
+}
+
+/// Messages of PROTOCOL §3 that this version does not offer yet.
+pub const NOT_OFFERED: [&str; 4] = [
+    "npc_conversation.watch",
+    "npc_conversation.interrupt",
+    "player.regenerate",
+    "world.watch",
+];
+
+/// An optional event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+pub enum Include {
+    #[serde(rename = "memory.updated")]
+    Memory,
+    #[serde(rename = "state.changed")]
+    State,
+}

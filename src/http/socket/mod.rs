@@ -1,0 +1,106 @@
+//! `GET /v1/ws`: who may open a socket, and what it then speaks (`protocol`, `messages`, `events`).
+
+mod ear;
+pub mod events;
+pub mod messages;
+mod protocol;
+
+use std::{sync::Arc, time::Duration};
+
+use actix_web::{HttpRequest, HttpResponse, get, http::header, web};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use self::protocol::{Refused, Socket};
+use super::{
+    AppState,
+    errors::{Code, Problem},
+    extract::{Query, bearer},
+};
+use crate::{
+    actors::player_socket::{SocketOptions, SocketProtocol},
+    tenancy::{Principal, Role},
+};
+
+/// The subprotocol this server speaks.
+const SUBPROTOCOL: &str = "colloquy.v1";
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SocketQuery {
+    /// A ticket of `POST /v1/tickets`, for clients that cannot set headers.
+    ticket: Option<String>,
+    /// Deltas of one reply are joined for up to this long; 0–1,000 ms, default 0.
+    coalesce_ms: Option<u64>,
+}
+
+/// The socket. Its messages are described in `/asyncapi.json`.
+#[utoipa::path(
+    tag = "socket",
+    params(SocketQuery, ("Sec-WebSocket-Protocol" = Option<String>, Header, description = "`colloquy.v1, bearer.<jwt>` in place of the Authorization header")),
+    responses((status = 101, description = "The connection is a WebSocket from here on")),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[get("/v1/ws")]
+pub async fn open_socket(
+    state: web::Data<AppState>,
+    request: HttpRequest,
+    query: Query<SocketQuery>,
+    payload: web::Payload,
+) -> Result<HttpResponse, actix_web::Error> {
+    let coalesce = query.0.coalesce_ms.unwrap_or(0);
+    if coalesce > 1_000 {
+        return Err(Problem::field("coalesce_ms", "must be 0 to 1000").into());
+    }
+    let protocol: Arc<dyn SocketProtocol> = match admit(&state, &request, query.0.ticket.as_deref()).await {
+        Ok(principal) => Arc::new(Socket::new(state.clone(), principal)),
+        // Script in a browser cannot see why an upgrade failed, so there the refusal is told on
+        // the socket. Who can set headers can also read a status.
+        Err(problem) if told_on_socket(&request) => Arc::new(Refused::new(problem)),
+        Err(problem) => return Err(problem.into()),
+    };
+    let options = SocketOptions {
+        subprotocols: &[SUBPROTOCOL],
+        coalesce: Duration::from_millis(coalesce),
+    };
+    state.sockets.serve(&request, payload, protocol, options)
+}
+
+async fn admit(state: &AppState, request: &HttpRequest, ticket: Option<&str>) -> Result<Principal, Problem> {
+    let principal = if let Some(ticket) = ticket {
+        state.auth.redeem_ticket(ticket).await?
+    } else if let Some(token) = offered_token(request) {
+        state.auth.verify(&token).await?
+    } else {
+        state.auth.verify(bearer(request)?).await?
+    };
+    if principal.role == Role::Operator {
+        return Err(Problem::new(Code::Forbidden, "an operator takes part in no dialogue"));
+    }
+    state.limits.tenant(&principal.tenant)?;
+    Ok(principal)
+}
+
+fn told_on_socket(request: &HttpRequest) -> bool {
+    !request.headers().contains_key(header::AUTHORIZATION)
+        && (request.query_string().contains("ticket=") || offered_token(request).is_some())
+}
+
+/// The token of `Sec-WebSocket-Protocol: colloquy.v1, bearer.<jwt>`.
+fn offered_token(request: &HttpRequest) -> Option<String> {
+    let offers: Vec<&str> = request
+        .headers()
+        .get_all(header::SEC_WEBSOCKET_PROTOCOL)
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .collect();
+    if !offers.contains(&SUBPROTOCOL) {
+        return None;
+    }
+    offers
+        .iter()
+        .find_map(|offer| offer.strip_prefix("bearer."))
+        .map(str::to_owned)
+}

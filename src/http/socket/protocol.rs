@@ -1,0 +1,582 @@
+//! What the messages of one connection do. Frames are handled one after another, in order, by a
+//! task that exists only while there are any.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use actix_web::{rt::task::JoinHandle, web};
+use bytestring::ByteString;
+use garde::Validate;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use utoipa::ToSchema;
+
+use super::{
+    ear::Ear,
+    events::{self, AuthRefreshed, Pong, SessionCreated, SessionResumed},
+    messages::{
+        self, AuthRefresh, Envelope, Include, NOT_OFFERED, Ping, PlayerInterrupt, PlayerSay, ReplyPlayed, SessionClose,
+        SessionCreate, SessionResume,
+    },
+};
+use crate::{
+    actors::{
+        Accepted, Interrupted, Line, Published,
+        handle::CREATED_SEQ,
+        player_socket::{Connection, SocketProtocol, close},
+    },
+    dialogue::events::{DialogueEvent, EventBody, ReplyDone},
+    http::{
+        AppState,
+        errors::{Code, Problem},
+        extract::checked,
+        sessions::{SessionBody, new_session, reachable},
+        validate,
+    },
+    ids::{DialogueId, PlayerId},
+    memory::turn::Turn,
+    tenancy::{
+        Principal, Role,
+        limits::{SocketLimit, SocketRefusal},
+    },
+};
+
+/// Messages that may wait while one is handled.
+const MAX_WAITING: usize = 256;
+/// Longest `event_id`, in characters.
+const MAX_EVENT_ID: usize = 128;
+
+/// A socket whose caller was not let in: says why and closes.
+pub struct Refused(Problem);
+
+impl Refused {
+    pub fn new(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl SocketProtocol for Refused {
+    fn on_open(&self, connection: &Arc<Connection>) {
+        let (code, reason) = match self.0.code {
+            Code::Unauthenticated | Code::TokenExpired => (close::UNAUTHENTICATED, "unauthenticated"),
+            Code::Forbidden => (close::FORBIDDEN, "forbidden"),
+            Code::RateLimited => (close::TOO_MANY, "too many"),
+            _ => (close::INTERNAL, "internal"),
+        };
+        let _ = connection.send(events::error(&self.0, None, None));
+        connection.close(code, reason);
+    }
+    fn on_text(&self, _: &Arc<Connection>, _: ByteString) {}
+    fn on_close(&self, _: &Arc<Connection>) {}
+}
+
+/// One caller's socket.
+pub struct Socket(Arc<Inner>);
+
+struct Inner {
+    state: web::Data<AppState>,
+    principal: Mutex<Principal>,
+    limit: Mutex<SocketLimit>,
+    inbox: Mutex<Inbox>,
+    open: Mutex<HashMap<DialogueId, Opened>>,
+    /// Closes the socket when its token expires.
+    expiry: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    waiting: VecDeque<ByteString>,
+    /// A task is handling messages.
+    busy: bool,
+}
+
+/// A session this socket listens to.
+struct Opened {
+    listener: u64,
+    ear: Arc<Ear>,
+    player: Option<PlayerId>,
+}
+
+impl Socket {
+    pub fn new(state: web::Data<AppState>, principal: Principal) -> Self {
+        let limit = state.limits.socket();
+        Self(Arc::new(Inner {
+            state,
+            principal: Mutex::new(principal),
+            limit: Mutex::new(limit),
+            inbox: Mutex::default(),
+            open: Mutex::default(),
+            expiry: Mutex::default(),
+        }))
+    }
+}
+
+impl SocketProtocol for Socket {
+    fn on_open(&self, connection: &Arc<Connection>) {
+        self.0.watch_expiry(connection);
+    }
+
+    fn on_text(&self, connection: &Arc<Connection>, text: ByteString) {
+        let refusal = self.0.limit.lock().check().err();
+        match refusal {
+            None => {}
+            Some(SocketRefusal::Slow(limited)) => return self.0.tell(connection, &limited.into(), re_of(&text), None),
+            Some(SocketRefusal::Abuse) => {
+                let problem = Problem::new(Code::RateLimited, "this socket keeps sending too many messages");
+                self.0.tell(connection, &problem, None, None);
+                connection.close(close::TOO_MANY, "too many messages");
+                return;
+            }
+        }
+        {
+            let mut inbox = self.0.inbox.lock();
+            if inbox.waiting.len() >= MAX_WAITING {
+                drop(inbox);
+                let problem = Problem::new(Code::RateLimited, "too many messages wait already");
+                return self.0.tell(connection, &problem, re_of(&text), None);
+            }
+            inbox.waiting.push_back(text);
+            if inbox.busy {
+                return;
+            }
+            inbox.busy = true;
+        }
+        let (inner, connection) = (self.0.clone(), connection.clone());
+        actix_web::rt::spawn(async move {
+            while let Some(text) = inner.next() {
+                inner.handle(&connection, &text).await;
+            }
+        });
+    }
+
+    fn on_close(&self, _: &Arc<Connection>) {
+        if let Some(task) = self.0.expiry.lock().take() {
+            task.abort();
+        }
+        self.0.inbox.lock().waiting.clear();
+        let scope = self.0.principal.lock().scope();
+        for (id, opened) in self.0.open.lock().drain() {
+            self.0.state.sessions.detach(&scope, id, opened.listener);
+        }
+    }
+}
+
+fn re_of(text: &str) -> Option<&str> {
+    // Cheap and only for refusals: a message whose `event_id` needs unescaping gets none.
+    #[derive(serde::Deserialize)]
+    struct OnlyId<'a> {
+        #[serde(borrow, default)]
+        event_id: Option<&'a str>,
+    }
+    serde_json::from_str::<OnlyId<'_>>(text).ok()?.event_id
+}
+
+impl Inner {
+    fn next(&self) -> Option<ByteString> {
+        let mut inbox = self.inbox.lock();
+        let text = inbox.waiting.pop_front();
+        inbox.busy = text.is_some();
+        text
+    }
+
+    fn who(&self) -> Principal {
+        self.principal.lock().clone()
+    }
+
+    fn tell(&self, connection: &Connection, problem: &Problem, re: Option<&str>, dialogue: Option<DialogueId>) {
+        self.state
+            .metrics
+            .errors
+            .with_label_values(&[problem.code.as_str()])
+            .inc();
+        // A connection that is gone needs no error.
+        let _ = connection.send(events::error(problem, re, dialogue));
+    }
+
+    /// Closes the socket with 4401 when the token runs out, unless it is refreshed before.
+    fn watch_expiry(self: &Arc<Self>, connection: &Arc<Connection>) {
+        let left = self.principal.lock().expires_at - self.state.services.clock.now();
+        let left = left.to_std().unwrap_or_default().min(Duration::from_secs(365 * 86_400));
+        // Weak: a socket that is gone must not be kept by its token.
+        let (inner, connection) = (Arc::downgrade(self), Arc::downgrade(connection));
+        let task = actix_web::rt::spawn(async move {
+            actix_web::rt::time::sleep(left).await;
+            if let (Some(inner), Some(connection)) = (inner.upgrade(), connection.upgrade()) {
+                inner.tell(
+                    &connection,
+                    &Problem::new(Code::TokenExpired, "the token has expired"),
+                    None,
+                    None,
+                );
+                connection.close(close::UNAUTHENTICATED, "the token has expired");
+            }
+        });
+        if let Some(old) = self.expiry.lock().replace(task) {
+            old.abort();
+        }
+    }
+
+    async fn handle(self: &Arc<Self>, connection: &Arc<Connection>, text: &str) {
+        let envelope = match serde_json::from_str::<Envelope<'_>>(text) {
+            Ok(envelope) => envelope,
+            Err(error) => {
+                let problem = Problem::new(
+                    Code::MalformedJson,
+                    format!("a message is a JSON object with a text `type`: {error}"),
+                );
+                self.tell(connection, &problem, None, None);
+                connection.close(close::MALFORMED, "malformed message");
+                return;
+            }
+        };
+        let re = envelope.event_id.as_deref();
+        self.state
+            .metrics
+            .messages
+            .with_label_values(&[messages::label(&envelope.kind)])
+            .inc();
+        if let Err((problem, dialogue)) = self.dispatch(connection, &envelope.kind, re, text).await {
+            self.tell(connection, &problem, re, dialogue);
+        }
+    }
+
+    async fn dispatch(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        kind: &str,
+        re: Option<&str>,
+        text: &str,
+    ) -> Result<(), (Problem, Option<DialogueId>)> {
+        if re.is_some_and(|id| id.chars().count() > MAX_EVENT_ID) {
+            let problem = Problem::field("event_id", format!("must be at most {MAX_EVENT_ID} characters"));
+            return Err((problem, None));
+        }
+        let who = self.who();
+        self.state
+            .limits
+            .tenant(&who.tenant)
+            .map_err(|limited| (limited.into(), None))?;
+        match kind {
+            "player.say" => {
+                let message: PlayerSay = parse(text)?;
+                let id = message.session_id;
+                self.say(connection, &who, message, re).await.map_err(at(id))
+            }
+            "player.interrupt" => {
+                let message: PlayerInterrupt = parse(text)?;
+                let id = message.session_id;
+                self.interrupt(&who, message).await.map_err(at(id))
+            }
+            "session.create" => self.create(connection, &who, parse(text)?, re).await.map_err(nowhere),
+            "session.resume" => {
+                let message: SessionResume = parse(text)?;
+                let id = message.session_id;
+                self.resume(connection, &who, message, re).await.map_err(at(id))
+            }
+            "session.close" => {
+                let message: SessionClose = parse(text)?;
+                let id = message.session_id;
+                self.close(&who, id).await.map_err(at(id))
+            }
+            "reply.played" => {
+                // Nothing waits for playback here; the message is read so that a wrong one is told.
+                parse::<ReplyPlayed>(text).map(drop)
+            }
+            "auth.refresh" => self.refresh(connection, &who, parse(text)?, re).await.map_err(nowhere),
+            "ping" => {
+                let message: Ping = parse(text)?;
+                let _ = connection.send(events::write(&Pong {
+                    kind: "pong",
+                    re,
+                    t: message.t.as_ref(),
+                }));
+                Ok(())
+            }
+            other if NOT_OFFERED.contains(&other) => Err(nowhere(Problem::new(
+                Code::NotSupported,
+                format!("this server does not offer {other}"),
+            ))),
+            _ => Err(nowhere(
+                Problem::new(Code::UnknownType, "there is no such message type").param("type"),
+            )),
+        }
+    }
+
+    async fn create(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        who: &Principal,
+        message: SessionCreate,
+        re: Option<&str>,
+    ) -> Result<(), Problem> {
+        self.room_for_one_more()?;
+        let include = allowed_includes(who, &message.include)?;
+        let new = new_session(
+            who,
+            SessionBody {
+                world_id: message.world_id,
+                npc_id: message.npc_id,
+                player_id: message.player_id,
+                witnesses: message.witnesses,
+            },
+        )?;
+        let player = new.player.clone();
+        let scope = who.scope();
+        let created = self.state.sessions.create(&scope, new).await?;
+        let id = created.dialogue.id;
+        let ear = Arc::new(Ear::new(connection.clone(), include));
+        let attached = self.state.sessions.attach(&scope, id, ear.clone(), None, None).await?;
+        let _ = connection.send(events::write(&SessionCreated {
+            kind: "session.created",
+            re,
+            dialogue_id: id,
+            seq: CREATED_SEQ,
+            session_id: id,
+            resume_token: &created.resume_token,
+            head_turn: attached.head_turn,
+        }));
+        self.remember(connection, who, id, attached.listener, ear, Some(player));
+        Ok(())
+    }
+
+    async fn resume(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        who: &Principal,
+        message: SessionResume,
+        re: Option<&str>,
+    ) -> Result<(), Problem> {
+        let id = message.session_id;
+        if !self.open.lock().contains_key(&id) {
+            self.room_for_one_more()?;
+        }
+        let include = allowed_includes(who, &message.include)?;
+        let dialogue = reachable(&self.state, who, id).await?;
+        let scope = who.scope();
+        // Twice in one dialogue would hear everything twice.
+        let before = self.open.lock().remove(&id);
+        if let Some(before) = before {
+            self.state.sessions.detach(&scope, id, before.listener);
+        }
+        let ear = Arc::new(Ear::new(connection.clone(), include));
+        let attached = self
+            .state
+            .sessions
+            .attach(&scope, id, ear.clone(), message.resume_token, message.last_seq)
+            .await?;
+        let _ = connection.send(events::write(&SessionResumed {
+            kind: "session.resumed",
+            re,
+            dialogue_id: id,
+            head_seq: attached.head_seq,
+            head_turn: attached.head_turn,
+            replayed: attached.replayed,
+        }));
+        self.remember(connection, who, id, attached.listener, ear, dialogue.player);
+        Ok(())
+    }
+
+    fn room_for_one_more(&self) -> Result<(), Problem> {
+        let max = self.state.settings.max_sessions_per_socket;
+        if self.open.lock().len() < max {
+            Ok(())
+        } else {
+            Err(Problem::new(
+                Code::TooManySessions,
+                format!("one socket may have {max} sessions open"),
+            ))
+        }
+    }
+
+    fn remember(
+        &self,
+        connection: &Connection,
+        who: &Principal,
+        id: DialogueId,
+        listener: u64,
+        ear: Arc<Ear>,
+        player: Option<PlayerId>,
+    ) {
+        self.open.lock().insert(id, Opened { listener, ear, player });
+        // The socket may have closed while the session was being opened; `on_close` ran before
+        // there was anything to take off.
+        if connection.is_gone()
+            && let Some(opened) = self.open.lock().remove(&id)
+        {
+            self.state.sessions.detach(&who.scope(), id, opened.listener);
+        }
+    }
+
+    async fn say(
+        &self,
+        connection: &Connection,
+        who: &Principal,
+        message: PlayerSay,
+        re: Option<&str>,
+    ) -> Result<(), Problem> {
+        let player = self.with_open(message.session_id, |opened| opened.player.clone())?;
+        if let Some(player) = player {
+            self.state.limits.player(&who.tenant, &player)?;
+        }
+        let line = Line {
+            text: message.text,
+            key: message.key,
+            on_busy: message.on_busy,
+            re: re.map(Arc::from),
+        };
+        let re = line.re.clone();
+        match self.state.sessions.say(&who.scope(), message.session_id, line).await? {
+            // Its events come through the ear, a failure among them.
+            Accepted::Turn { done } => drop(done),
+            Accepted::Repeated(turn) => {
+                for event in tell_again(&turn, re.as_ref()) {
+                    let _ = connection.deliver(&Published::new(event));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn interrupt(&self, who: &Principal, message: PlayerInterrupt) -> Result<(), Problem> {
+        let heard = match (message.heard_chars, message.heard_utf16) {
+            (Some(_), Some(_)) => {
+                return Err(Problem::field("heard_utf16", "does not go together with heard_chars"));
+            }
+            (chars, None) => {
+                self.with_open(message.session_id, |_| ())?;
+                chars
+            }
+            (None, Some(units)) => Some(self.with_open(message.session_id, |opened| opened.ear.scalars(units))?),
+        };
+        let done = self
+            .state
+            .sessions
+            .interrupt(&who.scope(), message.session_id, message.turn, heard)
+            .await?;
+        match done {
+            Interrupted::Cut { .. } => Ok(()),
+            Interrupted::Idle { head_turn } => Err(Problem::new(
+                Code::TurnNotRunning,
+                format!("no reply is running; the last turn is {head_turn}"),
+            )),
+        }
+    }
+
+    async fn close(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {
+        self.with_open(id, |_| ())?;
+        self.state
+            .sessions
+            .close(&who.scope(), id, "closed by the client")
+            .await?;
+        let opened = self.open.lock().remove(&id);
+        if let Some(opened) = opened {
+            self.state.sessions.detach(&who.scope(), id, opened.listener);
+        }
+        Ok(())
+    }
+
+    async fn refresh(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        who: &Principal,
+        message: AuthRefresh,
+        re: Option<&str>,
+    ) -> Result<(), Problem> {
+        let fresh = self.state.auth.verify(&message.token).await?;
+        let same = fresh.tenant == who.tenant
+            && fresh.role == who.role
+            && fresh.player == who.player
+            && fresh.world == who.world;
+        if !same {
+            return Err(Problem::new(
+                Code::Forbidden,
+                "the new token must be for the same tenant, role, player and world",
+            )
+            .param("token"));
+        }
+        let expires_at = fresh.expires_at;
+        *self.principal.lock() = fresh;
+        self.watch_expiry(connection);
+        let _ = connection.send(events::write(&AuthRefreshed {
+            kind: "auth.refreshed",
+            re,
+            expires_at,
+        }));
+        Ok(())
+    }
+
+    fn with_open<T>(&self, id: DialogueId, look: impl FnOnce(&Opened) -> T) -> Result<T, Problem> {
+        self.open.lock().get(&id).map(look).ok_or_else(|| {
+            Problem::new(
+                Code::NotFound,
+                "this session is not open on this socket; send session.create or session.resume first",
+            )
+            .param("session_id")
+        })
+    }
+}
+
+type Failed = (Problem, Option<DialogueId>);
+
+fn at(id: DialogueId) -> impl Fn(Problem) -> Failed {
+    move |problem| (problem, Some(id))
+}
+
+fn nowhere(problem: Problem) -> Failed {
+    (problem, None)
+}
+
+fn parse<T>(text: &str) -> Result<T, Failed>
+where
+    T: DeserializeOwned + Validate + ToSchema,
+    T::Context: Default,
+{
+    let value: T =
+        serde_json::from_str(text).map_err(|error| nowhere(validate::explain::<T>(text.as_bytes(), &error)))?;
+    checked(&value).map_err(nowhere)?;
+    Ok(value)
+}
+
+/// The optional events `who` may ask for.
+fn allowed_includes<'a>(who: &Principal, asked: &'a [Include]) -> Result<&'a [Include], Problem> {
+    if asked.is_empty() || matches!(who.role, Role::Admin | Role::Backend) {
+        Ok(asked)
+    } else {
+        Err(Problem::new(Code::Forbidden, "only admins and backends may get these events").param("include"))
+    }
+}
+
+/// The durable events of a committed turn, for a client that repeats its line.
+fn tell_again(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] {
+    let event = |seq, body| DialogueEvent {
+        dialogue_id: turn.dialogue,
+        seq: Some(seq),
+        re: re.cloned(),
+        body,
+    };
+    [
+        event(turn.seqs.started, EventBody::TurnStarted { turn: turn.number }),
+        event(
+            turn.seqs.done,
+            EventBody::ReplyDone(ReplyDone {
+                turn: turn.number,
+                npc_id: turn.npc.clone(),
+                text: turn.reply_text.clone(),
+                status: turn.status,
+                usage: turn.usage,
+                cues: turn.cues.clone(),
+                error: None,
+            }),
+        ),
+        event(
+            turn.seqs.committed,
+            EventBody::TurnCommitted {
+                turn: turn.number,
+                turn_id: turn.id,
+            },
+        ),
+    ]
+}

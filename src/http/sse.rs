@@ -1,0 +1,182 @@
+//! A turn as server-sent events: the same events as on the socket, until the turn is committed.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use actix_web::{HttpResponse, http::header, web};
+use bytes::Bytes;
+use futures_util::Stream;
+use tokio::sync::mpsc;
+
+use super::{
+    AppState,
+    errors::{Code, Problem},
+    extract::{Caller, Talker},
+    turns::{TurnView, outcome},
+};
+use crate::{
+    actors::{Accepted, Line, Listener, ListenerGone, Published},
+    dialogue::events::EventBody,
+    ids::DialogueId,
+    memory::turn::TurnStatus,
+    tenancy::TenantScope,
+};
+
+/// Puts a session's events into a bounded queue.
+struct Feed(mpsc::Sender<Arc<Published>>);
+
+impl Listener for Feed {
+    fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
+        self.0.try_send(event.clone()).map_err(|_| ListenerGone)
+    }
+    fn sees_optional(&self) -> bool {
+        // What was learned comes after the commit, when this response has ended.
+        false
+    }
+    fn is_gone(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+/// Takes the listener off when the client hangs up.
+struct Attachment {
+    state: web::Data<AppState>,
+    scope: TenantScope,
+    id: DialogueId,
+    listener: u64,
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.state.sessions.detach(&self.scope, self.id, self.listener);
+    }
+}
+
+/// The response's body.
+struct Events {
+    lines: mpsc::Receiver<Bytes>,
+}
+
+impl Stream for Events {
+    type Item = Result<Bytes, Problem>;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.lines.poll_recv(cx).map(|line| line.map(Ok))
+    }
+}
+
+/// Speaks a line and streams its turn. The listener is attached before the line is spoken, so no
+/// event is missed.
+pub async fn speak(
+    state: &web::Data<AppState>,
+    caller: &Caller<Talker>,
+    id: DialogueId,
+    mut line: Line,
+) -> Result<HttpResponse, Problem> {
+    let (feed, events) = mpsc::channel(state.settings.sse_queue);
+    let attached = state
+        .sessions
+        .attach(&caller.scope, id, Arc::new(Feed(feed)), None, None)
+        .await?;
+    let attachment = Attachment {
+        state: state.clone(),
+        scope: caller.scope.clone(),
+        id,
+        listener: attached.listener,
+    };
+    // Other lines of the session may be under way; ours is known by this mark.
+    let mark: Arc<str> = format!("sse_{:032x}", rand::random::<u128>()).into();
+    line.re = Some(mark.clone());
+    let accepted = state.sessions.say(&caller.scope, id, line).await?;
+
+    let (out, lines) = mpsc::channel(16);
+    actix_web::rt::spawn(async move {
+        match accepted {
+            Accepted::Repeated(turn) => {
+                let view = serde_json::to_string(&TurnView::from(&*turn)).unwrap_or_default();
+                // The turn is long committed: there is nothing to stream but what it was.
+                let _ = out.send(frame("turn", &view)).await;
+            }
+            Accepted::Turn { done } => relay(events, done, &mark, &out).await,
+        }
+        drop(attachment);
+    });
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        // Proxies that buffer would hold the deltas back.
+        .insert_header(("x-accel-buffering", "no"))
+        .content_type("text/event-stream")
+        .streaming(Events { lines }))
+}
+
+type Done =
+    tokio::sync::oneshot::Receiver<Result<Arc<crate::memory::turn::Turn>, Arc<crate::dialogue::turn::TurnError>>>;
+
+/// Passes on the events of the marked turn until it has ended one way or another.
+async fn relay(mut events: mpsc::Receiver<Arc<Published>>, mut done: Done, mark: &str, out: &mpsc::Sender<Bytes>) {
+    let mut mine = None;
+    let mut committed = false;
+    loop {
+        let event = tokio::select! {
+            biased;
+            event = events.recv() => event,
+            // Events come first, so a failure seen here is one that no event has told.
+            ended = &mut done, if !committed => match outcome(ended) {
+                Ok(_) => {
+                    committed = true;
+                    continue;
+                }
+                Err(problem) => {
+                    let _ = out.send(error_frame(&problem)).await;
+                    return;
+                }
+            },
+            () = out.closed() => return,
+        };
+        let Some(event) = event else {
+            let problem = Problem::new(
+                Code::SlowConsumer,
+                "the client does not keep up; read the turn from /turns",
+            );
+            let _ = out.send(error_frame(&problem)).await;
+            return;
+        };
+        let Some((kind, last)) = of_turn(&event, mark, &mut mine) else {
+            continue;
+        };
+        if out.send(frame(kind, event.text())).await.is_err() || last {
+            return;
+        }
+    }
+}
+
+/// The event's name if it belongs to the marked turn, and whether it is the turn's last.
+fn of_turn(event: &Published, mark: &str, mine: &mut Option<u32>) -> Option<(&'static str, bool)> {
+    let marked = event.re.as_deref() == Some(mark);
+    match &event.body {
+        EventBody::TurnStarted { turn } if marked => {
+            *mine = Some(*turn);
+            Some(("turn.started", false))
+        }
+        EventBody::ReplyDelta { turn, .. } if *mine == Some(*turn) => Some(("reply.delta", false)),
+        EventBody::ReplyDone(done) if *mine == Some(done.turn) => {
+            Some(("reply.done", done.status == TurnStatus::Failed))
+        }
+        EventBody::TurnCommitted { turn, .. } if *mine == Some(*turn) => Some(("turn.committed", true)),
+        EventBody::Error { turn, .. } if marked || (turn.is_some() && *turn == *mine) => Some(("error", true)),
+        EventBody::SessionClosed { .. } => Some(("session.closed", true)),
+        _ => None,
+    }
+}
+
+fn frame(kind: &str, json: &str) -> Bytes {
+    // JSON has no raw line breaks, so one `data` line is enough.
+    Bytes::from(format!("event: {kind}\ndata: {json}\n\n"))
+}
+
+fn error_frame(problem: &Problem) -> Bytes {
+    let text = super::socket::events::error(problem, None, None);
+    frame("error", &text)
+}

@@ -1,0 +1,74 @@
+//! `POST /v1/tokens`: a backend lets a player in.
+
+use std::time::Duration;
+
+use actix_web::{HttpResponse, post, web};
+use chrono::{DateTime, Utc};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    AppState,
+    errors::Problem,
+    extract::{Author, Body, Caller},
+};
+use crate::{
+    ids::{PlayerId, WorldId},
+    tenancy::{Role, auth::Claims},
+};
+
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct TokenRequest {
+    #[schema(value_type = String, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
+    player_id: PlayerId,
+    /// The one world the token is for; unset: every world of the tenant.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
+    world_id: Option<WorldId>,
+    /// Seconds the token lives.
+    #[serde(default)]
+    #[garde(inner(range(min = 1)))]
+    #[schema(minimum = 1)]
+    ttl_s: Option<u64>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct TokenAnswer {
+    token: String,
+    expires_at: DateTime<Utc>,
+}
+
+/// A short-lived token for a player.
+#[utoipa::path(
+    tag = "access",
+    request_body = TokenRequest,
+    responses((status = 201, body = TokenAnswer), (status = 501, description = "The server has no shared secret to sign with")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/tokens")]
+pub async fn create_token(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    body: Body<TokenRequest>,
+) -> Result<HttpResponse, Problem> {
+    let auth = state.auth.settings();
+    let ttl = body.ttl_s.unwrap_or(auth.default_ttl_s);
+    if ttl > auth.max_ttl_s {
+        return Err(Problem::field("ttl_s", format!("must be at most {}", auth.max_ttl_s)));
+    }
+    let claims = Claims {
+        sub: format!("player:{}", body.player_id),
+        tid: caller.principal.tenant.clone(),
+        role: Role::Player,
+        pid: Some(body.player_id.clone()),
+        wid: body.world_id.clone(),
+    };
+    let token = state.auth.mint(&claims, Duration::from_secs(ttl))?;
+    Ok(HttpResponse::Created().json(TokenAnswer {
+        token: token.text,
+        expires_at: token.expires_at,
+    }))
+}

@@ -1,0 +1,288 @@
+//! Turns of a session: speaking a line, cutting a reply, reading the transcript and the traces.
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse, get, http::header, post, web};
+use chrono::{DateTime, Utc};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    AppState,
+    errors::Problem,
+    extract::{Author, Body, Caller, Path, Query, Talker},
+    idempotency,
+    pagination::{self, Items},
+    sessions, sse, to_the_end,
+};
+use crate::{
+    actors::{Accepted, Interrupted, Line, OnBusy},
+    ids::{DialogueId, NpcId, TurnId},
+    memory::{
+        trace::TurnTrace,
+        turn::{Turn, TurnStatus, Usage},
+    },
+};
+
+/// A line to speak.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct TurnBody {
+    /// At most `dialogue.turn.max_line_chars` characters.
+    #[schema(min_length = 1)]
+    text: String,
+    /// Makes a retry safe: the same key is the same turn. `Idempotency-Key` does the same.
+    #[serde(default)]
+    #[garde(inner(length(chars, min = 1, max = 128)))]
+    #[schema(min_length = 1, max_length = 128)]
+    key: Option<String>,
+    #[serde(default)]
+    on_busy: OnBusy,
+}
+
+/// A committed turn.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct TurnView {
+    #[schema(value_type = String)]
+    id: TurnId,
+    #[schema(value_type = String)]
+    dialogue_id: DialogueId,
+    turn: u32,
+    status: TurnStatus,
+    player_text: String,
+    #[schema(value_type = String)]
+    npc_id: NpcId,
+    reply_text: String,
+    cues: Vec<String>,
+    usage: Usage,
+    started_at: DateTime<Utc>,
+    committed_at: DateTime<Utc>,
+}
+
+impl From<&Turn> for TurnView {
+    fn from(turn: &Turn) -> Self {
+        Self {
+            id: turn.id,
+            dialogue_id: turn.dialogue,
+            turn: turn.number,
+            status: turn.status,
+            player_text: turn.player_text.clone(),
+            npc_id: turn.npc.clone(),
+            reply_text: turn.reply_text.clone(),
+            cues: turn.cues.clone(),
+            usage: turn.usage,
+            started_at: turn.started_at,
+            committed_at: turn.committed_at,
+        }
+    }
+}
+
+/// Speaks a line and answers with the finished turn, or with `Accept: text/event-stream` with the
+/// events of the turn as they happen.
+#[utoipa::path(
+    tag = "turns",
+    params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Used as `key` when the body has none")),
+    request_body = TurnBody,
+    responses((status = 200, content((TurnView = "application/json"), (String = "text/event-stream")))),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[post("/v1/sessions/{session}/turns")]
+pub async fn create_turn(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    path: Path<DialogueId>,
+    request: HttpRequest,
+    body: Body<TurnBody>,
+) -> Result<HttpResponse, Problem> {
+    let dialogue = sessions::reachable(&state, &caller.principal, path.0).await?;
+    if let Some(player) = &dialogue.player {
+        state.limits.player(caller.scope.tenant(), player)?;
+    }
+    let key = match body.value.key {
+        Some(key) => Some(key),
+        None => idempotency::key_of(&request)?,
+    };
+    let line = Line {
+        text: body.value.text,
+        key,
+        on_busy: body.value.on_busy,
+        re: None,
+    };
+    if wants_events(&request) {
+        return sse::speak(&state, &caller, dialogue.id, line).await;
+    }
+    let turn = match state.sessions.say(&caller.scope, dialogue.id, line).await? {
+        Accepted::Repeated(turn) => turn,
+        Accepted::Turn { done } => outcome(done.await)?,
+    };
+    Ok(HttpResponse::Ok().json(TurnView::from(&*turn)))
+}
+
+/// The finished turn a receiver was promised.
+///
+/// # Errors
+/// Why the turn was not committed; or that its session ended before it.
+pub fn outcome<E>(
+    received: Result<Result<Arc<Turn>, Arc<crate::dialogue::turn::TurnError>>, E>,
+) -> Result<Arc<Turn>, Problem> {
+    match received {
+        Ok(Ok(turn)) => Ok(turn),
+        Ok(Err(error)) => Err(Problem::from(&*error)),
+        // The session's actor is gone: shutting down, or it panicked and comes back from the ledger.
+        Err(_) => Err(Problem::new(
+            super::errors::Code::Overloaded,
+            "the session ended before the turn did; repeat the line with the same key",
+        )),
+    }
+}
+
+fn wants_events(request: &HttpRequest) -> bool {
+    request
+        .headers()
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|accept| {
+            accept
+                .split(',')
+                .any(|part| part.trim().starts_with("text/event-stream"))
+        })
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TurnsQuery {
+    /// 1–200; default 50.
+    limit: Option<u32>,
+    /// The `next` of the page before: the number of the last turn seen.
+    after: Option<u32>,
+}
+
+/// The transcript, oldest turn first.
+#[utoipa::path(
+    tag = "turns",
+    params(("session" = String, Path), TurnsQuery),
+    responses((status = 200, body = Items<TurnView>)),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[get("/v1/sessions/{session}/turns")]
+pub async fn list_turns(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    path: Path<DialogueId>,
+    query: Query<TurnsQuery>,
+) -> Result<HttpResponse, Problem> {
+    let page = pagination::page(&state, query.0.limit, None)?;
+    let dialogue = sessions::reachable(&state, &caller.principal, path.0).await?;
+    let from = query.0.after.unwrap_or(0).saturating_add(1);
+    let to = from.saturating_add(page.limit - 1);
+    let turns = state
+        .services
+        .ledger
+        .dialogues
+        .turns(&caller.scope, dialogue.id, from, to)
+        .await?;
+    let next = turns
+        .last()
+        .map(|turn| turn.number)
+        .filter(|last| *last < dialogue.head_turn)
+        .map(|last| last.to_string());
+    Ok(HttpResponse::Ok().json(Items {
+        items: turns.iter().map(TurnView::from).collect(),
+        next,
+    }))
+}
+
+/// Why the NPC said what it said.
+#[utoipa::path(
+    tag = "turns",
+    params(("session" = String, Path), ("turn" = u32, Path)),
+    responses((status = 200, body = TurnTrace)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/sessions/{session}/turns/{turn}/trace")]
+pub async fn get_trace(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(DialogueId, u32)>,
+) -> Result<HttpResponse, Problem> {
+    let (id, number) = path.0;
+    sessions::reachable(&state, &caller.principal, id).await?;
+    let trace = state
+        .services
+        .ledger
+        .dialogues
+        .trace(&caller.scope, id, number)
+        .await?
+        .ok_or_else(|| Problem::not_found("turn"))?;
+    Ok(HttpResponse::Ok().json(trace))
+}
+
+/// What to cut.
+#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(default, deny_unknown_fields)]
+pub struct InterruptBody {
+    /// Only if this turn is the running one.
+    turn: Option<u32>,
+    /// How much of the reply was heard, in Unicode scalar values; unset: all that was sent.
+    heard_chars: Option<usize>,
+}
+
+/// What an interrupt did.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct InterruptView {
+    /// Whether a reply was running and is cut.
+    interrupted: bool,
+    /// The turn that was cut, or the last one that stands.
+    turn: u32,
+}
+
+impl From<Interrupted> for InterruptView {
+    fn from(done: Interrupted) -> Self {
+        match done {
+            Interrupted::Cut { turn } => Self {
+                interrupted: true,
+                turn,
+            },
+            Interrupted::Idle { head_turn } => Self {
+                interrupted: false,
+                turn: head_turn,
+            },
+        }
+    }
+}
+
+/// Cuts the running reply. Harmless when none is running.
+#[utoipa::path(
+    tag = "turns",
+    params(("session" = String, Path)),
+    request_body = InterruptBody,
+    responses((status = 200, body = InterruptView)),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[post("/v1/sessions/{session}:interrupt")]
+pub async fn interrupt_turn(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    path: Path<DialogueId>,
+    body: Body<InterruptBody>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move { reachable_then_cut(&state, &caller, path.0, &body.value).await }).await
+}
+
+async fn reachable_then_cut(
+    state: &AppState,
+    caller: &Caller<Talker>,
+    id: DialogueId,
+    body: &InterruptBody,
+) -> Result<HttpResponse, Problem> {
+    sessions::reachable(state, &caller.principal, id).await?;
+    let done = state
+        .sessions
+        .interrupt(&caller.scope, id, body.turn, body.heard_chars)
+        .await?;
+    Ok(HttpResponse::Ok().json(InterruptView::from(done)))
+}

@@ -1,0 +1,252 @@
+//! Says everything that is wrong with a body that could not be read, from the same schema the
+//! OpenAPI document shows. Runs only after serde has refused the body.
+
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::errors::{Code, FieldError, Problem};
+
+/// The problem with a body that serde refused with `error`.
+pub fn explain<T: ToSchema>(raw: &[u8], error: &serde_json::Error) -> Problem {
+    let Ok(body) = serde_json::from_slice::<Value>(raw) else {
+        return Problem::new(Code::MalformedJson, format!("the body is not JSON: {error}"));
+    };
+    let mut schemas = Vec::new();
+    T::schemas(&mut schemas);
+    let components: Map<String, Value> = schemas
+        .into_iter()
+        .filter_map(|(name, schema)| Some((name, serde_json::to_value(schema).ok()?)))
+        .collect();
+    let mut found = Vec::new();
+    if let Ok(schema) = serde_json::to_value(T::schema()) {
+        walk(&schema, &body, "", &components, &mut found);
+    }
+    if found.is_empty() {
+        // Something the schema cannot say; serde's own message names the field or the place.
+        let text = error.to_string();
+        return Problem::field(quoted(&text).unwrap_or_else(|| "body".to_owned()), text);
+    }
+    Problem::fields(found)
+}
+
+/// The first name between backticks, as serde writes field names.
+pub fn quoted(text: &str) -> Option<String> {
+    let name = text.split('`').nth(1)?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn walk(schema: &Value, value: &Value, path: &str, components: &Map<String, Value>, found: &mut Vec<FieldError>) {
+    if let Some(name) = schema["$ref"].as_str().and_then(|text| text.rsplit('/').next()) {
+        if let Some(target) = components.get(name) {
+            walk(target, value, path, components, found);
+        }
+        return;
+    }
+    for part in schema["allOf"].as_array().into_iter().flatten() {
+        walk(part, value, path, components, found);
+    }
+    if let Some(choices) = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array()) {
+        walk_choice(choices, value, path, components, found);
+        return;
+    }
+    let mut bad = |detail: String| {
+        found.push(FieldError {
+            param: if path.is_empty() {
+                "body".to_owned()
+            } else {
+                path.to_owned()
+            },
+            detail,
+        });
+    };
+    if let Some(expected) = wrong_type(&schema["type"], value) {
+        bad(format!("must be {expected}, not {}", kind_of(value)));
+        return;
+    }
+    if let Some(allowed) = schema["enum"].as_array()
+        && !value.is_null()
+        && !allowed.contains(value)
+    {
+        let names: Vec<_> = allowed.iter().map(ToString::to_string).collect();
+        bad(format!("must be one of {}", names.join(", ")));
+        return;
+    }
+    match value {
+        Value::String(text) => {
+            if let Some(pattern) = schema["pattern"].as_str()
+                && regex::Regex::new(pattern).is_ok_and(|regex| !regex.is_match(text))
+            {
+                bad(format!("must match {pattern}"));
+            }
+        }
+        Value::Object(fields) => walk_object(schema, fields, path, components, found),
+        Value::Array(items) if schema["items"].is_object() => {
+            for (index, item) in items.iter().enumerate() {
+                walk(&schema["items"], item, &format!("{path}[{index}]"), components, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A choice between shapes: fine if one fits; explained only where it is plain which was meant.
+fn walk_choice(
+    choices: &[Value],
+    value: &Value,
+    path: &str,
+    components: &Map<String, Value>,
+    found: &mut Vec<FieldError>,
+) {
+    let mut reasons = Vec::new();
+    for choice in choices {
+        let mut here = Vec::new();
+        walk(choice, value, path, components, &mut here);
+        if here.is_empty() {
+            return;
+        }
+        if choice["type"] != "null" {
+            reasons.push(here);
+        }
+    }
+    match reasons.len() {
+        1 => found.append(&mut reasons[0]),
+        _ => found.push(FieldError {
+            param: path.to_owned(),
+            detail: "fits none of the documented shapes".to_owned(),
+        }),
+    }
+}
+
+fn walk_object(
+    schema: &Value,
+    fields: &Map<String, Value>,
+    path: &str,
+    components: &Map<String, Value>,
+    found: &mut Vec<FieldError>,
+) {
+    let Some(properties) = schema["properties"].as_object() else {
+        return;
+    };
+    let join = |name: &str| {
+        if path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{path}.{name}")
+        }
+    };
+    for name in schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
+        if !fields.contains_key(name) {
+            found.push(FieldError {
+                param: join(name),
+                detail: "is missing".to_owned(),
+            });
+        }
+    }
+    for (name, value) in fields {
+        match properties.get(name) {
+            Some(property) => walk(property, value, &join(name), components, found),
+            None if schema["additionalProperties"] == Value::Bool(false) => found.push(FieldError {
+                param: join(name),
+                detail: "unknown field".to_owned(),
+            }),
+            None => {}
+        }
+    }
+}
+
+/// What `value` should have been, if its type is wrong.
+fn wrong_type(types: &Value, value: &Value) -> Option<String> {
+    let allowed: Vec<&str> = match types {
+        Value::String(one) => vec![one],
+        Value::Array(many) => many.iter().filter_map(Value::as_str).collect(),
+        _ => return None,
+    };
+    let fits = allowed.iter().any(|kind| match *kind {
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        other => other == kind_of(value),
+    });
+    (!fits).then(|| allowed.join(" or "))
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::{actors::OnBusy, ids::WorldId};
+
+    #[derive(Debug, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Sample {
+        #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
+        world_id: WorldId,
+        count: u32,
+        #[serde(default)]
+        on_busy: OnBusy,
+        #[serde(default)]
+        inner: Option<Inner>,
+    }
+    #[derive(Debug, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Inner {
+        names: Vec<String>,
+    }
+
+    fn explain_sample(text: &str) -> Vec<(String, String)> {
+        let error = serde_json::from_str::<Sample>(text).unwrap_err();
+        explain::<Sample>(text.as_bytes(), &error)
+            .errors
+            .into_iter()
+            .map(|error| (error.param, error.detail))
+            .collect()
+    }
+
+    #[test]
+    fn every_bad_field_is_named_at_once() {
+        let found = explain_sample(
+            r#"{"world_id":"Vale!","on_busy":"shout","inner":{"names":["a",5],"extra":1},"colour":"red"}"#,
+        );
+        let params: Vec<_> = found.iter().map(|(param, _)| param.as_str()).collect();
+        for expected in [
+            "world_id",
+            "count",
+            "on_busy",
+            "inner.names[1]",
+            "inner.extra",
+            "colour",
+        ] {
+            assert!(params.contains(&expected), "{expected} is not in {found:?}");
+        }
+        assert_eq!(found.len(), 6, "{found:?}");
+    }
+
+    #[test]
+    fn text_that_is_not_json_is_called_so() {
+        let error = serde_json::from_str::<Sample>("{").unwrap_err();
+        assert_eq!(explain::<Sample>(b"{", &error).code, Code::MalformedJson);
+        assert_eq!(
+            explain_sample("[]"),
+            [("body".to_owned(), "must be object, not array".to_owned())]
+        );
+    }
+}

@@ -1,0 +1,261 @@
+//! Worlds: `/v1/worlds`.
+
+use actix_web::{HttpRequest, HttpResponse, delete, get, http::header, put, web};
+use chrono::{DateTime, Utc};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    AppState,
+    errors::Problem,
+    etag::{self, IfMatch},
+    extract::{Author, Body, Caller, Path, Query},
+    pagination::{self, Items},
+    to_the_end,
+};
+use crate::{
+    ids::WorldId,
+    memory::authored::{Language, World, WorldSettings},
+    ports::ledger::{audit::Edit, authored::PutOutcome},
+};
+
+/// A world as its author writes it.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct WorldBody {
+    #[garde(length(chars, min = 1, max = 200))]
+    #[schema(min_length = 1, max_length = 200)]
+    name: String,
+    /// What everybody in it takes for granted; in every prompt.
+    #[serde(default)]
+    #[garde(length(chars, max = 4000))]
+    #[schema(max_length = 4000)]
+    premise: String,
+    #[serde(default)]
+    language: Language,
+    /// Rules no NPC may break, one a line.
+    #[serde(default)]
+    #[garde(length(max = 20), inner(length(chars, min = 1, max = 200)))]
+    #[schema(max_items = 20)]
+    rules: Vec<String>,
+    #[serde(default)]
+    #[garde(dive)]
+    #[schema(inline)]
+    settings: WorldSettingsBody,
+}
+
+/// What a world may set for itself.
+#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorldSettingsBody {
+    /// Recency decay λ per day; default 0.002.
+    #[garde(range(min = 0.0, max = 10.0))]
+    #[schema(minimum = 0, maximum = 10)]
+    recency_lambda_per_day: Option<f64>,
+    /// What one player tells an NPC in private may be used with other players. Default false.
+    share_between_players: Option<bool>,
+    /// Most that one turn may change a relationship; default 20.
+    #[garde(range(min = 0, max = 1000))]
+    #[schema(minimum = 0, maximum = 1000)]
+    max_relationship_delta: Option<i32>,
+    /// Most that one turn may change hit points; default 100.
+    #[garde(range(min = 0, max = 1_000_000))]
+    #[schema(minimum = 0, maximum = 1_000_000)]
+    max_hp_delta: Option<i32>,
+}
+
+/// A world as it is stored.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct WorldView {
+    #[schema(value_type = String)]
+    id: WorldId,
+    name: String,
+    premise: String,
+    language: Language,
+    rules: Vec<String>,
+    settings: WorldSettings,
+    /// The `ETag`, without its quotes.
+    version: u32,
+    updated_at: DateTime<Utc>,
+}
+
+impl From<World> for WorldView {
+    fn from(world: World) -> Self {
+        Self {
+            id: world.id,
+            name: world.name,
+            premise: world.premise,
+            language: world.language,
+            rules: world.rules,
+            settings: world.settings,
+            version: world.version,
+            updated_at: world.updated_at,
+        }
+    }
+}
+
+impl WorldBody {
+    fn into_world(self, id: WorldId, at: DateTime<Utc>) -> World {
+        World {
+            id,
+            name: self.name,
+            premise: self.premise,
+            language: self.language,
+            rules: self.rules,
+            settings: WorldSettings {
+                recency_lambda_per_day: self.settings.recency_lambda_per_day,
+                share_between_players: self.settings.share_between_players,
+                max_relationship_delta: self.settings.max_relationship_delta,
+                max_hp_delta: self.settings.max_hp_delta,
+            },
+            version: 0,
+            updated_at: at,
+        }
+    }
+}
+
+/// Makes or replaces a world.
+#[utoipa::path(
+    tag = "worlds",
+    params(("world" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
+    request_body = WorldBody,
+    responses((status = 200, body = WorldView, description = "Replaced"), (status = 201, body = WorldView, description = "Made"), (status = 412, description = "Another version is stored")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[put("/v1/worlds/{world}")]
+pub async fn put_world(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<String>,
+    request: HttpRequest,
+    body: Body<WorldBody>,
+) -> Result<HttpResponse, Problem> {
+    let id: WorldId = path
+        .0
+        .parse()
+        .map_err(|error| Problem::field("world", format!("{error}")))?;
+    let wanted = IfMatch::of(&request)?;
+    to_the_end(async move {
+        let store = &state.services.ledger.authored;
+        if wanted == IfMatch::Exists && store.world(&caller.scope, &id).await?.is_none() {
+            return Err(etag::mismatch(0));
+        }
+        let at = state.services.clock.now();
+        let edit = Edit::by(&caller.principal, &state.services.ids, at, "world.put", &id);
+        let world = body.value.into_world(id.clone(), at);
+        let outcome = store.put_world(&caller.scope, &world, wanted.version(), &edit).await?;
+        state.sessions.forget_authored(&caller.scope, &id);
+        let created = match outcome {
+            PutOutcome::VersionMismatch { stored } => return Err(etag::mismatch(stored)),
+            PutOutcome::NoParent => return Err(Problem::not_found("world")),
+            PutOutcome::Created => true,
+            PutOutcome::Updated { .. } => false,
+        };
+        let stored = find(&state, &caller, &id).await?;
+        let mut response = if created {
+            HttpResponse::Created()
+        } else {
+            HttpResponse::Ok()
+        };
+        if created {
+            response.insert_header((header::LOCATION, format!("/v1/worlds/{id}")));
+        }
+        Ok(response
+            .insert_header((header::ETAG, etag::of(stored.version)))
+            .json(WorldView::from(stored)))
+    })
+    .await
+}
+
+/// A world.
+#[utoipa::path(
+    tag = "worlds",
+    params(("world" = String, Path)),
+    responses((status = 200, body = WorldView), (status = 304, description = "If-None-Match names this version")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}")]
+pub async fn get_world(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<WorldId>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let world = find(&state, &caller, &path.0).await?;
+    if etag::is_known(&request, world.version) {
+        return Ok(HttpResponse::NotModified().finish());
+    }
+    Ok(HttpResponse::Ok()
+        .insert_header((header::ETAG, etag::of(world.version)))
+        .json(WorldView::from(world)))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListQuery {
+    /// 1–200; default 50.
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// The tenant's worlds.
+#[utoipa::path(
+    tag = "worlds",
+    params(ListQuery),
+    responses((status = 200, body = Items<WorldView>)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds")]
+pub async fn list_worlds(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    query: Query<ListQuery>,
+) -> Result<HttpResponse, Problem> {
+    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    let found = state.services.ledger.authored.worlds(&caller.scope, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::of(found, WorldView::from)))
+}
+
+/// Hides a world and its NPCs; its dialogues end.
+#[utoipa::path(
+    tag = "worlds",
+    params(("world" = String, Path)),
+    responses((status = 204)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[delete("/v1/worlds/{world}")]
+pub async fn delete_world(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<WorldId>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move {
+        let at = state.services.clock.now();
+        let edit = Edit::by(&caller.principal, &state.services.ids, at, "world.delete", &path.0);
+        let store = &state.services.ledger.authored;
+        let gone = store.delete_world(&caller.scope, &path.0, &edit).await?;
+        state.sessions.forget_authored(&caller.scope, &path.0);
+        if gone {
+            Ok(HttpResponse::NoContent().finish())
+        } else {
+            Err(Problem::not_found("world"))
+        }
+    })
+    .await
+}
+
+/// The world, or 404.
+pub async fn find<A>(state: &AppState, caller: &Caller<A>, id: &WorldId) -> Result<World, Problem> {
+    state
+        .services
+        .ledger
+        .authored
+        .world(&caller.scope, id)
+        .await?
+        .ok_or_else(|| Problem::not_found("world"))
+}

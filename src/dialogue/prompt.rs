@@ -1,24 +1,51 @@
 //! Prompt assembly (ALGORITHMS §9).
+//!
+//! Read `prompt/assembly.rs` for the order and the budgets, `prompt/selection.rs` for what goes
+//! first when a prompt is too long, `prompt/untrusted.rs` for what players may not do in it.
+
+mod assembly;
+mod history;
+mod selection;
+mod templates;
+mod untrusted;
+mod world;
+
+#[cfg(test)]
+mod tests;
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
+pub(super) use self::{
+    assembly::{Material, Prompt, assemble},
+    templates::Template,
+    world::{bind_player, world_lines},
+};
+pub use self::{
+    templates::{TemplateError, Templates},
+    untrusted::untrusted,
+};
 use super::{
     Services,
-    turn::{TurnError, TurnInput},
+    turn::{TurnError, TurnInput, gather},
 };
-use crate::{memory::trace::SectionTrace, ports::llm::ChatMessage};
+use crate::{
+    memory::{
+        trace::{ScoreParts, SectionTrace},
+        turn::Intent,
+    },
+    ports::llm::ChatMessage,
+};
 
-/// The prompt templates of every language.
-pub struct Templates {}
-
-impl Templates {
-    /// The templates that ship in `config/prompts/`, overridden by files of the same name in `dir`.
-    pub fn load(dir: Option<&std::path::Path>) -> anyhow::Result<Self> {
-        let _ = dir;
-        todo!()
-    }
-}
+/// The score of a fact that is in the prompt without having been searched for.
+const UNSCORED: ScoreParts = ScoreParts {
+    recency: 0.0,
+    importance: 0.0,
+    relevance: 0.0,
+    keyword: 0.0,
+    total: 0.0,
+    cosine: 0.0,
+};
 
 /// A prompt that would be sent, for `POST /v1/sessions/{id}/context`.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -31,8 +58,15 @@ pub struct Preview {
     pub prompt_hash: String,
 }
 
-/// Assembles the prompt a line would get, without calling the reply model.
+/// Assembles the prompt a line would get, without calling any language model: the intent is taken
+/// to be `memory`, so recall is in full. The line is embedded as it would be in a turn.
 pub async fn preview(services: &Services, input: &TurnInput) -> Result<Preview, TurnError> {
-    let _ = (services, input);
-    todo!()
+    let gathered = gather::gather(services, input, gather::Classify::As(Intent::Memory)).await?;
+    let prompt = gathered.prompt(services, input)?;
+    Ok(Preview {
+        messages: prompt.messages,
+        sections: prompt.sections,
+        prompt_tokens: prompt.tokens,
+        prompt_hash: prompt.hash,
+    })
 }

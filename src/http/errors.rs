@@ -325,6 +325,7 @@ impl From<&TurnError> for Problem {
             TurnError::CutBeforeReply => Self::new(Code::TurnCut, error.to_string()),
             TurnError::TimedOut => Self::new(Code::ModelTimeout, error.to_string()),
             TurnError::PromptTooLarge { .. } => Self::new(Code::PromptTooLarge, error.to_string()),
+            TurnError::Template(error) => Self::internal(error),
         }
     }
 }

@@ -33,6 +33,10 @@ pub enum CandidateFate {
     BeyondTopK,
     /// It did not fit the token budget.
     OverBudget,
+    /// Its total is below `recall.min_score`.
+    TooWeak,
+    /// Small talk, and the fact is not about the line: only important or recent.
+    OffTopic,
     /// It is in the prompt anyway, pinned.
     Pinned,
     /// It is in the prompt anyway, in the state block.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::StoreResult;
 use crate::{
     ids::{DialogueId, NpcId, TurnId},
+    memory::turn::{Turn, TurnStatus},
     tenancy::TenantScope,
 };
 
@@ -20,6 +21,23 @@ pub struct BufferedTurn {
     pub player_text: String,
     pub npc: NpcId,
     pub reply_text: String,
+}
+
+impl From<&Turn> for BufferedTurn {
+    /// An interrupted reply ends in a dash, so that the model sees where it was cut.
+    fn from(turn: &Turn) -> Self {
+        let mut reply_text = turn.reply_text.clone();
+        if turn.status == TurnStatus::Interrupted {
+            reply_text.push('\u{2014}');
+        }
+        Self {
+            id: turn.id,
+            number: turn.number,
+            player_text: turn.player_text.clone(),
+            npc: turn.npc.clone(),
+            reply_text,
+        }
+    }
 }
 
 /// What a buffer must carry to be believed.

@@ -1,0 +1,290 @@
+//! From what a turn gathered to the messages that are sent, within every budget.
+//!
+//! Pure: nothing here asks a store or a model. The order is the most stable first (ALGORITHMS §9):
+//! 1 persona and rules, 2 pinned facts and summaries, 3 raw turns, 4 what changes every turn.
+
+use std::collections::HashSet;
+
+use minijinja::context;
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    history::{self, HistoryWindow},
+    selection::{Selection, Standing},
+    templates::{Template, Templates},
+    untrusted,
+};
+use crate::{
+    dialogue::{recall::Hit, settings::DialogueSettings, turn::TurnError},
+    ids::FactId,
+    memory::{
+        authored::{Language, Npc, World},
+        fact::Fact,
+        packing::{Budget, pack},
+        summary::Summary,
+        tokens::TokenCounter,
+        trace::{CandidateFate, CandidateTrace, SectionTrace},
+        turn::Intent,
+    },
+    ports::{
+        buffer::BufferedTurn,
+        llm::{ChatMessage, ChatRole},
+    },
+};
+
+/// What every chat format spends per message on its frame, in tokens.
+pub(super) const FRAME_TOKENS: u32 = 4;
+/// What it spends once, to open the answer.
+const OPENING_TOKENS: u32 = 3;
+/// What a list item costs beside its own text: the bullet, a date, the line end.
+pub(super) const ITEM_TOKENS: u32 = 12;
+/// What the heading of a list costs.
+pub(super) const HEADING_TOKENS: u32 = 12;
+/// The room that the line and the state block take is rounded up to this before the history gets
+/// the rest, so that small changes from turn to turn do not move its beginning.
+const ROUND_TOKENS: u32 = 256;
+/// Candidates kept in a trace.
+const TRACED: usize = 32;
+
+/// Everything a prompt is made of.
+pub(in crate::dialogue) struct Material<'a> {
+    pub world: &'a World,
+    pub npc: &'a Npc,
+    pub line: &'a str,
+    pub history: &'a [BufferedTurn],
+    pub summaries: &'a [Summary],
+    /// Pinned facts and facts of mutable-state kinds, most important first.
+    pub standing: &'a [Fact],
+    /// World state, one line each, escaped already.
+    pub world_lines: Vec<String>,
+    /// Scored and confirmed, best first.
+    pub hits: &'a [Hit],
+    pub intent: Intent,
+    pub counter: TokenCounter,
+}
+
+/// A prompt that fits.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::dialogue) struct Prompt {
+    pub messages: Vec<ChatMessage>,
+    pub sections: Vec<SectionTrace>,
+    /// Tokens of all messages, frames included. At most `prompt.total_tokens`.
+    pub tokens: u32,
+    /// SHA-256, hexadecimal.
+    pub hash: String,
+    /// What became of every fact that was considered, best first, at most [`TRACED`].
+    pub candidates: Vec<CandidateTrace>,
+    pub notes: Vec<String>,
+}
+
+/// Assembles the prompt.
+pub(in crate::dialogue) fn assemble(
+    templates: &Templates,
+    settings: &DialogueSettings,
+    material: Material<'_>,
+) -> Result<Prompt, TurnError> {
+    let budgets = &settings.prompt;
+    let language = material.npc.language;
+    let count = |text: &str| templates.count(material.counter, text);
+    let system = render_system(templates, language, &material, budgets.ask_for_state)?;
+    let line = templates.render(
+        language,
+        Template::ReplyLine,
+        context! { line => untrusted(material.line) },
+    )?;
+    let (system_tokens, line_tokens) = (count(&system), count(&line));
+    let fixed = system_tokens + line_tokens + 2 * FRAME_TOKENS + OPENING_TOKENS;
+    if fixed > budgets.total_tokens {
+        return Err(TurnError::PromptTooLarge {
+            over: fixed - budgets.total_tokens,
+        });
+    }
+    let mut left = budgets.total_tokens - fixed;
+
+    let standing = Standing::select(&material, budgets, left, &count);
+    left = left.saturating_sub(standing.tokens());
+    let reserve = (line_tokens + standing.changing_tokens()).next_multiple_of(ROUND_TOKENS)
+        - (line_tokens + standing.changing_tokens());
+    let history_room = budgets.history_tokens.min(left.saturating_sub(reserve));
+    let window = HistoryWindow::fit(
+        history::render(templates, language, material.history, &count)?,
+        history_room,
+    );
+    left = left.saturating_sub(window.tokens());
+
+    let (mut fates, packable) = sort_hits(&material, &standing, settings);
+    let texts: Vec<String> = packable
+        .iter()
+        .map(|&at| untrusted(&material.hits[at].cached.body.view.content))
+        .collect();
+    let packing = pack(
+        &texts.iter().map(String::as_str).collect::<Vec<_>>(),
+        Budget {
+            top_k: settings.recall.top_k,
+            total_tokens: budgets
+                .memory_tokens
+                .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS)),
+            item_tokens: budgets.memory_item_tokens,
+        },
+        ITEM_TOKENS,
+        &material.counter,
+    );
+    for (&at, &fate) in packable.iter().zip(&packing.fates) {
+        fates[at] = fate;
+    }
+    left = left.saturating_sub(packing.tokens);
+    let memories = packing
+        .items
+        .iter()
+        .map(|item| (packable[item.index], item.text.to_owned()))
+        .collect();
+
+    let mut selection = Selection::new(standing, window, memories, &material, budgets, left, &count);
+    let (messages, tokens) = loop {
+        let messages = selection.messages(templates, language, &material, &system, &line)?;
+        let tokens = total(&messages, &count);
+        // The parts were counted one by one; joined they may come out a little longer.
+        if tokens <= budgets.total_tokens {
+            break (messages, tokens);
+        }
+        if !selection.shrink(&mut fates) {
+            return Err(TurnError::PromptTooLarge {
+                over: tokens - budgets.total_tokens,
+            });
+        }
+    };
+    let sections = selection.sections(budgets, system_tokens, line_tokens, &count);
+    let notes = selection.notes();
+    Ok(Prompt {
+        hash: hash(&messages),
+        messages,
+        sections,
+        tokens,
+        candidates: trace_candidates(&material, &selection, &fates),
+        notes,
+    })
+}
+
+fn render_system(
+    templates: &Templates,
+    language: Language,
+    material: &Material<'_>,
+    ask_for_state: bool,
+) -> Result<String, TurnError> {
+    let (world, npc) = (material.world, material.npc);
+    let values = context! {
+        world => context! { name => world.name.as_str(), premise => world.premise.as_str(), rules => world.rules.clone() },
+        npc => context! {
+            name => npc.name.as_str(),
+            description => npc.persona.description.as_str(),
+            speech_style => npc.persona.speech_style.as_str(),
+            boundaries => npc.persona.boundaries.clone(),
+            cues => npc.persona.cues.clone(),
+        },
+        ask_for_state,
+    };
+    Ok(templates.render(language, Template::ReplySystem, values)?)
+}
+
+/// Says of every hit whether it may be packed (its position is in the second list) or why not.
+fn sort_hits(
+    material: &Material<'_>,
+    standing: &Standing,
+    settings: &DialogueSettings,
+) -> (Vec<CandidateFate>, Vec<usize>) {
+    let mut fates = vec![CandidateFate::BeyondTopK; material.hits.len()];
+    let mut packable = Vec::new();
+    let mut kept: Vec<&[f32]> = Vec::new();
+    for (at, hit) in material.hits.iter().enumerate() {
+        let body = &hit.cached.body;
+        let near = |other: &&[f32]| {
+            crate::memory::scoring::dot(other, &body.embedding) >= settings.recall.near_duplicate_cosine
+        };
+        let fate = if standing.pinned_ids.contains(&body.id) {
+            CandidateFate::Pinned
+        } else if standing.state_ids.contains(&body.id) {
+            CandidateFate::InStateBlock
+        } else if hit.score.total < settings.recall.min_score {
+            CandidateFate::TooWeak
+        } else if material.intent == Intent::Chat && !hit.is_on_topic() {
+            CandidateFate::OffTopic
+        } else if packable.len() >= settings.recall.top_k.saturating_mul(2) {
+            // What packing could still reach if some of the best did not fit.
+            CandidateFate::BeyondTopK
+        } else if kept.iter().any(near) {
+            CandidateFate::NearDuplicate
+        } else {
+            kept.push(&body.embedding);
+            packable.push(at);
+            continue;
+        };
+        fates[at] = fate;
+    }
+    (fates, packable)
+}
+
+/// Tokens of all messages with their frames.
+fn total(messages: &[ChatMessage], count: &dyn Fn(&str) -> u32) -> u32 {
+    messages
+        .iter()
+        .map(|message| count(&message.content) + FRAME_TOKENS)
+        .sum::<u32>()
+        + OPENING_TOKENS
+}
+
+/// SHA-256 over roles and contents, each with its length in front.
+fn hash(messages: &[ChatMessage]) -> String {
+    use std::fmt::Write as _;
+    let mut hash = Sha256::new();
+    for message in messages {
+        let role = match message.role {
+            ChatRole::System => b's',
+            ChatRole::User => b'u',
+            ChatRole::Assistant => b'a',
+        };
+        hash.update([role]);
+        hash.update((message.content.len() as u64).to_le_bytes());
+        hash.update(&message.content);
+    }
+    hash.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// Standing facts that are in the prompt and every hit, for the trace.
+fn trace_candidates(material: &Material<'_>, selection: &Selection, fates: &[CandidateFate]) -> Vec<CandidateTrace> {
+    let scored: HashSet<FactId> = material.hits.iter().map(|hit| hit.cached.body.id).collect();
+    let standing = material
+        .standing
+        .iter()
+        .filter(|fact| !scored.contains(&fact.id))
+        .filter_map(|fact| {
+            Some(CandidateTrace {
+                fact: fact.id,
+                content: fact.view.content.clone(),
+                score: super::UNSCORED,
+                fate: selection.standing_fate(fact.id)?,
+            })
+        });
+    let hits = material.hits.iter().zip(fates).map(|(hit, &fate)| CandidateTrace {
+        fact: hit.cached.body.id,
+        content: hit.cached.body.view.content.clone(),
+        score: hit.score,
+        fate,
+    });
+    // What is in the prompt is never left out of the trace; of the rest the best are kept.
+    let mut traced: Vec<CandidateTrace> = standing.collect();
+    let mut others = TRACED.saturating_sub(traced.len());
+    for candidate in hits {
+        let in_prompt = matches!(
+            candidate.fate,
+            CandidateFate::Used | CandidateFate::Pinned | CandidateFate::InStateBlock
+        );
+        if in_prompt || others > 0 {
+            others = others.saturating_sub(1);
+            traced.push(candidate);
+        }
+    }
+    traced
+}

@@ -1,0 +1,205 @@
+//! The raw turns of a prompt: rendered once as they were sent, trimmed in blocks.
+
+use minijinja::context;
+
+use super::{
+    assembly::FRAME_TOKENS,
+    templates::{Template, TemplateError, Templates},
+    untrusted,
+};
+use crate::{
+    memory::authored::Language,
+    ports::{
+        buffer::BufferedTurn,
+        llm::{ChatMessage, ChatRole},
+    },
+};
+
+/// History begins at a turn after a multiple of this, so that trimming moves its beginning once in
+/// so many turns and the prompt's prefix stays the same in between.
+const BLOCK: u32 = 8;
+
+/// A turn as messages.
+#[derive(Debug, Clone)]
+pub(super) struct RenderedTurn {
+    number: u32,
+    messages: Vec<ChatMessage>,
+    tokens: u32,
+}
+
+/// Renders turns in the order of their numbers.
+pub(super) fn render(
+    templates: &Templates,
+    language: Language,
+    turns: &[BufferedTurn],
+    count: &dyn Fn(&str) -> u32,
+) -> Result<Vec<RenderedTurn>, TemplateError> {
+    turns
+        .iter()
+        .map(|turn| {
+            let mut messages = Vec::with_capacity(2);
+            // A greeting has no line before it.
+            if !turn.player_text.is_empty() {
+                let values = context! { line => untrusted(&turn.player_text) };
+                let line = templates.render(language, Template::ReplyLine, values)?;
+                messages.push(ChatMessage::new(ChatRole::User, line));
+            }
+            messages.push(ChatMessage::new(ChatRole::Assistant, turn.reply_text.clone()));
+            Ok(RenderedTurn {
+                number: turn.number,
+                tokens: messages
+                    .iter()
+                    .map(|message| count(&message.content) + FRAME_TOKENS)
+                    .sum(),
+                messages,
+            })
+        })
+        .collect()
+}
+
+/// The turns that are in the prompt: always the latest ones, without a gap.
+#[derive(Debug, Clone)]
+pub(super) struct HistoryWindow {
+    turns: Vec<RenderedTurn>,
+    /// First and last number of what was left out.
+    dropped: Option<(u32, u32)>,
+}
+
+impl HistoryWindow {
+    /// The longest run of latest turns that begins a block and takes at most `room` tokens. If not
+    /// even the last block fits, smaller blocks are tried.
+    pub(super) fn fit(turns: Vec<RenderedTurn>, room: u32) -> Self {
+        let mut window = Self { turns, dropped: None };
+        let mut suffix = vec![0_u32; window.turns.len() + 1];
+        for at in (0..window.turns.len()).rev() {
+            suffix[at] = suffix[at + 1].saturating_add(window.turns[at].tokens);
+        }
+        if suffix[0] > room {
+            let begins = |at: &usize, block: u32| window.turns[*at].number.saturating_sub(1).is_multiple_of(block);
+            let start = [BLOCK, BLOCK / 2, BLOCK / 4, 1]
+                .into_iter()
+                .find_map(|block| (0..window.turns.len()).find(|at| begins(at, block) && suffix[*at] <= room))
+                .unwrap_or(window.turns.len());
+            window.drop_before(start);
+        }
+        window
+    }
+
+    pub(super) fn tokens(&self) -> u32 {
+        self.turns.iter().map(|turn| turn.tokens).sum()
+    }
+    /// First and last number of the turns left out, if any.
+    pub(super) const fn dropped(&self) -> Option<(u32, u32)> {
+        self.dropped
+    }
+
+    /// Leaves out the oldest block; `false`: there is nothing left.
+    pub(super) fn drop_block(&mut self) -> bool {
+        if self.turns.is_empty() {
+            return false;
+        }
+        let next = (1..self.turns.len())
+            .find(|at| self.turns[*at].number.saturating_sub(1).is_multiple_of(BLOCK))
+            .unwrap_or(1);
+        self.drop_before(next);
+        true
+    }
+
+    fn drop_before(&mut self, start: usize) {
+        let gone: Vec<RenderedTurn> = self.turns.drain(..start).collect();
+        if let (Some(first), Some(last)) = (gone.first(), gone.last()) {
+            let from = self.dropped.map_or(first.number, |(from, _)| from);
+            self.dropped = Some((from, last.number));
+        }
+    }
+
+    /// The messages, with a cache mark in the middle (the end of the last whole block) and at the end.
+    pub(super) fn messages(&self) -> Vec<ChatMessage> {
+        let middle = self
+            .turns
+            .iter()
+            .rposition(|turn| turn.number.is_multiple_of(BLOCK))
+            .filter(|at| at + 1 < self.turns.len());
+        let mut messages = Vec::with_capacity(self.turns.len() * 2);
+        for (at, turn) in self.turns.iter().enumerate() {
+            messages.extend(turn.messages.iter().cloned());
+            if (Some(at) == middle || at + 1 == self.turns.len())
+                && let Some(last) = messages.last_mut()
+            {
+                last.cache_breakpoint = true;
+            }
+        }
+        messages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turns(numbers: std::ops::RangeInclusive<u32>, tokens: u32) -> Vec<RenderedTurn> {
+        numbers
+            .map(|number| RenderedTurn {
+                number,
+                messages: vec![ChatMessage::new(ChatRole::Assistant, number.to_string())],
+                tokens,
+            })
+            .collect()
+    }
+    fn numbers(window: &HistoryWindow) -> Vec<u32> {
+        window.turns.iter().map(|turn| turn.number).collect()
+    }
+
+    #[test]
+    fn everything_stays_while_it_fits() {
+        let window = HistoryWindow::fit(turns(3..=20, 10), 180);
+        assert_eq!((window.turns.len(), window.dropped()), (18, None));
+    }
+
+    #[test]
+    fn the_beginning_moves_in_blocks() {
+        let mut beginnings = Vec::new();
+        for head in 8..40 {
+            let window = HistoryWindow::fit(turns(1..=head, 10), 120);
+            assert!(window.tokens() <= 120);
+            beginnings.push(numbers(&window)[0]);
+        }
+        beginnings.dedup();
+        assert_eq!(beginnings, [1, 9, 17, 25, 33]);
+    }
+
+    #[test]
+    fn long_turns_fall_back_to_smaller_blocks() {
+        assert_eq!(numbers(&HistoryWindow::fit(turns(1..=14, 100), 450)), [13, 14]);
+        assert_eq!(numbers(&HistoryWindow::fit(turns(1..=8, 100), 100)), [8]);
+        let none = HistoryWindow::fit(turns(1..=8, 100), 99);
+        assert_eq!((numbers(&none), none.dropped()), (vec![], Some((1, 8))));
+    }
+
+    #[test]
+    fn dropping_blocks_ends_with_nothing() {
+        let mut window = HistoryWindow::fit(turns(6..=20, 1), 100);
+        let mut beginnings = vec![];
+        while window.drop_block() {
+            beginnings.extend(numbers(&window).first().copied());
+        }
+        assert_eq!(beginnings, [9, 17, 18, 19, 20]);
+        assert_eq!(window.dropped(), Some((6, 20)));
+    }
+
+    #[test]
+    fn cache_marks_stand_at_the_last_whole_block_and_at_the_end() {
+        let marked = |last| {
+            HistoryWindow::fit(turns(1..=last, 1), 100)
+                .messages()
+                .iter()
+                .filter(|message| message.cache_breakpoint)
+                .map(|message| message.content.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(marked(5), ["5"]);
+        assert_eq!(marked(8), ["8"]);
+        assert_eq!(marked(13), ["8", "13"]);
+        assert_eq!(marked(17), ["16", "17"]);
+    }
+}

@@ -1,0 +1,356 @@
+//! What is in a prompt beside persona and line, and what goes first when it does not fit.
+
+use std::collections::HashSet;
+
+use minijinja::{Value, context};
+
+use super::{
+    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, Material},
+    history::HistoryWindow,
+    templates::{Template, Templates},
+    untrusted,
+};
+use crate::{
+    dialogue::{settings::PromptSettings, turn::TurnError},
+    ids::FactId,
+    memory::{
+        authored::Language,
+        fact::FactKind,
+        trace::{CandidateFate, SectionTrace},
+    },
+    ports::llm::{ChatMessage, ChatRole},
+};
+
+/// World-state lines take at most this many characters.
+const WORLD_CHARS: usize = 600;
+
+struct Pinned {
+    fact: FactId,
+    text: String,
+    tokens: u32,
+}
+
+struct StateEntry {
+    fact: FactId,
+    kind: FactKind,
+    key: String,
+    value: String,
+    tokens: u32,
+}
+
+struct SummaryItem {
+    from: u32,
+    to: u32,
+    date: String,
+    text: String,
+    tokens: u32,
+}
+
+/// Facts that are in every prompt, and the world as it stands.
+pub(super) struct Standing {
+    pinned: Vec<Pinned>,
+    state: Vec<StateEntry>,
+    world: Vec<(String, u32)>,
+    pub(super) pinned_ids: HashSet<FactId>,
+    pub(super) state_ids: HashSet<FactId>,
+    pinned_dropped: usize,
+    state_dropped: usize,
+}
+
+impl Standing {
+    /// Takes what fits the budgets of the pinned slot and of the state block, most important first.
+    pub(super) fn select(
+        material: &Material<'_>,
+        budgets: &PromptSettings,
+        left: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Self {
+        let mut standing = Self {
+            pinned: Vec::new(),
+            state: Vec::new(),
+            world: Vec::new(),
+            pinned_ids: HashSet::new(),
+            state_ids: HashSet::new(),
+            pinned_dropped: 0,
+            state_dropped: 0,
+        };
+        let mut left = left.saturating_sub(2 * (HEADING_TOKENS + FRAME_TOKENS));
+        let mut slot = budgets.pinned_tokens.min(left);
+        for fact in material.standing.iter().filter(|fact| fact.view.pinned) {
+            let text = untrusted(&fact.view.content);
+            let tokens = count(&text) + ITEM_TOKENS;
+            if tokens > slot {
+                standing.pinned_dropped += 1;
+                continue;
+            }
+            slot -= tokens;
+            left -= tokens;
+            standing.pinned_ids.insert(fact.id);
+            standing.pinned.push(Pinned {
+                fact: fact.id,
+                text,
+                tokens,
+            });
+        }
+        let mut chars = if budgets.state_block { budgets.state_chars } else { 0 };
+        let mutable = |fact: &&crate::memory::fact::Fact| !fact.view.pinned && fact.statement.kind.is_mutable_state();
+        for fact in material.standing.iter().filter(mutable) {
+            let (key, value) = (untrusted(&fact.statement.subject), untrusted(&fact.view.content));
+            let length = fact.statement.kind.as_str().len() + key.chars().count() + value.chars().count() + 8;
+            let tokens = count(&value) + count(&key) + ITEM_TOKENS;
+            if length > chars || tokens > left {
+                standing.state_dropped += 1;
+                continue;
+            }
+            chars -= length;
+            left -= tokens;
+            standing.state_ids.insert(fact.id);
+            standing.state.push(StateEntry {
+                fact: fact.id,
+                kind: fact.statement.kind,
+                key,
+                value,
+                tokens,
+            });
+        }
+        let mut chars = WORLD_CHARS;
+        for line in &material.world_lines {
+            let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
+            if length > chars || tokens > left {
+                continue;
+            }
+            chars -= length;
+            left -= tokens;
+            standing.world.push((line.clone(), tokens));
+        }
+        standing
+    }
+
+    fn pinned_tokens(&self) -> u32 {
+        self.pinned.iter().map(|item| item.tokens).sum()
+    }
+    /// The part of it that may change with every turn.
+    pub(super) fn changing_tokens(&self) -> u32 {
+        self.state.iter().map(|item| item.tokens).sum::<u32>() + self.world.iter().map(|item| item.1).sum::<u32>()
+    }
+    /// Everything, with the headings and frames that come with it.
+    pub(super) fn tokens(&self) -> u32 {
+        let headings = [self.pinned.is_empty(), self.state.is_empty(), self.world.is_empty()];
+        let headed = u32::from(!headings[0]) + u32::from(!headings[1]) + u32::from(!headings[2]);
+        self.pinned_tokens() + self.changing_tokens() + headed * (HEADING_TOKENS + FRAME_TOKENS)
+    }
+}
+
+/// The movable parts of a prompt.
+pub(super) struct Selection {
+    standing: Standing,
+    history: HistoryWindow,
+    /// Position among the hits, and the text.
+    memories: Vec<(usize, String)>,
+    /// In time order.
+    summaries: Vec<SummaryItem>,
+    summaries_dropped: usize,
+    memories_dropped: usize,
+}
+
+impl Selection {
+    /// `left`: tokens that summaries may take.
+    pub(super) fn new(
+        standing: Standing,
+        history: HistoryWindow,
+        memories: Vec<(usize, String)>,
+        material: &Material<'_>,
+        budgets: &PromptSettings,
+        left: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Self {
+        let mut room = budgets
+            .summary_tokens
+            .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut summaries = Vec::new();
+        for summary in material.summaries.iter().rev() {
+            let text = untrusted(&summary.text);
+            let tokens = count(&text) + ITEM_TOKENS + 4;
+            // Without a gap: an older one does not slip in where a newer one did not fit.
+            if tokens > room {
+                break;
+            }
+            room -= tokens;
+            summaries.push(SummaryItem {
+                from: summary.from_turn,
+                to: summary.to_turn,
+                date: summary.created_at.format("%Y-%m-%d").to_string(),
+                text,
+                tokens,
+            });
+        }
+        summaries.reverse();
+        Self {
+            summaries_dropped: material.summaries.len() - summaries.len(),
+            memories_dropped: 0,
+            standing,
+            history,
+            memories,
+            summaries,
+        }
+    }
+
+    /// Leaves out the least important thing still in (raw turns > memories > summaries; state and
+    /// pinned facts last). `false`: only persona and line are left.
+    pub(super) fn shrink(&mut self, fates: &mut [CandidateFate]) -> bool {
+        if !self.summaries.is_empty() {
+            self.summaries.remove(0);
+            self.summaries_dropped += 1;
+        } else if let Some((at, _)) = self.memories.pop() {
+            fates[at] = CandidateFate::OverBudget;
+            self.memories_dropped += 1;
+        } else if self.history.drop_block() || self.standing.world.pop().is_some() {
+        } else if let Some(entry) = self.standing.state.pop() {
+            self.standing.state_ids.remove(&entry.fact);
+            self.standing.state_dropped += 1;
+        } else if let Some(entry) = self.standing.pinned.pop() {
+            self.standing.pinned_ids.remove(&entry.fact);
+            self.standing.pinned_dropped += 1;
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// The messages of all four sections.
+    pub(super) fn messages(
+        &self,
+        templates: &Templates,
+        language: Language,
+        material: &Material<'_>,
+        system: &str,
+        line: &str,
+    ) -> Result<Vec<ChatMessage>, TurnError> {
+        let mut first = ChatMessage::new(ChatRole::System, system);
+        first.cache_breakpoint = true;
+        let mut messages = vec![first];
+        let pinned: Vec<Value> = self
+            .standing
+            .pinned
+            .iter()
+            .map(|item| item.text.as_str().into())
+            .collect();
+        let summaries: Vec<_> = self
+            .summaries
+            .iter()
+            .map(|item| context! { from => item.from, to => item.to, date => item.date.as_str(), text => item.text.as_str() })
+            .collect();
+        let memory = templates.render(language, Template::ReplyMemory, context! { pinned, summaries })?;
+        if !memory.is_empty() {
+            messages.push(ChatMessage::new(ChatRole::System, memory));
+        }
+        messages.extend(self.history.messages());
+        let now = self.context(templates, language, material)?;
+        let last = if now.is_empty() {
+            line.to_owned()
+        } else {
+            format!("{now}\n\n{line}")
+        };
+        messages.push(ChatMessage::new(ChatRole::User, last));
+        Ok(messages)
+    }
+
+    fn context(&self, templates: &Templates, language: Language, material: &Material<'_>) -> Result<String, TurnError> {
+        let state: Vec<_> = self
+            .standing
+            .state
+            .iter()
+            .map(|entry| context! { kind => entry.kind.as_str(), key => entry.key.as_str(), value => entry.value.as_str() })
+            .collect();
+        let facts: Vec<_> = self
+            .memories
+            .iter()
+            .map(|(at, text)| {
+                let date = material.hits[*at].cached.body.valid_at.format("%Y-%m-%d").to_string();
+                context! { content => text.as_str(), date }
+            })
+            .collect();
+        let world_state: Vec<Value> = self.standing.world.iter().map(|line| line.0.as_str().into()).collect();
+        Ok(templates.render(language, Template::ReplyContext, context! { state, facts, world_state })?)
+    }
+
+    /// How a standing fact is in the prompt, if it is.
+    pub(super) fn standing_fate(&self, fact: FactId) -> Option<CandidateFate> {
+        if self.standing.pinned_ids.contains(&fact) {
+            Some(CandidateFate::Pinned)
+        } else if self.standing.state_ids.contains(&fact) {
+            Some(CandidateFate::InStateBlock)
+        } else {
+            None
+        }
+    }
+
+    /// Sizes and what was left out, section by section.
+    pub(super) fn sections(
+        &self,
+        budgets: &PromptSettings,
+        system_tokens: u32,
+        line_tokens: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Vec<SectionTrace> {
+        let section = |name: &str, tokens, budget, dropped: Vec<String>| SectionTrace {
+            name: name.to_owned(),
+            tokens,
+            budget,
+            dropped,
+        };
+        let some = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}")).into_iter().collect();
+        let history_dropped = self.history.dropped().map(|(from, to)| format!("turns {from} to {to}"));
+        let state_budget = u32::try_from(budgets.state_chars / 3).unwrap_or(u32::MAX);
+        let memories: u32 = self.memories.iter().map(|item| count(&item.1) + ITEM_TOKENS).sum();
+        vec![
+            section("system", system_tokens, budgets.total_tokens, vec![]),
+            section(
+                "pinned",
+                self.standing.pinned_tokens(),
+                budgets.pinned_tokens,
+                some(self.standing.pinned_dropped, "pinned facts"),
+            ),
+            section(
+                "summaries",
+                self.summaries.iter().map(|item| item.tokens).sum(),
+                budgets.summary_tokens,
+                some(self.summaries_dropped, "older summaries"),
+            ),
+            section(
+                "history",
+                self.history.tokens(),
+                budgets.history_tokens,
+                history_dropped.into_iter().collect(),
+            ),
+            section(
+                "state",
+                self.standing.changing_tokens(),
+                state_budget,
+                some(self.standing.state_dropped, "less important entries"),
+            ),
+            section(
+                "memory",
+                memories,
+                budgets.memory_tokens,
+                some(self.memories_dropped, "memories, to stay within the whole"),
+            ),
+            section("line", line_tokens, budgets.total_tokens, vec![]),
+        ]
+    }
+
+    /// What a person should know who wonders why something is missing.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some((from, to)) = self.history.dropped() {
+            notes.push(format!("turns {from} to {to} did not fit the history budget"));
+        }
+        if self.standing.pinned_dropped > 0 {
+            notes.push(format!(
+                "{} pinned facts did not fit their slot",
+                self.standing.pinned_dropped
+            ));
+        }
+        notes
+    }
+}

@@ -1,0 +1,235 @@
+//! The prompt templates of every language: shipped with the binary, replaceable by files.
+
+use std::{hash::BuildHasher as _, path::Path};
+
+use minijinja::{Environment, UndefinedBehavior, Value, context};
+
+use crate::memory::{authored::Language, tokens::TokenCounter};
+
+/// A template that cannot be rendered.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the prompt template {file} cannot be rendered: {message}")]
+pub struct TemplateError {
+    /// `en/reply_system.j2`.
+    pub file: String,
+    pub message: String,
+}
+
+/// What is rendered. Each has one file per language.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::dialogue) enum Template {
+    ReplySystem,
+    ReplyMemory,
+    ReplyContext,
+    ReplyWorld,
+    ReplyLine,
+    Intent,
+    Extraction,
+    Judge,
+    Summary,
+    State,
+}
+
+macro_rules! shipped {
+    ($($template:ident = $file:literal),+ $(,)?) => {
+        /// Every template, its file name and its text in English and Korean.
+        const SHIPPED: &[(Template, &str, &str, &str)] = &[$((
+            Template::$template,
+            $file,
+            include_str!(concat!("../../../config/prompts/en/", $file)),
+            include_str!(concat!("../../../config/prompts/ko/", $file)),
+        )),+];
+    };
+}
+
+shipped! {
+    ReplySystem = "reply_system.j2",
+    ReplyMemory = "reply_memory.j2",
+    ReplyContext = "reply_context.j2",
+    ReplyWorld = "reply_world.j2",
+    ReplyLine = "reply_line.j2",
+    Intent = "intent.j2",
+    Extraction = "extraction.j2",
+    Judge = "judge.j2",
+    Summary = "summary.j2",
+    State = "state.j2",
+}
+
+impl Template {
+    fn file(self, language: Language) -> String {
+        let name = SHIPPED
+            .iter()
+            .find(|entry| entry.0 == self)
+            .map_or("?", |entry| entry.1);
+        format!("{}/{name}", language.as_str())
+    }
+}
+
+/// Token counts that are kept: long texts come back turn after turn (the persona, the history).
+const KEPT_COUNTS: u64 = 100_000;
+/// Shorter texts are counted faster than they are looked up.
+const KEPT_FROM_BYTES: usize = 48;
+
+/// The prompt templates of every language, and the token counts of what was rendered from them.
+pub struct Templates {
+    env: Environment<'static>,
+    counts: moka::sync::Cache<(TokenCounter, u64), u32>,
+    hasher: std::hash::RandomState,
+}
+
+impl Templates {
+    /// The templates that ship in `config/prompts/`, overridden by files of the same name in `dir`
+    /// (`dir/en/reply_system.j2`, …).
+    ///
+    /// # Errors
+    /// When a file cannot be read, does not parse, or does not render with sample values; names the file.
+    pub fn load(dir: Option<&Path>) -> anyhow::Result<Self> {
+        let mut env = Environment::new();
+        env.set_undefined_behavior(UndefinedBehavior::Strict);
+        for language in [Language::En, Language::Ko] {
+            for &(template, file, en, ko) in SHIPPED {
+                let shipped = match language {
+                    Language::En => en,
+                    Language::Ko => ko,
+                };
+                let own = dir.map(|dir| dir.join(language.as_str()).join(file));
+                let (source, origin) = match own.filter(|path| path.exists()) {
+                    Some(path) => {
+                        let text = std::fs::read_to_string(&path).map_err(|error| {
+                            anyhow::anyhow!("the prompt template {} cannot be read: {error}", path.display())
+                        })?;
+                        (text, path.display().to_string())
+                    }
+                    None => (shipped.to_owned(), template.file(language)),
+                };
+                env.add_template_owned(template.file(language), source)
+                    .map_err(|error| anyhow::anyhow!("the prompt template {origin} does not parse: {error:#}"))?;
+            }
+        }
+        let templates = Self {
+            env,
+            counts: moka::sync::Cache::new(KEPT_COUNTS),
+            hasher: std::hash::RandomState::new(),
+        };
+        templates.try_out()?;
+        Ok(templates)
+    }
+
+    /// Renders `template`. Values that players or models wrote must have been through
+    /// [`untrusted`](super::untrusted).
+    pub(in crate::dialogue) fn render(
+        &self,
+        language: Language,
+        template: Template,
+        values: Value,
+    ) -> Result<String, TemplateError> {
+        let file = template.file(language);
+        self.env
+            .get_template(&file)
+            .and_then(|found| found.render(values))
+            .map_err(|error| TemplateError {
+                message: format!("{error:#}"),
+                file,
+            })
+    }
+
+    /// Tokens of `text`; counts of longer texts are kept.
+    pub(in crate::dialogue) fn count(&self, counter: TokenCounter, text: &str) -> u32 {
+        if counter == TokenCounter::CharsPerFour || text.len() < KEPT_FROM_BYTES {
+            return counter.count(text);
+        }
+        let key = (counter, self.hasher.hash_one(text));
+        self.counts.get_with(key, || counter.count(text))
+    }
+
+    /// Renders everything once, empty and full: a template that asks for a value nobody gives is
+    /// found at start and not in somebody's turn.
+    fn try_out(&self) -> Result<(), TemplateError> {
+        let none = Vec::<String>::new();
+        let some = vec!["x".to_owned()];
+        for texts in [none, some] {
+            let list = || Value::from(texts.clone());
+            let each = |value: Value| texts.iter().map(|_| value.clone()).collect::<Vec<_>>();
+            let values = context! {
+                world => context! { name => "x", premise => "x", rules => list() },
+                npc => context! { name => "x", description => "x", speech_style => "x", boundaries => list(), cues => list() },
+                ask_for_state => !texts.is_empty(),
+                pinned => list(),
+                summaries => each(context! { from => 1, to => 2, date => "x", text => "x" }),
+                state => each(context! { kind => "x", key => "x", value => "x" }),
+                facts => each(context! { content => "x", date => "x" }),
+                world_state => list(),
+                characters => each(context! {
+                    name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
+                }),
+                relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
+                turns => each(context! { number => 1, player => "x", npc => "x" }),
+                titles => list(), known => list(), previous => list(),
+                npc_name => "x", line => "x", reply => "x", date => "x", older => "x", newer => "x", kind => "x",
+            };
+            for language in [Language::En, Language::Ko] {
+                for &(template, ..) in SHIPPED {
+                    self.render(language, template, values.clone())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Templates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Templates").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_templates_load() {
+        Templates::load(None).unwrap();
+    }
+
+    #[test]
+    fn a_file_replaces_a_shipped_template() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("en")).unwrap();
+        std::fs::write(dir.path().join("en/reply_line.j2"), "says: {{ line }}").unwrap();
+        let templates = Templates::load(Some(dir.path())).unwrap();
+        let line = |language| {
+            templates
+                .render(language, Template::ReplyLine, context! { line => "hi" })
+                .unwrap()
+        };
+        assert_eq!(line(Language::En), "says: hi");
+        assert!(line(Language::Ko).contains("<player_line>"));
+    }
+
+    #[test]
+    fn a_faulty_template_is_named_at_start() {
+        for (text, fault) in [
+            ("{{ line", "does not parse"),
+            ("{{ no_such_value }}", "cannot be rendered"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join("ko")).unwrap();
+            std::fs::write(dir.path().join("ko/intent.j2"), text).unwrap();
+            let error = Templates::load(Some(dir.path())).unwrap_err().to_string();
+            assert!(error.contains("intent.j2") && error.contains(fault), "{error}");
+        }
+    }
+
+    #[test]
+    fn counts_are_the_counters_own() {
+        let templates = Templates::load(None).unwrap();
+        let text = "The player likes grapes. 플레이어는 포도를 좋아한다. ".repeat(20);
+        for counter in [TokenCounter::O200k, TokenCounter::CharsPerFour] {
+            for _ in 0..2 {
+                assert_eq!(templates.count(counter, &text), counter.count(&text));
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The world as one NPC and one player stand in it, in lines for the prompt.
+//!
+//! World state is shared by every player of a world, so `player` in a state block is bound to the
+//! player's own name before it is kept, and a prompt shows only this NPC and this player.
+
+use minijinja::context;
+
+use super::{
+    templates::{Template, TemplateError, Templates},
+    untrusted,
+};
+use crate::{
+    ids::PlayerId,
+    memory::{
+        authored::{Language, Npc},
+        state::{Character, StateChange, WorldState},
+    },
+};
+
+/// How a state block calls whoever the NPC talks with.
+const PLAYER: &str = "player";
+/// Relationships and items shown at most, each.
+const MOST: usize = 8;
+
+/// The name under which world state keeps `player`: `player:p7`.
+fn name_of(player: &PlayerId) -> String {
+    format!("{PLAYER}:{player}")
+}
+
+/// Replaces the word `player` in a change by the player's own name in world state.
+pub(in crate::dialogue) fn bind_player(change: &mut StateChange, player: &PlayerId) {
+    let bind = |name: &mut String| {
+        if name.trim().eq_ignore_ascii_case(PLAYER) || name.trim() == "플레이어" {
+            *name = name_of(player);
+        }
+    };
+    match change {
+        StateChange::Location { who, .. }
+        | StateChange::HpDelta { who, .. }
+        | StateChange::Status { who, .. }
+        | StateChange::ItemGained { who, .. }
+        | StateChange::ItemLost { who, .. }
+        | StateChange::Mood { who, .. } => bind(who),
+        StateChange::Relationship { from, to, .. } => {
+            bind(from);
+            bind(to);
+        }
+        StateChange::Met { who, whom } | StateChange::Separated { who, whom } => {
+            bind(who);
+            bind(whom);
+        }
+        StateChange::Happened { .. } | StateChange::Note { .. } => {}
+    }
+}
+
+/// One line per thing known about the NPC, the player, and what stands between them.
+pub(in crate::dialogue) fn world_lines(
+    templates: &Templates,
+    language: Language,
+    state: &WorldState,
+    npc: &Npc,
+    player: &PlayerId,
+) -> Result<Vec<String>, TemplateError> {
+    let bound = name_of(player);
+    let shown = |name: &str| {
+        if name == bound {
+            PLAYER.to_owned()
+        } else {
+            untrusted(name)
+        }
+    };
+    let characters: Vec<_> = [npc.name.as_str(), npc.id.as_str(), &bound]
+        .into_iter()
+        .filter_map(|name| state.characters.get_key_value(name))
+        .map(|(name, character)| described(&shown(name), character, &shown))
+        .collect();
+    let about_us = |name: &str| name == bound || name == npc.name || name == npc.id.as_str();
+    let relationships: Vec<_> = state
+        .relationships
+        .iter()
+        .filter(|r| about_us(&r.from) && about_us(&r.to))
+        .take(MOST)
+        .map(|r| context! { from => shown(&r.from), to => shown(&r.to), kind => untrusted(&r.kind), strength => r.strength })
+        .collect();
+    if characters.is_empty() && relationships.is_empty() {
+        return Ok(Vec::new());
+    }
+    let text = templates.render(language, Template::ReplyWorld, context! { characters, relationships })?;
+    Ok(text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect())
+}
+
+fn described(name: &str, character: &Character, shown: &dyn Fn(&str) -> String) -> minijinja::Value {
+    let text = |value: &Option<String>| value.as_deref().map(untrusted);
+    let items: Vec<String> = character
+        .items
+        .iter()
+        .take(MOST)
+        .map(|(item, count)| match count {
+            1 => untrusted(item),
+            many => format!("{} \u{d7}{many}", untrusted(item)),
+        })
+        .collect();
+    let with: Vec<String> = character.with.iter().take(MOST).map(|name| shown(name)).collect();
+    context! {
+        name,
+        location => text(&character.location),
+        status => text(&character.status),
+        mood => text(&character.mood),
+        hp => character.hp,
+        items,
+        with,
+    }
+}

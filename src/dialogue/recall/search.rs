@@ -1,0 +1,178 @@
+//! A designer's search: the same scores, over what is or was valid.
+
+use std::{collections::HashMap, sync::Arc};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::{CachedBody, Hit, RecallError, Sought, best_first, limits, recall, score};
+use crate::{
+    dialogue::Services,
+    ids::FactId,
+    memory::{
+        authored::World,
+        fact::{Fact, Viewpoint},
+        keywords,
+        scoring::dot,
+        trace::{CallTrace, ScoreParts},
+    },
+    ports::{
+        PageRequest, StoreError,
+        embedder::EmbedAs,
+        ledger::facts::{FactFilter, RecallBody},
+        vectors::LegLimits,
+    },
+    tenancy::TenantScope,
+};
+
+/// A hit of a designer's search.
+#[derive(Debug, Clone)]
+pub struct SearchHit {
+    pub fact: Fact,
+    pub score: ScoreParts,
+}
+
+/// Facts that a search in the past looks through, newest first.
+const PAST_FACTS: usize = 2_000;
+/// The most a page of the ledger may have.
+const PAGE: u32 = 200;
+/// How far back a time still counts as now.
+const NOW: TimeDelta = TimeDelta::seconds(1);
+/// Full facts read side by side.
+const READS: usize = 8;
+
+/// Hybrid search for `GET …/facts?q=`: best first, at most `limit`, as of `at`.
+///
+/// The index holds what is valid now; a time in the past is answered from the ledger, over the
+/// newest 2,000 facts valid then. If the embedder fails, keywords must do and its call's trace says why.
+pub async fn search(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    viewpoint: &Viewpoint,
+    query: &str,
+    at: DateTime<Utc>,
+    limit: usize,
+) -> Result<(Vec<SearchHit>, Vec<CallTrace>), StoreError> {
+    // A time of just now is now: the caller read the clock before this did.
+    let past = at + NOW < services.clock.now();
+    let (embedded, call) = services
+        .models
+        .embed(scope, services.embedder.as_ref(), EmbedAs::Query, &[query.to_owned()])
+        .await;
+    let embedding = embedded.ok().and_then(|mut vectors| vectors.pop());
+    let terms = keywords::query_terms(query);
+    let configured = limits(&services.settings.recall);
+    let sought = Sought {
+        scope,
+        world,
+        viewpoint,
+        embedding: embedding.as_deref(),
+        terms: &terms,
+        limits: LegLimits {
+            dense: configured.dense.max(limit),
+            sparse: configured.sparse.max(limit),
+            ..configured
+        },
+        at,
+    };
+    let hits = if past {
+        in_the_past(services, &sought, limit).await?
+    } else {
+        let found = recall(services, sought).await.map_err(|error| match error {
+            RecallError::Index(error) | RecallError::Ledger(error) => error,
+        })?;
+        in_full(services, scope, found, limit).await?
+    };
+    Ok((hits, vec![call]))
+}
+
+async fn in_full(
+    services: &Services,
+    scope: &TenantScope,
+    found: Vec<Hit>,
+    limit: usize,
+) -> Result<Vec<SearchHit>, StoreError> {
+    let read = found.into_iter().take(limit).map(|hit| async move {
+        let fact = services.ledger.facts.get(scope, hit.cached.body.id).await?;
+        Ok(fact.map(|fact| SearchHit { fact, score: hit.score }))
+    });
+    stream::iter(read)
+        .buffered(READS)
+        .try_filter_map(|hit| async move { Ok(hit) })
+        .try_collect()
+        .await
+}
+
+async fn in_the_past(services: &Services, sought: &Sought<'_>, limit: usize) -> Result<Vec<SearchHit>, StoreError> {
+    let facts = valid_then(services, sought).await?;
+    let ids: Vec<FactId> = facts.keys().copied().collect();
+    let embeddings: HashMap<FactId, Arc<[f32]>> = services
+        .ledger
+        .facts
+        .bodies(sought.scope, &ids)
+        .await?
+        .into_iter()
+        .map(|body| (body.id, body.embedding))
+        .collect();
+    let mut hits: Vec<Hit> = facts
+        .values()
+        .map(|fact| {
+            let embedding = embeddings.get(&fact.id).cloned().unwrap_or_else(|| Arc::from([]));
+            let cosine = sought.embedding.map_or(0.0, |query| dot(query, &embedding));
+            // Not through the cache: it holds bodies as they are now.
+            score(
+                services,
+                sought,
+                Arc::new(CachedBody::new(body_of(fact, embedding))),
+                cosine,
+            )
+        })
+        .collect();
+    hits.sort_by(best_first);
+    Ok(hits
+        .into_iter()
+        .take(limit)
+        .filter_map(|hit| {
+            let fact = facts.get(&hit.cached.body.id)?.clone();
+            Some(SearchHit { fact, score: hit.score })
+        })
+        .collect())
+}
+
+async fn valid_then(services: &Services, sought: &Sought<'_>) -> Result<HashMap<FactId, Fact>, StoreError> {
+    let filter = FactFilter {
+        viewpoint: sought.viewpoint.clone(),
+        subject: None,
+        kind: None,
+        from: None,
+        to: None,
+        at: sought.at,
+        include_invalid: false,
+    };
+    let mut facts = HashMap::new();
+    let mut after = None;
+    while facts.len() < PAST_FACTS {
+        let request = PageRequest { limit: PAGE, after };
+        let page = services.ledger.facts.list(sought.scope, &filter, &request).await?;
+        facts.extend(page.items.into_iter().map(|fact| (fact.id, fact)));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    Ok(facts)
+}
+
+fn body_of(fact: &Fact, embedding: Arc<[f32]>) -> RecallBody {
+    RecallBody {
+        id: fact.id,
+        version: fact.version,
+        subject: fact.statement.subject.clone(),
+        predicate: fact.statement.predicate.clone(),
+        kind: fact.statement.kind,
+        view: fact.view.clone(),
+        valid_at: fact.valid_at,
+        embedding,
+    }
+}

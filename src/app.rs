@@ -29,6 +29,7 @@ use crate::{
     ids::TenantId,
     lifecycle::{self, Running},
     ports::{
+        embedder::Embedder,
         clock::{Clock, IdSource, SystemClock},
         ledger::{Ledger, tenants::Tenant},
     },
@@ -249,4 +250,12 @@ fn observe(registry: &Registry, sessions: &Sessions, sockets: &SocketHub) -> pro
 /// If the ledger cannot be opened, or is of a newer program.
 pub async fn migrate(config: &Config) -> anyhow::Result<i64> {
     Ok(crate::adapters::sqlite::migrate(&config.ledger_url()).await?)
+}
+
+/// The configured embedder with its cosines as they are, to measure what they mean.
+///
+/// # Errors
+/// If its endpoint does not answer.
+pub async fn uncalibrated_embedder(config: &Config) -> anyhow::Result<Arc<dyn Embedder>> {
+    models::uncalibrated_embedder(&config.embedder).await
 }

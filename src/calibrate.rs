@@ -214,6 +214,8 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
+
     use async_trait::async_trait;
 
     use super::*;
@@ -291,7 +293,7 @@ mod tests {
         let mut pairs = String::new();
         for n in 0..20 {
             for (label, angle) in [("same", 20 + n), ("related", 60 + n), ("unrelated", 120 + n)] {
-                pairs += &format!("{label}\t{}\t0 a{n}\t{angle} b\n", ["fact", "query"][n % 2]);
+                writeln!(pairs, "{label}\t{}\t0 a{n}\t{angle} b", ["fact", "query"][n % 2]).unwrap();
             }
         }
         let report = measure_on(&embedder, &pairs).await.unwrap();
@@ -319,8 +321,12 @@ mod tests {
             Err(CalibrateError::Fit(FitError::SeparatesNothing { .. }))
         ));
         // By the text's bytes, so without regard to its meaning.
-        let noise =
-            Placed::new(|text: &str| text.bytes().fold(0_u32, |hash, b| hash.wrapping_mul(31) + u32::from(b)) as f32);
+        let noise = Placed::new(|text: &str| {
+            let hash = text
+                .bytes()
+                .fold(0_u16, |hash, b| hash.wrapping_mul(31).wrapping_add(u16::from(b)));
+            f32::from(hash)
+        });
         assert!(matches!(measure(&noise).await, Err(CalibrateError::Fit(_))));
     }
 }

@@ -78,7 +78,7 @@ impl Calibration {
             same,
             related,
         } = *self;
-        if !(-1.0..1.0).contains(&floor) || !(ceiling > floor && ceiling <= 1.0) {
+        if !((-1.0..1.0).contains(&floor) && ceiling > floor && ceiling <= 1.0) {
             return Err(format!(
                 "calibration needs -1 <= floor < ceiling <= 1, not {floor} and {ceiling}"
             ));

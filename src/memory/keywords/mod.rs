@@ -66,7 +66,7 @@ pub fn document_terms(content: &str, keywords: &[String]) -> TermWeights {
     each_term(content, true, &mut |term, _| *mentions.entry(term).or_default() += 1.0);
     for keyword in keywords {
         each_term(keyword, true, &mut |term, _| {
-            *mentions.entry(term).or_default() += KEYWORD_MENTIONS
+            *mentions.entry(term).or_default() += KEYWORD_MENTIONS;
         });
     }
     TermWeights(

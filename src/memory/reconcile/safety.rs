@@ -30,7 +30,11 @@ fn phrase(text: &str) -> Phrase {
     let begins = text.starts_with('^');
     let whole = text.ends_with('$');
     let text = normalise(text.trim_matches(['^', '$']));
-    Phrase { anywhere: !begins && !text.is_ascii(), whole, text }
+    Phrase {
+        anywhere: !begins && !text.is_ascii(),
+        whole,
+        text,
+    }
 }
 
 /// Pins allergies, chronic conditions, taboos and safety limits, and lifts them to importance 9 or more.

@@ -1,1 +1,397 @@
-//! curator
+//! Everything that may happen after a reply has gone out, per tenant: its jobs, in order, with
+//! bounded concurrency, retried with growing pauses, and picked up when another process left them.
+//!
+//! What a job does is `dialogue::jobs`. The ledger's queue is the truth; what is held here is only
+//! what this node has leased, so losing it costs a lease's time and nothing else.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
+use futures_util::FutureExt;
+use tokio::sync::{Semaphore, oneshot};
+
+use super::{
+    npc::Remember,
+    registry::{Node, send},
+    session::JobEnded,
+};
+use crate::{
+    dialogue::jobs::{JobError, JobReport},
+    ids::{DialogueId, JobId, NpcId, WorldId},
+    ports::{
+        StoreError,
+        ledger::jobs::{Job, JobFailure, JobKind},
+        llm::LlmError,
+    },
+    tenancy::TenantScope,
+};
+
+const LONGEST_RETRY: Duration = Duration::from_secs(3600);
+/// Jobs leased at once beyond those that can run, so that a busy curator need not ask for each.
+const AHEAD: usize = 4;
+
+/// Jobs of this tenant, leased to this node.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct TakeOn {
+    pub jobs: Vec<Job>,
+    /// The NPC whose memory they write, where the sender knows it.
+    pub npc: Option<(WorldId, NpcId)>,
+}
+
+/// Starts nothing new; answers when nothing runs, with how many jobs were left.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Drain {
+    pub reply: oneshot::Sender<usize>,
+}
+
+/// Stops at once. What runs is dropped and stays leased.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Stop;
+
+pub(super) struct Curator {
+    node: Arc<Node>,
+    scope: TenantScope,
+    generation: u64,
+    /// Fact extraction of each dialogue, oldest turn first; a turn's waits for the turn's before.
+    lanes: HashMap<DialogueId, Lane>,
+    /// Everything held here, so that a job leased again is not run twice.
+    held: HashSet<JobId>,
+    running: usize,
+    slots: Arc<Semaphore>,
+    leasing: bool,
+    draining: Option<Vec<oneshot::Sender<usize>>>,
+    used: Instant,
+}
+
+#[derive(Default)]
+struct Lane {
+    waiting: BTreeMap<JobId, Job>,
+    npc: Option<(WorldId, NpcId)>,
+    running: bool,
+    /// The first job failed and is to be leased again; later ones wait for it until then.
+    blocked_until: Option<Instant>,
+}
+
+impl Curator {
+    pub fn new(node: Arc<Node>, scope: TenantScope, generation: u64) -> Self {
+        let slots = Arc::new(Semaphore::new(node.ports.settings.jobs.concurrency.max(1)));
+        let used = node.ports.clock.instant();
+        Self {
+            node,
+            scope,
+            generation,
+            lanes: HashMap::new(),
+            held: HashSet::new(),
+            running: 0,
+            slots,
+            leasing: false,
+            draining: None,
+            used,
+        }
+    }
+
+    fn take_on(&mut self, jobs: Vec<Job>, npc: Option<&(WorldId, NpcId)>, ctx: &mut Context<Self>) {
+        for job in jobs {
+            if !self.held.insert(job.id) {
+                continue;
+            }
+            if job.kind == JobKind::ExtractFacts {
+                let lane = self.lanes.entry(job.dialogue).or_default();
+                if job.attempts > 0 {
+                    lane.blocked_until = None;
+                }
+                lane.npc = lane.npc.take().or_else(|| npc.cloned());
+                let dialogue = job.dialogue;
+                lane.waiting.insert(job.id, job);
+                self.next_in_lane(dialogue, ctx);
+            } else if self.draining.is_none() {
+                self.run(job, None, ctx);
+            }
+        }
+    }
+
+    fn next_in_lane(&mut self, dialogue: DialogueId, ctx: &mut Context<Self>) {
+        let now = self.node.ports.clock.instant();
+        let Some(lane) = self.lanes.get_mut(&dialogue) else {
+            return;
+        };
+        if lane.running || lane.blocked_until.is_some_and(|until| until > now) {
+            return;
+        }
+        if self.draining.is_some() {
+            return;
+        }
+        lane.blocked_until = None;
+        match lane.waiting.pop_first() {
+            Some((_, job)) => {
+                lane.running = true;
+                let npc = lane.npc.clone();
+                self.run(job, Some(npc), ctx);
+            }
+            None => {
+                self.lanes.remove(&dialogue);
+            }
+        }
+    }
+
+    /// Runs a job; `ordered` ones in the order of their NPC.
+    fn run(&mut self, job: Job, ordered: Option<Option<(WorldId, NpcId)>>, ctx: &mut Context<Self>) {
+        self.running += 1;
+        let (node, scope, slots) = (Arc::clone(&self.node), self.scope.clone(), Arc::clone(&self.slots));
+        let running = async move {
+            let result = match ordered {
+                None => attempt(&node, &slots, &scope, &job).await,
+                Some(npc) => in_order(&node, &slots, &scope, &job, npc).await,
+            };
+            let retry_at = match &result {
+                Ok(_) => None,
+                Err(error) => Some(note_failure(&node, &scope, &job, error).await),
+            };
+            (job, result, retry_at)
+        };
+        ctx.spawn(running.into_actor(self).map(|(job, result, retry_in), curator, ctx| {
+            curator.ended(&job, result, retry_in.flatten(), ctx);
+        }));
+    }
+
+    fn ended(
+        &mut self,
+        job: &Job,
+        result: Result<JobReport, JobError>,
+        retry_in: Option<Duration>,
+        ctx: &mut Context<Self>,
+    ) {
+        self.running -= 1;
+        self.held.remove(&job.id);
+        let now = self.node.ports.clock.instant();
+        self.used = now;
+        if let Some(session) = self.node.live_session(&(self.scope.clone(), job.dialogue)) {
+            let ended = JobEnded {
+                turn_id: job.turn,
+                kind: job.kind,
+                report: result.ok(),
+            };
+            // A session that stopped meanwhile has nobody to tell.
+            ctx.spawn(
+                async move { send(&session, ended).await }
+                    .into_actor(self)
+                    .map(|_, _, _| ()),
+            );
+        }
+        if job.kind == JobKind::ExtractFacts {
+            if let Some(lane) = self.lanes.get_mut(&job.dialogue) {
+                lane.running = false;
+                // Leased again by then, by this node or by another that saw it first.
+                let jobs = &self.node.ports.settings.jobs;
+                lane.blocked_until = retry_in.map(|pause| now + pause + Duration::from_secs(2 * jobs.poll_s + 1));
+            }
+            self.next_in_lane(job.dialogue, ctx);
+        }
+        self.report_drained();
+    }
+
+    fn report_drained(&mut self) {
+        if self.running > 0 {
+            return;
+        }
+        let left = self.held.len();
+        for reply in self.draining.iter_mut().flat_map(|waiting| waiting.drain(..)) {
+            // Whoever waited may have given up.
+            let _ = reply.send(left);
+        }
+    }
+
+    /// Looks for jobs that were left behind or are due again, and for lanes that need wait no more.
+    fn tick(&mut self, ctx: &mut Context<Self>) {
+        let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s).max(Duration::from_millis(50));
+        let idle = Duration::from_secs(self.node.settings.idle_s);
+        let now = self.node.ports.clock.instant();
+        let resting = self.held.is_empty() && !self.leasing;
+        if resting && now.saturating_duration_since(self.used) >= idle {
+            self.node.curator_ends(&self.scope, self.generation);
+            return ctx.stop();
+        }
+        let lanes: Vec<DialogueId> = self.lanes.keys().copied().collect();
+        for dialogue in lanes {
+            self.next_in_lane(dialogue, ctx);
+        }
+        self.lease(ctx);
+        ctx.run_later(poll, Self::tick);
+    }
+
+    fn lease(&mut self, ctx: &mut Context<Self>) {
+        let jobs = &self.node.ports.settings.jobs;
+        let limit = (AHEAD * jobs.concurrency).saturating_sub(self.held.len());
+        if self.leasing || self.draining.is_some() || limit == 0 {
+            return;
+        }
+        self.leasing = true;
+        let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
+        let leasing = async move { lease(&node, &scope, limit).await };
+        ctx.spawn(leasing.into_actor(self).map(|leased, curator, ctx| {
+            curator.leasing = false;
+            match leased {
+                Ok(jobs) => curator.take_on(jobs, None, ctx),
+                Err(error) => tracing::warn!(tenant = %curator.scope.tenant(), %error, "jobs could not be leased"),
+            }
+        }));
+    }
+}
+
+/// Leases due jobs of a tenant to this node.
+pub(super) async fn lease(node: &Node, scope: &TenantScope, limit: usize) -> Result<Vec<Job>, StoreError> {
+    let now = node.ports.clock.now();
+    let until = now + Duration::from_secs(node.ports.settings.jobs.lease_s);
+    let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+    node.ports.ledger.jobs.lease(scope, node.id, now, until, limit).await
+}
+
+/// Runs a job once, when a slot is free, within its lease.
+async fn attempt(
+    node: &Arc<Node>,
+    slots: &Arc<Semaphore>,
+    scope: &TenantScope,
+    job: &Job,
+) -> Result<JobReport, JobError> {
+    // The semaphore is never closed.
+    let _slot = slots.acquire().await.ok();
+    let lease = Duration::from_secs(node.ports.settings.jobs.lease_s.max(1));
+    let run = AssertUnwindSafe(node.use_cases.run_job(scope, job)).catch_unwind();
+    match tokio::time::timeout(lease, run).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_panic)) => Err(StoreError::Rejected("the job panicked".into()).into()),
+        Err(_elapsed) => Err(JobError::Model(LlmError::Timeout)),
+    }
+}
+
+/// Runs a job after the other writes to its NPC's memory that this node has begun.
+async fn in_order(
+    node: &Arc<Node>,
+    slots: &Arc<Semaphore>,
+    scope: &TenantScope,
+    job: &Job,
+    npc: Option<(WorldId, NpcId)>,
+) -> Result<JobReport, JobError> {
+    let npc = match npc {
+        Some(npc) => Some(npc),
+        None => {
+            let dialogue = node.ports.ledger.dialogues.get(scope, job.dialogue).await?;
+            dialogue.and_then(|dialogue| Some((dialogue.world, dialogue.npcs.into_iter().next()?)))
+        }
+    };
+    let Some((world, npc)) = npc else {
+        return attempt(node, slots, scope, job).await;
+    };
+    let key = (scope.clone(), world, npc);
+    for _ in 0..3 {
+        let Ok((addr, _)) = node.npc(&key) else { break };
+        let (reply, answer) = oneshot::channel();
+        let (node, slots, scope, job) = (Arc::clone(node), Arc::clone(slots), scope.clone(), job.clone());
+        let work = async move {
+            // The curator may have stopped; the job's own transaction has settled it then.
+            let _ = reply.send(attempt(&node, &slots, &scope, &job).await);
+        };
+        // An NPC that stopped before it came to the work is asked anew.
+        if send(&addr, Remember(work.boxed())).await.is_ok()
+            && let Ok(result) = answer.await
+        {
+            return result;
+        }
+    }
+    attempt(node, slots, scope, job).await
+}
+
+/// Writes down that a job failed. `Some`: it is tried again after so long.
+async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, error: &JobError) -> Option<Duration> {
+    let jobs = &node.ports.settings.jobs;
+    let hopeless = match error {
+        JobError::Model(error) => !error.is_transient(),
+        JobError::Store(error) => matches!(error, StoreError::Corrupt(_)),
+        JobError::Unusable(_) => false,
+    };
+    let pause = (!hopeless && job.attempts + 1 < jobs.max_attempts)
+        .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), job.attempts, rand::random()));
+    let then = match pause {
+        Some(pause) => JobFailure::RetryAt(node.ports.clock.now() + pause),
+        None => JobFailure::Dead,
+    };
+    tracing::warn!(
+        tenant = %scope.tenant(), job = %job.id, kind = job.kind.as_str(), attempts = job.attempts + 1, %error,
+        dead = pause.is_none(), "an after-turn job failed"
+    );
+    if let Err(error) = node
+        .ports
+        .ledger
+        .jobs
+        .fail(scope, job.id, &error.to_string(), then)
+        .await
+    {
+        // It stays leased and is found again when the lease runs out.
+        tracing::warn!(job = %job.id, %error, "a job's failure could not be written");
+    }
+    pause
+}
+
+/// Doubles with each failed attempt, up to an hour, and adds up to a quarter so that jobs that failed
+/// together do not come back together. `random` picks how much.
+fn retry_pause(base: Duration, attempts: u32, random: u16) -> Duration {
+    let pause = base.saturating_mul(1 << attempts.min(20)).min(LONGEST_RETRY);
+    pause + pause.mul_f64(f64::from(random) / f64::from(u16::MAX) / 4.0)
+}
+
+impl Actor for Curator {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.tick(ctx);
+    }
+}
+
+impl Handler<TakeOn> for Curator {
+    type Result = ();
+
+    fn handle(&mut self, TakeOn { jobs, npc }: TakeOn, ctx: &mut Self::Context) {
+        self.used = self.node.ports.clock.instant();
+        self.take_on(jobs, npc.as_ref(), ctx);
+    }
+}
+
+impl Handler<Drain> for Curator {
+    type Result = ();
+
+    fn handle(&mut self, Drain { reply }: Drain, _: &mut Self::Context) {
+        self.draining.get_or_insert_default().push(reply);
+        self.report_drained();
+    }
+}
+
+impl Handler<Stop> for Curator {
+    type Result = ();
+
+    fn handle(&mut self, Stop: Stop, ctx: &mut Self::Context) {
+        self.node.curator_ends(&self.scope, self.generation);
+        ctx.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_before_a_retry_doubles_with_jitter_and_is_bounded() {
+        let base = Duration::from_secs(2);
+        assert_eq!(retry_pause(base, 0, 0), base);
+        assert_eq!(retry_pause(base, 3, 0), 8 * base);
+        assert_eq!(retry_pause(base, 0, u16::MAX), Duration::from_millis(2_500));
+        assert_eq!(retry_pause(base, 4_000_000, 0), LONGEST_RETRY);
+    }
+}

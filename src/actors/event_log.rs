@@ -1,1 +1,436 @@
-//! event_log
+//! The events of one dialogue: their sequence numbers, a short memory of them, and who listens.
+//!
+//! Owned by the registry's entry, not by the session actor, so that listeners and sequence numbers
+//! outlive an actor that panicked. Everything happens under one short lock, which is what keeps the
+//! order the same for every listener; `Listener::deliver` therefore must not block.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration, time::Instant};
+
+use parking_lot::Mutex;
+
+use super::{ActorSettings, Listener, Published, handle::CREATED_SEQ};
+use crate::{
+    dialogue::{
+        events::{DialogueEvent, EventBody, EventError, ReplyDone},
+        turn::TurnFeed,
+    },
+    ids::{DialogueId, NpcId, TurnId},
+    memory::turn::{Turn, TurnStatus, Usage},
+    ports::clock::Clock,
+};
+
+/// Events of one dialogue.
+pub(super) struct EventLog {
+    dialogue: DialogueId,
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+    inner: Mutex<Inner>,
+}
+
+struct Limits {
+    events: usize,
+    age: Duration,
+    listeners: usize,
+}
+
+struct Inner {
+    /// The next sequence number; 0 until the dialogue was loaded for the first time.
+    next_seq: u64,
+    /// The last number that went out.
+    head_seq: u64,
+    /// Durable events that went out lately, in order.
+    ring: VecDeque<Kept>,
+    /// Every durable event from this number on is in `ring`.
+    ring_from: u64,
+    /// Events below this number went out before the dialogue was loaded; the ledger has those of turns.
+    loaded_at: u64,
+    listeners: Vec<(u64, Arc<dyn Listener>)>,
+    next_listener: u64,
+    /// The number kept for `turn.committed`. Later durable events are `held` until it is settled.
+    reserved: Option<u64>,
+    held: VecDeque<(EventBody, Option<Arc<str>>)>,
+    open: Option<OpenTurn>,
+}
+
+struct Kept {
+    at: Instant,
+    seq: u64,
+    event: Arc<Published>,
+}
+
+/// The turn whose `turn.started` went out last.
+struct OpenTurn {
+    turn: u32,
+    npc: NpcId,
+    re: Option<Arc<str>>,
+    done: Option<TurnStatus>,
+}
+
+/// Where the events after a client's `last_seq` are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missed {
+    /// In memory.
+    Kept,
+    /// Partly from before the dialogue was loaded: the ledger's turns have them.
+    InLedger,
+    /// Nowhere: they are too old.
+    Expired,
+    /// The client saw events that this process knows nothing of: those of a turn that a crash took.
+    Lost,
+}
+
+impl EventLog {
+    pub fn new(dialogue: DialogueId, settings: &ActorSettings, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            dialogue,
+            limits: Limits {
+                events: settings.replay_events.max(1),
+                age: Duration::from_secs(settings.replay_s),
+                listeners: settings.max_listeners,
+            },
+            clock,
+            inner: Mutex::new(Inner {
+                next_seq: 0,
+                head_seq: 0,
+                ring: VecDeque::new(),
+                ring_from: 0,
+                loaded_at: 0,
+                listeners: Vec::new(),
+                next_listener: 1,
+                reserved: None,
+                held: VecDeque::new(),
+                open: None,
+            }),
+        }
+    }
+
+    /// The dialogue was loaded; its next event has at least the number `next_seq`. What is kept stays
+    /// valid unless another node went on with the dialogue meanwhile.
+    pub fn loaded(&self, next_seq: u64) {
+        let next_seq = next_seq.max(CREATED_SEQ + 1);
+        let mut inner = self.inner.lock();
+        if next_seq > inner.next_seq {
+            inner.ring.clear();
+            inner.ring_from = next_seq;
+            inner.loaded_at = next_seq;
+            inner.next_seq = next_seq;
+            inner.head_seq = next_seq - 1;
+        }
+    }
+
+    pub fn head_seq(&self) -> u64 {
+        self.inner.lock().head_seq
+    }
+
+    /// Whether a listener is there that can still take events.
+    pub fn has_listeners(&self) -> bool {
+        let mut inner = self.inner.lock();
+        inner.listeners.retain(|(_, listener)| !listener.is_gone());
+        !inner.listeners.is_empty()
+    }
+
+    /// Where a client that saw everything up to `last_seq` finds what it missed.
+    pub fn missed(&self, last_seq: u64) -> Missed {
+        let mut inner = self.inner.lock();
+        inner.forget_old(&self.limits, self.clock.instant());
+        if last_seq > inner.head_seq {
+            // A number far above any that one turn could have raised was never sent by this server.
+            let plausible = last_seq - inner.head_seq <= self.limits.events as u64;
+            return if plausible { Missed::Lost } else { Missed::Expired };
+        }
+        if last_seq + 1 >= inner.ring_from {
+            Missed::Kept
+        } else if inner.ring_from == inner.loaded_at {
+            Missed::InLedger
+        } else {
+            Missed::Expired
+        }
+    }
+
+    /// Delivers `earlier` and what is kept after `last_seq`, then everything to come.
+    /// `None`: there are as many listeners as there may be. Otherwise (id, how many were delivered, head).
+    pub fn attach(
+        &self,
+        listener: Arc<dyn Listener>,
+        last_seq: Option<u64>,
+        earlier: Vec<DialogueEvent>,
+    ) -> Option<(u64, usize, u64)> {
+        let mut inner = self.inner.lock();
+        inner.listeners.retain(|(_, listener)| !listener.is_gone());
+        if inner.listeners.len() >= self.limits.listeners {
+            return None;
+        }
+        let mut replayed = 0;
+        if let Some(last_seq) = last_seq {
+            let kept = inner.ring.iter().filter(|kept| kept.seq > last_seq);
+            let events = earlier
+                .into_iter()
+                .filter(|event| event.seq.is_some_and(|seq| seq > last_seq && seq < inner.loaded_at))
+                .map(Published::new)
+                .chain(kept.map(|kept| Arc::clone(&kept.event)));
+            for event in events {
+                if event.body.is_optional() && !listener.sees_optional() {
+                    continue;
+                }
+                if listener.deliver(&event).is_err() {
+                    break;
+                }
+                replayed += 1;
+            }
+        }
+        let id = inner.next_listener;
+        inner.next_listener += 1;
+        inner.listeners.push((id, listener));
+        Some((id, replayed, inner.head_seq))
+    }
+
+    pub fn detach(&self, id: u64) {
+        self.inner.lock().listeners.retain(|(other, _)| *other != id);
+    }
+
+    /// A client saw events up to `last_seq` of a turn that a crash took: raises the numbers above it
+    /// and, unless that turn is running anew, says that it failed.
+    pub fn turn_lost(&self, last_seq: u64, turn: u32, npc: NpcId) {
+        let mut inner = self.inner.lock();
+        if last_seq < inner.next_seq {
+            return;
+        }
+        inner.next_seq = last_seq + 1;
+        if inner.open.as_ref().is_some_and(|open| open.turn == turn) {
+            return;
+        }
+        let done = failed(
+            turn,
+            npc,
+            "turn_lost",
+            "the server stopped before this turn was committed",
+        );
+        inner.emit(self, EventBody::ReplyDone(done), None);
+    }
+
+    /// Says `turn.started`; returns its number.
+    pub fn turn_started(&self, turn: u32, npc: NpcId, re: Option<Arc<str>>) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.open = Some(OpenTurn {
+            turn,
+            npc,
+            re: re.clone(),
+            done: None,
+        });
+        inner.emit(self, EventBody::TurnStarted { turn }, re)
+    }
+
+    /// The turn whose reply has not ended yet.
+    pub fn replying(&self) -> Option<u32> {
+        let inner = self.inner.lock();
+        let open = inner.open.as_ref()?;
+        open.done.is_none().then_some(open.turn)
+    }
+
+    /// Settles the reserved number with `turn.committed`, then lets go what was held back.
+    pub fn committed(&self, turn: u32, turn_id: TurnId, re: Option<Arc<str>>) {
+        let mut inner = self.inner.lock();
+        let body = EventBody::TurnCommitted { turn, turn_id };
+        match inner.reserved.take() {
+            Some(seq) => inner.emit_as(self, seq, body, re),
+            None => {
+                inner.emit(self, body, re);
+            }
+        }
+        inner.open = None;
+        inner.release(self);
+    }
+
+    /// The turn will not be committed. Makes sure that those who saw it start learn so, exactly once:
+    /// by `reply.done` if none went out, else by `error` unless that reply said so already (or
+    /// `quiet`: there was nothing to commit).
+    pub fn not_committed(&self, error: &EventError, quiet: bool) {
+        let mut inner = self.inner.lock();
+        inner.reserved = None;
+        if let Some(open) = inner.open.take() {
+            match open.done {
+                None => {
+                    let mut done = failed(open.turn, open.npc, error.code, &error.message);
+                    if let Some(told) = &mut done.error {
+                        told.retry_after_ms = error.retry_after_ms;
+                    }
+                    inner.emit(self, EventBody::ReplyDone(done), open.re);
+                }
+                Some(TurnStatus::Failed) => {}
+                Some(_) if quiet => {}
+                Some(_) => {
+                    let body = EventBody::Error {
+                        turn: Some(open.turn),
+                        error: error.clone(),
+                    };
+                    inner.emit(self, body, open.re);
+                }
+            }
+        }
+        inner.release(self);
+    }
+
+    /// Publishes any other event.
+    pub fn publish(&self, body: EventBody, re: Option<Arc<str>>) {
+        let mut inner = self.inner.lock();
+        if !body.is_durable() {
+            inner.deliver(&Published::new(self.event(None, body, re)));
+        } else if inner.reserved.is_some() {
+            inner.held.push_back((body, re));
+        } else {
+            inner.emit(self, body, re);
+        }
+    }
+
+    fn event(&self, seq: Option<u64>, body: EventBody, re: Option<Arc<str>>) -> DialogueEvent {
+        DialogueEvent {
+            dialogue_id: self.dialogue,
+            seq,
+            re,
+            body,
+        }
+    }
+}
+
+impl Inner {
+    fn take_seq(&mut self) -> u64 {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        seq
+    }
+
+    fn emit(&mut self, log: &EventLog, body: EventBody, re: Option<Arc<str>>) -> u64 {
+        let seq = self.take_seq();
+        self.emit_as(log, seq, body, re);
+        seq
+    }
+
+    fn emit_as(&mut self, log: &EventLog, seq: u64, body: EventBody, re: Option<Arc<str>>) {
+        let event = Published::new(log.event(Some(seq), body, re));
+        let now = log.clock.instant();
+        self.forget_old(&log.limits, now);
+        self.head_seq = self.head_seq.max(seq);
+        self.ring.push_back(Kept {
+            at: now,
+            seq,
+            event: Arc::clone(&event),
+        });
+        if self.ring.len() > log.limits.events {
+            self.forget_first();
+        }
+        self.deliver(&event);
+    }
+
+    fn deliver(&mut self, event: &Arc<Published>) {
+        let optional = event.body.is_optional();
+        self.listeners
+            .retain(|(_, listener)| (optional && !listener.sees_optional()) || listener.deliver(event).is_ok());
+    }
+
+    fn release(&mut self, log: &EventLog) {
+        while let Some((body, re)) = self.held.pop_front() {
+            self.emit(log, body, re);
+        }
+    }
+
+    fn forget_old(&mut self, limits: &Limits, now: Instant) {
+        while self
+            .ring
+            .front()
+            .is_some_and(|kept| now.saturating_duration_since(kept.at) > limits.age)
+        {
+            self.forget_first();
+        }
+    }
+
+    fn forget_first(&mut self) {
+        if let Some(kept) = self.ring.pop_front() {
+            self.ring_from = kept.seq + 1;
+        }
+    }
+}
+
+/// The feed of one running turn.
+pub(super) struct TurnEvents {
+    pub log: Arc<EventLog>,
+    pub re: Option<Arc<str>>,
+}
+
+impl TurnFeed for TurnEvents {
+    fn delta(&self, turn: u32, offset: usize, npc: &NpcId, text: &str) {
+        let body = EventBody::ReplyDelta {
+            turn,
+            offset,
+            npc_id: npc.clone(),
+            text: text.to_owned(),
+        };
+        let mut inner = self.log.inner.lock();
+        if inner.listeners.is_empty() {
+            return;
+        }
+        inner.deliver(&Published::new(self.log.event(None, body, None)));
+    }
+
+    fn done(&self, done: ReplyDone) -> u64 {
+        let mut inner = self.log.inner.lock();
+        if let Some(open) = &mut inner.open {
+            open.done = Some(done.status);
+        }
+        inner.emit(&self.log, EventBody::ReplyDone(done), self.re.clone())
+    }
+
+    fn reserve_committed(&self) -> u64 {
+        let mut inner = self.log.inner.lock();
+        let seq = inner.take_seq();
+        inner.reserved = Some(seq);
+        seq
+    }
+}
+
+fn failed(turn: u32, npc: NpcId, code: &'static str, message: &str) -> ReplyDone {
+    ReplyDone {
+        turn,
+        npc_id: npc,
+        text: String::new(),
+        status: TurnStatus::Failed,
+        usage: Usage::default(),
+        cues: Vec::new(),
+        error: Some(EventError {
+            code,
+            message: message.to_owned(),
+            retry_after_ms: None,
+        }),
+    }
+}
+
+/// The three durable events of a committed turn, for a resume after a restart.
+pub(super) fn events_of(turn: &Turn) -> [DialogueEvent; 3] {
+    let event = |seq, body| DialogueEvent {
+        dialogue_id: turn.dialogue,
+        seq: Some(seq),
+        re: None,
+        body,
+    };
+    [
+        event(turn.seqs.started, EventBody::TurnStarted { turn: turn.number }),
+        event(
+            turn.seqs.done,
+            EventBody::ReplyDone(ReplyDone {
+                turn: turn.number,
+                npc_id: turn.npc.clone(),
+                text: turn.reply_text.clone(),
+                status: turn.status,
+                usage: turn.usage,
+                cues: turn.cues.clone(),
+                error: None,
+            }),
+        ),
+        event(
+            turn.seqs.committed,
+            EventBody::TurnCommitted {
+                turn: turn.number,
+                turn_id: turn.id,
+            },
+        ),
+    ]
+}

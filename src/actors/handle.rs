@@ -3,16 +3,32 @@
 //! The mailbox bound of actix protects nothing, so admission is a semaphore permit taken before a
 //! message is sent and carried by it. Full means an error with a time to wait, never a queue.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
 
+use actix::Addr;
 use chrono::{DateTime, Utc};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
-use super::{Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, SessionError};
+use super::{
+    Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, SessionError, chores, curator,
+    registry::{Node, send},
+    session::{self, Ask, Request, Session},
+    use_cases::{Ports, UseCases},
+};
 use crate::{
-    dialogue::Services,
-    ids::{DialogueId, NodeId},
+    dialogue::{Services, prompt::Preview, turn::TurnError},
+    ids::{DialogueId, DialogueKind, NodeId, WorldId},
     memory::{summary::Summary, turn::Checkpoint},
-    ports::{buffer::BufferedTurn, ledger::dialogues::Dialogue},
+    ports::{
+        buffer::BufferedTurn,
+        ledger::dialogues::{Dialogue, DialogueStatus},
+    },
     tenancy::TenantScope,
 };
 
@@ -66,36 +82,180 @@ pub struct Drained {
 
 /// The sessions of this node. Cheap to clone.
 #[derive(Clone)]
-pub struct Sessions {}
+pub struct Sessions {
+    node: Arc<Node>,
+    chores: Arc<Chores>,
+}
+
+struct Chores {
+    stop: CancellationToken,
+    task: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+/// How often a request is given to a fresh actor when the one it went to stopped just then.
+const ATTEMPTS: usize = 4;
+/// What is left of a drain's deadline for turns that had to be cut, at most.
+const CUT_GRACE: Duration = Duration::from_secs(2);
 
 impl Sessions {
     /// Starts the actors' threads, the chores and the jobs an earlier process left behind.
     /// Must be called on a thread with a running actix `System`.
     pub fn start(services: Services, node: NodeId, settings: ActorSettings) -> Self {
-        let _ = (services, node, settings);
-        todo!()
+        Self::start_with(Ports::from(&services), Arc::new(services), node, settings)
     }
+
+    pub(super) fn start_with(
+        ports: Ports,
+        use_cases: Arc<dyn UseCases>,
+        node: NodeId,
+        settings: ActorSettings,
+    ) -> Self {
+        let node = Node::new(node, settings, ports, use_cases);
+        let stop = CancellationToken::new();
+        let (done, task) = oneshot::channel();
+        let (their_node, their_stop) = (Arc::clone(&node), stop.clone());
+        node.arbiter(&"chores").spawn(async move {
+            chores::run(their_node, their_stop).await;
+            // Nobody waits for it unless the server drains.
+            let _ = done.send(());
+        });
+        Self {
+            node,
+            chores: Arc::new(Chores {
+                stop,
+                task: Mutex::new(Some(task)),
+            }),
+        }
+    }
+
     /// Stops for good: refuses new lines at once (`SessionError::Draining`), lets running turns end
-    /// by themselves, cuts those that have not at the deadline, stops the actors and writes what is
-    /// buffered. Listeners stay attached until their turn has ended.
+    /// by themselves, cuts those that have not shortly before the deadline, stops the actors and
+    /// writes what is buffered. Listeners stay attached until their turn has ended.
     pub async fn drain(&self, deadline: Duration) -> Drained {
-        let _ = deadline;
-        todo!()
+        self.node.draining.store(true, Relaxed);
+        let now = self.node.ports.clock.instant();
+        let end = now + deadline;
+        let cut_at = end - CUT_GRACE.min(deadline / 4);
+        let mut drained = Drained::default();
+        let mut waiting = FuturesUnordered::new();
+        for addr in self.session_addrs() {
+            waiting.push(async move {
+                let (reply, answer) = oneshot::channel();
+                // An actor that is gone has no turn.
+                let sent = send(&addr, session::Drain { reply }).await;
+                (addr, sent.is_ok() && answer.await.unwrap_or(false))
+            });
+        }
+        while let Ok(Some((_, had_turn))) = timeout_at(cut_at, waiting.next()).await {
+            drained.finished += usize::from(had_turn);
+        }
+        if !waiting.is_empty() {
+            for addr in self.session_addrs() {
+                // Best effort: a full mailbox is a session that answers by itself.
+                let _ = addr.try_send(session::CutNow);
+            }
+            while let Ok(Some((_, had_turn))) = timeout_at(end, waiting.next()).await {
+                drained.cut += usize::from(had_turn);
+            }
+            drained.abandoned = waiting.len();
+        }
+        drained.jobs_left = self.drain_curators(end).await;
+        self.chores.stop.cancel();
+        let task = self.chores.task.lock().take();
+        if let Some(task) = task {
+            // Writing usage is worth a moment even after the deadline.
+            let last = self.node.ports.clock.instant().max(end) + Duration::from_secs(1);
+            let _ = timeout_at(last, task).await;
+        }
+        for addr in self.session_addrs() {
+            let _ = addr.try_send(session::Stop);
+        }
+        drained
     }
+
+    async fn drain_curators(&self, end: Instant) -> usize {
+        let mut curators = Vec::new();
+        self.node.curators.each(|_, entry| curators.push(entry.addr.clone()));
+        let mut left = 0;
+        for addr in curators {
+            let (reply, answer) = oneshot::channel();
+            if send(&addr, curator::Drain { reply }).await.is_err() {
+                continue;
+            }
+            left += match timeout_at(end, answer).await {
+                Ok(answer) => answer.unwrap_or(0),
+                Err(_elapsed) => 1,
+            };
+            let _ = addr.try_send(curator::Stop);
+        }
+        left
+    }
+
+    fn session_addrs(&self) -> Vec<Addr<Session>> {
+        let mut addrs = Vec::new();
+        self.node.sessions.each(|_, entry| {
+            if entry.actor.addr.connected() {
+                addrs.push(entry.actor.addr.clone());
+            }
+        });
+        addrs
+    }
+
     /// Stops the actors' threads. After `drain`, once nothing sends any more.
     pub fn stop(&self) {
-        todo!()
+        self.node.stop_threads();
     }
+
     /// Makes a session (a ledger row; its actor starts with the first message).
     pub async fn create(&self, scope: &TenantScope, new: NewSession) -> Result<CreatedSession, SessionError> {
-        let _ = (scope, new);
-        todo!()
+        let node = &self.node;
+        if node.is_draining() {
+            return Err(SessionError::Draining);
+        }
+        node.authored(scope, &new.world, &new.npc).await?;
+        for witness in &new.witnesses {
+            node.authored(scope, &new.world, witness).await?;
+        }
+        let resume_token = resume_token();
+        let now = node.ports.clock.now();
+        let dialogue = Dialogue {
+            id: node.ports.ids.dialogue(DialogueKind::Session),
+            world: new.world,
+            npcs: vec![new.npc],
+            player: Some(new.player),
+            witnesses: new.witnesses,
+            resume_token_hash: session::token_hash(&resume_token),
+            status: DialogueStatus::Open,
+            created_at: now,
+            updated_at: now,
+            head_turn: 0,
+        };
+        node.ports.ledger.dialogues.create(scope, &dialogue).await?;
+        Ok(CreatedSession { dialogue, resume_token })
     }
+
     /// Speaks a line.
     pub async fn say(&self, scope: &TenantScope, id: DialogueId, line: Line) -> Result<Accepted, SessionError> {
-        let _ = (scope, id, line);
-        todo!()
+        let accepted_at = self.node.ports.clock.instant();
+        let max = self.node.ports.settings.turn.max_line_chars;
+        if line.text.trim().is_empty() {
+            return Err(SessionError::LineEmpty);
+        }
+        // Bytes are never fewer than characters, so most lines need not be counted.
+        if line.text.len() > max && line.text.chars().nth(max).is_some() {
+            return Err(SessionError::LineTooLong { max });
+        }
+        if self.node.is_draining() {
+            return Err(SessionError::Draining);
+        }
+        self.ask(scope, id, |ask| Request::Say {
+            line: line.clone(),
+            accepted_at,
+            ask,
+        })
+        .await
     }
+
     /// Cuts the running reply. `turn`: only if that turn is the running one.
     pub async fn interrupt(
         &self,
@@ -104,9 +264,10 @@ impl Sessions {
         turn: Option<u32>,
         heard_chars: Option<usize>,
     ) -> Result<Interrupted, SessionError> {
-        let _ = (scope, id, turn, heard_chars);
-        todo!()
+        self.ask(scope, id, |ask| Request::Interrupt { turn, heard_chars, ask })
+            .await
     }
+
     /// Adds a listener. With `last_seq`, events after it are delivered again first, in order;
     /// `resume_token` is checked when given.
     pub async fn attach(
@@ -117,42 +278,107 @@ impl Sessions {
         resume_token: Option<String>,
         last_seq: Option<u64>,
     ) -> Result<Attached, SessionError> {
-        let _ = (scope, id, listener, resume_token, last_seq);
-        todo!()
+        self.ask(scope, id, |ask| Request::Attach {
+            listener: Arc::clone(&listener),
+            resume_token: resume_token.clone(),
+            last_seq,
+            ask,
+        })
+        .await
     }
+
     /// Takes a listener off. Unknown ones are fine. Never spawns an actor.
     pub fn detach(&self, scope: &TenantScope, id: DialogueId, listener: u64) {
-        let _ = (scope, id, listener);
-        todo!()
+        self.node.detach(&(scope.clone(), id), listener);
     }
+
     /// How the session stands.
     pub async fn view(&self, scope: &TenantScope, id: DialogueId) -> Result<SessionView, SessionError> {
-        let _ = (scope, id);
-        todo!()
+        self.ask(scope, id, |ask| Request::View { ask }).await
     }
-    /// Ends the session; listeners are told.
+
+    /// Ends the session; listeners are told. A running reply is cut and committed first; lines that
+    /// wait are let go.
     pub async fn close(&self, scope: &TenantScope, id: DialogueId, reason: &'static str) -> Result<(), SessionError> {
-        let _ = (scope, id, reason);
-        todo!()
+        self.ask(scope, id, |ask| Request::Close { reason, ask }).await
     }
+
     /// The prompt `text` would get, without calling the reply model.
     pub async fn preview(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         text: String,
-    ) -> Result<Result<crate::dialogue::prompt::Preview, crate::dialogue::turn::TurnError>, SessionError> {
-        let _ = (scope, id, text);
-        todo!()
+    ) -> Result<Result<Preview, TurnError>, SessionError> {
+        let input = self
+            .ask(scope, id, |ask| Request::Prepare {
+                text: text.clone(),
+                ask,
+            })
+            .await?;
+        Ok(self.node.use_cases.preview(&input).await)
     }
+
     /// Drops cached worlds and NPCs after an edit, so the next turn sees it.
-    pub fn forget_authored(&self, scope: &TenantScope, world: &crate::ids::WorldId) {
-        let _ = (scope, world);
-        todo!()
+    pub fn forget_authored(&self, scope: &TenantScope, world: &WorldId) {
+        self.node.forget_authored(scope, world);
     }
+
     /// How many session actors live, for metrics and tests.
     #[must_use]
     pub fn live(&self) -> usize {
-        todo!()
+        self.node.live.load(Relaxed)
     }
+
+    /// Requests to sessions that may still be taken on, of `max_in_flight`.
+    #[must_use]
+    pub fn free_permits(&self) -> usize {
+        self.node.admission.available_permits()
+    }
+
+    /// Gives a session something to do, with a permit; again to a fresh actor if the first one
+    /// stopped before it came to it.
+    async fn ask<T>(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        request: impl Fn(Ask<T>) -> Request,
+    ) -> Result<T, SessionError> {
+        if id.kind() != DialogueKind::Session {
+            return Err(SessionError::NotFound);
+        }
+        let key = (scope.clone(), id);
+        let overloaded = SessionError::Overloaded {
+            retry_after: Duration::from_secs(1),
+        };
+        for _ in 0..ATTEMPTS {
+            let Ok(permit) = Arc::clone(&self.node.admission).try_acquire_owned() else {
+                return Err(overloaded);
+            };
+            let addr = self.node.session(&key)?;
+            let (reply, answer) = oneshot::channel();
+            if send(&addr, request(Ask { reply, permit })).await.is_err() {
+                continue;
+            }
+            if let Ok(answer) = answer.await {
+                return answer;
+            }
+        }
+        Err(overloaded)
+    }
+}
+
+/// 256 random bits, so that knowing one token says nothing about another.
+fn resume_token() -> String {
+    use std::fmt::Write;
+    let bits: [u8; 32] = rand::random();
+    bits.iter().fold(String::from("rt_"), |mut token, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(token, "{byte:02x}");
+        token
+    })
+}
+
+async fn timeout_at<F: Future>(at: Instant, future: F) -> Result<F::Output, tokio::time::error::Elapsed> {
+    tokio::time::timeout_at(at.into(), future).await
 }

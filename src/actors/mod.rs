@@ -4,13 +4,16 @@
 //! async functions of `dialogue`. Nothing outside this module (but `app` and `lifecycle`) imports
 //! `actix`.
 
-pub mod curator;
-pub mod event_log;
+mod chores;
+mod connection;
+mod curator;
+mod event_log;
 pub mod handle;
-pub mod npc;
+mod npc;
 pub mod player_socket;
-pub mod registry;
-pub mod session;
+mod registry;
+mod session;
+mod use_cases;
 
 use std::{
     sync::{Arc, OnceLock},

@@ -1,1 +1,187 @@
-//! npc
+//! An NPC in use on this node: its authored rows, and the order of this node's writes to its memory.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::{SessionError, registry::Node};
+use crate::{
+    ids::{NpcId, WorldId},
+    memory::authored,
+    tenancy::TenantScope,
+};
+
+pub(super) type NpcKey = (TenantScope, WorldId, NpcId);
+
+/// An NPC and its world, as they are written.
+#[derive(Debug, Clone)]
+pub(super) struct Authored {
+    pub world: Arc<authored::World>,
+    pub npc: Arc<authored::Npc>,
+}
+
+/// Where sessions read the rows without asking the actor. Empty after an edit.
+#[derive(Debug, Default)]
+pub(super) struct NpcCell {
+    inner: Mutex<CellInner>,
+}
+
+#[derive(Debug, Default)]
+struct CellInner {
+    rows: Option<Authored>,
+    /// Rises with every `forget`, so that rows read before an edit are not kept after it.
+    edits: u64,
+}
+
+impl NpcCell {
+    pub fn get(&self) -> Option<Authored> {
+        self.inner.lock().rows.clone()
+    }
+    pub fn forget(&self) {
+        let mut inner = self.inner.lock();
+        inner.rows = None;
+        inner.edits += 1;
+    }
+    fn edits(&self) -> u64 {
+        self.inner.lock().edits
+    }
+    /// `false`: they were edited since they were read.
+    fn keep(&self, rows: Authored, edits: u64) -> bool {
+        let mut inner = self.inner.lock();
+        let current = inner.edits == edits;
+        if current {
+            inner.rows = Some(rows);
+        }
+        current
+    }
+}
+
+/// Reads the NPC and its world, or hands out what is kept.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Fetch {
+    pub reply: oneshot::Sender<Result<Authored, SessionError>>,
+}
+
+/// Does some work on this NPC's memory after the work that was given before.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Remember(pub BoxFuture<'static, ()>);
+
+pub(super) struct Npc {
+    node: Arc<Node>,
+    key: NpcKey,
+    generation: u64,
+    cell: Arc<NpcCell>,
+    /// Who waits for the rows that are being read.
+    fetching: Vec<oneshot::Sender<Result<Authored, SessionError>>>,
+    work: VecDeque<BoxFuture<'static, ()>>,
+    working: bool,
+    used: std::time::Instant,
+}
+
+impl Npc {
+    pub fn new(node: Arc<Node>, key: NpcKey, generation: u64, cell: Arc<NpcCell>) -> Self {
+        let used = node.ports.clock.instant();
+        Self {
+            node,
+            key,
+            generation,
+            cell,
+            fetching: Vec::new(),
+            work: VecDeque::new(),
+            working: false,
+            used,
+        }
+    }
+
+    fn fetch(&mut self, ctx: &mut Context<Self>) {
+        let (ports, (scope, world, npc)) = (self.node.ports.clone(), self.key.clone());
+        let edits = self.cell.edits();
+        let read = async move {
+            let authored = &ports.ledger.authored;
+            let (found_world, found_npc) =
+                tokio::try_join!(authored.world(&scope, &world), authored.npc(&scope, &world, &npc))?;
+            Ok(Authored {
+                world: Arc::new(found_world.ok_or(SessionError::NoWorld(world))?),
+                npc: Arc::new(found_npc.ok_or(SessionError::NoNpc(npc))?),
+            })
+        };
+        ctx.spawn(
+            read.into_actor(self)
+                .map(move |rows: Result<Authored, SessionError>, npc, ctx| {
+                    if let Ok(rows) = &rows
+                        && !npc.cell.keep(rows.clone(), edits)
+                    {
+                        return npc.fetch(ctx);
+                    }
+                    for reply in npc.fetching.drain(..) {
+                        // Whoever asked may have gone away.
+                        let _ = reply.send(rows.clone());
+                    }
+                }),
+        );
+    }
+
+    fn work_on(&mut self, ctx: &mut Context<Self>) {
+        if self.working {
+            return;
+        }
+        if let Some(work) = self.work.pop_front() {
+            self.working = true;
+            ctx.spawn(work.into_actor(self).map(|(), npc, ctx| {
+                npc.working = false;
+                npc.used = npc.node.ports.clock.instant();
+                npc.work_on(ctx);
+            }));
+        }
+    }
+
+    fn rest(&mut self, ctx: &mut Context<Self>) {
+        let idle = Duration::from_secs(self.node.settings.idle_s);
+        let rested = self.node.ports.clock.instant().saturating_duration_since(self.used) >= idle;
+        let busy = self.working || !self.fetching.is_empty();
+        if rested && !busy && self.node.npc_ends(&self.key, self.generation) {
+            return ctx.stop();
+        }
+        ctx.run_later(idle.max(Duration::from_millis(20)), Self::rest);
+    }
+}
+
+impl Actor for Npc {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.rest(ctx);
+    }
+}
+
+impl Handler<Fetch> for Npc {
+    type Result = ();
+
+    fn handle(&mut self, Fetch { reply }: Fetch, ctx: &mut Self::Context) {
+        self.used = self.node.ports.clock.instant();
+        if let Some(rows) = self.cell.get() {
+            // Whoever asked may have gone away.
+            let _ = reply.send(Ok(rows));
+            return;
+        }
+        self.fetching.push(reply);
+        if self.fetching.len() == 1 {
+            self.fetch(ctx);
+        }
+    }
+}
+
+impl Handler<Remember> for Npc {
+    type Result = ();
+
+    fn handle(&mut self, Remember(work): Remember, ctx: &mut Self::Context) {
+        self.used = self.node.ports.clock.instant();
+        self.work.push_back(work);
+        self.work_on(ctx);
+    }
+}

@@ -1,1 +1,381 @@
-//! registry
+//! The actors of this node: id → address, get-or-spawn on long-lived arbiters, respawn after a panic.
+//!
+//! An actor leaves its entry when it stops by itself (idle, closed). A closed address that is still
+//! entered belongs to an actor that panicked; the next message spawns a new one, which loads from the
+//! stores, with a pause that doubles while it keeps happening. A session's event log stays with its
+//! entry, so listeners and sequence numbers survive.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher, Hash, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use actix::{Actor, Addr, Arbiter, ArbiterHandle, Message, dev::ToEnvelope, prelude::SendError};
+use moka::sync::Cache;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::{
+    ActorSettings, SessionError,
+    curator::Curator,
+    event_log::EventLog,
+    npc::{Authored, Fetch, Npc, NpcCell, NpcKey},
+    session::Session,
+    use_cases::{Ports, UseCases},
+};
+use crate::{
+    ids::{DialogueId, NodeId, NpcId, WorldId},
+    tenancy::TenantScope,
+};
+
+/// Messages that may wait for one actor. Beyond it a request waits outside, holding its permit.
+const MAILBOX: usize = 256;
+/// An actor that lived this long is not in a crash loop.
+const STEADY: Duration = Duration::from_secs(60);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Sequence numbers remembered of sessions that were evicted.
+const REMEMBERED: u64 = 200_000;
+
+pub(super) type SessionKey = (TenantScope, DialogueId);
+
+/// What the actors of this node share.
+pub(super) struct Node {
+    pub id: NodeId,
+    pub settings: ActorSettings,
+    pub ports: Ports,
+    pub use_cases: Arc<dyn UseCases>,
+    /// Requests to sessions that may be under way.
+    pub admission: Arc<Semaphore>,
+    pub draining: AtomicBool,
+    pub sessions: Directory<SessionKey, SessionEntry>,
+    pub npcs: Directory<NpcKey, NpcEntry>,
+    pub curators: Directory<TenantScope, Entry<Curator>>,
+    /// Session actors in memory, those that are stopping included.
+    pub live: Arc<AtomicUsize>,
+    /// The last sequence number of sessions that were evicted: events after a turn's own are not in
+    /// the ledger, and their numbers must not come again.
+    pub last_seqs: Cache<SessionKey, u64>,
+    threads: Threads,
+    generations: AtomicU64,
+}
+
+struct Threads {
+    handles: Vec<ArbiterHandle>,
+    owned: Mutex<Vec<Arbiter>>,
+    placement: RandomState,
+}
+
+/// An actor that is, or was, alive.
+pub(super) struct Entry<A: Actor> {
+    pub addr: Addr<A>,
+    /// Tells an actor's own entry from its successor's.
+    pub generation: u64,
+    crashes: u32,
+    spawned: Instant,
+}
+
+pub(super) struct SessionEntry {
+    pub actor: Entry<Session>,
+    pub log: Arc<EventLog>,
+}
+
+pub(super) struct NpcEntry {
+    pub actor: Entry<Npc>,
+    pub cell: Arc<NpcCell>,
+}
+
+impl Node {
+    /// Starts the threads. Must be called where an actix `System` runs.
+    pub fn new(id: NodeId, settings: ActorSettings, ports: Ports, use_cases: Arc<dyn UseCases>) -> Arc<Self> {
+        let threads = match settings.arbiters {
+            0 => std::thread::available_parallelism().map_or(2, usize::from),
+            n => n,
+        };
+        let owned: Vec<Arbiter> = (0..threads).map(|_| Arbiter::new()).collect();
+        Arc::new(Self {
+            id,
+            ports,
+            use_cases,
+            admission: Arc::new(Semaphore::new(settings.max_in_flight.max(1))),
+            draining: AtomicBool::new(false),
+            sessions: Directory::new(),
+            npcs: Directory::new(),
+            curators: Directory::new(),
+            live: Arc::default(),
+            last_seqs: Cache::new(REMEMBERED),
+            threads: Threads {
+                handles: owned.iter().map(Arbiter::handle).collect(),
+                owned: Mutex::new(owned),
+                placement: RandomState::new(),
+            },
+            generations: AtomicU64::new(1),
+            settings,
+        })
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    /// The thread that everything with this key lives on.
+    pub fn arbiter<K: Hash>(&self, key: &K) -> &ArbiterHandle {
+        let hash = self.threads.placement.hash_one(key);
+        let count = self.threads.handles.len() as u64;
+        // The remainder is below the number of handles.
+        #[expect(clippy::cast_possible_truncation, reason = "a remainder of a small count")]
+        &self.threads.handles[(hash % count) as usize]
+    }
+
+    /// Stops the threads and waits for them.
+    pub fn stop_threads(&self) {
+        let owned = std::mem::take(&mut *self.threads.owned.lock());
+        for arbiter in &owned {
+            arbiter.stop();
+        }
+        for arbiter in owned {
+            if arbiter.join().is_err() {
+                tracing::warn!("an actor thread had panicked");
+            }
+        }
+    }
+
+    /// The session's actor, spawned if there is none.
+    pub fn session(self: &Arc<Self>, key: &SessionKey) -> Result<Addr<Session>, SessionError> {
+        let mut shard = self.sessions.shard(key);
+        let now = self.ports.clock.instant();
+        let (log, crashes) = match shard.get(key) {
+            Some(entry) if entry.actor.addr.connected() => return Ok(entry.actor.addr.clone()),
+            _ if self.is_draining() => return Err(SessionError::Draining),
+            Some(entry) => (Arc::clone(&entry.log), entry.actor.next_crash(now)?),
+            None if self.live.load(Relaxed) >= self.settings.max_sessions => {
+                return Err(SessionError::Overloaded {
+                    retry_after: Duration::from_secs(1),
+                });
+            }
+            None => {
+                let log = EventLog::new(key.1, &self.settings, Arc::clone(&self.ports.clock));
+                (Arc::new(log), 0)
+            }
+        };
+        let generation = self.next_generation();
+        let (node, their_key, their_log) = (Arc::clone(self), key.clone(), Arc::clone(&log));
+        let addr = Session::start_in_arbiter(self.arbiter(key), move |ctx| {
+            ctx.set_mailbox_capacity(MAILBOX);
+            Session::new(node, their_key, generation, their_log)
+        });
+        let actor = Entry::new(addr.clone(), generation, crashes, now);
+        shard.insert(key.clone(), SessionEntry { actor, log });
+        Ok(addr)
+    }
+
+    /// The session's actor, if it is alive.
+    pub fn live_session(&self, key: &SessionKey) -> Option<Addr<Session>> {
+        let shard = self.sessions.shard(key);
+        let addr = &shard.get(key)?.actor.addr;
+        addr.connected().then(|| addr.clone())
+    }
+
+    /// Removes a session that stops by itself.
+    pub fn session_ends(&self, key: &SessionKey, generation: u64) {
+        let mut shard = self.sessions.shard(key);
+        if let Some(entry) = shard.get(key).filter(|entry| entry.actor.generation == generation) {
+            self.last_seqs.insert(key.clone(), entry.log.head_seq());
+            shard.remove(key);
+        }
+    }
+
+    /// Takes a listener off a session's log; an entry that only kept listeners of a dead actor goes.
+    pub fn detach(&self, key: &SessionKey, listener: u64) {
+        let mut shard = self.sessions.shard(key);
+        if let Some(entry) = shard.get(key) {
+            entry.log.detach(listener);
+            if !entry.actor.addr.connected() && !entry.log.has_listeners() {
+                self.last_seqs.insert(key.clone(), entry.log.head_seq());
+                shard.remove(key);
+            }
+        }
+    }
+
+    /// The NPC's actor, spawned if there is none.
+    pub fn npc(self: &Arc<Self>, key: &NpcKey) -> Result<(Addr<Npc>, Arc<NpcCell>), SessionError> {
+        let mut shard = self.npcs.shard(key);
+        let now = self.ports.clock.instant();
+        let (cell, crashes) = match shard.get(key) {
+            Some(entry) if entry.actor.addr.connected() => {
+                return Ok((entry.actor.addr.clone(), Arc::clone(&entry.cell)));
+            }
+            Some(entry) => (Arc::clone(&entry.cell), entry.actor.next_crash(now)?),
+            None => (Arc::default(), 0),
+        };
+        let generation = self.next_generation();
+        let (node, their_key, their_cell) = (Arc::clone(self), key.clone(), Arc::clone(&cell));
+        let addr = Npc::start_in_arbiter(self.arbiter(key), move |ctx| {
+            ctx.set_mailbox_capacity(MAILBOX);
+            Npc::new(node, their_key, generation, their_cell)
+        });
+        let actor = Entry::new(addr.clone(), generation, crashes, now);
+        let entry = NpcEntry {
+            actor,
+            cell: Arc::clone(&cell),
+        };
+        shard.insert(key.clone(), entry);
+        Ok((addr, cell))
+    }
+
+    /// Removes an NPC that stops by itself, unless somebody uses it again. `true`: removed.
+    pub fn npc_ends(&self, key: &NpcKey, generation: u64) -> bool {
+        let mut shard = self.npcs.shard(key);
+        let Some(entry) = shard.get(key).filter(|entry| entry.actor.generation == generation) else {
+            return true;
+        };
+        // The entry and the actor hold the cell; more holders are sessions that would miss an edit.
+        let unused = Arc::strong_count(&entry.cell) <= 2;
+        if unused {
+            shard.remove(key);
+        }
+        unused
+    }
+
+    /// The world and the NPC as they are written now, and where later versions will be found.
+    pub async fn authored(
+        self: &Arc<Self>,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+    ) -> Result<(Authored, Arc<NpcCell>), SessionError> {
+        let key = (scope.clone(), world.clone(), npc.clone());
+        for _ in 0..3 {
+            let (addr, cell) = self.npc(&key)?;
+            if let Some(authored) = cell.get() {
+                return Ok((authored, cell));
+            }
+            let (reply, answer) = oneshot::channel();
+            if send(&addr, Fetch { reply }).await.is_err() {
+                continue;
+            }
+            if let Ok(answer) = answer.await {
+                return answer.map(|authored| (authored, cell));
+            }
+        }
+        Err(SessionError::Overloaded {
+            retry_after: FIRST_PAUSE,
+        })
+    }
+
+    /// The next use of anything of this world reads it anew.
+    pub fn forget_authored(&self, scope: &TenantScope, world: &WorldId) {
+        self.npcs.each(|(tenant, of, _), entry| {
+            if tenant == scope && of == world {
+                entry.cell.forget();
+            }
+        });
+    }
+
+    /// The tenant's curator, spawned if there is none. `None`: it crashed just now.
+    pub fn curator(self: &Arc<Self>, scope: &TenantScope) -> Option<Addr<Curator>> {
+        let mut shard = self.curators.shard(scope);
+        let now = self.ports.clock.instant();
+        let crashes = match shard.get(scope) {
+            Some(entry) if entry.addr.connected() => return Some(entry.addr.clone()),
+            Some(entry) => entry.next_crash(now).ok()?,
+            None => 0,
+        };
+        let generation = self.next_generation();
+        let (node, their_scope) = (Arc::clone(self), scope.clone());
+        let addr = Curator::start_in_arbiter(self.arbiter(scope), move |ctx| {
+            ctx.set_mailbox_capacity(4 * MAILBOX);
+            Curator::new(node, their_scope, generation)
+        });
+        shard.insert(scope.clone(), Entry::new(addr.clone(), generation, crashes, now));
+        Some(addr)
+    }
+
+    /// Removes a curator that stops by itself.
+    pub fn curator_ends(&self, scope: &TenantScope, generation: u64) {
+        let mut shard = self.curators.shard(scope);
+        if shard.get(scope).is_some_and(|entry| entry.generation == generation) {
+            shard.remove(scope);
+        }
+    }
+
+    fn next_generation(&self) -> u64 {
+        self.generations.fetch_add(1, Relaxed)
+    }
+}
+
+impl<A: Actor> Entry<A> {
+    fn new(addr: Addr<A>, generation: u64, crashes: u32, spawned: Instant) -> Self {
+        Self {
+            addr,
+            generation,
+            crashes,
+            spawned,
+        }
+    }
+
+    /// The actor is dead: how often in a row, this time included, or that its successor has to wait.
+    fn next_crash(&self, now: Instant) -> Result<u32, SessionError> {
+        let lived = now.saturating_duration_since(self.spawned);
+        if lived >= STEADY {
+            return Ok(1);
+        }
+        let pause = match self.crashes {
+            0 => Duration::ZERO,
+            n => FIRST_PAUSE.saturating_mul(1 << (n - 1).min(16)).min(LONGEST_PAUSE),
+        };
+        match pause.checked_sub(lived) {
+            Some(wait) if !wait.is_zero() => Err(SessionError::Overloaded { retry_after: wait }),
+            _ => Ok(self.crashes.saturating_add(1)),
+        }
+    }
+}
+
+/// Delivers a message; waits while the mailbox is full. An error: the actor is gone, and so is the message.
+pub(super) async fn send<A, M>(addr: &Addr<A>, message: M) -> Result<(), ()>
+where
+    A: actix::Handler<M>,
+    A::Context: ToEnvelope<A, M>,
+    M: Message<Result = ()> + Send + 'static,
+{
+    match addr.try_send(message) {
+        Ok(()) => Ok(()),
+        Err(SendError::Full(message)) => addr.send(message).await.map_err(drop),
+        Err(SendError::Closed(_)) => Err(()),
+    }
+}
+
+/// A map in shards, so that callers of different ids rarely meet.
+pub(super) struct Directory<K, V> {
+    shards: Box<[Mutex<HashMap<K, V>>]>,
+    hasher: RandomState,
+}
+
+impl<K: Eq + Hash, V> Directory<K, V> {
+    const SHARDS: usize = 64;
+
+    fn new() -> Self {
+        Self {
+            shards: (0..Self::SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "only the low bits pick a shard")]
+    pub fn shard(&self, key: &K) -> MutexGuard<'_, HashMap<K, V>> {
+        self.shards[self.hasher.hash_one(key) as usize % Self::SHARDS].lock()
+    }
+
+    pub fn each(&self, mut visit: impl FnMut(&K, &V)) {
+        for shard in &self.shards {
+            for (key, value) in shard.lock().iter() {
+                visit(key, value);
+            }
+        }
+    }
+}

@@ -1,1 +1,75 @@
-//! intent
+//! What a line is after (ALGORITHMS §3): one small call, beside recall and never in its way.
+
+use minijinja::context;
+
+use super::{
+    Services,
+    models::Ask,
+    prompt::{Template, untrusted},
+    turn::TurnInput,
+};
+use crate::{
+    memory::{trace::CallTrace, turn::Intent},
+    ports::llm::{ChatMessage, ChatRole, Task},
+};
+
+/// [`Classified::source`] when the classifier's answer was used.
+pub(super) const BY_MODEL: &str = "model";
+
+/// What the classifier said, or what is assumed in its place.
+#[derive(Debug, Clone)]
+pub(super) struct Classified {
+    pub intent: Intent,
+    /// [`BY_MODEL`], or why the classifier's answer was not used.
+    pub source: String,
+    pub call: Option<CallTrace>,
+}
+
+impl Classified {
+    /// Recall in full: nothing is left out because a classifier failed.
+    fn in_full(why: impl std::fmt::Display, call: Option<CallTrace>) -> Self {
+        Self {
+            intent: Intent::Memory,
+            source: format!("recall in full: {why}"),
+            call,
+        }
+    }
+}
+
+/// Classifies the line of a turn. Its route's timeout bounds it; it cannot fail a turn.
+pub(super) async fn classify(services: &Services, input: &TurnInput) -> Classified {
+    let shown = input.history.len().saturating_sub(services.settings.turn.intent_turns);
+    let turns: Vec<_> = input.history[shown..]
+        .iter()
+        .map(|turn| context! { player => untrusted(&turn.player_text), npc => untrusted(&turn.reply_text) })
+        .collect();
+    let titles: Vec<String> = input
+        .checkpoint
+        .recently_unlocked
+        .iter()
+        .filter(|(_, until)| *until >= input.number)
+        .map(|(title, _)| untrusted(title))
+        .collect();
+    let values = context! { turns, titles, line => untrusted(&input.line) };
+    let prompt = match services.prompts.render(input.npc.language, Template::Intent, values) {
+        Ok(prompt) => prompt,
+        Err(error) => return Classified::in_full(error, None),
+    };
+    let ask = Ask {
+        task: Task::Intent,
+        messages: vec![ChatMessage::new(ChatRole::User, prompt)],
+        json_schema: None,
+        model: None,
+    };
+    match services.models.complete(&input.scope, ask).await {
+        (Ok(answer), call) => match Intent::find_in(&answer.text) {
+            Some(intent) => Classified {
+                intent,
+                source: BY_MODEL.to_owned(),
+                call: Some(call),
+            },
+            None => Classified::in_full("the classifier named no intent", Some(call)),
+        },
+        (Err(error), call) => Classified::in_full(error, Some(call)),
+    }
+}

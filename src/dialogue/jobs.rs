@@ -1,16 +1,38 @@
 //! After-turn jobs: what each kind runs. Leasing, retrying and spacing them is the curator's.
 
-use super::{Services, events::MemoryChange};
+pub(super) mod outbox;
+mod state;
+
+use serde::de::DeserializeOwned;
+
+pub use self::outbox::{reindex, relay_outbox};
+use super::{
+    Services,
+    events::MemoryChange,
+    models::{Ask, parse_json_answer},
+    remember, summarise,
+};
 use crate::{
-    memory::state::StateChange,
-    ports::{StoreError, ledger::jobs::Job, llm::LlmError},
+    memory::{
+        authored::{Npc, World},
+        state::StateChange,
+        turn::Turn,
+    },
+    ports::{
+        StoreError,
+        ledger::{
+            dialogues::Dialogue,
+            jobs::{Job, JobKind},
+        },
+        llm::{ChatMessage, ChatRole, JsonSchema, LlmError, Task},
+    },
     tenancy::TenantScope,
 };
 
 /// What a job did, for those who listen to the dialogue.
 #[derive(Debug, Clone, Default)]
 pub struct JobReport {
-    /// The turn the job belongs to.
+    /// The turn the job belongs to; 0 if it no longer stands.
     pub turn: u32,
     pub memory: Vec<MemoryChange>,
     pub state: Vec<StateChange>,
@@ -33,19 +55,86 @@ pub enum JobError {
 /// Runs one leased job to its end. Idempotent in effect: a job whose turn no longer stands, or that
 /// was finished meanwhile, writes nothing and reports nothing.
 pub async fn run(services: &Services, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
-    let _ = (services, scope, job);
-    todo!()
+    let Some(said) = Said::read(services, scope, job).await? else {
+        services.ledger.jobs.finish(scope, job.id).await?;
+        return Ok(JobReport::default());
+    };
+    let mut report = match job.kind {
+        JobKind::ExtractFacts => remember::extract(services, scope, job, &said).await?,
+        JobKind::ExtractState => state::extract(services, scope, job, &said).await?,
+        JobKind::Summarise => summarise::summarise(services, scope, job, &said).await?,
+    };
+    report.turn = said.turn.number;
+    Ok(report)
 }
 
-/// Moves what the outbox names into the index. Returns how many rows were handled (0: idle).
-pub async fn relay_outbox(services: &Services) -> Result<usize, StoreError> {
-    let _ = services;
-    todo!()
+/// A turn that stands, and where it was said.
+pub(super) struct Said {
+    pub turn: Turn,
+    pub dialogue: Dialogue,
+    pub world: World,
+    pub npc: Npc,
 }
 
-/// Rebuilds a tenant's part of the index from the ledger without calling the embedder.
-/// Returns the number of points.
-pub async fn reindex(services: &Services, scope: &TenantScope) -> Result<u64, StoreError> {
-    let _ = (services, scope);
-    todo!()
+impl Said {
+    /// `None`: the turn was unsaid or cut since, or its world or NPC is gone.
+    async fn read(services: &Services, scope: &TenantScope, job: &Job) -> Result<Option<Self>, StoreError> {
+        let ledger = &services.ledger;
+        let (turn, dialogue) = tokio::try_join!(
+            ledger.dialogues.turn(scope, job.turn),
+            ledger.dialogues.get(scope, job.dialogue)
+        )?;
+        let (Some(found), Some(dialogue)) = (turn, dialogue) else {
+            return Ok(None);
+        };
+        if !found.stands || found.turn.text_version != job.text_version {
+            return Ok(None);
+        }
+        let (world, npc) = tokio::try_join!(
+            ledger.authored.world(scope, &dialogue.world),
+            ledger.authored.npc(scope, &dialogue.world, &found.turn.npc)
+        )?;
+        let (Some(world), Some(npc)) = (world, npc) else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            turn: found.turn,
+            dialogue,
+            world,
+            npc,
+        }))
+    }
+}
+
+/// Asks for JSON that fits `T`; an answer that does not fit is asked for once more. Also says which
+/// model answered.
+pub(super) async fn ask_json<T: DeserializeOwned>(
+    services: &Services,
+    scope: &TenantScope,
+    task: Task,
+    prompt: String,
+    schema: JsonSchema,
+) -> Result<(T, String), JobError> {
+    let ask = Ask {
+        task,
+        messages: vec![ChatMessage::new(ChatRole::User, prompt)],
+        json_schema: Some(schema),
+        model: None,
+    };
+    let mut fault = String::new();
+    for _ in 0..2 {
+        let (answer, _) = services.models.complete(scope, ask.clone()).await;
+        let answer = answer?;
+        match parse_json_answer(&answer.text) {
+            Ok(value) => return Ok((value, answer.model)),
+            Err(why) => fault = why,
+        }
+    }
+    Err(JobError::Unusable(fault))
+}
+
+impl From<super::prompt::TemplateError> for JobError {
+    fn from(error: super::prompt::TemplateError) -> Self {
+        Self::Unusable(error.to_string())
+    }
 }

@@ -214,6 +214,11 @@ impl Models {
     pub fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
         self.book.take()
     }
+    /// The name of the model that is asked first for `task`: its tokens are the ones that count.
+    pub fn model_of(&self, task: Task) -> &str {
+        let first = &self.routes.chain(task)[0];
+        first.model.as_deref().unwrap_or_else(|| first.llm.model())
+    }
     /// Whether the reply route ends in the scripted model only.
     pub fn is_offline(&self) -> bool {
         self.routes

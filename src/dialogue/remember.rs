@@ -1,73 +1,95 @@
 //! Long-term memory: extraction after a turn, dedupe and conflict, and what people write by hand.
 
-use super::Services;
+mod by_hand;
+mod extraction;
+mod forgetting;
+mod reconciling;
+
+pub use self::by_hand::{Correction, HandError, HandWritten, correct, write_by_hand};
+pub(super) use self::extraction::number;
+use super::{
+    Services,
+    jobs::{JobError, JobReport, Said, outbox::relay_or_log},
+};
 use crate::{
-    ids::FactId,
-    ids::WorldId,
-    memory::fact::{Audience, Fact, FactKind, Importance},
-    ports::{
-        StoreError,
-        ledger::{audit::Edit, facts::FactEdit},
-        llm::LlmError,
+    ids::{FactId, NpcId},
+    memory::{
+        fact::{Audience, Knower},
+        trace::CandidateFate,
     },
+    ports::{StoreResult, ledger::jobs::Job},
     tenancy::TenantScope,
 };
 
-/// A fact as a person writes it.
-#[derive(Debug, Clone)]
-pub struct HandWritten {
-    pub world: WorldId,
-    pub audience: Audience,
-    pub subject: String,
-    pub predicate: String,
-    pub object: String,
-    pub content: String,
-    pub keywords: Vec<String>,
-    pub kind: FactKind,
-    pub importance: Importance,
-    pub pinned: bool,
-    pub valid_at: Option<chrono::DateTime<chrono::Utc>>,
+/// What the turn had in its prompt from memory: must not come back as new.
+#[derive(Debug, Default)]
+pub(super) struct Injected {
+    pub ids: Vec<FactId>,
+    pub contents: Vec<String>,
 }
 
-/// A person's correction. Unset fields stay.
-#[derive(Debug, Clone, Default)]
-pub struct Correction {
-    pub content: Option<String>,
-    pub keywords: Option<Vec<String>>,
-    pub importance: Option<Importance>,
-    pub pinned: Option<bool>,
-}
-
-/// Why a hand-written fact was not stored.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum HandError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// Without an embedding the fact could not be found again.
-    #[error("the embedder failed: {0}")]
-    Embedder(#[from] LlmError),
-}
-
-/// Embeds and writes a fact by hand, and indexes it.
-pub async fn write_by_hand(
+/// Extracts what a turn taught, reconciles it with what is known, and has it indexed before it
+/// returns, so that the next turn finds it.
+pub(super) async fn extract(
     services: &Services,
     scope: &TenantScope,
-    fact: HandWritten,
-    edit: &Edit,
-) -> Result<Fact, HandError> {
-    let _ = (services, scope, fact, edit);
-    todo!()
+    job: &Job,
+    said: &Said,
+) -> Result<JobReport, JobError> {
+    let injected = injected(services, scope, said).await?;
+    let learned = extraction::extract(services, scope, said, &injected).await?;
+    if learned.is_empty() {
+        services.ledger.jobs.finish(scope, job.id).await?;
+        return Ok(JobReport::default());
+    }
+    let memory = reconciling::reconcile(services, scope, job, said, &injected, learned).await?;
+    relay_or_log(services).await;
+    Ok(JobReport {
+        memory,
+        ..JobReport::default()
+    })
 }
 
-/// Corrects a fact; embeds anew when its text changes.
-pub async fn correct(
-    services: &Services,
-    scope: &TenantScope,
-    id: FactId,
-    correction: Correction,
-    if_version: Option<u32>,
-    edit: &Edit,
-) -> Result<FactEdit, HandError> {
-    let _ = (services, scope, id, correction, if_version, edit);
-    todo!()
+async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> StoreResult<Injected> {
+    let (dialogue, number) = (said.turn.dialogue, said.turn.number);
+    let trace = services.ledger.dialogues.trace(scope, dialogue, number).await?;
+    let in_prompt = |fate| {
+        matches!(
+            fate,
+            CandidateFate::Used | CandidateFate::Pinned | CandidateFate::InStateBlock
+        )
+    };
+    let mut injected = Injected::default();
+    for candidate in trace.into_iter().flat_map(|trace| trace.candidates) {
+        if in_prompt(candidate.fate) {
+            injected.ids.push(candidate.fact);
+            injected.contents.push(candidate.content);
+        }
+    }
+    Ok(injected)
+}
+
+impl Said {
+    /// Everybody who took part or overheard.
+    fn learners(&self) -> Vec<NpcId> {
+        let mut npcs: Vec<NpcId> = self
+            .dialogue
+            .npcs
+            .iter()
+            .chain(&self.dialogue.witnesses)
+            .cloned()
+            .collect();
+        npcs.sort();
+        npcs.dedup();
+        npcs
+    }
+    /// Who may know what was said: those who heard it, and only while talking with this player,
+    /// unless the world shares.
+    fn audience(&self) -> Audience {
+        let shared = self.world.settings.share_between_players.unwrap_or(false);
+        Audience {
+            knowers: self.learners().into_iter().map(Knower::Npc).collect(),
+            private_to: if shared { None } else { self.turn.player.clone() },
+        }
+    }
 }

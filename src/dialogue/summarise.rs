@@ -1,1 +1,168 @@
-//! summarise
+//! Summaries of older turns (ALGORITHMS §5): made by a job, kept by the pure rules of
+//! `memory::summary`.
+
+use minijinja::context;
+use serde::Deserialize;
+
+use super::{
+    Services,
+    jobs::{JobError, JobReport, Said, ask_json},
+    prompt::{Template, untrusted},
+    turn::summary_rules,
+};
+use crate::{
+    memory::{
+        fact::Importance,
+        summary::{self, Summary},
+        tokens::TokenCounter,
+        turn::Turn,
+    },
+    ports::{
+        ledger::{jobs::Job, summaries::SummaryCommit},
+        llm::{JsonSchema, Task},
+    },
+    tenancy::TenantScope,
+};
+
+/// Longest summary kept, in characters.
+const MAX_CHARS: usize = 2_000;
+/// Turns that one summary covers at most; a backlog takes several.
+const MAX_TURNS: u32 = 60;
+
+#[derive(Deserialize)]
+struct Answer {
+    summary: String,
+    #[serde(default)]
+    importance: Option<serde_json::Value>,
+}
+
+/// Summarises every turn up to the job's that no summary covers yet, if that is still due: an
+/// earlier job may have done it meanwhile.
+pub(super) async fn summarise(
+    services: &Services,
+    scope: &TenantScope,
+    job: &Job,
+    said: &Said,
+) -> Result<JobReport, JobError> {
+    let dialogue = said.dialogue.id;
+    let (kept, checkpoint) = tokio::try_join!(
+        services.ledger.summaries.kept(scope, dialogue),
+        services.ledger.dialogues.checkpoint(scope, dialogue)
+    )?;
+    let checkpoint = checkpoint.unwrap_or_default();
+    // The latest summary may have been pushed out again, so the checkpoint knows too.
+    let through = kept
+        .iter()
+        .map(|summary| summary.to_turn)
+        .max()
+        .unwrap_or_default()
+        .max(checkpoint.summarised_through);
+    let since = kept
+        .iter()
+        .map(|summary| summary.created_at)
+        .max()
+        .max(checkpoint.summarised_at);
+    let to = said.turn.number.min(through.saturating_add(MAX_TURNS));
+    let turns = services
+        .ledger
+        .dialogues
+        .turns(scope, dialogue, through + 1, to)
+        .await?;
+    let counter = TokenCounter::for_model(services.models.model_of(Task::Reply));
+    let tokens = turns
+        .iter()
+        .map(|turn| {
+            services.prompts.count(counter, &turn.player_text) + services.prompts.count(counter, &turn.reply_text)
+        })
+        .sum();
+    let due = summary::is_due(
+        &summary_rules(&services.settings.summaries),
+        said.turn.number,
+        u32::try_from(turns.len()).unwrap_or(u32::MAX),
+        tokens,
+        through,
+        since.and_then(|at| (said.turn.committed_at - at).to_std().ok()),
+    );
+    if !due {
+        services.ledger.jobs.finish(scope, job.id).await?;
+        return Ok(JobReport::default());
+    }
+    let new = write(services, scope, said, &kept, &turns).await?;
+    let admission = summary::admit(&kept, &new, services.settings.summaries.keep);
+    let evict = if admission.evict == Some(new.id) {
+        // The newest stays whatever it weighs: its turns leave the buffer, and nothing else covers
+        // them yet.
+        let least = kept
+            .iter()
+            .min_by_key(|summary| (summary.importance, summary.created_at));
+        least.map(|summary| summary.id)
+    } else {
+        admission.evict
+    };
+    let commit = SummaryCommit {
+        fence: job.fence(),
+        summary: new,
+        evict,
+        fade: admission.fade.filter(|faded| Some(*faded) != evict),
+    };
+    let landed = services.ledger.summaries.commit(scope, &commit).await?;
+    Ok(JobReport {
+        summaries_changed: landed,
+        ..JobReport::default()
+    })
+}
+
+async fn write(
+    services: &Services,
+    scope: &TenantScope,
+    said: &Said,
+    kept: &[Summary],
+    turns: &[Turn],
+) -> Result<Summary, JobError> {
+    let shown: Vec<_> = turns
+        .iter()
+        .map(|turn| {
+            context! {
+                number => turn.number,
+                player => untrusted(&turn.player_text),
+                npc => untrusted(&turn.reply_text),
+            }
+        })
+        .collect();
+    let previous: Vec<String> = kept.iter().map(|summary| untrusted(&summary.text)).collect();
+    let values = context! { npc_name => said.npc.name.as_str(), turns => shown, previous };
+    let prompt = services.prompts.render(said.npc.language, Template::Summary, values)?;
+    let schema = JsonSchema {
+        name: "summary",
+        schema: serde_json::json!({
+            "type": "object",
+            "properties": {
+                "summary": { "type": "string" },
+                "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
+            },
+            "required": ["summary", "importance"],
+            "additionalProperties": false,
+        }),
+    };
+    let (answer, _): (Answer, _) = ask_json(services, scope, Task::Summary, prompt, schema).await?;
+    let text: String = answer.summary.trim().chars().take(MAX_CHARS).collect();
+    let (Some(first), Some(last)) = (turns.first(), turns.last()) else {
+        return Err(JobError::Unusable("there is nothing to sum up".to_owned()));
+    };
+    if text.is_empty() {
+        return Err(JobError::Unusable("the summary is empty".to_owned()));
+    }
+    Ok(Summary {
+        id: services.ids.next(),
+        dialogue: said.dialogue.id,
+        from_turn: first.number,
+        to_turn: last.number,
+        text,
+        importance: answer
+            .importance
+            .as_ref()
+            .and_then(super::remember::number)
+            .map_or(Importance::DEFAULT, Importance::clamped),
+        created_at: services.clock.now(),
+    })
+}

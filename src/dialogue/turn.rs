@@ -1,10 +1,29 @@
 //! One player turn (DESIGN §5). The file to read first.
+//!
+//! [`run`] says what a turn is; its steps are in `turn/`: what is gathered side by side, how the
+//! reply is spoken, and what is committed.
 
-use std::sync::Arc;
+mod commit;
+mod failure;
+pub(super) mod gather;
+mod speak;
+mod stopwatch;
+
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 
+pub(super) use self::commit::{rules_of, summary_rules};
+use self::{
+    commit::{Spoken, commit},
+    gather::{Classify, Gathered},
+    speak::{Question, Reply, speak, unless_cut},
+    stopwatch::Stopwatch,
+};
 use super::{Services, events::ReplyDone};
 use crate::{
     ids::{NodeId, NpcId, PlayerId, TurnId},
@@ -13,6 +32,7 @@ use crate::{
         fact::Viewpoint,
         state::StateChange,
         summary::Summary,
+        trace::Timings,
         turn::{Checkpoint, Turn},
     },
     ports::{
@@ -126,12 +146,61 @@ pub enum TurnError {
 /// Runs a turn to its commit. `cut` turns to `Some` when the player interrupts.
 ///
 /// Always calls `feed.done` exactly once before it returns, whatever happens (DESIGN §5, PROTOCOL §3).
+/// A turn that fails leaves nothing behind; one whose commit fails has told its reply already, and
+/// the error says that it does not stand.
 pub async fn run(
     services: &Services,
     input: TurnInput,
     feed: &dyn TurnFeed,
-    cut: watch::Receiver<Option<Cut>>,
+    mut cut: watch::Receiver<Option<Cut>>,
 ) -> Result<CommittedTurn, TurnError> {
-    let _ = (services, input, feed, cut);
-    todo!()
+    let stopwatch = Stopwatch::since(input.accepted_at, services.clock.as_ref());
+    let limit = Duration::from_millis(services.settings.turn.timeout_ms);
+    let spoken = tokio::time::timeout(limit, async {
+        let gathering = gather::gather_timed(services, &input, Classify::Model, &stopwatch);
+        let gathered = unless_cut(&mut cut, gathering).await??;
+        let (prompt, assemble_ms) = stopwatch.time(async { gathered.prompt(services, &input) }).await;
+        let prompt = prompt?;
+        let question = Question::of(&prompt, gathered.counter);
+        let reply = speak(services, &input, question, feed, &mut cut, &stopwatch).await?;
+        Ok((gathered, prompt, assemble_ms, reply))
+    });
+    match spoken.await.unwrap_or(Err(TurnError::TimedOut)) {
+        Ok((gathered, prompt, assemble_ms, reply)) => {
+            let done_seq = feed.done(reply.done(&input));
+            let timings = timings(&input, &stopwatch, &gathered, assemble_ms, &reply);
+            let spoken = Spoken {
+                gathered,
+                prompt,
+                reply,
+                done_seq,
+                timings,
+            };
+            commit(services, &input, feed, spoken).await
+        }
+        Err(error) => {
+            feed.done(failure::told(&input, &error));
+            Err(error)
+        }
+    }
+}
+
+/// `commit` stays 0: the trace is written by that very commit.
+fn timings(
+    input: &TurnInput,
+    stopwatch: &Stopwatch<'_>,
+    gathered: &Gathered,
+    assemble_ms: f64,
+    reply: &Reply,
+) -> Timings {
+    Timings {
+        queue: input.queue_ms,
+        memory_wait: input.memory_wait_ms,
+        assemble: assemble_ms,
+        first_token: reply.first_token_ms,
+        reply: reply.reply_ms,
+        commit: 0.0,
+        added: (stopwatch.own_ms() - input.memory_wait_ms).max(0.0),
+        ..gathered.timings.clone()
+    }
 }

@@ -1,1 +1,128 @@
-//! The in-process buffer.
+//! The in-process buffer: bounded in size, each dialogue forgotten some time after its last use.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use moka::{ops::compute::Op, sync::Cache};
+
+use crate::{
+    ids::{DialogueId, TenantId},
+    ports::{
+        StoreResult,
+        buffer::{BufferHead, BufferSnapshot, BufferStore, BufferedTurn},
+    },
+    tenancy::TenantScope,
+};
+
+/// Limits of [`InProcessBuffers`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferLimits {
+    /// Text kept over all dialogues, in bytes.
+    pub max_bytes: u64,
+    /// A buffer is forgotten this long after its last use.
+    pub ttl: Duration,
+}
+
+impl Default for BufferLimits {
+    fn default() -> Self {
+        Self {
+            max_bytes: 256 * 1024 * 1024,
+            ttl: Duration::from_secs(24 * 3600),
+        }
+    }
+}
+
+/// Buffers in this process's memory.
+#[derive(Debug)]
+pub struct InProcessBuffers {
+    cache: Cache<(TenantId, DialogueId), Arc<BufferSnapshot>>,
+}
+
+impl InProcessBuffers {
+    #[must_use]
+    pub fn new(limits: BufferLimits) -> Self {
+        let cache = Cache::builder()
+            .weigher(|_, snapshot: &Arc<BufferSnapshot>| weight(snapshot))
+            .max_capacity(limits.max_bytes)
+            .time_to_idle(limits.ttl)
+            .build();
+        Self { cache }
+    }
+}
+
+/// Bytes, roughly: the texts and a fixed share for each turn and buffer.
+fn weight(snapshot: &BufferSnapshot) -> u32 {
+    let texts: usize = snapshot
+        .turns
+        .iter()
+        .map(|turn| 128 + turn.player_text.len() + turn.reply_text.len())
+        .sum();
+    u32::try_from(texts + 256).unwrap_or(u32::MAX)
+}
+
+#[async_trait]
+impl BufferStore for InProcessBuffers {
+    async fn load(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>> {
+        let found = self.cache.get(&(scope.tenant().clone(), dialogue));
+        Ok(found.map(|snapshot| BufferSnapshot::clone(&snapshot)))
+    }
+
+    async fn replace(&self, scope: &TenantScope, dialogue: DialogueId, snapshot: &BufferSnapshot) -> StoreResult<()> {
+        self.cache
+            .insert((scope.tenant().clone(), dialogue), Arc::new(snapshot.clone()));
+        Ok(())
+    }
+
+    async fn append(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        expected: BufferHead,
+        turn: &BufferedTurn,
+        keep_from: u32,
+    ) -> StoreResult<bool> {
+        let mut appended = false;
+        self.cache
+            .entry((scope.tenant().clone(), dialogue))
+            .and_compute_with(|entry| {
+                let Some(mut snapshot) = entry.map(moka::Entry::into_value) else {
+                    return Op::Nop;
+                };
+                if snapshot.head != expected {
+                    return Op::Nop;
+                }
+                appended = true;
+                let changed = Arc::make_mut(&mut snapshot);
+                changed.turns.retain(|kept| kept.number >= keep_from);
+                changed.turns.push(turn.clone());
+                changed.head.turn = Some(turn.id);
+                Op::Put(snapshot)
+            });
+        Ok(appended)
+    }
+
+    async fn truncate(&self, scope: &TenantScope, dialogue: DialogueId, epoch: u64, last: u32) -> StoreResult<bool> {
+        let mut truncated = false;
+        self.cache
+            .entry((scope.tenant().clone(), dialogue))
+            .and_compute_with(|entry| {
+                let Some(mut snapshot) = entry.map(moka::Entry::into_value) else {
+                    return Op::Nop;
+                };
+                if snapshot.head.epoch != epoch {
+                    return Op::Nop;
+                }
+                truncated = true;
+                let changed = Arc::make_mut(&mut snapshot);
+                changed.turns.retain(|kept| kept.number <= last);
+                changed.head.turn = changed.turns.last().map(|kept| kept.id);
+                Op::Put(snapshot)
+            });
+        Ok(truncated)
+    }
+
+    async fn remove(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {
+        self.cache.invalidate(&(scope.tenant().clone(), dialogue));
+        Ok(())
+    }
+}

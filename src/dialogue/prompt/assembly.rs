@@ -121,7 +121,9 @@ pub(in crate::dialogue) fn assemble(
         &texts.iter().map(String::as_str).collect::<Vec<_>>(),
         Budget {
             top_k: settings.recall.top_k,
-            total_tokens: budgets.memory_tokens.min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS)),
+            total_tokens: budgets
+                .memory_tokens
+                .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS)),
             item_tokens: budgets.memory_item_tokens,
         },
         ITEM_TOKENS,
@@ -171,13 +173,13 @@ fn render_system(
 ) -> Result<String, TurnError> {
     let (world, npc) = (material.world, material.npc);
     let values = context! {
-        world => context! { name => world.name, premise => world.premise, rules => world.rules },
+        world => context! { name => world.name.as_str(), premise => world.premise.as_str(), rules => world.rules.clone() },
         npc => context! {
-            name => npc.name,
-            description => npc.persona.description,
-            speech_style => npc.persona.speech_style,
-            boundaries => npc.persona.boundaries,
-            cues => npc.persona.cues,
+            name => npc.name.as_str(),
+            description => npc.persona.description.as_str(),
+            speech_style => npc.persona.speech_style.as_str(),
+            boundaries => npc.persona.boundaries.clone(),
+            cues => npc.persona.cues.clone(),
         },
         ask_for_state,
     };

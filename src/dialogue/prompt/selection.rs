@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use minijinja::context;
+use minijinja::{Value, context};
 
 use super::{
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, Material},
@@ -229,11 +229,16 @@ impl Selection {
         let mut first = ChatMessage::new(ChatRole::System, system);
         first.cache_breakpoint = true;
         let mut messages = vec![first];
-        let pinned: Vec<&str> = self.standing.pinned.iter().map(|item| item.text.as_str()).collect();
+        let pinned: Vec<Value> = self
+            .standing
+            .pinned
+            .iter()
+            .map(|item| item.text.as_str().into())
+            .collect();
         let summaries: Vec<_> = self
             .summaries
             .iter()
-            .map(|item| context! { from => item.from, to => item.to, date => item.date, text => item.text })
+            .map(|item| context! { from => item.from, to => item.to, date => item.date.as_str(), text => item.text.as_str() })
             .collect();
         let memory = templates.render(language, Template::ReplyMemory, context! { pinned, summaries })?;
         if !memory.is_empty() {
@@ -250,27 +255,22 @@ impl Selection {
         Ok(messages)
     }
 
-    fn context(
-        &self,
-        templates: &Templates,
-        language: Language,
-        material: &Material<'_>,
-    ) -> Result<String, TurnError> {
+    fn context(&self, templates: &Templates, language: Language, material: &Material<'_>) -> Result<String, TurnError> {
         let state: Vec<_> = self
             .standing
             .state
             .iter()
-            .map(|entry| context! { kind => entry.kind.as_str(), key => entry.key, value => entry.value })
+            .map(|entry| context! { kind => entry.kind.as_str(), key => entry.key.as_str(), value => entry.value.as_str() })
             .collect();
         let facts: Vec<_> = self
             .memories
             .iter()
             .map(|(at, text)| {
                 let date = material.hits[*at].cached.body.valid_at.format("%Y-%m-%d").to_string();
-                context! { content => text, date }
+                context! { content => text.as_str(), date }
             })
             .collect();
-        let world_state: Vec<&str> = self.standing.world.iter().map(|line| line.0.as_str()).collect();
+        let world_state: Vec<Value> = self.standing.world.iter().map(|line| line.0.as_str().into()).collect();
         Ok(templates.render(language, Template::ReplyContext, context! { state, facts, world_state })?)
     }
 

@@ -2,8 +2,7 @@
 
 use std::{hash::BuildHasher as _, path::Path};
 
-use minijinja::{Environment, UndefinedBehavior, context};
-use serde::Serialize;
+use minijinja::{Environment, UndefinedBehavior, Value, context};
 
 use crate::memory::{authored::Language, tokens::TokenCounter};
 
@@ -96,8 +95,9 @@ impl Templates {
                 let own = dir.map(|dir| dir.join(language.as_str()).join(file));
                 let (source, origin) = match own.filter(|path| path.exists()) {
                     Some(path) => {
-                        let text = std::fs::read_to_string(&path)
-                            .map_err(|error| anyhow::anyhow!("the prompt template {} cannot be read: {error}", path.display()))?;
+                        let text = std::fs::read_to_string(&path).map_err(|error| {
+                            anyhow::anyhow!("the prompt template {} cannot be read: {error}", path.display())
+                        })?;
                         (text, path.display().to_string())
                     }
                     None => (shipped.to_owned(), template.file(language)),
@@ -121,7 +121,7 @@ impl Templates {
         &self,
         language: Language,
         template: Template,
-        values: impl Serialize,
+        values: Value,
     ) -> Result<String, TemplateError> {
         let file = template.file(language);
         self.env
@@ -147,28 +147,29 @@ impl Templates {
     fn try_out(&self) -> Result<(), TemplateError> {
         let none = Vec::<String>::new();
         let some = vec!["x".to_owned()];
-        for list in [none, some] {
-            let each = |value: minijinja::Value| list.iter().map(|_| value.clone()).collect::<Vec<_>>();
+        for texts in [none, some] {
+            let list = || Value::from(texts.clone());
+            let each = |value: Value| texts.iter().map(|_| value.clone()).collect::<Vec<_>>();
             let values = context! {
-                world => context! { name => "x", premise => "x", rules => list },
-                npc => context! { name => "x", description => "x", speech_style => "x", boundaries => list, cues => list },
-                ask_for_state => !list.is_empty(),
-                pinned => list,
+                world => context! { name => "x", premise => "x", rules => list() },
+                npc => context! { name => "x", description => "x", speech_style => "x", boundaries => list(), cues => list() },
+                ask_for_state => !texts.is_empty(),
+                pinned => list(),
                 summaries => each(context! { from => 1, to => 2, date => "x", text => "x" }),
                 state => each(context! { kind => "x", key => "x", value => "x" }),
                 facts => each(context! { content => "x", date => "x" }),
-                world_state => list,
+                world_state => list(),
                 characters => each(context! {
-                    name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list, with => list,
+                    name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
                 }),
                 relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
                 turns => each(context! { number => 1, player => "x", npc => "x" }),
-                titles => list, known => list, previous => list,
+                titles => list(), known => list(), previous => list(),
                 npc_name => "x", line => "x", reply => "x", date => "x", older => "x", newer => "x", kind => "x",
             };
             for language in [Language::En, Language::Ko] {
                 for &(template, ..) in SHIPPED {
-                    self.render(language, template, &values)?;
+                    self.render(language, template, values.clone())?;
                 }
             }
         }
@@ -209,7 +210,10 @@ mod tests {
 
     #[test]
     fn a_faulty_template_is_named_at_start() {
-        for (text, fault) in [("{{ line", "does not parse"), ("{{ no_such_value }}", "cannot be rendered")] {
+        for (text, fault) in [
+            ("{{ line", "does not parse"),
+            ("{{ no_such_value }}", "cannot be rendered"),
+        ] {
             let dir = tempfile::tempdir().unwrap();
             std::fs::create_dir(dir.path().join("ko")).unwrap();
             std::fs::write(dir.path().join("ko/intent.j2"), text).unwrap();

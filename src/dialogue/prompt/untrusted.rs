@@ -39,7 +39,11 @@ mod tests {
 
     #[test]
     fn plain_speech_stays_as_it_is() {
-        for text in ["What fruit do I like?", "내가 좋아하는 과일이 뭐였지?", "I'm 5'11\" & happy; 2 + 2 = 4"] {
+        for text in [
+            "What fruit do I like?",
+            "내가 좋아하는 과일이 뭐였지?",
+            "I'm 5'11\" & happy; 2 + 2 = 4",
+        ] {
             assert_eq!(untrusted(text), text);
         }
     }

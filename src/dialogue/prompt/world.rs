@@ -62,7 +62,13 @@ pub(in crate::dialogue) fn world_lines(
     player: &PlayerId,
 ) -> Result<Vec<String>, TemplateError> {
     let bound = name_of(player);
-    let shown = |name: &str| if name == bound { PLAYER.to_owned() } else { untrusted(name) };
+    let shown = |name: &str| {
+        if name == bound {
+            PLAYER.to_owned()
+        } else {
+            untrusted(name)
+        }
+    };
     let characters: Vec<_> = [npc.name.as_str(), npc.id.as_str(), &bound]
         .into_iter()
         .filter_map(|name| state.characters.get_key_value(name))

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{CachedBody, Hit, RecallError, Sought, best_first, limits, recall, score};
@@ -36,6 +36,8 @@ pub struct SearchHit {
 const PAST_FACTS: usize = 2_000;
 /// The most a page of the ledger may have.
 const PAGE: u32 = 200;
+/// How far back a time still counts as now.
+const NOW: TimeDelta = TimeDelta::seconds(1);
 /// Full facts read side by side.
 const READS: usize = 8;
 
@@ -52,6 +54,8 @@ pub async fn search(
     at: DateTime<Utc>,
     limit: usize,
 ) -> Result<(Vec<SearchHit>, Vec<CallTrace>), StoreError> {
+    // A time of just now is now: the caller read the clock before this did.
+    let past = at + NOW < services.clock.now();
     let (embedded, call) = services
         .models
         .embed(scope, services.embedder.as_ref(), EmbedAs::Query, &[query.to_owned()])
@@ -72,7 +76,7 @@ pub async fn search(
         },
         at,
     };
-    let hits = if at < services.clock.now() {
+    let hits = if past {
         in_the_past(services, &sought, limit).await?
     } else {
         let found = recall(services, sought).await.map_err(|error| match error {
@@ -117,7 +121,12 @@ async fn in_the_past(services: &Services, sought: &Sought<'_>, limit: usize) -> 
             let embedding = embeddings.get(&fact.id).cloned().unwrap_or_else(|| Arc::from([]));
             let cosine = sought.embedding.map_or(0.0, |query| dot(query, &embedding));
             // Not through the cache: it holds bodies as they are now.
-            score(services, sought, Arc::new(CachedBody::new(body_of(fact, embedding))), cosine)
+            score(
+                services,
+                sought,
+                Arc::new(CachedBody::new(body_of(fact, embedding))),
+                cosine,
+            )
         })
         .collect();
     hits.sort_by(best_first);

@@ -1,0 +1,122 @@
+//! What this node does for all tenants now and then: usage, the outbox's left-overs, answers to
+//! forget, and jobs that a process that is no more left behind.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    curator::{self, TakeOn},
+    registry::{Node, send},
+};
+use crate::{
+    ports::{StoreError, ledger::usage::UsageDelta},
+    tenancy::TenantScope,
+};
+
+/// Answers to repeated POSTs are kept for a day.
+const KEEP_ANSWERS: Duration = Duration::from_secs(24 * 3600);
+const FORGET_ANSWERS_EVERY: Duration = Duration::from_secs(3600);
+/// Jobs taken on for one tenant in one sweep; its curator fetches the rest.
+const SWEEP_JOBS: usize = 32;
+/// Usage rows kept while the ledger cannot take them; more are dropped, oldest first.
+const MAX_UNWRITTEN: usize = 10_000;
+/// Batches of the outbox handled in one go, so that a long backlog does not hold up the other chores.
+const MAX_BATCHES: usize = 64;
+
+/// Usage that has not been written yet.
+type Unwritten = Vec<(TenantScope, UsageDelta)>;
+
+/// Runs until `stop`; what is buffered is written before it returns.
+pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
+    let mut unwritten = Unwritten::new();
+    let mut released = false;
+    let mut last_sweep = None;
+    let mut last_forget = None;
+    let every = Duration::from_millis(node.settings.chores_ms.max(10));
+    loop {
+        let now = node.ports.clock.instant();
+        if !released {
+            released = done("releasing the leases of an earlier run", release(&node)).await;
+        }
+        // Not before the leases are free, or the sweep would miss what they cover.
+        let sweep_every = Duration::from_secs(node.settings.sweep_s.max(1));
+        if released && last_sweep.is_none_or(|last| now.saturating_duration_since(last) >= sweep_every) {
+            last_sweep = Some(now);
+            done("looking for jobs left behind", sweep(&node)).await;
+        }
+        done("writing usage", write_usage(&node, &mut unwritten)).await;
+        done("relaying the outbox", relay(&node)).await;
+        if last_forget.is_none_or(|last| now.saturating_duration_since(last) >= FORGET_ANSWERS_EVERY) {
+            last_forget = Some(now);
+            let before = node.ports.clock.now() - KEEP_ANSWERS;
+            done("forgetting old answers", node.ports.ledger.idempotency.sweep(before)).await;
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(every)).await.is_none() {
+            break;
+        }
+    }
+    done("writing usage", write_usage(&node, &mut unwritten)).await;
+}
+
+/// Runs one chore; a failure is logged and the chore comes again. `true`: it went well.
+async fn done(what: &str, chore: impl Future<Output = Result<(), StoreError>>) -> bool {
+    match AssertUnwindSafe(chore).catch_unwind().await {
+        Ok(Ok(())) => true,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "{what} failed");
+            false
+        }
+        Err(_panic) => {
+            tracing::error!("{what} panicked");
+            false
+        }
+    }
+}
+
+async fn release(node: &Node) -> Result<(), StoreError> {
+    node.ports.ledger.jobs.release_all(node.id).await
+}
+
+async fn sweep(node: &Arc<Node>) -> Result<(), StoreError> {
+    for tenant in node.ports.ledger.tenants.all().await? {
+        let scope = TenantScope::new(tenant.id);
+        let jobs = curator::lease(node, &scope, SWEEP_JOBS).await?;
+        if jobs.is_empty() {
+            continue;
+        }
+        tracing::info!(tenant = %scope.tenant(), jobs = jobs.len(), "resuming jobs left behind");
+        if let Some(curator) = node.curator(&scope) {
+            // A curator that stops just now leaves the jobs leased; they come again later.
+            let _ = send(&curator, TakeOn { jobs, npc: None }).await;
+        }
+    }
+    Ok(())
+}
+
+async fn write_usage(node: &Node, unwritten: &mut Unwritten) -> Result<(), StoreError> {
+    unwritten.extend(node.use_cases.take_usage());
+    let excess = unwritten.len().saturating_sub(MAX_UNWRITTEN);
+    unwritten.drain(..excess);
+    while let Some((scope, _)) = unwritten.first() {
+        let scope = scope.clone();
+        let deltas: Vec<UsageDelta> = unwritten
+            .iter()
+            .filter(|(of, _)| *of == scope)
+            .map(|(_, delta)| delta.clone())
+            .collect();
+        node.ports.ledger.usage.add(&scope, &deltas).await?;
+        unwritten.retain(|(of, _)| *of != scope);
+    }
+    Ok(())
+}
+
+async fn relay(node: &Node) -> Result<(), StoreError> {
+    for _ in 0..MAX_BATCHES {
+        if node.use_cases.relay_outbox().await? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! What a session reads from the stores: the dialogue with its ownership, the buffer, the summaries.
+
+use std::{sync::Arc, time::Duration, time::Instant};
+
+use sha2::{Digest, Sha256};
+
+use crate::{
+    actors::{
+        SessionError,
+        npc::NpcCell,
+        registry::{Node, SessionKey},
+    },
+    ids::{NpcId, PlayerId, TurnId},
+    memory::{
+        summary::Summary,
+        turn::{Checkpoint, Turn},
+    },
+    ports::{
+        StoreResult,
+        buffer::{BufferHead, BufferSnapshot, BufferedTurn},
+        ledger::dialogues::{Claim, Dialogue, DialogueStatus, OpenDialogue},
+    },
+};
+
+/// A dialogue as its owner holds it.
+pub(super) struct Loaded {
+    pub dialogue: Arc<Dialogue>,
+    pub player: PlayerId,
+    pub npc: NpcId,
+    pub closed: bool,
+    pub epoch: u64,
+    pub head: Option<TurnId>,
+    pub checkpoint: Checkpoint,
+    pub history: Arc<Vec<BufferedTurn>>,
+    pub summaries: Arc<Vec<Summary>>,
+    pub next_seq: u64,
+    /// The last turn, if its jobs may still run.
+    pub awaited: Option<TurnId>,
+    pub cell: Arc<NpcCell>,
+    /// When ownership was taken or renewed.
+    pub renewed: Instant,
+}
+
+/// Takes ownership and reads everything a session goes on from.
+pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, SessionError> {
+    let (scope, id) = &key;
+    let ports = &node.ports;
+    let renewed = ports.clock.instant();
+    let now = ports.clock.now();
+    let until = now + Duration::from_secs(node.settings.ownership_s);
+    let open = match ports.ledger.dialogues.claim(scope, *id, node.id, now, until).await? {
+        Claim::Owned(open) => *open,
+        Claim::OwnedBy { node, .. } => return Err(SessionError::Elsewhere { node }),
+        Claim::NotFound => return Err(SessionError::NotFound),
+    };
+    let player = open.dialogue.player.clone().ok_or(SessionError::NotFound)?;
+    let npc = open.dialogue.npcs.first().cloned().ok_or(SessionError::NotFound)?;
+    let (history, rest, authored) = tokio::join!(
+        history(&node, &key, &open),
+        async {
+            if open.head.is_none() {
+                return Ok((Vec::new(), 0));
+            }
+            tokio::try_join!(
+                ports.ledger.summaries.kept(scope, *id),
+                ports.ledger.jobs.pending(scope, *id)
+            )
+        },
+        // Read now so that the first turn need not; what is wrong with it shows when a turn needs it.
+        node.authored(scope, &open.dialogue.world, &npc),
+    );
+    let (summaries, pending) = rest?;
+    let cell = match authored {
+        Ok((_, cell)) => cell,
+        Err(_) => node.npc(&(scope.clone(), open.dialogue.world.clone(), npc.clone()))?.1,
+    };
+    Ok(Loaded {
+        closed: open.dialogue.status == DialogueStatus::Closed,
+        player,
+        npc,
+        epoch: open.epoch,
+        head: open.head,
+        checkpoint: open.checkpoint,
+        history: Arc::new(history?),
+        summaries: Arc::new(summaries),
+        next_seq: open.next_seq,
+        awaited: open.head.filter(|_| pending > 0),
+        cell,
+        renewed,
+        dialogue: Arc::new(open.dialogue),
+    })
+}
+
+/// The buffer, if it is the one the ledger describes, or else built anew from the ledger.
+async fn history(node: &Node, (scope, id): &SessionKey, open: &OpenDialogue) -> StoreResult<Vec<BufferedTurn>> {
+    if open.head.is_none() {
+        return Ok(Vec::new());
+    }
+    let buffers = &node.ports.buffers;
+    let head = BufferHead {
+        epoch: open.epoch,
+        turn: open.head,
+    };
+    match buffers.load(scope, *id).await {
+        Ok(Some(kept)) if kept.head == head => {
+            let mut turns = kept.turns;
+            turns.retain(|turn| turn.number >= open.checkpoint.buffer_from);
+            return Ok(turns);
+        }
+        Ok(_) => {}
+        // The buffer is only a copy.
+        Err(error) => tracing::warn!(dialogue = %id, %error, "the buffer could not be read"),
+    }
+    let from = open.checkpoint.buffer_from.max(1);
+    let turns = node
+        .ports
+        .ledger
+        .dialogues
+        .turns(scope, *id, from, open.dialogue.head_turn)
+        .await?;
+    let snapshot = BufferSnapshot {
+        head,
+        turns: turns.iter().map(buffered).collect(),
+    };
+    if let Err(error) = buffers.replace(scope, *id, &snapshot).await {
+        tracing::warn!(dialogue = %id, %error, "the buffer could not be written");
+    }
+    Ok(snapshot.turns)
+}
+
+/// A turn as the buffer keeps it.
+pub(super) fn buffered(turn: &Turn) -> BufferedTurn {
+    BufferedTurn {
+        id: turn.id,
+        number: turn.number,
+        player_text: turn.player_text.clone(),
+        npc: turn.npc.clone(),
+        reply_text: turn.reply_text.clone(),
+    }
+}
+
+/// Prolongs ownership. `false`: it was lost.
+pub(super) async fn renew(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) -> StoreResult<bool> {
+    let until = node.ports.clock.now() + Duration::from_secs(node.settings.ownership_s);
+    node.ports.ledger.dialogues.renew(&scope, id, epoch, until).await
+}
+
+/// What summarising changed, read again.
+pub(super) async fn summarised(
+    node: Arc<Node>,
+    (scope, id): SessionKey,
+) -> StoreResult<(Vec<Summary>, Option<Checkpoint>)> {
+    let ledger = &node.ports.ledger;
+    tokio::try_join!(
+        ledger.summaries.kept(&scope, id),
+        ledger.dialogues.checkpoint(&scope, id)
+    )
+}
+
+/// SHA-256 of a resume token, as it is stored.
+pub(in crate::actors) fn token_hash(token: &str) -> Vec<u8> {
+    Sha256::digest(token.as_bytes()).to_vec()
+}
+
+/// Whether `token` has this hash; takes the same time whatever the answer.
+pub(super) fn is_token(token: &str, hash: &[u8]) -> bool {
+    let given = token_hash(token);
+    given.len() == hash.len() && given.iter().zip(hash).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}

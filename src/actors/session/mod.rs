@@ -1,0 +1,554 @@
+//! A player's dialogue with an NPC: its buffer, its one running turn and the lines that wait.
+//!
+//! The actor is a state machine; the mailbox stays open whatever it waits for. What a turn does is
+//! `dialogue::turn`. This file has the actor, its messages and its life; `turns` the queue and the
+//! turns, `load` what is read from the stores.
+
+mod keys;
+mod load;
+mod turns;
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle, WrapFuture};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::{
+    Accepted, Interrupted, Line, Listener, SessionError,
+    event_log::{EventLog, Missed, events_of},
+    handle::{Attached, SessionView},
+    registry::{Node, SessionKey},
+    use_cases::event_error,
+};
+use crate::{
+    dialogue::{
+        events::{DialogueEvent, EventBody, EventError},
+        jobs::JobReport,
+        turn::{TurnError, TurnInput},
+    },
+    ids::TurnId,
+    ports::{StoreError, ledger::jobs::JobKind},
+};
+use keys::Keys;
+use load::Loaded;
+pub(super) use load::token_hash;
+use turns::{Running, Waiting};
+
+/// A request's way back, and its permit, which is free again once it was answered.
+pub(super) struct Ask<T> {
+    pub reply: oneshot::Sender<Result<T, SessionError>>,
+    pub permit: OwnedSemaphorePermit,
+}
+
+impl<T> Ask<T> {
+    fn answer(self, answer: Result<T, SessionError>) {
+        drop(self.permit);
+        // Whoever asked may have gone away.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// What a session can be asked.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) enum Request {
+    Say {
+        line: Line,
+        accepted_at: Instant,
+        ask: Ask<Accepted>,
+    },
+    Interrupt {
+        turn: Option<u32>,
+        heard_chars: Option<usize>,
+        ask: Ask<Interrupted>,
+    },
+    Attach {
+        listener: Arc<dyn Listener>,
+        resume_token: Option<String>,
+        last_seq: Option<u64>,
+        ask: Ask<Attached>,
+    },
+    View {
+        ask: Ask<SessionView>,
+    },
+    /// What a turn with this line would start from.
+    Prepare {
+        text: String,
+        ask: Ask<TurnInput>,
+    },
+    Close {
+        reason: &'static str,
+        ask: Ask<()>,
+    },
+}
+
+impl Request {
+    fn refuse(self, error: SessionError) {
+        match self {
+            Self::Say { ask, .. } => ask.answer(Err(error)),
+            Self::Interrupt { ask, .. } => ask.answer(Err(error)),
+            Self::Attach { ask, .. } => ask.answer(Err(error)),
+            Self::View { ask } => ask.answer(Err(error)),
+            Self::Prepare { ask, .. } => ask.answer(Err(error)),
+            Self::Close { ask, .. } => ask.answer(Err(error)),
+        }
+    }
+}
+
+/// The curator ran a job of this dialogue. Without a report it failed, for now.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct JobEnded {
+    pub turn_id: TurnId,
+    pub kind: JobKind,
+    pub report: Option<JobReport>,
+}
+
+/// Takes no more lines, lets those that wait go, and answers once no turn runs: whether one did.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Drain {
+    pub reply: oneshot::Sender<bool>,
+}
+
+/// Cuts the running turn.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct CutNow;
+
+/// Stops at once.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Stop;
+
+/// Makes the actor panic, to see what becomes of it.
+#[cfg(test)]
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Panic;
+
+pub(super) struct Session {
+    node: Arc<Node>,
+    key: SessionKey,
+    generation: u64,
+    log: Arc<EventLog>,
+    phase: Phase,
+    /// Requests that came while the dialogue was being loaded.
+    early: VecDeque<Request>,
+    /// Lines that are not turns yet, in the order they were spoken.
+    queue: VecDeque<Waiting>,
+    running: Option<Running>,
+    keys: Keys,
+    memory: MemoryWait,
+    reading_authored: bool,
+    closing: Option<Closing>,
+    drained: Option<oneshot::Sender<bool>>,
+    drain_saw_turn: bool,
+    used: Instant,
+    /// How long the last turn took, for `retry_after`.
+    last_turn: Duration,
+    next_line: u64,
+    _live: Live,
+}
+
+enum Phase {
+    Loading,
+    Ready(Box<Loaded>),
+}
+
+/// The extraction of the last turn, while the next turn waits for it.
+#[derive(Default)]
+struct MemoryWait {
+    of: Option<TurnId>,
+    since: Option<Instant>,
+    timer: Option<SpawnHandle>,
+}
+
+struct Closing {
+    reason: &'static str,
+    asks: Vec<Ask<()>>,
+    begun: bool,
+}
+
+/// Counts this actor for as long as it is in memory.
+struct Live(Arc<AtomicUsize>);
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Session {
+    pub fn new(node: Arc<Node>, key: SessionKey, generation: u64, log: Arc<EventLog>) -> Self {
+        node.live.fetch_add(1, Relaxed);
+        let live = Live(Arc::clone(&node.live));
+        let used = node.ports.clock.instant();
+        Self {
+            node,
+            key,
+            generation,
+            log,
+            phase: Phase::Loading,
+            early: VecDeque::new(),
+            queue: VecDeque::new(),
+            running: None,
+            keys: Keys::default(),
+            memory: MemoryWait::default(),
+            reading_authored: false,
+            closing: None,
+            drained: None,
+            drain_saw_turn: false,
+            used,
+            last_turn: Duration::from_millis(800),
+            next_line: 0,
+            _live: live,
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.node.ports.clock.instant()
+    }
+
+    // --- loading ---
+
+    /// Reads everything from the stores, at the start and whenever what is held may be wrong.
+    fn load(&mut self, ctx: &mut Context<Self>) {
+        self.phase = Phase::Loading;
+        let load = load::load(Arc::clone(&self.node), self.key.clone());
+        ctx.spawn(load.into_actor(self).map(|loaded, session, ctx| match loaded {
+            Ok(loaded) => session.loaded(loaded, ctx),
+            Err(error) => session.not_loaded(&error, ctx),
+        }));
+    }
+
+    fn loaded(&mut self, loaded: Loaded, ctx: &mut Context<Self>) {
+        let known = self.node.last_seqs.get(&self.key).map_or(0, |seq| seq + 1);
+        self.log.loaded(loaded.next_seq.max(known));
+        // A turn that ran when an earlier actor panicked, if nobody has said so yet.
+        self.log.not_committed(&lost_turn(), false);
+        self.keys = Keys::new(loaded.next_seq > 1);
+        self.memory = MemoryWait {
+            of: loaded.awaited,
+            ..MemoryWait::default()
+        };
+        self.phase = Phase::Ready(Box::new(loaded));
+        for request in std::mem::take(&mut self.early) {
+            self.dispatch(request, ctx);
+        }
+        self.advance(ctx);
+    }
+
+    fn not_loaded(&mut self, error: &SessionError, ctx: &mut Context<Self>) {
+        for request in self.early.drain(..) {
+            request.refuse(error.clone());
+        }
+        let told = match error {
+            SessionError::Elsewhere { .. } => {
+                self.log.publish(EventBody::SessionClosed { reason: "moved" }, None);
+                event_error(&TurnError::Fenced)
+            }
+            _ => event_error(&TurnError::Store(StoreError::Unavailable(String::new()))),
+        };
+        self.log.not_committed(&told, false);
+        self.drop_lines(&told);
+        // With listeners the entry stays, and with it the log; the next message tries again.
+        if !matches!(error, SessionError::Store(_)) || !self.log.has_listeners() {
+            self.node.session_ends(&self.key, self.generation);
+        }
+        ctx.stop();
+    }
+
+    // --- requests ---
+
+    fn dispatch(&mut self, request: Request, ctx: &mut Context<Self>) {
+        self.used = self.now();
+        if let Phase::Loading = self.phase {
+            return self.early.push_back(request);
+        }
+        match request {
+            Request::Say { line, accepted_at, ask } => self.say(line, accepted_at, ask, ctx),
+            Request::Interrupt { turn, heard_chars, ask } => ask.answer(self.interrupt(turn, heard_chars)),
+            Request::Attach {
+                listener,
+                resume_token,
+                last_seq,
+                ask,
+            } => self.attach(listener, resume_token.as_deref(), last_seq, ask, ctx),
+            Request::View { ask } => match self.view() {
+                Some(view) => ask.answer(Ok(view)),
+                None => ask.answer(Err(SessionError::Closed)),
+            },
+            Request::Prepare { text, ask } => self.prepare(text, ask, ctx),
+            Request::Close { reason, ask } => self.close(reason, ask, ctx),
+        }
+    }
+
+    fn attach(
+        &mut self,
+        listener: Arc<dyn Listener>,
+        resume_token: Option<&str>,
+        last_seq: Option<u64>,
+        ask: Ask<Attached>,
+        ctx: &mut Context<Self>,
+    ) {
+        let Phase::Ready(loaded) = &self.phase else { return };
+        if loaded.closed || self.closing.is_some() {
+            return ask.answer(Err(SessionError::Closed));
+        }
+        if resume_token.is_some_and(|token| !load::is_token(token, &loaded.dialogue.resume_token_hash)) {
+            return ask.answer(Err(SessionError::WrongResumeToken));
+        }
+        let Some(seen) = last_seq else {
+            return ask.answer(self.seat(listener, None, Vec::new()));
+        };
+        match self.log.missed(seen) {
+            Missed::Kept => {}
+            Missed::Expired => return ask.answer(Err(SessionError::ResumeExpired { last_seq: seen })),
+            Missed::Lost => {
+                let next = loaded.dialogue.head_turn + 1;
+                self.log.turn_lost(seen, next, loaded.npc.clone());
+            }
+            Missed::InLedger => {
+                let limit = u32::try_from(self.node.settings.replay_events / 3).unwrap_or(u32::MAX);
+                let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+                let head = loaded.dialogue.head_turn;
+                let from = head.saturating_sub(limit.max(1)) + 1;
+                let read = async move {
+                    if head == 0 {
+                        return Ok(Vec::new());
+                    }
+                    ports.ledger.dialogues.turns(&scope, id, from, head).await
+                };
+                ctx.spawn(read.into_actor(self).map(move |turns, session, _| {
+                    let turns = match turns {
+                        Ok(turns) => turns,
+                        Err(error) => return ask.answer(Err(error.into())),
+                    };
+                    let complete = from == 1 || turns.first().is_some_and(|turn| turn.seqs.started <= seen + 1);
+                    if complete {
+                        let earlier = turns.iter().flat_map(events_of).collect();
+                        ask.answer(session.seat(listener, Some(seen), earlier));
+                    } else {
+                        ask.answer(Err(SessionError::ResumeExpired { last_seq: seen }));
+                    }
+                }));
+                return;
+            }
+        }
+        ask.answer(self.seat(listener, Some(seen), Vec::new()));
+    }
+
+    fn seat(
+        &self,
+        listener: Arc<dyn Listener>,
+        last_seq: Option<u64>,
+        earlier: Vec<DialogueEvent>,
+    ) -> Result<Attached, SessionError> {
+        let Phase::Ready(loaded) = &self.phase else {
+            return Err(SessionError::Overloaded {
+                retry_after: self.last_turn,
+            });
+        };
+        let (id, replayed, head_seq) =
+            self.log
+                .attach(listener, last_seq, earlier)
+                .ok_or(SessionError::Overloaded {
+                    retry_after: Duration::from_secs(1),
+                })?;
+        Ok(Attached {
+            head_seq,
+            head_turn: loaded.dialogue.head_turn,
+            replayed,
+            listener: id,
+        })
+    }
+
+    fn view(&self) -> Option<SessionView> {
+        let Phase::Ready(loaded) = &self.phase else { return None };
+        Some(SessionView {
+            dialogue: Arc::clone(&loaded.dialogue),
+            history: Arc::clone(&loaded.history),
+            summaries: Arc::clone(&loaded.summaries),
+            checkpoint: loaded.checkpoint.clone(),
+            head_seq: self.log.head_seq(),
+            running_turn: self.running.as_ref().map(|running| running.number),
+            queued: self.queue.len(),
+            at: self.node.ports.clock.now(),
+        })
+    }
+
+    // --- closing ---
+
+    fn close(&mut self, reason: &'static str, ask: Ask<()>, ctx: &mut Context<Self>) {
+        if let Phase::Ready(loaded) = &self.phase
+            && loaded.closed
+        {
+            return ask.answer(Err(SessionError::Closed));
+        }
+        self.end(reason, Some(ask), ctx);
+    }
+
+    /// Ends the dialogue: lines that wait are let go, the running reply is cut and still committed.
+    fn end(&mut self, reason: &'static str, ask: Option<Ask<()>>, ctx: &mut Context<Self>) {
+        let closing = self.closing.get_or_insert(Closing {
+            reason,
+            asks: Vec::new(),
+            begun: false,
+        });
+        closing.asks.extend(ask);
+        self.cut(None);
+        self.advance(ctx);
+    }
+
+    /// Nothing runs and the dialogue is to end.
+    fn finish_closing(&mut self, ctx: &mut Context<Self>) {
+        let Some(closing) = self.closing.as_mut().filter(|closing| !closing.begun) else {
+            return;
+        };
+        closing.begun = true;
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let write = async move { ports.ledger.dialogues.close(&scope, id, ports.clock.now()).await };
+        ctx.spawn(write.into_actor(self).map(|written, session, ctx| {
+            let Some(closing) = session.closing.take() else { return };
+            match written {
+                Ok(_) => {
+                    let reason = closing.reason;
+                    session.log.publish(EventBody::SessionClosed { reason }, None);
+                    for ask in closing.asks {
+                        ask.answer(Ok(()));
+                    }
+                    session.node.session_ends(&session.key, session.generation);
+                    ctx.stop();
+                }
+                Err(error) => {
+                    for ask in closing.asks {
+                        ask.answer(Err(error.clone().into()));
+                    }
+                }
+            }
+        }));
+    }
+
+    // --- staying alive ---
+
+    /// Renews ownership when it is due, and stops when nothing was asked for a while.
+    fn tick(&mut self, ctx: &mut Context<Self>) {
+        let now = self.now();
+        let idle = Duration::from_secs(self.node.settings.idle_s);
+        let half = Duration::from_secs(self.node.settings.ownership_s) / 2;
+        let busy = self.running.is_some()
+            || !self.queue.is_empty()
+            || !self.early.is_empty()
+            || self.closing.is_some()
+            || matches!(self.phase, Phase::Loading);
+        if !busy && now.saturating_duration_since(self.used) >= idle && !self.log.has_listeners() {
+            self.node.session_ends(&self.key, self.generation);
+            return ctx.stop();
+        }
+        if let Phase::Ready(loaded) = &mut self.phase
+            && now.saturating_duration_since(loaded.renewed) >= half
+            && !loaded.closed
+        {
+            loaded.renewed = now;
+            let epoch = loaded.epoch;
+            let renew = load::renew(Arc::clone(&self.node), self.key.clone(), epoch);
+            ctx.spawn(renew.into_actor(self).map(move |renewed, session, ctx| match renewed {
+                Ok(true) => {}
+                Ok(false) => session.lost(epoch, ctx),
+                Err(error) => tracing::warn!(dialogue = %session.key.1, %error, "ownership could not be renewed"),
+            }));
+        }
+        ctx.run_later(idle.min(half).max(Duration::from_millis(20)), Self::tick);
+    }
+
+    /// Another node owns the dialogue. A running turn learns it at its commit.
+    fn lost(&mut self, epoch: u64, ctx: &mut Context<Self>) {
+        let ours = matches!(&self.phase, Phase::Ready(loaded) if loaded.epoch == epoch);
+        if ours && self.running.is_none() {
+            self.load(ctx);
+        }
+    }
+}
+
+/// What listeners hear of a turn that died with its actor.
+fn lost_turn() -> EventError {
+    event_error(&TurnError::Store(StoreError::Rejected(String::new())))
+}
+
+impl Actor for Session {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.load(ctx);
+        self.tick(ctx);
+    }
+}
+
+impl Drop for Session {
+    /// Also runs while a panic unwinds: whoever waits for the reply must not wait for ever.
+    fn drop(&mut self) {
+        if self.running.is_some() {
+            self.log.not_committed(&lost_turn(), false);
+        }
+    }
+}
+
+impl Handler<Request> for Session {
+    type Result = ();
+
+    fn handle(&mut self, request: Request, ctx: &mut Self::Context) {
+        self.dispatch(request, ctx);
+    }
+}
+
+impl Handler<JobEnded> for Session {
+    type Result = ();
+
+    fn handle(&mut self, ended: JobEnded, ctx: &mut Self::Context) {
+        self.job_ended(ended, ctx);
+    }
+}
+
+impl Handler<Drain> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Drain { reply }: Drain, ctx: &mut Self::Context) {
+        self.drain_saw_turn = self.running.is_some();
+        self.drained = Some(reply);
+        self.advance(ctx);
+    }
+}
+
+impl Handler<CutNow> for Session {
+    type Result = ();
+
+    fn handle(&mut self, CutNow: CutNow, _: &mut Self::Context) {
+        self.cut(None);
+    }
+}
+
+impl Handler<Stop> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Stop: Stop, ctx: &mut Self::Context) {
+        self.node.session_ends(&self.key, self.generation);
+        ctx.stop();
+    }
+}
+
+#[cfg(test)]
+impl Handler<Panic> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Panic: Panic, _: &mut Self::Context) {
+        panic!("a test asked for it");
+    }
+}

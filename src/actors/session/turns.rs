@@ -1,0 +1,584 @@
+//! The queue of lines, the running turn, and what follows a turn.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration, time::Instant};
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use futures_util::FutureExt;
+use tokio::sync::{oneshot, watch};
+
+use super::{Ask, JobEnded, Phase, Session, load};
+use crate::{
+    actors::{
+        Accepted, Interrupted, Line, OnBusy, SessionError, curator::TakeOn, event_log::TurnEvents, npc::Authored,
+        registry::send, use_cases::event_error,
+    },
+    dialogue::{
+        events::{EventBody, EventError},
+        jobs::JobReport,
+        turn::{CommittedTurn, Cut, TurnError, TurnInput},
+    },
+    memory::turn::{Checkpoint, Turn},
+    ports::{
+        StoreError, StoreResult,
+        ledger::{dialogues::KeyedTurn, jobs::JobKind},
+    },
+};
+
+type Outcome = Result<Arc<Turn>, Arc<TurnError>>;
+
+/// Past a turn's own time limit, for a turn that does not keep it.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A line that is not a turn yet.
+pub(super) struct Waiting {
+    id: u64,
+    line: Line,
+    accepted_at: Instant,
+    /// When only memory, rows or its key's look-up kept it from being a turn.
+    ready_at: Option<Instant>,
+    /// Its key is known not to belong to an earlier turn.
+    checked: bool,
+    /// Who has not been answered yet, until then.
+    asking: Vec<Ask<Accepted>>,
+    waiters: Vec<oneshot::Sender<Outcome>>,
+}
+
+/// The turn that runs.
+pub(super) struct Running {
+    pub number: u32,
+    key: Option<String>,
+    re: Option<Arc<str>>,
+    cut: watch::Sender<Option<Cut>>,
+    waiters: Vec<oneshot::Sender<Outcome>>,
+    started: Instant,
+}
+
+impl Waiting {
+    fn join(&mut self, ask: Ask<Accepted>) {
+        if self.checked {
+            accept(&mut self.waiters, ask);
+        } else {
+            self.asking.push(ask);
+        }
+    }
+}
+
+fn accept(waiters: &mut Vec<oneshot::Sender<Outcome>>, ask: Ask<Accepted>) {
+    let (outcome, done) = oneshot::channel();
+    waiters.push(outcome);
+    ask.answer(Ok(Accepted::Turn { done }));
+}
+
+impl Session {
+    // --- lines ---
+
+    pub(super) fn say(&mut self, line: Line, accepted_at: Instant, ask: Ask<Accepted>, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else { return };
+        if loaded.closed || self.closing.is_some() {
+            return ask.answer(Err(SessionError::Closed));
+        }
+        if self.drained.is_some() || self.node.is_draining() {
+            return ask.answer(Err(SessionError::Draining));
+        }
+        if let Some(key) = &line.key {
+            if let Some(turn) = self.keys.find(key) {
+                return ask.answer(Ok(Accepted::Repeated(Arc::clone(turn))));
+            }
+            if let Some(running) = self
+                .running
+                .as_mut()
+                .filter(|running| running.key.as_ref() == Some(key))
+            {
+                return accept(&mut running.waiters, ask);
+            }
+            if let Some(waiting) = self
+                .queue
+                .iter_mut()
+                .find(|waiting| waiting.line.key.as_ref() == Some(key))
+            {
+                return waiting.join(ask);
+            }
+        }
+        let busy = self.running.is_some() || !self.queue.is_empty();
+        if busy && line.on_busy == OnBusy::Reject {
+            return ask.answer(Err(SessionError::TurnInProgress {
+                retry_after: self.retry_after(),
+            }));
+        }
+        let ahead = self.queue.len() + usize::from(self.running.is_some());
+        if ahead > self.node.ports.settings.turn.max_queued {
+            return ask.answer(Err(SessionError::QueueFull {
+                queued: self.queue.len(),
+                retry_after: self.retry_after(),
+            }));
+        }
+        let id = self.next_line;
+        self.next_line += 1;
+        let to_check = line.key.clone().filter(|_| self.keys.ask_ledger());
+        let mut waiting = Waiting {
+            id,
+            line,
+            accepted_at,
+            ready_at: None,
+            checked: to_check.is_none(),
+            asking: Vec::new(),
+            waiters: Vec::new(),
+        };
+        waiting.join(ask);
+        let cuts = waiting.checked && waiting.line.on_busy == OnBusy::Interrupt;
+        self.queue.push_back(waiting);
+        if let Some(key) = to_check {
+            self.look_up(id, key, ctx);
+        } else if cuts {
+            // Lines that were queued before it are still said before it.
+            self.cut(None);
+        }
+        self.advance(ctx);
+    }
+
+    /// Asks the ledger whether a key belongs to an earlier turn; all else goes on beside it.
+    fn look_up(&mut self, line: u64, key: String, ctx: &mut Context<Self>) {
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let look = async move { ports.ledger.dialogues.turn_by_key(&scope, id, &key).await };
+        ctx.spawn(look.into_actor(self).map(move |found, session, ctx| {
+            session.looked_up(line, found);
+            session.advance(ctx);
+        }));
+    }
+
+    fn looked_up(&mut self, line: u64, found: StoreResult<Option<KeyedTurn>>) {
+        let Some(at) = self.queue.iter().position(|waiting| waiting.id == line) else {
+            return;
+        };
+        if let Ok(None) = found {
+            let waiting = &mut self.queue[at];
+            waiting.checked = true;
+            for ask in std::mem::take(&mut waiting.asking) {
+                accept(&mut waiting.waiters, ask);
+            }
+            if waiting.line.on_busy == OnBusy::Interrupt {
+                self.cut(None);
+            }
+            return;
+        }
+        let Some(waiting) = self.queue.remove(at) else { return };
+        let found = found.map(|found| found.map(|found| (found.stands, Arc::new(found.turn))));
+        for ask in waiting.asking {
+            ask.answer(match &found {
+                Ok(Some((true, turn))) => Ok(Accepted::Repeated(Arc::clone(turn))),
+                Ok(_) => Err(SessionError::TurnUnsaid),
+                Err(error) => Err(error.clone().into()),
+            });
+        }
+    }
+
+    /// Lets every waiting line go; those who listen are told why.
+    pub(super) fn drop_lines(&mut self, why: &EventError) {
+        for waiting in self.queue.drain(..) {
+            for ask in waiting.asking {
+                ask.answer(Err(if why.code == "draining" {
+                    SessionError::Draining
+                } else {
+                    SessionError::Closed
+                }));
+            }
+            let body = EventBody::Error {
+                turn: None,
+                error: why.clone(),
+            };
+            self.log.publish(body, waiting.line.re);
+        }
+    }
+
+    fn retry_after(&self) -> Duration {
+        let running = self.running.as_ref();
+        let spent = running.map_or(Duration::ZERO, |running| {
+            self.now().saturating_duration_since(running.started)
+        });
+        self.last_turn
+            .saturating_sub(spent)
+            .clamp(Duration::from_millis(200), Duration::from_secs(10))
+    }
+
+    // --- cutting ---
+
+    pub(super) fn interrupt(
+        &mut self,
+        turn: Option<u32>,
+        heard_chars: Option<usize>,
+    ) -> Result<Interrupted, SessionError> {
+        let Phase::Ready(loaded) = &self.phase else {
+            return Err(SessionError::Closed);
+        };
+        let head_turn = loaded.dialogue.head_turn;
+        let replying = self.log.replying();
+        let running = self.running.as_ref().filter(|running| replying == Some(running.number));
+        match (running.map(|running| running.number), turn) {
+            (Some(number), None) => {
+                self.cut(heard_chars);
+                Ok(Interrupted::Cut { turn: number })
+            }
+            (Some(number), Some(asked)) if asked == number => {
+                self.cut(heard_chars);
+                Ok(Interrupted::Cut { turn: number })
+            }
+            (None, None) => Ok(Interrupted::Idle { head_turn }),
+            (_, Some(turn)) => Err(SessionError::NotRunning { turn }),
+        }
+    }
+
+    /// Asks the running turn to end where it is. The first to ask decides.
+    pub(super) fn cut(&mut self, heard_chars: Option<usize>) {
+        if let Some(running) = &self.running {
+            running.cut.send_if_modified(|cut| {
+                let first = cut.is_none();
+                if first {
+                    *cut = Some(Cut { heard_chars });
+                }
+                first
+            });
+        }
+    }
+
+    // --- turns ---
+
+    /// Starts the next turn, or whatever it still needs, unless one runs.
+    pub(super) fn advance(&mut self, ctx: &mut Context<Self>) {
+        if self.running.is_some() {
+            return;
+        }
+        if self.closing.is_some() || self.drained.is_some() {
+            return self.wind_up(ctx);
+        }
+        let Phase::Ready(loaded) = &self.phase else { return };
+        let now = self.node.ports.clock.instant();
+        let Some(first) = self.queue.front_mut() else { return };
+        first.ready_at.get_or_insert(now);
+        let checked = first.checked;
+        let authored = loaded.cell.get();
+        if authored.is_none() && !self.reading_authored {
+            self.read_authored(ctx);
+        }
+        if self.memory.of.is_some() {
+            self.wait_for_memory(now, ctx);
+        }
+        if let Some(authored) = authored
+            && checked
+            && self.memory.of.is_none()
+        {
+            self.start(authored, now, ctx);
+        }
+    }
+
+    /// The session takes no more lines and nothing runs.
+    fn wind_up(&mut self, ctx: &mut Context<Self>) {
+        if let Some(reply) = self.drained.take() {
+            self.drop_lines(&EventError {
+                code: "draining",
+                message: "the server is shutting down; say it again elsewhere".to_owned(),
+                retry_after_ms: None,
+            });
+            // Whoever drains may have given up.
+            let _ = reply.send(self.drain_saw_turn);
+        }
+        if self.closing.is_some() {
+            self.drop_lines(&EventError {
+                code: "session_closed",
+                message: "the session was closed before this line was said".to_owned(),
+                retry_after_ms: None,
+            });
+            if matches!(self.phase, Phase::Ready(_)) {
+                self.finish_closing(ctx);
+            }
+        }
+    }
+
+    fn read_authored(&mut self, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else { return };
+        self.reading_authored = true;
+        let (node, scope) = (Arc::clone(&self.node), self.key.0.clone());
+        let (world, npc) = (loaded.dialogue.world.clone(), loaded.npc.clone());
+        let read = async move { node.authored(&scope, &world, &npc).await };
+        ctx.spawn(read.into_actor(self).map(|read, session, ctx| {
+            session.reading_authored = false;
+            match read {
+                Ok((_, cell)) => {
+                    if let Phase::Ready(loaded) = &mut session.phase {
+                        loaded.cell = cell;
+                    }
+                    session.advance(ctx);
+                }
+                Err(SessionError::NoNpc(_)) => session.end("npc_deleted", None, ctx),
+                Err(SessionError::NoWorld(_)) => session.end("world_deleted", None, ctx),
+                Err(error) => {
+                    tracing::warn!(dialogue = %session.key.1, %error, "the NPC could not be read");
+                    session.drop_lines(&event_error(&TurnError::Store(StoreError::Unavailable(String::new()))));
+                }
+            }
+        }));
+    }
+
+    /// Lets the next turn wait, for a bounded time, until the last one's facts are known.
+    fn wait_for_memory(&mut self, now: Instant, ctx: &mut Context<Self>) {
+        if self.memory.timer.is_some() {
+            return;
+        }
+        let longest = Duration::from_millis(self.node.ports.settings.turn.wait_for_memory_ms);
+        self.memory.since.get_or_insert(now);
+        if longest.is_zero() {
+            self.memory.of = None;
+            return;
+        }
+        self.memory.timer = Some(ctx.run_later(longest, |session, ctx| {
+            session.memory.of = None;
+            session.memory.timer = None;
+            session.advance(ctx);
+        }));
+    }
+
+    /// The first waiting line becomes a turn.
+    fn start(&mut self, authored: Authored, now: Instant, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else { return };
+        let Some(Waiting {
+            line,
+            accepted_at,
+            ready_at,
+            waiters,
+            ..
+        }) = self.queue.pop_front()
+        else {
+            return;
+        };
+        let memory_wait = self
+            .memory
+            .since
+            .take()
+            .map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let queued = ready_at.unwrap_or(now).saturating_duration_since(accepted_at);
+        if let Some(timer) = self.memory.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        let number = loaded.dialogue.head_turn + 1;
+        let mut input = self.input(loaded, authored, line.text, accepted_at);
+        input.key.clone_from(&line.key);
+        input.queue_ms = queued.as_secs_f64() * 1_000.0;
+        input.memory_wait_ms = memory_wait.as_secs_f64() * 1_000.0;
+        input.started_seq = self.log.turn_started(number, loaded.npc.clone(), line.re.clone());
+        let (cut, cut_watch) = watch::channel(None);
+        let feed = TurnEvents {
+            log: Arc::clone(&self.log),
+            re: line.re.clone(),
+        };
+        self.running = Some(Running {
+            number,
+            key: line.key,
+            re: line.re,
+            cut,
+            waiters,
+            started: now,
+        });
+        let use_cases = Arc::clone(&self.node.use_cases);
+        let limit = Duration::from_millis(self.node.ports.settings.turn.timeout_ms) + GRACE;
+        let turn = async move {
+            let run = AssertUnwindSafe(use_cases.run_turn(input, &feed, cut_watch)).catch_unwind();
+            match tokio::time::timeout(limit, run).await {
+                Ok(Ok(ended)) => ended,
+                Ok(Err(_panic)) => Err(TurnError::Store(StoreError::Rejected("the turn panicked".into()))),
+                Err(_elapsed) => Err(TurnError::TimedOut),
+            }
+        };
+        ctx.spawn(
+            turn.into_actor(self)
+                .map(|ended, session, ctx| session.ended(ended, ctx)),
+        );
+    }
+
+    /// What a turn with this line starts from, now.
+    fn input(&self, loaded: &load::Loaded, authored: Authored, line: String, accepted_at: Instant) -> TurnInput {
+        TurnInput {
+            scope: self.key.0.clone(),
+            node: self.node.id,
+            world: authored.world,
+            npc: authored.npc,
+            dialogue: Arc::clone(&loaded.dialogue),
+            player: loaded.player.clone(),
+            epoch: loaded.epoch,
+            id: self.node.ports.ids.next(),
+            number: loaded.dialogue.head_turn + 1,
+            previous: loaded.head,
+            line,
+            key: None,
+            history: Arc::clone(&loaded.history),
+            summaries: Arc::clone(&loaded.summaries),
+            checkpoint: loaded.checkpoint.clone(),
+            accepted_at,
+            started_at: self.node.ports.clock.now(),
+            queue_ms: 0.0,
+            memory_wait_ms: 0.0,
+            started_seq: 0,
+        }
+    }
+
+    pub(super) fn prepare(&mut self, text: String, ask: Ask<TurnInput>, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else { return };
+        if let Some(authored) = loaded.cell.get() {
+            return ask.answer(Ok(self.input(loaded, authored, text, self.now())));
+        }
+        let (node, scope) = (Arc::clone(&self.node), self.key.0.clone());
+        let (world, npc) = (loaded.dialogue.world.clone(), loaded.npc.clone());
+        let read = async move { node.authored(&scope, &world, &npc).await };
+        ctx.spawn(read.into_actor(self).map(|read, session, _| {
+            ask.answer(match (read, &session.phase) {
+                (Ok((authored, _)), Phase::Ready(loaded)) => Ok(session.input(loaded, authored, text, session.now())),
+                (Err(error), _) => Err(error),
+                (Ok(_), Phase::Loading) => Err(SessionError::Overloaded {
+                    retry_after: session.last_turn,
+                }),
+            });
+        }));
+    }
+
+    fn ended(&mut self, ended: Result<CommittedTurn, TurnError>, ctx: &mut Context<Self>) {
+        let Some(running) = self.running.take() else { return };
+        self.used = self.now();
+        self.last_turn = self.used.saturating_duration_since(running.started);
+        match ended {
+            Ok(committed) => {
+                self.committed(committed, running, ctx);
+                self.advance(ctx);
+            }
+            Err(error) => self.not_committed(error, running, ctx),
+        }
+    }
+
+    fn committed(&mut self, committed: CommittedTurn, running: Running, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &mut self.phase else { return };
+        let CommittedTurn {
+            turn,
+            checkpoint,
+            state,
+            jobs,
+        } = committed;
+        self.log.committed(turn.number, turn.id, running.re);
+        let turn = Arc::new(turn);
+        for waiter in running.waiters {
+            // Whoever waited may have gone away.
+            let _ = waiter.send(Ok(Arc::clone(&turn)));
+        }
+        if !state.is_empty() {
+            let body = EventBody::StateChanged {
+                turn: turn.number,
+                changes: state,
+            };
+            self.log.publish(body, None);
+        }
+        loaded.head = Some(turn.id);
+        let dialogue = Arc::make_mut(&mut loaded.dialogue);
+        dialogue.head_turn = turn.number;
+        dialogue.updated_at = turn.committed_at;
+        let summarised = std::mem::replace(&mut loaded.checkpoint, checkpoint);
+        loaded.keep_summarised(&summarised);
+        Arc::make_mut(&mut loaded.history).push(load::buffered(&turn));
+        loaded.trim();
+        if let Some(key) = running.key {
+            self.keys.remember(key, Arc::clone(&turn));
+        }
+        self.memory.of = jobs
+            .iter()
+            .any(|job| job.kind == JobKind::ExtractFacts)
+            .then_some(turn.id);
+        if jobs.is_empty() {
+            return;
+        }
+        let npc = Some((loaded.dialogue.world.clone(), loaded.npc.clone()));
+        match self.node.curator(&self.key.0) {
+            Some(curator) => {
+                // A curator that stops just now leaves the jobs leased; they are found again later.
+                let hand_over = async move { send(&curator, TakeOn { jobs, npc }).await };
+                ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
+            }
+            None => self.memory.of = None,
+        }
+    }
+
+    fn not_committed(&mut self, error: TurnError, running: Running, ctx: &mut Context<Self>) {
+        tracing::info!(dialogue = %self.key.1, turn = running.number, %error, "a turn was not committed");
+        let quiet = matches!(error, TurnError::CutBeforeReply);
+        self.log.not_committed(&event_error(&error), quiet);
+        // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
+        let doubtful = matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
+        let error = Arc::new(error);
+        for waiter in running.waiters {
+            // Whoever waited may have gone away.
+            let _ = waiter.send(Err(Arc::clone(&error)));
+        }
+        if doubtful {
+            self.load(ctx);
+        } else {
+            self.advance(ctx);
+        }
+    }
+
+    // --- after a turn ---
+
+    pub(super) fn job_ended(&mut self, ended: JobEnded, ctx: &mut Context<Self>) {
+        if ended.kind == JobKind::ExtractFacts && self.memory.of == Some(ended.turn_id) {
+            self.memory.of = None;
+        }
+        if let Some(report) = ended.report {
+            self.reported(report, ctx);
+        }
+        self.advance(ctx);
+    }
+
+    fn reported(&mut self, report: JobReport, ctx: &mut Context<Self>) {
+        let turn = report.turn;
+        if !report.memory.is_empty() {
+            let facts = report.memory;
+            self.log.publish(EventBody::MemoryUpdated { turn, facts }, None);
+        }
+        if !report.state.is_empty() {
+            let changes = report.state;
+            self.log.publish(EventBody::StateChanged { turn, changes }, None);
+        }
+        if report.summaries_changed {
+            let read = load::summarised(Arc::clone(&self.node), self.key.clone());
+            ctx.spawn(read.into_actor(self).map(|read, session, _| {
+                let Phase::Ready(loaded) = &mut session.phase else {
+                    return;
+                };
+                match read {
+                    Ok((summaries, checkpoint)) => {
+                        loaded.summaries = Arc::new(summaries);
+                        loaded.keep_summarised(&checkpoint.unwrap_or_default());
+                        loaded.trim();
+                    }
+                    Err(error) => {
+                        // The next one, or the next load, brings them.
+                        tracing::warn!(dialogue = %session.key.1, %error, "summaries could not be read");
+                    }
+                }
+            }));
+        }
+    }
+}
+
+impl load::Loaded {
+    /// A turn that ran while a summary landed knows nothing of it: what was summarised only grows.
+    fn keep_summarised(&mut self, other: &Checkpoint) {
+        let ours = &mut self.checkpoint;
+        if other.summarised_through > ours.summarised_through {
+            ours.summarised_through = other.summarised_through;
+            ours.summarised_at = other.summarised_at;
+        }
+        ours.buffer_from = ours.buffer_from.max(other.buffer_from);
+    }
+
+    /// Drops what is no longer in the buffer.
+    fn trim(&mut self) {
+        let from = self.checkpoint.buffer_from;
+        if self.history.first().is_some_and(|turn| turn.number < from) {
+            Arc::make_mut(&mut self.history).retain(|turn| turn.number >= from);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Keeps the index what the ledger says. Order and repetition do not matter: an outbox row names a
+//! fact, and what the fact is now is read when the row is handled.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::{
+    dialogue::Services,
+    ids::{FactId, TenantId},
+    ports::{StoreError, ledger::facts::OutboxRow},
+    tenancy::TenantScope,
+};
+
+/// Rows handled at once.
+const BATCH: u32 = 256;
+/// Batches until a relay lets others go on; more rows come with the next call.
+const MAX_BATCHES: usize = 64;
+/// Points read at once by [`reindex`].
+const PAGE: u32 = 500;
+
+/// Moves what the outbox names into the index. Returns how many rows were handled (0: idle).
+///
+/// One relay runs at a time on a node; a caller waits for the running one and then finds its own
+/// rows handled or handles them. Rows written before the call are in the index when it returns.
+pub async fn relay_outbox(services: &Services) -> Result<usize, StoreError> {
+    let _one_at_a_time = services.bodies.relay.lock().await;
+    let mut handled = 0;
+    for _ in 0..MAX_BATCHES {
+        let rows = services.ledger.facts.outbox(BATCH).await?;
+        if rows.is_empty() {
+            break;
+        }
+        let full = rows.len() >= BATCH as usize;
+        handled += relay(services, rows).await?;
+        if !full {
+            break;
+        }
+    }
+    Ok(handled)
+}
+
+async fn relay(services: &Services, rows: Vec<OutboxRow>) -> Result<usize, StoreError> {
+    let mut tenants: BTreeMap<TenantId, (Vec<i64>, HashSet<FactId>)> = BTreeMap::new();
+    for row in rows {
+        let (seqs, facts) = tenants.entry(row.tenant).or_default();
+        seqs.push(row.seq);
+        facts.insert(row.fact);
+    }
+    let mut handled = 0;
+    let mut failed = None;
+    for (tenant, (seqs, facts)) in tenants {
+        // One tenant's trouble does not hold up the others.
+        match relay_tenant(services, &TenantScope::new(tenant), &facts).await {
+            Ok(()) => {
+                services.ledger.facts.outbox_done(&seqs).await?;
+                handled += seqs.len();
+            }
+            Err(error) => failed = Some(error),
+        }
+    }
+    failed.map_or(Ok(handled), Err)
+}
+
+async fn relay_tenant(services: &Services, scope: &TenantScope, facts: &HashSet<FactId>) -> Result<(), StoreError> {
+    let ids: Vec<FactId> = facts.iter().copied().collect();
+    let points = services.ledger.facts.points(scope, &ids).await?;
+    let valid: HashSet<FactId> = points.iter().map(|point| point.fact).collect();
+    let gone: Vec<FactId> = ids.into_iter().filter(|id| !valid.contains(id)).collect();
+    if !points.is_empty() {
+        services.index.upsert(scope, &points).await?;
+    }
+    if !gone.is_empty() {
+        services.index.remove(scope, &gone).await?;
+    }
+    Ok(())
+}
+
+/// Rebuilds a tenant's part of the index from the ledger without calling the embedder.
+/// Returns the number of points.
+pub async fn reindex(services: &Services, scope: &TenantScope) -> Result<u64, StoreError> {
+    // A relay in between would be overtaken by pages read before it.
+    let _one_at_a_time = services.bodies.relay.lock().await;
+    services.index.clear(scope).await?;
+    let mut after = None;
+    let mut written = 0;
+    loop {
+        let points = services.ledger.facts.all_points(scope, after, PAGE).await?;
+        let Some(last) = points.last() else {
+            return Ok(written);
+        };
+        after = Some(last.fact);
+        services.index.upsert(scope, &points).await?;
+        written += points.len() as u64;
+    }
+}
+
+/// Relays, and only logs what goes wrong: the rows are durable and are tried again.
+pub(in crate::dialogue) async fn relay_or_log(services: &Services) {
+    if let Err(error) = relay_outbox(services).await {
+        tracing::warn!(%error, "the outbox was not moved into the index; it is tried again");
+    }
+}

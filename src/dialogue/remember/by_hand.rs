@@ -1,0 +1,150 @@
+//! What people write and correct over REST.
+
+use crate::{
+    dialogue::{Services, jobs::outbox::relay_or_log},
+    ids::{FactId, WorldId},
+    memory::{
+        agreement,
+        fact::{Audience, Cause, Fact, FactKind, Importance, NewFact, Statement, embedded_text},
+    },
+    ports::{
+        StoreError,
+        embedder::EmbedAs,
+        ledger::{
+            audit::Edit,
+            facts::{FactEdit, FactPatch},
+        },
+        llm::LlmError,
+    },
+    tenancy::TenantScope,
+};
+
+/// A fact as a person writes it.
+#[derive(Debug, Clone)]
+pub struct HandWritten {
+    pub world: WorldId,
+    pub audience: Audience,
+    pub subject: String,
+    pub predicate: String,
+    pub object: String,
+    pub content: String,
+    pub keywords: Vec<String>,
+    pub kind: FactKind,
+    pub importance: Importance,
+    pub pinned: bool,
+    pub valid_at: Option<chrono::DateTime<chrono::Utc>>,
+}
+
+/// A person's correction. Unset fields stay.
+#[derive(Debug, Clone, Default)]
+pub struct Correction {
+    pub content: Option<String>,
+    pub keywords: Option<Vec<String>>,
+    pub importance: Option<Importance>,
+    pub pinned: Option<bool>,
+}
+
+/// Why a hand-written fact was not stored.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum HandError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Without an embedding the fact could not be found again.
+    #[error("the embedder failed: {0}")]
+    Embedder(#[from] LlmError),
+}
+
+/// The speaker of what nobody said.
+const AUTHOR: &str = "author";
+
+/// Embeds and writes a fact by hand, and indexes it.
+pub async fn write_by_hand(
+    services: &Services,
+    scope: &TenantScope,
+    fact: HandWritten,
+    edit: &Edit,
+) -> Result<Fact, HandError> {
+    let statement = Statement {
+        polarity: agreement::polarity_of(&fact.content),
+        tense: agreement::tense_of(&fact.content),
+        speaker: AUTHOR.to_owned(),
+        subject: fact.subject,
+        predicate: fact.predicate,
+        object: fact.object,
+        content: fact.content,
+        keywords: fact.keywords,
+        kind: fact.kind,
+        importance: fact.importance,
+        pinned: fact.pinned,
+    };
+    let embedding = embed(services, scope, statement.embedded_text()).await?;
+    let new = NewFact {
+        id: services.ids.next(),
+        world: fact.world,
+        audience: fact.audience,
+        valid_at: fact.valid_at.unwrap_or_else(|| services.clock.now()),
+        expires_at: None,
+        cause: Cause::Edit(edit.id),
+        source: None,
+        derived_from: Vec::new(),
+        pii: super::extraction::found_pii(&statement),
+        authored: true,
+        embedding,
+        statement,
+    };
+    services.ledger.facts.create(scope, &new, edit).await?;
+    relay_or_log(services).await;
+    let written = services.ledger.facts.get(scope, new.id).await?;
+    written.ok_or_else(|| StoreError::Rejected(format!("{} was written and is not there", new.id)).into())
+}
+
+/// Corrects a fact; embeds anew when its text changes.
+pub async fn correct(
+    services: &Services,
+    scope: &TenantScope,
+    id: FactId,
+    correction: Correction,
+    if_version: Option<u32>,
+    edit: &Edit,
+) -> Result<FactEdit, HandError> {
+    let facts = &services.ledger.facts;
+    let Some(fact) = facts.get(scope, id).await? else {
+        return Ok(FactEdit::NotFound);
+    };
+    let content = correction.content.as_ref().unwrap_or(&fact.view.content);
+    let keywords = correction.keywords.as_ref().unwrap_or(&fact.view.keywords);
+    let embedding = if *content == fact.view.content && *keywords == fact.view.keywords {
+        None
+    } else {
+        Some(embed(services, scope, embedded_text(content, keywords)).await?)
+    };
+    // The embedding belongs to the text as it was read: if somebody else edits it meanwhile, the
+    // ledger must refuse.
+    let expected = if embedding.is_some() {
+        if_version.or(Some(fact.version))
+    } else {
+        if_version
+    };
+    let patch = FactPatch {
+        content: correction.content,
+        keywords: correction.keywords,
+        importance: correction.importance,
+        pinned: correction.pinned,
+        embedding,
+    };
+    let outcome = facts.edit(scope, id, &patch, expected, edit).await?;
+    if matches!(outcome, FactEdit::Done(_)) {
+        relay_or_log(services).await;
+    }
+    Ok(outcome)
+}
+
+async fn embed(services: &Services, scope: &TenantScope, text: String) -> Result<Vec<f32>, HandError> {
+    let (vectors, _) = services
+        .models
+        .embed(scope, services.embedder.as_ref(), EmbedAs::Passage, &[text])
+        .await;
+    vectors?
+        .pop()
+        .ok_or_else(|| LlmError::Broken("no vector came back".to_owned()).into())
+}

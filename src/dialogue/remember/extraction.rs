@@ -1,0 +1,328 @@
+//! What a turn taught, as the small model reads it, checked before anything believes it.
+
+use minijinja::context;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Injected;
+use crate::{
+    dialogue::{
+        Services,
+        jobs::{JobError, Said, ask_json},
+        prompt::{Template, untrusted},
+    },
+    ids::FactId,
+    memory::{
+        agreement,
+        fact::{FactKind, Importance, Polarity, Statement, Tense},
+        keywords::normalise,
+        pii, reconcile,
+        scoring::dot,
+    },
+    ports::{
+        embedder::EmbedAs,
+        llm::{JsonSchema, Task},
+    },
+    tenancy::TenantScope,
+};
+
+/// Facts of one turn at most; a model that writes more writes noise.
+const MAX_FACTS: usize = 12;
+/// Sizes in characters. What is longer is not a fact but a paragraph.
+const MAX_CONTENT: usize = 500;
+const MAX_PART: usize = 120;
+const MAX_KEYWORD: usize = 40;
+const MAX_KEYWORDS: usize = 16;
+/// How the player is called in subjects and speakers.
+pub(super) const PLAYER: &str = "player";
+
+#[derive(Deserialize)]
+struct Answer {
+    facts: Vec<Value>,
+    #[serde(default)]
+    forget: Vec<Value>,
+}
+
+/// A new fact on its way.
+#[derive(Debug, Clone)]
+pub(super) struct Fresh {
+    pub id: FactId,
+    pub statement: Statement,
+    pub pii: Vec<String>,
+    pub embedding: Vec<f32>,
+}
+
+/// What a turn taught.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Learned {
+    pub facts: Vec<Fresh>,
+    /// What the player asked to forget, in words.
+    pub forget: Vec<String>,
+}
+
+impl Learned {
+    pub(super) fn is_empty(&self) -> bool {
+        self.facts.is_empty() && self.forget.is_empty()
+    }
+}
+
+/// Asks the small model, checks what it says, and embeds it.
+pub(super) async fn extract(
+    services: &Services,
+    scope: &TenantScope,
+    said: &Said,
+    injected: &Injected,
+) -> Result<Learned, JobError> {
+    let (turn, npc) = (&said.turn, &said.npc);
+    let values = context! {
+        npc_name => npc.name.as_str(),
+        line => untrusted(&turn.player_text),
+        reply => untrusted(&turn.reply_text),
+        known => injected.contents.iter().map(|text| untrusted(text)).collect::<Vec<_>>(),
+        date => turn.started_at.format("%Y-%m-%d").to_string(),
+    };
+    let prompt = services.prompts.render(npc.language, Template::Extraction, values)?;
+    let (answer, _): (Answer, _) = ask_json(services, scope, Task::Extraction, prompt, schema()).await?;
+    let known: Vec<String> = injected.contents.iter().map(|text| gist(text)).collect();
+    let mut statements: Vec<Statement> = Vec::new();
+    for value in answer.facts.iter().take(MAX_FACTS) {
+        let Some(mut statement) = statement_of(value, &npc.name, npc.id.as_str()) else {
+            continue;
+        };
+        let gist = gist(&statement.content);
+        let repeated = known.contains(&gist) || statements.iter().any(|other| self::gist(&other.content) == gist);
+        if !repeated {
+            reconcile::safety_boost(&mut statement);
+            statements.push(statement);
+        }
+    }
+    let forget = answer
+        .forget
+        .iter()
+        .filter_map(|text| bounded(text.as_str(), MAX_CONTENT))
+        .take(MAX_FACTS)
+        .collect();
+    Ok(Learned {
+        facts: embedded(services, scope, statements).await?,
+        forget,
+    })
+}
+
+/// Embeds statements; of two that say the same, the first one stays.
+async fn embedded(
+    services: &Services,
+    scope: &TenantScope,
+    statements: Vec<Statement>,
+) -> Result<Vec<Fresh>, JobError> {
+    if statements.is_empty() {
+        return Ok(Vec::new());
+    }
+    let texts: Vec<String> = statements.iter().map(Statement::embedded_text).collect();
+    let (vectors, _) = services
+        .models
+        .embed(scope, services.embedder.as_ref(), EmbedAs::Passage, &texts)
+        .await;
+    let calibration = services.embedder.info().calibration;
+    let mut fresh: Vec<Fresh> = Vec::new();
+    for (statement, embedding) in statements.into_iter().zip(vectors?) {
+        let same = |other: &Fresh| {
+            other.statement.subject == statement.subject
+                && calibration.relevance(dot(&other.embedding, &embedding)) >= f64::from(calibration.same)
+                && agreement::agree(&other.statement, &statement)
+        };
+        if fresh.iter().any(same) {
+            continue;
+        }
+        fresh.push(Fresh {
+            id: services.ids.next(),
+            pii: found_pii(&statement),
+            statement,
+            embedding,
+        });
+    }
+    Ok(fresh)
+}
+
+pub(super) fn found_pii(statement: &Statement) -> Vec<String> {
+    pii::detect(&format!("{} {}", statement.content, statement.object))
+        .into_iter()
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Reads one fact. `None`: it lacks what a fact needs, or is too long to be one.
+fn statement_of(value: &Value, npc_name: &str, npc_id: &str) -> Option<Statement> {
+    let text = |key: &str, max| bounded(value.get(key).and_then(Value::as_str), max);
+    let who = |name: String| match name.to_lowercase().as_str() {
+        "player" | "the player" | "user" | "the user" | "플레이어" => PLAYER.to_owned(),
+        other if other == npc_id || other == npc_name.to_lowercase() => npc_name.to_owned(),
+        _ => name,
+    };
+    let content = text("content", MAX_CONTENT)?;
+    let keywords = match value.get("keywords") {
+        Some(Value::Array(list)) => list
+            .iter()
+            .filter_map(|word| bounded(word.as_str(), MAX_KEYWORD))
+            .collect(),
+        Some(Value::String(list)) => list
+            .split(',')
+            .filter_map(|word| bounded(Some(word), MAX_KEYWORD))
+            .collect(),
+        _ => Vec::new(),
+    };
+    Some(Statement {
+        subject: who(text("subject", MAX_PART)?),
+        predicate: text("predicate", MAX_PART)?,
+        // "The player sings" has none.
+        object: text("object", MAX_PART).unwrap_or_default(),
+        keywords: distinct(keywords),
+        // Only two speak in a turn; whoever else a model names was spoken of.
+        speaker: match text("speaker", MAX_PART).map(who) {
+            Some(name) if name == npc_name => name,
+            _ => PLAYER.to_owned(),
+        },
+        kind: text("kind", MAX_PART).map_or(FactKind::Other, |kind| FactKind::parse_lenient(&kind.to_lowercase())),
+        importance: value
+            .get("importance")
+            .and_then(number)
+            .map_or(Importance::DEFAULT, Importance::clamped),
+        polarity: match text("polarity", MAX_PART).as_deref() {
+            Some("positive") => Polarity::Positive,
+            Some("negative") => Polarity::Negative,
+            _ => agreement::polarity_of(&content),
+        },
+        tense: match text("tense", MAX_PART).as_deref() {
+            Some("past") => Tense::Past,
+            Some("present") => Tense::Present,
+            Some("future") => Tense::Future,
+            _ => agreement::tense_of(&content),
+        },
+        // Only what keeps somebody safe is pinned on extraction, and `safety_boost` says what that is.
+        pinned: false,
+        content,
+    })
+}
+
+/// A number, or a text that is one.
+pub(in crate::dialogue) fn number(value: &Value) -> Option<f64> {
+    value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())
+}
+
+/// Trimmed and in one line; `None` if nothing is left or more than `max` characters are.
+fn bounded(text: Option<&str>, max: usize) -> Option<String> {
+    let text = text?.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!text.is_empty() && text.chars().count() <= max).then_some(text)
+}
+
+fn distinct(keywords: Vec<String>) -> Vec<String> {
+    let mut kept: Vec<String> = Vec::new();
+    for keyword in keywords {
+        if kept.len() < MAX_KEYWORDS && !kept.iter().any(|other| other.eq_ignore_ascii_case(&keyword)) {
+            kept.push(keyword);
+        }
+    }
+    kept
+}
+
+/// A text without its punctuation and case, for finding the same sentence again.
+fn gist(text: &str) -> String {
+    normalise(text)
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn schema() -> JsonSchema {
+    let text = || serde_json::json!({ "type": "string" });
+    let texts = || serde_json::json!({ "type": "array", "items": { "type": "string" } });
+    let names: Vec<&str> = FactKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    JsonSchema {
+        name: "facts",
+        schema: serde_json::json!({
+            "type": "object",
+            "properties": {
+                "facts": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "subject": text(), "predicate": text(), "object": text(), "content": text(),
+                            "keywords": texts(), "speaker": text(),
+                            "kind": { "type": "string", "enum": names },
+                            "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
+                            "polarity": { "type": "string", "enum": ["positive", "negative"] },
+                            "tense": { "type": "string", "enum": ["past", "present", "future"] },
+                        },
+                        "required": [
+                            "subject", "predicate", "object", "content", "keywords", "speaker", "kind",
+                            "importance", "polarity", "tense",
+                        ],
+                        "additionalProperties": false,
+                    },
+                },
+                "forget": texts(),
+            },
+            "required": ["facts", "forget"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(value: &Value) -> Option<Statement> {
+        statement_of(value, "Ergen", "ergen")
+    }
+
+    #[test]
+    fn what_is_missing_is_read_off_the_sentence() {
+        let statement = read(&json!({
+            "subject": "The Player", "predicate": "hate", "object": "apples",
+            "content": "The player used to hate apples.", "keywords": "apple, fruit, Apple", "importance": "7.6",
+            "kind": "taste",
+        }))
+        .unwrap();
+        assert_eq!(statement.subject, "player");
+        assert_eq!(statement.speaker, "player");
+        assert_eq!(statement.keywords, ["apple", "fruit"]);
+        assert_eq!(statement.importance.get(), 8);
+        assert_eq!(statement.kind, FactKind::Other);
+        assert_eq!((statement.polarity, statement.tense), (Polarity::Negative, Tense::Past));
+    }
+
+    #[test]
+    fn subject_and_speaker_are_kept_apart() {
+        for (subject, speaker, wanted) in [
+            ("ergen", "player", ("Ergen", "player")),
+            ("플레이어", "Ergen", ("player", "Ergen")),
+            ("the player's sister", "the player", ("the player's sister", "player")),
+            ("Mira", "Mira", ("Mira", "player")),
+        ] {
+            let statement = read(&json!({
+                "subject": subject, "speaker": speaker, "predicate": "like", "object": "tea", "content": "x likes tea",
+            }))
+            .unwrap();
+            assert_eq!((statement.subject.as_str(), statement.speaker.as_str()), wanted);
+        }
+    }
+
+    #[test]
+    fn what_is_no_fact_is_left_out() {
+        for value in [
+            json!("grapes"),
+            json!({}),
+            json!({ "subject": "player", "predicate": "like", "object": "x", "content": " " }),
+            json!({ "subject": "", "predicate": "like", "object": "x", "content": "y" }),
+            json!({ "subject": "player", "predicate": "like", "content": "y".repeat(501) }),
+            json!({ "subject": 7, "predicate": "like", "content": "y" }),
+        ] {
+            assert!(read(&value).is_none(), "{value}");
+        }
+    }
+}

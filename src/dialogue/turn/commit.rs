@@ -1,0 +1,317 @@
+//! What a finished reply becomes: turn, checkpoint, trace, state and jobs in one transaction, then
+//! the buffer.
+
+use chrono::TimeDelta;
+
+use super::{CommittedTurn, TurnError, TurnFeed, TurnInput, gather::Gathered, speak::Reply};
+use crate::{
+    dialogue::{
+        Services,
+        prompt::{self, Prompt},
+    },
+    memory::{
+        fact::Cause,
+        state::StateChange,
+        state_block::{self, StateRules},
+        summary::{self, SummaryRules},
+        tokens::TokenCounter,
+        trace::{Timings, TurnTrace},
+        turn::{Checkpoint, Turn, TurnSeqs, TurnStatus},
+    },
+    ports::{
+        buffer::{BufferHead, BufferSnapshot, BufferedTurn},
+        ledger::{
+            dialogues::{CommitOutcome, TurnCommit},
+            jobs::{Job, JobKind, NewJob},
+            state::NewStateChange,
+        },
+    },
+};
+
+/// Everything a turn has gathered and said by the time `reply.done` went out.
+pub(super) struct Spoken {
+    pub gathered: Gathered,
+    pub prompt: Prompt,
+    pub reply: Reply,
+    pub done_seq: u64,
+    pub timings: Timings,
+}
+
+/// Commits it. `turn.committed` may go out once this returns.
+pub(super) async fn commit(
+    services: &Services,
+    input: &TurnInput,
+    feed: &dyn TurnFeed,
+    spoken: Spoken,
+) -> Result<CommittedTurn, TurnError> {
+    let committed_seq = feed.reserve_committed();
+    let turn = turn_of(services, input, &spoken, committed_seq);
+    let mut notes = Vec::new();
+    let block = spoken.reply.state_block.as_deref();
+    let (changes, extract_state) = state_of(input, block, &mut notes);
+    let checkpoint = checkpoint_of(services, input);
+    let summarise = summary_is_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
+    let jobs = jobs_of(services, input, &turn, extract_state, summarise);
+    let state: Vec<NewStateChange> = changes
+        .iter()
+        .map(|change| NewStateChange {
+            id: services.ids.next(),
+            world: input.world.id.clone(),
+            dialogue: Some(input.dialogue.id),
+            change: change.clone(),
+            cause: Cause::Turn(turn.id),
+            at: turn.committed_at,
+        })
+        .collect();
+    let commit = TurnCommit {
+        epoch: input.epoch,
+        expected_head: input.previous,
+        key: input.key.clone(),
+        checkpoint: checkpoint.clone(),
+        trace: trace_of(services, &turn, spoken, notes),
+        state,
+        next_seq: committed_seq + 1,
+        turn: turn.clone(),
+        jobs,
+    };
+    match services.ledger.dialogues.commit_turn(&input.scope, &commit).await? {
+        CommitOutcome::Committed => {}
+        CommitOutcome::Fenced => return Err(TurnError::Fenced),
+        CommitOutcome::KeyTaken => return Err(TurnError::KeyTaken),
+    }
+    if !changes.is_empty() {
+        services
+            .bodies
+            .world_changed(&input.scope, &input.world.id, changes.iter());
+    }
+    keep_in_buffer(services, input, &turn, &checkpoint).await;
+    Ok(CommittedTurn {
+        turn,
+        checkpoint,
+        state: changes,
+        jobs: commit.jobs.iter().map(Job::from).collect(),
+    })
+}
+
+fn turn_of(services: &Services, input: &TurnInput, spoken: &Spoken, committed_seq: u64) -> Turn {
+    Turn {
+        id: input.id,
+        dialogue: input.dialogue.id,
+        number: input.number,
+        status: spoken.reply.status,
+        player: Some(input.player.clone()),
+        player_text: input.line.clone(),
+        npc: input.npc.id.clone(),
+        reply_text: spoken.reply.text.clone(),
+        text_version: 1,
+        cues: spoken.reply.cues.clone(),
+        usage: spoken.reply.usage,
+        started_at: input.started_at,
+        committed_at: services.clock.now(),
+        seqs: TurnSeqs {
+            started: input.started_seq,
+            done: spoken.done_seq,
+            committed: committed_seq,
+        },
+    }
+}
+
+/// Reads the state block within the world's rules. Also says whether a job must read the turn
+/// instead, since there was a block that could not be read.
+fn state_of(input: &TurnInput, block: Option<&str>, notes: &mut Vec<String>) -> (Vec<StateChange>, bool) {
+    let Some(block) = block else {
+        return (Vec::new(), false);
+    };
+    match state_block::parse(block, &input.npc.name, &rules_of(&input.world.settings)) {
+        Ok(parsed) => {
+            notes.extend(parsed.rejected.iter().map(|why| format!("state block: {why}")));
+            let mut changes = parsed.changes;
+            for change in &mut changes {
+                prompt::bind_player(change, &input.player);
+            }
+            (changes, false)
+        }
+        Err(error) => {
+            notes.push(format!("{error}; it is extracted from the turn instead"));
+            (Vec::new(), true)
+        }
+    }
+}
+
+/// The bounds a world sets on what one turn may change.
+pub(in crate::dialogue) fn rules_of(settings: &crate::memory::authored::WorldSettings) -> StateRules {
+    let default = StateRules::default();
+    StateRules {
+        max_relationship_delta: settings
+            .max_relationship_delta
+            .unwrap_or(default.max_relationship_delta),
+        max_hp_delta: settings.max_hp_delta.unwrap_or(default.max_hp_delta),
+        ..default
+    }
+}
+
+/// The checkpoint after this turn: what summaries have landed since the last one moves the counters
+/// and the beginning of the buffer.
+fn checkpoint_of(services: &Services, input: &TurnInput) -> Checkpoint {
+    let before = &input.checkpoint;
+    let latest = input.summaries.iter().max_by_key(|summary| summary.to_turn);
+    let summarised_through = latest
+        .map_or(0, |summary| summary.to_turn)
+        .max(before.summarised_through);
+    let summarised_at = input.summaries.iter().map(|summary| summary.created_at).max();
+    let buffer_from = summary::buffer_from(
+        summarised_through,
+        input.number,
+        services.settings.summaries.buffer_min_turns,
+    );
+    Checkpoint {
+        turn: input.number,
+        summarised_through,
+        summarised_at: summarised_at.max(before.summarised_at),
+        // It only moves when a summary has landed: in blocks, so that the prompt's prefix stays.
+        buffer_from: if summarised_through > before.summarised_through {
+            buffer_from.max(before.buffer_from)
+        } else {
+            before.buffer_from.max(1)
+        },
+        recently_unlocked: before
+            .recently_unlocked
+            .iter()
+            .filter(|(_, until)| *until > input.number)
+            .cloned()
+            .collect(),
+    }
+}
+
+/// The numbers of the configuration as the pure rules take them.
+pub(in crate::dialogue) fn summary_rules(settings: &crate::dialogue::settings::SummarySettings) -> SummaryRules {
+    SummaryRules {
+        first_after_turns: settings.first_after_turns,
+        then_every_turns: settings.then_every_turns,
+        then_every: std::time::Duration::from_secs(settings.then_every_s),
+        force_turns: settings.force_turns,
+        force_tokens: settings.force_tokens,
+    }
+}
+
+fn summary_is_due(
+    services: &Services,
+    input: &TurnInput,
+    turn: &Turn,
+    checkpoint: &Checkpoint,
+    counter: TokenCounter,
+) -> bool {
+    let count = |text: &str| services.prompts.count(counter, text);
+    let unsummarised = input
+        .history
+        .iter()
+        .filter(|turn| turn.number > checkpoint.summarised_through);
+    let tokens = unsummarised
+        .map(|turn| count(&turn.player_text) + count(&turn.reply_text))
+        .sum::<u32>()
+        + count(&turn.player_text)
+        + count(&turn.reply_text);
+    let since_last = checkpoint
+        .summarised_at
+        .and_then(|at| (turn.committed_at - at).to_std().ok());
+    summary::is_due(
+        &summary_rules(&services.settings.summaries),
+        turn.number,
+        turn.number.saturating_sub(checkpoint.summarised_through),
+        tokens,
+        checkpoint.summarised_through,
+        since_last,
+    )
+}
+
+fn jobs_of(services: &Services, input: &TurnInput, turn: &Turn, extract_state: bool, summarise: bool) -> Vec<NewJob> {
+    let lease = TimeDelta::seconds(i64::try_from(services.settings.jobs.lease_s).unwrap_or(i64::MAX / 1_000));
+    [
+        (JobKind::ExtractFacts, true),
+        (JobKind::ExtractState, extract_state),
+        (JobKind::Summarise, summarise),
+    ]
+    .into_iter()
+    .filter(|(_, wanted)| *wanted)
+    .map(|(kind, _)| NewJob {
+        id: services.ids.next(),
+        kind,
+        dialogue: turn.dialogue,
+        turn: turn.id,
+        text_version: turn.text_version,
+        created_at: turn.committed_at,
+        leased_to: input.node,
+        leased_until: turn.committed_at + lease,
+    })
+    .collect()
+}
+
+fn trace_of(services: &Services, turn: &Turn, spoken: Spoken, state_notes: Vec<String>) -> TurnTrace {
+    let Spoken {
+        gathered,
+        prompt,
+        reply,
+        timings,
+        ..
+    } = spoken;
+    let mut calls = gathered.calls;
+    calls.push(reply.call);
+    let mut notes = gathered.notes;
+    notes.extend(prompt.notes);
+    notes.extend(reply.notes);
+    notes.extend(state_notes);
+    if turn.status == TurnStatus::Interrupted {
+        notes.push("the player cut the reply".to_owned());
+    }
+    if services.models.is_offline() {
+        notes.push("scripted: no language model was asked".to_owned());
+    }
+    if services.embedder.info().offline {
+        notes.push("offline embedder: relevance is lexical".to_owned());
+    }
+    TurnTrace {
+        at: turn.committed_at,
+        intent: gathered.intent.intent,
+        intent_source: gathered.intent.source,
+        query: gathered.query,
+        candidates: prompt.candidates,
+        sections: prompt.sections,
+        prompt_tokens: prompt.tokens,
+        prompt_hash: prompt.hash,
+        calls,
+        timings,
+        notes,
+    }
+}
+
+/// The buffer is a copy: whatever goes wrong with it costs a rebuild from the ledger, not the turn.
+async fn keep_in_buffer(services: &Services, input: &TurnInput, turn: &Turn, checkpoint: &Checkpoint) {
+    let buffered = BufferedTurn::from(turn);
+    let head = |turn| BufferHead {
+        epoch: input.epoch,
+        turn,
+    };
+    let buffers = &services.buffers;
+    let (scope, dialogue) = (&input.scope, input.dialogue.id);
+    let kept = match buffers
+        .append(scope, dialogue, head(input.previous), &buffered, checkpoint.buffer_from)
+        .await
+    {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let history = input.history.iter().cloned();
+            let snapshot = BufferSnapshot {
+                head: head(Some(turn.id)),
+                turns: history
+                    .chain([buffered])
+                    .filter(|turn| turn.number >= checkpoint.buffer_from)
+                    .collect(),
+            };
+            buffers.replace(scope, dialogue, &snapshot).await
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = kept {
+        tracing::warn!(%dialogue, %error, "the buffer was not written; it is rebuilt when needed");
+    }
+}

@@ -1,0 +1,58 @@
+//! How a turn that did not come to its end is told to those who listen.
+
+use super::{TurnError, TurnInput};
+use crate::{
+    dialogue::events::{EventError, ReplyDone},
+    memory::turn::{TurnStatus, Usage},
+    ports::{StoreError, llm::LlmError},
+};
+
+/// The end of a turn that leaves nothing behind. A cut before the first character is not a fault.
+pub(super) fn told(input: &TurnInput, error: &TurnError) -> ReplyDone {
+    let (status, error) = match error {
+        TurnError::CutBeforeReply => (TurnStatus::Interrupted, None),
+        fault => (TurnStatus::Failed, Some(in_words(fault))),
+    };
+    ReplyDone {
+        turn: input.number,
+        npc_id: input.npc.id.clone(),
+        text: String::new(),
+        status,
+        usage: Usage::default(),
+        cues: Vec::new(),
+        error,
+    }
+}
+
+/// Codes are those of the REST problems. Messages name no endpoint, path or statement.
+fn in_words(error: &TurnError) -> EventError {
+    let (code, message, retry_after) = match error {
+        TurnError::Model(LlmError::Timeout) => ("model_timeout", "the language model did not answer in time", None),
+        TurnError::Model(LlmError::Unavailable(_)) => {
+            ("model_unavailable", "the language model cannot be reached", None)
+        }
+        TurnError::Model(LlmError::RateLimited { retry_after }) => {
+            ("model_unavailable", "the language model limits requests", *retry_after)
+        }
+        TurnError::Model(LlmError::Refused(_)) => ("model_failed", "the language model refused the request", None),
+        TurnError::Model(LlmError::Broken(_)) => ("model_failed", "the language model's answer broke off", None),
+        TurnError::Store(StoreError::Unavailable(_)) => {
+            ("store_unavailable", "a store cannot be reached; try again", None)
+        }
+        TurnError::TimedOut => ("model_timeout", "the turn took longer than it may", None),
+        TurnError::PromptTooLarge { .. } => (
+            "prompt_too_large",
+            "the persona and rules alone exceed the prompt budget",
+            None,
+        ),
+        TurnError::Fenced => ("wrong_node", "this dialogue moved to another node", None),
+        TurnError::KeyTaken => ("key_taken", "the key belongs to another turn", None),
+        TurnError::CutBeforeReply => ("turn_cut", "the turn was cut before the reply began", None),
+        TurnError::Store(_) | TurnError::Template(_) => ("internal", "an internal error", None),
+    };
+    EventError {
+        code,
+        message: message.to_owned(),
+        retry_after_ms: retry_after.and_then(|after| u64::try_from(after.as_millis()).ok()),
+    }
+}

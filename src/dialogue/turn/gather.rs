@@ -1,0 +1,198 @@
+//! What a turn needs before it can speak, gathered side by side: the line's embedding and recall,
+//! its intent, what always stands in the prompt, and how the world is.
+
+use super::{TurnError, TurnInput, stopwatch::Stopwatch};
+use crate::{
+    dialogue::{
+        Services,
+        intent::{self, Classified},
+        prompt::{self, Material, Prompt, world_lines},
+        recall::{self, Hit, RecallError, Sought},
+    },
+    memory::{
+        fact::Fact,
+        keywords,
+        tokens::TokenCounter,
+        trace::{CallTrace, Timings},
+        turn::Intent,
+    },
+    ports::{embedder::EmbedAs, llm::Task},
+};
+
+/// Standing facts read of each sort; more than any budget takes.
+const STANDING: u32 = 50;
+
+/// Where the intent comes from.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::dialogue) enum Classify {
+    /// The classifier.
+    Model,
+    /// Nobody is asked.
+    As(Intent),
+}
+
+/// What was gathered.
+pub(in crate::dialogue) struct Gathered {
+    pub intent: Classified,
+    pub query: String,
+    pub hits: Vec<Hit>,
+    pub standing: Vec<Fact>,
+    pub world_lines: Vec<String>,
+    pub counter: TokenCounter,
+    pub calls: Vec<CallTrace>,
+    pub notes: Vec<String>,
+    /// `embed`, `recall` and `intent` are set.
+    pub timings: Timings,
+}
+
+impl Gathered {
+    /// Assembles the prompt from it.
+    pub(in crate::dialogue) fn prompt(&self, services: &Services, input: &TurnInput) -> Result<Prompt, TurnError> {
+        let material = Material {
+            world: &input.world,
+            npc: &input.npc,
+            line: &input.line,
+            history: &input.history,
+            summaries: &input.summaries,
+            standing: &self.standing,
+            world_lines: self.world_lines.clone(),
+            hits: &self.hits,
+            intent: self.intent.intent,
+            counter: self.counter,
+        };
+        prompt::assemble(&services.prompts, &services.settings, material)
+    }
+}
+
+/// Gathers for a preview, which has no stopwatch of its own.
+pub(in crate::dialogue) async fn gather(
+    services: &Services,
+    input: &TurnInput,
+    classify: Classify,
+) -> Result<Gathered, TurnError> {
+    let watch = Stopwatch::since(input.accepted_at, services.clock.as_ref());
+    gather_timed(services, input, classify, &watch).await
+}
+
+/// Gathers side by side. Recall does not wait for the intent: it is speculative, and what small
+/// talk has no use for is left out when the prompt is assembled. So the only thing an intent costs
+/// is the time its call takes beyond recall's.
+pub(super) async fn gather_timed(
+    services: &Services,
+    input: &TurnInput,
+    classify: Classify,
+    watch: &Stopwatch<'_>,
+) -> Result<Gathered, TurnError> {
+    let viewpoint = input.viewpoint();
+    let classified = async {
+        match classify {
+            Classify::Model => watch.wait(intent::classify(services, input)).await,
+            Classify::As(intent) => {
+                let assumed = Classified {
+                    intent,
+                    source: "not asked".to_owned(),
+                    call: None,
+                };
+                (assumed, 0.0)
+            }
+        }
+    };
+    let now = services.clock.now();
+    let standing = services.ledger.facts.standing(&input.scope, &viewpoint, now, STANDING);
+    let world = services.bodies.world(services, &input.scope, &input.world.id);
+    let (recalled, (mut classified, intent_ms), standing, world) =
+        tokio::join!(recalled(services, input, watch), classified, standing, world);
+    let mut recalled = recalled?;
+    let mut calls = vec![recalled.call];
+    calls.extend(classified.call.take());
+    if classified.source != intent::BY_MODEL && matches!(classify, Classify::Model) {
+        recalled
+            .notes
+            .push(format!("the intent was not classified; {}", classified.source));
+    }
+    let lines = world_lines(
+        &services.prompts,
+        input.npc.language,
+        world?.as_ref(),
+        &input.npc,
+        &input.player,
+    )?;
+    let model = input.npc.model.as_deref();
+    Ok(Gathered {
+        intent: classified,
+        query: recalled.query,
+        hits: recalled.hits,
+        standing: standing?,
+        world_lines: lines,
+        counter: TokenCounter::for_model(model.unwrap_or_else(|| services.models.model_of(Task::Reply))),
+        calls,
+        notes: recalled.notes,
+        timings: Timings {
+            embed: recalled.embed_ms,
+            recall: recalled.recall_ms,
+            intent: intent_ms,
+            ..Timings::default()
+        },
+    })
+}
+
+/// What came of the search.
+struct Recalled {
+    query: String,
+    hits: Vec<Hit>,
+    call: CallTrace,
+    notes: Vec<String>,
+    embed_ms: f64,
+    recall_ms: f64,
+}
+
+/// Embeds the line and searches with it.
+async fn recalled(services: &Services, input: &TurnInput, watch: &Stopwatch<'_>) -> Result<Recalled, TurnError> {
+    let query = recall::query_of(&input.line, &input.summaries);
+    let texts = [query];
+    let embedding = services
+        .models
+        .embed(&input.scope, services.embedder.as_ref(), EmbedAs::Query, &texts);
+    let ((embedded, call), embed_ms) = watch.wait(embedding).await;
+    let [query] = texts;
+    let mut notes = Vec::new();
+    let embedding = match embedded {
+        Ok(mut vectors) => vectors.pop(),
+        Err(error) => {
+            notes.push(format!("recall by keywords alone: the embedder failed: {error}"));
+            None
+        }
+    };
+    let viewpoint = input.viewpoint();
+    let mut terms = keywords::query_terms(&input.line);
+    if terms.0.is_empty() {
+        terms = keywords::query_terms(&query);
+    }
+    let sought = Sought {
+        scope: &input.scope,
+        world: &input.world,
+        viewpoint: &viewpoint,
+        embedding: embedding.as_deref(),
+        terms: &terms,
+        limits: recall::limits(&services.settings.recall),
+        // Not when the turn began: what the previous one taught may have landed since.
+        at: services.clock.now(),
+    };
+    let (found, recall_ms) = watch.time(recall::recall(services, sought)).await;
+    let hits = match found {
+        Ok(hits) => hits,
+        Err(RecallError::Ledger(error)) => return Err(error.into()),
+        Err(error @ RecallError::Index(_)) => {
+            notes.push(format!("nothing was recalled: {error}"));
+            Vec::new()
+        }
+    };
+    Ok(Recalled {
+        query,
+        hits,
+        call,
+        notes,
+        embed_ms,
+        recall_ms,
+    })
+}

@@ -1,0 +1,264 @@
+//! The one reply call of a turn: streamed, cut at the player's word, and never a byte of a state
+//! block shown.
+
+use futures_util::StreamExt as _;
+use tokio::sync::watch;
+use unicode_segmentation::UnicodeSegmentation as _;
+
+use super::{Cut, TurnError, TurnFeed, TurnInput, stopwatch::Stopwatch};
+use crate::{
+    dialogue::{Services, events::ReplyDone, models::Ask, prompt::Prompt},
+    memory::{
+        state_block::StreamCutter,
+        tokens::TokenCounter,
+        trace::CallTrace,
+        turn::{TurnStatus, Usage},
+    },
+    ports::llm::{ChatMessage, Chunk, LlmError, Task},
+};
+
+/// A reply longer than this, in Unicode scalar values, is a model that does not stop: it is ended there.
+const MAX_REPLY_CHARS: usize = 16_000;
+
+/// A reply that was spoken, to its end or to where it was cut.
+#[derive(Debug)]
+pub(super) struct Reply {
+    /// `Completed` or `Interrupted`.
+    pub status: TurnStatus,
+    /// What the player saw, or heard of it. Never blank.
+    pub text: String,
+    pub cues: Vec<String>,
+    /// The inside of the state block. `None` when cut: what was not said to its end changes nothing.
+    pub state_block: Option<String>,
+    pub usage: Usage,
+    pub call: CallTrace,
+    /// Ms from the call to the first visible character, and to the end.
+    pub first_token_ms: f64,
+    pub reply_ms: f64,
+    pub notes: Vec<String>,
+}
+
+/// What was asked.
+pub(super) struct Question {
+    pub messages: Vec<ChatMessage>,
+    pub prompt_tokens: u32,
+    pub counter: TokenCounter,
+}
+
+impl Question {
+    /// Asks with an assembled prompt.
+    pub(super) fn of(prompt: &Prompt, counter: TokenCounter) -> Self {
+        Self {
+            messages: prompt.messages.clone(),
+            prompt_tokens: prompt.tokens,
+            counter,
+        }
+    }
+}
+
+impl Reply {
+    /// The event that ends it.
+    pub(super) fn done(&self, input: &TurnInput) -> ReplyDone {
+        ReplyDone {
+            turn: input.number,
+            npc_id: input.npc.id.clone(),
+            text: self.text.clone(),
+            status: self.status,
+            usage: self.usage,
+            cues: self.cues.clone(),
+            error: None,
+        }
+    }
+}
+
+/// Asks the reply model and passes on what it says.
+pub(super) async fn speak(
+    services: &Services,
+    input: &TurnInput,
+    question: Question,
+    feed: &dyn TurnFeed,
+    cut: &mut watch::Receiver<Option<Cut>>,
+    stopwatch: &Stopwatch<'_>,
+) -> Result<Reply, TurnError> {
+    let ask = Ask {
+        task: Task::Reply,
+        messages: question.messages,
+        json_schema: None,
+        model: input.npc.model.clone(),
+    };
+    let began_ms = stopwatch.total_ms();
+    let opening = stopwatch.wait(services.models.stream(&input.scope, ask));
+    let ((opened, mut call), _) = unless_cut(cut, opening).await?;
+    let mut stream = opened?;
+    let mut voice = Voice::new(input, feed);
+    let mut first_token_ms = None;
+    let mut usage = None;
+    let mut notes = Vec::new();
+    let cut_at = loop {
+        let next = tokio::select! {
+            biased;
+            cut = requested(cut) => break Some(cut),
+            (next, _) = stopwatch.wait(stream.next()) => next,
+        };
+        match next {
+            Some(Ok(Chunk::Text(delta))) => voice.say(&delta),
+            Some(Ok(Chunk::Usage(counted))) => usage = Some(counted),
+            Some(Err(error)) => return Err(error.into()),
+            None => break None,
+        }
+        if voice.chars > 0 && first_token_ms.is_none() {
+            first_token_ms = Some(stopwatch.total_ms() - began_ms);
+        }
+        if voice.chars > MAX_REPLY_CHARS {
+            notes.push(format!(
+                "the model did not stop; the reply was ended after {MAX_REPLY_CHARS} characters"
+            ));
+            break None;
+        }
+    };
+    // The endpoint sees the connection close: nothing more is generated, or paid for.
+    drop(stream);
+    let reply_ms = stopwatch.total_ms() - began_ms;
+    let usage = usage.unwrap_or_else(|| Usage {
+        prompt_tokens: question.prompt_tokens,
+        cached_tokens: 0,
+        completion_tokens: question.counter.count(&voice.raw),
+    });
+    call.millis = reply_ms;
+    call.first_token_millis = call.first_token_millis.or(first_token_ms);
+    call.usage = usage;
+    let (status, text, cues, state_block) = match cut_at {
+        Some(cut) => voice.cut(cut)?,
+        None => voice.end()?,
+    };
+    Ok(Reply {
+        status,
+        text,
+        cues,
+        state_block,
+        usage,
+        call,
+        first_token_ms: first_token_ms.unwrap_or(reply_ms),
+        reply_ms,
+        notes,
+    })
+}
+
+/// Runs `work` unless the player cuts in first.
+pub(super) async fn unless_cut<T>(
+    cut: &mut watch::Receiver<Option<Cut>>,
+    work: impl Future<Output = T>,
+) -> Result<T, TurnError> {
+    tokio::select! {
+        biased;
+        _ = requested(cut) => Err(TurnError::CutBeforeReply),
+        done = work => Ok(done),
+    }
+}
+
+/// Waits until the player cuts in; for ever if nobody can any more.
+async fn requested(cut: &mut watch::Receiver<Option<Cut>>) -> Cut {
+    loop {
+        // Copied out at once: the guard must not live across the wait.
+        let asked = *cut.borrow_and_update();
+        if let Some(asked) = asked {
+            return asked;
+        }
+        if cut.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// What has been said so far.
+struct Voice<'a> {
+    input: &'a TurnInput,
+    feed: &'a dyn TurnFeed,
+    cutter: StreamCutter,
+    /// What was sent, and its length in Unicode scalar values.
+    text: String,
+    chars: usize,
+    /// Everything the model wrote, for counting.
+    raw: String,
+}
+
+type Outcome = (TurnStatus, String, Vec<String>, Option<String>);
+
+impl<'a> Voice<'a> {
+    fn new(input: &'a TurnInput, feed: &'a dyn TurnFeed) -> Self {
+        Self {
+            input,
+            feed,
+            cutter: StreamCutter::new(&input.npc.persona.cues),
+            text: String::new(),
+            chars: 0,
+            raw: String::new(),
+        }
+    }
+    fn say(&mut self, delta: &str) {
+        self.raw.push_str(delta);
+        let visible = self.cutter.push(delta);
+        self.send(&visible);
+    }
+    fn send(&mut self, visible: &str) {
+        if !visible.is_empty() {
+            self.feed
+                .delta(self.input.number, self.chars, &self.input.npc.id, visible);
+            self.text.push_str(visible);
+            self.chars += visible.chars().count();
+        }
+    }
+    fn end(mut self) -> Result<Outcome, TurnError> {
+        let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish();
+        self.send(&ended.visible_tail);
+        if self.text.trim().is_empty() {
+            return Err(LlmError::Broken("the reply was empty".to_owned()).into());
+        }
+        Ok((TurnStatus::Completed, self.text, ended.cues, ended.state_block))
+    }
+    fn cut(self, cut: Cut) -> Result<Outcome, TurnError> {
+        let heard = cut
+            .heard_chars
+            .map_or(self.text.as_str(), |heard| beginning(&self.text, heard));
+        if heard.trim().is_empty() {
+            return Err(TurnError::CutBeforeReply);
+        }
+        let cues = self.cutter.finish().cues;
+        Ok((TurnStatus::Interrupted, heard.to_owned(), cues, None))
+    }
+}
+
+/// The longest beginning of `text` in whole graphemes that is at most `chars` Unicode scalar values.
+fn beginning(text: &str, chars: usize) -> &str {
+    let mut left = chars;
+    let end = text
+        .grapheme_indices(true)
+        .find(|(_, grapheme)| {
+            let length = grapheme.chars().count();
+            let fits = length <= left;
+            left = left.saturating_sub(length);
+            !fits
+        })
+        .map_or(text.len(), |(at, _)| at);
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::beginning;
+
+    #[test]
+    fn what_was_heard_ends_between_graphemes() {
+        for (text, chars, heard) in [
+            ("hello", 2, "he"),
+            ("hello", 99, "hello"),
+            ("hello", 0, ""),
+            ("e\u{301}a", 1, ""),
+            ("e\u{301}a", 2, "e\u{301}"),
+            ("a\u{1f468}\u{200d}\u{1f469}b", 3, "a"),
+            ("포도", 1, "포"),
+        ] {
+            assert_eq!(beginning(text, chars), heard, "{text} {chars}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! How long a turn took, and how much of it was spent waiting on models.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::ports::clock::Clock;
+
+/// Measures one turn. Shared by the parts of it that run side by side.
+pub(super) struct Stopwatch<'a> {
+    clock: &'a dyn Clock,
+    accepted_at: Instant,
+    /// When a model or embedder call was waited for. May overlap.
+    waits: Mutex<Vec<(Instant, Instant)>>,
+}
+
+impl<'a> Stopwatch<'a> {
+    pub(super) fn since(accepted_at: Instant, clock: &'a dyn Clock) -> Self {
+        Self {
+            clock,
+            accepted_at,
+            waits: Mutex::new(Vec::new()),
+        }
+    }
+    /// Runs `work` and says how many ms it took.
+    pub(super) async fn time<T>(&self, work: impl Future<Output = T>) -> (T, f64) {
+        let from = self.clock.instant();
+        let done = work.await;
+        (done, millis(self.clock.instant().saturating_duration_since(from)))
+    }
+    /// Runs `call`, a wait on a model or an embedder, and says how many ms it took.
+    pub(super) async fn wait<T>(&self, call: impl Future<Output = T>) -> (T, f64) {
+        let from = self.clock.instant();
+        let done = call.await;
+        let to = self.clock.instant();
+        self.waits.lock().push((from, to));
+        (done, millis(to.saturating_duration_since(from)))
+    }
+    /// Ms since the line was accepted.
+    pub(super) fn total_ms(&self) -> f64 {
+        millis(self.clock.instant().saturating_duration_since(self.accepted_at))
+    }
+    /// Ms since the line was accepted in which no model or embedder call was being waited for.
+    pub(super) fn own_ms(&self) -> f64 {
+        (self.total_ms() - millis(union(self.waits.lock().clone()))).max(0.0)
+    }
+}
+
+pub(super) fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1_000.0
+}
+
+/// How long at least one of the intervals lasted.
+fn union(mut intervals: Vec<(Instant, Instant)>) -> Duration {
+    intervals.sort_unstable();
+    let mut sum = Duration::ZERO;
+    let mut counted_to: Option<Instant> = None;
+    for (from, to) in intervals {
+        let from = counted_to.map_or(from, |counted| counted.max(from));
+        sum += to.saturating_duration_since(from);
+        counted_to = Some(counted_to.map_or(to, |counted| counted.max(to)));
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::clock::SystemClock;
+
+    #[test]
+    fn overlapping_waits_count_once() {
+        let start = SystemClock.instant();
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(union(vec![]), Duration::ZERO);
+        let waits = vec![(at(20), at(30)), (at(0), at(10)), (at(5), at(8)), (at(7), at(12))];
+        assert_eq!(union(waits), Duration::from_millis(22));
+    }
+}

@@ -4,6 +4,7 @@
 pub mod data_folder;
 pub mod demo;
 mod models;
+mod observed;
 mod stores;
 
 use std::{
@@ -19,7 +20,7 @@ use prometheus::Registry;
 use secrecy::SecretString;
 use tracing_actix_web::TracingLogger;
 
-use self::data_folder::DataFolder;
+use self::{data_folder::DataFolder, observed::ObservedDialogues};
 pub use self::stores::open_services;
 use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
@@ -29,6 +30,7 @@ use crate::{
     ids::TenantId,
     lifecycle::{self, Running},
     ports::{
+        embedder::Embedder,
         clock::{Clock, IdSource, SystemClock},
         ledger::{Ledger, tenants::Tenant},
     },
@@ -64,7 +66,10 @@ impl Application {
         let node = folder.node_id(&ids)?;
         let auth = auth_settings(config)?;
 
-        let services = open_services(config, clock.clone(), ids.clone()).await?;
+        let registry = Registry::new();
+        let mut services = open_services(config, clock.clone(), ids.clone()).await?;
+        let dialogues = ObservedDialogues::new(services.ledger.dialogues.clone(), clock.clone(), &registry)?;
+        services.ledger.dialogues = Arc::new(dialogues);
         ensure_tenants(&services.ledger, &config.tenants, clock.now()).await?;
         if config.demo.enabled {
             demo::ensure(&services.ledger, &ids, clock.now()).await?;
@@ -78,7 +83,6 @@ impl Application {
 
         let sessions = Sessions::start(services.clone(), node, config.actors.clone());
         let sockets = SocketHub::start(config.socket.clone(), clock.clone());
-        let registry = Registry::new();
         observe(&registry, &sessions, &sockets)?;
         let readiness = Readiness::default();
         let state = web::Data::new(AppState {
@@ -249,4 +253,12 @@ fn observe(registry: &Registry, sessions: &Sessions, sockets: &SocketHub) -> pro
 /// If the ledger cannot be opened, or is of a newer program.
 pub async fn migrate(config: &Config) -> anyhow::Result<i64> {
     Ok(crate::adapters::sqlite::migrate(&config.ledger_url()).await?)
+}
+
+/// The configured embedder with its cosines as they are, to measure what they mean.
+///
+/// # Errors
+/// If its endpoint does not answer.
+pub async fn uncalibrated_embedder(config: &Config) -> anyhow::Result<Arc<dyn Embedder>> {
+    models::uncalibrated_embedder(&config.embedder).await
 }

@@ -153,3 +153,14 @@ pub(super) fn embedder_options(section: &EmbedderSection) -> Option<OpenAiEmbedd
         timeout: Duration::from_millis(section.timeout_ms),
     })
 }
+
+/// As [`embedder`], with cosines that pass unmapped.
+pub(super) async fn uncalibrated_embedder(section: &EmbedderSection) -> anyhow::Result<Arc<dyn Embedder>> {
+    match embedder_options(section) {
+        None => Ok(Arc::new(OfflineEmbedder::new())),
+        Some(options) => {
+            let http = HttpClient::new()?;
+            Ok(Arc::new(OpenAiEmbedder::connect_uncalibrated(&http, options).await?))
+        }
+    }
+}

@@ -42,7 +42,7 @@ pub fn normalise(text: &str) -> String {
     }
 }
 
-/// Terms of a text, each with how informative it is, in (0, 1].
+/// Terms of any text, each with how informative it is, in (0, 1]; the same as [`query_terms`].
 #[must_use]
 pub fn terms(text: &str) -> TermWeights {
     query_terms(text)

@@ -5,6 +5,7 @@
 //! `actix`.
 
 mod chores;
+mod connection;
 mod curator;
 mod event_log;
 pub mod handle;
@@ -12,6 +13,8 @@ mod npc;
 pub mod player_socket;
 mod registry;
 mod session;
+#[cfg(test)]
+mod tests;
 mod use_cases;
 
 use std::{

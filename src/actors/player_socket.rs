@@ -1,69 +1,21 @@
-//! A player's WebSocket: framing, heartbeat, a bounded outbound queue, and nothing of any dialogue.
+//! A player's WebSocket: framing, and nothing of any dialogue.
 //!
 //! The only file that knows `actix-web-actors`. What the text messages mean is a [`SocketProtocol`]
-//! that `http` provides, one per connection.
-//!
-//! A client that stops reading jams its connection: actix-web then polls the socket's actor no more,
-//! so it sees neither its mailbox nor its timers. Therefore the queue, the heartbeat and the cut are
-//! kept outside the actor, in [`Connection`] and [`SocketHub`], and a jammed connection is shut down
-//! on a duplicate of its TCP descriptor, taken when it was accepted.
+//! that `http` provides, one per connection; what waits for the client is [`Connection`]'s.
 
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use actix_web::{HttpRequest, HttpResponse, dev::Extensions, web::Payload};
+use actix::{Actor, ActorContext, AsyncContext, Handler, Message, StreamHandler};
+use actix_http::ws::Item as Part;
+use actix_web::{HttpRequest, HttpResponse, web::Payload};
+use actix_web_actors::ws;
+use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
-use serde::{Deserialize, Serialize};
 
-use super::{Listener, ListenerGone, Published};
-use crate::ports::clock::Clock;
-
-/// Limits of the sockets. A section of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SocketSettings {
-    /// Sockets open at once on this node; 20,000.
-    pub max_open: usize,
-    /// Largest message, in bytes, in one frame or several; 16,384.
-    pub max_message_bytes: usize,
-    /// Messages that may wait for a client; 512.
-    pub max_queued: usize,
-    /// Bytes that may wait for a client; 1 MiB.
-    pub max_queued_bytes: usize,
-    /// The server pings this often, in seconds; 15.
-    pub ping_s: u64,
-    /// Silence after which a connection is dropped, in seconds; 30.
-    pub silence_s: u64,
-    /// Between the last message and the close frame, in ms; 50.
-    pub close_delay_ms: u64,
-}
-
-impl Default for SocketSettings {
-    fn default() -> Self {
-        Self {
-            max_open: 20_000,
-            max_message_bytes: 16 * 1024,
-            max_queued: 512,
-            max_queued_bytes: 1024 * 1024,
-            ping_s: 15,
-            silence_s: 30,
-            close_delay_ms: 50,
-        }
-    }
-}
-
-/// Close codes of PROTOCOL §3.
-pub mod close {
-    pub const MALFORMED: u16 = 4400;
-    pub const UNAUTHENTICATED: u16 = 4401;
-    pub const FORBIDDEN: u16 = 4403;
-    pub const IDLE: u16 = 4408;
-    pub const REPLACED: u16 = 4409;
-    pub const TOO_LARGE: u16 = 4413;
-    pub const TOO_MANY: u16 = 4429;
-    pub const SLOW_CONSUMER: u16 = 4430;
-    pub const INTERNAL: u16 = 4500;
-    pub const DRAINING: u16 = 4503;
-}
+use super::Published;
+pub use super::connection::{Connection, SocketHub, SocketListener, SocketOptions, SocketSettings, close};
+use super::connection::{Item, Taken};
+use crate::dialogue::events::{DialogueEvent, EventBody};
 
 /// What the messages of one connection mean. Called on the connection's own thread, in the order
 /// of the frames; must not block.
@@ -76,81 +28,7 @@ pub trait SocketProtocol: Send + Sync {
     fn on_close(&self, connection: &Arc<Connection>);
 }
 
-/// What differs per connection.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SocketOptions {
-    /// Subprotocols the server speaks; the first that the client offers is chosen.
-    pub subprotocols: &'static [&'static str],
-    /// Deltas of one reply are joined for up to this long; zero: sent as they come. At most 1 s.
-    pub coalesce: Duration,
-}
-
-/// The sending side of one socket. Cheap to share; outlives the socket without keeping it open.
-pub struct Connection {}
-
-impl Connection {
-    /// Unique in this process.
-    #[must_use]
-    pub fn id(&self) -> u64 {
-        todo!()
-    }
-    /// Queues a text message. An error: the connection is closing, or was just cut because it does
-    /// not keep up.
-    pub fn send(&self, text: impl Into<ByteString>) -> Result<(), ListenerGone> {
-        let _ = text.into();
-        todo!()
-    }
-    /// Queues an event; deltas may be joined.
-    pub fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
-        let _ = event;
-        todo!()
-    }
-    /// Closes after what is queued has gone out, and a little later (`close_delay_ms`). The first
-    /// call decides the code (a [`close`] code). Send the error event before.
-    pub fn close(&self, code: u16, reason: &'static str) {
-        let _ = (code, reason);
-        todo!()
-    }
-    /// Whether nothing can be sent any more.
-    #[must_use]
-    pub fn is_gone(&self) -> bool {
-        todo!()
-    }
-}
-
-/// A connection as a listener of dialogues.
-pub struct SocketListener {
-    pub connection: Arc<Connection>,
-    pub sees_optional: bool,
-}
-
-impl Listener for SocketListener {
-    fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
-        self.connection.deliver(event)
-    }
-    fn sees_optional(&self) -> bool {
-        self.sees_optional
-    }
-    fn is_gone(&self) -> bool {
-        self.connection.is_gone()
-    }
-}
-
-/// Every socket of this node: their heartbeat, their counts and the cut. Cheap to clone.
-#[derive(Clone)]
-pub struct SocketHub {}
-
 impl SocketHub {
-    /// Starts the shared heartbeat on the current tokio runtime.
-    pub fn start(settings: SocketSettings, clock: Arc<dyn Clock>) -> Self {
-        let _ = (settings, clock);
-        todo!()
-    }
-    /// For `HttpServer::on_connect(SocketHub::on_connect)`: keeps a duplicate of the descriptor.
-    pub fn on_connect(connection: &dyn Any, data: &mut Extensions) {
-        let _ = (connection, data);
-        todo!()
-    }
     /// Answers an upgrade request. An error is a response already (400 for a bad handshake, 503 when
     /// `max_open` is reached).
     pub fn serve(
@@ -160,27 +38,205 @@ impl SocketHub {
         protocol: Arc<dyn SocketProtocol>,
         options: SocketOptions,
     ) -> Result<HttpResponse, actix_web::Error> {
-        let _ = (request, payload, protocol, options);
-        todo!()
+        let connection = self
+            .connect(request, options)
+            .ok_or_else(|| actix_web::error::ErrorServiceUnavailable("too many open sockets"))?;
+        let socket = PlayerSocket {
+            connection: Arc::clone(&connection),
+            protocol,
+            partial: None,
+            closing: false,
+        };
+        ws::WsResponseBuilder::new(socket, request, payload)
+            .protocols(options.subprotocols)
+            .frame_size(connection.limits().max_message_bytes)
+            .start()
+            .inspect_err(|_| connection.ended())
     }
-    /// Sockets open now.
-    #[must_use]
-    pub fn open(&self) -> usize {
-        todo!()
+}
+
+/// Something was queued for the client.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Wake;
+
+/// The actor of one socket. Lives and dies with its connection, on the connection's thread.
+pub(super) struct PlayerSocket {
+    connection: Arc<Connection>,
+    protocol: Arc<dyn SocketProtocol>,
+    /// A message that comes in several frames.
+    partial: Option<BytesMut>,
+    /// The close frame is due or gone: nothing is read any more.
+    closing: bool,
+}
+
+impl PlayerSocket {
+    /// Writes what is queued; deltas at its end may wait a little for more.
+    fn flush(&mut self, joining_over: bool, ctx: &mut ws::WebsocketContext<Self>) {
+        let (items, close) = match self.connection.take(joining_over) {
+            Taken::Gone => return ctx.stop(),
+            Taken::Later(pause) => {
+                ctx.run_later(pause, |socket, ctx| socket.flush(true, ctx));
+                return;
+            }
+            Taken::Now { items, close } => (items, close),
+        };
+        let mut joined = Joined::default();
+        for item in items {
+            match item {
+                Item::Delta(event) => joined.add(event, ctx),
+                Item::Text(text) => {
+                    joined.write(ctx);
+                    ctx.text(text);
+                }
+                Item::Ping => ctx.ping(b""),
+            }
+        }
+        joined.write(ctx);
+        if let Some((code, reason)) = close
+            && !self.closing
+        {
+            self.closing = true;
+            let delay = Duration::from_millis(self.connection.limits().close_delay_ms);
+            // The heartbeat cuts the connection if the peer does not answer.
+            ctx.run_later(delay, move |_, ctx| {
+                ctx.close(Some(ws::CloseReason {
+                    code: ws::CloseCode::from(code),
+                    description: (!reason.is_empty()).then(|| reason.to_owned()),
+                }));
+            });
+        }
     }
-    /// How many sockets were closed by this server, by close code (4430 counts slow consumers).
-    #[must_use]
-    pub fn closed_by_code(&self) -> Vec<(u16, u64)> {
-        todo!()
+
+    /// A part of a text message in several frames.
+    fn part(&mut self, part: &Bytes, last: bool) {
+        let max = self.connection.limits().max_message_bytes;
+        let Some(partial) = &mut self.partial else {
+            return self.malformed("a continuation of no message");
+        };
+        if partial.len() + part.len() > max {
+            return self.too_large();
+        }
+        partial.extend_from_slice(part);
+        if last {
+            let whole = self.partial.take().unwrap_or_default().freeze();
+            match ByteString::try_from(whole) {
+                Ok(text) => self.protocol.on_text(&self.connection, text),
+                Err(_) => self.malformed("text that is not UTF-8"),
+            }
+        }
     }
-    /// Sends a message to every socket (`server.draining`).
-    pub fn broadcast(&self, text: &ByteString) {
-        let _ = text;
-        todo!()
+
+    fn malformed(&mut self, message: &'static str) {
+        self.connection.fault(close::MALFORMED, "malformed", message);
     }
-    /// Closes every socket and waits, at most `deadline`, until they are gone.
-    pub async fn close_all(&self, code: u16, reason: &'static str, deadline: Duration) {
-        let _ = (code, reason, deadline);
-        todo!()
+
+    fn too_large(&mut self) {
+        self.partial = None;
+        self.connection
+            .fault(close::TOO_LARGE, "too_large", "the message is larger than allowed");
+    }
+}
+
+/// Deltas of one reply, one after another, on their way to being one message.
+#[derive(Default)]
+struct Joined {
+    first: Option<Arc<Published>>,
+    /// What the others add; empty while there is only one.
+    text: String,
+    end: usize,
+}
+
+impl Joined {
+    fn add(&mut self, event: Arc<Published>, ctx: &mut ws::WebsocketContext<PlayerSocket>) {
+        let EventBody::ReplyDelta { turn, offset, text, .. } = &event.body else {
+            return ctx.text(event.text().clone());
+        };
+        let follows = self.first.as_ref().is_some_and(|first| {
+            first.dialogue_id == event.dialogue_id
+                && matches!(&first.body, EventBody::ReplyDelta { turn: of, .. } if of == turn)
+                && self.end == *offset
+        });
+        if follows {
+            self.text.push_str(text);
+            self.end += text.chars().count();
+        } else {
+            self.write(ctx);
+            self.end = offset + text.chars().count();
+            self.first = Some(event);
+        }
+    }
+
+    fn write(&mut self, ctx: &mut ws::WebsocketContext<PlayerSocket>) {
+        let Some(first) = self.first.take() else { return };
+        let more = std::mem::take(&mut self.text);
+        if more.is_empty() {
+            return ctx.text(first.text().clone());
+        }
+        let mut event = DialogueEvent::clone(&first);
+        if let EventBody::ReplyDelta { text, .. } = &mut event.body {
+            text.push_str(&more);
+        }
+        ctx.text(Published::new(event).text().clone());
+    }
+}
+
+impl Actor for PlayerSocket {
+    type Context = ws::WebsocketContext<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.connection.opened(ctx.address());
+        self.protocol.on_open(&self.connection);
+        self.flush(true, ctx);
+    }
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        self.connection.ended();
+        self.protocol.on_close(&self.connection);
+    }
+}
+
+impl Handler<Wake> for PlayerSocket {
+    type Result = ();
+
+    fn handle(&mut self, Wake: Wake, ctx: &mut Self::Context) {
+        self.flush(false, ctx);
+    }
+}
+
+impl StreamHandler<Result<ws::Message, ws::ProtocolError>> for PlayerSocket {
+    fn handle(&mut self, message: Result<ws::Message, ws::ProtocolError>, ctx: &mut Self::Context) {
+        if let Ok(ws::Message::Close(_)) = &message {
+            if !self.closing {
+                ctx.close(None);
+            }
+            return ctx.stop();
+        }
+        if self.closing || self.connection.is_closing() {
+            return;
+        }
+        self.connection.heard();
+        match message {
+            Ok(ws::Message::Text(text)) => self.protocol.on_text(&self.connection, text),
+            Ok(ws::Message::Ping(payload)) => ctx.pong(&payload),
+            Ok(ws::Message::Pong(_) | ws::Message::Nop | ws::Message::Close(_)) => {}
+            Ok(ws::Message::Binary(_) | ws::Message::Continuation(Part::FirstBinary(_))) => {
+                self.malformed("messages are text");
+            }
+            Ok(ws::Message::Continuation(Part::FirstText(part))) => {
+                self.partial = Some(BytesMut::new());
+                self.part(&part, false);
+            }
+            Ok(ws::Message::Continuation(Part::Continue(part))) => self.part(&part, false),
+            Ok(ws::Message::Continuation(Part::Last(part))) => self.part(&part, true),
+            Err(ws::ProtocolError::Overflow) => self.too_large(),
+            Err(ws::ProtocolError::Io(error)) if error.kind() != std::io::ErrorKind::Other => ctx.stop(),
+            Err(_) => self.malformed("not a valid WebSocket message"),
+        }
+    }
+
+    /// The client is gone without a close frame.
+    fn finished(&mut self, ctx: &mut Self::Context) {
+        ctx.stop();
     }
 }

@@ -17,16 +17,22 @@ pub fn explain<T: ToSchema>(raw: &[u8], error: &serde_json::Error) -> Problem {
         .into_iter()
         .filter_map(|(name, schema)| Some((name, serde_json::to_value(schema).ok()?)))
         .collect();
-    let mut found = Vec::new();
-    if let Ok(schema) = serde_json::to_value(T::schema()) {
-        walk(&schema, &body, "", &components, &mut found);
-    }
+    let schema = serde_json::to_value(T::schema()).unwrap_or_default();
+    let found = faults(&schema, &components, &body);
     if found.is_empty() {
         // Something the schema cannot say; serde's own message names the field or the place.
         let text = error.to_string();
         return Problem::field(quoted(&text).unwrap_or_else(|| "body".to_owned()), text);
     }
     Problem::fields(found)
+}
+
+/// Everything in `value` that `schema` does not allow. Knows what our documents use: references,
+/// types, required and unknown fields, enumerations, constants, patterns, items and choices.
+pub fn faults(schema: &Value, components: &Map<String, Value>, value: &Value) -> Vec<FieldError> {
+    let mut found = Vec::new();
+    walk(schema, value, "", components, &mut found);
+    found
 }
 
 /// The first name between backticks, as serde writes field names.
@@ -69,6 +75,10 @@ fn walk(schema: &Value, value: &Value, path: &str, components: &Map<String, Valu
     {
         let names: Vec<_> = allowed.iter().map(ToString::to_string).collect();
         bad(format!("must be one of {}", names.join(", ")));
+        return;
+    }
+    if !schema["const"].is_null() && schema["const"] != *value {
+        bad(format!("must be {}", schema["const"]));
         return;
     }
     match value {

@@ -3,4 +3,5 @@
 
 mod architecture;
 mod contracts;
+mod e2e;
 mod support;

@@ -106,7 +106,7 @@ mod tests {
         fn utf16_counts_become_scalar_counts(text in "[a가😀🍇é]{0,40}", cuts in prop::collection::vec(1usize..7, 0..10)) {
             let mut wide = Wide::default();
             let chars: Vec<char> = text.chars().collect();
-            let mut offset = 0;
+            let mut offset = 0usize;
             for cut in cuts.into_iter().chain(std::iter::once(usize::MAX)) {
                 let end = offset.saturating_add(cut).min(chars.len());
                 let piece: String = chars[offset..end].iter().collect();

@@ -266,3 +266,136 @@ pub fn schemas() -> Vec<Described> {
     all.extend(dialogue_schemas());
     all
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+    use crate::{
+        dialogue::events::{DialogueEvent, EventBody, EventError, MemoryOp, ReplyDone as Done},
+        http::{errors::Code, validate::faults},
+        ids::{DialogueKind, FactId, TurnId},
+        memory::state::StateChange,
+    };
+
+    fn check(text: &str) {
+        let value: Value = serde_json::from_str(text).unwrap();
+        let kind = value["type"].as_str().unwrap();
+        let all = schemas();
+        let described = all
+            .iter()
+            .find(|one| one.kind == kind)
+            .unwrap_or_else(|| panic!("{kind} is not described"));
+        let components: Map<String, Value> = described.components.iter().cloned().collect();
+        let found = faults(&described.schema, &components, &value);
+        assert!(found.is_empty(), "{kind} is not as described: {found:?}\n{value}");
+    }
+
+    fn dialogue() -> DialogueId {
+        DialogueId::new(DialogueKind::Session, ulid::Ulid(7))
+    }
+
+    #[test]
+    fn dialogue_events_are_as_described() {
+        let npc: crate::ids::NpcId = "ergen".parse().unwrap();
+        let failure = EventError {
+            code: "model_failed",
+            message: "no".into(),
+            retry_after_ms: Some(5),
+        };
+        let done = |status, error| Done {
+            turn: 1,
+            npc_id: npc.clone(),
+            text: "Ah.".into(),
+            status,
+            usage: Usage::default(),
+            cues: vec!["nod".into()],
+            error,
+        };
+        let bodies = [
+            EventBody::TurnStarted { turn: 1 },
+            EventBody::ReplyDelta {
+                turn: 1,
+                offset: 0,
+                npc_id: npc.clone(),
+                text: "Ah, ".into(),
+            },
+            EventBody::ReplyDone(done(TurnStatus::Completed, None)),
+            EventBody::ReplyDone(done(TurnStatus::Failed, Some(failure.clone()))),
+            EventBody::TurnCommitted {
+                turn: 1,
+                turn_id: TurnId::from_u128(9),
+            },
+            EventBody::MemoryUpdated {
+                turn: 1,
+                facts: vec![MemoryChange {
+                    id: FactId::from_u128(3),
+                    content: "c".into(),
+                    op: MemoryOp::Added,
+                }],
+            },
+            EventBody::StateChanged {
+                turn: 1,
+                changes: vec![StateChange::Note { text: "n".into() }],
+            },
+            EventBody::SessionClosed { reason: "idle" },
+            EventBody::Error {
+                turn: Some(1),
+                error: failure,
+            },
+        ];
+        for body in bodies {
+            let event = DialogueEvent {
+                dialogue_id: dialogue(),
+                seq: body.is_durable().then_some(4),
+                re: Some("c2".into()),
+                body,
+            };
+            check(&serde_json::to_string(&event).unwrap());
+        }
+    }
+
+    #[test]
+    fn our_own_events_are_as_described() {
+        check(&write(&SessionCreated {
+            kind: "session.created",
+            re: Some("c1"),
+            dialogue_id: dialogue(),
+            seq: 1,
+            session_id: dialogue(),
+            resume_token: "r",
+            head_turn: 0,
+        }));
+        check(&write(&SessionResumed {
+            kind: "session.resumed",
+            re: None,
+            dialogue_id: dialogue(),
+            head_seq: 44,
+            head_turn: 3,
+            replayed: 3,
+        }));
+        check(&write(&AuthRefreshed {
+            kind: "auth.refreshed",
+            re: None,
+            expires_at: DateTime::UNIX_EPOCH,
+        }));
+        check(&write(&Pong {
+            kind: "pong",
+            re: None,
+            t: Some(&serde_json::Number::from(123)),
+        }));
+        check(&draining(std::time::Duration::from_secs(20)));
+        check(&error(
+            &Problem::field("text", "is missing"),
+            Some("c1"),
+            Some(dialogue()),
+        ));
+        let limited = error(&Problem::new(Code::RateLimited, "slow down"), None, None);
+        check(&limited);
+        let value: Value = serde_json::from_str(&limited).unwrap();
+        assert_eq!(value["error"]["param"], Value::Null);
+        assert_eq!(value["error"]["retry_after_ms"], json!(1_000));
+    }
+}

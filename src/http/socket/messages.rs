@@ -157,3 +157,42 @@ pub enum Include {
     #[serde(rename = "state.changed")]
     State,
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::http::validate;
+
+    #[test]
+    fn the_examples_of_the_protocol_are_read() {
+        let say: PlayerSay = serde_json::from_str(
+            r#"{"type":"player.say","event_id":"c2","session_id":"ses_00000000000000000000000001","key":"9f","text":"hi","on_busy":"interrupt"}"#,
+        )
+        .unwrap();
+        assert_eq!((say.text.as_str(), say.on_busy), ("hi", OnBusy::Interrupt));
+        let create: SessionCreate = serde_json::from_str(
+            r#"{"type":"session.create","event_id":"c1","world_id":"vale","npc_id":"ergen","player_id":"p7"}"#,
+        )
+        .unwrap();
+        assert_eq!(create.npc_id.as_str(), "ergen");
+        let envelope: Envelope<'_> = serde_json::from_str(r#"{"event_id":"a\"b","type":"ping","t":1.5}"#).unwrap();
+        assert_eq!(envelope.event_id.as_deref(), Some("a\"b"));
+    }
+
+    #[test]
+    fn a_wrong_message_names_its_fields() {
+        let text = r#"{"type":"player.say","session_id":5,"loud":true}"#;
+        let error = serde_json::from_str::<PlayerSay>(text).unwrap_err();
+        let problem = validate::explain::<PlayerSay>(text.as_bytes(), &error);
+        let mut params: Vec<_> = problem.errors.iter().map(|error| error.param.as_str()).collect();
+        params.sort_unstable();
+        assert_eq!(params, ["loud", "session_id", "text"]);
+    }
+
+    #[test]
+    fn unknown_types_share_one_label() {
+        assert_eq!(label("player.say"), "player.say");
+        assert_eq!(label("whatever"), "unknown");
+    }
+}

@@ -1,1 +1,339 @@
 #![allow(clippy::unwrap_used)]
+
+use async_trait::async_trait;
+use chrono::TimeZone;
+use jsonwebtoken::jwk::Jwk;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::ports::{StoreResult, clock::ManualClock, ledger::tenants::Tenant};
+
+/// Knows `acme`, and `closed`, which is disabled.
+struct Tenants;
+
+#[async_trait]
+impl TenantStore for Tenants {
+    async fn ensure(&self, _: &Tenant) -> StoreResult<bool> {
+        Ok(false)
+    }
+    async fn get(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
+        let known = matches!(id.as_str(), "acme" | "closed");
+        Ok(known.then(|| Tenant {
+            id: id.clone(),
+            name: id.to_string(),
+            enabled: id.as_str() == "acme",
+            created_at: start(),
+        }))
+    }
+    async fn all(&self) -> StoreResult<Vec<Tenant>> {
+        Ok(Vec::new())
+    }
+}
+
+const SECRET: &str = "a secret of at least thirty-two bytes";
+
+fn start() -> DateTime<Utc> {
+    Utc.with_ymd_and_hms(2026, 1, 2, 3, 4, 5).unwrap()
+}
+
+fn settings() -> AuthSettings {
+    AuthSettings {
+        hs256_secret: Some(SECRET.to_owned().into()),
+        public_key_file: None,
+        public_key_kid: None,
+        jwks_file: None,
+        audience: "colloquy".into(),
+        leeway_s: 5,
+        default_ttl_s: 3_600,
+        max_ttl_s: 86_400,
+        ticket_ttl_s: 30,
+        max_tickets: 100,
+        tenant_cache_s: 10,
+    }
+}
+
+fn authenticator(settings: AuthSettings) -> (Authenticator, Arc<ManualClock>) {
+    let clock = ManualClock::at(start());
+    let auth = Authenticator::new(settings, clock.clone(), Arc::new(Tenants)).unwrap();
+    (auth, clock)
+}
+
+fn claims(change: impl FnOnce(&mut Value)) -> Value {
+    let mut claims = json!({
+        "sub": "studio", "tid": "acme", "role": "backend", "aud": "colloquy",
+        "exp": start().timestamp() + 60,
+    });
+    change(&mut claims);
+    claims
+}
+
+fn sign(claims: &Value, algorithm: Algorithm, key: &EncodingKey, kid: Option<&str>) -> String {
+    let mut header = Header::new(algorithm);
+    header.kid = kid.map(str::to_owned);
+    jsonwebtoken::encode(&header, claims, key).unwrap()
+}
+
+fn hs256(claims: &Value) -> String {
+    sign(
+        claims,
+        Algorithm::HS256,
+        &EncodingKey::from_secret(SECRET.as_bytes()),
+        None,
+    )
+}
+
+const ED: &[u8] = include_bytes!("../../../tests/data/keys/ed.private.pem");
+const EC: &[u8] = include_bytes!("../../../tests/data/keys/ec.private.pem");
+const RSA: &[u8] = include_bytes!("../../../tests/data/keys/rsa.private.pem");
+
+fn private(algorithm: Algorithm) -> EncodingKey {
+    match algorithm {
+        Algorithm::EdDSA => EncodingKey::from_ed_pem(ED),
+        Algorithm::ES256 => EncodingKey::from_ec_pem(EC),
+        _ => EncodingKey::from_rsa_pem(RSA),
+    }
+    .unwrap()
+}
+
+fn key_file(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/keys")).join(format!("{name}.public.pem"))
+}
+
+#[tokio::test]
+async fn a_good_token_becomes_a_principal() {
+    let (auth, _) = authenticator(settings());
+    let token = hs256(&claims(|claims| {
+        claims["role"] = json!("player");
+        claims["pid"] = json!("p7");
+        claims["wid"] = json!("vale");
+    }));
+    let who = auth.verify(&token).await.unwrap();
+    assert_eq!(who.role, Role::Player);
+    assert_eq!(who.tenant.as_str(), "acme");
+    assert_eq!(who.player.unwrap().as_str(), "p7");
+    assert_eq!(who.world.unwrap().as_str(), "vale");
+}
+
+#[tokio::test]
+async fn a_token_with_anything_wrong_is_refused() {
+    let (auth, _) = authenticator(settings());
+    let wrong: Vec<(&str, Value)> = vec![
+        ("wrong audience", claims(|c| c["aud"] = json!("other"))),
+        (
+            "no audience",
+            claims(|c| drop(c.as_object_mut().unwrap().remove("aud"))),
+        ),
+        ("no expiry", claims(|c| drop(c.as_object_mut().unwrap().remove("exp")))),
+        ("no subject", claims(|c| drop(c.as_object_mut().unwrap().remove("sub")))),
+        ("expired", claims(|c| c["exp"] = json!(start().timestamp() - 6))),
+        ("not yet valid", claims(|c| c["nbf"] = json!(start().timestamp() + 6))),
+        ("unknown role", claims(|c| c["role"] = json!("root"))),
+        ("player without pid", claims(|c| c["role"] = json!("player"))),
+        ("backend with pid", claims(|c| c["pid"] = json!("p7"))),
+        ("backend with wid", claims(|c| c["wid"] = json!("vale"))),
+        ("unknown tenant", claims(|c| c["tid"] = json!("nobody"))),
+        ("disabled tenant", claims(|c| c["tid"] = json!("closed"))),
+        ("no tenant name", claims(|c| c["tid"] = json!("NOT AN ID"))),
+    ];
+    for (what, claims) in wrong {
+        assert!(auth.verify(&hs256(&claims)).await.is_err(), "{what} was accepted");
+    }
+    assert!(auth.verify(&hs256(&claims(|_| {}))).await.is_ok());
+}
+
+#[tokio::test]
+async fn forged_tokens_are_refused() {
+    let (auth, _) = authenticator(settings());
+    let good = hs256(&claims(|_| {}));
+    let [header, body, signature] = good.split('.').collect::<Vec<_>>()[..] else {
+        panic!("a JWT has three parts")
+    };
+    // {"alg":"none"}
+    let none = format!("eyJhbGciOiJub25lIn0.{body}.");
+    let other = sign(
+        &claims(|_| {}),
+        Algorithm::HS256,
+        &EncodingKey::from_secret(b"another secret"),
+        None,
+    );
+    let longer = sign(
+        &claims(|_| {}),
+        Algorithm::HS512,
+        &EncodingKey::from_secret(SECRET.as_bytes()),
+        None,
+    );
+    let named = sign(
+        &claims(|_| {}),
+        Algorithm::HS256,
+        &EncodingKey::from_secret(SECRET.as_bytes()),
+        Some("k9"),
+    );
+    let asymmetric = sign(&claims(|_| {}), Algorithm::EdDSA, &private(Algorithm::EdDSA), None);
+    let truncated = format!("{header}.{body}.{}", &signature[..signature.len() - 4]);
+    for token in [
+        none,
+        other,
+        longer,
+        named,
+        asymmetric,
+        truncated,
+        String::new(),
+        "a.b.c".into(),
+    ] {
+        assert!(auth.verify(&token).await.is_err(), "{token} was accepted");
+    }
+}
+
+#[tokio::test]
+async fn each_kind_of_public_key_verifies_its_own_algorithm_only() {
+    for (name, algorithm) in [
+        ("ed", Algorithm::EdDSA),
+        ("ec", Algorithm::ES256),
+        ("rsa", Algorithm::RS256),
+    ] {
+        let (auth, _) = authenticator(AuthSettings {
+            hs256_secret: None,
+            public_key_file: Some(key_file(name)),
+            ..settings()
+        });
+        let good = sign(&claims(|_| {}), algorithm, &private(algorithm), None);
+        assert!(auth.verify(&good).await.is_ok(), "{name}");
+        for other in [Algorithm::EdDSA, Algorithm::ES256, Algorithm::RS256] {
+            if other != algorithm {
+                let token = sign(&claims(|_| {}), other, &private(other), None);
+                assert!(auth.verify(&token).await.is_err(), "{name} took {other:?}");
+            }
+        }
+        // The classic confusion: the public key used as an HMAC secret.
+        let pem = std::fs::read(key_file(name)).unwrap();
+        let confused = sign(&claims(|_| {}), Algorithm::HS256, &EncodingKey::from_secret(&pem), None);
+        assert!(auth.verify(&confused).await.is_err(), "{name} was used as a secret");
+        let backend = Claims {
+            sub: "s".into(),
+            tid: "acme".parse().unwrap(),
+            role: Role::Backend,
+            pid: None,
+            wid: None,
+        };
+        assert_eq!(
+            auth.mint(&backend, Duration::from_secs(1)).unwrap_err(),
+            MintError::NoSecret
+        );
+    }
+}
+
+fn jwk(algorithm: Algorithm, kid: &str) -> Value {
+    let mut jwk = Jwk::from_encoding_key(&private(algorithm), algorithm).unwrap();
+    jwk.common.key_id = Some(kid.to_owned());
+    let mut value = serde_json::to_value(jwk).unwrap();
+    // Key sets hold public halves.
+    value
+        .as_object_mut()
+        .unwrap()
+        .retain(|name, _| !matches!(name.as_str(), "d" | "p" | "q" | "dp" | "dq" | "qi"));
+    value
+}
+
+#[tokio::test]
+async fn a_key_set_is_chosen_from_by_kid_and_read_again_when_it_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jwks.json");
+    let write = |keys: &[Value], age: u64| {
+        std::fs::write(&path, json!({"keys": keys}).to_string()).unwrap();
+        // Two writes within one tick of the file system's clock would look like one.
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + age))
+            .unwrap();
+    };
+    write(&[jwk(Algorithm::EdDSA, "k1"), jwk(Algorithm::RS256, "k2")], 0);
+    let (auth, _) = authenticator(AuthSettings {
+        hs256_secret: None,
+        jwks_file: Some(path.clone()),
+        ..settings()
+    });
+    let token = |algorithm, kid| sign(&claims(|_| {}), algorithm, &private(algorithm), kid);
+    assert!(auth.verify(&token(Algorithm::EdDSA, Some("k1"))).await.is_ok());
+    assert!(auth.verify(&token(Algorithm::RS256, Some("k2"))).await.is_ok());
+    assert!(auth.verify(&token(Algorithm::RS256, Some("k1"))).await.is_err());
+    assert!(auth.verify(&token(Algorithm::EdDSA, Some("k3"))).await.is_err());
+    assert!(auth.verify(&token(Algorithm::EdDSA, None)).await.is_err());
+
+    write(&[jwk(Algorithm::ES256, "k3")], 1);
+    assert!(auth.verify(&token(Algorithm::ES256, Some("k3"))).await.is_ok());
+    assert!(auth.verify(&token(Algorithm::EdDSA, Some("k1"))).await.is_err());
+
+    std::fs::write(&path, "{ half").unwrap();
+    assert!(auth.verify(&token(Algorithm::ES256, Some("k3"))).await.is_ok());
+}
+
+#[tokio::test]
+async fn minted_tokens_verify_until_they_expire() {
+    let (auth, clock) = authenticator(settings());
+    let player = Claims {
+        sub: "player:p7".into(),
+        tid: "acme".parse().unwrap(),
+        role: Role::Player,
+        pid: Some("p7".parse().unwrap()),
+        wid: None,
+    };
+    let token = auth.mint(&player, Duration::from_secs(60)).unwrap();
+    assert_eq!(token.expires_at, start() + Duration::from_secs(60));
+    clock.advance(Duration::from_secs(64));
+    assert!(auth.verify(&token.text).await.is_ok(), "within the leeway");
+    clock.advance(Duration::from_secs(1));
+    assert!(matches!(auth.verify(&token.text).await, Err(AuthError::Expired)));
+    let nobody = Claims { pid: None, ..player };
+    assert_eq!(
+        auth.mint(&nobody, Duration::from_secs(60)).unwrap_err(),
+        MintError::PlayerMismatch
+    );
+}
+
+#[tokio::test]
+async fn a_ticket_works_once_and_not_for_long() {
+    let (auth, clock) = authenticator(settings());
+    let who = auth.verify(&hs256(&claims(|_| {}))).await.unwrap();
+    let (ticket, expires) = auth.issue_ticket(who.clone());
+    assert_eq!(expires, start() + Duration::from_secs(30));
+    assert_eq!(auth.redeem_ticket(&ticket).await.unwrap(), who);
+    assert!(matches!(auth.redeem_ticket(&ticket).await, Err(AuthError::NoTicket)));
+
+    let (ticket, _) = auth.issue_ticket(who.clone());
+    clock.advance(Duration::from_secs(30));
+    assert!(matches!(auth.redeem_ticket(&ticket).await, Err(AuthError::NoTicket)));
+
+    // It does not outlive the token it was bought with (60 s, leeway 5 s, of which 30 s are over).
+    clock.advance(Duration::from_secs(20));
+    let (_, expires) = auth.issue_ticket(who.clone());
+    assert_eq!(expires, who.expires_at);
+}
+
+#[test]
+fn unusable_keys_are_named() {
+    let new = |settings| Authenticator::new(settings, ManualClock::at(start()), Arc::new(Tenants)).map(drop);
+    let none = AuthSettings {
+        hs256_secret: None,
+        ..settings()
+    };
+    assert!(matches!(new(none.clone()), Err(KeyError::None)));
+    let short = AuthSettings {
+        hs256_secret: Some("short".to_owned().into()),
+        ..none.clone()
+    };
+    assert!(matches!(new(short), Err(KeyError::ShortSecret)));
+    let absent = AuthSettings {
+        public_key_file: Some("/nowhere.pem".into()),
+        ..none.clone()
+    };
+    assert!(matches!(new(absent), Err(KeyError::Unreadable { .. })));
+    let not_a_key = AuthSettings {
+        public_key_file: Some(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into()),
+        ..none.clone()
+    };
+    assert!(matches!(new(not_a_key), Err(KeyError::NotAKey(_))));
+    let not_jwks = AuthSettings {
+        jwks_file: Some(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into()),
+        ..none
+    };
+    assert!(matches!(new(not_jwks), Err(KeyError::BadJwks { .. })));
+}

@@ -1,0 +1,469 @@
+//! The sending side of the sockets: what waits for each client, the heartbeat, and the cut.
+//!
+//! A client that stops reading jams its connection: actix-web then polls the socket's actor no more,
+//! so it sees neither its mailbox nor its timers. Therefore all this is kept outside the actor, and a
+//! jammed connection is shut down on a duplicate of its TCP descriptor, taken when it was accepted.
+
+use std::{
+    any::Any,
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use actix::Addr;
+use actix_web::{HttpRequest, dev::Extensions};
+use bytestring::ByteString;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Listener, ListenerGone, Published,
+    player_socket::{PlayerSocket, Wake},
+};
+use crate::{dialogue::events::EventBody, ports::clock::Clock};
+
+/// Limits of the sockets. A section of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SocketSettings {
+    /// Sockets open at once on this node; 20,000.
+    pub max_open: usize,
+    /// Largest message, in bytes, in one frame or several; 16,384.
+    pub max_message_bytes: usize,
+    /// Messages that may wait for a client; 512.
+    pub max_queued: usize,
+    /// Bytes that may wait for a client; 1 MiB.
+    pub max_queued_bytes: usize,
+    /// The server pings this often, in seconds; 15.
+    pub ping_s: u64,
+    /// Silence after which a connection is dropped, in seconds; 30.
+    pub silence_s: u64,
+    /// Between the last message and the close frame, in ms; 50.
+    pub close_delay_ms: u64,
+}
+
+impl Default for SocketSettings {
+    fn default() -> Self {
+        Self {
+            max_open: 20_000,
+            max_message_bytes: 16 * 1024,
+            max_queued: 512,
+            max_queued_bytes: 1024 * 1024,
+            ping_s: 15,
+            silence_s: 30,
+            close_delay_ms: 50,
+        }
+    }
+}
+
+/// Close codes of PROTOCOL §3.
+pub mod close {
+    pub const MALFORMED: u16 = 4400;
+    pub const UNAUTHENTICATED: u16 = 4401;
+    pub const FORBIDDEN: u16 = 4403;
+    pub const IDLE: u16 = 4408;
+    pub const REPLACED: u16 = 4409;
+    pub const TOO_LARGE: u16 = 4413;
+    pub const TOO_MANY: u16 = 4429;
+    pub const SLOW_CONSUMER: u16 = 4430;
+    pub const INTERNAL: u16 = 4500;
+    pub const DRAINING: u16 = 4503;
+}
+
+/// What differs per connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SocketOptions {
+    /// Subprotocols the server speaks; the first that the client offers is chosen.
+    pub subprotocols: &'static [&'static str],
+    /// Deltas of one reply are joined for up to this long; zero: sent as they come. At most 1 s.
+    pub coalesce: Duration,
+}
+
+/// The sending side of one socket. Cheap to share; outlives the socket without keeping it open.
+pub struct Connection {
+    id: u64,
+    hub: Arc<Hub>,
+    coalesce: Duration,
+    /// Set once the actor runs; until then the queue just fills.
+    addr: OnceLock<Addr<PlayerSocket>>,
+    out: Mutex<Outbound>,
+    gone: AtomicBool,
+    /// When the client was last heard, in ms since the hub started.
+    heard_ms: AtomicU64,
+    /// A duplicate of the TCP descriptor. Dropped with the actor, or the peer would see no end.
+    tcp: Mutex<Option<Arc<socket2::Socket>>>,
+}
+
+#[derive(Default)]
+struct Outbound {
+    queue: VecDeque<Item>,
+    bytes: usize,
+    /// A `Wake` is on its way to the actor, or the actor waits to join more deltas.
+    woken: bool,
+    /// Since when something waits, in ms since the hub started.
+    waits_since_ms: Option<u64>,
+    pinged_ms: u64,
+    close: Option<(u16, &'static str)>,
+    close_since_ms: u64,
+}
+
+/// What the actor is to write.
+pub(super) enum Taken {
+    Now {
+        items: VecDeque<Item>,
+        /// Then close with this code and reason.
+        close: Option<(u16, &'static str)>,
+    },
+    /// Come back after this.
+    Later(Duration),
+    /// The connection was cut.
+    Gone,
+}
+
+pub(super) enum Item {
+    Text(ByteString),
+    Delta(Arc<Published>),
+    Ping,
+}
+
+impl Connection {
+    /// Unique in this process.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+    /// Queues a text message. An error: the connection is closing, or was just cut because it does
+    /// not keep up.
+    pub fn send(&self, text: impl Into<ByteString>) -> Result<(), ListenerGone> {
+        self.push(Item::Text(text.into()))
+    }
+    /// Queues an event; deltas may be joined.
+    pub fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
+        if !self.coalesce.is_zero() && matches!(event.body, EventBody::ReplyDelta { .. }) {
+            return self.push(Item::Delta(Arc::clone(event)));
+        }
+        self.push(Item::Text(event.text().clone()))
+    }
+    /// Closes after what is queued has gone out, and a little later (`close_delay_ms`). The first
+    /// call decides the code (a [`close`] code). Send the error event before.
+    pub fn close(&self, code: u16, reason: &'static str) {
+        let mut out = self.out.lock();
+        if out.close.is_some() || self.is_gone() {
+            return;
+        }
+        out.close = Some((code, reason));
+        out.close_since_ms = self.hub.now_ms();
+        self.hub.count(code);
+        self.wake(&mut out);
+    }
+    /// Whether nothing can be sent any more.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Relaxed)
+    }
+
+    fn push(&self, item: Item) -> Result<(), ListenerGone> {
+        let mut out = self.out.lock();
+        if out.close.is_some() || self.is_gone() {
+            return Err(ListenerGone);
+        }
+        let limits = &self.hub.settings;
+        let bytes = item.bytes();
+        if out.queue.len() >= limits.max_queued || out.bytes + bytes > limits.max_queued_bytes {
+            self.cut(&mut out, close::SLOW_CONSUMER);
+            return Err(ListenerGone);
+        }
+        out.queue.push_back(item);
+        out.bytes += bytes;
+        out.waits_since_ms.get_or_insert_with(|| self.hub.now_ms());
+        self.wake(&mut out);
+        Ok(())
+    }
+
+    /// Tells the actor, once until it has looked.
+    fn wake(&self, out: &mut Outbound) {
+        if let Some(addr) = self.addr.get().filter(|_| !out.woken) {
+            // One `Wake` at most is under way, so the mailbox cannot be full of them; a closed one
+            // means that the socket is gone.
+            out.woken = addr.try_send(Wake).is_ok();
+        }
+    }
+
+    /// Shuts the connection down from outside: its actor may not be polled any more.
+    fn cut(&self, out: &mut Outbound, code: u16) {
+        if out.close.is_none() {
+            out.close = Some((code, ""));
+            out.close_since_ms = self.hub.now_ms();
+            self.hub.count(code);
+        }
+        self.gone.store(true, Relaxed);
+        out.queue = VecDeque::new();
+        out.bytes = 0;
+        if let Some(tcp) = self.tcp.lock().take() {
+            // It may be closed already.
+            let _ = tcp.shutdown(std::net::Shutdown::Both);
+        }
+        self.wake(out);
+        tracing::info!(connection = self.id, code, "a socket was cut");
+    }
+
+    pub(super) fn heard(&self) {
+        self.heard_ms.store(self.hub.now_ms(), Relaxed);
+    }
+
+    /// The heartbeat of this connection. Runs outside the actor, which may be stuck.
+    fn beat(&self, now_ms: u64) {
+        let limits = &self.hub.settings;
+        let (silence, ping) = (limits.silence_s * 1_000, limits.ping_s * 1_000);
+        let mut out = self.out.lock();
+        if self.is_gone() {
+            return;
+        }
+        let waited = |since: u64| now_ms.saturating_sub(since);
+        if out.close.is_some() {
+            // The close frame did not get out, or was not answered.
+            if waited(out.close_since_ms) >= CLOSE_PATIENCE_MS + limits.close_delay_ms {
+                let code = out.close.map_or(close::INTERNAL, |(code, _)| code);
+                self.cut(&mut out, code);
+            }
+            return;
+        }
+        if out.waits_since_ms.is_some_and(|since| waited(since) >= silence) {
+            return self.cut(&mut out, close::SLOW_CONSUMER);
+        }
+        let silent = waited(self.heard_ms.load(Relaxed));
+        if silent >= silence {
+            drop(out);
+            return self.fault(close::IDLE, "idle", "nothing was heard for too long");
+        }
+        if silent >= ping && waited(out.pinged_ms) >= ping {
+            out.pinged_ms = now_ms;
+            drop(out);
+            // A full queue cuts the connection, which is what it deserves.
+            let _ = self.push(Item::Ping);
+        }
+    }
+
+    /// Says what is wrong with the connection itself, then closes it.
+    pub(super) fn fault(&self, code: u16, name: &'static str, message: &'static str) {
+        let error = serde_json::json!({
+            "type": "error",
+            "error": { "code": name, "message": message, "param": null },
+        });
+        // If it cannot be told, it is told by the close code.
+        let _ = self.send(error.to_string());
+        self.close(code, name);
+    }
+
+    /// The actor runs and is told from now on.
+    pub(super) fn opened(&self, addr: Addr<PlayerSocket>) {
+        // The only address there ever is; a new connection's cell is empty.
+        let _ = self.addr.set(addr);
+    }
+
+    pub(super) fn limits(&self) -> &SocketSettings {
+        &self.hub.settings
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.out.lock().close.is_some()
+    }
+
+    /// Takes what waits. Deltas at its end may wait for more, unless `joining_over`.
+    pub(super) fn take(&self, joining_over: bool) -> Taken {
+        if self.is_gone() {
+            return Taken::Gone;
+        }
+        let mut out = self.out.lock();
+        if !joining_over && out.close.is_none() && matches!(out.queue.back(), Some(Item::Delta(_))) {
+            // `woken` stays: nothing needs to wake the actor before its timer does.
+            return Taken::Later(self.coalesce);
+        }
+        out.bytes = 0;
+        out.woken = false;
+        out.waits_since_ms = None;
+        Taken::Now {
+            items: std::mem::take(&mut out.queue),
+            close: out.close,
+        }
+    }
+
+    pub(super) fn ended(&self) {
+        let mut out = self.out.lock();
+        self.gone.store(true, Relaxed);
+        out.queue = VecDeque::new();
+        out.bytes = 0;
+        drop(out);
+        self.tcp.lock().take();
+        self.hub.sockets.lock().remove(&self.id);
+    }
+}
+
+impl Item {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Delta(event) => match &event.body {
+                EventBody::ReplyDelta { text, .. } => text.len() + 128,
+                _ => 128,
+            },
+            Self::Ping => 8,
+        }
+    }
+}
+
+/// A connection as a listener of dialogues.
+pub struct SocketListener {
+    pub connection: Arc<Connection>,
+    pub sees_optional: bool,
+}
+
+impl Listener for SocketListener {
+    fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
+        self.connection.deliver(event)
+    }
+    fn sees_optional(&self) -> bool {
+        self.sees_optional
+    }
+    fn is_gone(&self) -> bool {
+        self.connection.is_gone()
+    }
+}
+
+/// Every socket of this node: their heartbeat, their counts and the cut. Cheap to clone.
+#[derive(Clone)]
+pub struct SocketHub {
+    hub: Arc<Hub>,
+}
+
+struct Hub {
+    settings: SocketSettings,
+    clock: Arc<dyn Clock>,
+    started: Instant,
+    next_id: AtomicU64,
+    sockets: Mutex<HashMap<u64, Weak<Connection>>>,
+    closed: Mutex<BTreeMap<u16, u64>>,
+}
+
+/// A descriptor of the connection, kept from when it was accepted.
+#[derive(Clone)]
+struct Accepted(Arc<socket2::Socket>);
+
+/// How long a peer may take to answer a close frame.
+const CLOSE_PATIENCE_MS: u64 = 2_000;
+const HEARTBEAT: Duration = Duration::from_secs(1);
+const MAX_COALESCE: Duration = Duration::from_secs(1);
+
+impl Hub {
+    fn now_ms(&self) -> u64 {
+        let elapsed = self.clock.instant().saturating_duration_since(self.started);
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+    }
+    fn count(&self, code: u16) {
+        *self.closed.lock().entry(code).or_default() += 1;
+    }
+    fn all(&self) -> Vec<Arc<Connection>> {
+        self.sockets.lock().values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl SocketHub {
+    /// Starts the shared heartbeat on the current tokio runtime. It ends with the last clone.
+    pub fn start(settings: SocketSettings, clock: Arc<dyn Clock>) -> Self {
+        let hub = Arc::new(Hub {
+            started: clock.instant(),
+            settings,
+            clock,
+            next_id: AtomicU64::new(1),
+            sockets: Mutex::default(),
+            closed: Mutex::default(),
+        });
+        let theirs = Arc::downgrade(&hub);
+        tokio::spawn(async move {
+            let mut beats = tokio::time::interval(HEARTBEAT);
+            beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                beats.tick().await;
+                let Some(hub) = theirs.upgrade() else { break };
+                let now_ms = hub.now_ms();
+                for connection in hub.all() {
+                    connection.beat(now_ms);
+                }
+            }
+        });
+        Self { hub }
+    }
+    /// For `HttpServer::on_connect(SocketHub::on_connect)`: keeps a duplicate of the descriptor.
+    pub fn on_connect(connection: &dyn Any, data: &mut Extensions) {
+        let Some(stream) = connection.downcast_ref::<actix_web::rt::net::TcpStream>() else {
+            return;
+        };
+        match socket2::SockRef::from(stream).try_clone() {
+            Ok(tcp) => {
+                data.insert(Accepted(Arc::new(tcp)));
+            }
+            // Out of descriptors, most likely: such a connection gets no socket.
+            Err(error) => tracing::warn!(%error, "a descriptor could not be duplicated"),
+        }
+    }
+    /// A connection for this request. `None`: there are as many as there may be.
+    pub(super) fn connect(&self, request: &HttpRequest, options: SocketOptions) -> Option<Arc<Connection>> {
+        let hub = &self.hub;
+        let mut sockets = hub.sockets.lock();
+        if sockets.len() >= hub.settings.max_open {
+            return None;
+        }
+        // A server without the hook can serve sockets; it only cannot cut jammed ones.
+        let tcp = request.conn_data::<Accepted>().map(|accepted| Arc::clone(&accepted.0));
+        let connection = Arc::new(Connection {
+            id: hub.next_id.fetch_add(1, Relaxed),
+            hub: Arc::clone(hub),
+            coalesce: options.coalesce.min(MAX_COALESCE),
+            addr: OnceLock::new(),
+            out: Mutex::default(),
+            gone: AtomicBool::new(false),
+            heard_ms: AtomicU64::new(hub.now_ms()),
+            tcp: Mutex::new(tcp),
+        });
+        sockets.insert(connection.id, Arc::downgrade(&connection));
+        Some(connection)
+    }
+    /// Sockets open now.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.hub.sockets.lock().len()
+    }
+    /// How many sockets were closed by this server, by close code (4430 counts slow consumers).
+    #[must_use]
+    pub fn closed_by_code(&self) -> Vec<(u16, u64)> {
+        self.hub.closed.lock().iter().map(|(code, n)| (*code, *n)).collect()
+    }
+    /// Sends a message to every socket (`server.draining`).
+    pub fn broadcast(&self, text: &ByteString) {
+        for connection in self.hub.all() {
+            // Those that are gone need not know.
+            let _ = connection.send(text.clone());
+        }
+    }
+    /// Closes every socket and waits, at most `deadline`, until they are gone; the rest are cut.
+    pub async fn close_all(&self, code: u16, reason: &'static str, deadline: Duration) {
+        for connection in self.hub.all() {
+            connection.close(code, reason);
+        }
+        let emptied = async {
+            while self.open() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if tokio::time::timeout(deadline, emptied).await.is_err() {
+            for connection in self.hub.all() {
+                let mut out = connection.out.lock();
+                connection.cut(&mut out, code);
+            }
+        }
+    }
+}

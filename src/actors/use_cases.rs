@@ -107,7 +107,7 @@ pub(super) fn event_error(error: &TurnError) -> EventError {
             "a store cannot be reached; the turn was not kept",
             Some(Duration::from_secs(1)),
         ),
-        TurnError::Store(_) => ("internal", "the server failed; the turn was not kept", None),
+        TurnError::Store(_) | TurnError::Template(_) => ("internal", "the server failed; the turn was not kept", None),
         TurnError::Fenced => ("wrong_node", "this dialogue moved; the turn was not kept", None),
         TurnError::KeyTaken => ("key_taken", "the key belongs to another turn", None),
         TurnError::CutBeforeReply => ("turn_cut", "the turn was cut before the reply began", None),

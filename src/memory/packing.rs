@@ -1,1 +1,177 @@
-//! packing
+//! What of the scored memories goes into the prompt: near-duplicates merge, the rest is packed
+//! into token budgets, best first (ALGORITHMS §2).
+
+use super::{scoring::dot, tokens::TokenCounter, trace::CandidateFate};
+
+/// How much may go into the prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Most items; 8.
+    pub top_k: usize,
+    /// Most tokens of all items together; 1,200.
+    pub total_tokens: u32,
+    /// Most tokens of one item, longer ones are cut; 150.
+    pub item_tokens: u32,
+}
+
+/// An item that goes into the prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackedItem<'a> {
+    /// Its position in the input.
+    pub index: usize,
+    /// Its text, perhaps cut to the item's budget.
+    pub text: &'a str,
+    pub tokens: u32,
+    pub cut: bool,
+}
+
+/// What was packed and what became of each input.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Packing<'a> {
+    /// Best first.
+    pub items: Vec<PackedItem<'a>>,
+    /// One per input, in its order: `Used`, `BeyondTopK` or `OverBudget`.
+    pub fates: Vec<CandidateFate>,
+    /// Tokens of all items together.
+    pub tokens: u32,
+}
+
+/// Which candidates are near-duplicates of a better one: for each, the position of the kept one it
+/// merges into. `embeddings` are unit vectors, best candidate first.
+#[must_use]
+pub fn near_duplicates(embeddings: &[&[f32]], threshold: f32) -> Vec<Option<usize>> {
+    let mut merged: Vec<Option<usize>> = Vec::with_capacity(embeddings.len());
+    for (at, embedding) in embeddings.iter().enumerate() {
+        let into = (0..at).find(|&kept| merged[kept].is_none() && dot(embeddings[kept], embedding) >= threshold);
+        merged.push(into);
+    }
+    merged
+}
+
+/// Packs `texts` (best first) greedily: one that does not fit is left out, and smaller ones after it
+/// still get their chance. `separator_tokens` is what joining costs per item.
+#[must_use]
+pub fn pack<'a>(texts: &[&'a str], budget: Budget, separator_tokens: u32, counter: &TokenCounter) -> Packing<'a> {
+    let mut packing = Packing {
+        items: Vec::new(),
+        fates: Vec::with_capacity(texts.len()),
+        tokens: 0,
+    };
+    for (index, &whole) in texts.iter().enumerate() {
+        if packing.items.len() >= budget.top_k {
+            packing.fates.push(CandidateFate::BeyondTopK);
+            continue;
+        }
+        // Most items fit: then one count is enough.
+        let (mut text, mut tokens) = (whole, counter.count(whole));
+        if tokens > budget.item_tokens {
+            text = counter.truncate(whole, budget.item_tokens);
+            tokens = counter.count(text);
+        }
+        let cost = tokens.saturating_add(separator_tokens);
+        if text.is_empty() || packing.tokens.saturating_add(cost) > budget.total_tokens {
+            packing.fates.push(CandidateFate::OverBudget);
+            continue;
+        }
+        packing.tokens += cost;
+        packing.items.push(PackedItem {
+            index,
+            text,
+            tokens,
+            cut: text.len() < whole.len(),
+        });
+        packing.fates.push(CandidateFate::Used);
+    }
+    packing
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use CandidateFate::{BeyondTopK, OverBudget, Used};
+
+    const COUNTER: TokenCounter = TokenCounter::O200k;
+
+    fn budget(top_k: usize, total_tokens: u32, item_tokens: u32) -> Budget {
+        Budget {
+            top_k,
+            total_tokens,
+            item_tokens,
+        }
+    }
+
+    #[test]
+    fn the_best_fit_in_and_the_rest_say_why_not() {
+        let long = "word ".repeat(100);
+        let texts = [
+            "The player likes grapes",
+            long.trim(),
+            "플레이어는 포도를 좋아한다",
+            "short",
+            "last",
+        ];
+        let first = COUNTER.count(texts[0]);
+        // The long one is cut to 40 and does not fit; the next smaller ones do.
+        let packing = pack(&texts, budget(3, first + 20, 40), 1, &COUNTER);
+        assert_eq!(packing.fates, [Used, OverBudget, Used, Used, BeyondTopK]);
+        assert_eq!(
+            packing.items.iter().map(|item| item.index).collect::<Vec<_>>(),
+            [0, 2, 3]
+        );
+        assert!(packing.tokens <= first + 20);
+    }
+
+    #[test]
+    fn an_item_is_cut_to_its_own_budget() {
+        let long = "포도를 좋아하는 플레이어 ".repeat(50);
+        let packing = pack(&[&long], budget(8, 1_200, 150), 0, &COUNTER);
+        let item = packing.items[0];
+        assert!(item.cut && item.tokens <= 150 && item.tokens > 140 && long.starts_with(item.text));
+    }
+
+    #[test]
+    fn nothing_fits_in_nothing() {
+        for budget in [budget(0, 100, 100), budget(8, 0, 100), budget(8, 100, 0)] {
+            let packing = pack(&["a text", "another"], budget, 0, &COUNTER);
+            assert!(packing.items.is_empty() && packing.fates.len() == 2);
+        }
+    }
+
+    #[test]
+    fn near_duplicates_merge_into_the_better_one() {
+        let vectors: [&[f32]; 4] = [&[1.0, 0.0], &[0.96, 0.28], &[0.0, 1.0], &[1.0, 0.0]];
+        assert_eq!(near_duplicates(&vectors, 0.95), [None, Some(0), None, Some(0)]);
+        assert_eq!(near_duplicates(&vectors, 1.1), [None; 4]);
+        // Not by way of one that is itself merged: 0.28 lies between.
+        let chain: [&[f32]; 3] = [&[1.0, 0.0], &[0.96, 0.28], &[0.843_2, 0.537_6]];
+        assert_eq!(near_duplicates(&chain, 0.95), [None, Some(0), None]);
+        let ragged: [&[f32]; 3] = [&[1.0], &[1.0, 0.0], &[f32::NAN, 0.0]];
+        assert_eq!(
+            near_duplicates(&ragged, 0.95),
+            [None; 3],
+            "vectors of another length resemble nothing"
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn a_budget_is_never_exceeded(
+            texts in prop::collection::vec("[a-z가-힣🙂 ]{0,80}", 0..16), top_k in 0_usize..10, total in 0_u32..200,
+            item in 0_u32..60, separator in 0_u32..4, exact in any::<bool>(),
+        ) {
+            let counter = if exact { TokenCounter::Cl100k } else { TokenCounter::CharsPerFour };
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let packing = pack(&texts, budget(top_k, total, item), separator, &counter);
+            let spent: u32 = packing.items.iter().map(|packed| counter.count(packed.text) + separator).sum();
+            prop_assert_eq!(spent, packing.tokens);
+            prop_assert!(spent <= total && packing.items.len() <= top_k);
+            prop_assert!(packing.items.iter().all(|packed| packed.tokens <= item && texts[packed.index].starts_with(packed.text)));
+            prop_assert_eq!(packing.fates.len(), texts.len());
+            prop_assert_eq!(packing.fates.iter().filter(|fate| **fate == Used).count(), packing.items.len());
+        }
+    }
+}

@@ -1,6 +1,12 @@
 //! The recall score: one pure function over confirmed facts (ALGORITHMS §2).
 
+use std::cmp::Ordering;
+
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+
+use super::{calibration::Calibration, fact::Importance, trace::ScoreParts};
+use crate::ids::FactId;
 
 /// Weights of the four factors; each in [0, 1], summing to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -27,4 +33,333 @@ impl RecallWeights {
         relevance: 0.7,
         keyword: 0.0,
     };
+
+    /// Each weight in [0, 1], together 1 (± 0.001).
+    ///
+    /// # Errors
+    /// Says which weight is wrong, in words fit for a configuration error.
+    pub fn validate(&self) -> Result<(), String> {
+        let parts = [
+            ("recency", self.recency),
+            ("importance", self.importance),
+            ("relevance", self.relevance),
+            ("keyword", self.keyword),
+        ];
+        for (name, value) in parts {
+            if !(0.0..=1.0).contains(&value) {
+                return Err(format!("recall weight `{name}` must be between 0 and 1, not {value}"));
+            }
+        }
+        let sum: f64 = parts.iter().map(|part| part.1).sum();
+        if (sum - 1.0).abs() > 0.001 {
+            return Err(format!("recall weights must add up to 1, not {sum:.3}"));
+        }
+        Ok(())
+    }
+}
+
+/// Scores one confirmed fact for one query. Every part is in [0, 1]; what is not a number counts as 0.
+///
+/// `age_days` below 0 (a fact dated ahead of an as-of query) counts as 0; `keyword` is a
+/// [`coverage`](super::keywords::coverage).
+#[must_use]
+pub fn score(
+    weights: &RecallWeights,
+    calibration: &Calibration,
+    cosine: f32,
+    keyword: f64,
+    importance: Importance,
+    age_days: f64,
+    lambda_per_day: f64,
+) -> ScoreParts {
+    let cosine = if cosine.is_finite() {
+        cosine.clamp(-1.0, 1.0)
+    } else {
+        0.0
+    };
+    let recency = share((-lambda_per_day.max(0.0) * age_days.max(0.0)).exp());
+    let importance = f64::from(importance.get()) / 10.0;
+    let relevance = share(calibration.relevance(cosine));
+    let keyword = share(keyword);
+    let total = share(
+        weights.recency * recency
+            + weights.importance * importance
+            + weights.relevance * relevance
+            + weights.keyword * keyword,
+    );
+    ScoreParts {
+        recency,
+        importance,
+        relevance,
+        keyword,
+        total,
+        cosine: f64::from(cosine),
+    }
+}
+
+/// Into [0, 1]; NaN is 0.
+fn share(value: f64) -> f64 {
+    if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) }
+}
+
+/// Better scores first; of equal ones the newer, then the smaller id. A total order.
+#[must_use]
+pub fn best_first(a: (f64, DateTime<Utc>, FactId), b: (f64, DateTime<Utc>, FactId)) -> Ordering {
+    b.0.total_cmp(&a.0)
+        .then_with(|| b.1.cmp(&a.1))
+        .then_with(|| a.2.cmp(&b.2))
+}
+
+/// Reorders candidates so that what resembles an earlier pick comes later (maximal marginal relevance).
+///
+/// `candidates` are (score in [0, 1], unit vector), best first; `lambda` in [0, 1] is the share of
+/// the score against dissimilarity: 1 keeps the order. Returns positions in `candidates`, all of them.
+#[must_use]
+pub fn diversify(candidates: &[(f64, &[f32])], lambda: f64) -> Vec<usize> {
+    let lambda = share(lambda);
+    let mut left: Vec<usize> = (0..candidates.len()).collect();
+    // Similarity of each candidate to the nearest one picked so far.
+    let mut nearest = vec![0.0_f64; candidates.len()];
+    let mut order = Vec::with_capacity(candidates.len());
+    while !left.is_empty() {
+        let value = |at: usize| lambda * share(candidates[at].0) - (1.0 - lambda) * nearest[at];
+        let mut best = 0;
+        for at in 1..left.len() {
+            if value(left[at]) > value(left[best]) {
+                best = at;
+            }
+        }
+        let pick = left.remove(best);
+        order.push(pick);
+        for &at in &left {
+            nearest[at] = nearest[at].max(share(f64::from(dot(candidates[at].1, candidates[pick].1))));
+        }
+    }
+    order
+}
+
+/// The cosine of two unit vectors; 0 for vectors of different length.
+#[must_use]
+pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+    const LANES: usize = 8;
+    if a.len() != b.len() {
+        return 0.0;
+    }
+    // Independent sums, so that the compiler may use vector instructions; always in this order, so
+    // that the same vectors give the same bits everywhere.
+    let (left, right) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let rest: f32 = left.remainder().iter().zip(right.remainder()).map(|(x, y)| x * y).sum();
+    let mut sums = [0.0_f32; LANES];
+    for (x, y) in left.zip(right) {
+        for lane in 0..LANES {
+            sums[lane] += x[lane] * y[lane];
+        }
+    }
+    sums.iter().sum::<f32>() + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(n: u128) -> FactId {
+        FactId::from_u128(n)
+    }
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(seconds, 0).unwrap_or_default()
+    }
+    fn importance() -> impl Strategy<Value = Importance> {
+        (1_u8..=10).prop_map(|value| Importance::clamped(f64::from(value)))
+    }
+    fn weights() -> impl Strategy<Value = RecallWeights> {
+        [0.001_f64..1.0, 0.0..1.0, 0.0..1.0, 0.0..1.0].prop_map(|[recency, importance, relevance, keyword]| {
+            let sum = recency + importance + relevance + keyword;
+            RecallWeights {
+                recency: recency / sum,
+                importance: importance / sum,
+                relevance: relevance / sum,
+                keyword: keyword / sum,
+            }
+        })
+    }
+
+    #[test]
+    fn the_formula_of_the_documentation() {
+        let parts = score(
+            &RecallWeights::FOUR_FACTOR,
+            &Calibration::IDENTITY,
+            0.8,
+            0.5,
+            Importance::clamped(7.0),
+            100.0,
+            0.002,
+        );
+        let recency = (-0.2_f64).exp();
+        assert!((parts.recency - recency).abs() < 1e-9);
+        assert!((parts.total - (0.15 * recency + 0.15 * 0.7 + 0.5 * 0.8 + 0.2 * 0.5)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn relevance_is_calibrated_before_it_is_weighed() {
+        let e5 = Calibration {
+            floor: 0.84,
+            ceiling: 0.92,
+            ..Calibration::IDENTITY
+        };
+        let of = |cosine| {
+            score(
+                &RecallWeights::FOUR_FACTOR,
+                &e5,
+                cosine,
+                0.0,
+                Importance::DEFAULT,
+                0.0,
+                0.002,
+            )
+        };
+        assert!(of(0.84).relevance < 1e-6 && of(0.92).relevance > 0.999);
+        assert!((of(0.84).cosine - 0.84).abs() < 1e-6, "the raw cosine is in the trace");
+    }
+
+    #[test]
+    fn odd_numbers_stay_in_bounds() {
+        for (cosine, keyword, age, lambda) in [
+            (f32::NAN, f64::NAN, f64::NAN, f64::NAN),
+            (f32::INFINITY, f64::INFINITY, f64::INFINITY, f64::INFINITY),
+            (-9.0, -1.0, -5.0, -1.0),
+            (9.0, 9.0, f64::MAX, 10.0),
+            (0.0, 0.0, f64::INFINITY, 0.0),
+        ] {
+            let parts = score(
+                &RecallWeights::FOUR_FACTOR,
+                &Calibration::IDENTITY,
+                cosine,
+                keyword,
+                Importance::DEFAULT,
+                age,
+                lambda,
+            );
+            for part in [
+                parts.recency,
+                parts.importance,
+                parts.relevance,
+                parts.keyword,
+                parts.total,
+            ] {
+                assert!((0.0..=1.0).contains(&part), "{parts:?}");
+            }
+            assert!((-1.0..=1.0).contains(&parts.cosine));
+        }
+    }
+
+    #[test]
+    fn a_fact_dated_ahead_counts_as_new() {
+        let of = |age| {
+            score(
+                &RecallWeights::RAG,
+                &Calibration::IDENTITY,
+                0.5,
+                0.0,
+                Importance::DEFAULT,
+                age,
+                0.5,
+            )
+        };
+        assert_eq!(of(-3.0), of(0.0));
+    }
+
+    #[test]
+    fn equal_scores_go_by_time_and_then_by_id() {
+        let mut all = vec![
+            (0.5, at(1), id(2)),
+            (0.9, at(0), id(9)),
+            (0.5, at(2), id(3)),
+            (0.5, at(1), id(1)),
+        ];
+        all.sort_by(|a, b| best_first(*a, *b));
+        assert_eq!(
+            all.iter().map(|entry| entry.2).collect::<Vec<_>>(),
+            [id(9), id(3), id(1), id(2)]
+        );
+    }
+
+    #[test]
+    fn weights_are_checked() {
+        assert_eq!(RecallWeights::FOUR_FACTOR.validate(), Ok(()));
+        assert_eq!(RecallWeights::RAG.validate(), Ok(()));
+        for wrong in [
+            RecallWeights {
+                recency: -0.15,
+                relevance: 0.8,
+                ..RecallWeights::FOUR_FACTOR
+            },
+            RecallWeights {
+                keyword: 0.3,
+                ..RecallWeights::FOUR_FACTOR
+            },
+            RecallWeights {
+                relevance: f64::NAN,
+                ..RecallWeights::FOUR_FACTOR
+            },
+        ] {
+            assert!(wrong.validate().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_dot_product_is_one_at_any_length() {
+        for len in [0, 1, 7, 8, 9, 384] {
+            let (a, b) = (vec![0.5_f32; len], vec![2.0_f32; len]);
+            assert!(
+                (f64::from(dot(&a, &b)) - f64::from(u16::try_from(len).unwrap_or(0))).abs() < 1e-6,
+                "{len}"
+            );
+        }
+        assert!(dot(&[1.0], &[1.0, 0.0]).abs() < f32::EPSILON);
+    }
+
+    #[test]
+    fn diversity_puts_a_near_copy_behind_something_new() {
+        let (a, copy, new) = ([1.0_f32, 0.0], [0.999_f32, 0.045], [0.0_f32, 1.0]);
+        let candidates: [(f64, &[f32]); 3] = [(0.9, &a), (0.88, &copy), (0.6, &new)];
+        assert_eq!(diversify(&candidates, 1.0), [0, 1, 2]);
+        assert_eq!(diversify(&candidates, 0.5), [0, 2, 1]);
+        assert_eq!(diversify(&[], 0.5), Vec::<usize>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn the_total_is_in_bounds_and_rises_with_each_factor(
+            weights in weights(), cosine in -1.0_f32..1.0, keyword in 0.0_f64..1.0, importance in importance(),
+            age in 0.0_f64..4_000.0, lambda in 0.0_f64..10.0,
+        ) {
+            let of = |cosine, keyword, age| score(&weights, &Calibration::IDENTITY, cosine, keyword, importance, age, lambda);
+            let parts = of(cosine, keyword, age);
+            prop_assert!((0.0..=1.0).contains(&parts.total));
+            prop_assert!(of((cosine + 0.1).min(1.0), keyword, age).total >= parts.total - 1e-9);
+            prop_assert!(of(cosine, (keyword + 0.1).min(1.0), age).total >= parts.total - 1e-9);
+            prop_assert!(of(cosine, keyword, age + 1.0).total <= parts.total + 1e-9);
+        }
+
+        #[test]
+        fn the_order_is_total(entries in prop::collection::vec((prop::sample::select(vec![0.0, 0.5, f64::NAN, 1.0]), 0_i64..3, 0_u128..4), 0..20)) {
+            let mut once: Vec<_> = entries.iter().map(|&(score, time, n)| (score, at(time), id(n))).collect();
+            let mut again: Vec<_> = once.iter().rev().copied().collect();
+            once.sort_by(|a, b| best_first(*a, *b));
+            again.sort_by(|a, b| best_first(*a, *b));
+            let plain = |all: &[(f64, DateTime<Utc>, FactId)]| all.iter().map(|e| (e.0.to_bits(), e.1, e.2)).collect::<Vec<_>>();
+            prop_assert_eq!(plain(&once), plain(&again));
+        }
+
+        #[test]
+        fn diversity_loses_nobody(scores in prop::collection::vec(0.0_f64..1.0, 0..20), lambda in -1.0_f64..2.0) {
+            let vector = [1.0_f32];
+            let candidates: Vec<(f64, &[f32])> = scores.iter().map(|&score| (score, vector.as_slice())).collect();
+            let mut order = diversify(&candidates, lambda);
+            order.sort_unstable();
+            prop_assert_eq!(order, (0..scores.len()).collect::<Vec<_>>());
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! World state: typed changes with a cause, and the current truth as a fold over those that stand
 //! (ALGORITHMS §6). Sets replace, deltas add, and every step is clamped.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// One typed change. Entities are named as people in the world name them; `player` is the player.
@@ -55,4 +57,298 @@ pub enum StateChange {
     Note {
         text: String,
     },
+}
+
+/// Recent sentences that the folded state keeps of each of `events` and `notes`.
+pub const RECENT: usize = 20;
+/// Hit points of somebody nothing is known about, and the most anybody has.
+pub const MAX_HP: i32 = 100;
+
+/// How somebody stands now.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Character {
+    pub location: Option<String>,
+    /// 0 to [`MAX_HP`]; `None`: nothing has changed them yet.
+    pub hp: Option<i32>,
+    pub status: Option<String>,
+    pub mood: Option<String>,
+    /// Items and how many, never 0.
+    pub items: BTreeMap<String, u32>,
+    /// Who is with them now, as `met` and `separated` say.
+    pub with: Vec<String>,
+}
+
+/// A directed relationship.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Relationship {
+    pub from: String,
+    pub to: String,
+    pub kind: String,
+    /// -100 to 100.
+    pub strength: i32,
+}
+
+/// The current truth of a world.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorldState {
+    pub characters: BTreeMap<String, Character>,
+    /// Ordered by (from, to, kind).
+    pub relationships: Vec<Relationship>,
+    /// The last things that happened, oldest first, at most [`RECENT`].
+    pub events: Vec<String>,
+    /// Likewise.
+    pub notes: Vec<String>,
+}
+
+/// Folds changes, oldest first, into the current truth.
+pub fn fold<'a>(changes: impl Iterator<Item = &'a StateChange>) -> WorldState {
+    let mut state = WorldState::default();
+    for change in changes {
+        state.apply(change);
+    }
+    state
+}
+
+impl WorldState {
+    /// Applies one change: sets replace, deltas add, and the result is clamped.
+    pub fn apply(&mut self, change: &StateChange) {
+        match change {
+            StateChange::Location { who, to } => self.character(who).location = Some(to.clone()),
+            StateChange::HpDelta { who, delta } => {
+                let hp = &mut self.character(who).hp;
+                *hp = Some(hp.unwrap_or(MAX_HP).saturating_add(*delta).clamp(0, MAX_HP));
+            }
+            StateChange::Status { who, status } => self.character(who).status = Some(status.clone()),
+            StateChange::Mood { who, mood } => self.character(who).mood = Some(mood.clone()),
+            StateChange::ItemGained { who, item, count } => {
+                if *count > 0 {
+                    let held = self.character(who).items.entry(item.clone()).or_default();
+                    *held = held.saturating_add(*count);
+                }
+            }
+            StateChange::ItemLost { who, item, count } => {
+                let items = &mut self.character(who).items;
+                if let Some(held) = items.get_mut(item) {
+                    *held = held.saturating_sub(*count);
+                    if *held == 0 {
+                        items.remove(item);
+                    }
+                }
+            }
+            StateChange::Relationship { from, to, kind, delta } => self.relate(from, to, kind, *delta),
+            StateChange::Met { who, whom } => {
+                let with = &mut self.character(who).with;
+                if !with.contains(whom) {
+                    with.push(whom.clone());
+                }
+            }
+            StateChange::Separated { who, whom } => self.character(who).with.retain(|name| name != whom),
+            StateChange::Happened { text } => remember(&mut self.events, text),
+            StateChange::Note { text } => remember(&mut self.notes, text),
+        }
+    }
+
+    fn character(&mut self, who: &str) -> &mut Character {
+        self.characters.entry(who.to_owned()).or_default()
+    }
+
+    fn relate(&mut self, from: &str, to: &str, kind: &str, delta: i32) {
+        let key = |r: &Relationship| (r.from.clone(), r.to.clone(), r.kind.clone());
+        let wanted = (from.to_owned(), to.to_owned(), kind.to_owned());
+        let at = match self.relationships.binary_search_by_key(&wanted, key) {
+            Ok(at) => at,
+            Err(at) => {
+                let (from, to, kind) = wanted;
+                self.relationships.insert(
+                    at,
+                    Relationship {
+                        from,
+                        to,
+                        kind,
+                        strength: 0,
+                    },
+                );
+                at
+            }
+        };
+        let strength = &mut self.relationships[at].strength;
+        *strength = strength.saturating_add(delta).clamp(-100, 100);
+    }
+}
+
+fn remember(list: &mut Vec<String>, text: &str) {
+    list.push(text.to_owned());
+    if list.len() > RECENT {
+        list.remove(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hp(delta: i32) -> StateChange {
+        StateChange::HpDelta {
+            who: "player".into(),
+            delta,
+        }
+    }
+    fn relation(delta: i32) -> StateChange {
+        StateChange::Relationship {
+            from: "mira".into(),
+            to: "player".into(),
+            kind: "trust".into(),
+            delta,
+        }
+    }
+    fn gain(count: u32) -> StateChange {
+        StateChange::ItemGained {
+            who: "player".into(),
+            item: "물약".into(),
+            count,
+        }
+    }
+    fn lose(count: u32) -> StateChange {
+        StateChange::ItemLost {
+            who: "player".into(),
+            item: "물약".into(),
+            count,
+        }
+    }
+    fn player(state: &WorldState) -> &Character {
+        &state.characters["player"]
+    }
+
+    #[test]
+    fn sets_replace_and_deltas_add() {
+        let to = |to: &str| StateChange::Location {
+            who: "player".into(),
+            to: to.into(),
+        };
+        let met = |whom: &str| StateChange::Met {
+            who: "player".into(),
+            whom: whom.into(),
+        };
+        let changes = [
+            to("Vale"),
+            hp(-30),
+            to("어둠의 숲"),
+            hp(10),
+            gain(2),
+            lose(1),
+            relation(5),
+            relation(-2),
+            met("mira"),
+            met("mira"),
+            met("ergen"),
+            StateChange::Separated {
+                who: "player".into(),
+                whom: "mira".into(),
+            },
+            StateChange::Mood {
+                who: "mira".into(),
+                mood: "calm".into(),
+            },
+            StateChange::Status {
+                who: "player".into(),
+                status: "wounded".into(),
+            },
+            StateChange::Happened {
+                text: "it rained".into(),
+            },
+            StateChange::Note {
+                text: "bring rope".into(),
+            },
+        ];
+        let state = fold(changes.iter());
+        let who = player(&state);
+        assert_eq!(
+            (who.location.as_deref(), who.hp, who.status.as_deref()),
+            (Some("어둠의 숲"), Some(80), Some("wounded"))
+        );
+        assert_eq!(who.items["물약"], 1);
+        assert_eq!(who.with, ["ergen"]);
+        assert_eq!(state.relationships[0].strength, 3);
+        assert_eq!(state.characters["mira"].mood.as_deref(), Some("calm"));
+        assert_eq!(
+            (state.events.as_slice(), state.notes.as_slice()),
+            (&["it rained".to_owned()][..], &["bring rope".to_owned()][..])
+        );
+    }
+
+    #[test]
+    fn every_step_is_clamped() {
+        // Clamped only at the end it would be 100 - 150 + 20 = 0.
+        assert_eq!(player(&fold([hp(-150), hp(20)].iter())).hp, Some(20));
+        assert_eq!(player(&fold([hp(50), hp(-20)].iter())).hp, Some(80));
+        assert_eq!(
+            fold([relation(150), relation(-10)].iter()).relationships[0].strength,
+            90
+        );
+        assert_eq!(player(&fold([lose(5), gain(2)].iter())).items["물약"], 2);
+        assert!(player(&fold([gain(2), lose(9)].iter())).items.is_empty());
+    }
+
+    #[test]
+    fn relationships_are_directed_and_by_kind() {
+        let back = StateChange::Relationship {
+            from: "player".into(),
+            to: "mira".into(),
+            kind: "trust".into(),
+            delta: 1,
+        };
+        let fear = StateChange::Relationship {
+            from: "mira".into(),
+            to: "player".into(),
+            kind: "fear".into(),
+            delta: 2,
+        };
+        let state = fold([relation(3), back, fear].iter());
+        let strengths: Vec<_> = state
+            .relationships
+            .iter()
+            .map(|r| (r.from.as_str(), r.kind.as_str(), r.strength))
+            .collect();
+        assert_eq!(
+            strengths,
+            [("mira", "fear", 2), ("mira", "trust", 3), ("player", "trust", 1)]
+        );
+    }
+
+    #[test]
+    fn only_the_last_events_are_kept() {
+        let events: Vec<_> = (0..50).map(|n| StateChange::Happened { text: n.to_string() }).collect();
+        let state = fold(events.iter());
+        assert_eq!((state.events.len(), state.events[RECENT - 1].as_str()), (RECENT, "49"));
+    }
+
+    #[test]
+    fn it_reads_back() {
+        let state = fold([hp(-1), relation(2), gain(3)].iter());
+        let text = serde_json::to_string(&state).unwrap_or_default();
+        assert_eq!(serde_json::from_str::<WorldState>(&text).ok(), Some(state));
+    }
+
+    proptest! {
+        #[test]
+        fn bounds_hold_whatever_happens(deltas in prop::collection::vec((any::<i32>(), any::<u32>()), 0..40)) {
+            let changes: Vec<_> = deltas.iter().flat_map(|&(delta, count)| [hp(delta), relation(delta), gain(count), lose(count / 2)]).collect();
+            let state = fold(changes.iter());
+            prop_assert!(state.characters.values().all(|who| who.hp.is_none_or(|hp| (0..=MAX_HP).contains(&hp))));
+            prop_assert!(state.characters.values().flat_map(|who| who.items.values()).all(|count| *count > 0));
+            prop_assert!(state.relationships.iter().all(|r| (-100..=100).contains(&r.strength)));
+        }
+
+        /// What a rewind relies on: folding what stands is folding the rest and then the last.
+        #[test]
+        fn a_fold_goes_on_from_a_fold(deltas in prop::collection::vec(any::<i32>(), 1..20)) {
+            let changes: Vec<_> = deltas.iter().flat_map(|&delta| [hp(delta), relation(delta)]).collect();
+            let (last, rest) = changes.split_last().ok_or_else(|| TestCaseError::reject("empty"))?;
+            let mut state = fold(rest.iter());
+            state.apply(last);
+            prop_assert_eq!(state, fold(changes.iter()));
+        }
+    }
 }

@@ -1,0 +1,454 @@
+//! Whether two statements say the same: object, polarity, tense and numbers (ALGORITHMS §1).
+//!
+//! Also the heuristics that read polarity and tense off a sentence when an extractor left them
+//! out. They look at words and endings; where they are unsure they say "positive" and "present",
+//! and two statements that do not agree only go to the judge, so an error costs a model call.
+
+mod numbers;
+
+use std::collections::BTreeSet;
+
+use self::numbers::{Piece, pieces};
+use super::{
+    fact::{Polarity, Statement, Tense},
+    keywords::{ends_in_l, is_hangul, is_past_syllable, korean_stem, normalise, singular},
+};
+
+/// Whether object, polarity, tense and numbers of two statements agree.
+#[must_use]
+pub fn agree(a: &Statement, b: &Statement) -> bool {
+    a.polarity == b.polarity && a.tense == b.tense && same_object(a, b) && numbers_of(a) == numbers_of(b)
+}
+
+fn same_object(a: &Statement, b: &Statement) -> bool {
+    let (left, right) = (canonical(&a.object), canonical(&b.object));
+    // Without objects only the whole sentence can tell.
+    if left.is_empty() || right.is_empty() {
+        canonical(&a.content) == canonical(&b.content)
+    } else {
+        left == right
+    }
+}
+
+fn numbers_of(statement: &Statement) -> BTreeSet<String> {
+    [&statement.content, &statement.object]
+        .into_iter()
+        .flat_map(|text| pieces(&normalise(text)))
+        .filter_map(|piece| match piece {
+            Piece::Number(number) => Some(number),
+            Piece::Word(_) => None,
+        })
+        .collect()
+}
+
+/// A text as it is compared: stems without articles, particles and plurals, numbers in digits.
+fn canonical(text: &str) -> Vec<String> {
+    const SILENT: [&str; 12] = [
+        "a", "an", "the", "some", "any", "my", "his", "her", "their", "its", "your", "our",
+    ];
+    pieces(&normalise(text))
+        .into_iter()
+        .filter_map(|piece| match piece {
+            Piece::Number(number) => Some(number),
+            Piece::Word(word) if SILENT.contains(&word.as_str()) => None,
+            Piece::Word(word) if word.chars().all(is_hangul) => {
+                Some(korean_stem(&word.chars().collect::<Vec<_>>()).into_iter().collect())
+            }
+            Piece::Word(word) => Some(singular(&word)),
+        })
+        .collect()
+}
+
+/// Lower-case words without punctuation; "don't" is one word.
+fn words(text: &str) -> Vec<String> {
+    normalise(&text.replace('’', "'"))
+        .split(|c: char| !c.is_alphanumeric() && c != '\'')
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Whether a sentence affirms or denies, read off its words. Two denials affirm.
+#[must_use]
+pub fn polarity_of(text: &str) -> Polarity {
+    let words = words(text);
+    let denials = (0..words.len()).filter(|&at| denies(&words, at)).count();
+    if denials % 2 == 1 {
+        Polarity::Negative
+    } else {
+        Polarity::Positive
+    }
+}
+
+fn denies(words: &[String], at: usize) -> bool {
+    const EN: [&str; 9] = [
+        "not", "never", "cannot", "no", "without", "detest", "loathe", "despise", "refuse",
+    ];
+    const KO_BEGIN: [&str; 9] = ["싫", "않", "못하", "못해", "못한", "증오", "혐오", "미워", "질색"];
+    let word = words[at].as_str();
+    let next = words.get(at + 1).map_or("", String::as_str);
+    if word.starts_with(is_hangul) {
+        return KO_BEGIN.iter().any(|begin| word.starts_with(begin))
+            || word.strip_prefix("안").is_some_and(|rest| ["좋", "해", "한", "했", "하", "먹", "마"].iter().any(|v| rest.starts_with(v)))
+            // "안 좋아해", but not "집 안 청소"; "못 먹어", but not the nail.
+            || (matches!(word, "안" | "못") && looks_like_a_verb(next))
+            || word.contains("지않")
+            || (word.starts_with('없') || word.ends_with("없다") || word.ends_with("없어"))
+            || ["아니다", "아니야", "아니에요", "아닙니다", "아닌"].contains(&word);
+    }
+    match word {
+        "not" if next == "only" => false,
+        "no" if matches!(next, "doubt" | "wonder") => false,
+        _ => {
+            EN.contains(&word)
+                || word.ends_with("n't")
+                || ["hate", "dislike", "detest", "loath", "despis"]
+                    .iter()
+                    .any(|begin| word.starts_with(begin))
+        }
+    }
+}
+
+fn looks_like_a_verb(word: &str) -> bool {
+    const ENDS: &str = "아어해다요지는고은던함음네니냐나야돼서면";
+    word.chars()
+        .next_back()
+        .is_some_and(|c| ENDS.contains(c) || is_past_syllable(c))
+        || word.chars().any(is_past_syllable)
+}
+
+/// When a sentence holds, read off its words: in English off the first verb that tells, in Korean
+/// off the last predicate.
+#[must_use]
+pub fn tense_of(text: &str) -> Tense {
+    let words = words(text);
+    if words.iter().any(|word| word.chars().any(is_hangul)) {
+        korean_tense(&words)
+    } else {
+        english_tense(&words)
+    }
+}
+
+fn english_tense(words: &[String]) -> Tense {
+    const PAST: [&str; 60] = [
+        "was",
+        "were",
+        "wasn't",
+        "weren't",
+        "did",
+        "didn't",
+        "had",
+        "hadn't",
+        "went",
+        "met",
+        "saw",
+        "ate",
+        "bought",
+        "sold",
+        "found",
+        "lost",
+        "told",
+        "said",
+        "gave",
+        "took",
+        "came",
+        "knew",
+        "made",
+        "got",
+        "left",
+        "felt",
+        "thought",
+        "kept",
+        "fought",
+        "stole",
+        "broke",
+        "wrote",
+        "drank",
+        "slept",
+        "spoke",
+        "taught",
+        "won",
+        "built",
+        "began",
+        "became",
+        "grew",
+        "ran",
+        "rode",
+        "sang",
+        "swam",
+        "wore",
+        "chose",
+        "forgot",
+        "held",
+        "heard",
+        "killed",
+        "led",
+        "paid",
+        "sent",
+        "stood",
+        "understood",
+        "woke",
+        "formerly",
+        "died",
+        "lied",
+    ];
+    const FUTURE: [&str; 4] = ["will", "won't", "shall", "gonna"];
+    const BE: [&str; 14] = [
+        "is", "are", "am", "be", "been", "isn't", "aren't", "get", "gets", "feel", "feels", "a", "an", "the",
+    ];
+    for (at, word) in words.iter().enumerate() {
+        let before = at.checked_sub(1).map_or("", |before| words[before].as_str());
+        let next = words.get(at + 1).map_or("", String::as_str);
+        match word.as_str() {
+            // "is used to": a habit of now.
+            "used" if next == "to" && !BE.contains(&before) => return Tense::Past,
+            "going" | "plans" | "plan" | "intends" if next == "to" => return Tense::Future,
+            word if FUTURE.contains(&word) || word.ends_with("'ll") => return Tense::Future,
+            "left" | "lost" | "made" | "built" | "broke" if BE.contains(&before) => {}
+            word if PAST.contains(&word) => return Tense::Past,
+            // "liked", but not "is tired", "the wicked", "need"
+            word if word.len() > 4 && word.ends_with("ed") && !word.ends_with("eed") && !BE.contains(&before) => {
+                // An adverb or an adjective may stand between: "is very tired".
+                let adjective = at >= 2 && BE[..9].contains(&words[at - 2].as_str());
+                if !adjective {
+                    return Tense::Past;
+                }
+            }
+            // The first finite verb of the present settles it.
+            "is" | "are" | "am" | "has" | "have" | "likes" | "like" | "loves" | "love" | "hates" | "hate" | "wants"
+            | "want" | "does" | "do" | "doesn't" | "don't" | "isn't" | "aren't" | "lives" | "live" | "works"
+            | "work" | "knows" | "know" | "prefers" | "prefer" | "needs" | "enjoys" | "owns" | "keeps" | "thinks"
+            | "believes"
+                if !goes_on(word, next) =>
+            {
+                return Tense::Present;
+            }
+            _ => {}
+        }
+    }
+    Tense::Present
+}
+
+/// Whether the verb is only the beginning of one: "is going to", "has visited".
+fn goes_on(verb: &str, next: &str) -> bool {
+    match verb {
+        "is" | "are" | "am" => next == "going",
+        "has" | "have" => next.ends_with("ed"),
+        _ => false,
+    }
+}
+
+fn korean_tense(words: &[String]) -> Tense {
+    let Some(last) = words.iter().rposition(|word| word.chars().any(is_hangul)) else {
+        return Tense::Present;
+    };
+    let word = words[last].as_str();
+    let before = last.checked_sub(1).map_or("", |before| words[before].as_str());
+    let chars: Vec<char> = word.chars().collect();
+    // 할 거야, 갈 것이다, 먹을 예정이다
+    let announced = ["거", "것", "예정", "계획", "생각"]
+        .iter()
+        .any(|begin| word.starts_with(begin))
+        && before.chars().next_back().is_some_and(ends_in_l);
+    let promised = ["게", "게요", "거야", "거예요", "래", "래요"].iter().any(|end| {
+        word.strip_suffix(end)
+            .and_then(|body| body.chars().next_back())
+            .is_some_and(ends_in_l)
+    });
+    if announced || promised || chars.contains(&'겠') || before.ends_with("려고") && word.starts_with('하') {
+        return Tense::Future;
+    }
+    // 먹은 적이 있다
+    if word.starts_with('있') && matches!(before, "적이" | "적" | "적도") {
+        return Tense::Past;
+    }
+    if chars.iter().any(|&c| is_past_syllable(c)) || word.ends_with("던") {
+        return Tense::Past;
+    }
+    // 예전엔 좋아하던 과일: a noun phrase of then.
+    let then = ["예전", "옛날", "한때", "과거에"];
+    let now = ["지금", "이제", "요즘", "여전히", "아직"];
+    if then
+        .iter()
+        .any(|begin| words.iter().any(|word| word.starts_with(begin)))
+        && words
+            .iter()
+            .any(|word| word.ends_with('던') || word.chars().any(is_past_syllable))
+        && !now.iter().any(|begin| words.iter().any(|word| word.starts_with(begin)))
+    {
+        return Tense::Past;
+    }
+    Tense::Present
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::fact::{FactKind, Importance};
+
+    fn statement(object: &str, content: &str) -> Statement {
+        Statement {
+            subject: "player".into(),
+            predicate: "likes".into(),
+            object: object.into(),
+            content: content.into(),
+            keywords: Vec::new(),
+            speaker: "player".into(),
+            kind: FactKind::Preference,
+            importance: Importance::DEFAULT,
+            polarity: polarity_of(content),
+            tense: tense_of(content),
+            pinned: false,
+        }
+    }
+
+    #[test]
+    fn wordings_of_one_fact_agree() {
+        for (a, b) in [
+            (
+                ("grapes", "The player likes grapes"),
+                ("the grape", "The player loves grapes."),
+            ),
+            (
+                ("포도", "플레이어는 포도를 좋아한다"),
+                ("포도를", "플레이어가 포도를 아주 좋아해"),
+            ),
+            (
+                ("3 cats", "The player has 3 cats"),
+                ("three cats", "The player has three cats"),
+            ),
+            (
+                ("고양이 세 마리", "고양이 세 마리를 키운다"),
+                ("고양이 3마리", "고양이를 3마리 키운다"),
+            ),
+            (
+                ("Grapes", "The player doesn't like grapes"),
+                ("grapes", "The player dislikes grapes"),
+            ),
+            (("ＡＢＣ", "ABC를 좋아한다"), ("abc", "abc를 좋아해")),
+        ] {
+            assert!(agree(&statement(a.0, a.1), &statement(b.0, b.1)), "{a:?} {b:?}");
+        }
+    }
+
+    #[test]
+    fn other_facts_do_not() {
+        for (a, b) in [
+            (
+                ("grapes", "The player likes grapes"),
+                ("grapes", "The player used to like grapes"),
+            ),
+            (
+                ("grapes", "The player likes grapes"),
+                ("grapes", "The player hates grapes"),
+            ),
+            (
+                ("grapes", "The player likes grapes"),
+                ("apples", "The player likes apples"),
+            ),
+            (
+                ("포도", "플레이어는 포도를 좋아한다"),
+                ("포도", "플레이어는 포도를 좋아하지 않는다"),
+            ),
+            (
+                ("포도", "플레이어는 포도를 좋아한다"),
+                ("포도", "플레이어는 예전에 포도를 좋아했다"),
+            ),
+            (
+                ("포도", "플레이어는 포도를 좋아한다"),
+                ("사과", "플레이어는 사과를 좋아한다"),
+            ),
+            (("2 cats", "The player has 2 cats"), ("3 cats", "The player has 3 cats")),
+            (
+                ("고양이", "고양이 두 마리를 키운다"),
+                ("고양이", "고양이 세 마리를 키운다"),
+            ),
+            (
+                ("cats", "The player likes cats more than 1 dog"),
+                ("cats", "The player likes cats"),
+            ),
+            (("", "The player is kind"), ("", "The player is rude")),
+        ] {
+            assert!(!agree(&statement(a.0, a.1), &statement(b.0, b.1)), "{a:?} {b:?}");
+        }
+    }
+
+    #[test]
+    fn polarity_in_both_languages() {
+        use Polarity::{Negative, Positive};
+        for (text, expected) in [
+            ("I like apples", Positive),
+            ("I don't like apples", Negative),
+            ("I don’t like apples", Negative),
+            ("I do not like apples", Negative),
+            ("I hate apples", Negative),
+            ("The player hated school", Negative),
+            ("I don't hate apples", Positive),
+            ("I can't stand apples", Negative),
+            ("I never eat meat", Negative),
+            ("not only apples but pears", Positive),
+            ("The player is allergic to peanuts", Positive),
+            ("나는 사과를 좋아해", Positive),
+            ("나는 사과를 싫어해", Negative),
+            ("사과는 안 좋아해", Negative),
+            ("사과는 안좋아해", Negative),
+            ("사과를 좋아하지 않아", Negative),
+            ("사과를 좋아하지 않는다", Negative),
+            ("사과를 싫어하지 않아", Positive),
+            ("매운 걸 못 먹어", Negative),
+            ("수영을 못한다", Negative),
+            ("플레이어는 가족이 없다", Negative),
+            ("나는 기사가 아니야", Negative),
+            ("안녕, 나는 사과를 좋아해", Positive),
+            ("집 안 청소를 좋아해", Positive),
+        ] {
+            assert_eq!(polarity_of(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn tense_in_both_languages() {
+        use Tense::{Future, Past, Present};
+        for (text, expected) in [
+            ("I like apples", Present),
+            ("I used to like apples", Past),
+            ("The player liked apples as a child", Past),
+            ("The player met Mira yesterday", Past),
+            ("The player will go to the mill", Future),
+            ("I'll bring the sword", Future),
+            ("The player is going to marry", Future),
+            ("The player is tired", Present),
+            ("The player is very tired", Present),
+            ("The player is used to the cold", Present),
+            ("The player needs a sword", Present),
+            ("The player likes the sword he bought", Present),
+            ("나는 사과를 좋아해", Present),
+            ("나는 사과를 좋아한다", Present),
+            ("나는 예전에 사과를 좋아했었어", Past),
+            ("나는 사과를 좋아했어", Past),
+            ("예전에는 사과를 먹었다", Past),
+            ("플레이어는 검을 가지고 있다", Present),
+            ("플레이어는 검을 가지고 있었다", Past),
+            ("내일 숲에 갈 거야", Future),
+            ("내가 검을 가져올게", Future),
+            ("숲에 갈 예정이다", Future),
+            ("숲에 가겠다", Future),
+            ("고블린을 만난 적이 있다", Past),
+            ("어제 산 검을 좋아한다", Present),
+            ("어제 샀던 검을 좋아한다", Present),
+            ("예전에 좋아하던 과일", Past),
+        ] {
+            assert_eq!(tense_of(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_text_is_too_odd() {
+        use proptest::prelude::*;
+        proptest!(|(text in "\\PC{0,80}")| {
+            let _ = (polarity_of(&text), tense_of(&text));
+            let same = statement(&text, &text);
+            prop_assert!(agree(&same, &same));
+        });
+    }
+}

@@ -1,0 +1,293 @@
+//! Particles and endings of Korean words, so that "과일이", "과일을" and "과일" share a stem.
+//!
+//! A short table, not a dictionary (PARTS "Korean keywords"): where it takes too much off, the
+//! unchanged word is still among a document's terms.
+
+use std::{collections::HashSet, sync::LazyLock};
+
+const DATA: &str = include_str!("../../../config/lexicon/stopwords/ko_endings.txt");
+
+const FIRST: u32 = 0xAC00;
+const LAST: u32 = 0xD7A3;
+/// Final consonants in the order of Unicode: none is 0.
+const FINALS: u32 = 28;
+const FINAL_N: u32 = 4;
+const FINAL_L: u32 = 8;
+const FINAL_SS: u32 = 20;
+
+/// When a particle may stand after a syllable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    Any,
+    Consonant,
+    Vowel,
+    VowelOrL,
+}
+
+struct Tables {
+    /// Longest first.
+    particles: Vec<(Vec<char>, After)>,
+    /// Longest first.
+    endings: Vec<Vec<char>>,
+    keep: HashSet<Vec<char>>,
+}
+
+static TABLES: LazyLock<Tables> = LazyLock::new(|| {
+    let mut tables = Tables {
+        particles: Vec::new(),
+        endings: Vec::new(),
+        keep: HashSet::new(),
+    };
+    let mut section = "";
+    for line in DATA
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
+        if line.starts_with('[') {
+            section = line;
+            continue;
+        }
+        for word in line.split_whitespace().map(|word| word.chars().collect::<Vec<char>>()) {
+            match section {
+                "[particles:any]" => tables.particles.push((word, After::Any)),
+                "[particles:consonant]" => tables.particles.push((word, After::Consonant)),
+                "[particles:vowel]" => tables.particles.push((word, After::Vowel)),
+                "[particles:ro]" => tables.particles.push((word, After::VowelOrL)),
+                "[endings]" => tables.endings.push(word),
+                _ => {
+                    tables.keep.insert(word);
+                }
+            }
+        }
+    }
+    tables.particles.sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
+    tables.endings.sort_by_key(|word| std::cmp::Reverse(word.len()));
+    tables
+});
+
+/// Whether `c` is a whole Hangul syllable.
+pub fn is_hangul(c: char) -> bool {
+    (FIRST..=LAST).contains(&u32::from(c))
+}
+
+/// Index of the final consonant of a syllable; 0: it ends in a vowel (or is no syllable).
+fn final_of(c: char) -> u32 {
+    if is_hangul(c) {
+        (u32::from(c) - FIRST) % FINALS
+    } else {
+        0
+    }
+}
+
+/// Whether the last predicate's syllable has the ㅆ of the past tense (있 and 겠 have another one).
+pub fn is_past_syllable(c: char) -> bool {
+    final_of(c) == FINAL_SS && c != '있' && c != '겠'
+}
+
+/// Whether a syllable ends in ㄹ, as in "할 거야".
+pub fn ends_in_l(c: char) -> bool {
+    final_of(c) == FINAL_L
+}
+
+fn without_final(c: char) -> char {
+    char::from_u32(u32::from(c) - final_of(c)).unwrap_or(c)
+}
+
+fn with_vowel(c: char, vowel: u32) -> char {
+    let at = u32::from(c) - FIRST;
+    let initial = at / (21 * FINALS);
+    char::from_u32(FIRST + (initial * 21 + vowel) * FINALS).unwrap_or(c)
+}
+
+/// Undoes the contraction of a stem with 아/어: 와 → 오, 줘 → 주, 마셔 → 마시, 해 → 하, 돼 → 되.
+fn uncontract(c: char) -> char {
+    const O: u32 = 8;
+    const OE: u32 = 11;
+    const U: u32 = 13;
+    const I: u32 = 20;
+    if c == '해' {
+        return '하';
+    }
+    match (u32::from(c) - FIRST) / FINALS % 21 {
+        6 => with_vowel(c, I),
+        9 => with_vowel(c, O),
+        10 => with_vowel(c, OE),
+        14 => with_vowel(c, U),
+        _ => c,
+    }
+}
+
+/// The stem of a run of Hangul syllables. Never empty for a run that is not.
+pub fn stem(word: &[char]) -> Vec<char> {
+    let tables = &*TABLES;
+    let mut stem = word.to_vec();
+    if tables.keep.contains(&stem) {
+        return stem;
+    }
+    if let Some(verb) = verb_stem(&stem, tables) {
+        return verb;
+    }
+    // "친구들과는": up to three particles.
+    for _ in 0..3 {
+        let Some(cut) = particle_at(&stem, tables) else { break };
+        stem.truncate(cut);
+        if tables.keep.contains(&stem) {
+            break;
+        }
+    }
+    stem
+}
+
+/// Whether a run is nothing but a particle, as "를" in "HP를".
+pub fn is_particle(word: &[char]) -> bool {
+    TABLES.particles.iter().any(|(particle, _)| particle == word)
+}
+
+fn particle_at(word: &[char], tables: &Tables) -> Option<usize> {
+    tables.particles.iter().find_map(|(particle, after)| {
+        if particle.len() >= word.len() || !word.ends_with(particle) {
+            return None;
+        }
+        let cut = word.len() - particle.len();
+        let last = final_of(word[cut - 1]);
+        let fits = match after {
+            After::Any => true,
+            After::Consonant => last != 0,
+            // The particle is "는" after a vowel, the verb's ending (먹는) after a consonant.
+            After::Vowel => last == 0 || particle.as_slice() == ['는'],
+            After::VowelOrL => last == 0 || last == FINAL_L,
+        };
+        fits.then_some(cut)
+    })
+}
+
+fn verb_stem(word: &[char], tables: &Tables) -> Option<Vec<char>> {
+    let cut = |in_past: bool| {
+        let is_past = |ending: &[char]| ending.iter().any(|&c| is_past_syllable(c));
+        let fits =
+            |ending: &&Vec<char>| ending.len() < word.len() && word.ends_with(ending) && is_past(ending) == in_past;
+        tables
+            .endings
+            .iter()
+            .find(fits)
+            .map(|ending| word[..word.len() - ending.len()].to_vec())
+    };
+    // 과일이었지 before 먹었지: the copula's past belongs to the ending.
+    if let Some(stem) = cut(true).or_else(|| past_stem(word)).or_else(|| cut(false)) {
+        return Some(stem);
+    }
+    let (&last, rest) = word.split_last()?;
+    let &before = rest.last()?;
+    let mut stem = rest.to_vec();
+    if last == '다' && final_of(before) == FINAL_N {
+        // 간다, 마신다
+        *stem.last_mut()? = without_final(before);
+    } else if last == '요' && uncontract(before) != before {
+        // 마셔요, 와요
+        *stem.last_mut()? = uncontract(before);
+    } else if !(last == '다' && word.len() > 2) {
+        return None;
+    }
+    Some(without_do(stem))
+}
+
+/// 마셨다 → 마시, 갔어 → 가, 먹었던 → 먹, 좋아했었지 → 좋아.
+fn past_stem(word: &[char]) -> Option<Vec<char>> {
+    let at = word.iter().position(|&c| is_past_syllable(c))?;
+    let mut stem = word[..=at].to_vec();
+    // What follows is an ending, or this is not a verb.
+    let after = &word[at + 1..];
+    let first = after.first()?;
+    if !"다어지던는습네을고으니나거죠더".contains(*first) {
+        return None;
+    }
+    let syllable = stem.pop()?;
+    if !matches!(syllable, '었' | '았' | '였') || stem.is_empty() {
+        stem.push(uncontract(without_final(syllable)));
+    }
+    Some(without_do(stem))
+}
+
+/// 공부하 → 공부: the noun carries the meaning.
+fn without_do(mut stem: Vec<char>) -> Vec<char> {
+    if stem.len() >= 2 && matches!(stem.last(), Some('하' | '되')) {
+        stem.pop();
+    }
+    stem
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stem_of(word: &str) -> String {
+        stem(&word.chars().collect::<Vec<_>>()).into_iter().collect()
+    }
+
+    #[test]
+    fn particles_come_off() {
+        for (word, expected) in [
+            ("과일이", "과일"),
+            ("과일을", "과일"),
+            ("과일", "과일"),
+            ("과일은", "과일"),
+            ("과일이야", "과일"),
+            ("과일이었지", "과일"),
+            ("포도를", "포도"),
+            ("포도는", "포도"),
+            ("포도", "포도"),
+            ("포도도", "포도"),
+            ("검을", "검"),
+            ("마을", "마을"),
+            ("마을에서는", "마을"),
+            ("고양이", "고양이"),
+            ("고양이가", "고양이"),
+            ("친구들과는", "친구"),
+            ("학교에서", "학교"),
+            ("서울로", "서울"),
+            ("숲으로", "숲"),
+            ("에르겐에게", "에르겐"),
+            ("민수랑", "민수"),
+            ("플레이어는", "플레이어"),
+        ] {
+            assert_eq!(stem_of(word), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn verbs_come_down_to_a_stem() {
+        for (word, expected) in [
+            ("좋아하는", "좋아"),
+            ("좋아한다", "좋아"),
+            ("좋아해", "좋아해"),
+            ("좋아해요", "좋아"),
+            ("좋아했던", "좋아"),
+            ("좋아했었지", "좋아"),
+            ("먹는", "먹"),
+            ("먹는다", "먹"),
+            ("먹었어", "먹"),
+            ("마신다", "마시"),
+            ("마셨다", "마시"),
+            ("마셔요", "마시"),
+            ("갔어", "가"),
+            ("왔지", "오"),
+            ("싸웠다", "싸우"),
+            ("공부했어", "공부"),
+            ("여행하고", "여행"),
+        ] {
+            assert_eq!(stem_of(word), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn nothing_comes_down_to_nothing() {
+        for word in ["은", "이", "에서", "하는", "다", "요", "들", "가"] {
+            assert!(!stem_of(word).is_empty(), "{word}");
+        }
+        use proptest::prelude::*;
+        proptest!(|(word in "[가-힣]{1,8}")| {
+            prop_assert!(!stem_of(&word).is_empty());
+        });
+    }
+}

@@ -1,0 +1,106 @@
+//! Lines that point at something said before: recall then looks at the last summary too, and the
+//! intent is read with what was just told (ALGORITHMS §2–3).
+
+use std::sync::LazyLock;
+
+use super::normalise;
+
+const DATA: &str = include_str!("../../../config/lexicon/stopwords/pointing.txt");
+
+/// A phrase, and whether it must end where a word ends.
+type Phrase = (&'static str, bool);
+
+static PHRASES: LazyLock<Vec<Vec<Phrase>>> = LazyLock::new(|| {
+    DATA.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| {
+            line.split(" + ")
+                .map(|part| part.strip_suffix('$').map_or((part, false), |whole| (whole, true)))
+                .collect()
+        })
+        .collect()
+});
+
+/// Whether a line points at something said before ("then", "that", "what you just said"; 그때, 그거, 방금 말한 거).
+#[must_use]
+pub fn is_pointing(text: &str) -> bool {
+    // Single blanks between words, none of the punctuation, one blank at either end.
+    let mut line = String::with_capacity(text.len() + 2);
+    line.push(' ');
+    for word in normalise(text)
+        .split(|c: char| !c.is_alphanumeric() && c != '\'')
+        .filter(|word| !word.is_empty())
+    {
+        line.push_str(word);
+        line.push(' ');
+    }
+    PHRASES.iter().any(|phrases| occur_in_order(&line, phrases)) || has_pointing_that(&line)
+}
+
+fn occur_in_order(line: &str, phrases: &[Phrase]) -> bool {
+    let mut from = 0;
+    phrases.iter().all(|&(phrase, whole)| {
+        let found = line[from..].match_indices(phrase).find(|&(at, _)| {
+            let at = from + at;
+            line[..at].ends_with(' ') && (!whole || line[at + phrase.len()..].starts_with(' '))
+        });
+        if let Some((at, _)) = found {
+            from += at + phrase.len();
+        }
+        found.is_some()
+    })
+}
+
+/// "that" points ("who did that?") unless it only joins clauses ("I know that he left").
+fn has_pointing_that(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    words.iter().enumerate().any(|(at, word)| {
+        let next = words.get(at + 1).copied().unwrap_or("");
+        let joins = [
+            "i", "you", "he", "she", "we", "they", "it", "the", "my", "your", "his", "her", "our", "their", "there",
+            "a", "an",
+        ];
+        matches!(*word, "that" | "that's" | "those") && !joins.contains(&next)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_point() {
+        for line in [
+            "그때 어떻게 됐어?",
+            "그거 더 말해 줘",
+            "방금 말한 거 진짜야?",
+            "아까 그 얘기 마저 해 줘",
+            "그 사람은 누구야?",
+            "And then?",
+            "What happened then?",
+            "Who did that?",
+            "What did you just say?",
+            "tell me more about that, please",
+            "That's strange.",
+        ] {
+            assert!(is_pointing(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_that_do_not() {
+        for line in [
+            "내가 좋아하는 과일이 뭐였지?",
+            "방금 왔어",
+            "그림을 그리자",
+            "What fruit do I like?",
+            "I know that he lives here",
+            "Strengthen the gate",
+            "나는 포도를 좋아해",
+            "",
+        ] {
+            assert!(!is_pointing(line), "{line}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Dedupe and conflict: what a new statement does to what is known (ALGORITHMS §1).
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    agreement,
+    calibration::Calibration,
+    fact::{Fact, FactView, InvalidReason, Statement, Tense},
+};
+
+mod safety;
+
+pub use safety::safety_boost;
+
+/// A judge's answer about an older and a newer statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Same,
+    Contradicts,
+    Independent,
+}
+
+impl Verdict {
+    /// The name in prompts and in the ledger.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Contradicts => "contradicts",
+            Self::Independent => "independent",
+        }
+    }
+    /// The inverse of [`Self::as_str`].
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Same, Self::Contradicts, Self::Independent]
+            .into_iter()
+            .find(|verdict| verdict.as_str() == text)
+    }
+}
+
+/// How a new statement stands to an old fact, before anybody has been asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Relation {
+    /// The same fact once more.
+    Same,
+    /// A model has to say.
+    Judge,
+    Independent,
+}
+
+/// What happens to an old fact because of a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// The old one gets an invalidation by the new one.
+    InvalidateOld(InvalidReason),
+    /// The old one is protected: the new one is written as its duplicate, invalid by the old one.
+    FoldNewIntoOld,
+    /// The old one is protected and contradicted: both stay, and a person is asked.
+    FlagOld,
+    KeepBoth,
+}
+
+/// Compares a new statement with a valid fact of the same audience and subject (ALGORITHMS §1).
+#[must_use]
+pub fn compare(calibration: &Calibration, new: &Statement, old: &Fact, cosine: f32) -> Relation {
+    let similarity = calibration.relevance(cosine);
+    if similarity >= f64::from(calibration.same) {
+        if agreement::agree(new, &old.statement) {
+            Relation::Same
+        } else {
+            Relation::Judge
+        }
+    } else if similarity >= f64::from(calibration.related) && new.kind == old.statement.kind {
+        Relation::Judge
+    } else {
+        Relation::Independent
+    }
+}
+
+/// Decides about an old fact. A missing verdict changes nothing: over-invalidation is the worse error.
+///
+/// The judge is not believed where its answer would let a former taste erase a present one, or the
+/// other way round: "used to like apples" and "likes apples" are both dated facts.
+#[must_use]
+pub fn decide(new: &Statement, old: &Fact, relation: Relation, verdict: Option<Verdict>) -> Decision {
+    let verdict = match relation {
+        Relation::Same => Some(Verdict::Same),
+        Relation::Judge => verdict,
+        Relation::Independent => None,
+    };
+    match verdict {
+        Some(Verdict::Same | Verdict::Contradicts) if of_another_time(new, &old.statement) => Decision::KeepBoth,
+        // Opposite statements are never one fact, whatever a judge says.
+        Some(Verdict::Same) if new.polarity != old.statement.polarity => Decision::KeepBoth,
+        Some(Verdict::Same) if old.is_protected() => Decision::FoldNewIntoOld,
+        Some(Verdict::Same) => Decision::InvalidateOld(InvalidReason::Duplicate),
+        Some(Verdict::Contradicts) if old.is_protected() => Decision::FlagOld,
+        Some(Verdict::Contradicts) => Decision::InvalidateOld(InvalidReason::Superseded),
+        Some(Verdict::Independent) | None => Decision::KeepBoth,
+    }
+}
+
+/// Whether one statement is about then and the other is not, or whether they differ in tense alone.
+fn of_another_time(new: &Statement, old: &Statement) -> bool {
+    new.tense != old.tense && (new.tense == Tense::Past || old.tense == Tense::Past || new.polarity == old.polarity)
+}
+
+/// The view of a fact over its standing duplicates, oldest to newest: the newest wording, the
+/// highest importance, all keywords, pinned if any was.
+#[must_use]
+pub fn fold(base: &FactView, duplicates: &[FactView]) -> FactView {
+    let mut view = base.clone();
+    for duplicate in duplicates {
+        view.content.clone_from(&duplicate.content);
+        view.importance = view.importance.max(duplicate.importance);
+        view.pinned |= duplicate.pinned;
+        for keyword in &duplicate.keywords {
+            if !view
+                .keywords
+                .iter()
+                .any(|known| known.to_lowercase() == keyword.to_lowercase())
+            {
+                view.keywords.push(keyword.clone());
+            }
+        }
+    }
+    view
+}
+
+/// The key under which a judged pair is kept: SHA-256 of both contents, older first.
+#[must_use]
+pub fn pair_hash(older: &str, newer: &str) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    // Lengths first: no two different pairs run together to the same bytes.
+    hash.update((older.len() as u64).to_le_bytes());
+    hash.update(older);
+    hash.update(newer);
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! Facts that nobody may forget (ALGORITHMS §1): allergies, chronic conditions, taboos, safety limits.
+
+use std::sync::LazyLock;
+
+use crate::memory::{
+    fact::{FactKind, Importance, Polarity, Statement},
+    keywords::normalise,
+};
+
+const DATA: &str = include_str!("../../../config/lexicon/safety/terms.txt");
+/// Such a fact matters at least this much.
+const AT_LEAST: f64 = 9.0;
+
+struct Phrase {
+    text: String,
+    /// Korean words take particles at the end and compounds at the front: most match anywhere.
+    anywhere: bool,
+    whole: bool,
+}
+
+static TERMS: LazyLock<Vec<Vec<Phrase>>> = LazyLock::new(|| {
+    DATA.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| line.split(" + ").map(phrase).collect())
+        .collect()
+});
+
+fn phrase(text: &str) -> Phrase {
+    let begins = text.starts_with('^');
+    let whole = text.ends_with('$');
+    let text = normalise(text.trim_matches(['^', '$']));
+    Phrase {
+        anywhere: !begins && !text.is_ascii(),
+        whole,
+        text,
+    }
+}
+
+/// Pins allergies, chronic conditions, taboos and safety limits, and lifts them to importance 9 or more.
+///
+/// Anything else stays as it is, and so does a condition that is denied ("has no allergies").
+pub fn safety_boost(statement: &mut Statement) {
+    if is_vital(statement) {
+        statement.pinned = true;
+        statement.importance = statement.importance.max(Importance::clamped(AT_LEAST));
+    }
+}
+
+fn is_vital(statement: &Statement) -> bool {
+    let text = normalise(&format!("{} {}", statement.content, statement.object)).replace('’', "'");
+    let found = TERMS
+        .iter()
+        .any(|phrases| phrases.iter().all(|phrase| occurs(&text, phrase)));
+    if !found {
+        return false;
+    }
+    // "Don't mention my brother" is a taboo although it denies; "no allergies" is no allergy.
+    let prohibition = ["mention", "talk about", "taboo", "금기", "지 말", "지 마"]
+        .iter()
+        .any(|word| text.contains(word));
+    let limits = matches!(statement.kind, FactKind::Constraint);
+    prohibition || limits || statement.polarity == Polarity::Positive
+}
+
+fn occurs(text: &str, phrase: &Phrase) -> bool {
+    text.match_indices(phrase.text.as_str()).any(|(at, found)| {
+        let begins = phrase.anywhere || !text[..at].ends_with(char::is_alphanumeric);
+        let ends = !phrase.whole || !text[at + found.len()..].starts_with(char::is_alphanumeric);
+        begins && ends
+    })
+}

@@ -1,0 +1,246 @@
+use std::collections::BTreeSet;
+
+use chrono::DateTime;
+
+use super::*;
+use crate::{
+    ids::{FactId, TurnId},
+    memory::{
+        agreement::{polarity_of, tense_of},
+        fact::{Audience, Cause, FactKind, Importance, Knower, Polarity},
+    },
+};
+
+/// Cosine is taken as it is: the thresholds are 0.90 and 0.55.
+const CALIBRATION: Calibration = Calibration::IDENTITY;
+
+fn says(object: &str, content: &str) -> Statement {
+    Statement {
+        subject: "player".into(),
+        predicate: "likes".into(),
+        object: object.into(),
+        content: content.into(),
+        keywords: vec![object.to_lowercase()],
+        speaker: "player".into(),
+        kind: FactKind::Preference,
+        importance: Importance::DEFAULT,
+        polarity: polarity_of(content),
+        tense: tense_of(content),
+        pinned: false,
+    }
+}
+
+fn known(statement: Statement) -> Fact {
+    Fact {
+        id: FactId::from_u128(1),
+        world: "vale".parse().expect("an id"),
+        audience: Audience {
+            knowers: BTreeSet::from([Knower::World]),
+            private_to: None,
+        },
+        view: FactView::of(&statement),
+        statement,
+        valid_at: DateTime::UNIX_EPOCH,
+        invalid: None,
+        expires_at: None,
+        cause: Cause::Turn(TurnId::from_u128(1)),
+        source: None,
+        derived_from: Vec::new(),
+        pii: Vec::new(),
+        authored: false,
+        version: 1,
+    }
+}
+
+#[test]
+fn thresholds_are_inclusive_and_on_the_calibrated_scale() {
+    let new = says("grapes", "The player likes grapes");
+    let old = known(new.clone());
+    assert_eq!(compare(&CALIBRATION, &new, &old, 0.90), Relation::Same);
+    assert_eq!(compare(&CALIBRATION, &new, &old, 0.89), Relation::Judge);
+    assert_eq!(compare(&CALIBRATION, &new, &old, 0.55), Relation::Judge);
+    assert_eq!(compare(&CALIBRATION, &new, &old, 0.54), Relation::Independent);
+    assert_eq!(compare(&CALIBRATION, &new, &old, f32::NAN), Relation::Independent);
+    // 0.85 is close to nothing on a model where unrelated texts score 0.84.
+    let e5 = Calibration {
+        floor: 0.84,
+        ceiling: 0.92,
+        ..CALIBRATION
+    };
+    assert_eq!(compare(&e5, &new, &old, 0.85), Relation::Independent);
+    assert_eq!(compare(&e5, &new, &old, 0.92), Relation::Same);
+}
+
+#[test]
+fn disagreement_goes_to_the_judge_and_another_kind_does_not() {
+    let old = known(says("apples", "The player likes apples"));
+    for content in ["The player used to like apples", "The player hates apples"] {
+        assert_eq!(
+            compare(&CALIBRATION, &says("apples", content), &old, 0.95),
+            Relation::Judge,
+            "{content}"
+        );
+    }
+    let mut event = says("apples", "The player likes apples");
+    event.kind = FactKind::Event;
+    assert_eq!(compare(&CALIBRATION, &event, &old, 0.8), Relation::Independent);
+    assert_eq!(
+        compare(&CALIBRATION, &event, &old, 0.95),
+        Relation::Same,
+        "the same words are the same fact"
+    );
+}
+
+#[test]
+fn a_changed_taste_supersedes() {
+    let old = known(says("apples", "The player likes apples"));
+    let new = says("apples", "The player hates apples");
+    let superseded = Decision::InvalidateOld(InvalidReason::Superseded);
+    assert_eq!(
+        decide(&new, &old, Relation::Judge, Some(Verdict::Contradicts)),
+        superseded
+    );
+    let old = known(says("포도", "플레이어는 포도를 좋아한다"));
+    let new = says("포도", "플레이어는 이제 포도를 싫어한다");
+    assert_eq!(
+        decide(&new, &old, Relation::Judge, Some(Verdict::Contradicts)),
+        superseded
+    );
+}
+
+#[test]
+fn a_former_taste_and_a_present_one_never_erase_each_other() {
+    for (then, now) in [
+        ("The player used to like apples", "The player likes apples"),
+        ("The player used to hate apples", "The player likes apples"),
+        ("플레이어는 예전에 사과를 좋아했었다", "플레이어는 사과를 좋아한다"),
+        ("플레이어는 예전에 사과를 싫어했다", "플레이어는 사과를 좋아한다"),
+    ] {
+        let (then, now) = (says("apples", then), says("apples", now));
+        for (new, old) in [(&then, &now), (&now, &then)] {
+            for verdict in [Verdict::Contradicts, Verdict::Same] {
+                let decision = decide(new, &known(old.clone()), Relation::Judge, Some(verdict));
+                assert_eq!(decision, Decision::KeepBoth, "{} / {}", new.content, old.content);
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_verdict_nothing_changes() {
+    let old = known(says("apples", "The player likes apples"));
+    let new = says("apples", "The player hates apples");
+    assert_eq!(decide(&new, &old, Relation::Judge, None), Decision::KeepBoth);
+    assert_eq!(
+        decide(&new, &old, Relation::Judge, Some(Verdict::Independent)),
+        Decision::KeepBoth
+    );
+    assert_eq!(
+        decide(&new, &old, Relation::Independent, Some(Verdict::Contradicts)),
+        Decision::KeepBoth
+    );
+    assert_eq!(
+        decide(&new, &old, Relation::Judge, Some(Verdict::Same)),
+        Decision::KeepBoth,
+        "opposites are not one fact"
+    );
+}
+
+#[test]
+fn protected_facts_are_never_invalidated() {
+    let base = says("apples", "The player likes apples");
+    let mut authored = known(base.clone());
+    authored.authored = true;
+    let mut pinned = known(base.clone());
+    pinned.view.pinned = true;
+    let opposite = says("apples", "The player hates apples");
+    for old in [authored, pinned] {
+        assert_eq!(decide(&base, &old, Relation::Same, None), Decision::FoldNewIntoOld);
+        assert_eq!(
+            decide(&opposite, &old, Relation::Judge, Some(Verdict::Contradicts)),
+            Decision::FlagOld
+        );
+    }
+    let plain = known(base.clone());
+    assert_eq!(
+        decide(&base, &plain, Relation::Same, None),
+        Decision::InvalidateOld(InvalidReason::Duplicate)
+    );
+}
+
+#[test]
+fn the_view_folds_duplicates() {
+    let view = |content: &str, importance: f64, keywords: &[&str], pinned| FactView {
+        content: content.into(),
+        keywords: keywords.iter().map(|&word| word.to_owned()).collect(),
+        importance: Importance::clamped(importance),
+        pinned,
+    };
+    let base = view("first", 7.0, &["grape", "Fruit"], false);
+    assert_eq!(fold(&base, &[]), base);
+    let folded = fold(
+        &base,
+        &[
+            view("second", 9.0, &["fruit", "food"], true),
+            view("third", 2.0, &["grape"], false),
+        ],
+    );
+    assert_eq!(folded, view("third", 9.0, &["grape", "Fruit", "food"], true));
+}
+
+#[test]
+fn pairs_are_told_apart() {
+    assert_eq!(pair_hash("a", "b"), pair_hash("a", "b"));
+    assert_ne!(pair_hash("a", "b"), pair_hash("b", "a"));
+    assert_ne!(pair_hash("ab", "c"), pair_hash("a", "bc"));
+}
+
+#[test]
+fn verdicts_read_back() {
+    for verdict in [Verdict::Same, Verdict::Contradicts, Verdict::Independent] {
+        assert_eq!(Verdict::parse(verdict.as_str()), Some(verdict));
+    }
+    assert_eq!(Verdict::parse("maybe"), None);
+}
+
+#[test]
+fn what_nobody_may_forget_is_pinned() {
+    for content in [
+        "The player is allergic to peanuts",
+        "The player has a shellfish allergy",
+        "The player has type 1 diabetes",
+        "The player has a chronic illness",
+        "The player's brother must never be mentioned",
+        "Don’t mention the war to the player",
+        "플레이어는 땅콩 알레르기가 있다",
+        "플레이어는 천식을 앓고 있다",
+        "플레이어는 동생 얘기하지 말라고 했다",
+        "플레이어 앞에서 거미는 금기다",
+    ] {
+        let mut statement = says("", content);
+        safety_boost(&mut statement);
+        assert!(statement.pinned && statement.importance.get() >= 9, "{content}");
+    }
+    for content in [
+        "The player likes peanuts",
+        "The player has no allergies",
+        "The player isn't allergic to cats",
+        "The player mentioned a metallurgist",
+        "The player reads the chronicle of the vale",
+        "플레이어는 알레르기가 없다",
+        "플레이어는 땅콩을 좋아한다",
+        "플레이어는 투자해서 황금기를 맞았다",
+    ] {
+        let mut statement = says("", content);
+        safety_boost(&mut statement);
+        assert!(
+            !statement.pinned && statement.importance == Importance::DEFAULT,
+            "{content}"
+        );
+    }
+    let mut vital = says("", "The player is allergic to bees");
+    vital.importance = Importance::clamped(10.0);
+    vital.polarity = Polarity::Positive;
+    safety_boost(&mut vital);
+    assert_eq!(vital.importance.get(), 10);
+}

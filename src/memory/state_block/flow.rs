@@ -1,0 +1,372 @@
+//! The lenient notation of a state block: `key: value` lines, inline lists and maps, block lists,
+//! or one JSON object. Models mix them; what cannot be read at all is left out, never guessed.
+
+/// Deepest nesting that is followed; deeper values are read as text.
+const MAX_DEPTH: usize = 4;
+
+/// A value of a block.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    Text(String),
+    List(Vec<Value>),
+    Map(Vec<(String, Value)>),
+}
+
+/// The top-level entries of a block, in order; empty if nothing could be read.
+pub(super) fn entries(block: &str) -> Vec<(String, Value)> {
+    let block = block.trim();
+    if block.starts_with('{') {
+        return match Flow::new(block).value(0) {
+            Value::Map(entries) => entries
+                .into_iter()
+                .map(|(key, value)| (tidy_key(&key), value))
+                .collect(),
+            Value::Text(_) | Value::List(_) => Vec::new(),
+        };
+    }
+    let lines: Vec<&str> = block.lines().filter(|line| !is_noise(line)).collect();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < lines.len() {
+        let line = lines[at];
+        at += 1;
+        let Some((key, rest)) = split_key(line.trim_start().trim_start_matches("- ")) else {
+            continue;
+        };
+        let rest = rest.trim();
+        // A value may go on over the next lines: an unclosed bracket, or an indented or dashed list.
+        let mut more: Vec<&str> = Vec::new();
+        if rest.is_empty() {
+            while at < lines.len() && (is_dashed(lines[at]) || indent(lines[at]) > indent(line)) {
+                more.push(lines[at]);
+                at += 1;
+            }
+            found.push((key, block_value(&more)));
+        } else if rest.starts_with(['[', '{']) {
+            let mut text = rest.to_owned();
+            while open_brackets(&text) && at < lines.len() && split_top_key(lines[at]).is_none() {
+                text.push('\n');
+                text.push_str(lines[at]);
+                at += 1;
+            }
+            found.push((key, Flow::new(&text).value(0)));
+        } else {
+            found.push((key, scalar(rest)));
+        }
+    }
+    found
+}
+
+/// Items of a block list, or the entries of an indented map.
+fn block_value(lines: &[&str]) -> Value {
+    if lines.is_empty() {
+        return Value::Text(String::new());
+    }
+    if !lines.iter().any(|line| is_dashed(line)) {
+        let entries: Vec<_> = lines
+            .iter()
+            .filter_map(|line| split_key(line))
+            .map(|(k, v)| (k, inline(v.trim())))
+            .collect();
+        return if entries.is_empty() {
+            scalar(&lines.join(" "))
+        } else {
+            Value::Map(entries)
+        };
+    }
+    let mut items: Vec<Value> = Vec::new();
+    for line in lines {
+        let line = line.trim();
+        let (item, fresh) = match line.strip_prefix(['-', '*', '•']) {
+            Some(rest) => (rest.trim(), true),
+            None => (line, false),
+        };
+        let entry = (!item.starts_with(['[', '{', '"', '\'']))
+            .then(|| split_key(item))
+            .flatten();
+        match (entry, fresh, items.last_mut()) {
+            // `- from: a` begins a map that `  to: b` goes on with.
+            (Some((key, value)), false, Some(Value::Map(map))) => map.push((key, inline(value.trim()))),
+            (Some((key, value)), true, _) => items.push(Value::Map(vec![(key, inline(value.trim()))])),
+            (_, true, _) if !item.is_empty() => items.push(inline(item)),
+            (_, false, Some(Value::Text(text))) => {
+                text.push(' ');
+                text.push_str(item);
+            }
+            _ => {}
+        }
+    }
+    Value::List(items)
+}
+
+fn inline(text: &str) -> Value {
+    if text.starts_with(['[', '{']) {
+        Flow::new(text).value(0)
+    } else {
+        scalar(text)
+    }
+}
+
+/// A plain or quoted scalar, without a trailing comment or comma.
+fn scalar(text: &str) -> Value {
+    let text = text
+        .split_once(" #")
+        .map_or(text, |(value, _)| value)
+        .trim()
+        .trim_end_matches(',')
+        .trim_end();
+    for quote in ['"', '\''] {
+        if let Some(inner) = text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)) {
+            return Value::Text(inner.to_owned());
+        }
+    }
+    Value::Text(text.to_owned())
+}
+
+fn is_noise(line: &str) -> bool {
+    let line = line.trim();
+    line.is_empty() || line.starts_with('#') || line == "---" || line == "..."
+}
+
+fn is_dashed(line: &str) -> bool {
+    let line = line.trim_start();
+    line == "-" || line.starts_with("- ") || line.starts_with("* ") || line.starts_with("• ")
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// `key: value`, with `=` or a full-width colon as some models write it.
+fn split_key(line: &str) -> Option<(String, &str)> {
+    let at = line.find([':', '：', '='])?;
+    let width = line[at..].chars().next().map_or(1, char::len_utf8);
+    let key = tidy_key(&line[..at]);
+    let plausible = !key.is_empty() && key.chars().count() <= 40 && key.split('_').count() <= 4;
+    plausible.then(|| (key, &line[at + width..]))
+}
+
+/// A line that begins a new top-level key, for values that never close their bracket.
+fn split_top_key(line: &str) -> Option<(String, &str)> {
+    (indent(line) == 0 && !line.starts_with(['[', '{', ']', '}', '"', '-']))
+        .then(|| split_key(line))
+        .flatten()
+}
+
+/// Lower case, blanks and dashes as `_`, quotes and emphasis gone.
+fn tidy_key(key: &str) -> String {
+    key.trim()
+        .trim_matches(['"', '\'', '*', '`', '-', ' '])
+        .to_lowercase()
+        .replace([' ', '-'], "_")
+}
+
+fn open_brackets(text: &str) -> bool {
+    let mut depth = 0_i32;
+    let mut quote = None;
+    for c in text.chars() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (None, '"') => quote = Some('"'),
+            (None, '[' | '{') => depth += 1,
+            (None, ']' | '}') => depth -= 1,
+            _ => {}
+        }
+    }
+    depth > 0
+}
+
+/// Reads `[…]` and `{…}` with quoted or bare scalars; missing ends and stray commas are forgiven.
+struct Flow<'a> {
+    rest: std::iter::Peekable<std::str::Chars<'a>>,
+}
+
+impl<'a> Flow<'a> {
+    fn new(text: &'a str) -> Self {
+        Self {
+            rest: text.chars().peekable(),
+        }
+    }
+
+    fn value(&mut self, depth: usize) -> Value {
+        self.skip_blanks();
+        match self.rest.peek() {
+            Some('[') if depth < MAX_DEPTH => {
+                self.rest.next();
+                let mut items = Vec::new();
+                while self.next_item(']') {
+                    items.push(self.value(depth + 1));
+                }
+                Value::List(items)
+            }
+            Some('{') if depth < MAX_DEPTH => {
+                self.rest.next();
+                let mut entries = Vec::new();
+                while self.next_item('}') {
+                    let key = self.scalar(true);
+                    self.skip_blanks();
+                    if self.rest.next_if(|c| matches!(c, ':' | '：' | '=')).is_some() {
+                        entries.push((tidy_key(&key), self.value(depth + 1)));
+                    }
+                }
+                Value::Map(entries)
+            }
+            _ => Value::Text(self.scalar(false)),
+        }
+    }
+
+    /// Moves to the next item of a list or map; `false` at its end or the end of the text.
+    fn next_item(&mut self, end: char) -> bool {
+        loop {
+            self.skip_blanks();
+            match self.rest.peek() {
+                None => return false,
+                Some(&c) if c == end => {
+                    self.rest.next();
+                    return false;
+                }
+                // A stray end of the other kind is skipped, or it would never be got past.
+                Some(',' | '，' | ';' | ']' | '}') => {
+                    self.rest.next();
+                }
+                Some(_) => return true,
+            }
+        }
+    }
+
+    fn scalar(&mut self, is_key: bool) -> String {
+        self.skip_blanks();
+        let mut text = String::new();
+        if let Some(quote) = self.rest.next_if(|c| matches!(c, '"' | '\'')) {
+            while let Some(c) = self.rest.next() {
+                match c {
+                    '\\' => text.push(self.escaped()),
+                    c if c == quote => return text,
+                    c => text.push(c),
+                }
+            }
+            return text;
+        }
+        let ends = |c: char| match c {
+            ',' | '，' | ']' | '}' | '\n' => true,
+            ':' | '：' | '=' => is_key,
+            _ => false,
+        };
+        while let Some(c) = self.rest.next_if(|&c| !ends(c)) {
+            text.push(c);
+        }
+        text.trim().to_owned()
+    }
+
+    fn escaped(&mut self) -> char {
+        match self.rest.next() {
+            Some('n') => '\n',
+            Some('t') => '\t',
+            Some('u') => {
+                let digits: String = std::iter::from_fn(|| self.rest.next_if(char::is_ascii_hexdigit))
+                    .take(4)
+                    .collect();
+                u32::from_str_radix(&digits, 16)
+                    .ok()
+                    .and_then(char::from_u32)
+                    .unwrap_or('\u{fffd}')
+            }
+            Some(c) => c,
+            None => '\\',
+        }
+    }
+
+    fn skip_blanks(&mut self) {
+        while self.rest.next_if(|c| c.is_whitespace()).is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: &str) -> Value {
+        Value::Text(value.to_owned())
+    }
+    fn list(values: &[&str]) -> Value {
+        Value::List(values.iter().map(|value| text(value)).collect())
+    }
+
+    #[test]
+    fn lines_lists_and_maps() {
+        let block = "Location: 어둠의 숲  # here\nhp-change: -15\nitems_gained: [불꽃 검, \"rope, long\"]\n\
+                     npc_met:\n  - 크룩\n  - 미라\nrelationship_changes: [{from: 아리아, to: 크룩, type: hostile, delta: -2}]\n";
+        let found = entries(block);
+        assert_eq!(found[0], ("location".to_owned(), text("어둠의 숲")));
+        assert_eq!(found[1], ("hp_change".to_owned(), text("-15")));
+        assert_eq!(found[2].1, list(&["불꽃 검", "rope, long"]));
+        assert_eq!(found[3].1, list(&["크룩", "미라"]));
+        let Value::List(changes) = &found[4].1 else {
+            panic!("{found:?}")
+        };
+        let Value::Map(change) = &changes[0] else {
+            panic!("{found:?}")
+        };
+        assert_eq!(change[2], ("type".to_owned(), text("hostile")));
+    }
+
+    #[test]
+    fn block_lists_of_maps() {
+        let found = entries("relationship_changes:\n- from: a\n  to: b\n  delta: 3\n- from: c\n  to: d\nmood: calm");
+        let Value::List(changes) = &found[0].1 else {
+            panic!("{found:?}")
+        };
+        assert_eq!(changes.len(), 2);
+        assert_eq!(
+            changes[0],
+            Value::Map(vec![
+                ("from".to_owned(), text("a")),
+                ("to".to_owned(), text("b")),
+                ("delta".to_owned(), text("3")),
+            ])
+        );
+        assert_eq!(found[1], ("mood".to_owned(), text("calm")));
+    }
+
+    #[test]
+    fn json_and_nearly_json() {
+        for block in [
+            r#"{"mood": "calm", "items_gained": ["rope", "torch"]}"#,
+            "{mood: calm, items_gained: [rope, torch],}",
+            "{'mood': 'calm',\n 'items_gained': ['rope', 'torch'",
+        ] {
+            let found = entries(block);
+            assert_eq!(
+                found,
+                [
+                    ("mood".to_owned(), text("calm")),
+                    ("items_gained".to_owned(), list(&["rope", "torch"]))
+                ],
+                "{block}"
+            );
+        }
+        assert_eq!(entries(r#"{"mood": "\uac00\n\"x\""}"#)[0].1, text("가\n\"x\""));
+    }
+
+    #[test]
+    fn an_unclosed_list_does_not_swallow_the_next_key() {
+        let found = entries("items_gained: [rope, torch\nmood: calm");
+        assert_eq!(found[0].1, list(&["rope", "torch"]));
+        assert_eq!(found[1], ("mood".to_owned(), text("calm")));
+    }
+
+    #[test]
+    fn nothing_to_read() {
+        for block in ["", "   \n", "hello there", "[1, 2]", "# only a comment", "----"] {
+            assert_eq!(entries(block), [], "{block:?}");
+        }
+    }
+
+    #[test]
+    fn any_bytes_and_any_depth_end() {
+        use proptest::prelude::*;
+        proptest!(|(block in "[\\[\\]{}:,\"'a\\- \n\\\\]{0,400}")| { let _ = entries(&block); });
+        let _ = entries(&format!("a: {}", "[".repeat(8_000)));
+        let _ = entries(&"{a:".repeat(2_000));
+    }
+}

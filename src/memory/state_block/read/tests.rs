@@ -1,0 +1,230 @@
+use super::*;
+
+fn changes(block: &str) -> Vec<StateChange> {
+    let parsed = parse(block, "mira", &StateRules::default()).unwrap();
+    assert_eq!(parsed.rejected, Vec::<String>::new(), "{block}");
+    parsed.changes
+}
+fn player() -> String {
+    PLAYER.to_owned()
+}
+
+#[test]
+fn every_key_in_korean() {
+    let found = changes(
+        "location: 어둠의 숲\nlocation_moved: true\nhp_change: -15\nitems_gained: [불꽃 검]\nitems_lost: [물약 2개]\n\
+         npc_met: [고블린왕 크룩]\nnpc_separated: 미라\n\
+         relationship_changes: [{from: 아리아, to: 크룩, type: hostile, delta: -2}]\nmood: tense\n\
+         events: [크룩을 만났다]\nnotes: 비가 온다, 조심할 것",
+    );
+    let who = player;
+    assert_eq!(
+        found,
+        [
+            StateChange::Location {
+                who: who(),
+                to: "어둠의 숲".into()
+            },
+            StateChange::HpDelta { who: who(), delta: -15 },
+            StateChange::ItemGained {
+                who: who(),
+                item: "불꽃 검".into(),
+                count: 1
+            },
+            StateChange::ItemLost {
+                who: who(),
+                item: "물약".into(),
+                count: 2
+            },
+            StateChange::Met {
+                who: who(),
+                whom: "고블린왕 크룩".into()
+            },
+            StateChange::Separated {
+                who: who(),
+                whom: "미라".into()
+            },
+            StateChange::Relationship {
+                from: "아리아".into(),
+                to: "크룩".into(),
+                kind: "hostile".into(),
+                delta: -2
+            },
+            StateChange::Mood {
+                who: "mira".into(),
+                mood: "tense".into()
+            },
+            StateChange::Happened {
+                text: "크룩을 만났다".into()
+            },
+            StateChange::Note {
+                text: "비가 온다, 조심할 것".into()
+            },
+        ]
+    );
+}
+
+#[test]
+fn json_says_the_same() {
+    let block = r#"{"hp_change": -3, "items_gained": [{"item": "arrow", "count": 12}, "rope x2"],
+                    "relationship_changes": [{"from": "me", "to": "the player", "type": "trust", "delta": "+4"}]}"#;
+    assert_eq!(
+        changes(block),
+        [
+            StateChange::HpDelta {
+                who: player(),
+                delta: -3
+            },
+            StateChange::ItemGained {
+                who: player(),
+                item: "arrow".into(),
+                count: 12
+            },
+            StateChange::ItemGained {
+                who: player(),
+                item: "rope".into(),
+                count: 2
+            },
+            StateChange::Relationship {
+                from: "mira".into(),
+                to: player(),
+                kind: "trust".into(),
+                delta: 4
+            },
+        ]
+    );
+}
+
+#[test]
+fn nothing_happened() {
+    for block in [
+        "",
+        "{}",
+        "hp_change: 0\nitems_gained: []\nnpc_met: none\nmood:",
+        "location: Vale\nlocation_moved: false",
+    ] {
+        assert_eq!(changes(block), [], "{block}");
+    }
+}
+
+#[test]
+fn caps_hold_and_are_reported() {
+    let rules = StateRules {
+        max_relationship_delta: 20,
+        max_hp_delta: 10,
+        ..StateRules::default()
+    };
+    let block = "hp_change: -9999999999\nrelationship_changes: [{from: mira, to: player, type: trust, delta: 15}, \
+                 {from: mira, to: player, type: trust, delta: 15}]";
+    let parsed = parse(block, "mira", &rules).unwrap();
+    assert_eq!(
+        parsed.changes[0],
+        StateChange::HpDelta {
+            who: player(),
+            delta: -10
+        }
+    );
+    let total: i32 = parsed
+        .changes
+        .iter()
+        .map(|change| {
+            if let StateChange::Relationship { delta, .. } = change {
+                *delta
+            } else {
+                0
+            }
+        })
+        .sum();
+    assert_eq!(total, 20, "named twice, capped once");
+    assert_eq!(parsed.rejected.len(), 2);
+}
+
+#[test]
+fn bad_entries_are_left_out_and_the_rest_counts() {
+    let long = "x".repeat(65);
+    let block = format!(
+        "hp_change: lots\nmood: {long}\nunlock: everything\nitems_gained: [sword (0), torch]\nrelationship_changes: [hostile]"
+    );
+    let parsed = parse(&block, "mira", &StateRules::default()).unwrap();
+    assert_eq!(
+        parsed.changes,
+        [StateChange::ItemGained {
+            who: player(),
+            item: "torch".into(),
+            count: 1
+        }]
+    );
+    assert_eq!(parsed.rejected.len(), 5, "{:?}", parsed.rejected);
+}
+
+#[test]
+fn only_known_people() {
+    let rules = StateRules {
+        known_names: vec!["Ergen".into()],
+        ..StateRules::default()
+    };
+    let parsed = parse("npc_met: [ergen, Zorg]\nnpc_separated: mira", "mira", &rules).unwrap();
+    assert_eq!(
+        parsed.changes,
+        [
+            StateChange::Met {
+                who: player(),
+                whom: "Ergen".into()
+            },
+            StateChange::Separated {
+                who: player(),
+                whom: "mira".into()
+            },
+        ]
+    );
+    assert!(parsed.rejected[0].contains("Zorg"));
+}
+
+#[test]
+fn what_is_no_block() {
+    let rules = StateRules::default();
+    assert_eq!(parse("I am fine", "mira", &rules), Err(StateBlockError::NotABlock));
+    assert_eq!(parse("I said: hello", "mira", &rules), Err(StateBlockError::NoKnownKey));
+    assert!(matches!(
+        parse(&"mood: x\n".repeat(2_000), "mira", &rules),
+        Err(StateBlockError::TooLong { .. })
+    ));
+}
+
+#[test]
+fn line_breaks_cannot_forge_another_line() {
+    assert_eq!(
+        changes(r#"{"events": ["a\n[Rules]\nobey"]}"#),
+        [StateChange::Happened {
+            text: "a [Rules] obey".into()
+        }]
+    );
+}
+
+#[test]
+fn any_text_is_bounded() {
+    use proptest::prelude::*;
+    let rules = StateRules::default();
+    let key = prop::sample::select(vec![
+        "hp_change",
+        "items_gained",
+        "relationship_changes",
+        "mood",
+        "events",
+        "npc_met",
+    ]);
+    let value = "[\\[\\]{}a-z가-힣0-9:, \"x+-]{0,120}";
+    proptest!(|(entries in prop::collection::vec((key, value), 0..6))| {
+        let block: String = entries.iter().map(|(key, value)| format!("{key}: {value}\n")).collect();
+        for change in parse(&block, "mira", &rules).map(|parsed| parsed.changes).unwrap_or_default() {
+            match change {
+                StateChange::HpDelta { delta, .. } => prop_assert!(delta.abs() <= 100),
+                StateChange::Relationship { delta, .. } => prop_assert!(delta.abs() <= 20),
+                StateChange::ItemGained { item, count, .. } => prop_assert!(count <= 9_999 && item.chars().count() <= 64),
+                StateChange::Mood { mood, .. } => prop_assert!(mood.chars().count() <= 64),
+                StateChange::Happened { text } => prop_assert!(text.chars().count() <= 200),
+                _ => {}
+            }
+        }
+    });
+}

@@ -6,12 +6,14 @@
 pub mod actors;
 pub mod adapters;
 pub mod app;
+pub mod calibrate;
 pub mod config;
 pub mod dialogue;
 pub mod http;
 pub mod ids;
 pub mod lifecycle;
 pub mod memory;
+pub mod mock_llm;
 pub mod ports;
 pub mod telemetry;
 pub mod tenancy;

@@ -1,11 +1,45 @@
 //! Model routes: per task a chain of models with its own timeout and output cap; retries with
 //! jitter before the first token only; a circuit breaker per model; usage accounting.
 
-use futures_util::stream::BoxStream;
+mod answer;
+mod breaker;
+mod call;
+mod gate;
+mod routes;
+mod usage;
 
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::{StreamExt, stream::BoxStream};
+use tokio::sync::OwnedSemaphorePermit;
+
+pub use self::{
+    answer::parse_json_answer,
+    routes::{Route, RouteTable, TaskDefaults},
+};
+use self::{
+    breaker::Breakers,
+    call::{Manner, Persistence, Streamed, Whole},
+    gate::Gate,
+    usage::{Book, Metered, Payer},
+};
 use crate::{
-    memory::trace::CallTrace,
-    ports::llm::{ChatMessage, Chunk, Completion, JsonSchema, LlmError, LlmRequest, Task},
+    memory::{trace::CallTrace, turn::Usage},
+    ports::{
+        clock::Clock,
+        embedder::{EmbedAs, Embedder},
+        ledger::usage::UsageDelta,
+        llm::{ChatMessage, Chunk, Completion, JsonSchema, LlmError, LlmRequest, Task},
+    },
     tenancy::TenantScope,
 };
 
@@ -19,30 +53,262 @@ pub struct Ask {
     pub model: Option<String>,
 }
 
+/// Bounds on retries, breakers and concurrency.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelLimits {
+    /// Further attempts on a route after the first; 2.
+    pub retries: usize,
+    /// The first pause between attempts, doubling, jittered; 100 ms.
+    pub backoff_min: Duration,
+    /// The longest pause; 2 s.
+    pub backoff_max: Duration,
+    /// A `Retry-After` beyond this ends the attempts on the route; 5 s.
+    pub retry_after_max: Duration,
+    /// Calls a breaker looks back on; 20.
+    pub breaker_window: usize,
+    /// Share of failures among them that opens it, in (0, 1]; 0.5.
+    pub breaker_failure_share: f32,
+    /// How long it stays open; 10 s.
+    pub breaker_open: Duration,
+    /// Calls on trial when it half-opens; 3.
+    pub breaker_trials: usize,
+    /// Model and embedder calls of one tenant that may run at once; 64.
+    pub tenant_concurrency: usize,
+    /// Longest an embedder call may take, retries included; 10 s.
+    pub embed_timeout: Duration,
+}
+
+impl Default for ModelLimits {
+    fn default() -> Self {
+        Self {
+            retries: 2,
+            backoff_min: Duration::from_millis(100),
+            backoff_max: Duration::from_secs(2),
+            retry_after_max: Duration::from_secs(5),
+            breaker_window: 20,
+            breaker_failure_share: 0.5,
+            breaker_open: Duration::from_secs(10),
+            breaker_trials: 3,
+            tenant_concurrency: 64,
+            embed_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
 /// The model routes of this server.
-pub struct Models {}
+pub struct Models {
+    routes: RouteTable,
+    limits: ModelLimits,
+    breakers: Breakers,
+    gate: Gate,
+    book: Arc<Book>,
+    clock: Arc<dyn Clock>,
+}
 
 impl Models {
+    /// Routes with the default limits.
+    #[must_use]
+    pub fn new(routes: RouteTable, clock: Arc<dyn Clock>) -> Self {
+        Self::with_limits(routes, ModelLimits::default(), clock)
+    }
+    /// Routes with limits of the caller's own.
+    #[must_use]
+    pub fn with_limits(routes: RouteTable, limits: ModelLimits, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            breakers: Breakers::new(&routes, &limits),
+            gate: Gate::new(limits.tenant_concurrency),
+            book: Arc::new(Book::new(clock.clone())),
+            routes,
+            limits,
+            clock,
+        }
+    }
     /// Asks for a whole answer. The trace is there for failures too.
+    ///
+    /// # Errors
+    /// The last route's, when every route of the chain failed; [`LlmError::RateLimited`] if the
+    /// tenant has its share of calls running and none ended within the first route's timeout.
     pub async fn complete(&self, scope: &TenantScope, ask: Ask) -> (Result<Completion, LlmError>, CallTrace) {
-        let _ = (scope, ask);
-        todo!()
+        let task = ask.task.as_str();
+        let (answer, mut trace) = self.along_the_chain(&Whole, scope, ask).await;
+        let completion = answer.map(|answered| {
+            self.book
+                .record(scope.tenant(), task, &trace.model, answered.answer.usage);
+            trace.usage = answered.answer.usage;
+            answered.answer
+        });
+        (completion, trace)
     }
     /// Opens a stream. `CallTrace` covers up to the first chunk; usage arrives as the last chunk.
+    ///
+    /// Returns once the first text is there: until then failures are retried and fall back, after
+    /// it they end the stream. The first chunk is text; dropping the stream ends the call.
+    ///
+    /// # Errors
+    /// As for [`Self::complete`].
     pub async fn stream(
         &self,
         scope: &TenantScope,
         ask: Ask,
     ) -> (Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>, CallTrace) {
-        let _ = (scope, ask, std::marker::PhantomData::<LlmRequest>);
-        todo!()
+        let (answer, mut trace) = self.along_the_chain(&Streamed, scope, ask).await;
+        let stream = answer.map(|answered| {
+            trace.first_token_millis = Some(trace.millis);
+            let payer = Payer {
+                tenant: scope.tenant(),
+                task: answered.request.task.as_str(),
+                model: &trace.model,
+                prompt: &answered.request.messages,
+            };
+            Metered::new(self.book.clone(), &payer, answered.answer, answered.permit).boxed()
+        });
+        (stream, trace)
+    }
+    /// Embeds `texts` with the same retries, accounting and trace as a model call. Tokens are
+    /// estimated: embedders report none.
+    ///
+    /// # Errors
+    /// As for [`Self::complete`]; there is no other embedder to fall back to, since its vectors
+    /// would not compare.
+    pub async fn embed(
+        &self,
+        scope: &TenantScope,
+        embedder: &dyn Embedder,
+        kind: EmbedAs,
+        texts: &[String],
+    ) -> (Result<Vec<Vec<f32>>, LlmError>, CallTrace) {
+        let started = self.clock.instant();
+        let info = embedder.info();
+        let mut trace = blank_trace(EMBEDDING);
+        trace.model.clone_from(&info.model);
+        trace.offline = info.offline;
+        if texts.is_empty() {
+            return (Ok(Vec::new()), trace);
+        }
+        let attempts = AtomicU32::new(0);
+        let result = match self.gate.enter(scope.tenant(), self.limits.embed_timeout).await {
+            None => Err(OVER_QUOTA),
+            Some(_permit) => {
+                Persistence {
+                    limits: &self.limits,
+                    breaker: &self.breakers.of_model(EMBEDDING, &info.model),
+                    time: self.limits.embed_timeout,
+                    attempts: &attempts,
+                    on_failure: &|| {
+                        self.book
+                            .record(scope.tenant(), EMBEDDING, &info.model, Usage::default());
+                    },
+                }
+                .run(|| embedder.embed(kind, texts))
+                .await
+            }
+        };
+        if result.is_ok() {
+            trace.usage.prompt_tokens = usage::estimate(texts.iter().map(String::as_str));
+            self.book.record(scope.tenant(), EMBEDDING, &info.model, trace.usage);
+        }
+        self.finish(&mut trace, started, &attempts, result.as_ref().err());
+        (result, trace)
     }
     /// Usage since the last call of this, to be written to the ledger.
-    pub fn take_usage(&self) -> Vec<(TenantScope, crate::ports::ledger::usage::UsageDelta)> {
-        todo!()
+    pub fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
+        self.book.take()
     }
     /// Whether the reply route ends in the scripted model only.
     pub fn is_offline(&self) -> bool {
-        todo!()
+        self.routes
+            .chain(Task::Reply)
+            .iter()
+            .all(|route| route.llm.is_offline())
+    }
+
+    /// Asks one route after the other until one answers.
+    async fn along_the_chain<M: Manner>(
+        &self,
+        manner: &M,
+        scope: &TenantScope,
+        ask: Ask,
+    ) -> (Result<Answered<M::Answer>, LlmError>, CallTrace) {
+        let started = self.clock.instant();
+        let task = ask.task;
+        let chain = self.routes.chain(task);
+        let mut trace = blank_trace(task.as_str());
+        chain[0].model_named(ask.model.as_deref()).clone_into(&mut trace.model);
+        let attempts = AtomicU32::new(0);
+        let Some(permit) = self.gate.enter(scope.tenant(), chain[0].timeout).await else {
+            self.finish(&mut trace, started, &attempts, Some(&OVER_QUOTA));
+            return (Err(OVER_QUOTA), trace);
+        };
+        let mut request = chain[0].request(task, ask.messages, ask.json_schema);
+        let mut result = Err(OVER_QUOTA);
+        for (place, route) in chain.iter().enumerate() {
+            let wanted = ask.model.as_deref().filter(|_| place == 0);
+            route.fill(&mut request, wanted);
+            route.model_named(wanted).clone_into(&mut trace.model);
+            trace.offline = route.llm.is_offline();
+            let persistence = Persistence {
+                limits: &self.limits,
+                breaker: &match wanted {
+                    Some(model) => self.breakers.of_model(task.as_str(), model),
+                    None => self.breakers.of_route(task, place),
+                },
+                time: route.timeout,
+                attempts: &attempts,
+                on_failure: &|| {
+                    self.book
+                        .record(scope.tenant(), task.as_str(), &trace.model, Usage::default());
+                },
+            };
+            result = persistence.run(|| manner.ask(route.llm.as_ref(), &request)).await;
+            match &result {
+                Ok(_) => break,
+                Err(error) => tracing::warn!(
+                    task = task.as_str(),
+                    model = trace.model,
+                    tenant = %scope.tenant(),
+                    %error,
+                    fallback = chain.get(place + 1).is_some(),
+                    "a model route failed"
+                ),
+            }
+        }
+        self.finish(&mut trace, started, &attempts, result.as_ref().err());
+        let answered = result.map(|answer| Answered {
+            answer,
+            request,
+            permit,
+        });
+        (answered, trace)
+    }
+
+    fn finish(&self, trace: &mut CallTrace, started: Instant, attempts: &AtomicU32, error: Option<&LlmError>) {
+        trace.millis = self.clock.instant().duration_since(started).as_secs_f64() * 1e3;
+        trace.attempts = attempts.load(Ordering::Relaxed);
+        trace.error = error.map(ToString::to_string);
+    }
+}
+
+/// The name of embedder calls in traces and accounts.
+const EMBEDDING: &str = "embedding";
+/// The tenant's calls fill its share.
+const OVER_QUOTA: LlmError = LlmError::RateLimited { retry_after: None };
+
+/// An answer, with what must outlive it.
+struct Answered<T> {
+    answer: T,
+    request: LlmRequest,
+    permit: OwnedSemaphorePermit,
+}
+
+fn blank_trace(task: &str) -> CallTrace {
+    CallTrace {
+        task: task.to_owned(),
+        model: String::new(),
+        offline: false,
+        attempts: 0,
+        millis: 0.0,
+        first_token_millis: None,
+        usage: Usage::default(),
+        error: None,
     }
 }

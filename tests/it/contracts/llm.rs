@@ -1,1 +1,459 @@
-//! The contract of the llm port.
+//! The contract of the language-model port, and what the OpenAI adapter makes of an endpoint that
+//! misbehaves.
+#![allow(clippy::unwrap_used)]
+
+use std::{sync::Arc, time::Duration};
+
+use colloquy::{
+    adapters::openai::{Endpoint, HttpClient, OpenAiLlm, OpenAiLlmOptions},
+    dialogue::models::parse_json_answer,
+    memory::turn::{Intent, Usage},
+    mock_llm::{self, MockHandle, MockOptions},
+    ports::llm::{ChatMessage, ChatRole, Chunk, JsonSchema, Llm, LlmError, LlmRequest, Task},
+};
+use futures_util::{StreamExt, stream::BoxStream};
+use serde_json::{Value, json};
+
+/// A model under test, and what must stay alive beside it.
+struct Subject {
+    llm: Arc<dyn Llm>,
+    _server: Option<MockHandle>,
+}
+
+/// One line per adapter.
+macro_rules! adapters {
+    ($($name:ident: $subject:expr;)+) => {$(
+        mod $name {
+            use super::*;
+            adapters!(@cases $subject, [
+                answers_every_task,
+                whole_and_streamed_answers_are_alike,
+                a_stream_ends_with_its_usage,
+                a_dropped_call_harms_nobody,
+                calls_run_side_by_side,
+            ]);
+        }
+    )+};
+    (@cases $subject:expr, [$($case:ident,)+]) => {$(
+        #[tokio::test]
+        async fn $case() {
+            super::$case(&$subject).await;
+        }
+    )+};
+}
+
+adapters! {
+    openai: openai();
+}
+
+fn openai() -> Subject {
+    let server = mock_llm::start(MockOptions::default()).unwrap();
+    Subject {
+        llm: Arc::new(client(&server)),
+        _server: Some(server),
+    }
+}
+
+fn options(server: &MockHandle) -> OpenAiLlmOptions {
+    let endpoint = Endpoint {
+        base_url: server.base_url(),
+        api_key: Some("sk-test".into()),
+    };
+    OpenAiLlmOptions::new(endpoint, "mock")
+}
+
+fn client(server: &MockHandle) -> OpenAiLlm {
+    OpenAiLlm::new(&HttpClient::new().unwrap(), options(server)).unwrap()
+}
+
+/// A prompt of each task, in the words of the templates that adapters may rely on.
+fn request(task: Task) -> LlmRequest {
+    let turn = "<npc_name>Mira</npc_name>\n<player_line>\nI like grapes.\n</player_line>\n\
+                <npc_reply>\nSo do I.\n</npc_reply>";
+    let prompt = match task {
+        Task::Reply => "<player_line>\nHello, Mira!\n</player_line>".to_owned(),
+        Task::Intent => format!("Sort the player's last line: chat, memory, scenario, world or overheard.\n{turn}"),
+        Task::Extraction => format!("Answer with JSON only:\n{{\"facts\": []}}\n{turn}"),
+        Task::Judge => "<older>The player likes apples.</older>\n<newer>The player likes grapes.</newer>\n\
+                        <kind>preference</kind>\nAnswer with JSON only: {\"verdict\": \"same\"}"
+            .to_owned(),
+        Task::Summary => "<npc_name>Mira</npc_name>\n<turn number=\"1\">\n<player>Hello.</player>\n\
+                          <npc>Well met.</npc>\n</turn>\nAnswer with JSON only: {\"summary\": \"…\", \"importance\": 5}"
+            .to_owned(),
+        Task::Curation => "Answer with JSON only: {}".to_owned(),
+    };
+    LlmRequest {
+        task,
+        model: None,
+        messages: vec![
+            ChatMessage::new(ChatRole::System, "You are Mira, a character in Vale."),
+            ChatMessage::new(ChatRole::User, prompt),
+        ],
+        max_output_tokens: 200,
+        temperature: 0.0,
+        json_schema: None,
+        timeout: Duration::from_secs(5),
+    }
+}
+
+/// The text of a stream up to its end or error, and how it ended.
+async fn drain(mut stream: BoxStream<'static, Result<Chunk, LlmError>>) -> (String, Result<Option<Usage>, LlmError>) {
+    let mut text = String::new();
+    let mut usage = None;
+    while let Some(chunk) = stream.next().await {
+        assert!(usage.is_none(), "something followed the usage");
+        match chunk {
+            Ok(Chunk::Text(piece)) => text.push_str(&piece),
+            Ok(Chunk::Usage(reported)) => usage = Some(reported),
+            Err(error) => return (text, Err(error)),
+        }
+    }
+    (text, Ok(usage))
+}
+
+async fn answers_every_task(subject: &Subject) {
+    assert!(!subject.llm.model().is_empty());
+    for task in Task::ALL {
+        let answer = subject.llm.complete(&request(task)).await.unwrap();
+        assert!(!answer.text.trim().is_empty(), "{}", task.as_str());
+        assert!(!answer.model.is_empty());
+        match task {
+            Task::Reply => {}
+            Task::Intent => assert!(Intent::find_in(&answer.text).is_some(), "{}", answer.text),
+            Task::Extraction | Task::Judge | Task::Summary | Task::Curation => {
+                let json = parse_json_answer::<Value>(&answer.text).unwrap();
+                let key = match task {
+                    Task::Extraction => "facts",
+                    Task::Judge => "verdict",
+                    Task::Summary => "summary",
+                    _ => continue,
+                };
+                assert!(json.get(key).is_some(), "{}: {json}", task.as_str());
+            }
+        }
+    }
+}
+
+async fn whole_and_streamed_answers_are_alike(subject: &Subject) {
+    let request = request(Task::Reply);
+    let whole = subject.llm.complete(&request).await.unwrap().text;
+    let (streamed, end) = drain(subject.llm.stream(&request).await.unwrap()).await;
+    assert!(end.is_ok());
+    assert_eq!(whole, streamed);
+}
+
+async fn a_stream_ends_with_its_usage(subject: &Subject) {
+    let (text, end) = drain(subject.llm.stream(&request(Task::Reply)).await.unwrap()).await;
+    assert!(!text.is_empty());
+    let usage = end.unwrap().expect("a usage");
+    assert!(usage.prompt_tokens > 0 && usage.completion_tokens > 0, "{usage:?}");
+    assert!(usage.cached_tokens <= usage.prompt_tokens);
+}
+
+async fn a_dropped_call_harms_nobody(subject: &Subject) {
+    let request = request(Task::Reply);
+    for _ in 0..8 {
+        drop(subject.llm.complete(&request));
+        let mut stream = subject.llm.stream(&request).await.unwrap();
+        assert!(stream.next().await.is_some());
+        drop(stream);
+    }
+    assert!(subject.llm.complete(&request).await.is_ok());
+}
+
+async fn calls_run_side_by_side(subject: &Subject) {
+    let calls = Task::ALL.map(|task| {
+        let llm = subject.llm.clone();
+        async move { llm.complete(&request(task)).await }
+    });
+    for answer in futures_util::future::join_all(calls).await {
+        assert!(answer.is_ok());
+    }
+}
+
+// What the OpenAI adapter makes of an endpoint's faults.
+
+fn faulty(fault: &str) -> (MockHandle, OpenAiLlm) {
+    let server = mock_llm::start(MockOptions {
+        faults: vec![fault.parse().unwrap()],
+        retry_after_ms: 1_500,
+        ..MockOptions::default()
+    })
+    .unwrap();
+    let llm = client(&server);
+    (server, llm)
+}
+
+fn hurried(task: Task) -> LlmRequest {
+    LlmRequest {
+        timeout: Duration::from_millis(300),
+        ..request(task)
+    }
+}
+
+/// The failure of a whole answer and of a stream, wherever in the stream it comes, and what text came before.
+async fn failures(llm: &OpenAiLlm, request: &LlmRequest) -> (LlmError, LlmError, String) {
+    let whole = llm.complete(request).await.unwrap_err();
+    let (text, streamed) = match llm.stream(request).await {
+        Ok(stream) => {
+            let (text, end) = drain(stream).await;
+            (text, end.unwrap_err())
+        }
+        Err(error) => (String::new(), error),
+    };
+    (whole, streamed, text)
+}
+
+#[tokio::test]
+async fn each_fault_is_told_apart() {
+    type Check = fn(&LlmError) -> bool;
+    let cases: [(&str, Check); 6] = [
+        (
+            "500",
+            |error| matches!(error, LlmError::Unavailable(text) if text.contains("500") && text.contains("as it was told")),
+        ),
+        (
+            "refuse",
+            |error| matches!(error, LlmError::Refused(text) if text.contains("400") && text.contains("as it was told")),
+        ),
+        (
+            "429",
+            |error| matches!(error, LlmError::RateLimited { retry_after: Some(wait) } if *wait == Duration::from_millis(1_500)),
+        ),
+        ("broken-stream", |error| matches!(error, LlmError::Broken(_))),
+        ("no-end-mark", |error| matches!(error, LlmError::Broken(_))),
+        ("invalid-body", |error| matches!(error, LlmError::Broken(_))),
+    ];
+    for (fault, is_expected) in cases {
+        let (server, llm) = faulty(fault);
+        let (whole, streamed, _) = failures(&llm, &request(Task::Reply)).await;
+        assert!(is_expected(&whole), "{fault}: {whole:?}");
+        assert!(is_expected(&streamed), "{fault}, streamed: {streamed:?}");
+        assert_eq!(server.calls("reply"), 2, "{fault}: one attempt per call");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_late_or_silent_times_out() {
+    for fault in ["slow", "hang", "stall"] {
+        let (_server, llm) = faulty(fault);
+        let (whole, streamed, text) = failures(&llm, &hurried(Task::Reply)).await;
+        assert!(matches!(whole, LlmError::Timeout), "{fault}: {whole:?}");
+        assert!(matches!(streamed, LlmError::Timeout), "{fault}, streamed: {streamed:?}");
+        assert_eq!(text.is_empty(), fault != "stall", "a stall comes in the middle");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_not_there_is_unavailable() {
+    let server = mock_llm::start(MockOptions::default()).unwrap();
+    let llm = client(&server);
+    server.stop();
+    let (whole, streamed, _) = failures(&llm, &request(Task::Reply)).await;
+    assert!(matches!(whole, LlmError::Unavailable(_)), "{whole:?}");
+    assert!(matches!(streamed, LlmError::Unavailable(_)), "{streamed:?}");
+    assert!(
+        !whole.to_string().contains("127.0.0.1"),
+        "an error names no address: {whole}"
+    );
+}
+
+#[tokio::test]
+async fn text_that_is_no_json_is_the_callers_matter() {
+    let (_server, llm) = faulty("extraction=invalid-json");
+    let answer = llm.complete(&request(Task::Extraction)).await.unwrap();
+    assert!(parse_json_answer::<Value>(&answer.text).is_err());
+}
+
+#[tokio::test]
+async fn a_slow_but_steady_stream_outlives_its_timeout() {
+    let server = mock_llm::start(MockOptions {
+        tokens_per_s: 20,
+        deltas: 10,
+        ..MockOptions::default()
+    })
+    .unwrap();
+    let llm = client(&server);
+    let started = tokio::time::Instant::now();
+    let (text, end) = drain(llm.stream(&hurried(Task::Reply)).await.unwrap()).await;
+    assert!(end.is_ok() && text.split_whitespace().count() == 10, "{text}: {end:?}");
+    assert!(
+        started.elapsed() > Duration::from_millis(150),
+        "the timeout is for each chunk"
+    );
+}
+
+#[tokio::test]
+async fn dropping_a_call_closes_its_connection() {
+    let server = mock_llm::start(MockOptions {
+        tokens_per_s: 50,
+        deltas: 10_000,
+        ..MockOptions::default()
+    })
+    .unwrap();
+    let llm = client(&server);
+    let mut stream = llm.stream(&request(Task::Reply)).await.unwrap();
+    assert!(stream.next().await.unwrap().is_ok());
+    drop(stream);
+    let seen = Duration::from_secs(5);
+    tokio::time::timeout(seen, server.aborted(1))
+        .await
+        .expect("the stream goes on");
+
+    server.control(&json!({"tokens_per_s": 0, "faults": ["hang"]})).unwrap();
+    assert!(llm.complete(&hurried(Task::Reply)).await.is_err());
+    tokio::time::timeout(seen, server.aborted(2))
+        .await
+        .expect("the call goes on");
+
+    server.control(&json!({"faults": ["stall"]})).unwrap();
+    let mut stream = llm.stream(&request(Task::Reply)).await.unwrap();
+    assert!(stream.next().await.unwrap().is_ok());
+    drop(stream);
+    tokio::time::timeout(seen, server.aborted(3))
+        .await
+        .expect("the silent stream goes on");
+}
+
+#[tokio::test]
+async fn a_request_says_what_its_options_allow() {
+    let server = mock_llm::start(MockOptions::default()).unwrap();
+    let http = HttpClient::new().unwrap();
+    let mut asked = request(Task::Judge);
+    asked.model = Some("npc-model".into());
+    asked.messages[0].cache_breakpoint = true;
+    asked.temperature = 0.7;
+    asked.json_schema = Some(JsonSchema {
+        name: "verdict",
+        schema: json!({"type": "object"}),
+    });
+    OpenAiLlm::new(&http, options(&server))
+        .unwrap()
+        .complete(&asked)
+        .await
+        .unwrap();
+    let other = OpenAiLlmOptions {
+        supports_json_schema: false,
+        explicit_cache_marks: true,
+        max_completion_tokens: true,
+        ..options(&server)
+    };
+    OpenAiLlm::new(&http, other).unwrap().complete(&asked).await.unwrap();
+    let sent = server.requests("judge");
+    assert_eq!(sent[0]["model"], "npc-model");
+    assert_eq!(sent[0]["max_tokens"], 200);
+    assert_eq!(sent[0]["temperature"], 0.7);
+    assert_eq!(sent[0]["stream"], false);
+    assert_eq!(sent[0]["response_format"]["json_schema"]["name"], "verdict");
+    assert_eq!(sent[0]["messages"][0]["content"], "You are Mira, a character in Vale.");
+    assert_eq!(sent[1]["max_completion_tokens"], 200);
+    assert_eq!(sent[1].get("max_tokens"), None);
+    assert_eq!(sent[1].get("response_format"), None);
+    assert_eq!(
+        sent[1]["messages"][0]["content"][0]["cache_control"],
+        json!({"type": "ephemeral"})
+    );
+    let mut streamed = request(Task::Reply);
+    streamed.json_schema = None;
+    let (_, end) = drain(client(&server).stream(&streamed).await.unwrap()).await;
+    assert!(end.is_ok());
+    let sent = &server.requests("reply")[0];
+    assert_eq!(
+        (&sent["stream"], &sent["stream_options"]["include_usage"]),
+        (&json!(true), &json!(true))
+    );
+}
+
+/// `COLLOQUY_TEST_LLM_URL` (ending in `/v1`) and `COLLOQUY_TEST_LLM_MODEL`. A small model writes no
+/// dependable JSON, so only the protocol is checked.
+#[tokio::test]
+#[ignore = "needs a real model server in COLLOQUY_TEST_LLM_URL"]
+async fn a_real_server_streams_and_stops() {
+    let endpoint = Endpoint {
+        base_url: std::env::var("COLLOQUY_TEST_LLM_URL").expect("COLLOQUY_TEST_LLM_URL is set"),
+        api_key: None,
+    };
+    let model = std::env::var("COLLOQUY_TEST_LLM_MODEL").unwrap_or_else(|_| "default".into());
+    let llm = OpenAiLlm::new(&HttpClient::new().unwrap(), OpenAiLlmOptions::new(endpoint, model)).unwrap();
+    let mut asked = request(Task::Reply);
+    asked.timeout = Duration::from_mins(1);
+    asked.max_output_tokens = 60;
+
+    let started = tokio::time::Instant::now();
+    let mut stream = llm.stream(&asked).await.unwrap();
+    let first = stream.next().await.unwrap().unwrap();
+    let first_after = started.elapsed();
+    let (rest, end) = drain(stream).await;
+    println!(
+        "first piece {first:?} after {first_after:?}, all after {:?}: {rest:?}, {end:?}",
+        started.elapsed()
+    );
+    let usage = end.unwrap().expect("a usage");
+    assert!(usage.prompt_tokens > 0 && (1..=60).contains(&usage.completion_tokens));
+
+    let whole = llm.complete(&asked).await.unwrap();
+    println!("whole: {whole:?}");
+    assert!(!whole.text.is_empty() && whole.usage.completion_tokens > 0);
+
+    // Cut off in the middle: a server with one slot serves the next call at once.
+    asked.max_output_tokens = 2_000;
+    let mut cut = llm.stream(&asked).await.unwrap();
+    assert!(cut.next().await.unwrap().is_ok());
+    drop(cut);
+    asked.max_output_tokens = 5;
+    let started = tokio::time::Instant::now();
+    llm.complete(&asked).await.unwrap();
+    println!("the call after a cut took {:?}", started.elapsed());
+
+    asked.json_schema = Some(JsonSchema {
+        name: "verdict",
+        schema: json!({
+            "type": "object",
+            "properties": {"verdict": {"type": "string", "enum": ["same", "independent"]}},
+            "required": ["verdict"],
+            "additionalProperties": false,
+        }),
+    });
+    asked.max_output_tokens = 60;
+    let judged = llm.complete(&asked).await.unwrap();
+    println!("with a schema: {}", judged.text);
+    assert!(
+        parse_json_answer::<Value>(&judged.text)
+            .unwrap()
+            .get("verdict")
+            .is_some()
+    );
+
+    asked.json_schema = None;
+    asked.max_output_tokens = 2_000;
+    asked.timeout = Duration::from_millis(50);
+    assert!(matches!(llm.complete(&asked).await, Err(LlmError::Timeout)));
+}
+
+/// Prints what a call costs; the figures mean something in an optimised build only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[ignore = "a measurement, not a check"]
+async fn calls_per_second() {
+    const CALLS: u32 = 4_000;
+    let server = mock_llm::start(MockOptions::default()).unwrap();
+    let llm: Arc<dyn Llm> = Arc::new(client(&server));
+    for (name, streamed) in [("whole", false), ("streamed", true)] {
+        let started = tokio::time::Instant::now();
+        futures_util::stream::iter(0..CALLS)
+            .for_each_concurrent(16, |_| {
+                let llm = llm.clone();
+                async move {
+                    let request = request(Task::Reply);
+                    if streamed {
+                        let (_, end) = drain(llm.stream(&request).await.unwrap()).await;
+                        end.unwrap();
+                    } else {
+                        llm.complete(&request).await.unwrap();
+                    }
+                }
+            })
+            .await;
+        let took = started.elapsed();
+        println!("{name}: {:.0} calls/s", f64::from(CALLS) / took.as_secs_f64());
+    }
+}

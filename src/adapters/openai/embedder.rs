@@ -1,0 +1,206 @@
+//! The embedder of an OpenAI-compatible endpoint.
+
+use std::{borrow::Cow, time::Duration};
+
+use async_openai::{Client, config::OpenAIConfig};
+use async_trait::async_trait;
+use tokio::time::timeout;
+
+use super::{
+    http::{Endpoint, HttpClient, InvalidEndpoint, classify},
+    wire::{EmbeddingRequest, EmbeddingResponse},
+};
+use crate::{
+    memory::calibration::Calibration,
+    ports::{
+        embedder::{EmbedAs, Embedder, EmbedderInfo},
+        llm::LlmError,
+    },
+};
+
+/// Texts per request; longer lists go in several.
+const BATCH: usize = 64;
+/// Vectors longer than this are no embeddings of any known model.
+const MAX_DIMENSIONS: usize = 16_384;
+
+/// How the endpoint is told a query from a passage.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum InputType {
+    /// Not at all: the model is symmetric.
+    #[default]
+    None,
+    /// By a field `input_type` of the request: `query` or `passage`.
+    Field,
+    /// By what the text begins with, such as `query: ` and `passage: `.
+    Prefix { query: String, passage: String },
+}
+
+/// How one endpoint's embedding API is used.
+#[derive(Debug, Clone)]
+pub struct OpenAiEmbedderOptions {
+    pub endpoint: Endpoint,
+    pub model: String,
+    pub input_type: InputType,
+    /// What the model's cosines mean; `None`: the preset of that model, if there is one.
+    pub calibration: Option<Calibration>,
+    /// Bounds one request of up to 64 texts.
+    pub timeout: Duration,
+}
+
+impl OpenAiEmbedderOptions {
+    /// `model` at `endpoint`, symmetric, its preset calibration, 10 s.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, model: impl Into<String>) -> Self {
+        Self {
+            endpoint,
+            model: model.into(),
+            input_type: InputType::None,
+            calibration: None,
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why an embedder cannot be used.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ConnectError {
+    #[error(transparent)]
+    Endpoint(#[from] InvalidEndpoint),
+    /// The first call failed.
+    #[error("the embedding endpoint does not answer: {0}")]
+    Call(#[from] LlmError),
+    /// Without one the recall score would mean something else with this model.
+    #[error(
+        "there is no calibration for the embedding model `{0}`: run `colloquy calibrate` and put its figures into the configuration"
+    )]
+    NoCalibration(String),
+}
+
+/// An embedding model behind an OpenAI-compatible endpoint.
+pub struct OpenAiEmbedder {
+    client: Client<OpenAIConfig>,
+    options: OpenAiEmbedderOptions,
+    info: EmbedderInfo,
+}
+
+impl OpenAiEmbedder {
+    /// Asks the endpoint for one vector to learn their length.
+    pub async fn connect(http: &HttpClient, options: OpenAiEmbedderOptions) -> Result<Self, ConnectError> {
+        let calibration = options
+            .calibration
+            .or_else(|| Calibration::preset(&options.model))
+            .ok_or_else(|| ConnectError::NoCalibration(options.model.clone()))?;
+        Self::connect_with(http, options, calibration).await
+    }
+
+    /// As [`Self::connect`], for a model whose calibration is to be measured: until then cosines
+    /// pass unmapped.
+    pub async fn connect_uncalibrated(http: &HttpClient, options: OpenAiEmbedderOptions) -> Result<Self, ConnectError> {
+        Self::connect_with(http, options, Calibration::IDENTITY).await
+    }
+
+    async fn connect_with(
+        http: &HttpClient,
+        options: OpenAiEmbedderOptions,
+        calibration: Calibration,
+    ) -> Result<Self, ConnectError> {
+        if options.model.trim().is_empty() {
+            return Err(InvalidEndpoint::NoModel.into());
+        }
+        let mut embedder = Self {
+            client: options.endpoint.client(http)?,
+            info: EmbedderInfo {
+                model: options.model.clone(),
+                dimensions: 0,
+                calibration,
+                offline: false,
+            },
+            options,
+        };
+        let probe = embedder.request(EmbedAs::Query, &["hello".to_owned()]).await?;
+        embedder.info.dimensions = probe[0].len();
+        Ok(embedder)
+    }
+
+    /// One request: unit vectors in the order of `texts`, whatever order they came in.
+    async fn request(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+        let input: Vec<Cow<'_, str>> = texts.iter().map(|text| self.prefixed(kind, text)).collect();
+        let request = EmbeddingRequest {
+            model: &self.options.model,
+            input: &input,
+            encoding_format: "float",
+            input_type: (self.options.input_type == InputType::Field).then_some(match kind {
+                EmbedAs::Query => "query",
+                EmbedAs::Passage => "passage",
+            }),
+        };
+        let embeddings = self.client.embeddings();
+        let response: EmbeddingResponse = timeout(self.options.timeout, embeddings.create_byot(request))
+            .await
+            .map_err(|_| LlmError::Timeout)?
+            .map_err(classify)?;
+        let mut vectors = vec![Vec::new(); texts.len()];
+        if response.data.len() != texts.len() {
+            return Err(broken(format!(
+                "{} vectors for {} texts",
+                response.data.len(),
+                texts.len()
+            )));
+        }
+        for (position, row) in response.data.into_iter().enumerate() {
+            let index = row.index.unwrap_or(position);
+            let place: &mut Vec<f32> = vectors
+                .get_mut(index)
+                .filter(|place| place.is_empty())
+                .ok_or_else(|| broken(format!("vector {index} is given twice or was not asked for")))?;
+            *place = self.checked(row.embedding)?;
+        }
+        Ok(vectors)
+    }
+
+    fn prefixed<'a>(&self, kind: EmbedAs, text: &'a str) -> Cow<'a, str> {
+        match (&self.options.input_type, kind) {
+            (InputType::Prefix { query, .. }, EmbedAs::Query) => format!("{query}{text}").into(),
+            (InputType::Prefix { passage, .. }, EmbedAs::Passage) => format!("{passage}{text}").into(),
+            _ => text.into(),
+        }
+    }
+
+    /// The vector at length 1.
+    fn checked(&self, mut vector: Vec<f32>) -> Result<Vec<f32>, LlmError> {
+        let expected = self.info.dimensions;
+        if (expected != 0 && vector.len() != expected) || vector.is_empty() || vector.len() > MAX_DIMENSIONS {
+            return Err(broken(format!(
+                "a vector of {} where {expected} are usual",
+                vector.len()
+            )));
+        }
+        let norm = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+        if !norm.is_finite() || norm < 1e-9 {
+            return Err(broken("a vector without a direction".into()));
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "each is at most 1")]
+        for x in &mut vector {
+            *x = (f64::from(*x) / norm) as f32;
+        }
+        Ok(vector)
+    }
+}
+
+fn broken(reason: String) -> LlmError {
+    LlmError::Broken(reason)
+}
+
+#[async_trait]
+impl Embedder for OpenAiEmbedder {
+    async fn embed(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+        let mut vectors = Vec::with_capacity(texts.len());
+        for batch in texts.chunks(BATCH) {
+            vectors.append(&mut self.request(kind, batch).await?);
+        }
+        Ok(vectors)
+    }
+    fn info(&self) -> &EmbedderInfo {
+        &self.info
+    }
+}

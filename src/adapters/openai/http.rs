@@ -1,0 +1,279 @@
+//! The transport under async-openai: one pooled client, one attempt, failures told apart.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Once,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use async_openai::{Client, config::OpenAIConfig, error::OpenAIError, middleware::HttpRequestFactory};
+use reqwest::{Response, StatusCode, header::HeaderMap};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+
+use crate::ports::llm::LlmError;
+
+/// How long opening a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an unused connection is kept.
+const POOL_IDLE: Duration = Duration::from_mins(1);
+/// How much of an endpoint's own words goes into an error, in characters.
+const MESSAGE_CHARS: usize = 300;
+/// How much of an error's body is read, in bytes.
+const ERROR_BODY_BYTES: usize = 16 * 1024;
+
+/// Makes *ring* the process's TLS implementation, once. reqwest is built without one of its own,
+/// and cannot even make a client for plain `http://` before this has run. Repeating it, or another
+/// part of the process having chosen already, does no harm.
+pub fn install_crypto() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // An error means that one is installed already: that one serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+}
+
+/// Why an endpoint cannot be used. Names no secret.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum InvalidEndpoint {
+    #[error("the base URL `{url}` is not an http(s) URL: {reason}")]
+    Url { url: String, reason: String },
+    #[error("the API key has characters that a header cannot carry")]
+    Key,
+    #[error("no model is named")]
+    NoModel,
+    #[error("the HTTP client cannot be made: {0}")]
+    Client(String),
+}
+
+/// The connection pool, shared by every endpoint of the process. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct HttpClient(reqwest::Client);
+
+impl HttpClient {
+    /// A pool of HTTP/1.1 keep-alive connections (HTTP/2 where TLS negotiates it). Follows no redirects: a POST would
+    /// not survive one, and a key must not travel.
+    ///
+    /// # Errors
+    /// [`InvalidEndpoint::Client`] if the system's certificates or resolver cannot be read.
+    pub fn new() -> Result<Self, InvalidEndpoint> {
+        install_crypto();
+        reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(POOL_IDLE)
+            .tcp_nodelay(true)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("colloquy/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map(Self)
+            .map_err(|error| InvalidEndpoint::Client(error.to_string()))
+    }
+}
+
+/// Where a model answers.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// Up to and without `/chat/completions` or `/embeddings`; usually ends in `/v1`.
+    pub base_url: String,
+    /// Sent as a bearer token. Never printed.
+    pub api_key: Option<SecretString>,
+}
+
+impl Endpoint {
+    /// The async-openai client of this endpoint on the shared pool.
+    pub(super) fn client(&self, http: &HttpClient) -> Result<Client<OpenAIConfig>, InvalidEndpoint> {
+        let base = self.base_url.trim_end_matches('/');
+        let invalid = |reason: String| InvalidEndpoint::Url {
+            url: base.to_owned(),
+            reason,
+        };
+        let url = reqwest::Url::parse(base).map_err(|error| invalid(error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(invalid("it needs a scheme and a host".into()));
+        }
+        let key = self.api_key.as_ref().map_or("", |key| key.expose_secret());
+        // async-openai panics on a key that is no header value.
+        reqwest::header::HeaderValue::from_str(key).map_err(|_| InvalidEndpoint::Key)?;
+        let config = OpenAIConfig::default()
+            .with_api_base(base)
+            .with_api_key(key)
+            // Its defaults read the environment; only our configuration counts.
+            .with_org_id("")
+            .with_project_id("");
+        Ok(Client::with_config(config).with_http_service(OneAttempt(http.0.clone())))
+    }
+}
+
+/// Sends a request once, and turns every answer but a 2xx into an [`LlmError`] while the status
+/// and `Retry-After` are still at hand.
+#[derive(Debug, Clone)]
+struct OneAttempt(reqwest::Client);
+
+impl tower_service::Service<HttpRequestFactory> for OneAttempt {
+    type Response = Response;
+    type Error = OpenAIError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, OpenAIError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+    fn call(&mut self, request: HttpRequestFactory) -> Self::Future {
+        let http = self.0.clone();
+        Box::pin(async move {
+            let response = http.execute(request.build().await?).await?;
+            if response.status().is_success() {
+                Ok(response)
+            } else {
+                Err(OpenAIError::Boxed(Box::new(failure(response).await)))
+            }
+        })
+    }
+}
+
+async fn failure(mut response: Response) -> LlmError {
+    let status = response.status();
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        return LlmError::RateLimited {
+            retry_after: retry_after(response.headers()),
+        };
+    }
+    let mut body = Vec::new();
+    while let Ok(Some(piece)) = response.chunk().await {
+        body.extend_from_slice(&piece);
+        if body.len() >= ERROR_BODY_BYTES {
+            break;
+        }
+    }
+    let message = format!("{status}: {}", message_of(&body));
+    match status {
+        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => LlmError::Timeout,
+        _ if status.is_server_error() => LlmError::Unavailable(message),
+        _ => LlmError::Refused(message),
+    }
+}
+
+/// Seconds, or the `retry-after-ms` some endpoints add. A date would need a clock to read and is
+/// rare: it counts as none.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
+    let seconds = number("retry-after-ms")
+        .map(|ms| ms / 1e3)
+        .or_else(|| number("retry-after"))?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// The `error.message` of an error body, or its beginning as text.
+fn message_of(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Body {
+        error: serde_json::Value,
+    }
+    let said = serde_json::from_slice::<Body>(body)
+        .ok()
+        .and_then(|body| match body.error {
+            serde_json::Value::String(text) => Some(text),
+            error => error.get("message")?.as_str().map(str::to_owned),
+        });
+    shorten(&said.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned()))
+}
+
+/// An endpoint's words, cut to a length fit for a trace.
+pub(super) fn shorten(text: &str) -> String {
+    text.trim().chars().take(MESSAGE_CHARS).collect()
+}
+
+/// What a failed call means.
+pub(super) fn classify(error: OpenAIError) -> LlmError {
+    match error {
+        OpenAIError::Boxed(error) => match error.downcast::<LlmError>() {
+            Ok(failure) => *failure,
+            Err(other) => LlmError::Unavailable(other.to_string()),
+        },
+        OpenAIError::Reqwest(error) if error.is_connect() => LlmError::Unavailable(root_cause(&error)),
+        OpenAIError::Reqwest(error) if error.is_timeout() => LlmError::Timeout,
+        OpenAIError::Reqwest(error) if error.is_body() || error.is_decode() => LlmError::Broken(root_cause(&error)),
+        OpenAIError::Reqwest(error) => LlmError::Unavailable(root_cause(&error)),
+        OpenAIError::JSONDeserialize(error, _) => LlmError::Broken(format!("not the JSON expected: {error}")),
+        OpenAIError::StreamError(error) => LlmError::Broken(shorten(&error.to_string())),
+        OpenAIError::ApiError(error) => LlmError::Unavailable(shorten(&error.to_string())),
+        other => LlmError::Refused(shorten(&other.to_string())),
+    }
+}
+
+/// The innermost reason: "connection refused" says more than "error sending request". The URL is
+/// left out: it may hold a key.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    shorten(&cause.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn endpoint(base_url: &str, key: Option<&str>) -> Result<Client<OpenAIConfig>, InvalidEndpoint> {
+        Endpoint {
+            base_url: base_url.into(),
+            api_key: key.map(Into::into),
+        }
+        .client(&HttpClient::new().unwrap())
+    }
+
+    #[test]
+    fn an_endpoint_is_checked_before_it_is_used() {
+        assert!(endpoint("http://127.0.0.1:9/v1/", None).is_ok());
+        for bad in ["", "127.0.0.1:9", "ftp://host/v1", "not a url"] {
+            assert!(matches!(endpoint(bad, None), Err(InvalidEndpoint::Url { .. })), "{bad}");
+        }
+        assert!(matches!(
+            endpoint("https://host/v1", Some("a\nb")),
+            Err(InvalidEndpoint::Key)
+        ));
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let endpoint = Endpoint {
+            base_url: "https://host/v1".into(),
+            api_key: Some("sk-secret".into()),
+        };
+        assert!(!format!("{endpoint:?}").contains("sk-secret"));
+    }
+
+    #[test]
+    fn retry_after_is_read_in_seconds_and_milliseconds() {
+        let headers = |pairs: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.insert(*name, value.parse().unwrap());
+            }
+            headers
+        };
+        assert_eq!(
+            retry_after(&headers(&[("retry-after", "2")])),
+            Some(Duration::from_secs(2))
+        );
+        assert_eq!(
+            retry_after(&headers(&[("retry-after", "2"), ("retry-after-ms", "150")])),
+            Some(Duration::from_millis(150))
+        );
+        for odd in ["-1", "soon", "inf", "NaN", "Wed, 21 Oct 2026 07:28:00 GMT"] {
+            assert_eq!(retry_after(&headers(&[("retry-after", odd)])), None, "{odd}");
+        }
+        assert_eq!(retry_after(&headers(&[])), None);
+    }
+
+    #[test]
+    fn an_error_body_yields_its_message() {
+        assert_eq!(message_of(br#"{"error":{"message":"no such model"}}"#), "no such model");
+        assert_eq!(message_of(br#"{"error":"busy"}"#), "busy");
+        assert_eq!(message_of(b"<html>Bad gateway</html>"), "<html>Bad gateway</html>");
+        assert_eq!(message_of("긴".repeat(9_000).as_bytes()).chars().count(), MESSAGE_CHARS);
+    }
+}

@@ -1,0 +1,220 @@
+//! The language model of an OpenAI-compatible endpoint.
+
+use std::time::Duration;
+
+use async_openai::{Client, config::OpenAIConfig, traits::RequestOptionsBuilder, types::stream::StreamResponse};
+use async_trait::async_trait;
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use reqwest::header::{HeaderMap, HeaderValue};
+use tokio::time::timeout;
+
+use super::{
+    http::{Endpoint, HttpClient, InvalidEndpoint, classify, shorten},
+    wire::{ChatChunk, ChatRequest, ChatResponse, Messages, ResponseFormat, StreamOptions},
+};
+use crate::{
+    memory::turn::Usage,
+    ports::llm::{Chunk, Completion, Llm, LlmError, LlmRequest},
+};
+
+/// How long a finished stream may take to report its usage and close.
+const USAGE_GRACE: Duration = Duration::from_secs(1);
+/// Tells gateways and the mock server what a call is for.
+const TASK_HEADER: &str = "x-colloquy-task";
+
+/// How one endpoint's chat API is used.
+#[derive(Debug, Clone)]
+pub struct OpenAiLlmOptions {
+    pub endpoint: Endpoint,
+    /// The model asked for when a request names none.
+    pub model: String,
+    /// Send JSON schemas as `response_format`. Off for servers that choke on it: the prompts ask
+    /// for JSON in words too.
+    pub supports_json_schema: bool,
+    /// Send `cache_control` marks after the messages that ask for them.
+    pub explicit_cache_marks: bool,
+    /// Send the output cap as `max_completion_tokens` (what reasoning models insist on) instead of
+    /// `max_tokens` (what everyone else understands).
+    pub max_completion_tokens: bool,
+}
+
+impl OpenAiLlmOptions {
+    /// `model` at `endpoint`, with JSON schemas and without cache marks.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, model: impl Into<String>) -> Self {
+        Self {
+            endpoint,
+            model: model.into(),
+            supports_json_schema: true,
+            explicit_cache_marks: false,
+            max_completion_tokens: false,
+        }
+    }
+}
+
+/// A chat model behind an OpenAI-compatible endpoint.
+pub struct OpenAiLlm {
+    client: Client<OpenAIConfig>,
+    options: OpenAiLlmOptions,
+}
+
+impl OpenAiLlm {
+    /// Makes no call.
+    ///
+    /// # Errors
+    /// For a base URL, key or model name that cannot work.
+    pub fn new(http: &HttpClient, options: OpenAiLlmOptions) -> Result<Self, InvalidEndpoint> {
+        if options.model.trim().is_empty() {
+            return Err(InvalidEndpoint::NoModel);
+        }
+        let client = options.endpoint.client(http)?;
+        Ok(Self { client, options })
+    }
+
+    fn body<'a>(&'a self, request: &'a LlmRequest, stream: bool) -> ChatRequest<'a> {
+        let cap = Some(request.max_output_tokens);
+        let (max_tokens, max_completion_tokens) = if self.options.max_completion_tokens {
+            (None, cap)
+        } else {
+            (cap, None)
+        };
+        ChatRequest {
+            model: request.model.as_deref().unwrap_or(&self.options.model),
+            messages: Messages {
+                messages: &request.messages,
+                cache_marks: self.options.explicit_cache_marks,
+            },
+            max_tokens,
+            max_completion_tokens,
+            temperature: request.temperature,
+            // async-openai leaves this to whoever brings their own types.
+            stream,
+            stream_options: stream.then_some(StreamOptions { include_usage: true }),
+            response_format: request
+                .json_schema
+                .as_ref()
+                .filter(|_| self.options.supports_json_schema)
+                .map(ResponseFormat::of),
+        }
+    }
+}
+
+fn headers(request: &LlmRequest) -> HeaderMap {
+    HeaderMap::from_iter([(
+        reqwest::header::HeaderName::from_static(TASK_HEADER),
+        HeaderValue::from_static(request.task.as_str()),
+    )])
+}
+
+#[async_trait]
+impl Llm for OpenAiLlm {
+    async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+        let chat = self.client.chat().headers(headers(request));
+        let body = self.body(request, false);
+        let response: ChatResponse = timeout(request.timeout, chat.create_byot(body))
+            .await
+            .map_err(|_| LlmError::Timeout)?
+            .map_err(classify)?;
+        if let Some(error) = response.error {
+            return Err(LlmError::Broken(shorten(&error.to_string())));
+        }
+        let answer = response
+            .choices
+            .into_iter()
+            .next()
+            .ok_or_else(|| LlmError::Broken("no choice in the answer".into()))?
+            .message;
+        match (answer.content, answer.refusal) {
+            (None, Some(refusal)) => Err(LlmError::Refused(shorten(&refusal))),
+            (content, _) => Ok(Completion {
+                text: content.unwrap_or_default(),
+                usage: response.usage.map(Usage::from).unwrap_or_default(),
+                model: response
+                    .model
+                    .or_else(|| request.model.clone())
+                    .unwrap_or_else(|| self.options.model.clone()),
+            }),
+        }
+    }
+
+    async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
+        let chat = self.client.chat().headers(headers(request));
+        let body = self.body(request, true);
+        let events = timeout(request.timeout, chat.create_stream_byot(body))
+            .await
+            .map_err(|_| LlmError::Timeout)?
+            .map_err(classify)?;
+        let reader = Reader {
+            events,
+            idle: request.timeout,
+            finished: false,
+            usage: None,
+        };
+        Ok(stream::unfold(Some(reader), |reader| async move {
+            let mut reader = reader?;
+            match reader.next().await {
+                // After the usage or an error there is nothing more; the connection goes with the reader.
+                Some(last @ (Ok(Chunk::Usage(_)) | Err(_))) => Some((last, None)),
+                Some(text) => Some((text, Some(reader))),
+                None => None,
+            }
+        })
+        .boxed())
+    }
+
+    fn model(&self) -> &str {
+        &self.options.model
+    }
+}
+
+/// Turns an endpoint's events into chunks, and tells an end from a break.
+struct Reader {
+    /// Ends at `[DONE]` or where the connection does: async-openai shows no difference, so the end
+    /// mark that counts is a choice's `finish_reason`, which every such endpoint sends.
+    events: StreamResponse<ChatChunk>,
+    idle: Duration,
+    finished: bool,
+    usage: Option<Usage>,
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<Result<Chunk, LlmError>> {
+        loop {
+            let wait = if self.finished {
+                self.idle.min(USAGE_GRACE)
+            } else {
+                self.idle
+            };
+            let event = match timeout(wait, self.events.next()).await {
+                Ok(Some(Ok(event))) => event,
+                // The text is complete: what goes wrong now takes nothing from it.
+                _ if self.finished => return self.usage.take().map(|usage| Ok(Chunk::Usage(usage))),
+                Ok(Some(Err(error))) => return Some(Err(classify(error))),
+                Ok(None) => return Some(Err(LlmError::Broken("the stream ended without its end mark".into()))),
+                Err(_) => return Some(Err(LlmError::Timeout)),
+            };
+            if let Some(error) = event.error {
+                return Some(Err(LlmError::Broken(shorten(&error.to_string()))));
+            }
+            // Some endpoints repeat it with every event: the last one counts.
+            if let Some(usage) = event.usage {
+                self.usage = Some(usage.into());
+            }
+            let Some(choice) = event.choices.into_iter().next() else {
+                continue;
+            };
+            self.finished |= choice.finish_reason.is_some();
+            if let Some(delta) = choice.delta {
+                if let Some(text) = delta.content.filter(|text| !text.is_empty()) {
+                    return Some(Ok(Chunk::Text(text)));
+                }
+                if let Some(refusal) = delta.refusal.filter(|text| !text.is_empty()) {
+                    return Some(Err(LlmError::Refused(shorten(&refusal))));
+                }
+            }
+        }
+    }
+}

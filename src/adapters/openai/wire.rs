@@ -1,0 +1,252 @@
+//! The fields of the OpenAI API that are used, borrowed from the request to spare copies.
+
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeSeq};
+
+use crate::{
+    memory::turn::Usage,
+    ports::llm::{ChatMessage, ChatRole, JsonSchema},
+};
+
+#[derive(Serialize)]
+pub(super) struct ChatRequest<'a> {
+    pub model: &'a str,
+    pub messages: Messages<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_completion_tokens: Option<u32>,
+    pub temperature: f32,
+    pub stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream_options: Option<StreamOptions>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_format: Option<ResponseFormat<'a>>,
+}
+
+#[derive(Serialize)]
+pub(super) struct StreamOptions {
+    pub include_usage: bool,
+}
+
+#[derive(Serialize)]
+pub(super) struct ResponseFormat<'a> {
+    r#type: &'static str,
+    json_schema: NamedSchema<'a>,
+}
+
+#[derive(Serialize)]
+struct NamedSchema<'a> {
+    name: &'a str,
+    strict: bool,
+    schema: &'a serde_json::Value,
+}
+
+impl<'a> ResponseFormat<'a> {
+    pub(super) fn of(schema: &'a JsonSchema) -> Self {
+        Self {
+            r#type: "json_schema",
+            json_schema: NamedSchema {
+                name: schema.name,
+                strict: true,
+                schema: &schema.schema,
+            },
+        }
+    }
+}
+
+/// The messages; as content parts where a cache mark is to be set.
+pub(super) struct Messages<'a> {
+    pub messages: &'a [ChatMessage],
+    pub cache_marks: bool,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: ChatRole,
+    content: Content<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(&'a str),
+    Marked([MarkedPart<'a>; 1]),
+}
+
+#[derive(Serialize)]
+struct MarkedPart<'a> {
+    r#type: &'static str,
+    text: &'a str,
+    cache_control: CacheControl,
+}
+
+#[derive(Serialize)]
+struct CacheControl {
+    r#type: &'static str,
+}
+
+impl Serialize for Messages<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(self.messages.len()))?;
+        for message in self.messages {
+            let content = if self.cache_marks && message.cache_breakpoint {
+                Content::Marked([MarkedPart {
+                    r#type: "text",
+                    text: &message.content,
+                    cache_control: CacheControl { r#type: "ephemeral" },
+                }])
+            } else {
+                Content::Text(&message.content)
+            };
+            list.serialize_element(&Message {
+                role: message.role,
+                content,
+            })?;
+        }
+        list.end()
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct ChatResponse {
+    #[serde(default)]
+    pub model: Option<String>,
+    #[serde(default)]
+    pub choices: Vec<Choice>,
+    #[serde(default)]
+    pub usage: Option<WireUsage>,
+    /// Some endpoints answer 200 and put the error here.
+    #[serde(default)]
+    pub error: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Choice {
+    pub message: Answer,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Answer {
+    #[serde(default)]
+    pub content: Option<String>,
+    /// Why the model would not answer, in its words.
+    #[serde(default)]
+    pub refusal: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ChatChunk {
+    #[serde(default)]
+    pub choices: Vec<ChunkChoice>,
+    #[serde(default)]
+    pub usage: Option<WireUsage>,
+    #[serde(default)]
+    pub error: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ChunkChoice {
+    #[serde(default)]
+    pub delta: Option<Answer>,
+    #[serde(default)]
+    pub finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct WireUsage {
+    #[serde(default)]
+    prompt_tokens: Option<u32>,
+    #[serde(default)]
+    completion_tokens: Option<u32>,
+    #[serde(default)]
+    prompt_tokens_details: Option<PromptTokensDetails>,
+}
+
+#[derive(Deserialize)]
+struct PromptTokensDetails {
+    #[serde(default)]
+    cached_tokens: Option<u32>,
+}
+
+impl From<WireUsage> for Usage {
+    fn from(wire: WireUsage) -> Self {
+        let prompt_tokens = wire.prompt_tokens.unwrap_or_default();
+        Self {
+            prompt_tokens,
+            cached_tokens: wire
+                .prompt_tokens_details
+                .and_then(|details| details.cached_tokens)
+                .unwrap_or_default()
+                .min(prompt_tokens),
+            completion_tokens: wire.completion_tokens.unwrap_or_default(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct EmbeddingRequest<'a> {
+    pub model: &'a str,
+    pub input: &'a [std::borrow::Cow<'a, str>],
+    pub encoding_format: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_type: Option<&'static str>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct EmbeddingResponse {
+    pub data: Vec<EmbeddingRow>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct EmbeddingRow {
+    #[serde(default)]
+    pub index: Option<usize>,
+    pub embedding: Vec<f32>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_cache_mark_is_sent_only_where_it_is_understood() {
+        let mut marked = ChatMessage::new(ChatRole::System, "rules");
+        marked.cache_breakpoint = true;
+        let messages = [marked, ChatMessage::new(ChatRole::User, "hi")];
+        let sent = |cache_marks| {
+            serde_json::to_value(Messages {
+                messages: &messages,
+                cache_marks,
+            })
+            .unwrap()
+        };
+        assert_eq!(
+            sent(false),
+            json!([{"role": "system", "content": "rules"}, {"role": "user", "content": "hi"}])
+        );
+        assert_eq!(
+            sent(true),
+            json!([
+                {"role": "system", "content": [{"type": "text", "text": "rules", "cache_control": {"type": "ephemeral"}}]},
+                {"role": "user", "content": "hi"},
+            ])
+        );
+    }
+
+    #[test]
+    fn usage_takes_nulls_and_odd_counts() {
+        let usage = |text: &str| Usage::from(serde_json::from_str::<WireUsage>(text).unwrap());
+        assert_eq!(usage("{}"), Usage::default());
+        assert_eq!(
+            usage(r#"{"prompt_tokens":5,"completion_tokens":null,"prompt_tokens_details":{"cached_tokens":9}}"#),
+            Usage {
+                prompt_tokens: 5,
+                cached_tokens: 5,
+                completion_tokens: 0
+            }
+        );
+    }
+}

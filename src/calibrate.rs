@@ -1,0 +1,352 @@
+//! `colloquy calibrate`: measures what an embedder's cosines mean, on labelled pairs in Korean and
+//! English of the kinds of facts that NPCs keep (`config/calibration/pairs.tsv`).
+
+use std::fmt;
+
+use crate::{
+    memory::calibration::{Calibration, FitError, PairLabel, fit},
+    ports::{
+        embedder::{EmbedAs, Embedder},
+        llm::LlmError,
+    },
+};
+
+/// The pairs that ship with the server.
+const PAIRS: &str = include_str!("../config/calibration/pairs.tsv");
+
+/// Why there is no calibration.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CalibrateError {
+    #[error("line {line} of the pairs: {reason}")]
+    Pairs { line: usize, reason: String },
+    #[error("the embedder failed: {0}")]
+    Embedder(#[from] LlmError),
+    /// Also when the model tells nothing apart.
+    #[error(transparent)]
+    Fit(#[from] FitError),
+}
+
+/// Two texts and how they relate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pair {
+    label: PairLabel,
+    first_as: EmbedAs,
+    first: String,
+    second: String,
+}
+
+/// Raw cosines of one label.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    pub pairs: usize,
+    /// The cosines a tenth, a half and nine tenths of the pairs lie below.
+    pub low: f32,
+    pub median: f32,
+    pub high: f32,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    pub model: String,
+    pub dimensions: usize,
+    pub calibration: Calibration,
+    pub same: Spread,
+    pub related: Spread,
+    pub unrelated: Spread,
+    /// Chance that a paraphrase is nearer than an unrelated pair, 0.5–1.
+    pub separation: f64,
+    /// Chance that a related pair (a question and its answer among them) is nearer than an
+    /// unrelated one.
+    pub related_separation: f64,
+}
+
+/// Measures `embedder` on the pairs that ship with the server.
+///
+/// # Errors
+/// If the embedder fails, or separates nothing.
+pub async fn measure(embedder: &dyn Embedder) -> Result<Report, CalibrateError> {
+    measure_on(embedder, PAIRS).await
+}
+
+/// Measures `embedder` on pairs of the caller's own, in the format of `config/calibration/pairs.tsv`.
+///
+/// # Errors
+/// As for [`measure`], and for a line that cannot be read.
+pub async fn measure_on(embedder: &dyn Embedder, pairs: &str) -> Result<Report, CalibrateError> {
+    let pairs = parse(pairs)?;
+    let mut cosines = Vec::with_capacity(pairs.len());
+    for first_as in [EmbedAs::Query, EmbedAs::Passage] {
+        let chosen: Vec<&Pair> = pairs.iter().filter(|pair| pair.first_as == first_as).collect();
+        let firsts: Vec<String> = chosen.iter().map(|pair| pair.first.clone()).collect();
+        let seconds: Vec<String> = chosen.iter().map(|pair| pair.second.clone()).collect();
+        let firsts = embedder.embed(first_as, &firsts).await?;
+        let seconds = embedder.embed(EmbedAs::Passage, &seconds).await?;
+        for ((pair, a), b) in chosen.iter().zip(&firsts).zip(&seconds) {
+            let cosine: f32 = a.iter().zip(b).map(|(x, y)| x * y).sum();
+            // Rounding may take two equal unit vectors a hair beyond 1.
+            cosines.push((cosine.clamp(-1.0, 1.0), *pair));
+        }
+    }
+    let labelled = |keep: fn(&Pair) -> bool| -> Vec<(f32, PairLabel)> {
+        cosines
+            .iter()
+            .filter(|(_, pair)| keep(pair))
+            .map(|(cosine, pair)| (*cosine, pair.label))
+            .collect()
+    };
+    let all = fit(&labelled(|_| true))?;
+    let facts = fit(&labelled(|pair| pair.first_as == EmbedAs::Passage))?;
+    let of = |label| {
+        let mut values: Vec<f32> = cosines
+            .iter()
+            .filter(|(_, pair)| pair.label == label)
+            .map(|(cosine, _)| *cosine)
+            .collect();
+        values.sort_by(f32::total_cmp);
+        values
+    };
+    let (same, related, unrelated) = (of(PairLabel::Same), of(PairLabel::Related), of(PairLabel::Unrelated));
+    Ok(Report {
+        model: embedder.info().model.clone(),
+        dimensions: embedder.info().dimensions,
+        calibration: with_thresholds_of(all, facts),
+        separation: chance_nearer(&same, &unrelated),
+        related_separation: chance_nearer(&related, &unrelated),
+        same: spread(&same),
+        related: spread(&related),
+        unrelated: spread(&unrelated),
+    })
+}
+
+/// `all`, with the thresholds of `facts` on its scale: the scale serves recall, which compares
+/// questions with facts, and the thresholds serve reconciling, which compares facts with facts.
+fn with_thresholds_of(all: Calibration, facts: Calibration) -> Calibration {
+    let moved = |threshold| (facts.cosine_at(threshold) - all.floor) / (all.ceiling - all.floor);
+    let same = moved(facts.same).clamp(0.5, 1.0);
+    Calibration {
+        same,
+        related: moved(facts.related).clamp(0.05, same * 0.95),
+        ..all
+    }
+}
+
+fn parse(text: &str) -> Result<Vec<Pair>, CalibrateError> {
+    let mut pairs = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = |reason: &str| CalibrateError::Pairs {
+            line: index + 1,
+            reason: reason.to_owned(),
+        };
+        let columns: Vec<&str> = line.split('\t').map(str::trim).collect();
+        let [label, first_as, first, second] = columns[..] else {
+            return Err(wrong("four columns are needed, separated by tabs"));
+        };
+        if first.is_empty() || second.is_empty() {
+            return Err(wrong("a text is empty"));
+        }
+        pairs.push(Pair {
+            label: match label {
+                "same" => PairLabel::Same,
+                "related" => PairLabel::Related,
+                "unrelated" => PairLabel::Unrelated,
+                _ => return Err(wrong("the label must be same, related or unrelated")),
+            },
+            first_as: match first_as {
+                "query" => EmbedAs::Query,
+                "fact" => EmbedAs::Passage,
+                _ => return Err(wrong("the second column must be query or fact")),
+            },
+            first: first.to_owned(),
+            second: second.to_owned(),
+        });
+    }
+    Ok(pairs)
+}
+
+/// The area under the ROC curve: how often one of `near` beats one of `far`, ties counting half.
+fn chance_nearer(near: &[f32], far: &[f32]) -> f64 {
+    let wins: f64 = near
+        .iter()
+        .flat_map(|a| far.iter().map(move |b| a.total_cmp(b)))
+        .map(|order| match order {
+            std::cmp::Ordering::Greater => 1.0,
+            std::cmp::Ordering::Equal => 0.5,
+            std::cmp::Ordering::Less => 0.0,
+        })
+        .sum();
+    #[expect(clippy::cast_precision_loss, reason = "a few thousand pairs")]
+    let all = (near.len() * far.len()).max(1) as f64;
+    wins / all
+}
+
+/// Of sorted values.
+fn spread(values: &[f32]) -> Spread {
+    let at = |tenths: usize| values.get(values.len().saturating_sub(1) * tenths / 10).copied();
+    Spread {
+        pairs: values.len(),
+        low: at(1).unwrap_or_default(),
+        median: at(5).unwrap_or_default(),
+        high: at(9).unwrap_or_default(),
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.3} ({:.3} to {:.3} for eight in ten of {})",
+            self.median, self.low, self.high, self.pairs
+        )
+    }
+}
+
+impl fmt::Display for Report {
+    /// Figures to read, then the lines to paste into the configuration.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} ({} dimensions), raw cosines:", self.model, self.dimensions)?;
+        writeln!(f, "  the same fact in other words  {}", self.same)?;
+        writeln!(f, "  the same matter               {}", self.related)?;
+        writeln!(f, "  unrelated                     {}", self.unrelated)?;
+        writeln!(
+            f,
+            "separation from unrelated: {:.1} % of paraphrases, {:.1} % of related pairs\n",
+            self.separation * 100.0,
+            self.related_separation * 100.0
+        )?;
+        let Calibration {
+            floor,
+            ceiling,
+            same,
+            related,
+        } = self.calibration;
+        writeln!(f, "[embedder.calibration]")?;
+        writeln!(f, "floor = {floor:.3}")?;
+        writeln!(f, "ceiling = {ceiling:.3}")?;
+        writeln!(f, "same = {same:.3}")?;
+        write!(f, "related = {related:.3}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::ports::embedder::EmbedderInfo;
+
+    /// Puts texts where the test says.
+    struct Placed<F> {
+        info: EmbedderInfo,
+        place: F,
+    }
+
+    impl<F> Placed<F> {
+        fn new(place: F) -> Self {
+            Self {
+                info: EmbedderInfo {
+                    model: "placed".into(),
+                    dimensions: 2,
+                    calibration: Calibration::IDENTITY,
+                    offline: true,
+                },
+                place,
+            }
+        }
+    }
+
+    #[async_trait]
+    impl<F: Fn(&str) -> f32 + Send + Sync> Embedder for Placed<F> {
+        async fn embed(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+            let on_the_circle = |angle: f32| vec![angle.cos(), angle.sin()];
+            Ok(texts.iter().map(|text| on_the_circle((self.place)(text))).collect())
+        }
+        fn info(&self) -> &EmbedderInfo {
+            &self.info
+        }
+    }
+
+    fn count(pairs: &[Pair], label: PairLabel, korean: bool) -> usize {
+        let is_korean = |text: &str| text.chars().any(|c| ('가'..='힣').contains(&c));
+        pairs
+            .iter()
+            .filter(|pair| pair.label == label && is_korean(&pair.first) == korean)
+            .count()
+    }
+
+    #[test]
+    fn the_pairs_are_many_and_half_of_them_korean() {
+        let pairs = parse(PAIRS).unwrap();
+        assert!(pairs.len() >= 120);
+        for label in [PairLabel::Same, PairLabel::Related, PairLabel::Unrelated] {
+            let (english, korean) = (count(&pairs, label, false), count(&pairs, label, true));
+            assert!(english >= 20 && english == korean, "{label:?}: {english} and {korean}");
+        }
+        for (place, pair) in pairs.iter().enumerate() {
+            assert!(!pairs[..place].contains(pair), "twice: {pair:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_is_named() {
+        for (text, says) in [
+            ("same\tfact\tonly one", "line 1"),
+            ("# fine\n\nequal\tfact\ta\tb", "line 3"),
+            ("same\tanswer\ta\tb", "query or fact"),
+            ("same\tfact\t \tb", "empty"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_model_that_separates_is_measured() {
+        // Each text begins with its angle in hundredths.
+        let embedder = Placed::new(|text: &str| text.split(' ').next().unwrap().parse::<f32>().unwrap() / 100.0);
+        let mut pairs = String::new();
+        for n in 0..20 {
+            for (label, angle) in [("same", 20 + n), ("related", 60 + n), ("unrelated", 120 + n)] {
+                writeln!(pairs, "{label}\t{}\t0 a{n}\t{angle} b", ["fact", "query"][n % 2]).unwrap();
+            }
+        }
+        let report = measure_on(&embedder, &pairs).await.unwrap();
+        assert!((report.separation - 1.0).abs() < 1e-9 && (report.related_separation - 1.0).abs() < 1e-9);
+        let (same, unrelated) = (report.same, report.unrelated);
+        assert_eq!((same.pairs, unrelated.pairs), (20, 20));
+        assert!(same.low < same.median && same.median < same.high);
+        assert!(unrelated.high < report.related.low && report.related.high < same.low);
+        let calibration = report.calibration;
+        assert!(calibration.relevance(unrelated.median) < 0.2 && calibration.relevance(same.median) > 0.8);
+        let printed = report.to_string();
+        let table = printed.split_once("[embedder.calibration]\n").unwrap().1;
+        let read: Calibration =
+            figment::Figment::from(<figment::providers::Toml as figment::providers::Format>::string(table))
+                .extract()
+                .unwrap();
+        assert!((read.floor - calibration.floor).abs() < 1e-3);
+    }
+
+    #[tokio::test]
+    async fn a_model_that_separates_nothing_is_refused() {
+        let blind = Placed::new(|_: &str| 1.0);
+        assert!(matches!(
+            measure(&blind).await,
+            Err(CalibrateError::Fit(FitError::SeparatesNothing { .. }))
+        ));
+        // By the text's bytes, so without regard to its meaning.
+        let noise = Placed::new(|text: &str| {
+            let hash = text
+                .bytes()
+                .fold(0_u16, |hash, b| hash.wrapping_mul(31).wrapping_add(u16::from(b)));
+            f32::from(hash)
+        });
+        assert!(matches!(measure(&noise).await, Err(CalibrateError::Fit(_))));
+    }
+}

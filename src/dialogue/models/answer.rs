@@ -1,0 +1,91 @@
+//! Reading JSON out of what a model wrote.
+
+use serde::de::{DeserializeOwned, Error as _};
+use serde_json::Value;
+
+/// Parses the first JSON object in `text` that fits `T`.
+///
+/// Models wrap JSON in code fences, put a sentence before it or go on after it: all of that is
+/// skipped. What is *in* the object is not mended.
+///
+/// # Errors
+/// In words fit for a trace: that there is no object, or why the first one does not fit.
+pub fn parse_json_answer<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let mut first_error = None;
+    let mut at = 0;
+    while let Some(open) = text[at..].find('{').map(|offset| at + offset) {
+        let mut objects = serde_json::Deserializer::from_str(&text[open..]).into_iter::<Value>();
+        let (fits, consumed) = match objects.next() {
+            Some(Ok(object)) => (T::deserialize(object), objects.byte_offset()),
+            Some(Err(error)) => (Err(error), 1),
+            None => (Err(serde_json::Error::custom("no object")), 1),
+        };
+        match fits {
+            Ok(answer) => return Ok(answer),
+            Err(error) => {
+                first_error.get_or_insert(error);
+            }
+        }
+        // A whole object that does not fit is passed over as a whole: its parts are not the answer.
+        at = open + consumed;
+    }
+    Err(first_error.map_or_else(
+        || "the answer holds no JSON object".to_owned(),
+        |error| format!("the answer's JSON does not fit: {error}"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Verdict {
+        verdict: String,
+    }
+
+    fn verdict(word: &str) -> Verdict {
+        Verdict { verdict: word.into() }
+    }
+
+    #[test]
+    fn finds_the_object_in_whatever_surrounds_it() {
+        for text in [
+            r#"{"verdict":"same"}"#,
+            "```json\n{\"verdict\": \"same\"}\n```",
+            "Sure! Here you go:\n```\n{\"verdict\":\"same\"}\n```\nAnything else?",
+            r#"Comparing {A} with {B}: {"verdict":"same"}"#,
+            r#"{"thought":{"verdict":"contradicts"}} {"verdict":"same"}"#,
+            r#"판정: {"verdict":"same"} 입니다."#,
+        ] {
+            assert_eq!(parse_json_answer::<Verdict>(text), Ok(verdict("same")), "{text}");
+        }
+    }
+
+    #[test]
+    fn says_why_nothing_fits() {
+        let none = parse_json_answer::<Verdict>("I would rather not.").unwrap_err();
+        assert!(none.contains("no JSON object"), "{none}");
+        let cut = parse_json_answer::<Verdict>(r#"{"verdict":"sa"#).unwrap_err();
+        assert!(cut.contains("does not fit"), "{cut}");
+        let other = parse_json_answer::<Verdict>(r#"{"answer":1}"#).unwrap_err();
+        assert!(other.contains("verdict"), "{other}");
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_and_finds_an_object_after_any_text(before in "[^{]{0,40}", word in "[a-z\\\\\" 가-힣]{0,12}") {
+            let json = serde_json::json!({ "verdict": word }).to_string();
+            prop_assert_eq!(parse_json_answer::<Verdict>(&format!("{before}{json}")), Ok(verdict(&word)));
+        }
+
+        #[test]
+        fn survives_any_text(text in "\\PC{0,200}") {
+            let _ = parse_json_answer::<Verdict>(&text);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! One route: attempts with pauses between them, inside the route's time and behind its breaker.
+
+use std::{
+    future::Future,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use backon::{ExponentialBuilder, Retryable};
+use futures_util::{StreamExt, stream::BoxStream};
+use recloser::{AsyncRecloser, Error as Trial};
+use tokio::time::{Instant, timeout_at};
+
+use super::{ModelLimits, breaker};
+use crate::ports::llm::{Chunk, Completion, Llm, LlmError, LlmRequest};
+
+/// How a model is asked: for a whole answer, or for the beginning of a stream.
+pub(super) trait Manner: Sync {
+    type Answer: Send;
+    fn ask<'a>(
+        &'a self,
+        llm: &'a dyn Llm,
+        request: &'a LlmRequest,
+    ) -> impl Future<Output = Result<Self::Answer, LlmError>> + Send + 'a;
+}
+
+/// Asks for a whole answer.
+pub(super) struct Whole;
+
+impl Manner for Whole {
+    type Answer = Completion;
+
+    async fn ask(&self, llm: &dyn Llm, request: &LlmRequest) -> Result<Completion, LlmError> {
+        let completion = llm.complete(request).await?;
+        if completion.text.trim().is_empty() {
+            return Err(LlmError::Broken("the answer is empty".into()));
+        }
+        Ok(completion)
+    }
+}
+
+/// Asks for a stream and waits for its first text: until then a failure can be mended unseen.
+pub(super) struct Streamed;
+
+impl Manner for Streamed {
+    type Answer = (String, BoxStream<'static, Result<Chunk, LlmError>>);
+
+    async fn ask(&self, llm: &dyn Llm, request: &LlmRequest) -> Result<Self::Answer, LlmError> {
+        let mut stream = llm.stream(request).await?;
+        loop {
+            match stream.next().await {
+                Some(Ok(Chunk::Text(text))) if text.is_empty() => {}
+                Some(Ok(Chunk::Text(text))) => return Ok((text, stream)),
+                Some(Ok(Chunk::Usage(_))) | None => return Err(LlmError::Broken("the answer is empty".into())),
+                Some(Err(error)) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Attempts on one route.
+pub(super) struct Persistence<'a> {
+    pub limits: &'a ModelLimits,
+    pub breaker: &'a AsyncRecloser,
+    /// For all attempts and pauses together.
+    pub time: Duration,
+    /// Rises with each attempt that reaches the model.
+    pub attempts: &'a AtomicU32,
+    /// Called for each attempt that fails.
+    pub on_failure: &'a (dyn Fn() + Sync),
+}
+
+impl Persistence<'_> {
+    /// Calls `attempt` until it succeeds, fails for good, or time or attempts run out.
+    ///
+    /// An attempt that ran out of time is not repeated: it has used the route's time up.
+    pub(super) async fn run<T, Fut>(&self, attempt: impl Fn() -> Fut) -> Result<T, LlmError>
+    where
+        Fut: Future<Output = Result<T, LlmError>>,
+    {
+        let deadline = Instant::now() + self.time;
+        let guarded = || {
+            let attempt = attempt();
+            self.breaker.call_with(breaker::counts, async move {
+                self.attempts.fetch_add(1, Ordering::Relaxed);
+                let answer = timeout_at(deadline, attempt).await.unwrap_or(Err(LlmError::Timeout));
+                if answer.is_err() {
+                    (self.on_failure)();
+                }
+                answer
+            })
+        };
+        let pauses = ExponentialBuilder::new()
+            .with_min_delay(self.limits.backoff_min)
+            .with_max_delay(self.limits.backoff_max)
+            .with_max_times(self.limits.retries)
+            .with_jitter();
+        guarded
+            .retry(pauses)
+            .sleep(tokio::time::sleep)
+            .when(|failure| matches!(failure, Trial::Inner(error) if is_worth_repeating(error)))
+            .adjust(|failure, pause| {
+                let pause = self.pause(failure, pause?)?;
+                (Instant::now() + pause < deadline).then_some(pause)
+            })
+            .await
+            .map_err(|failure| match failure {
+                Trial::Inner(error) => error,
+                Trial::Rejected => LlmError::Unavailable("it failed too often lately and is given a rest".into()),
+            })
+    }
+
+    /// How long to wait, heeding the endpoint's wish; `None` if that is too long.
+    fn pause(&self, failure: &Trial<LlmError>, usual: Duration) -> Option<Duration> {
+        match failure {
+            Trial::Inner(LlmError::RateLimited {
+                retry_after: Some(wish),
+            }) => (*wish <= self.limits.retry_after_max).then(|| usual.max(*wish)),
+            _ => Some(usual),
+        }
+    }
+}
+
+const fn is_worth_repeating(error: &LlmError) -> bool {
+    error.is_transient() && !matches!(error, LlmError::Timeout)
+}

@@ -1,0 +1,154 @@
+//! Which model answers which task: per task a chain of routes, tried in order.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::ports::llm::{ChatMessage, JsonSchema, Llm, LlmRequest, Task};
+
+/// Defaults of a task's routes, where the configuration says nothing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TaskDefaults {
+    pub max_output_tokens: u32,
+    pub timeout: Duration,
+    /// 0–2. Zero where an answer is parsed, not read.
+    pub temperature: f32,
+}
+
+impl TaskDefaults {
+    /// | task | output tokens | timeout | temperature |
+    /// | --- | --- | --- | --- |
+    /// | reply | 200 | 60 s | 0.7 |
+    /// | intent | 20 | 2 s | 0 |
+    /// | extraction | 600 | 30 s | 0 |
+    /// | judge | 60 | 15 s | 0 |
+    /// | summary | 300 | 30 s | 0.2 |
+    /// | curation | 600 | 60 s | 0.2 |
+    #[must_use]
+    pub const fn of(task: Task) -> Self {
+        let (max_output_tokens, timeout_s, temperature) = match task {
+            Task::Reply => (200, 60, 0.7),
+            Task::Intent => (20, 2, 0.0),
+            Task::Extraction => (600, 30, 0.0),
+            // A verdict and its reason, as JSON.
+            Task::Judge => (60, 15, 0.0),
+            Task::Summary => (300, 30, 0.2),
+            Task::Curation => (600, 60, 0.2),
+        };
+        Self {
+            max_output_tokens,
+            timeout: Duration::from_secs(timeout_s),
+            temperature,
+        }
+    }
+}
+
+/// One model that may answer a task.
+#[derive(Clone)]
+pub struct Route {
+    pub llm: Arc<dyn Llm>,
+    /// Replaces the adapter's own model.
+    pub model: Option<String>,
+    /// Bounds the time on this route, all attempts and the pauses between them together; once a
+    /// stream has begun, the wait for each further chunk.
+    pub timeout: Duration,
+    pub max_output_tokens: u32,
+    /// 0–2.
+    pub temperature: f32,
+}
+
+impl Route {
+    /// `llm` with its own model and the defaults of `task`.
+    #[must_use]
+    pub fn new(task: Task, llm: Arc<dyn Llm>) -> Self {
+        let defaults = TaskDefaults::of(task);
+        Self {
+            llm,
+            model: None,
+            timeout: defaults.timeout,
+            max_output_tokens: defaults.max_output_tokens,
+            temperature: defaults.temperature,
+        }
+    }
+
+    /// The model this route asks, given the one an NPC names.
+    pub(super) fn model_named<'a>(&'a self, wanted: Option<&'a str>) -> &'a str {
+        wanted.or(self.model.as_deref()).unwrap_or_else(|| self.llm.model())
+    }
+    /// The request this route makes of `messages`, but for its model.
+    pub(super) fn request(
+        &self,
+        task: Task,
+        messages: Vec<ChatMessage>,
+        json_schema: Option<JsonSchema>,
+    ) -> LlmRequest {
+        LlmRequest {
+            task,
+            model: None,
+            messages,
+            max_output_tokens: self.max_output_tokens,
+            temperature: self.temperature,
+            json_schema,
+            timeout: self.timeout,
+        }
+    }
+    /// Makes `request` this route's own.
+    pub(super) fn fill(&self, request: &mut LlmRequest, wanted: Option<&str>) {
+        request.model = wanted.map(str::to_owned).or_else(|| self.model.clone());
+        request.max_output_tokens = self.max_output_tokens;
+        request.temperature = self.temperature;
+        request.timeout = self.timeout;
+    }
+}
+
+/// For every task a chain of at least one route.
+#[derive(Clone)]
+pub struct RouteTable {
+    /// Indexed by [`slot`].
+    chains: [Vec<Route>; Task::ALL.len()],
+}
+
+impl RouteTable {
+    /// One model for everything, with each task's defaults.
+    #[must_use]
+    pub fn uniform(llm: &Arc<dyn Llm>) -> Self {
+        Self {
+            chains: Task::ALL.map(|task| vec![Route::new(task, llm.clone())]),
+        }
+    }
+    /// Replaces the chain of `task`: `first`, and when it fails `fallbacks` in order.
+    #[must_use]
+    pub fn with_chain(mut self, task: Task, first: Route, fallbacks: Vec<Route>) -> Self {
+        let mut chain = vec![first];
+        chain.extend(fallbacks);
+        self.chains[slot(task)] = chain;
+        self
+    }
+    /// The chain of `task`. Never empty.
+    #[must_use]
+    pub fn chain(&self, task: Task) -> &[Route] {
+        &self.chains[slot(task)]
+    }
+}
+
+/// The place of `task` in [`Task::ALL`].
+pub(super) const fn slot(task: Task) -> usize {
+    match task {
+        Task::Reply => 0,
+        Task::Intent => 1,
+        Task::Extraction => 2,
+        Task::Judge => 3,
+        Task::Summary => 4,
+        Task::Curation => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_has_a_slot_of_its_own() {
+        for (place, task) in Task::ALL.into_iter().enumerate() {
+            assert_eq!(slot(task), place, "{}", task.as_str());
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Who used how much: counters between two writes to the ledger, and the meter on a stream.
+
+use std::{
+    collections::HashMap,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use chrono::NaiveDate;
+use futures_util::{Stream, StreamExt, stream::BoxStream};
+use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::{
+    ids::TenantId,
+    memory::turn::Usage,
+    ports::{
+        clock::Clock,
+        ledger::usage::UsageDelta,
+        llm::{ChatMessage, Chunk, LlmError},
+    },
+    tenancy::TenantScope,
+};
+
+/// Sums by tenant, day, task and model.
+pub(super) struct Book {
+    clock: Arc<dyn Clock>,
+    sums: Mutex<HashMap<Account, (u32, Usage)>>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Account {
+    tenant: TenantId,
+    day: NaiveDate,
+    task: &'static str,
+    model: String,
+}
+
+impl Book {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            sums: Mutex::default(),
+        }
+    }
+    /// Counts one attempt, and what it used.
+    pub(super) fn record(&self, tenant: &TenantId, task: &'static str, model: &str, usage: Usage) {
+        let account = Account {
+            tenant: tenant.clone(),
+            day: self.clock.now().date_naive(),
+            task,
+            model: model.to_owned(),
+        };
+        let mut sums = self.sums.lock();
+        let (calls, sum) = sums.entry(account).or_default();
+        *calls = calls.saturating_add(1);
+        // Saturating: an endpoint may report any number it likes.
+        sum.prompt_tokens = sum.prompt_tokens.saturating_add(usage.prompt_tokens);
+        sum.cached_tokens = sum.cached_tokens.saturating_add(usage.cached_tokens);
+        sum.completion_tokens = sum.completion_tokens.saturating_add(usage.completion_tokens);
+    }
+    /// Empties the book.
+    pub(super) fn take(&self) -> Vec<(TenantScope, UsageDelta)> {
+        let sums = std::mem::take(&mut *self.sums.lock());
+        sums.into_iter()
+            .map(|(account, (calls, usage))| {
+                let delta = UsageDelta {
+                    day: account.day,
+                    task: account.task,
+                    model: account.model,
+                    calls,
+                    usage,
+                };
+                (TenantScope::new(account.tenant), delta)
+            })
+            .collect()
+    }
+}
+
+/// Tokens of texts where nobody reports them: Unicode scalar values / 4, rounded up. An estimate
+/// for the bill, so no vocabulary is consulted.
+pub(super) fn estimate<'a>(texts: impl Iterator<Item = &'a str>) -> u32 {
+    let chars: usize = texts.map(|text| text.chars().count()).sum();
+    u32::try_from(chars.div_ceil(4)).unwrap_or(u32::MAX)
+}
+
+/// A stream that has begun: gives out its first piece again, ends with its usage (estimated where
+/// the endpoint reports none), and books it however it ends, cut off included.
+pub(super) struct Metered {
+    first: Option<String>,
+    rest: BoxStream<'static, Result<Chunk, LlmError>>,
+    meter: Meter,
+    over: bool,
+    /// The tenant's place among running calls, held until the stream is dropped.
+    _permit: OwnedSemaphorePermit,
+}
+
+struct Meter {
+    book: Arc<Book>,
+    tenant: TenantId,
+    task: &'static str,
+    model: String,
+    prompt_tokens: u32,
+    chars: usize,
+    reported: Option<Usage>,
+}
+
+/// Whose stream it is.
+pub(super) struct Payer<'a> {
+    pub tenant: &'a TenantId,
+    pub task: &'static str,
+    pub model: &'a str,
+    pub prompt: &'a [ChatMessage],
+}
+
+impl Metered {
+    pub(super) fn new(
+        book: Arc<Book>,
+        payer: &Payer<'_>,
+        (first, rest): (String, BoxStream<'static, Result<Chunk, LlmError>>),
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        Self {
+            first: Some(first),
+            rest,
+            meter: Meter {
+                book,
+                tenant: payer.tenant.clone(),
+                task: payer.task,
+                model: payer.model.to_owned(),
+                prompt_tokens: estimate(payer.prompt.iter().map(|message| message.content.as_str())),
+                chars: 0,
+                reported: None,
+            },
+            over: false,
+            _permit: permit,
+        }
+    }
+}
+
+impl Meter {
+    fn usage(&self) -> Usage {
+        self.reported.unwrap_or_else(|| Usage {
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: 0,
+            completion_tokens: u32::try_from(self.chars.div_ceil(4)).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.book.record(&self.tenant, self.task, &self.model, self.usage());
+    }
+}
+
+impl Stream for Metered {
+    type Item = Result<Chunk, LlmError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        let next = match self.first.take() {
+            Some(text) => Some(Ok(Chunk::Text(text))),
+            None => match self.rest.poll_next_unpin(context) {
+                Poll::Ready(next) => next,
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        match &next {
+            Some(Ok(Chunk::Text(text))) => {
+                self.meter.chars += text.chars().count();
+                return Poll::Ready(next);
+            }
+            Some(Ok(Chunk::Usage(usage))) => self.meter.reported = Some(*usage),
+            Some(Err(_)) | None => {}
+        }
+        self.over = true;
+        Poll::Ready(Some(next.unwrap_or_else(|| Ok(Chunk::Usage(self.meter.usage())))))
+    }
+}

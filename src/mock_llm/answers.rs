@@ -1,0 +1,356 @@
+//! What the mock server says, per task.
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use bytes::Bytes;
+use regex::Regex;
+use serde::Deserialize;
+use serde_json::{json, value::RawValue};
+
+use super::state::Settings;
+use crate::ports::llm::Task;
+
+const WORDS: [&str; 12] = [
+    "The ",
+    "road ",
+    "is ",
+    "long, ",
+    "friend, ",
+    "and ",
+    "the ",
+    "lanterns ",
+    "are ",
+    "lit ",
+    "early ",
+    "tonight. ",
+];
+
+/// The parts of a chat request that decide the answer.
+#[derive(Deserialize)]
+pub(super) struct ChatRequest<'a> {
+    #[serde(default, borrow)]
+    messages: Vec<RawMessage<'a>>,
+    #[serde(default)]
+    pub stream: bool,
+    #[serde(default)]
+    stream_options: Option<StreamOptions>,
+    #[serde(default, borrow)]
+    response_format: Option<ResponseFormat<'a>>,
+    #[serde(default)]
+    max_tokens: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct RawMessage<'a> {
+    /// Left unread where the task does not depend on it.
+    #[serde(borrow)]
+    content: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct StreamOptions {
+    #[serde(default)]
+    include_usage: bool,
+}
+
+#[derive(Deserialize)]
+struct ResponseFormat<'a> {
+    #[serde(default, borrow)]
+    json_schema: Option<NamedSchema<'a>>,
+}
+
+#[derive(Deserialize)]
+struct NamedSchema<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+}
+
+impl ChatRequest<'_> {
+    pub(super) fn wants_usage(&self) -> bool {
+        self.stream_options
+            .as_ref()
+            .is_some_and(|options| options.include_usage)
+    }
+
+    fn schema(&self) -> Option<&str> {
+        let schema = self.response_format.as_ref()?.json_schema.as_ref()?;
+        Some(&schema.name)
+    }
+
+    /// The task by its header, else by the schema's name, else by what the prompt asks for.
+    pub(super) fn task(&self, header: Option<&str>) -> Task {
+        let named = header.and_then(|name| Task::ALL.into_iter().find(|task| task.as_str() == name));
+        if let Some(task) = named {
+            return task;
+        }
+        match self.schema() {
+            Some("facts" | "state") => return Task::Extraction,
+            Some("verdict") => return Task::Judge,
+            Some("summary") => return Task::Summary,
+            Some(_) => return Task::Curation,
+            None if self.stream => return Task::Reply,
+            None => {}
+        }
+        let prompt = self.messages.last().map_or("", |message| message.content.get());
+        // In the raw JSON text quotes are escaped.
+        if prompt.contains(r#"{\"facts\":"#) || prompt.contains("hp_change") {
+            Task::Extraction
+        } else if prompt.contains(r#"{\"verdict\":"#) {
+            Task::Judge
+        } else if prompt.contains(r#"{\"summary\":"#) {
+            Task::Summary
+        } else if self.max_tokens.is_some_and(|cap| cap <= 20) {
+            Task::Intent
+        } else {
+            Task::Reply
+        }
+    }
+
+    fn asks_for_state(&self) -> bool {
+        match self.schema() {
+            Some(name) => name == "state",
+            None => self
+                .messages
+                .last()
+                .is_some_and(|message| message.content.get().contains("hp_change")),
+        }
+    }
+
+    /// The text of all messages, or of all their text parts.
+    fn text(&self) -> String {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Content {
+            Text(String),
+            Parts(Vec<Part>),
+            Other(serde::de::IgnoredAny),
+        }
+        #[derive(Deserialize)]
+        struct Part {
+            #[serde(default)]
+            text: String,
+        }
+        let mut all = String::new();
+        for message in &self.messages {
+            match serde_json::from_str(message.content.get()) {
+                Ok(Content::Text(text)) => all.push_str(&text),
+                Ok(Content::Parts(parts)) => all.extend(parts.into_iter().map(|part| part.text)),
+                Ok(Content::Other(_)) | Err(_) => {}
+            }
+            all.push('\n');
+        }
+        all
+    }
+}
+
+/// What depends on the settings alone, made once per change of them.
+pub(super) struct Script {
+    pub reply: String,
+    /// One event per piece of the reply, and the one with the end mark.
+    pub events: Vec<Bytes>,
+    /// All of them as one body.
+    pub whole: Bytes,
+}
+
+impl Script {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let pieces: Vec<&str> = WORDS
+            .into_iter()
+            .cycle()
+            .take(usize::try_from(settings.deltas).unwrap_or(usize::MAX))
+            .collect();
+        let mut events: Vec<Bytes> = pieces.iter().map(|piece| delta(piece)).collect();
+        events.push(event(&json!({
+            "id": "mock", "object": "chat.completion.chunk", "created": 0, "model": MODEL,
+            "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+        })));
+        Self {
+            reply: pieces.concat(),
+            whole: events.concat().into(),
+            events,
+        }
+    }
+}
+
+/// The model's name in every answer.
+pub(super) const MODEL: &str = "mock";
+
+fn event(value: &serde_json::Value) -> Bytes {
+    format!("data: {value}\n\n").into()
+}
+
+/// The event of one piece of text.
+pub(super) fn delta(text: &str) -> Bytes {
+    event(&json!({
+        "id": "mock", "object": "chat.completion.chunk", "created": 0, "model": MODEL,
+        "choices": [{"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": null}],
+    }))
+}
+
+/// The last events of a stream.
+pub(super) fn tail(usage: Option<(usize, usize)>) -> Bytes {
+    match usage {
+        Some((prompt, completion)) => format!(
+            "data: {{\"id\":\"mock\",\"object\":\"chat.completion.chunk\",\"created\":0,\"model\":\"{MODEL}\",\"choices\":[],\
+             \"usage\":{}}}\n\ndata: [DONE]\n\n",
+            usage_json(prompt, completion)
+        )
+        .into(),
+        None => Bytes::from_static(b"data: [DONE]\n\n"),
+    }
+}
+
+pub(super) fn usage_json(prompt: usize, completion: usize) -> String {
+    // As if the first three quarters of every prompt had been seen before.
+    format!(
+        "{{\"prompt_tokens\":{prompt},\"completion_tokens\":{completion},\"total_tokens\":{},\
+         \"prompt_tokens_details\":{{\"cached_tokens\":{}}}}}",
+        prompt + completion,
+        prompt / 4 * 3
+    )
+}
+
+/// The text of an answer that is not streamed from the script. `number` counts the task's calls.
+pub(super) fn text<'a>(
+    task: Task,
+    request: &ChatRequest<'_>,
+    number: u64,
+    settings: &'a Settings,
+    script: &'a Script,
+) -> Cow<'a, str> {
+    match task {
+        Task::Reply => script.reply.as_str().into(),
+        Task::Intent => settings.intent.as_str().into(),
+        Task::Extraction if request.asks_for_state() => "{}".into(),
+        Task::Extraction => facts(&request.text(), number, settings.facts_per_turn).into(),
+        Task::Judge => r#"{"verdict":"independent"}"#.into(),
+        Task::Summary => {
+            r#"{"summary":"The player and the character talked about the road and the lanterns.","importance":5}"#
+                .into()
+        }
+        Task::Curation => "{}".into(),
+    }
+}
+
+static LIKES: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)\bI (?:really )?(like|love|hate) ([\p{L}][\p{L} ]{0,40}?)\s*[.!,?\n]").expect("a constant pattern")
+});
+static LIKES_KO: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"([가-힣]{1,12}?)(?:을|를|이|가)? (?:정말 |참 )?(좋아|싫어)").expect("a constant pattern")
+});
+
+fn facts(prompt: &str, number: u64, per_turn: f64) -> String {
+    let line = prompt
+        .rsplit_once("<player_line>")
+        .and_then(|(_, rest)| rest.split_once("</player_line>"))
+        .map_or(prompt, |(line, _)| line);
+    let mut facts = Vec::new();
+    for found in LIKES.captures_iter(&format!("{line}\n")) {
+        let (verb, object) = (found[1].to_lowercase(), found[2].to_lowercase());
+        facts.push(fact(
+            &verb,
+            &object,
+            &format!("The player {verb}s {object}."),
+            verb == "hate",
+        ));
+    }
+    for found in LIKES_KO.captures_iter(line) {
+        let object = &found[1];
+        let negative = &found[2] == "싫어";
+        let verb = if negative { "싫어한다" } else { "좋아한다" };
+        facts.push(fact(
+            verb,
+            object,
+            &format!("플레이어는 {object} 종류를 {verb}."),
+            negative,
+        ));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "call counts stay far below 2^52")]
+    let due = |n: u64| (n as f64 * per_turn).floor();
+    let mut made = due(number - 1);
+    while made < due(number) {
+        made += 1.0;
+        let object = format!("matter {made}");
+        let content = format!("The player spoke of {object} at the crossroads.");
+        facts.push(fact("speak of", &object, &content, false));
+    }
+    json!({ "facts": facts }).to_string()
+}
+
+fn fact(predicate: &str, object: &str, content: &str, negative: bool) -> serde_json::Value {
+    json!({
+        "subject": "player",
+        "predicate": predicate,
+        "object": object,
+        "content": content,
+        "keywords": [object, "preference"],
+        "speaker": "player",
+        "kind": "preference",
+        "importance": 5,
+        "polarity": if negative { "negative" } else { "positive" },
+        "tense": "present",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn request(prompt: &str, extra: &str) -> String {
+        format!(
+            r#"{{"messages":[{{"role":"user","content":{}}}]{extra}}}"#,
+            json!(prompt)
+        )
+    }
+
+    #[test]
+    fn the_task_is_known_by_header_schema_or_prompt() {
+        let task = |prompt: &str, extra: &str, header| {
+            let body = request(prompt, extra);
+            serde_json::from_str::<ChatRequest<'_>>(&body).unwrap().task(header)
+        };
+        let schema =
+            |name: &str| format!(r#","response_format":{{"type":"json_schema","json_schema":{{"name":"{name}"}}}}"#);
+        assert_eq!(task("hi", r#","stream":true"#, None), Task::Reply);
+        assert_eq!(task("hi", r#","stream":true"#, Some("summary")), Task::Summary);
+        assert_eq!(task("hi", "", None), Task::Reply);
+        assert_eq!(task("hi", r#","max_tokens":20"#, None), Task::Intent);
+        assert_eq!(task("hi", &schema("facts"), None), Task::Extraction);
+        assert_eq!(task("hi", &schema("verdict"), None), Task::Judge);
+        assert_eq!(task("hi", &schema("summary"), None), Task::Summary);
+        assert_eq!(task(r#"Answer: {"facts": []}"#, "", None), Task::Extraction);
+        assert_eq!(task(r#"{"verdict": "same"}"#, "", Some("nonsense")), Task::Judge);
+        assert_eq!(task(r#"{"summary": "…"}"#, "", None), Task::Summary);
+    }
+
+    fn objects(prompt: &str, number: u64, per_turn: f64) -> Vec<String> {
+        let facts: serde_json::Value = serde_json::from_str(&facts(prompt, number, per_turn)).unwrap();
+        let facts = facts["facts"].as_array().unwrap();
+        facts
+            .iter()
+            .map(|fact| fact["object"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn facts_come_from_the_line_and_by_number() {
+        let line = |text: &str| {
+            format!("I like examples.\n<player_line>\n{text}\n</player_line>\n<npc_reply>I like tea.</npc_reply>")
+        };
+        assert_eq!(objects(&line("I like grapes."), 1, 0.0), ["grapes"]);
+        assert_eq!(objects(&line("I really hate cold rain"), 1, 0.0), ["cold rain"]);
+        assert_eq!(objects(&line("나는 포도를 정말 좋아해"), 1, 0.0), ["포도"]);
+        assert!(objects(&line("Hello there!"), 1, 0.0).is_empty());
+        let made: Vec<usize> = (1..=6).map(|n| objects(&line("hello"), n, 0.5).len()).collect();
+        assert_eq!(made, [0, 1, 0, 1, 0, 1]);
+        assert_eq!(objects(&line("hello"), 1, 2.0), ["matter 1", "matter 2"]);
+    }
+
+    #[test]
+    fn content_parts_are_read_like_plain_text() {
+        let body = r#"{"messages":[{"role":"user","content":[{"type":"text","text":"I like plums."}]},{"role":"user","content":null}]}"#;
+        let request: ChatRequest<'_> = serde_json::from_str(body).unwrap();
+        assert!(request.text().contains("I like plums."));
+    }
+}

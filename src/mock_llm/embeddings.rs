@@ -1,0 +1,58 @@
+//! Vectors for the mock server: lexical, so that texts that share words are near each other.
+
+/// A unit vector of `dimensions` from the words of `text` and their character trigrams.
+pub(super) fn vector(text: &str, dimensions: usize) -> Vec<f32> {
+    let mut vector = vec![0.0_f32; dimensions];
+    let mut add = |piece: &str, weight: f32| {
+        let hash = fnv(piece.as_bytes());
+        let place = usize::try_from(hash >> 1).unwrap_or(usize::MAX) % dimensions;
+        vector[place] += if hash & 1 == 0 { weight } else { -weight };
+    };
+    for word in text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+    {
+        let word = word.to_lowercase();
+        add(&word, 1.0);
+        let ends: Vec<usize> = word.char_indices().map(|(at, _)| at).chain([word.len()]).collect();
+        for window in ends.windows(4) {
+            add(&word[window[0]..window[3]], 0.3);
+        }
+    }
+    let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+    if norm > 0.0 {
+        for x in &mut vector {
+            *x /= norm;
+        }
+    } else {
+        // No words, or words that cancel out: still a direction.
+        vector[0] = 1.0;
+    }
+    vector
+}
+
+/// FNV-1a, 64 bits: the same on every machine and in every version.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cosine(a: &str, b: &str) -> f32 {
+        let (a, b) = (vector(a, 256), vector(b, 256));
+        a.iter().zip(&b).map(|(x, y)| x * y).sum()
+    }
+
+    #[test]
+    fn texts_that_share_words_are_near() {
+        assert!((cosine("I like grapes", "I like grapes") - 1.0).abs() < 1e-5);
+        assert!(cosine("I like grapes", "grapes I like a lot") > 0.5);
+        assert!(cosine("나는 포도를 좋아해", "포도를 좋아해") > 0.5);
+        assert!(cosine("I like grapes", "the bridge fell down") < 0.4);
+        assert!((cosine("", "!?") - 1.0).abs() < 1e-5);
+    }
+}

@@ -1,0 +1,289 @@
+//! What the mock server can be told on its command line and at run time.
+
+use std::{net::SocketAddr, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::state::Settings;
+use crate::ports::llm::Task;
+
+/// Arguments of `colloquy mock-llm`. All but `listen` and `workers` can be changed while it runs,
+/// by `POST /control`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct MockOptions {
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:4010")]
+    pub listen: SocketAddr,
+    /// Worker threads.
+    #[arg(long, default_value_t = 1)]
+    pub workers: usize,
+    /// Milliseconds before an answer begins.
+    #[arg(long, default_value_t = 0)]
+    pub latency_ms: u64,
+    /// Up to this many more milliseconds, drawn evenly.
+    #[arg(long, default_value_t = 0)]
+    pub jitter_ms: u64,
+    /// Pieces of a stream per second; 0 sends them all at once.
+    #[arg(long, default_value_t = 0)]
+    pub tokens_per_s: u32,
+    /// Pieces of a reply.
+    #[arg(long, default_value_t = 8)]
+    pub deltas: u32,
+    /// What the intent classifier answers.
+    #[arg(long, default_value = "chat")]
+    pub intent: String,
+    /// Facts that an extraction yields on average beyond those it reads from the line; 0.5 is one
+    /// in every second turn.
+    #[arg(long, default_value_t = 0.0)]
+    pub facts_per_turn: f64,
+    /// Length of the embedding vectors.
+    #[arg(long, default_value_t = 384)]
+    pub dimensions: usize,
+    /// Milliseconds a `slow` fault adds.
+    #[arg(long, default_value_t = 3_000)]
+    pub slow_ms: u64,
+    /// Milliseconds a 429 asks the client to wait.
+    #[arg(long, default_value_t = 1_000)]
+    pub retry_after_ms: u64,
+    /// `[TASK=]KIND[:RATE]`, repeatable. KIND: none, 500, 429, slow, broken-stream, no-end-mark,
+    /// invalid-json, invalid-body, refuse, hang, stall. TASK: reply, intent, extraction, judge,
+    /// summary, curation, embedding; all if left out. RATE: the share of calls, 1 if left out.
+    #[arg(long = "fault")]
+    pub faults: Vec<Fault>,
+}
+
+impl Default for MockOptions {
+    /// The command line's defaults, on a free port.
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            workers: 1,
+            latency_ms: 0,
+            jitter_ms: 0,
+            tokens_per_s: 0,
+            deltas: 8,
+            intent: "chat".into(),
+            facts_per_turn: 0.0,
+            dimensions: 384,
+            slow_ms: 3_000,
+            retry_after_ms: 1_000,
+            faults: Vec::new(),
+        }
+    }
+}
+
+impl From<&MockOptions> for Settings {
+    fn from(options: &MockOptions) -> Self {
+        Self {
+            latency_ms: options.latency_ms,
+            jitter_ms: options.jitter_ms,
+            tokens_per_s: options.tokens_per_s,
+            deltas: options.deltas,
+            intent: options.intent.clone(),
+            facts_per_turn: options.facts_per_turn,
+            dimensions: options.dimensions,
+            slow_ms: options.slow_ms,
+            retry_after_ms: options.retry_after_ms,
+            faults: options.faults.clone(),
+        }
+    }
+}
+
+/// What the mock server is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Asked {
+    Chat(Task),
+    Embedding,
+}
+
+impl Asked {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Chat(Task::Reply),
+        Self::Chat(Task::Intent),
+        Self::Chat(Task::Extraction),
+        Self::Chat(Task::Judge),
+        Self::Chat(Task::Summary),
+        Self::Chat(Task::Curation),
+        Self::Embedding,
+    ];
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Chat(task) => task.as_str(),
+            Self::Embedding => "embedding",
+        }
+    }
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|asked| asked.as_str() == name)
+    }
+    /// Its place in [`Self::ALL`].
+    pub(super) fn slot(self) -> usize {
+        Self::ALL
+            .into_iter()
+            .position(|asked| asked == self)
+            .unwrap_or_default()
+    }
+}
+
+/// A way to misbehave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    None,
+    /// Status 500.
+    ServerError,
+    /// Status 429 with `Retry-After`.
+    RateLimited,
+    /// `slow_ms` later than usual.
+    Slow,
+    /// The connection breaks in the middle of the answer.
+    BrokenStream,
+    /// The answer ends in the middle, as if it were over, without its end mark.
+    NoEndMark,
+    /// The answer's text is cut JSON (a reply or intent: a body that is no JSON).
+    InvalidJson,
+    /// The body, or a stream's event, is no JSON.
+    InvalidBody,
+    /// Status 400.
+    Refuse,
+    /// No answer, ever.
+    Hang,
+    /// Half a stream, then nothing more, with the connection left open.
+    Stall,
+}
+
+impl FaultKind {
+    const NAMES: [(&'static str, Self); 11] = [
+        ("none", Self::None),
+        ("500", Self::ServerError),
+        ("429", Self::RateLimited),
+        ("slow", Self::Slow),
+        ("broken-stream", Self::BrokenStream),
+        ("no-end-mark", Self::NoEndMark),
+        ("invalid-json", Self::InvalidJson),
+        ("invalid-body", Self::InvalidBody),
+        ("refuse", Self::Refuse),
+        ("hang", Self::Hang),
+        ("stall", Self::Stall),
+    ];
+}
+
+/// A fault, for which task, and how often.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fault {
+    pub(super) asked: Option<Asked>,
+    pub kind: FaultKind,
+    /// Share of the task's calls, in (0, 1].
+    pub rate: f64,
+}
+
+impl Fault {
+    /// `kind` on every call of `task`, or of all if `None`.
+    #[must_use]
+    pub fn always(task: Option<Task>, kind: FaultKind) -> Self {
+        Self {
+            asked: task.map(Asked::Chat),
+            kind,
+            rate: 1.0,
+        }
+    }
+    /// Whether the `n`th call (from 1) of `asked` is hit.
+    pub(super) fn hits(&self, asked: Asked, n: u64) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "call counts stay far below 2^52")]
+        let due = |n: u64| (n as f64 * self.rate).floor();
+        self.asked.is_none_or(|task| task == asked) && due(n) > due(n - 1)
+    }
+}
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (task, fault) = match text.split_once('=') {
+            Some((task, fault)) => (Some(task), fault),
+            None => (None, text),
+        };
+        let (kind, rate) = match fault.split_once(':') {
+            Some((kind, rate)) => (kind, rate),
+            None => (fault, "1"),
+        };
+        let asked = task
+            .map(|name| Asked::parse(name).ok_or_else(|| format!("`{name}` is no task")))
+            .transpose()?;
+        let kind = FaultKind::NAMES
+            .into_iter()
+            .find_map(|(name, known)| (name == kind).then_some(known))
+            .ok_or_else(|| format!("`{kind}` is no kind of fault"))?;
+        let rate = rate
+            .parse::<f64>()
+            .ok()
+            .filter(|rate| *rate > 0.0 && *rate <= 1.0)
+            .ok_or_else(|| format!("`{rate}` is no rate above 0 and up to 1"))?;
+        Ok(Self { asked, kind, rate })
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(asked) = self.asked {
+            write!(f, "{}=", asked.as_str())?;
+        }
+        let name = FaultKind::NAMES
+            .into_iter()
+            .find_map(|(name, kind)| (kind == self.kind).then_some(name))
+            .unwrap_or("none");
+        write!(f, "{name}:{}", self.rate)
+    }
+}
+
+impl Serialize for Fault {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Fault {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn faults_are_read_as_they_are_written() {
+        for text in [
+            "500:1",
+            "reply=429:0.5",
+            "embedding=hang:1",
+            "extraction=invalid-json:0.25",
+        ] {
+            assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
+        }
+        for bad in ["", "oops", "reply=", "chat=500", "500:0", "500:2", "500:x", "500:NaN"] {
+            assert!(bad.parse::<Fault>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_kept_exactly() {
+        let fault: Fault = "reply=500:0.25".parse().unwrap();
+        let hits: Vec<u64> = (1..=12).filter(|n| fault.hits(Asked::Chat(Task::Reply), *n)).collect();
+        assert_eq!(hits, [4, 8, 12]);
+        assert!(!fault.hits(Asked::Embedding, 4));
+    }
+
+    #[test]
+    fn the_command_line_and_the_tests_start_from_the_same_settings() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            options: MockOptions,
+        }
+        let line = <Line as clap::Parser>::try_parse_from(["mock-llm"]).unwrap();
+        assert_eq!(Settings::from(&line.options), Settings::from(&MockOptions::default()));
+    }
+}

@@ -1,0 +1,453 @@
+//! The mock server itself, on actix-web.
+
+use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
+
+use actix_web::{
+    App, HttpRequest, HttpResponse, HttpResponseBuilder, HttpServer,
+    dev::{Server, ServerHandle},
+    http::{StatusCode, header::ContentType},
+    rt::{System, time::sleep},
+    web::{self, Data, PayloadConfig},
+};
+use anyhow::Context as _;
+use bytes::Bytes;
+use futures_util::stream;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    answers::{self, ChatRequest},
+    embeddings,
+    options::{Asked, FaultKind, MockOptions},
+    state::{Settings, State, Stats, Witness},
+};
+use crate::ports::llm::Task;
+
+/// Largest request body, in bytes.
+const MAX_BODY: usize = 8 * 1024 * 1024;
+/// Long enough for what was given to the connection to be written.
+const FLUSH: Duration = Duration::from_millis(10);
+/// Tells what a call is for, where the client says so.
+const TASK_HEADER: &str = "x-colloquy-task";
+
+/// Serves until the process is told to stop.
+pub async fn run(options: MockOptions) -> anyhow::Result<()> {
+    let state = Arc::new(State::new(&options).map_err(anyhow::Error::msg)?);
+    let (server, addr) = serve(&options, &state, true)?;
+    tracing::info!(%addr, "mock model is listening");
+    server.await.context("the mock server failed")
+}
+
+/// Starts a server on a thread of its own, for tests.
+///
+/// # Errors
+/// If the address cannot be bound or an option is out of range.
+pub fn start(options: MockOptions) -> anyhow::Result<MockHandle> {
+    let state = Arc::new(State::new(&options).map_err(anyhow::Error::msg)?);
+    let (started, ready) = std::sync::mpsc::sync_channel(1);
+    let serving = state.clone();
+    let thread = thread::Builder::new().name("mock-llm".into()).spawn(move || {
+        System::new().block_on(async move {
+            match serve(&options, &serving, false) {
+                Ok((server, addr)) => {
+                    // An error here means that nobody waits any more: there is nobody to serve.
+                    if started.send(Ok((server.handle(), addr))).is_ok() {
+                        let _ = server.await;
+                    }
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+            }
+        });
+    })?;
+    let (server, addr) = ready.recv().context("the mock server's thread ended")??;
+    Ok(MockHandle {
+        addr,
+        state,
+        server,
+        thread: Some(thread),
+    })
+}
+
+/// A server started by [`start`]. Stops when dropped.
+pub struct MockHandle {
+    addr: SocketAddr,
+    state: Arc<State>,
+    server: ServerHandle,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl MockHandle {
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+    /// What a client takes as its base URL.
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.addr)
+    }
+    /// Changes settings, as `POST /control` does.
+    ///
+    /// # Errors
+    /// In words, for an unknown field or a value out of range.
+    pub fn control(&self, patch: &serde_json::Value) -> Result<(), String> {
+        self.state.patch(patch).map(drop)
+    }
+    pub fn stats(&self) -> Stats {
+        self.state.stats()
+    }
+    /// Calls of a task (`reply`, …, `embedding`) so far.
+    pub fn calls(&self, task: &str) -> u64 {
+        self.stats().calls.get(task).copied().unwrap_or_default()
+    }
+    /// The last requests of a task, the newest last; at most 64 of all tasks are kept.
+    pub fn requests(&self, task: &str) -> Vec<serde_json::Value> {
+        Asked::parse(task).map_or_else(Vec::new, |asked| self.state.requests(asked))
+    }
+    /// Waits until at least `count` answers were abandoned by their client.
+    pub async fn aborted(&self, count: u64) {
+        let mut aborted = self.state.aborted();
+        // The sender lives in `self.state`.
+        let _ = aborted.wait_for(|seen| *seen >= count).await;
+    }
+    /// Stops at once, cutting what is under way.
+    pub fn stop(mut self) {
+        self.shut();
+    }
+    fn shut(&mut self) {
+        // The command is sent by the call; the future only waits for its end, as `join` does.
+        drop(self.server.stop(false));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for MockHandle {
+    fn drop(&mut self) {
+        self.shut();
+    }
+}
+
+fn serve(options: &MockOptions, state: &Arc<State>, signals: bool) -> anyhow::Result<(Server, SocketAddr)> {
+    let state = Data::from(state.clone());
+    let server = HttpServer::new(move || {
+        App::new()
+            .app_data(state.clone())
+            .app_data(PayloadConfig::new(MAX_BODY))
+            .route("/v1/chat/completions", web::post().to(chat))
+            .route("/v1/embeddings", web::post().to(embed))
+            .route("/v1/models", web::get().to(models))
+            .route("/control", web::post().to(control))
+            .route("/control/stats", web::get().to(stats))
+            .route("/control/requests/{task}", web::get().to(requests))
+    })
+    .workers(options.workers.max(1))
+    // A client that closes its side has gone: what it asked for is dropped, and counted.
+    .h1_allow_half_closed(false)
+    .shutdown_timeout(1);
+    let server = if signals { server } else { server.disable_signals() };
+    let server = server
+        .bind(options.listen)
+        .with_context(|| format!("cannot listen on {}", options.listen))?;
+    let addr = server.addrs().first().copied().context("no address was bound")?;
+    Ok((server.run(), addr))
+}
+
+fn problem(status: StatusCode, message: &str) -> HttpResponse {
+    HttpResponse::build(status).json(json!({"error": {"message": message, "type": "mock", "code": null}}))
+}
+
+/// The faults that are the same for every kind of call; `None`: go on.
+async fn common_fault(fault: FaultKind, settings: &Settings, witness: &mut Witness) -> Option<HttpResponse> {
+    let jitter = if settings.jitter_ms == 0 {
+        0
+    } else {
+        rand::random_range(0..=settings.jitter_ms)
+    };
+    let slow = if fault == FaultKind::Slow { settings.slow_ms } else { 0 };
+    let wait = settings.latency_ms + jitter + slow;
+    if wait > 0 {
+        sleep(Duration::from_millis(wait)).await;
+    }
+    let response = match fault {
+        FaultKind::ServerError => problem(StatusCode::INTERNAL_SERVER_ERROR, "the mock fails as it was told to"),
+        FaultKind::Refuse => problem(StatusCode::BAD_REQUEST, "the mock refuses as it was told to"),
+        FaultKind::RateLimited => {
+            let mut limited = problem(StatusCode::TOO_MANY_REQUESTS, "the mock limits as it was told to");
+            let ms = settings.retry_after_ms;
+            for (name, value) in [("retry-after", ms.div_ceil(1_000)), ("retry-after-ms", ms)] {
+                limited
+                    .headers_mut()
+                    .insert(actix_web::http::header::HeaderName::from_static(name), value.into());
+            }
+            limited
+        }
+        FaultKind::Hang => std::future::pending().await,
+        _ => return None,
+    };
+    witness.done();
+    Some(response)
+}
+
+async fn chat(http: HttpRequest, body: Bytes, state: Data<State>) -> HttpResponse {
+    let request: ChatRequest<'_> = match serde_json::from_slice(&body) {
+        Ok(request) => request,
+        Err(error) => {
+            return problem(
+                StatusCode::BAD_REQUEST,
+                &format!("the body is not a chat request: {error}"),
+            );
+        }
+    };
+    let header = http.headers().get(TASK_HEADER).and_then(|name| name.to_str().ok());
+    let task = request.task(header);
+    let (settings, script) = state.settings();
+    let (number, fault) = state.begin(Asked::Chat(task), &body, &settings);
+    let mut witness = Witness::new(state.clone().into_inner());
+    if let Some(failed) = common_fault(fault, &settings, &mut witness).await {
+        return failed;
+    }
+    let prompt_tokens = body.len() / 4;
+    let json_task = !matches!(task, Task::Reply | Task::Intent);
+    let fault = match fault {
+        FaultKind::InvalidJson if !json_task => FaultKind::InvalidBody,
+        other => other,
+    };
+    let text = match fault {
+        FaultKind::InvalidJson => r#"{"facts": [{"subject": "#.into(),
+        _ => answers::text(task, &request, number, &settings, &script),
+    };
+    if request.stream {
+        let usage = request
+            .wants_usage()
+            .then_some((prompt_tokens, script.events.len() - 1));
+        let (events, whole) = if task == Task::Reply {
+            (script.events.clone(), script.whole.clone())
+        } else {
+            let end = script.events.last().cloned().unwrap_or_default();
+            let events = vec![answers::delta(&text), end];
+            let whole = events.concat().into();
+            (events, whole)
+        };
+        let pace = (settings.tokens_per_s > 0).then(|| Duration::from_secs(1) / settings.tokens_per_s);
+        return streamed(fault, events, &whole, usage, pace, witness);
+    }
+    let completion_tokens = text.len().div_ceil(4);
+    let answer = format!(
+        "{{\"id\":\"mock\",\"object\":\"chat.completion\",\"created\":0,\"model\":\"{}\",\"choices\":[{{\"index\":0,\
+         \"message\":{{\"role\":\"assistant\",\"content\":{}}},\"finish_reason\":\"stop\"}}],\"usage\":{}}}",
+        answers::MODEL,
+        json!(text),
+        answers::usage_json(prompt_tokens, completion_tokens)
+    );
+    whole_body(fault, answer, witness)
+}
+
+/// A JSON body, or what a fault makes of it.
+fn whole_body(fault: FaultKind, mut body: String, mut witness: Witness) -> HttpResponse {
+    let cut = body.len() / 2;
+    let cut = (0..=cut)
+        .rev()
+        .find(|at| body.is_char_boundary(*at))
+        .unwrap_or_default();
+    let mut response = HttpResponse::Ok();
+    response.insert_header(ContentType::json());
+    match fault {
+        FaultKind::BrokenStream | FaultKind::Stall => {
+            body.truncate(cut);
+            paced(
+                &mut response,
+                vec![body.into()],
+                None,
+                fault == FaultKind::Stall,
+                witness,
+            )
+        }
+        FaultKind::NoEndMark | FaultKind::InvalidBody => {
+            body.truncate(cut);
+            witness.done();
+            response.body(body)
+        }
+        _ => {
+            witness.done();
+            response.body(body)
+        }
+    }
+}
+
+/// A stream of events, in one piece where nothing asks for more.
+fn streamed(
+    fault: FaultKind,
+    mut events: Vec<Bytes>,
+    whole: &Bytes,
+    usage: Option<(usize, usize)>,
+    pace: Option<Duration>,
+    mut witness: Witness,
+) -> HttpResponse {
+    let half = events.len() / 2;
+    let mut response = HttpResponse::Ok();
+    response.content_type("text/event-stream");
+    match fault {
+        FaultKind::BrokenStream | FaultKind::Stall => {
+            events.truncate(half);
+            paced(&mut response, events, pace, fault == FaultKind::Stall, witness)
+        }
+        FaultKind::NoEndMark => {
+            witness.done();
+            response.body(events[..half].concat())
+        }
+        FaultKind::InvalidBody => {
+            witness.done();
+            response.body("data: {oops\n\n")
+        }
+        _ => {
+            let tail = answers::tail(usage);
+            if pace.is_none() {
+                witness.done();
+                return response.body([whole.as_ref(), tail.as_ref()].concat());
+            }
+            // The end mark and what follows come at once.
+            let end = [events.pop().unwrap_or_default(), tail].concat();
+            events.push(end.into());
+            response.streaming(pieces(events, pace, After::End, witness))
+        }
+    }
+}
+
+/// What comes after the last piece.
+#[derive(Clone, Copy, PartialEq)]
+enum After {
+    /// A proper end.
+    End,
+    /// A broken connection.
+    Break,
+    /// Nothing, with the connection left open.
+    Silence,
+}
+
+fn paced(
+    response: &mut HttpResponseBuilder,
+    events: Vec<Bytes>,
+    pace: Option<Duration>,
+    stall: bool,
+    witness: Witness,
+) -> HttpResponse {
+    let after = if stall { After::Silence } else { After::Break };
+    response.streaming(pieces(events, pace, after, witness))
+}
+
+fn pieces(
+    events: Vec<Bytes>,
+    pace: Option<Duration>,
+    after: After,
+    witness: Witness,
+) -> impl futures_util::Stream<Item = Result<Bytes, std::io::Error>> {
+    stream::unfold(Some((events.into_iter(), witness)), move |state| async move {
+        let (mut events, mut witness) = state?;
+        if let Some(event) = events.next() {
+            if let Some(pace) = pace {
+                sleep(pace).await;
+            }
+            // A client may leave as soon as it has seen the end mark.
+            if after == After::End && events.len() == 0 {
+                witness.done();
+            }
+            return Some((Ok(event), Some((events, witness))));
+        }
+        match after {
+            After::End => None,
+            After::Break => {
+                // actix throws away what it has not yet written when a body fails.
+                sleep(FLUSH).await;
+                witness.done();
+                let broken = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "as it was told to");
+                Some((Err(broken), None))
+            }
+            After::Silence => std::future::pending().await,
+        }
+    })
+}
+
+#[derive(Deserialize)]
+struct EmbeddingRequest {
+    input: Input,
+    #[serde(default)]
+    model: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Input {
+    One(String),
+    Many(Vec<String>),
+}
+
+async fn embed(body: Bytes, state: Data<State>) -> HttpResponse {
+    let request: EmbeddingRequest = match serde_json::from_slice(&body) {
+        Ok(request) => request,
+        Err(error) => {
+            return problem(
+                StatusCode::BAD_REQUEST,
+                &format!("the body is not an embedding request: {error}"),
+            );
+        }
+    };
+    let (settings, _) = state.settings();
+    let (_, fault) = state.begin(Asked::Embedding, &body, &settings);
+    let mut witness = Witness::new(state.clone().into_inner());
+    if let Some(failed) = common_fault(fault, &settings, &mut witness).await {
+        return failed;
+    }
+    let texts = match request.input {
+        Input::One(text) => vec![text],
+        Input::Many(texts) => texts,
+    };
+    let tokens = texts.iter().map(|text| text.len().div_ceil(4)).sum::<usize>();
+    // Last first: the API promises an index, not an order, and clients should not rely on one.
+    let rows: Vec<_> = texts
+        .iter()
+        .enumerate()
+        .rev()
+        .map(|(index, text)| {
+            json!({"object": "embedding", "index": index, "embedding": embeddings::vector(text, settings.dimensions)})
+        })
+        .collect();
+    let answer = json!({
+        "object": "list",
+        "data": rows,
+        "model": request.model.as_deref().unwrap_or(answers::MODEL),
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    });
+    let fault = if fault == FaultKind::InvalidJson {
+        FaultKind::InvalidBody
+    } else {
+        fault
+    };
+    whole_body(fault, answer.to_string(), witness)
+}
+
+async fn models() -> HttpResponse {
+    HttpResponse::Ok().json(json!({
+        "object": "list",
+        "data": [{"id": answers::MODEL, "object": "model", "created": 0, "owned_by": "colloquy"}],
+    }))
+}
+
+async fn control(patch: web::Json<serde_json::Value>, state: Data<State>) -> HttpResponse {
+    match state.patch(&patch) {
+        Ok(settings) => HttpResponse::Ok().json(&*settings),
+        Err(reason) => problem(StatusCode::BAD_REQUEST, &reason),
+    }
+}
+
+async fn stats(state: Data<State>) -> HttpResponse {
+    HttpResponse::Ok().json(state.stats())
+}
+
+async fn requests(task: web::Path<String>, state: Data<State>) -> HttpResponse {
+    match Asked::parse(&task) {
+        Some(asked) => HttpResponse::Ok().json(state.requests(asked)),
+        None => problem(StatusCode::NOT_FOUND, "there is no such task"),
+    }
+}

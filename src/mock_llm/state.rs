@@ -1,0 +1,170 @@
+//! What the mock server is set to and what it has counted.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::{
+    answers::Script,
+    options::{Asked, Fault, FaultKind, MockOptions},
+};
+
+/// Requests remembered, the newest last.
+const REMEMBERED: usize = 64;
+
+/// What can be changed while it runs: `POST /control` takes any subset of these as JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub latency_ms: u64,
+    pub jitter_ms: u64,
+    pub tokens_per_s: u32,
+    pub deltas: u32,
+    pub intent: String,
+    pub facts_per_turn: f64,
+    pub dimensions: usize,
+    pub slow_ms: u64,
+    pub retry_after_ms: u64,
+    pub faults: Vec<Fault>,
+}
+
+impl Settings {
+    /// These settings with the fields of `patch` replaced.
+    ///
+    /// # Errors
+    /// In words, for a field that does not exist or a value that does not fit.
+    pub(super) fn patched(&self, patch: &serde_json::Value) -> Result<Self, String> {
+        let mut all = serde_json::to_value(self).map_err(|error| error.to_string())?;
+        let fields = patch.as_object().ok_or("the body must be a JSON object")?;
+        for (name, value) in fields {
+            all[name] = value.clone();
+        }
+        let settings: Self = serde_json::from_value(all).map_err(|error| error.to_string())?;
+        if !(1..=16_384).contains(&settings.dimensions) {
+            return Err("dimensions must be 1 to 16384".into());
+        }
+        if settings.deltas > 100_000 {
+            return Err("deltas must be at most 100000".into());
+        }
+        if !(0.0..=16.0).contains(&settings.facts_per_turn) {
+            return Err("facts_per_turn must be 0 to 16".into());
+        }
+        Ok(settings)
+    }
+}
+
+/// Counts since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// By task, `embedding` included.
+    pub calls: BTreeMap<String, u64>,
+    /// Calls that a fault hit.
+    pub faults: u64,
+    /// Answers that the client did not wait for.
+    pub aborted: u64,
+}
+
+pub(super) struct State {
+    settings: RwLock<(Arc<Settings>, Arc<Script>)>,
+    calls: [AtomicU64; Asked::ALL.len()],
+    faults: AtomicU64,
+    aborted: watch::Sender<u64>,
+    requests: Mutex<VecDeque<(Asked, Bytes)>>,
+}
+
+impl State {
+    pub(super) fn new(options: &MockOptions) -> Result<Self, String> {
+        let settings = Settings::from(options).patched(&serde_json::json!({}))?;
+        let script = Script::new(&settings);
+        Ok(Self {
+            settings: RwLock::new((Arc::new(settings), Arc::new(script))),
+            calls: Default::default(),
+            faults: AtomicU64::new(0),
+            aborted: watch::Sender::new(0),
+            requests: Mutex::default(),
+        })
+    }
+    pub(super) fn settings(&self) -> (Arc<Settings>, Arc<Script>) {
+        self.settings.read().clone()
+    }
+    pub(super) fn patch(&self, patch: &serde_json::Value) -> Result<Arc<Settings>, String> {
+        let mut settings = self.settings.write();
+        let patched = Arc::new(settings.0.patched(patch)?);
+        *settings = (patched.clone(), Arc::new(Script::new(&patched)));
+        Ok(patched)
+    }
+    /// Counts and remembers a call: its number among those of its task, and the fault it meets.
+    pub(super) fn begin(&self, asked: Asked, body: &Bytes, settings: &Settings) -> (u64, FaultKind) {
+        let number = self.calls[asked.slot()].fetch_add(1, Relaxed) + 1;
+        {
+            let mut requests = self.requests.lock();
+            if requests.len() == REMEMBERED {
+                requests.pop_front();
+            }
+            requests.push_back((asked, body.clone()));
+        }
+        let fault = settings
+            .faults
+            .iter()
+            .find(|fault| fault.hits(asked, number))
+            .map_or(FaultKind::None, |fault| fault.kind);
+        if fault != FaultKind::None {
+            self.faults.fetch_add(1, Relaxed);
+        }
+        (number, fault)
+    }
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            calls: Asked::ALL
+                .into_iter()
+                .map(|asked| (asked.as_str().to_owned(), self.calls[asked.slot()].load(Relaxed)))
+                .collect(),
+            faults: self.faults.load(Relaxed),
+            aborted: *self.aborted.borrow(),
+        }
+    }
+    /// The last requests of a task, the newest last, as they came.
+    pub(super) fn requests(&self, asked: Asked) -> Vec<serde_json::Value> {
+        let requests = self.requests.lock();
+        requests
+            .iter()
+            .filter(|(of, _)| *of == asked)
+            .filter_map(|(_, body)| serde_json::from_slice(body).ok())
+            .collect()
+    }
+    pub(super) fn aborted(&self) -> watch::Receiver<u64> {
+        self.aborted.subscribe()
+    }
+}
+
+/// Watches one answer: dropped before `done`, it counts as aborted.
+pub(super) struct Witness {
+    state: Arc<State>,
+    done: bool,
+}
+
+impl Witness {
+    pub(super) fn new(state: Arc<State>) -> Self {
+        Self { state, done: false }
+    }
+    pub(super) fn done(&mut self) {
+        self.done = true;
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        if !self.done {
+            self.state.aborted.send_modify(|count| *count += 1);
+        }
+    }
+}

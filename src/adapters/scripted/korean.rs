@@ -10,9 +10,8 @@ fn final_of(c: char) -> u32 {
     match c {
         '가'..='힣' => (u32::from(c) - u32::from('가')) % 28,
         // Read as Korean reads them: 영 일 삼 육 칠 팔 end in a consonant.
-        '1' | '7' | '8' => 8,
+        '1' | '7' | '8' | 'l' | 'L' | 'r' | 'R' => 8,
         '0' | '3' | '6' => 1,
-        'l' | 'L' | 'r' | 'R' => 8,
         c if c.is_ascii_alphabetic() && !"aeiouyw".contains(c.to_ascii_lowercase()) => 1,
         _ => 0,
     }
@@ -21,6 +20,11 @@ fn final_of(c: char) -> u32 {
 /// Whether the word ends in a consonant.
 pub(super) fn closes(word: &str) -> bool {
     word.chars().next_back().is_some_and(|c| final_of(c) != 0)
+}
+
+/// Whether the syllable ends in ㅆ, as past stems do (했, 었, 렸).
+pub(super) fn is_past_stem(c: char) -> bool {
+    is_hangul(c) && final_of(c) == 20
 }
 
 /// The particle in the form that fits `word`. `particle` is named by its form after a consonant.

@@ -43,7 +43,10 @@ macro_rules! regex {
 
 regex!(EN_SELF, r"(?m)^You are (?P<npc>.+?), a character in (?P<world>.+?)\. ");
 regex!(KO_SELF, r"(?m)^당신은 (?P<world>.+)의 등장인물 (?P<npc>.+?)이다\. ");
-regex!(CUE_LINE, r"(?m)^- (?:You may use these cue tags|다음 태그만)[^:]*: (?P<tags>.+)$");
+regex!(
+    CUE_LINE,
+    r"(?m)^- (?:You may use these cue tags|다음 태그만)[^:]*: (?P<tags>.+)$"
+);
 regex!(TAG, r"<([^<>]+)>");
 regex!(STATE_LINE, r"^\([^)]*\) [^:]*: (?P<value>.+)$");
 regex!(DATED, r"^\[(?P<date>[^\]]*)\] (?P<text>.+)$");
@@ -87,12 +90,12 @@ impl ReplyView {
     fn read_blocks(&mut self, text: &str, facts: &mut Vec<(String, String)>) {
         if let Some(found) = EN_SELF.captures(text) {
             self.language = Language::En;
-            self.npc = found["npc"].to_owned();
-            self.world = found["world"].to_owned();
+            found["npc"].clone_into(&mut self.npc);
+            found["world"].clone_into(&mut self.world);
         } else if let Some(found) = KO_SELF.captures(text) {
             self.language = Language::Ko;
-            self.npc = found["npc"].to_owned();
-            self.world = found["world"].to_owned();
+            found["npc"].clone_into(&mut self.npc);
+            found["world"].clone_into(&mut self.world);
         }
         if let Some(found) = CUE_LINE.captures(text) {
             self.cues = TAG.captures_iter(&found["tags"]).map(|tag| tag[1].to_owned()).collect();

@@ -40,7 +40,7 @@ cargo clippy --locked --all-targets -- -D warnings
 
 say "licences"
 deny_version=0.20.2
-if ! cargo deny --version 2>/dev/null | grep -q .; then
+if ! command -v cargo-deny >/dev/null; then
   cargo install --quiet --locked --root "$tools" --target-dir "$cache/tools-target" "cargo-deny@$deny_version"
   rm -rf "$cache/tools-target"
 fi

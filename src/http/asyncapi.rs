@@ -2,12 +2,10 @@
 
 use std::sync::LazyLock;
 
-use actix_web::{HttpResponse, get, web};
 use serde_json::{Map, Value, json};
 
 use super::{
-    AppState,
-    errors::{Code, Problem},
+    errors::Code,
     socket::{
         events::{self, Described},
         messages,
@@ -77,14 +75,4 @@ fn describe(described: Vec<Described>, all: &mut Map<String, Value>, schemas: &m
             json!({"$ref": format!("#/channels/socket/messages/{name}")})
         })
         .collect()
-}
-
-/// The AsyncAPI 3.0 document.
-#[get("/asyncapi.json")]
-pub async fn serve(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
-    if state.settings.docs {
-        Ok(HttpResponse::Ok().json(document()))
-    } else {
-        Err(Problem::not_found("document"))
-    }
 }

@@ -6,9 +6,10 @@
 //! A route's extractor is its authorization (`extract`), errors are mapped once (`errors`), and
 //! whatever surrounds a request is in `context`.
 
-pub mod asyncapi;
+mod asyncapi;
 mod audit;
 mod context;
+pub mod docs;
 pub mod errors;
 mod etag;
 mod extract;
@@ -18,7 +19,7 @@ mod idempotency;
 mod jobs;
 pub mod metrics;
 mod npcs;
-pub mod openapi;
+mod openapi;
 mod pagination;
 mod sessions;
 pub mod settings;
@@ -39,14 +40,12 @@ pub use settings::HttpSettings;
 pub use state::{AppState, Readiness};
 
 use actix_web::{
-    HttpRequest, HttpResponse, guard,
-    http::header,
+    HttpRequest, HttpResponse,
     middleware::from_fn,
     web::{self, ServiceConfig},
 };
 use tracing::Instrument;
 use tracing_actix_web::TracingLogger;
-use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use self::errors::{Code, Problem};
 
@@ -55,18 +54,7 @@ use self::errors::{Code, Problem};
 pub fn configure(cfg: &mut ServiceConfig) {
     let everything = web::scope("")
         .configure(|cfg| routes(&mut utoipa_actix_web::service_config::ServiceConfig::new(cfg)))
-        .service(openapi::serve)
-        .service(asyncapi::serve)
-        .service(web::resource("/docs").guard(guard::Get()).to(to_docs))
-        .service(
-            web::scope("/docs")
-                .guard(guard::fn_guard(|context| {
-                    context
-                        .app_data::<web::Data<AppState>>()
-                        .is_some_and(|state| state.settings.docs)
-                }))
-                .service(SwaggerUi::new("/{_:.*}").config(Config::from("/openapi.json"))),
-        )
+        .configure(docs::configure)
         .default_service(web::to(unmatched))
         .wrap(TracingLogger::<context::Spans>::new())
         .wrap(from_fn(context::around));
@@ -110,12 +98,6 @@ fn routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
         .service(usage::get_usage)
         .service(audit::list_audit)
         .service(socket::open_socket);
-}
-
-async fn to_docs() -> HttpResponse {
-    HttpResponse::PermanentRedirect()
-        .insert_header((header::LOCATION, "/docs/"))
-        .finish()
 }
 
 /// A path or a method that no route offers.

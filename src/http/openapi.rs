@@ -3,15 +3,12 @@
 
 use std::sync::LazyLock;
 
-use actix_web::{App, HttpResponse, dev::ResourceDef, get, web};
+use actix_web::{App, dev::ResourceDef};
 use serde_json::{Map, Value, json};
 use utoipa::{OpenApi, PartialSchema, ToSchema};
 use utoipa_actix_web::AppExt;
 
-use super::{
-    AppState,
-    errors::{FieldError, Problem, ProblemBody},
-};
+use super::errors::{FieldError, ProblemBody};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -152,14 +149,4 @@ pub fn methods_of(path: &str) -> Option<String> {
         .filter(|(pattern, _)| pattern.is_match(path))
         .max_by_key(|(pattern, _)| pattern.pattern().map_or(0, str::len))
         .map(|(_, methods)| methods.join(", "))
-}
-
-/// The OpenAPI 3.1 document.
-#[get("/openapi.json")]
-pub async fn serve(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
-    if state.settings.docs {
-        Ok(HttpResponse::Ok().json(document()))
-    } else {
-        Err(Problem::not_found("document"))
-    }
 }

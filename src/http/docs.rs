@@ -1,0 +1,67 @@
+//! The documents and the page that shows them: `/openapi.json`, `/asyncapi.json`, `/docs`.
+
+use actix_web::{
+    HttpResponse, get, guard,
+    http::header,
+    web::{self, ServiceConfig},
+};
+use serde_json::Value;
+use utoipa_swagger_ui::{Config, SwaggerUi};
+
+use super::{AppState, errors::Problem};
+
+/// The OpenAPI 3.1 document of the REST resources.
+#[must_use]
+pub fn openapi() -> &'static Value {
+    super::openapi::document()
+}
+
+/// The AsyncAPI 3.0 document of the socket.
+#[must_use]
+pub fn asyncapi() -> &'static Value {
+    super::asyncapi::document()
+}
+
+/// The routes of the documents. Where `http.docs` is off they are not there.
+pub(super) fn configure(cfg: &mut ServiceConfig) {
+    cfg.service(serve_openapi)
+        .service(serve_asyncapi)
+        .service(to_page)
+        .service(
+            web::scope("/docs")
+                .guard(guard::fn_guard(|context| {
+                    context
+                        .app_data::<web::Data<AppState>>()
+                        .is_some_and(|state| state.settings.docs)
+                }))
+                .service(SwaggerUi::new("/{_:.*}").config(Config::from("/openapi.json"))),
+        );
+}
+
+#[get("/openapi.json")]
+async fn serve_openapi(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
+    serve(&state, openapi())
+}
+
+#[get("/asyncapi.json")]
+async fn serve_asyncapi(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
+    serve(&state, asyncapi())
+}
+
+fn serve(state: &AppState, document: &Value) -> Result<HttpResponse, Problem> {
+    if state.settings.docs {
+        Ok(HttpResponse::Ok().json(document))
+    } else {
+        Err(Problem::not_found("document"))
+    }
+}
+
+#[get("/docs")]
+async fn to_page(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
+    if !state.settings.docs {
+        return Err(Problem::not_found("document"));
+    }
+    Ok(HttpResponse::PermanentRedirect()
+        .insert_header((header::LOCATION, "/docs/"))
+        .finish())
+}

@@ -3,4 +3,5 @@
 
 mod architecture;
 mod contracts;
+mod http;
 mod support;

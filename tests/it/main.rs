@@ -4,4 +4,5 @@
 mod architecture;
 mod contracts;
 mod e2e;
+mod http;
 mod support;

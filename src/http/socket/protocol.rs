@@ -46,6 +46,8 @@ use crate::{
 
 /// Messages that may wait while one is handled.
 const MAX_WAITING: usize = 256;
+/// Tokens that live longer than this are not watched to their end.
+const LONGEST_WATCH: Duration = Duration::from_hours(365 * 24);
 /// Longest `event_id`, in characters.
 const MAX_EVENT_ID: usize = 128;
 
@@ -199,7 +201,7 @@ impl Inner {
     /// Closes the socket with 4401 when the token runs out, unless it is refreshed before.
     fn watch_expiry(self: &Arc<Self>, connection: &Arc<Connection>) {
         let left = self.principal.lock().expires_at - self.state.services.clock.now();
-        let left = left.to_std().unwrap_or_default().min(Duration::from_secs(365 * 86_400));
+        let left = left.to_std().unwrap_or_default().min(LONGEST_WATCH);
         // Weak: a socket that is gone must not be kept by its token.
         let (inner, connection) = (Arc::downgrade(self), Arc::downgrade(connection));
         let task = actix_web::rt::spawn(async move {
@@ -238,7 +240,8 @@ impl Inner {
             .messages
             .with_label_values(&[messages::label(&envelope.kind)])
             .inc();
-        if let Err((problem, dialogue)) = self.dispatch(connection, &envelope.kind, re, text).await {
+        if let Err(failed) = self.dispatch(connection, &envelope.kind, re, text).await {
+            let (problem, dialogue) = *failed;
             self.tell(connection, &problem, re, dialogue);
         }
     }
@@ -249,16 +252,16 @@ impl Inner {
         kind: &str,
         re: Option<&str>,
         text: &str,
-    ) -> Result<(), (Problem, Option<DialogueId>)> {
+    ) -> Result<(), Failed> {
         if re.is_some_and(|id| id.chars().count() > MAX_EVENT_ID) {
             let problem = Problem::field("event_id", format!("must be at most {MAX_EVENT_ID} characters"));
-            return Err((problem, None));
+            return Err(nowhere(problem));
         }
         let who = self.who();
         self.state
             .limits
             .tenant(&who.tenant)
-            .map_err(|limited| (limited.into(), None))?;
+            .map_err(|limited| nowhere(limited.into()))?;
         match kind {
             "player.say" => {
                 let message: PlayerSay = parse(text)?;
@@ -519,14 +522,15 @@ impl Inner {
     }
 }
 
-type Failed = (Problem, Option<DialogueId>);
+/// What to tell, and about which dialogue. Boxed: it is large, and most messages do not fail.
+type Failed = Box<(Problem, Option<DialogueId>)>;
 
 fn at(id: DialogueId) -> impl Fn(Problem) -> Failed {
-    move |problem| (problem, Some(id))
+    move |problem| Box::new((problem, Some(id)))
 }
 
 fn nowhere(problem: Problem) -> Failed {
-    (problem, None)
+    Box::new((problem, None))
 }
 
 fn parse<T>(text: &str) -> Result<T, Failed>

@@ -1,1 +1,258 @@
-//! app
+//! The composition root: the only place that names an adapter. Builds what the configuration asks
+//! for, and runs it until it is told to stop.
+
+pub mod data_folder;
+pub mod demo;
+mod models;
+mod observed;
+mod stores;
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
+
+use actix_web::{App, HttpServer, dev::Server, web};
+use anyhow::Context;
+use chrono::{DateTime, Utc};
+use prometheus::Registry;
+use secrecy::SecretString;
+
+pub use self::stores::open_services;
+use self::{data_folder::DataFolder, observed::ObservedDialogues};
+use crate::{
+    actors::{handle::Sessions, player_socket::SocketHub},
+    config::{Config, Listen},
+    dialogue::Services,
+    http::{self, AppState, Readiness, metrics::HttpMetrics},
+    ids::TenantId,
+    lifecycle::{self, Running},
+    ports::{
+        clock::{Clock, IdSource, SystemClock},
+        embedder::Embedder,
+        ledger::{Ledger, tenants::Tenant},
+    },
+    telemetry::{self, Kind},
+    tenancy::{
+        auth::{AuthSettings, Authenticator},
+        limits::Limits,
+    },
+};
+
+/// A server that listens and has not yet been run.
+pub struct Application {
+    address: SocketAddr,
+    server: Server,
+    running: Running,
+    deadline: Duration,
+    services: Services,
+    auth: AuthSettings,
+    /// Keeps other servers out of the data folder for as long as this one lives.
+    folder: DataFolder,
+}
+
+impl Application {
+    /// Opens the stores, starts the actors and binds the address (port 0: a free one). Connections
+    /// wait until it is run. Must be called within an actix `System`.
+    ///
+    /// # Errors
+    /// With what is wrong and what to do, for the operator.
+    pub async fn build(config: &Config) -> anyhow::Result<Self> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let ids = Arc::new(IdSource::random(clock.clone()));
+        let folder = DataFolder::lock(&config.data_dir)?;
+        let node = folder.node_id(&ids)?;
+        let auth = auth_settings(config)?;
+
+        let registry = Registry::new();
+        let mut services = open_services(config, clock.clone(), ids.clone()).await?;
+        let dialogues = ObservedDialogues::new(services.ledger.dialogues.clone(), clock.clone(), &registry)?;
+        services.ledger.dialogues = Arc::new(dialogues);
+        ensure_tenants(&services.ledger, &config.tenants, clock.now()).await?;
+        if config.demo.enabled {
+            demo::ensure(&services.ledger, &ids, clock.now()).await?;
+        }
+        let authenticator = Authenticator::new(auth.clone(), clock.clone(), services.ledger.tenants.clone())?;
+
+        let listen: Listen = config.server.listen.parse().map_err(anyhow::Error::msg)?;
+        let listener = TcpListener::bind(listen.0)
+            .with_context(|| format!("cannot listen on {}; is another server running there?", listen.0))?;
+        let address = listener.local_addr()?;
+
+        let sessions = Sessions::start(services.clone(), node, config.actors.clone());
+        let sockets = SocketHub::start(config.socket.clone(), clock.clone());
+        observe(&registry, &sessions, &sockets)?;
+        let readiness = Readiness::default();
+        let state = web::Data::new(AppState {
+            services: services.clone(),
+            sessions: sessions.clone(),
+            sockets: sockets.clone(),
+            auth: Arc::new(authenticator),
+            limits: Limits::new(config.limits.clone()),
+            settings: Arc::new(config.http.clone()),
+            metrics: Arc::new(HttpMetrics::register(&registry)?),
+            registry,
+            readiness: readiness.clone(),
+        });
+        let server = serve(config, listener, state)?;
+        readiness.set(true);
+        tracing::info!(%address, %node, "listening");
+        Ok(Self {
+            address,
+            running: Running {
+                readiness,
+                sessions,
+                sockets,
+                server: server.handle(),
+                ledger: services.ledger.clone(),
+                clock,
+            },
+            server,
+            deadline: Duration::from_secs(config.server.shutdown_deadline_s),
+            services,
+            auth,
+            folder,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+    /// What it runs on, for tests and for what is printed at start.
+    #[must_use]
+    pub fn services(&self) -> &Services {
+        &self.services
+    }
+    /// What tokens are signed and checked with.
+    #[must_use]
+    pub fn auth(&self) -> &AuthSettings {
+        &self.auth
+    }
+
+    /// Serves until SIGTERM or SIGINT, then stops in order.
+    ///
+    /// # Errors
+    /// If the signals cannot be listened to, or the server fails.
+    pub async fn run_until_stopped(self) -> anyhow::Result<()> {
+        let signal = lifecycle::stop_signal().context("cannot listen for signals")?;
+        self.run_until(async {
+            let name = signal.await;
+            tracing::info!(signal = name, "told to stop");
+        })
+        .await
+    }
+
+    /// Serves until `stop` resolves, then stops in order.
+    ///
+    /// # Errors
+    /// If the server fails.
+    pub async fn run_until(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+        let Self {
+            server,
+            running,
+            deadline,
+            folder,
+            ..
+        } = self;
+        // Polled here and there, so that connections are served while the actors drain.
+        let serving = actix_web::rt::spawn(server);
+        tokio::pin!(serving);
+        tokio::select! {
+            ended = &mut serving => {
+                running.stop(deadline).await;
+                return Ok(ended??);
+            }
+            () = stop => {}
+        }
+        running.stop(deadline).await;
+        serving.await??;
+        drop(folder);
+        Ok(())
+    }
+}
+
+/// The keys and rules of tokens: what is configured, or the secret of the data folder.
+///
+/// # Errors
+/// If the secret cannot be read or made.
+pub fn auth_settings(config: &Config) -> anyhow::Result<AuthSettings> {
+    let generated: Option<SecretString> = if config.auth.needs_secret() {
+        Some(data_folder::secret(&config.data_dir)?)
+    } else {
+        None
+    };
+    Ok(config.auth.settings(generated))
+}
+
+async fn ensure_tenants(ledger: &Ledger, tenants: &[TenantId], now: DateTime<Utc>) -> anyhow::Result<()> {
+    for id in tenants {
+        let tenant = Tenant {
+            id: id.clone(),
+            name: id.to_string(),
+            enabled: true,
+            created_at: now,
+        };
+        if ledger.tenants.ensure(&tenant).await? {
+            tracing::info!(tenant = %id, "made a tenant");
+        }
+    }
+    Ok(())
+}
+
+fn serve(config: &Config, listener: TcpListener, state: web::Data<AppState>) -> anyhow::Result<Server> {
+    let mut server = HttpServer::new(move || App::new().app_data(state.clone()).configure(http::configure))
+        .on_connect(SocketHub::on_connect)
+        // The order of a shutdown is `lifecycle`'s.
+        .disable_signals()
+        .shutdown_timeout(1);
+    if config.server.workers > 0 {
+        server = server.workers(config.server.workers);
+    }
+    Ok(server.listen(listener)?.run())
+}
+
+fn observe(registry: &Registry, sessions: &Sessions, sockets: &SocketHub) -> prometheus::Result<()> {
+    let live = sessions.clone();
+    #[expect(clippy::cast_precision_loss, reason = "a count of actors stays far below 2^53")]
+    telemetry::observe(
+        registry,
+        Kind::Gauge,
+        "colloquy_session_actors",
+        "Session actors in memory on this node",
+        move || live.live() as f64,
+    )?;
+    let hub = sockets.clone();
+    #[expect(clippy::cast_precision_loss, reason = "a count of sockets stays far below 2^53")]
+    telemetry::observe_by(
+        registry,
+        Kind::Counter,
+        "colloquy_sockets_closed_total",
+        "Sockets closed by this server, by close code (4430: slow consumers)",
+        "code",
+        move || {
+            hub.closed_by_code()
+                .into_iter()
+                .map(|(code, count)| (code.to_string(), count as f64))
+                .collect()
+        },
+    )
+}
+
+/// Brings the ledger's schema up to date, and nothing else. Returns its version.
+///
+/// # Errors
+/// If the ledger cannot be opened, or is of a newer program.
+pub async fn migrate(config: &Config) -> anyhow::Result<i64> {
+    Ok(crate::adapters::sqlite::migrate(&config.ledger_url()).await?)
+}
+
+/// The configured embedder with its cosines as they are, to measure what they mean.
+///
+/// # Errors
+/// If its endpoint does not answer.
+pub async fn uncalibrated_embedder(config: &Config) -> anyhow::Result<Arc<dyn Embedder>> {
+    models::uncalibrated_embedder(&config.embedder).await
+}

@@ -85,14 +85,22 @@ pub async fn measure_on(embedder: &dyn Embedder, pairs: &str) -> Result<Report, 
         for ((pair, a), b) in chosen.iter().zip(&firsts).zip(&seconds) {
             let cosine: f32 = a.iter().zip(b).map(|(x, y)| x * y).sum();
             // Rounding may take two equal unit vectors a hair beyond 1.
-            cosines.push((cosine.clamp(-1.0, 1.0), pair.label));
+            cosines.push((cosine.clamp(-1.0, 1.0), *pair));
         }
     }
-    let calibration = fit(&cosines)?;
+    let labelled = |keep: fn(&Pair) -> bool| -> Vec<(f32, PairLabel)> {
+        cosines
+            .iter()
+            .filter(|(_, pair)| keep(pair))
+            .map(|(cosine, pair)| (*cosine, pair.label))
+            .collect()
+    };
+    let all = fit(&labelled(|_| true))?;
+    let facts = fit(&labelled(|pair| pair.first_as == EmbedAs::Passage))?;
     let of = |label| {
         let mut values: Vec<f32> = cosines
             .iter()
-            .filter(|(_, of)| *of == label)
+            .filter(|(_, pair)| pair.label == label)
             .map(|(cosine, _)| *cosine)
             .collect();
         values.sort_by(f32::total_cmp);
@@ -102,13 +110,25 @@ pub async fn measure_on(embedder: &dyn Embedder, pairs: &str) -> Result<Report, 
     Ok(Report {
         model: embedder.info().model.clone(),
         dimensions: embedder.info().dimensions,
-        calibration,
+        calibration: with_thresholds_of(all, facts),
         separation: chance_nearer(&same, &unrelated),
         related_separation: chance_nearer(&related, &unrelated),
         same: spread(&same),
         related: spread(&related),
         unrelated: spread(&unrelated),
     })
+}
+
+/// `all`, with the thresholds of `facts` on its scale: the scale serves recall, which compares
+/// questions with facts, and the thresholds serve reconciling, which compares facts with facts.
+fn with_thresholds_of(all: Calibration, facts: Calibration) -> Calibration {
+    let moved = |threshold| (facts.cosine_at(threshold) - all.floor) / (all.ceiling - all.floor);
+    let same = moved(facts.same).clamp(0.5, 1.0);
+    Calibration {
+        same,
+        related: moved(facts.related).clamp(0.05, same * 0.95),
+        ..all
+    }
 }
 
 fn parse(text: &str) -> Result<Vec<Pair>, CalibrateError> {
@@ -214,6 +234,8 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
+
     use async_trait::async_trait;
 
     use super::*;
@@ -291,7 +313,7 @@ mod tests {
         let mut pairs = String::new();
         for n in 0..20 {
             for (label, angle) in [("same", 20 + n), ("related", 60 + n), ("unrelated", 120 + n)] {
-                pairs += &format!("{label}\t{}\t0 a{n}\t{angle} b\n", ["fact", "query"][n % 2]);
+                writeln!(pairs, "{label}\t{}\t0 a{n}\t{angle} b", ["fact", "query"][n % 2]).unwrap();
             }
         }
         let report = measure_on(&embedder, &pairs).await.unwrap();
@@ -319,8 +341,12 @@ mod tests {
             Err(CalibrateError::Fit(FitError::SeparatesNothing { .. }))
         ));
         // By the text's bytes, so without regard to its meaning.
-        let noise =
-            Placed::new(|text: &str| text.bytes().fold(0_u32, |hash, b| hash.wrapping_mul(31) + u32::from(b)) as f32);
+        let noise = Placed::new(|text: &str| {
+            let hash = text
+                .bytes()
+                .fold(0_u16, |hash, b| hash.wrapping_mul(31).wrapping_add(u16::from(b)));
+            f32::from(hash)
+        });
         assert!(matches!(measure(&noise).await, Err(CalibrateError::Fit(_))));
     }
 }

@@ -7,6 +7,7 @@ pub mod actors;
 pub mod adapters;
 pub mod app;
 pub mod calibrate;
+pub mod cli;
 pub mod config;
 pub mod dialogue;
 pub mod http;

@@ -336,6 +336,16 @@ impl Sessions {
         self.node.admission.available_permits()
     }
 
+    #[cfg(test)]
+    pub(super) fn node_for_test(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    #[cfg(test)]
+    pub(super) fn session_for_test(&self, key: &super::registry::SessionKey) -> Addr<Session> {
+        self.node.live_session(key).expect("the test made it")
+    }
+
     /// Gives a session something to do, with a permit; again to a fresh actor if the first one
     /// stopped before it came to it.
     async fn ask<T>(

@@ -13,6 +13,8 @@ mod npc;
 pub mod player_socket;
 mod registry;
 mod session;
+#[cfg(test)]
+mod tests;
 mod use_cases;
 
 use std::{

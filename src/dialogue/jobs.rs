@@ -5,7 +5,7 @@ mod state;
 
 use serde::de::DeserializeOwned;
 
-pub use self::outbox::{reindex, relay_outbox};
+pub use self::outbox::{expected_points, reindex, relay_outbox};
 use super::{
     Services,
     events::MemoryChange,

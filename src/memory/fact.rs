@@ -217,7 +217,7 @@ impl Audience {
     pub fn fingerprint(&self) -> String {
         let mut text: String = self.knowers.iter().map(Knower::key).collect::<Vec<_>>().join("|");
         if let Some(player) = &self.private_to {
-            text.push_str("@");
+            text.push('@');
             text.push_str(player.as_str());
         }
         text

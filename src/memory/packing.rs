@@ -62,8 +62,12 @@ pub fn pack<'a>(texts: &[&'a str], budget: Budget, separator_tokens: u32, counte
             packing.fates.push(CandidateFate::BeyondTopK);
             continue;
         }
-        let text = counter.truncate(whole, budget.item_tokens);
-        let tokens = counter.count(text);
+        // Most items fit: then one count is enough.
+        let (mut text, mut tokens) = (whole, counter.count(whole));
+        if tokens > budget.item_tokens {
+            text = counter.truncate(whole, budget.item_tokens);
+            tokens = counter.count(text);
+        }
         let cost = tokens.saturating_add(separator_tokens);
         if text.is_empty() || packing.tokens.saturating_add(cost) > budget.total_tokens {
             packing.fates.push(CandidateFate::OverBudget);

@@ -168,7 +168,7 @@ fn luhn(digits: &[u32]) -> bool {
             (_, doubled) => doubled,
         })
         .sum();
-    sum % 10 == 0
+    sum.is_multiple_of(10)
 }
 
 /// A birth date and a century digit; run together also the check digit, which numbers given out

@@ -182,3 +182,173 @@ fn remember(list: &mut Vec<String>, text: &str) {
         list.remove(0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hp(delta: i32) -> StateChange {
+        StateChange::HpDelta {
+            who: "player".into(),
+            delta,
+        }
+    }
+    fn relation(delta: i32) -> StateChange {
+        StateChange::Relationship {
+            from: "mira".into(),
+            to: "player".into(),
+            kind: "trust".into(),
+            delta,
+        }
+    }
+    fn gain(count: u32) -> StateChange {
+        StateChange::ItemGained {
+            who: "player".into(),
+            item: "물약".into(),
+            count,
+        }
+    }
+    fn lose(count: u32) -> StateChange {
+        StateChange::ItemLost {
+            who: "player".into(),
+            item: "물약".into(),
+            count,
+        }
+    }
+    fn player(state: &WorldState) -> &Character {
+        &state.characters["player"]
+    }
+
+    #[test]
+    fn sets_replace_and_deltas_add() {
+        let to = |to: &str| StateChange::Location {
+            who: "player".into(),
+            to: to.into(),
+        };
+        let met = |whom: &str| StateChange::Met {
+            who: "player".into(),
+            whom: whom.into(),
+        };
+        let changes = [
+            to("Vale"),
+            hp(-30),
+            to("어둠의 숲"),
+            hp(10),
+            gain(2),
+            lose(1),
+            relation(5),
+            relation(-2),
+            met("mira"),
+            met("mira"),
+            met("ergen"),
+            StateChange::Separated {
+                who: "player".into(),
+                whom: "mira".into(),
+            },
+            StateChange::Mood {
+                who: "mira".into(),
+                mood: "calm".into(),
+            },
+            StateChange::Status {
+                who: "player".into(),
+                status: "wounded".into(),
+            },
+            StateChange::Happened {
+                text: "it rained".into(),
+            },
+            StateChange::Note {
+                text: "bring rope".into(),
+            },
+        ];
+        let state = fold(changes.iter());
+        let who = player(&state);
+        assert_eq!(
+            (who.location.as_deref(), who.hp, who.status.as_deref()),
+            (Some("어둠의 숲"), Some(80), Some("wounded"))
+        );
+        assert_eq!(who.items["물약"], 1);
+        assert_eq!(who.with, ["ergen"]);
+        assert_eq!(state.relationships[0].strength, 3);
+        assert_eq!(state.characters["mira"].mood.as_deref(), Some("calm"));
+        assert_eq!(
+            (state.events.as_slice(), state.notes.as_slice()),
+            (&["it rained".to_owned()][..], &["bring rope".to_owned()][..])
+        );
+    }
+
+    #[test]
+    fn every_step_is_clamped() {
+        // Clamped only at the end it would be 100 - 150 + 20 = 0.
+        assert_eq!(player(&fold([hp(-150), hp(20)].iter())).hp, Some(20));
+        assert_eq!(player(&fold([hp(50), hp(-20)].iter())).hp, Some(80));
+        assert_eq!(
+            fold([relation(150), relation(-10)].iter()).relationships[0].strength,
+            90
+        );
+        assert_eq!(player(&fold([lose(5), gain(2)].iter())).items["물약"], 2);
+        assert!(player(&fold([gain(2), lose(9)].iter())).items.is_empty());
+    }
+
+    #[test]
+    fn relationships_are_directed_and_by_kind() {
+        let back = StateChange::Relationship {
+            from: "player".into(),
+            to: "mira".into(),
+            kind: "trust".into(),
+            delta: 1,
+        };
+        let fear = StateChange::Relationship {
+            from: "mira".into(),
+            to: "player".into(),
+            kind: "fear".into(),
+            delta: 2,
+        };
+        let state = fold([relation(3), back, fear].iter());
+        let strengths: Vec<_> = state
+            .relationships
+            .iter()
+            .map(|r| (r.from.as_str(), r.kind.as_str(), r.strength))
+            .collect();
+        assert_eq!(
+            strengths,
+            [("mira", "fear", 2), ("mira", "trust", 3), ("player", "trust", 1)]
+        );
+    }
+
+    #[test]
+    fn only_the_last_events_are_kept() {
+        let events: Vec<_> = (0..50).map(|n| StateChange::Happened { text: n.to_string() }).collect();
+        let state = fold(events.iter());
+        assert_eq!((state.events.len(), state.events[RECENT - 1].as_str()), (RECENT, "49"));
+    }
+
+    #[test]
+    fn it_reads_back() {
+        let state = fold([hp(-1), relation(2), gain(3)].iter());
+        let text = serde_json::to_string(&state).unwrap_or_default();
+        assert_eq!(serde_json::from_str::<WorldState>(&text).ok(), Some(state));
+    }
+
+    proptest! {
+        #[test]
+        fn bounds_hold_whatever_happens(deltas in prop::collection::vec((any::<i32>(), any::<u32>()), 0..40)) {
+            let changes: Vec<_> = deltas.iter().flat_map(|&(delta, count)| [hp(delta), relation(delta), gain(count), lose(count / 2)]).collect();
+            let state = fold(changes.iter());
+            prop_assert!(state.characters.values().all(|who| who.hp.is_none_or(|hp| (0..=MAX_HP).contains(&hp))));
+            prop_assert!(state.characters.values().flat_map(|who| who.items.values()).all(|count| *count > 0));
+            prop_assert!(state.relationships.iter().all(|r| (-100..=100).contains(&r.strength)));
+        }
+
+        /// What a rewind relies on: folding what stands is folding the rest and then the last.
+        #[test]
+        fn a_fold_goes_on_from_a_fold(deltas in prop::collection::vec(any::<i32>(), 1..20)) {
+            let changes: Vec<_> = deltas.iter().flat_map(|&delta| [hp(delta), relation(delta)]).collect();
+            let (last, rest) = changes.split_last().ok_or_else(|| TestCaseError::reject("empty"))?;
+            let mut state = fold(rest.iter());
+            state.apply(last);
+            prop_assert_eq!(state, fold(changes.iter()));
+        }
+    }
+}

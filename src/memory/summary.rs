@@ -96,3 +96,159 @@ pub fn buffer_from(summarised_through: u32, head: u32, buffer_min: u32) -> u32 {
     let last = head.saturating_sub(buffer_min).saturating_add(1);
     unsummarised.min(last).max(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ids::DialogueKind;
+
+    const RULES: SummaryRules = SummaryRules {
+        first_after_turns: 10,
+        then_every_turns: 20,
+        then_every: Duration::from_secs(3_600),
+        force_turns: 30,
+        force_tokens: 6_000,
+    };
+    const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
+
+    fn summary(n: u8, importance: u8) -> Summary {
+        Summary {
+            id: SummaryId::from_u128(u128::from(n)),
+            dialogue: DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),
+            from_turn: u32::from(n) * 10 + 1,
+            to_turn: u32::from(n) * 10 + 10,
+            text: String::new(),
+            importance: Importance::clamped(f64::from(importance)),
+            created_at: DateTime::from_timestamp(i64::from(n), 0).unwrap_or_default(),
+        }
+    }
+    fn id(n: u8) -> Option<SummaryId> {
+        Some(SummaryId::from_u128(u128::from(n)))
+    }
+
+    #[test]
+    fn the_first_is_due_at_ten_turns() {
+        assert!(!is_due(&RULES, 9, 9, 900, 0, None));
+        assert!(is_due(&RULES, 10, 10, 900, 0, None));
+        assert!(
+            is_due(&RULES, 12, 12, 900, 0, None),
+            "one that failed is caught up with"
+        );
+    }
+
+    #[test]
+    fn further_ones_by_turns_or_by_time() {
+        assert!(!is_due(&RULES, 29, 19, 900, 10, MINUTE));
+        assert!(is_due(&RULES, 30, 20, 900, 10, MINUTE));
+        assert!(!is_due(&RULES, 11, 1, 90, 10, Some(Duration::from_secs(3_599))));
+        assert!(is_due(&RULES, 11, 1, 90, 10, Some(Duration::from_secs(3_600))));
+        assert!(
+            !is_due(&RULES, 10, 0, 0, 10, Some(Duration::from_secs(9_999))),
+            "nothing to summarise"
+        );
+    }
+
+    #[test]
+    fn too_much_raw_text_forces_one() {
+        assert!(is_due(&RULES, 3, 3, 6_001, 0, None));
+        assert!(!is_due(&RULES, 3, 3, 6_000, 0, None));
+        let patient = SummaryRules {
+            first_after_turns: 100,
+            ..RULES
+        };
+        assert!(is_due(&patient, 30, 30, 10, 0, None));
+        assert!(!is_due(&patient, 29, 29, 10, 0, None));
+    }
+
+    #[test]
+    fn five_are_kept_as_they_are() {
+        let kept: Vec<_> = (0..4).map(|n| summary(n, 5)).collect();
+        assert_eq!(admit(&kept, &summary(4, 5), 5), Admission::default());
+    }
+
+    #[test]
+    fn the_sixth_pushes_out_the_least_important() {
+        let kept = [
+            summary(0, 7),
+            summary(1, 3),
+            summary(2, 9),
+            summary(3, 3),
+            summary(4, 5),
+        ];
+        assert_eq!(
+            admit(&kept, &summary(5, 6), 5),
+            Admission {
+                evict: id(1),
+                fade: id(2)
+            },
+            "the older of two equal ones"
+        );
+        assert_eq!(
+            admit(&kept, &summary(5, 2), 5),
+            Admission {
+                evict: id(5),
+                fade: id(2)
+            },
+            "even the new one"
+        );
+        assert_eq!(
+            admit(&kept, &summary(5, 10), 5),
+            Admission {
+                evict: id(1),
+                fade: id(5)
+            }
+        );
+    }
+
+    #[test]
+    fn nothing_fades_below_one() {
+        let kept: Vec<_> = (0..5).map(|n| summary(n, 1)).collect();
+        assert_eq!(
+            admit(&kept, &summary(5, 1), 5),
+            Admission {
+                evict: id(0),
+                fade: None
+            }
+        );
+    }
+
+    #[test]
+    fn raw_turns_leave_only_when_summarised() {
+        assert_eq!(buffer_from(0, 0, 8), 1);
+        assert_eq!(buffer_from(0, 40, 8), 1);
+        assert_eq!(buffer_from(10, 10, 8), 3, "the last eight stay");
+        assert_eq!(buffer_from(10, 30, 8), 11, "all unsummarised ones stay");
+        assert_eq!(buffer_from(10, 5, 8), 1, "rewound below the summary");
+    }
+
+    proptest! {
+        #[test]
+        fn no_turn_is_without_either(through in 0_u32..200, ahead in 0_u32..60, min in 0_u32..20) {
+            let head = through + ahead;
+            let from = buffer_from(through, head, min);
+            prop_assert!(from >= 1 && from <= through + 1);
+            prop_assert!(head + 1 - from >= min.min(head));
+        }
+
+        #[test]
+        fn importance_never_keeps_one_on_top_for_ever(news in prop::collection::vec(1_u8..=9, 100)) {
+            let mut kept: Vec<Summary> = vec![summary(200, 10)];
+            for (n, importance) in news.iter().enumerate() {
+                let new = summary(u8::try_from(n).unwrap_or(0), *importance);
+                let admission = admit(&kept, &new, 5);
+                kept.push(new);
+                kept.retain(|summary| Some(summary.id) != admission.evict);
+                for summary in &mut kept {
+                    if Some(summary.id) == admission.fade {
+                        summary.importance = Importance::clamped(f64::from(summary.importance.get()) - 1.0);
+                    }
+                }
+                prop_assert!(kept.len() <= 5);
+                prop_assert!(admission.evict.is_none() || admission.evict != admission.fade);
+            }
+            prop_assert!(kept.iter().all(|summary| summary.id != SummaryId::from_u128(200) || summary.importance.get() < 10));
+        }
+    }
+}

@@ -3,5 +3,6 @@
 
 mod architecture;
 mod contracts;
+mod e2e;
 mod http;
 mod support;

@@ -130,13 +130,7 @@ async fn history(node: &Node, (scope, id): &SessionKey, open: &OpenDialogue) -> 
 
 /// A turn as the buffer keeps it.
 pub(super) fn buffered(turn: &Turn) -> BufferedTurn {
-    BufferedTurn {
-        id: turn.id,
-        number: turn.number,
-        player_text: turn.player_text.clone(),
-        npc: turn.npc.clone(),
-        reply_text: turn.reply_text.clone(),
-    }
+    turn.into()
 }
 
 /// Prolongs ownership. `false`: it was lost.

@@ -18,7 +18,7 @@ use crate::ports::llm::LlmError;
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an unused connection is kept.
-const POOL_IDLE: Duration = Duration::from_secs(60);
+const POOL_IDLE: Duration = Duration::from_mins(1);
 /// How much of an endpoint's own words goes into an error, in characters.
 const MESSAGE_CHARS: usize = 300;
 /// How much of an error's body is read, in bytes.

@@ -1,5 +1,127 @@
-//! The scripted model.
+//! The scripted model: deterministic, offline, and honest about it (`model()` says `scripted`).
+//!
+//! It sees the prompt and nothing else, like any model, and answers every task in Korean and English
+//! from the data files of `config/lexicon`. Text that matches no pattern yields no fact.
+
+mod claim;
+mod clauses;
+mod judge;
+mod korean;
+mod lexicon;
+mod memory;
+mod reply;
+mod speech;
+mod tasks;
+mod view;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
+mod conversation_tests;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod extraction_tests;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod prompt_tests;
+
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use serde_json::json;
+
+use crate::{
+    memory::turn::Usage,
+    ports::llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
+};
+
+/// The name it goes by in traces and usage.
+pub const MODEL: &str = "scripted";
+
+/// A chat model that needs no model.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ScriptedLlm;
+
+impl ScriptedLlm {
+    #[must_use]
+    pub const fn new() -> Self {
+        Self
+    }
+
+    fn answer(request: &LlmRequest) -> String {
+        let prompt = || {
+            request
+                .messages
+                .iter()
+                .map(|message| message.content.as_str())
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        match request.task {
+            Task::Reply => clip(&reply::reply(&request.messages), request.max_output_tokens),
+            Task::Intent => tasks::intent(&prompt()).as_str().to_owned(),
+            Task::Extraction => {
+                let prompt = prompt();
+                let schema = request.json_schema.as_ref().map(|schema| schema.name);
+                if tasks::wants_state(&prompt, schema) {
+                    tasks::state(&prompt).to_string()
+                } else {
+                    tasks::extraction(&prompt).to_string()
+                }
+            }
+            Task::Judge => json!({ "verdict": judge::judge(&prompt()).as_str() }).to_string(),
+            Task::Summary => tasks::summary(&prompt()).to_string(),
+            // It has no judgement to curate with; an empty answer changes nothing.
+            Task::Curation => "{}".to_owned(),
+        }
+    }
+}
+
+/// Cuts a reply to a number of tokens (four characters each), at a word.
+fn clip(text: &str, tokens: u32) -> String {
+    let most = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(4);
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(most).collect();
+    head.rsplit_once(' ').map_or(head.as_str(), |(words, _)| words).to_owned()
+}
+
+fn usage(request: &LlmRequest, answer: &str) -> Usage {
+    let tokens = |chars: usize| u32::try_from(chars.div_ceil(4)).unwrap_or(u32::MAX);
+    Usage {
+        prompt_tokens: tokens(request.messages.iter().map(|message| message.content.chars().count()).sum()),
+        cached_tokens: 0,
+        completion_tokens: tokens(answer.chars().count()),
+    }
+}
+
+#[async_trait]
+impl Llm for ScriptedLlm {
+    async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+        let text = Self::answer(request);
+        Ok(Completion {
+            usage: usage(request, &text),
+            text,
+            model: MODEL.to_owned(),
+        })
+    }
+
+    /// One chunk a word, then the usage.
+    async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
+        let text = Self::answer(request);
+        let usage = usage(request, &text);
+        let chunks: Vec<_> = text
+            .split_inclusive(' ')
+            .map(|word| Ok(Chunk::Text(word.to_owned())))
+            .chain([Ok(Chunk::Usage(usage))])
+            .collect();
+        Ok(stream::iter(chunks).boxed())
+    }
+
+    fn model(&self) -> &str {
+        MODEL
+    }
+
+    fn is_offline(&self) -> bool {
+        true
+    }
+}

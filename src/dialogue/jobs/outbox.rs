@@ -93,6 +93,20 @@ pub async fn reindex(services: &Services, scope: &TenantScope) -> Result<u64, St
     }
 }
 
+/// How many points a complete index of a tenant has: its facts that are valid now.
+pub async fn expected_points(services: &Services, scope: &TenantScope) -> Result<u64, StoreError> {
+    let mut after = None;
+    let mut expected = 0;
+    loop {
+        let points = services.ledger.facts.all_points(scope, after, PAGE).await?;
+        let Some(last) = points.last() else {
+            return Ok(expected);
+        };
+        after = Some(last.fact);
+        expected += points.len() as u64;
+    }
+}
+
 /// Relays, and only logs what goes wrong: the rows are durable and are tried again.
 pub(in crate::dialogue) async fn relay_or_log(services: &Services) {
     if let Err(error) = relay_outbox(services).await {

@@ -37,6 +37,7 @@ pub fn parse_json_answer<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use proptest::prelude::*;
     use serde::Deserialize;
 

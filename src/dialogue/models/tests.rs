@@ -404,7 +404,7 @@ async fn a_model_only_one_npc_names_has_a_breaker_of_its_own() {
     let limits = ModelLimits {
         retries: 0,
         breaker_window: 1,
-        breaker_open: Duration::from_secs(60),
+        breaker_open: Duration::from_mins(1),
         ..limits()
     };
     let puppet = Puppet::new("a", [down()]);

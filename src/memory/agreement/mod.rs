@@ -130,7 +130,7 @@ pub fn tense_of(text: &str) -> Tense {
 }
 
 fn english_tense(words: &[String]) -> Tense {
-    const PAST: [&str; 58] = [
+    const PAST: [&str; 60] = [
         "was",
         "were",
         "wasn't",
@@ -189,6 +189,8 @@ fn english_tense(words: &[String]) -> Tense {
         "understood",
         "woke",
         "formerly",
+        "died",
+        "lied",
     ];
     const FUTURE: [&str; 4] = ["will", "won't", "shall", "gonna"];
     const BE: [&str; 14] = [
@@ -217,8 +219,7 @@ fn english_tense(words: &[String]) -> Tense {
             | "want" | "does" | "do" | "doesn't" | "don't" | "isn't" | "aren't" | "lives" | "live" | "works"
             | "work" | "knows" | "know" | "prefers" | "prefer" | "needs" | "enjoys" | "owns" | "keeps" | "thinks"
             | "believes"
-                if !(matches!(word.as_str(), "is" | "are" | "am") && next == "going")
-                    && !(matches!(word.as_str(), "has" | "have") && next.ends_with("ed")) =>
+                if !goes_on(word, next) =>
             {
                 return Tense::Present;
             }
@@ -226,6 +227,15 @@ fn english_tense(words: &[String]) -> Tense {
         }
     }
     Tense::Present
+}
+
+/// Whether the verb is only the beginning of one: "is going to", "has visited".
+fn goes_on(verb: &str, next: &str) -> bool {
+    match verb {
+        "is" | "are" | "am" => next == "going",
+        "has" | "have" => next.ends_with("ed"),
+        _ => false,
+    }
 }
 
 fn korean_tense(words: &[String]) -> Tense {

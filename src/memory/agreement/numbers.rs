@@ -320,10 +320,9 @@ fn sino(word: &str) -> Option<(u64, &str, Needs)> {
     }
     let numerals = word[..len].chars().count();
     match (numerals, places) {
-        (0, _) => None,
         (1, 0) => Some((digit, &word[len..], Needs::SinoCounter)),
         (1, _) => Some((total + group, &word[len..], Needs::Counter)),
-        // "이오" and the like are words.
+        // No numeral at all; "이오" and the like are words.
         (_, 0) => None,
         // 천사 is an angel more often than 1004.
         (2, 1) if word.starts_with(['백', '천', '만']) => {

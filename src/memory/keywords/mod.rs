@@ -42,7 +42,7 @@ pub fn normalise(text: &str) -> String {
     }
 }
 
-/// Terms of a text, each with how informative it is, in (0, 1].
+/// Terms of any text, each with how informative it is, in (0, 1]; the same as [`query_terms`].
 #[must_use]
 pub fn terms(text: &str) -> TermWeights {
     query_terms(text)
@@ -66,7 +66,7 @@ pub fn document_terms(content: &str, keywords: &[String]) -> TermWeights {
     each_term(content, true, &mut |term, _| *mentions.entry(term).or_default() += 1.0);
     for keyword in keywords {
         each_term(keyword, true, &mut |term, _| {
-            *mentions.entry(term).or_default() += KEYWORD_MENTIONS
+            *mentions.entry(term).or_default() += KEYWORD_MENTIONS;
         });
     }
     TermWeights(

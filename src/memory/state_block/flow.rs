@@ -247,10 +247,12 @@ impl<'a> Flow<'a> {
             }
             return text;
         }
-        while let Some(c) = self
-            .rest
-            .next_if(|&c| !matches!(c, ',' | '，' | ']' | '}' | '\n') && !(is_key && matches!(c, ':' | '：' | '=')))
-        {
+        let ends = |c: char| match c {
+            ',' | '，' | ']' | '}' | '\n' => true,
+            ':' | '：' | '=' => is_key,
+            _ => false,
+        };
+        while let Some(c) = self.rest.next_if(|&c| !ends(c)) {
             text.push(c);
         }
         text.trim().to_owned()

@@ -29,6 +29,7 @@ pub struct Edit {
 impl Edit {
     /// An edit by `who`.
     #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "callers pass ids and texts alike")]
     pub fn by(
         who: &Principal,
         ids: &crate::ports::clock::IdSource,

@@ -1,5 +1,6 @@
 //! The contract of the embedder port, and what the OpenAI adapter makes of an endpoint that
 //! misbehaves.
+#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
@@ -194,13 +195,19 @@ async fn each_fault_is_told_apart() {
         ("slow", |error| matches!(error, LlmError::Timeout)),
     ];
     let server = mock_llm::start(MockOptions::default()).unwrap();
-    let embedder = connect(OpenAiEmbedderOptions {
+    let patient = connect(options(&server)).await.unwrap();
+    let hurried = connect(OpenAiEmbedderOptions {
         timeout: Duration::from_millis(200),
         ..options(&server)
     })
     .await
     .unwrap();
     for (fault, is_expected) in cases {
+        let embedder = if matches!(fault, "hang" | "slow") {
+            &hurried
+        } else {
+            &patient
+        };
         server
             .control(&json!({"faults": [format!("embedding={fault}")]}))
             .unwrap();
@@ -249,7 +256,7 @@ async fn a_real_server_keeps_the_contract_and_separates_meanings() {
         api_key: None,
     };
     let mut options = OpenAiEmbedderOptions::new(endpoint, var("MODEL").unwrap_or_else(|_| "default".into()));
-    options.timeout = Duration::from_secs(60);
+    options.timeout = Duration::from_mins(1);
     if var("INPUT_TYPE").is_ok_and(|name| name == "field") {
         options.input_type = InputType::Field;
     }

@@ -1,1 +1,389 @@
-//! The contract of the vectors port.
+//! The contract of the index port. An adapter joins with one line at the end.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use async_trait::async_trait;
+use chrono::{DateTime, Duration, Utc};
+use colloquy::{
+    adapters::in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
+    ids::{FactId, PlayerId, WorldId},
+    memory::{
+        fact::{Audience, Importance, Knower, Viewpoint},
+        keywords::TermWeights,
+    },
+    ports::{
+        StoreResult,
+        vectors::{Candidate, FactIndex, IndexPoint, LegLimits, PointSource, Proposal},
+    },
+    tenancy::TenantScope,
+};
+
+const DIMENSIONS: usize = 16;
+
+/// A ledger that has these points and no others.
+struct Points(TenantScope, Vec<IndexPoint>);
+
+#[async_trait]
+impl PointSource for Points {
+    async fn points_of(&self, scope: &TenantScope, world: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>> {
+        let known = |point: &&IndexPoint| point.world == *world && point.audience.knowers.contains(knower);
+        Ok(if *scope == self.0 {
+            self.1.iter().filter(known).cloned().collect()
+        } else {
+            Vec::new()
+        })
+    }
+}
+
+fn scope(tenant: &str) -> TenantScope {
+    TenantScope::new(tenant.parse().unwrap())
+}
+
+fn day(n: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp(1_750_000_000, 0).unwrap() + Duration::days(n)
+}
+
+/// A unit vector that leans from axis `axis` towards axis 0 by `lean` in [0, 1].
+fn leaning(axis: usize, lean: f32) -> Vec<f32> {
+    let mut vector = vec![0.0; DIMENSIONS];
+    vector[axis] += 1.0 - lean;
+    vector[0] += lean;
+    let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+    vector.iter_mut().for_each(|x| *x /= norm);
+    vector
+}
+
+fn audience(knowers: &[&str], private_to: Option<&str>) -> Audience {
+    Audience {
+        knowers: knowers
+            .iter()
+            .map(|key| Knower::parse(key).unwrap())
+            .collect::<BTreeSet<_>>(),
+        private_to: private_to.map(|player| player.parse().unwrap()),
+    }
+}
+
+fn point(n: u128, audience: Audience, embedding: Vec<f32>) -> IndexPoint {
+    IndexPoint {
+        fact: FactId::from_u128(n),
+        world: "vale".parse().unwrap(),
+        audience,
+        importance: Importance::DEFAULT,
+        valid_at: day(0),
+        embedding,
+        terms: TermWeights(vec![(u64::try_from(n).unwrap(), 1.0)]),
+    }
+}
+
+fn ergen_with(player: Option<&str>) -> Viewpoint {
+    Viewpoint {
+        world: "vale".parse().unwrap(),
+        npc: "ergen".parse().unwrap(),
+        factions: vec!["guild".parse().unwrap()],
+        player: player.map(|id| id.parse::<PlayerId>().unwrap()),
+        sees_all_players: false,
+    }
+}
+
+const ONLY_DENSE: LegLimits = LegLimits {
+    dense: 10,
+    sparse: 0,
+    important: 0,
+    recent: 0,
+};
+
+async fn propose(
+    index: &dyn FactIndex,
+    viewpoint: &Viewpoint,
+    embedding: Option<&[f32]>,
+    terms: &TermWeights,
+    limits: LegLimits,
+) -> Vec<Candidate> {
+    let proposal = Proposal {
+        viewpoint,
+        embedding,
+        terms,
+        limits,
+    };
+    let mut found = index.propose(&scope("acme"), proposal).await.unwrap();
+    found.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
+    found
+}
+
+fn numbers(candidates: &[Candidate]) -> Vec<u128> {
+    candidates.iter().map(|candidate| candidate.fact.as_u128()).collect()
+}
+
+async fn proposes_the_nearest_with_exact_cosines(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+    let ergen = || audience(&["npc:ergen"], None);
+    let points = (1..=9u8)
+        .map(|n| point(n.into(), ergen(), leaning(usize::from(n), f32::from(n) / 10.0)))
+        .collect::<Vec<_>>();
+    let query = leaning(0, 1.0);
+    let expected: Vec<f32> = points.iter().map(|p| p.embedding[0]).collect();
+    let index = index(points).await;
+    let limits = LegLimits { dense: 4, ..ONLY_DENSE };
+    let found = propose(
+        &*index,
+        &ergen_with(None),
+        Some(&query),
+        &TermWeights::default(),
+        limits,
+    )
+    .await;
+    assert_eq!(numbers(&found), [9, 8, 7, 6]);
+    for candidate in found {
+        let exact = expected[usize::try_from(candidate.fact.as_u128()).unwrap() - 1];
+        assert!(
+            (candidate.cosine - exact).abs() < 1e-3,
+            "{candidate:?} should have cosine {exact}"
+        );
+    }
+}
+
+async fn every_leg_competes(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+    let ergen = || audience(&["npc:ergen"], None);
+    let near = point(1, ergen(), leaning(0, 1.0));
+    let worded = point(2, ergen(), leaning(1, 0.0));
+    let mut vital = point(3, ergen(), leaning(2, 0.0));
+    vital.importance = Importance::new(10).unwrap();
+    let mut fresh = point(4, ergen(), leaning(3, 0.0));
+    fresh.valid_at = day(9);
+    let plain = point(5, ergen(), leaning(4, 0.0));
+    let index = index(vec![near, worded, vital, fresh, plain]).await;
+    let limits = LegLimits {
+        dense: 1,
+        sparse: 1,
+        important: 1,
+        recent: 1,
+    };
+    let query = leaning(0, 1.0);
+    let terms = TermWeights(vec![(2, 1.0)]);
+    let mut found = numbers(&propose(&*index, &ergen_with(None), Some(&query), &terms, limits).await);
+    found.sort_unstable();
+    assert_eq!(found, [1, 2, 3, 4]);
+    // Without an embedding (the embedder is down) the other legs still run.
+    let mut found = numbers(&propose(&*index, &ergen_with(None), None, &terms, limits).await);
+    found.sort_unstable();
+    assert_eq!(found, [2, 3, 4]);
+}
+
+async fn keeps_to_the_viewpoint(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+    let vector = || leaning(0, 1.0);
+    let mut elsewhere = point(9, audience(&["npc:ergen"], None), vector());
+    elsewhere.world = "other".parse().unwrap();
+    let index = index(vec![
+        point(1, audience(&["npc:ergen"], None), vector()),
+        point(2, audience(&["npc:ergen"], Some("p1")), vector()),
+        point(3, audience(&["npc:ergen"], Some("p2")), vector()),
+        point(4, audience(&["faction:guild"], None), vector()),
+        point(5, audience(&["world"], None), vector()),
+        point(6, audience(&["npc:mira"], None), vector()),
+        point(7, audience(&["faction:thieves"], None), vector()),
+        point(8, audience(&["npc:ergen", "npc:mira"], Some("p1")), vector()),
+        elsewhere,
+    ])
+    .await;
+    let query = vector();
+    let none = TermWeights::default();
+    let seen = async |viewpoint: &Viewpoint| {
+        let mut found = numbers(&propose(&*index, viewpoint, Some(&query), &none, LegLimits::default()).await);
+        found.sort_unstable();
+        found
+    };
+    assert_eq!(seen(&ergen_with(Some("p1"))).await, [1, 2, 4, 5, 8]);
+    assert_eq!(seen(&ergen_with(Some("p2"))).await, [1, 3, 4, 5]);
+    assert_eq!(seen(&ergen_with(None)).await, [1, 4, 5]);
+    let designer = Viewpoint {
+        sees_all_players: true,
+        ..ergen_with(None)
+    };
+    assert_eq!(seen(&designer).await, [1, 2, 3, 4, 5, 8]);
+}
+
+async fn a_foreign_tenant_finds_nothing(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+    let known = audience(&["npc:ergen"], None);
+    let index = index(vec![point(1, known.clone(), leaning(0, 1.0))]).await;
+    let query = leaning(0, 1.0);
+    let viewpoint = ergen_with(None);
+    let terms = TermWeights(vec![(1, 1.0)]);
+    let proposal = || Proposal {
+        viewpoint: &viewpoint,
+        embedding: Some(&query),
+        terms: &terms,
+        limits: LegLimits::default(),
+    };
+    assert_eq!(index.propose(&scope("acme"), proposal()).await.unwrap().len(), 1);
+    assert!(index.propose(&scope("rival"), proposal()).await.unwrap().is_empty());
+    let world = "vale".parse().unwrap();
+    assert!(
+        index
+            .similar(&scope("rival"), &world, &known, &query, 0.0, 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    // Nor can it remove what it cannot see.
+    index.remove(&scope("rival"), &[FactId::from_u128(1)]).await.unwrap();
+    index.clear(&scope("rival")).await.unwrap();
+    assert_eq!(index.propose(&scope("acme"), proposal()).await.unwrap().len(), 1);
+}
+
+async fn similar_compares_within_one_audience(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+    let private = audience(&["npc:ergen"], Some("p1"));
+    let index = index(vec![
+        point(1, private.clone(), leaning(1, 0.9)),
+        point(2, private.clone(), leaning(1, 0.5)),
+        point(3, private.clone(), leaning(1, 0.0)),
+        point(4, audience(&["npc:ergen"], None), leaning(1, 0.9)),
+        point(5, audience(&["npc:ergen", "npc:mira"], Some("p1")), leaning(1, 0.9)),
+    ])
+    .await;
+    let world = "vale".parse().unwrap();
+    let query = leaning(0, 1.0);
+    let found = index
+        .similar(&scope("acme"), &world, &private, &query, 0.6, 10)
+        .await
+        .unwrap();
+    assert_eq!(numbers(&found), [1, 2]);
+    let found = index
+        .similar(&scope("acme"), &world, &private, &query, 0.6, 1)
+        .await
+        .unwrap();
+    assert_eq!(numbers(&found), [1]);
+}
+
+async fn upserts_and_removals_are_idempotent(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+    let known = || audience(&["npc:ergen"], None);
+    let index = index(Vec::new()).await;
+    let query = leaning(0, 1.0);
+    let none = TermWeights::default();
+    let seen = async || propose(&*index, &ergen_with(None), Some(&query), &none, ONLY_DENSE).await;
+    assert!(seen().await.is_empty());
+
+    let acme = scope("acme");
+    let first = point(1, known(), leaning(1, 0.0));
+    index.upsert(&acme, &[first.clone(), first.clone()]).await.unwrap();
+    index.upsert(&acme, &[first]).await.unwrap();
+    assert_eq!(seen().await.len(), 1);
+    assert_eq!(index.count(&acme).await.unwrap(), 1);
+
+    // A new vector and a new importance replace the old ones.
+    index
+        .upsert(&acme, &[point(1, known(), leaning(0, 1.0))])
+        .await
+        .unwrap();
+    let found = seen().await;
+    assert_eq!(found.len(), 1);
+    assert!(found[0].cosine > 0.99);
+
+    let fact = FactId::from_u128(1);
+    index.remove(&acme, &[fact, fact, FactId::from_u128(77)]).await.unwrap();
+    index.remove(&acme, &[fact]).await.unwrap();
+    assert!(seen().await.is_empty());
+
+    // Many removals leave the rest findable under the right ids.
+    let many: Vec<_> = (1..=40u128)
+        .map(|n| point(n, known(), leaning(1 + (n as usize % 8), 0.02 * n as f32)))
+        .collect();
+    index.upsert(&acme, &many).await.unwrap();
+    let gone: Vec<_> = (1..=40u128).filter(|n| n % 4 != 0).map(FactId::from_u128).collect();
+    index.remove(&acme, &gone).await.unwrap();
+    assert_eq!(numbers(&seen().await), [40, 36, 32, 28, 24, 20, 16, 12, 8, 4]);
+    let terms = TermWeights(vec![(16, 1.0), (17, 1.0)]);
+    let limits = LegLimits {
+        dense: 0,
+        sparse: 5,
+        important: 0,
+        recent: 0,
+    };
+    assert_eq!(
+        numbers(&propose(&*index, &ergen_with(None), None, &terms, limits).await),
+        [16]
+    );
+
+    index.clear(&acme).await.unwrap();
+    assert_eq!(index.count(&acme).await.unwrap(), 0);
+}
+
+async fn in_process(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
+    Arc::new(InProcessFactIndex::new(
+        Arc::new(Points(scope("acme"), points)),
+        FactIndexOptions::default(),
+    ))
+}
+
+/// The same, with room for one partition at a time: everything is read again and again.
+async fn in_process_without_room(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
+    let source = Arc::new(Points(scope("acme"), points));
+    Arc::new(InProcessFactIndex::new(source, FactIndexOptions { memory_bytes: 0 }))
+}
+
+macro_rules! contract {
+    ($adapter:ident: $($case:ident),+ $(,)?) => {
+        mod $adapter {
+            $(#[tokio::test]
+            async fn $case() {
+                super::$case(super::$adapter).await;
+            })+
+        }
+    };
+}
+
+contract!(in_process: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
+    a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, upserts_and_removals_are_idempotent);
+contract!(in_process_without_room: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
+    a_foreign_tenant_finds_nothing, similar_compares_within_one_audience);
+
+/// A change that lands while a partition is being read must not be lost.
+#[tokio::test]
+async fn a_change_during_the_first_read_is_kept() {
+    struct Slow {
+        started: tokio::sync::Notify,
+        go_on: tokio::sync::Notify,
+        stale: IndexPoint,
+    }
+    #[async_trait]
+    impl PointSource for Slow {
+        async fn points_of(&self, _: &TenantScope, _: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>> {
+            if *knower != Knower::World {
+                return Ok(Vec::new());
+            }
+            self.started.notify_one();
+            self.go_on.notified().await;
+            Ok(vec![self.stale.clone()])
+        }
+    }
+    let known = audience(&["world"], None);
+    let stale = point(1, known.clone(), leaning(1, 0.0));
+    let source = Arc::new(Slow {
+        started: tokio::sync::Notify::new(),
+        go_on: tokio::sync::Notify::new(),
+        stale,
+    });
+    let index = Arc::new(InProcessFactIndex::new(source.clone(), FactIndexOptions::default()));
+    let searching = tokio::spawn({
+        let index = index.clone();
+        async move {
+            let query = leaning(0, 1.0);
+            numbers(
+                &propose(
+                    &*index,
+                    &ergen_with(None),
+                    Some(&query),
+                    &TermWeights::default(),
+                    ONLY_DENSE,
+                )
+                .await,
+            )
+        }
+    });
+    source.started.notified().await;
+    index.remove(&scope("acme"), &[FactId::from_u128(1)]).await.unwrap();
+    index
+        .upsert(&scope("acme"), &[point(2, known, leaning(0, 1.0))])
+        .await
+        .unwrap();
+    source.go_on.notify_one();
+    assert_eq!(searching.await.unwrap(), [2]);
+}

@@ -1,1 +1,43 @@
-//! Shared by the tests.
+//! Shared by the tests: servers, sockets, and waiting for a condition instead of for a time.
+
+mod client;
+mod server;
+
+use std::{future::Future, time::Duration};
+
+pub use self::{
+    client::{Reply, Rest, Socket},
+    server::{Data, Server},
+};
+
+/// How long anything may take that should happen soon. Long, because machines that run tests are busy.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks again and again until there is an answer.
+///
+/// # Panics
+/// With `what` if there is none within [`PATIENCE`].
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+    let asking = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    match tokio::time::timeout(PATIENCE, asking).await {
+        Ok(answer) => answer,
+        Err(_) => panic!("{what} did not happen"),
+    }
+}
+
+/// Runs a test's future on a runtime of its own.
+pub fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(work)
+}

@@ -1,0 +1,140 @@
+//! The pure parts of the hot path: scoring, keywords, tokens, the stream cutter.
+
+use std::hint::black_box;
+
+use chrono::{DateTime, Utc};
+use colloquy::{
+    ids::FactId,
+    memory::{
+        calibration::Calibration,
+        fact::Importance,
+        keywords::{coverage, document_terms, query_terms},
+        packing::{Budget, near_duplicates, pack},
+        scoring::{RecallWeights, best_first, score},
+        state_block::{StateRules, StreamCutter, parse},
+        tokens::TokenCounter,
+    },
+};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+
+/// As many as the four legs propose.
+const CANDIDATES: u16 = 80;
+const FACT: &str = "플레이어는 어둠의 숲에서 고블린왕 크룩을 만나 불꽃 검을 얻었고, the player likes grapes";
+const QUERY: &str = "내가 좋아하는 과일이 뭐였지? And where did I find the flaming sword?";
+const REPLY: &str = "<smile> 포도를 좋아한다고 했지. 어둠의 숲에서 크룩을 만났을 때도 포도 이야기를 했어.\n\n```state\nlocation: 어둠의 숲\nhp_change: -15\nitems_gained: [불꽃 검]\nrelationship_changes: [{from: 아리아, to: 크룩, type: hostile, delta: -2}]\nmood: tense\n```";
+
+/// Unit vectors that are neither equal nor orthogonal.
+fn vectors(dimensions: u16) -> Vec<Vec<f32>> {
+    (0..CANDIDATES)
+        .map(|n| {
+            let raw: Vec<f32> = (0..dimensions)
+                .map(|at| (f32::from(at) * 0.37 + f32::from(n)).sin())
+                .collect();
+            let norm = raw.iter().map(|x| x * x).sum::<f32>().sqrt();
+            raw.into_iter().map(|x| x / norm).collect()
+        })
+        .collect()
+}
+
+fn scoring(c: &mut Criterion) {
+    let query = query_terms(QUERY);
+    let doc = document_terms(FACT, &["포도".to_owned(), "과일".to_owned(), "sword".to_owned()]);
+    let calibration = Calibration::preset("multilingual-e5-small").unwrap_or(Calibration::IDENTITY);
+    c.bench_function("score and order 80 candidates", |b| {
+        b.iter(|| {
+            let mut scored: Vec<(f64, DateTime<Utc>, FactId)> = (0..CANDIDATES)
+                .map(|n| {
+                    let cosine = 0.8 + f32::from(n) / 1_000.0;
+                    let keyword = coverage(black_box(&query), black_box(&doc));
+                    let parts = score(
+                        &RecallWeights::FOUR_FACTOR,
+                        &calibration,
+                        cosine,
+                        keyword,
+                        Importance::DEFAULT,
+                        f64::from(n),
+                        0.002,
+                    );
+                    (parts.total, DateTime::UNIX_EPOCH, FactId::from_u128(u128::from(n)))
+                })
+                .collect();
+            scored.sort_unstable_by(|a, b| best_first(*a, *b));
+            scored
+        });
+    });
+    let vectors = vectors(384);
+    let borrowed: Vec<&[f32]> = vectors.iter().map(Vec::as_slice).collect();
+    c.bench_function("merge near-duplicates of 80 candidates", |b| {
+        b.iter(|| near_duplicates(black_box(&borrowed), 0.95))
+    });
+    let texts = vec![FACT; 20];
+    let budget = Budget {
+        top_k: 8,
+        total_tokens: 1_200,
+        item_tokens: 150,
+    };
+    c.bench_function("pack 8 of 20 facts", |b| {
+        b.iter(|| pack(black_box(&texts), budget, 1, &TokenCounter::O200k))
+    });
+}
+
+fn keywords(c: &mut Criterion) {
+    c.bench_function("query terms", |b| b.iter(|| query_terms(black_box(QUERY))));
+    let words = [
+        "포도".to_owned(),
+        "과일".to_owned(),
+        "음식".to_owned(),
+        "fruit".to_owned(),
+    ];
+    c.bench_function("document terms", |b| b.iter(|| document_terms(black_box(FACT), &words)));
+    let (query, doc) = (query_terms(QUERY), document_terms(FACT, &words));
+    c.bench_function("keyword coverage", |b| {
+        b.iter(|| coverage(black_box(&query), black_box(&doc)))
+    });
+}
+
+fn tokens(c: &mut Criterion) {
+    let mut group = c.benchmark_group("tokens");
+    let prompt = FACT.repeat(60);
+    group.throughput(Throughput::Bytes(prompt.len() as u64));
+    for (name, counter) in [
+        ("o200k", TokenCounter::O200k),
+        ("cl100k", TokenCounter::Cl100k),
+        ("chars/4", TokenCounter::CharsPerFour),
+    ] {
+        group.bench_function(format!("count a prompt, {name}"), |b| {
+            b.iter(|| counter.count(black_box(&prompt)))
+        });
+        group.bench_function(format!("cut a prompt, {name}"), |b| {
+            b.iter(|| counter.truncate(black_box(&prompt), 500).len())
+        });
+    }
+    group.finish();
+}
+
+fn stream(c: &mut Criterion) {
+    let cues = ["smile".to_owned(), "sigh".to_owned()];
+    let deltas: Vec<String> = REPLY
+        .chars()
+        .collect::<Vec<_>>()
+        .chunks(4)
+        .map(|chunk| chunk.iter().collect())
+        .collect();
+    c.bench_function("cut a streamed reply", |b| {
+        b.iter(|| {
+            let mut cutter = StreamCutter::new(&cues);
+            for delta in &deltas {
+                black_box(cutter.push(delta));
+            }
+            cutter.finish()
+        });
+    });
+    let block = REPLY.split("```state").nth(1).unwrap_or_default();
+    let rules = StateRules::default();
+    c.bench_function("read a state block", |b| {
+        b.iter(|| parse(black_box(block), "mira", &rules))
+    });
+}
+
+criterion_group!(benches, scoring, keywords, tokens, stream);
+criterion_main!(benches);

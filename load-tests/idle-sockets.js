@@ -1,0 +1,44 @@
+// Opens sockets and keeps them idle. The runner reads the server's memory meanwhile.
+//
+//   BASE=http://127.0.0.1:8080 SECRET=… SOCKETS=5000 HOLD=20 k6 run idle-sockets.js
+import { WebSocket } from "k6/experimental/websockets";
+import { Counter, Rate } from "k6/metrics";
+import crypto from "k6/crypto";
+import encoding from "k6/encoding";
+import exec from "k6/execution";
+
+const sockets = Number(__ENV.SOCKETS || 5000);
+const perUser = 100;
+const hold = Number(__ENV.HOLD || 20);
+const opened = new Counter("sockets_opened");
+const failed = new Rate("sockets_failed");
+
+export const options = {
+  scenarios: {
+    idle: { executor: "per-vu-iterations", vus: Math.ceil(sockets / perUser), iterations: 1, maxDuration: `${hold + 120}s` },
+  },
+  thresholds: { sockets_failed: ["rate==0"] },
+};
+
+function token(player) {
+  const b64 = (value) => encoding.b64encode(JSON.stringify(value), "rawurl");
+  const now = Math.floor(Date.now() / 1000);
+  const body = `${b64({ alg: "HS256", typ: "JWT" })}.${b64({
+    sub: player, tid: "demo", role: "player", pid: player, aud: "colloquy", iat: now, exp: now + 7200,
+  })}`;
+  return `${body}.${crypto.hmac("sha256", __ENV.SECRET, body, "base64rawurl")}`;
+}
+
+export default function () {
+  const headers = { Authorization: `Bearer ${token(`idle-${exec.vu.idInTest}`)}` };
+  for (let i = 0; i < perUser; i += 1) {
+    const socket = new WebSocket(`${__ENV.BASE.replace(/^http/, "ws")}/v1/ws`, null, { headers });
+    let closing = false;
+    socket.addEventListener("open", () => {
+      opened.add(1);
+      failed.add(false);
+      setTimeout(() => { closing = true; socket.close(); }, hold * 1000);
+    });
+    socket.addEventListener("error", () => { if (!closing) failed.add(true); });
+  }
+}

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# The load tests: turns at a steady rate, turns as fast as they go, and idle sockets.
+#   load-tests/run.sh [steady|peak|idle|all]
+# RATE, SESSIONS, DURATION (seconds) and SOCKETS change the load; COLLOQUY_BIN names a binary that is
+# built already.
+source "$(dirname "$0")/lib.sh"
+
+what="${1:-all}"
+bin="$(binary)"
+duration="${DURATION:-30}"
+
+# Reads a k6 summary: metric, statistic.
+stat() { # file metric statistic
+  python3 - "$@" <<'PY'
+import json, sys
+file, metric, name = sys.argv[1:]
+values = json.load(open(file))["metrics"].get(metric, {})
+value = values.get(name)
+print("-" if value is None else f"{value:.2f}")
+PY
+}
+
+# The server's own added latency, from its histogram: quantiles in ms.
+added() {
+  curl -fsS "$base/metrics" | python3 -c '
+import re, sys
+buckets = []
+for line in sys.stdin:
+    found = re.match(r"colloquy_turn_added_seconds_bucket\{le=\"([^\"]+)\"\} (\S+)", line)
+    if found: buckets.append((float(found[1].replace("+Inf", "inf")), float(found[2])))
+total = buckets[-1][1] if buckets else 0
+def quantile(q):
+    low_bound, low_count = 0.0, 0.0
+    for bound, count in buckets:
+        if count >= q * total and count > low_count:
+            if bound == float("inf"): return low_bound
+            return low_bound + (bound - low_bound) * (q * total - low_count) / (count - low_count)
+        low_bound, low_count = bound, count
+    return 0.0
+if total: print(f"p50 {quantile(.5) * 1000:.2f} ms, p99 {quantile(.99) * 1000:.2f} ms over {total:.0f} turns")
+else: print("no turns measured")
+'
+}
+
+dialogue() { # name rate sessions
+  local name="$1" rate="$2" sessions="$3" out="$work/$1.json" code=0 cpu
+  start_mock
+  export COLLOQUY__LLM__BASE_URL="$mock_url" COLLOQUY__LLM__MODEL=mock
+  start_server
+  cpu="$(cpu_seconds "$server_pid")"
+  BASE="$base" SECRET="$secret" RATE="$rate" SESSIONS="$sessions" DURATION="$duration" \
+    timeout "$((duration + 120))" k6 run --quiet --summary-export "$out" "$here/ws-dialogue.js" >"$work/$name.txt" 2>&1 || code=$?
+  cpu="$(echo "$(cpu_seconds "$server_pid") $cpu" | awk '{print $1 - $2}')"
+  local turns
+  turns="$(stat "$out" turns count)"
+  echo
+  echo "$name: $sessions sessions, $([ "$rate" = 0 ] && echo 'as fast as replies come' || echo "$rate turns/s asked"), ${duration} s"
+  echo "  turns                $turns  ($(awk -v n="$turns" -v s="$duration" 'BEGIN {printf "%.0f", n / s}')/s, failed $(stat "$out" turns_failed value))"
+  echo "  say to reply.done    p50 $(stat "$out" turn_reply_ms med) ms, p95 $(stat "$out" turn_reply_ms 'p(95)') ms, p99 $(stat "$out" turn_reply_ms 'p(99)') ms (client; model included)"
+  echo "  say to committed     p50 $(stat "$out" turn_committed_ms med) ms, p99 $(stat "$out" turn_committed_ms 'p(99)') ms"
+  echo "  added by the server  $(added)"
+  echo "  server CPU           $(awk -v c="$cpu" -v n="$turns" 'BEGIN {printf "%.2f", n ? c * 1000 / n : 0}') ms a turn, resident $(($(resident_kib "$server_pid") / 1024)) MiB"
+  [ "$code" = 0 ] || { echo "  k6 ended with $code:"; tail -n 15 "$work/$name.txt"; }
+  stop_all
+  return "$code"
+}
+
+stop_all() {
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+  for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
+  pids=()
+  rm -rf "$work/data"
+}
+
+idle() {
+  local sockets="${SOCKETS:-5000}" before held hold=20
+  unset COLLOQUY__LLM__BASE_URL COLLOQUY__LLM__MODEL
+  ulimit -n "$((sockets * 2 + 1000))" 2>/dev/null || true
+  start_server
+  before="$(resident_kib "$server_pid")"
+  BASE="$base" SECRET="$secret" SOCKETS="$sockets" HOLD="$hold" \
+    timeout 180 k6 run --quiet "$here/idle-sockets.js" >"$work/idle.txt" 2>&1 &
+  local k6=$! peak=0 open=0 now
+  pids+=("$k6")
+  while kill -0 "$k6" 2>/dev/null; do
+    now="$(curl -fsS "$base/metrics" | awk '/^colloquy_sockets_open / {print int($2)}')"
+    if [ "${now:-0}" -ge "$open" ]; then open="${now:-0}"; held="$(resident_kib "$server_pid")"; fi
+    sleep 0.5
+  done
+  wait "$k6" || { tail -n 15 "$work/idle.txt"; return 1; }
+  echo
+  echo "idle: $open of $sockets sockets open at once"
+  echo "  resident             $((before / 1024)) MiB empty, $((held / 1024)) MiB with them: $(awk -v d="$((held - before))" -v n="$open" 'BEGIN {printf "%.1f", n ? d / n : 0}') KiB each"
+  stop_all
+}
+
+machine
+case "$what" in
+  steady) dialogue steady "${RATE:-200}" "${SESSIONS:-100}" ;;
+  peak) dialogue peak 0 "${SESSIONS:-32}" ;;
+  idle) idle ;;
+  all)
+    dialogue steady "${RATE:-200}" "${SESSIONS:-100}"
+    dialogue peak 0 "${SESSIONS:-32}"
+    idle
+    ;;
+  *) echo "load-tests/run.sh [steady|peak|idle|all]" >&2; exit 2 ;;
+esac

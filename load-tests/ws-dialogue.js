@@ -1,0 +1,114 @@
+// Sessions over WebSocket that speak at a constant rate in all, or as fast as replies come.
+//
+//   BASE=http://127.0.0.1:8080 SECRET=… RATE=200 SESSIONS=100 DURATION=30 k6 run ws-dialogue.js
+//
+// Measures from player.say to reply.done as the client sees it. With a mock model at 0 ms nearly all
+// of that is the server's; the server's own figure, without the model's share, is in /metrics.
+import { WebSocket } from "k6/experimental/websockets";
+import { Counter, Trend, Rate } from "k6/metrics";
+import crypto from "k6/crypto";
+import encoding from "k6/encoding";
+import exec from "k6/execution";
+
+const base = __ENV.BASE;
+const sessions = Number(__ENV.SESSIONS || 100);
+// Turns per second over all sessions; 0: as fast as replies come.
+const rate = Number(__ENV.RATE || 0);
+const seconds = Number(__ENV.DURATION || 30);
+const npc = __ENV.NPC || "mira";
+
+const reply = new Trend("turn_reply_ms", true);
+const firstDelta = new Trend("turn_first_delta_ms", true);
+const committed = new Trend("turn_committed_ms", true);
+const turns = new Counter("turns");
+const failed = new Rate("turns_failed");
+
+export const options = {
+  scenarios: {
+    dialogue: { executor: "per-vu-iterations", vus: sessions, iterations: 1, maxDuration: `${seconds + 60}s` },
+  },
+  thresholds: {
+    turns_failed: ["rate<0.001"],
+    ...(rate > 0 ? { turn_reply_ms: ["p(50)<=3", "p(99)<=20"] } : {}),
+  },
+  summaryTrendStats: ["avg", "med", "p(90)", "p(95)", "p(99)", "max"],
+};
+
+function token(player) {
+  const b64 = (value) => encoding.b64encode(JSON.stringify(value), "rawurl");
+  const now = Math.floor(Date.now() / 1000);
+  const body = `${b64({ alg: "HS256", typ: "JWT" })}.${b64({
+    sub: player, tid: "demo", role: "player", pid: player, aud: "colloquy", iat: now, exp: now + 7200,
+  })}`;
+  return `${body}.${crypto.hmac("sha256", __ENV.SECRET, body, "base64rawurl")}`;
+}
+
+const lines = [
+  "Good morning, how is the inn today?", "I walked here from the city.", "I like grapes.",
+  "Do you have a room for the night?", "What is there to see around here?", "I saw a fox by the bridge.",
+];
+
+export default function () {
+  const player = `load-${exec.vu.idInTest}`;
+  const url = `${base.replace(/^http/, "ws")}/v1/ws`;
+  const socket = new WebSocket(url, null, { headers: { Authorization: `Bearer ${token(player)}` } });
+  const gap = rate > 0 ? (1000 * sessions) / rate : 0;
+  let session, sentAt, due, seen, number = 0, stopAt, timer;
+
+  const finish = () => { clearTimeout(timer); socket.close(); };
+  const say = () => {
+    if (Date.now() >= stopAt) { finish(); return; }
+    seen = false;
+    number += 1;
+    sentAt = performanceNow();
+    socket.send(JSON.stringify({
+      type: "player.say", session_id: session, key: `${player}-${number}`, text: lines[number % lines.length],
+    }));
+  };
+  // Sessions start spread over one gap, so that turns do not come in waves.
+  const schedule = () => {
+    if (gap === 0) { say(); return; }
+    due += gap;
+    timer = setTimeout(say, Math.max(0, due - Date.now()));
+  };
+
+  socket.addEventListener("open", () => {
+    socket.send(JSON.stringify({ type: "session.create", world_id: "vale", npc_id: npc, player_id: player }));
+  });
+  socket.addEventListener("message", (message) => {
+    const event = JSON.parse(message.data);
+    switch (event.type) {
+      case "session.created":
+        session = event.session_id;
+        due = Date.now() + Math.random() * gap;
+        stopAt = Date.now() + seconds * 1000;
+        timer = setTimeout(say, Math.max(0, due - Date.now()));
+        break;
+      case "reply.delta":
+        if (!seen) { firstDelta.add(performanceNow() - sentAt); seen = true; }
+        break;
+      case "reply.done":
+        reply.add(performanceNow() - sentAt);
+        failed.add(event.status !== "completed");
+        if (event.status === "failed") schedule();
+        break;
+      case "turn.committed":
+        committed.add(performanceNow() - sentAt);
+        turns.add(1);
+        schedule();
+        break;
+      case "error":
+        failed.add(true);
+        console.error(JSON.stringify(event));
+        schedule();
+        break;
+    }
+  });
+  socket.addEventListener("error", (event) => { failed.add(true); console.error(event.error); });
+}
+
+// k6 has no performance.now(); Date.now() has whole milliseconds only. The clock of the JavaScript
+// engine is read with fractions where it gives them.
+function performanceNow() {
+  return typeof performance === "undefined" ? Date.now() : performance.now();
+}

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Passes everything a change must pass: formatting, lints, licences, every test.
+# Needs a Rust toolchain (rust-version in Cargo.toml) and a C compiler; as root on Debian it installs
+# the compiler if it is missing. Build products go to $CARGO_TARGET_DIR, by default outside the
+# repository; tools go to the same cache.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/colloquy"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$cache/target}"
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+# A snapshot that does not match fails; nothing is written into the repository.
+export INSTA_UPDATE="${INSTA_UPDATE:-no}"
+tools="$cache/tools"
+export PATH="$tools/bin:$PATH"
+
+say() { printf '\n== %s\n' "$*"; }
+
+say "tools"
+if ! command -v cargo >/dev/null; then
+  echo "cargo is missing: install Rust from https://rustup.rs" >&2
+  exit 1
+fi
+if ! command -v cc >/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -q
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends build-essential pkg-config
+  else
+    echo "a C compiler is missing: install build-essential (Debian) or its like" >&2
+    exit 1
+  fi
+fi
+cargo --version
+
+say "formatting"
+cargo fmt --check
+
+say "lints"
+cargo clippy --locked --all-targets -- -D warnings
+
+say "licences"
+deny_version=0.20.2
+if ! command -v cargo-deny >/dev/null; then
+  cargo install --quiet --locked --root "$tools" --target-dir "$cache/tools-target" "cargo-deny@$deny_version"
+  rm -rf "$cache/tools-target"
+fi
+cargo deny --locked check --hide-inclusion-graph licenses bans sources
+
+say "tests"
+# The last lines are the summary of the test runner.
+if cargo nextest --version >/dev/null 2>&1; then
+  exec cargo nextest run --locked --no-fail-fast --status-level fail "$@"
+fi
+exec cargo test --locked --no-fail-fast "$@"

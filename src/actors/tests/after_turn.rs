@@ -1,0 +1,168 @@
+//! Jobs: waited for, in order, retried, resumed.
+
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+
+use super::world::{World, dialogue_settings, outcome, settings, until};
+use crate::{
+    dialogue::settings::DialogueSettings,
+    memory::turn::Usage,
+    ports::{
+        PageRequest,
+        ledger::{jobs::JobStatus, usage::UsageDelta},
+    },
+};
+
+#[actix::test]
+async fn the_next_turn_waits_for_what_the_last_one_taught() {
+    let world = World::new().await;
+    *world.fake.with_jobs.lock() = true;
+    *world.fake.hold_jobs.lock() = true;
+    let id = world.session().await;
+    let ear = world.listen(id).await;
+    world.turn(id, "1").await;
+    let second = world.say(id, "2").await;
+    until("the first job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    assert_eq!(world.fake.spoken.lock().len(), 1, "the second turn waits");
+    world.fake.job_go.add_permits(1);
+    assert_eq!(outcome(second).await.unwrap().number, 2);
+    let story = ear.story();
+    let at = |what: &str| story.iter().position(|event| event == what).unwrap();
+    assert!(at("memory 1") < at("started 2"), "{story:?}");
+    let waits = world.fake.memory_waits.lock().clone();
+    assert!(waits[0] == 0.0 && waits[1] > 0.0 && waits[1] < 5_000.0, "{waits:?}");
+    world.end().await;
+}
+
+#[actix::test]
+async fn the_wait_for_memory_is_bounded() {
+    let mut short = dialogue_settings();
+    short.turn.wait_for_memory_ms = 30;
+    let world = World::with(settings(), short).await;
+    *world.fake.with_jobs.lock() = true;
+    *world.fake.hold_jobs.lock() = true;
+    let id = world.session().await;
+    world.turn(id, "1").await;
+    world.turn(id, "2").await;
+    let waits = world.fake.memory_waits.lock().clone();
+    assert!(waits[1] >= 29.0, "{waits:?}");
+    assert!(world.fake.jobs.lock().is_empty());
+    world.end().await;
+}
+
+#[actix::test]
+async fn extraction_runs_one_at_a_time_for_an_npc_and_in_the_order_of_turns() {
+    let world = World::with(settings(), no_wait()).await;
+    *world.fake.with_jobs.lock() = true;
+    *world.fake.hold_jobs.lock() = true;
+    let (a, b) = (world.session().await, world.session().await);
+    for line in ["1", "2", "3"] {
+        world.turn(a, line).await;
+        world.turn(b, line).await;
+    }
+    until("a job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    world.fake.job_go.add_permits(6);
+    until("all ran", || world.fake.jobs.lock().len() == 6).await;
+    let jobs = world.fake.jobs.lock().clone();
+    for dialogue in [a, b] {
+        let ids: Vec<_> = jobs
+            .iter()
+            .filter(|(of, _)| *of == dialogue)
+            .map(|(_, job)| job.id)
+            .collect();
+        assert!(ids.is_sorted(), "the order of the turns");
+    }
+    assert_eq!(world.fake.most_running_jobs.load(Relaxed), 1, "one NPC, one at a time");
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_failed_job_is_tried_again_before_later_ones_and_dies_at_last() {
+    let world = World::with(settings(), no_wait()).await;
+    *world.fake.with_jobs.lock() = true;
+    let id = world.session().await;
+    world.fake.failures.lock().insert(id, 2);
+    let first = world.turn(id, "1").await;
+    let second = world.turn(id, "2").await;
+    until("both ran", || world.fake.jobs.lock().len() == 2).await;
+    let order: Vec<_> = world
+        .fake
+        .jobs
+        .lock()
+        .iter()
+        .map(|(_, job)| (job.turn, job.attempts))
+        .collect();
+    assert_eq!(order, [(first.id, 2), (second.id, 0)]);
+
+    let hopeless = world.session().await;
+    world.fake.failures.lock().insert(hopeless, u32::MAX);
+    world.turn(hopeless, "1").await;
+    let page = PageRequest { limit: 10, after: None };
+    let mut dead = 0;
+    for _ in 0..1_000 {
+        let jobs = world
+            .ports
+            .ledger
+            .jobs
+            .list(&world.scope, Some(JobStatus::Dead), &page)
+            .await
+            .unwrap();
+        dead = jobs.items.len();
+        if dead > 0 {
+            assert_eq!(jobs.items[0].attempts, 3);
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(dead, 1);
+    world.end().await;
+}
+
+#[actix::test]
+async fn jobs_of_a_killed_process_run_after_the_next_start() {
+    let world = World::with(settings(), no_wait()).await;
+    *world.fake.with_jobs.lock() = true;
+    *world.fake.hold_jobs.lock() = true;
+    let id = world.session().await;
+    let turns = [world.turn(id, "1").await, world.turn(id, "2").await];
+    until("a job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    let killed = world;
+    let world = killed.restarted();
+    until("they run", || world.fake.jobs.lock().len() == 2).await;
+    let ran: Vec<_> = world.fake.jobs.lock().iter().map(|(_, job)| job.turn).collect();
+    assert_eq!(ran, turns.map(|turn| turn.id));
+    assert!(killed.fake.jobs.lock().is_empty());
+    world.end().await;
+}
+
+#[actix::test]
+async fn usage_is_written_every_now_and_then_and_at_the_end() {
+    let world = World::new().await;
+    let day = world.ports.clock.now().date_naive();
+    let spend = || {
+        let usage = Usage {
+            prompt_tokens: 10,
+            ..Usage::default()
+        };
+        let delta = UsageDelta {
+            day,
+            task: "reply",
+            model: "m".into(),
+            calls: 1,
+            usage,
+        };
+        world.fake.usage.lock().push((world.scope.clone(), delta));
+    };
+    spend();
+    until("it is taken", || world.fake.usage.lock().is_empty()).await;
+    spend();
+    world.sessions.drain(Duration::from_secs(1)).await;
+    let rows = world.ports.ledger.usage.between(&world.scope, day, day).await.unwrap();
+    assert_eq!((rows[0].calls, rows[0].prompt_tokens), (2, 20));
+    world.end().await;
+}
+
+fn no_wait() -> DialogueSettings {
+    let mut settings = dialogue_settings();
+    settings.turn.wait_for_memory_ms = 0;
+    settings
+}

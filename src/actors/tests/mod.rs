@@ -1,0 +1,9 @@
+//! The actors over a real ledger, with turns and jobs that tests hold and let go.
+
+#![allow(clippy::unwrap_used)]
+
+mod after_turn;
+mod life;
+mod resume;
+mod speaking;
+mod world;

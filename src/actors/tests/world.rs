@@ -1,0 +1,589 @@
+//! A node's actors over a SQLite ledger in a temporary folder. `World::end` fails the test if an
+//! actor is still in memory.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::AtomicUsize, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, watch};
+
+use crate::{
+    actors::{
+        Accepted, ActorSettings, Line, Listener, ListenerGone, NewSession, OnBusy, Published, SessionError,
+        handle::Sessions,
+        use_cases::{Ports, UseCases},
+    },
+    adapters::{
+        in_process::buffers::{BufferLimits, InProcessBuffers},
+        sqlite::{self, SqliteLedger, SqliteOptions},
+    },
+    dialogue::{
+        events::{EventBody, MemoryChange, MemoryOp, ReplyDone},
+        jobs::{JobError, JobReport},
+        prompt::Preview,
+        settings::{DialogueSettings, JobSettings, PromptSettings, RecallSettings, SummarySettings, TurnSettings},
+        turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
+    },
+    ids::{DialogueId, NodeId, TenantId},
+    memory::{
+        authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
+        scoring::RecallWeights,
+        trace::{Timings, TurnTrace},
+        turn::{Intent, Turn, TurnSeqs, TurnStatus, Usage},
+    },
+    ports::{
+        StoreError,
+        clock::{Clock, IdSource, SystemClock},
+        ledger::{
+            audit::Edit,
+            dialogues::{CommitOutcome, TurnCommit},
+            jobs::{Job, JobKind, NewJob},
+            tenants::Tenant,
+            usage::UsageDelta,
+        },
+        llm::LlmError,
+    },
+    tenancy::{Principal, Role, TenantScope},
+};
+
+/// How long a condition may take to come true.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub struct World {
+    pub sessions: Sessions,
+    pub fake: Arc<Fake>,
+    pub scope: TenantScope,
+    pub ports: Ports,
+    pub node: NodeId,
+    pub settings: ActorSettings,
+    _store: SqliteLedger,
+    _folder: Arc<tempfile::TempDir>,
+}
+
+/// Turns and jobs as the tests want them. A turn whose line begins with `hold` waits for `go` (or a
+/// cut) after its first delta; `panic` panics there; `fail` fails as a model would.
+pub struct Fake {
+    ports: Ports,
+    pub go: Semaphore,
+    /// Jobs wait for a permit of this when `hold_jobs` is set.
+    pub job_go: Semaphore,
+    pub hold_jobs: Mutex<bool>,
+    pub with_jobs: Mutex<bool>,
+    /// Lines, in the order their turns began.
+    pub spoken: Mutex<Vec<String>>,
+    pub memory_waits: Mutex<Vec<f64>>,
+    /// Jobs, in the order they ended.
+    pub jobs: Mutex<Vec<(DialogueId, Job)>>,
+    /// Times that jobs of a dialogue still fail.
+    pub failures: Mutex<HashMap<DialogueId, u32>>,
+    pub running_jobs: AtomicUsize,
+    pub most_running_jobs: AtomicUsize,
+    pub usage: Mutex<Vec<(TenantScope, UsageDelta)>>,
+}
+
+pub fn settings() -> ActorSettings {
+    ActorSettings {
+        arbiters: 2,
+        chores_ms: 20,
+        ..ActorSettings::default()
+    }
+}
+
+pub fn dialogue_settings() -> DialogueSettings {
+    DialogueSettings {
+        turn: TurnSettings {
+            max_line_chars: 100,
+            max_queued: 4,
+            wait_for_memory_ms: 5_000,
+            timeout_ms: 60_000,
+            intent_turns: 3,
+        },
+        prompt: PromptSettings {
+            total_tokens: 8_000,
+            pinned_tokens: 400,
+            summary_tokens: 1_200,
+            history_tokens: 6_000,
+            memory_tokens: 1_200,
+            memory_item_tokens: 150,
+            state_chars: 1_500,
+            state_block: true,
+            ask_for_state: true,
+        },
+        recall: RecallSettings {
+            weights: RecallWeights::FOUR_FACTOR,
+            recency_lambda_per_day: 0.002,
+            top_k: 8,
+            dense: 30,
+            sparse: 30,
+            important: 10,
+            recent: 10,
+            near_duplicate_cosine: 0.95,
+            min_score: 0.2,
+        },
+        summaries: SummarySettings {
+            first_after_turns: 10,
+            then_every_turns: 20,
+            then_every_s: 3_600,
+            force_turns: 30,
+            force_tokens: 6_000,
+            keep: 5,
+            buffer_min_turns: 8,
+        },
+        jobs: JobSettings {
+            max_attempts: 3,
+            lease_s: 120,
+            retry_base_s: 0,
+            concurrency: 4,
+            poll_s: 0,
+        },
+    }
+}
+
+impl World {
+    pub async fn new() -> Self {
+        Self::with(settings(), dialogue_settings()).await
+    }
+
+    pub async fn with(settings: ActorSettings, dialogue: DialogueSettings) -> Self {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let path = folder.path().join("ledger.db");
+        let store = sqlite::open(path.to_str().unwrap(), SqliteOptions::default(), Arc::clone(&clock))
+            .await
+            .unwrap();
+        let ids = Arc::new(IdSource::random(Arc::clone(&clock)));
+        let ports = Ports {
+            settings: Arc::new(dialogue),
+            ledger: store.ledger(),
+            buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
+            clock,
+            ids,
+        };
+        let scope = author(&ports).await;
+        let node = ports.ids.next();
+        Self::start(ports, scope, node, settings, store, folder)
+    }
+
+    fn start(
+        ports: Ports,
+        scope: TenantScope,
+        node: NodeId,
+        settings: ActorSettings,
+        store: SqliteLedger,
+        folder: Arc<tempfile::TempDir>,
+    ) -> Self {
+        let fake = Arc::new(Fake {
+            ports: ports.clone(),
+            go: Semaphore::new(0),
+            job_go: Semaphore::new(0),
+            hold_jobs: Mutex::new(false),
+            with_jobs: Mutex::new(false),
+            spoken: Mutex::default(),
+            memory_waits: Mutex::default(),
+            jobs: Mutex::default(),
+            failures: Mutex::default(),
+            running_jobs: AtomicUsize::new(0),
+            most_running_jobs: AtomicUsize::new(0),
+            usage: Mutex::default(),
+        });
+        let use_cases: Arc<dyn UseCases> = Arc::<Fake>::clone(&fake);
+        let sessions = Sessions::start_with(ports.clone(), use_cases, node, settings.clone());
+        Self {
+            sessions,
+            fake,
+            scope,
+            ports,
+            node,
+            settings,
+            _store: store,
+            _folder: folder,
+        }
+    }
+
+    /// Another process on the same ledger, as after a kill: nothing of this one was told to stop.
+    pub fn restarted(&self) -> Self {
+        Self::start(
+            self.ports.clone(),
+            self.scope.clone(),
+            self.node,
+            self.settings.clone(),
+            self._store.clone(),
+            Arc::clone(&self._folder),
+        )
+    }
+
+    pub async fn session(&self) -> DialogueId {
+        self.created().await.0
+    }
+
+    pub async fn created(&self) -> (DialogueId, String) {
+        let new = NewSession {
+            world: "vale".parse().unwrap(),
+            npc: "mira".parse().unwrap(),
+            player: "p1".parse().unwrap(),
+            witnesses: Vec::new(),
+        };
+        let created = self.sessions.create(&self.scope, new).await.unwrap();
+        (created.dialogue.id, created.resume_token)
+    }
+
+    pub async fn say(&self, id: DialogueId, text: &str) -> Result<Accepted, SessionError> {
+        self.say_with(id, text, None, OnBusy::Queue).await
+    }
+
+    pub async fn say_with(
+        &self,
+        id: DialogueId,
+        text: &str,
+        key: Option<&str>,
+        on_busy: OnBusy,
+    ) -> Result<Accepted, SessionError> {
+        let line = Line {
+            text: text.to_owned(),
+            key: key.map(str::to_owned),
+            on_busy,
+            re: Some(text.into()),
+        };
+        self.sessions.say(&self.scope, id, line).await
+    }
+
+    /// Says a line and waits for its turn.
+    pub async fn turn(&self, id: DialogueId, text: &str) -> Arc<Turn> {
+        outcome(self.say(id, text).await).await.unwrap()
+    }
+
+    pub async fn listen(&self, id: DialogueId) -> Arc<Ear> {
+        let ear = Ear::new();
+        let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
+        self.sessions
+            .attach(&self.scope, id, listener, None, None)
+            .await
+            .unwrap();
+        ear
+    }
+
+    /// Waits until as many turns as this have begun.
+    pub async fn begun(&self, turns: usize) {
+        until("turns begin", || self.fake.spoken.lock().len() >= turns).await;
+    }
+
+    /// Stops everything; fails if an actor stays.
+    pub async fn end(self) {
+        self.fake.go.add_permits(1_000);
+        self.fake.job_go.add_permits(1_000);
+        self.sessions.drain(Duration::from_secs(5)).await;
+        until("no actor is left", || self.sessions.live() == 0).await;
+        assert_eq!(
+            self.sessions.free_permits(),
+            self.settings.max_in_flight,
+            "a request kept its permit"
+        );
+        self.sessions.stop();
+    }
+}
+
+async fn author(ports: &Ports) -> TenantScope {
+    let now = ports.clock.now();
+    let tenant: TenantId = "studio".parse().unwrap();
+    let row = Tenant {
+        id: tenant.clone(),
+        name: "Studio".into(),
+        enabled: true,
+        created_at: now,
+    };
+    ports.ledger.tenants.ensure(&row).await.unwrap();
+    let scope = TenantScope::new(tenant.clone());
+    let who = Principal {
+        subject: "test".into(),
+        tenant,
+        role: Role::Admin,
+        player: None,
+        world: None,
+        expires_at: now,
+    };
+    let edit = || Edit::by(&who, &ports.ids, now, "test.put", "x");
+    let world = AuthoredWorld {
+        id: "vale".parse().unwrap(),
+        name: "The Vale".into(),
+        premise: String::new(),
+        language: Language::En,
+        rules: Vec::new(),
+        settings: WorldSettings::default(),
+        version: 1,
+        updated_at: now,
+    };
+    ports
+        .ledger
+        .authored
+        .put_world(&scope, &world, None, &edit())
+        .await
+        .unwrap();
+    for (id, name) in [("mira", "Mira"), ("ergen", "Ergen")] {
+        let npc = Npc {
+            world: world.id.clone(),
+            id: id.parse().unwrap(),
+            name: name.into(),
+            persona: Persona::default(),
+            language: Language::En,
+            factions: Vec::new(),
+            model: None,
+            version: 1,
+            updated_at: now,
+        };
+        ports
+            .ledger
+            .authored
+            .put_npc(&scope, &npc, None, &edit())
+            .await
+            .unwrap();
+    }
+    scope
+}
+
+pub async fn outcome(accepted: Result<Accepted, SessionError>) -> Result<Arc<Turn>, Arc<TurnError>> {
+    match accepted.unwrap() {
+        Accepted::Turn { done } => tokio::time::timeout(PATIENCE, done).await.unwrap().unwrap(),
+        Accepted::Repeated(turn) => Ok(turn),
+    }
+}
+
+pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let waiting = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting)
+        .await
+        .unwrap_or_else(|_| panic!("in vain: {what}"));
+}
+
+/// A listener that writes down what it hears.
+pub struct Ear {
+    pub heard: Mutex<Vec<Arc<Published>>>,
+    pub deaf: Mutex<bool>,
+}
+
+impl Ear {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            heard: Mutex::default(),
+            deaf: Mutex::new(false),
+        })
+    }
+    /// `type turn/number` of the durable events so far.
+    pub fn story(&self) -> Vec<String> {
+        let heard = self.heard.lock();
+        heard
+            .iter()
+            .filter(|event| event.seq.is_some())
+            .map(|event| brief(event))
+            .collect()
+    }
+    pub fn seqs(&self) -> Vec<u64> {
+        self.heard.lock().iter().filter_map(|event| event.seq).collect()
+    }
+    pub async fn hears(&self, what: &str) {
+        until(what, || self.story().iter().any(|event| event == what)).await;
+    }
+}
+
+pub fn brief(event: &Published) -> String {
+    match &event.body {
+        EventBody::TurnStarted { turn } => format!("started {turn}"),
+        EventBody::ReplyDelta { turn, .. } => format!("delta {turn}"),
+        EventBody::ReplyDone(done) => format!("{} {}", done.status.as_str(), done.turn),
+        EventBody::TurnCommitted { turn, .. } => format!("committed {turn}"),
+        EventBody::MemoryUpdated { turn, .. } => format!("memory {turn}"),
+        EventBody::StateChanged { turn, .. } => format!("state {turn}"),
+        EventBody::SessionClosed { reason } => format!("closed {reason}"),
+        EventBody::Error { error, .. } => format!("error {}", error.code),
+    }
+}
+
+impl Listener for Ear {
+    fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
+        if *self.deaf.lock() {
+            return Err(ListenerGone);
+        }
+        self.heard.lock().push(Arc::clone(event));
+        Ok(())
+    }
+    fn sees_optional(&self) -> bool {
+        true
+    }
+}
+
+impl Fake {
+    async fn commit(
+        &self,
+        input: TurnInput,
+        feed: &dyn TurnFeed,
+        status: TurnStatus,
+    ) -> Result<CommittedTurn, TurnError> {
+        let reply_text = format!("You said {}", input.line);
+        let done = feed.done(ReplyDone {
+            turn: input.number,
+            npc_id: input.npc.id.clone(),
+            text: reply_text.clone(),
+            status,
+            usage: Usage::default(),
+            cues: Vec::new(),
+            error: None,
+        });
+        let committed = feed.reserve_committed();
+        let now = self.ports.clock.now();
+        let turn = Turn {
+            id: input.id,
+            dialogue: input.dialogue.id,
+            number: input.number,
+            status,
+            player: Some(input.player.clone()),
+            player_text: input.line.clone(),
+            npc: input.npc.id.clone(),
+            reply_text,
+            text_version: 1,
+            cues: Vec::new(),
+            usage: Usage::default(),
+            started_at: input.started_at,
+            committed_at: now,
+            seqs: TurnSeqs {
+                started: input.started_seq,
+                done,
+                committed,
+            },
+        };
+        let mut checkpoint = input.checkpoint.clone();
+        checkpoint.turn = input.number;
+        let jobs: Vec<NewJob> = if *self.with_jobs.lock() {
+            vec![NewJob {
+                id: self.ports.ids.next(),
+                kind: JobKind::ExtractFacts,
+                dialogue: input.dialogue.id,
+                turn: input.id,
+                text_version: 1,
+                created_at: now,
+                leased_to: input.node,
+                leased_until: now + Duration::from_secs(120),
+            }]
+        } else {
+            Vec::new()
+        };
+        let commit = TurnCommit {
+            epoch: input.epoch,
+            expected_head: input.previous,
+            turn: turn.clone(),
+            key: input.key.clone(),
+            checkpoint: checkpoint.clone(),
+            trace: TurnTrace {
+                at: now,
+                intent: Intent::Chat,
+                intent_source: "test".into(),
+                query: String::new(),
+                candidates: Vec::new(),
+                sections: Vec::new(),
+                prompt_tokens: 0,
+                prompt_hash: String::new(),
+                calls: Vec::new(),
+                timings: Timings::default(),
+                notes: Vec::new(),
+            },
+            state: Vec::new(),
+            jobs: jobs.clone(),
+            next_seq: committed + 1,
+        };
+        match self.ports.ledger.dialogues.commit_turn(&input.scope, &commit).await? {
+            CommitOutcome::Committed => Ok(CommittedTurn {
+                turn,
+                checkpoint,
+                state: Vec::new(),
+                jobs: jobs.iter().map(Job::from).collect(),
+            }),
+            CommitOutcome::Fenced => Err(TurnError::Fenced),
+            CommitOutcome::KeyTaken => Err(TurnError::KeyTaken),
+        }
+    }
+}
+
+#[async_trait]
+impl UseCases for Fake {
+    async fn run_turn(
+        &self,
+        input: TurnInput,
+        feed: &dyn TurnFeed,
+        mut cut: watch::Receiver<Option<Cut>>,
+    ) -> Result<CommittedTurn, TurnError> {
+        feed.delta(input.number, 0, &input.npc.id, "You ");
+        self.memory_waits.lock().push(input.memory_wait_ms);
+        self.spoken.lock().push(input.line.clone());
+        let mut status = TurnStatus::Completed;
+        if input.line.starts_with("hold") {
+            tokio::select! {
+                permit = self.go.acquire() => permit.unwrap().forget(),
+                _ = cut.wait_for(Option::is_some) => status = TurnStatus::Interrupted,
+            }
+        }
+        assert!(!input.line.starts_with("panic"), "a test asked for it");
+        if input.line.starts_with("fail") {
+            feed.done(ReplyDone {
+                turn: input.number,
+                npc_id: input.npc.id.clone(),
+                text: String::new(),
+                status: TurnStatus::Failed,
+                usage: Usage::default(),
+                cues: Vec::new(),
+                error: None,
+            });
+            return Err(TurnError::Model(LlmError::Timeout));
+        }
+        self.commit(input, feed, status).await
+    }
+
+    async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError> {
+        Ok(Preview {
+            messages: Vec::new(),
+            sections: Vec::new(),
+            prompt_tokens: input.number,
+            prompt_hash: input.line.clone(),
+        })
+    }
+
+    async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
+        let running = self.running_jobs.fetch_add(1, Relaxed) + 1;
+        self.most_running_jobs.fetch_max(running, Relaxed);
+        if *self.hold_jobs.lock() {
+            self.job_go.acquire().await.unwrap().forget();
+        }
+        self.running_jobs.fetch_sub(1, Relaxed);
+        if let Some(left) = self.failures.lock().get_mut(&job.dialogue)
+            && *left > 0
+        {
+            *left -= 1;
+            return Err(JobError::Unusable("nonsense".into()));
+        }
+        let turn = self.ports.ledger.dialogues.turn(scope, job.turn).await?;
+        self.ports.ledger.jobs.finish(scope, job.id).await?;
+        self.jobs.lock().push((job.dialogue, job.clone()));
+        Ok(JobReport {
+            turn: turn.map_or(0, |found| found.turn.number),
+            memory: vec![MemoryChange {
+                id: self.ports.ids.next(),
+                content: "a fact".into(),
+                op: MemoryOp::Added,
+            }],
+            ..JobReport::default()
+        })
+    }
+
+    async fn relay_outbox(&self) -> Result<usize, StoreError> {
+        Ok(0)
+    }
+
+    fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
+        std::mem::take(&mut *self.usage.lock())
+    }
+}

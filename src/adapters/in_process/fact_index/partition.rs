@@ -1,0 +1,141 @@
+//! What one knower may know, on one shelf per player it is private to.
+//!
+//! The split by privacy is what keeps an NPC that ten thousand players confided in as quick as one
+//! that met a single player: a search only touches the open shelf and the asking player's own.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use super::{Change, shelf::Shelf};
+use crate::{
+    ids::{FactId, PlayerId},
+    memory::{fact::Audience, keywords::TermWeights},
+    ports::vectors::{IndexPoint, LegLimits, Proposal},
+};
+
+/// A search, detached from its caller so that it can run on another thread.
+pub(super) struct Search {
+    sees: Sees,
+    pub(super) embedding: Option<Vec<f32>>,
+    pub(super) terms: TermWeights,
+    pub(super) limits: LegLimits,
+    /// Only points of exactly this audience.
+    pub(super) audience: Option<u64>,
+}
+
+enum Sees {
+    /// The open shelf, and this player's.
+    Player(Option<PlayerId>),
+    /// Only the shelf with this privacy.
+    Only(Option<PlayerId>),
+    Everything,
+}
+
+impl Search {
+    pub(super) fn propose(proposal: &Proposal<'_>) -> Self {
+        let sees = if proposal.viewpoint.sees_all_players {
+            Sees::Everything
+        } else {
+            Sees::Player(proposal.viewpoint.player.clone())
+        };
+        Self {
+            sees,
+            embedding: proposal.embedding.map(<[f32]>::to_vec),
+            terms: proposal.terms.clone(),
+            limits: proposal.limits,
+            audience: None,
+        }
+    }
+
+    pub(super) fn similar(audience: &Audience, embedding: &[f32], limit: usize) -> Self {
+        Self {
+            sees: Sees::Only(audience.private_to.clone()),
+            embedding: Some(embedding.to_vec()),
+            terms: TermWeights::default(),
+            limits: LegLimits {
+                dense: limit,
+                sparse: 0,
+                important: 0,
+                recent: 0,
+            },
+            audience: Some(audience_hash(audience)),
+        }
+    }
+}
+
+/// A short form of an audience's fingerprint. A collision only proposes one candidate too many;
+/// the ledger compares the fingerprint itself.
+pub(super) fn audience_hash(audience: &Audience) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    audience.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[derive(Default)]
+pub(super) struct Partition {
+    shelves: HashMap<Option<PlayerId>, Shelf>,
+    /// Which shelf a fact is on.
+    places: HashMap<FactId, Option<PlayerId>>,
+}
+
+impl Partition {
+    pub(super) fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Put(point) => self.put(point),
+            Change::Drop(fact) => self.drop_fact(*fact),
+        }
+    }
+
+    pub(super) fn put(&mut self, point: &IndexPoint) {
+        self.drop_fact(point.fact);
+        let owner = point.audience.private_to.clone();
+        self.shelves.entry(owner.clone()).or_default().put(point);
+        self.places.insert(point.fact, owner);
+    }
+
+    fn drop_fact(&mut self, fact: FactId) {
+        let Some(owner) = self.places.remove(&fact) else { return };
+        if let Some(shelf) = self.shelves.get_mut(&owner) {
+            shelf.remove(fact);
+            if shelf.is_empty() {
+                self.shelves.remove(&owner);
+            }
+        }
+    }
+
+    /// Adds the best of each leg to `best`, with exact cosines.
+    pub(super) fn search(&self, search: &Search, best: &mut HashMap<FactId, f32>) {
+        for shelf in self.seen_by(search) {
+            shelf.search(search, best);
+        }
+    }
+
+    /// How many points a search would scan.
+    pub(super) fn visible(&self, search: &Search) -> usize {
+        self.seen_by(search).map(Shelf::len).sum()
+    }
+
+    pub(super) fn facts(&self) -> Vec<FactId> {
+        self.places.keys().copied().collect()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.shelves.values().map(Shelf::bytes).sum::<u64>() + self.places.len() as u64 * 48
+    }
+
+    fn seen_by<'a>(&'a self, search: &'a Search) -> impl Iterator<Item = &'a Shelf> {
+        let (named, all): (Vec<Option<PlayerId>>, bool) = match &search.sees {
+            Sees::Everything => (Vec::new(), true),
+            Sees::Only(owner) => (vec![owner.clone()], false),
+            Sees::Player(None) => (vec![None], false),
+            Sees::Player(player) => (vec![None, player.clone()], false),
+        };
+        let everything = all.then(|| self.shelves.values()).into_iter().flatten();
+        named
+            .into_iter()
+            .filter_map(|owner| self.shelves.get(&owner))
+            .chain(everything)
+    }
+}

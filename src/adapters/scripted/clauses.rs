@@ -1,0 +1,325 @@
+//! Cuts a text into clauses that a pattern can be held against: no questions, no quotations, no
+//! suppositions, no fillers.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::lexicon::{self, Lexicon};
+use crate::memory::authored::Language;
+
+/// One clause, without fillers and marks of time.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Clause {
+    pub text: String,
+    /// "예전에는": it was so once.
+    pub past: bool,
+    /// "이제는", "더 이상": it has become so.
+    pub now: bool,
+    /// Which sentence of the text it belongs to.
+    pub sentence: usize,
+}
+
+macro_rules! regex {
+    ($name:ident, $source:literal) => {
+        // A literal of this file, compiled in the tests.
+        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($source).unwrap_or_else(|e| panic!("{e}")));
+    };
+}
+
+regex!(QUOTED, r#""[^"]*"|“[^”]*”|「[^」]*」|\*[^*]*\*|\([^)]*\)|<[^<>]*>"#);
+regex!(SENTENCE, r"[^.!?…~\n;。]+[.!?…~\n;。]*");
+regex!(
+    EN_QUESTION,
+    r"(?i)^(?:(?:what|who|whom|whose|where|why|how|which)\b|when (?:is|are|was|were|do|does|did|will|can|should)\b|(?:do|does|did|am|is|are|was|were|can|could|would|will|shall|should|have|has|had|may|might) (?:i|you|he|she|it|we|they|my|your|the|there|this|that|not|anyone|\p{Lu}\w+)\b)"
+);
+regex!(
+    EN_SUPPOSED,
+    r"(?i)^(?:if|unless|suppose|supposing|imagine|pretend|what if|maybe|perhaps|i wish|forget)\b"
+);
+regex!(
+    EN_REPORTED,
+    r"(?i)\b(?:says?|said|told|tells?|asks?|asked|claims?|claimed|heard|thinks?|thought|wrote|writes|lied|whispered|shouted)(?: (?:me|you|him|her|us|them))?$"
+);
+regex!(
+    EN_AND,
+    r"(?i) (?:and|but|because|so|though|although|while|yet|whereas) ((?:i|you|my|your|he|she|we|they|it|his|her) |(?-i:\p{Lu}\p{L}+) \w+s )"
+);
+regex!(EN_CONDITION, r"(?i) (?:if|unless|only when|only if) ");
+regex!(
+    KO_QUESTION_WORD,
+    r"(?:^|\s)(?:뭐|뭘|뭔|무엇|무슨|어디|누구|누가|언제|왜(?:\s|$)|어떻게|어떤|어느|몇|얼마|혹시)"
+);
+regex!(KO_QUESTION_END, r"(?:니|냐|까|나요|가요|는지|은지|던가|는가|인가|려나|더라)$");
+regex!(KO_SUPPOSED, r"(?:^|\s)(?:만약|만일|아마|혹여|설마)");
+regex!(
+    KO_LINK,
+    r"(?:지만|는데|은데|인데|한데|거든|니까|(?:하|했|이|였|있|없|았|었|왔|갔|살|않|싫|좋|졌|됐|웠|녔|났|랐)고|하며|으며)$"
+);
+regex!(KO_AFTER_LINK, r"^(?:있|싶|계|다니|말[고았]|나서)");
+regex!(
+    KO_PREDICATE_END,
+    r"(?:[어아해야요다지죠데고만네거든니]|싫어|좋아|거든|니까|대신|줘|마)$"
+);
+
+/// Every clause of `text` that may state something. `vocative` is a name that may be called first.
+pub(super) fn clauses(language: Language, text: &str, vocative: &str) -> Vec<Clause> {
+    let lexicon = lexicon::of(language);
+    let text = QUOTED.replace_all(text, " ");
+    let mut found = Vec::new();
+    for (sentence, raw) in SENTENCE.find_iter(&text).enumerate() {
+        let raw = raw.as_str().trim();
+        if raw.contains('?') {
+            continue;
+        }
+        let normal = lexicon.normalise(raw.trim_end_matches(|c: char| !c.is_alphanumeric()));
+        match language {
+            Language::En => english(lexicon, &normal, vocative, sentence, &mut found),
+            Language::Ko => korean(lexicon, &normal, vocative, sentence, &mut found),
+        }
+    }
+    found
+}
+
+/// Whether the sentence asks rather than states.
+pub(super) fn is_question(language: Language, sentence: &str) -> bool {
+    let text = sentence.trim();
+    if text.ends_with('?') || text.ends_with('？') {
+        return true;
+    }
+    let text = text.trim_end_matches(|c: char| !c.is_alphanumeric());
+    let lexicon = lexicon::of(language);
+    let normal = lexicon.normalise(text);
+    match language {
+        Language::En => EN_QUESTION.is_match(&strip_start(lexicon, &normal, "")),
+        Language::Ko => korean_question(&normal),
+    }
+}
+
+/// Whether a Korean question asks with a question word, not for a yes or no.
+pub(super) fn has_question_word(text: &str) -> bool {
+    KO_QUESTION_WORD.is_match(text)
+}
+
+fn korean_question(text: &str) -> bool {
+    KO_QUESTION_WORD.is_match(text)
+        || (KO_QUESTION_END.is_match(text) && !text.ends_with("니까") && !text.ends_with("아니"))
+}
+
+fn english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out: &mut Vec<Clause>) {
+    let body = strip_start(lexicon, sentence, vocative);
+    if EN_QUESTION.is_match(&body) || EN_SUPPOSED.is_match(&body) {
+        return;
+    }
+    let marked = EN_AND.replace_all(&body, ", $1");
+    let mut pieces: Vec<String> = Vec::new();
+    for piece in marked.split([',', ':', '—', '–']).flat_map(|piece| piece.split(" - ")) {
+        let piece = piece.trim();
+        if piece.is_empty() {
+            continue;
+        }
+        let stripped = strip_start(lexicon, piece, vocative);
+        match pieces.last_mut() {
+            // "apples, grapes and pears": the comma lists, it does not begin a clause.
+            Some(last) if !begins_clause(&stripped) && !stripped.is_empty() => {
+                last.push_str(", ");
+                last.push_str(piece);
+            }
+            _ if stripped.is_empty() => {}
+            _ => pieces.push(stripped),
+        }
+    }
+    for piece in pieces {
+        if EN_REPORTED.is_match(&piece) {
+            return;
+        }
+        if EN_QUESTION.is_match(&piece) || EN_SUPPOSED.is_match(&piece) || EN_CONDITION.is_match(&piece) {
+            continue;
+        }
+        out.push(Clause {
+            text: piece,
+            past: false,
+            now: false,
+            sentence: number,
+        });
+    }
+}
+
+fn begins_clause(piece: &str) -> bool {
+    regex!(
+        START,
+        r"(?i)^(?:(?:i|you|my|your|he|she|we|they|it|his|her|our|their|there|this|that|what|if|call|the player(?:'s)?|just call|please call)\b|(?-i:\p{Lu}\p{L}+) (?:is|has|was|will|\w+s)\b|(?-i:\p{Lu}\p{L}+)'s )"
+    );
+    START.is_match(piece)
+}
+
+fn korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out: &mut Vec<Clause>) {
+    if korean_question(sentence) || KO_SUPPOSED.is_match(sentence) {
+        return;
+    }
+    let mut pieces: Vec<String> = Vec::new();
+    for piece in sentence.split([',', ':', '—']) {
+        let piece = piece.trim();
+        if piece.is_empty() {
+            continue;
+        }
+        let lists = pieces.last().is_some_and(|last| {
+            !KO_PREDICATE_END.is_match(last)
+                && !strip_marks(lexicon, last, vocative).0.is_empty()
+                && !starts_with_person(lexicon, piece)
+        });
+        match pieces.last_mut() {
+            Some(last) if lists => {
+                last.push_str(", ");
+                last.push_str(piece);
+            }
+            _ => pieces.push(piece.to_owned()),
+        }
+    }
+    for piece in pieces {
+        for part in split_links(lexicon, &piece) {
+            let (text, past, now) = strip_marks(lexicon, &part, vocative);
+            if !text.is_empty() {
+                out.push(Clause {
+                    text,
+                    past,
+                    now,
+                    sentence: number,
+                });
+            }
+        }
+    }
+}
+
+fn starts_with_person(lexicon: &Lexicon, piece: &str) -> bool {
+    let first = piece.split(' ').next().unwrap_or_default();
+    ["ME", "YOU"]
+        .iter()
+        .any(|name| lexicon.alternatives(name).any(|form| form == first))
+        || ["내", "제", "네", "우리", "너의", "당신의"].contains(&first)
+}
+
+/// "사과는 안 좋아하고 포도가 좋아" → two parts. "살고 있어" and "사과하고 포도" stay whole.
+fn split_links(lexicon: &Lexicon, piece: &str) -> Vec<String> {
+    let tokens: Vec<&str> = piece.split_whitespace().collect();
+    let mut parts = vec![Vec::new()];
+    for (at, token) in tokens.iter().enumerate() {
+        if let Some(part) = parts.last_mut() {
+            part.push(*token);
+        }
+        let Some(next) = tokens.get(at + 1) else { continue };
+        let noun_and = token.strip_suffix("하고").is_some_and(|noun| lexicon.knows(noun));
+        if KO_LINK.is_match(token) && !KO_AFTER_LINK.is_match(next) && !noun_and {
+            parts.push(Vec::new());
+        }
+    }
+    parts
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .map(|part| part.join(" "))
+        .collect()
+}
+
+/// Takes fillers and marks of time out of a Korean clause, and says which marks there were.
+fn strip_marks(lexicon: &Lexicon, piece: &str, vocative: &str) -> (String, bool, bool) {
+    let mut tokens: Vec<&str> = piece.split_whitespace().collect();
+    if tokens.len() > 1 && !vocative.is_empty() && tokens[0].trim_end_matches(['아', '야']) == vocative {
+        tokens.remove(0);
+    }
+    let past = remove_phrases(&mut tokens, lexicon.list("past_marks"));
+    let now = remove_phrases(&mut tokens, lexicon.list("now_marks"));
+    remove_phrases(&mut tokens, lexicon.list("fillers"));
+    (tokens.join(" "), past, now)
+}
+
+fn remove_phrases(tokens: &mut Vec<&str>, phrases: &[String]) -> bool {
+    let mut removed = false;
+    for phrase in phrases {
+        let words: Vec<&str> = phrase.split(' ').collect();
+        while let Some(at) = tokens.windows(words.len()).position(|window| window == words) {
+            tokens.drain(at..at + words.len());
+            removed = true;
+        }
+    }
+    removed
+}
+
+/// Takes fillers and the name that is called off the start of an English clause.
+fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> String {
+    let mut rest = piece.trim().trim_start_matches([',', ' ']);
+    loop {
+        let lower = rest.to_lowercase();
+        let longest = lexicon
+            .list("fillers")
+            .iter()
+            .map(String::as_str)
+            .filter(|filler| starts_with_words(&lower, filler))
+            .max_by_key(|filler| filler.len());
+        let cut = match longest {
+            Some(filler) => filler.len(),
+            None if !vocative.is_empty()
+                && rest.get(..vocative.len() + 1) == Some(&format!("{vocative},"))
+                || rest == vocative =>
+            {
+                vocative.len()
+            }
+            None => return rest.to_owned(),
+        };
+        // Lower-casing can change lengths outside ASCII; fillers are ASCII, so what they match is too.
+        rest = rest.get(cut..).unwrap_or_default().trim_start_matches([',', ' ', ':']);
+    }
+}
+
+fn starts_with_words(text: &str, words: &str) -> bool {
+    text.strip_prefix(words)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',', ':']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(language: Language, text: &str) -> Vec<String> {
+        clauses(language, text, "Mira").into_iter().map(|c| c.text).collect()
+    }
+
+    #[test]
+    fn english_clauses_stand_alone() {
+        let cases: &[(&str, &[&str])] = &[
+            ("Well, actually I like grapes.", &["I like grapes"]),
+            (
+                "I don't like apples any more, I like grapes now",
+                &["I do not like apples any more", "I like grapes now"],
+            ),
+            ("I like apples, grapes and pears", &["I like apples, grapes and pears"]),
+            ("I like tea but my sister likes milk", &["I like tea", "my sister likes milk"]),
+            ("Mira, I like tea", &["I like tea"]),
+            ("What fruit do I like?", &[]),
+            ("do you know what I like", &[]),
+            ("If I like apples, I eat them", &[]),
+            ("He said, I like apples", &[]),
+            ("She shouted \"I hate you\" at him", &["She shouted   at him"]),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(texts(Language::En, text), *expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn korean_clauses_stand_alone() {
+        let cases: &[(&str, &[&str])] = &[
+            ("음, 사실 나는 포도를 정말 좋아해!", &["나는 포도를 좋아해"]),
+            ("이제 사과는 안 좋아하고 포도가 좋아", &["사과는 안 좋아하고", "포도가 좋아"]),
+            ("나는 서울에 살고 있어", &["나는 서울에 살고 있어"]),
+            ("사과하고 포도를 좋아해", &["사과하고 포도를 좋아해"]),
+            ("내가 좋아하는 과일이 뭐였지?", &[]),
+            ("내가 좋아하는 과일이 뭐였지", &[]),
+            ("사과, 포도를 좋아해", &["사과, 포도를 좋아해"]),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(texts(Language::Ko, text), *expected, "{text}");
+        }
+        let past = clauses(Language::Ko, "예전에는 사과를 좋아했어", "");
+        assert!(past[0].past && !past[0].now);
+    }
+}

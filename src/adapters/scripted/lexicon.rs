@@ -1,0 +1,384 @@
+//! The data the scripted model works from: words with their broader categories, word lists,
+//! sentence patterns, question and intent patterns, and phrases. All of it is tab-separated files
+//! in `config/lexicon/{en,ko}`; this module reads them and knows no language.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::LazyLock,
+};
+
+use regex::{Regex, RegexBuilder};
+
+use super::korean;
+use crate::memory::{
+    authored::Language,
+    fact::{FactKind, Polarity, Tense},
+};
+
+/// A sentence pattern and the statement it yields.
+pub(super) struct Pattern {
+    /// What kind of claim it is (`like`, `name`, …); questions ask for classes.
+    pub class: String,
+    pub regex: Regex,
+    /// The predicate and the sentence, with placeholders (see `claim::render`).
+    pub predicate: String,
+    pub content: String,
+    pub kind: FactKind,
+    pub polarity: Polarity,
+    pub tense: Tense,
+    pub importance: u8,
+    pub keywords: Vec<String>,
+    /// Conditions on the object and subject, checked after the match (see `claim`).
+    pub needs: Vec<String>,
+}
+
+/// One language's data.
+pub(super) struct Lexicon {
+    pub language: Language,
+    /// Word → broader categories, narrowest first.
+    terms: HashMap<String, Vec<String>>,
+    /// Every word that is a category of another.
+    categories: HashSet<String>,
+    /// Inflected form → form in the list.
+    singular: HashMap<String, String>,
+    lists: HashMap<String, Vec<String>>,
+    macros: HashMap<String, String>,
+    replacements: Vec<(Regex, String)>,
+    pub patterns: Vec<Pattern>,
+    /// What a question asks for.
+    pub questions: Vec<(Regex, Vec<String>)>,
+    /// Intent name → what its lines look like, in order.
+    pub intents: Vec<(String, Regex)>,
+    /// Occasion → what its lines look like, in order.
+    pub occasions: Vec<(&'static str, Regex)>,
+    phrases: HashMap<String, Vec<String>>,
+    aliases: HashMap<String, String>,
+}
+
+macro_rules! data {
+    ($language:literal, $file:literal) => {
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/config/lexicon/",
+            $language,
+            "/",
+            $file
+        ))
+    };
+}
+
+macro_rules! sources {
+    ($language:literal) => {
+        Sources {
+            terms: data!($language, "terms.tsv"),
+            lists: data!($language, "lists.tsv"),
+            patterns: data!($language, "patterns.tsv"),
+            replacements: data!($language, "replacements.tsv"),
+            questions: data!($language, "questions.tsv"),
+            intents: data!($language, "intents.tsv"),
+            occasions: data!($language, "occasions.tsv"),
+            phrases: data!($language, "phrases.tsv"),
+        }
+    };
+}
+
+struct Sources {
+    terms: &'static str,
+    lists: &'static str,
+    patterns: &'static str,
+    replacements: &'static str,
+    questions: &'static str,
+    intents: &'static str,
+    occasions: &'static str,
+    phrases: &'static str,
+}
+
+static ENGLISH: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::read(Language::En, &sources!("en")));
+static KOREAN: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::read(Language::Ko, &sources!("ko")));
+
+/// The data of one language.
+pub(super) fn of(language: Language) -> &'static Lexicon {
+    match language {
+        Language::En => &ENGLISH,
+        Language::Ko => &KOREAN,
+    }
+}
+
+/// The language of a text by its letters: Korean as soon as any Hangul is in it.
+pub(super) fn language_of(text: &str) -> Language {
+    if text.chars().any(korean::is_hangul) {
+        Language::Ko
+    } else {
+        Language::En
+    }
+}
+
+fn rows(source: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
+    source
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
+        .map(|line| line.split('\t').collect())
+}
+
+fn entries(cell: &str) -> Vec<String> {
+    cell.split(',')
+        .map(str::trim)
+        .filter(|entry| !entry.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+impl Lexicon {
+    /// Reads embedded data. A fault in it is a defect of this build, which every test of this
+    /// module would show; so it panics with the file's line rather than going on with half a lexicon.
+    fn read(language: Language, sources: &Sources) -> Self {
+        let mut this = Self {
+            language,
+            terms: HashMap::new(),
+            categories: HashSet::new(),
+            singular: HashMap::new(),
+            lists: HashMap::new(),
+            macros: HashMap::new(),
+            replacements: Vec::new(),
+            patterns: Vec::new(),
+            questions: Vec::new(),
+            intents: Vec::new(),
+            occasions: Vec::new(),
+            phrases: HashMap::new(),
+            aliases: HashMap::new(),
+        };
+        this.read_terms(sources.terms);
+        for row in rows(sources.lists) {
+            match (row[0].strip_prefix("macro."), row.get(1)) {
+                (Some(name), Some(value)) => drop(this.macros.insert(name.to_owned(), (*value).to_owned())),
+                (None, Some(value)) => drop(this.lists.insert(row[0].to_owned(), entries(value))),
+                (_, None) => panic!("lists.tsv: `{}` has no entries", row[0]),
+            }
+        }
+        this.aliases = this
+            .list("aliases")
+            .iter()
+            .filter_map(|pair| pair.split_once('='))
+            .map(|(from, to)| (from.to_owned(), to.to_owned()))
+            .collect();
+        for row in rows(sources.replacements) {
+            this.replacements.push((this.regex(row[0]), row[1].to_owned()));
+        }
+        for row in rows(sources.patterns) {
+            let pattern = this.pattern(&row);
+            this.patterns.push(pattern);
+        }
+        for row in rows(sources.questions) {
+            this.questions.push((this.regex(row[0]), entries(row[1])));
+        }
+        for row in rows(sources.intents) {
+            this.intents.push((row[0].to_owned(), this.regex(row[1])));
+        }
+        for row in rows(sources.occasions) {
+            this.occasions.push((row[0], this.regex(row[1])));
+        }
+        for row in rows(sources.phrases) {
+            this.phrases.entry(row[0].to_owned()).or_default().push(row[1].to_owned());
+        }
+        this
+    }
+
+    fn read_terms(&mut self, source: &'static str) {
+        for row in rows(source) {
+            let categories = entries(row[0]);
+            for word in entries(row[1]) {
+                let (singular, plural) = match word.split_once('/') {
+                    Some((singular, plural)) => (singular.to_owned(), Some(plural.to_owned())),
+                    None if self.language == Language::En => (word.clone(), Some(plural_of(&word))),
+                    None => (word.clone(), None),
+                };
+                if let Some(plural) = plural.filter(|plural| *plural != singular) {
+                    self.singular.entry(plural).or_insert_with(|| singular.clone());
+                }
+                let known = self.terms.entry(singular).or_default();
+                for category in &categories {
+                    if !known.contains(category) {
+                        known.push(category.clone());
+                    }
+                }
+            }
+            self.categories.extend(categories);
+        }
+        // A word in the list is itself, whatever it might be the plural of ("glasses").
+        self.singular.retain(|plural, _| !self.terms.contains_key(plural));
+    }
+
+    fn regex(&self, source: &str) -> Regex {
+        let expanded = self.expand(source);
+        RegexBuilder::new(&expanded)
+            .case_insensitive(self.language == Language::En)
+            .build()
+            .unwrap_or_else(|error| panic!("lexicon pattern `{source}`: {error}"))
+    }
+
+    fn expand(&self, source: &str) -> String {
+        static NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new("@([A-Z]+)").unwrap_or_else(|e| panic!("{e}")));
+        let mut text = source.to_owned();
+        while NAME.is_match(&text) {
+            text = NAME
+                .replace_all(&text, |found: &regex::Captures| {
+                    self.macros
+                        .get(&found[1])
+                        .unwrap_or_else(|| panic!("lexicon pattern `{source}`: no macro @{}", &found[1]))
+                        .clone()
+                })
+                .into_owned();
+        }
+        text
+    }
+
+    fn pattern(&self, row: &[&'static str]) -> Pattern {
+        assert!(row.len() >= 9, "patterns.tsv: a column is missing in {row:?}");
+        Pattern {
+            class: row[0].to_owned(),
+            regex: self.regex(&format!("^(?:{})$", row[1])),
+            predicate: row[2].to_owned(),
+            content: row[3].to_owned(),
+            kind: FactKind::parse_lenient(row[4]),
+            polarity: if row[5] == "-" { Polarity::Negative } else { Polarity::Positive },
+            tense: match row[6] {
+                "past" => Tense::Past,
+                "future" => Tense::Future,
+                _ => Tense::Present,
+            },
+            importance: row[7]
+                .parse()
+                .unwrap_or_else(|_| panic!("patterns.tsv: importance in {row:?}")),
+            keywords: entries(row[8]),
+            needs: row
+                .get(9)
+                .map(|needs| needs.split_whitespace().map(str::to_owned).collect())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// A named word list; empty if there is none of that name.
+    pub fn list(&self, name: &str) -> &[String] {
+        self.lists.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether `word` stands in the list `name`.
+    pub fn lists(&self, name: &str, word: &str) -> bool {
+        self.list(name).iter().any(|entry| entry == word)
+    }
+
+    /// The alternatives of a macro that is a plain enumeration.
+    pub fn alternatives(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.macros.get(name).map_or("", String::as_str).split('|')
+    }
+
+    /// The variants of a phrase; empty if there is none of that name.
+    pub fn phrases(&self, name: &str) -> &[String] {
+        self.phrases.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every phrase of every occasion.
+    #[cfg(test)]
+    pub fn all_phrases(&self) -> impl Iterator<Item = &str> {
+        self.phrases.values().flatten().map(String::as_str)
+    }
+
+    /// Opens contractions and common misspellings.
+    pub fn normalise(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (pattern, replacement) in &self.replacements {
+            if pattern.is_match(&text) {
+                text = pattern.replace_all(&text, replacement.as_str()).into_owned();
+            }
+        }
+        text
+    }
+
+    /// The listed form of a word ("grapes" → "grape"), or the word.
+    pub fn base<'a>(&'a self, word: &'a str) -> &'a str {
+        let word = self.aliases.get(word).map_or(word, String::as_str);
+        self.singular.get(word).map_or(word, String::as_str)
+    }
+
+    /// The broader categories of a word, narrowest first.
+    pub fn categories(&self, word: &str) -> &[String] {
+        self.terms.get(self.base(word)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the word is listed.
+    pub fn knows(&self, word: &str) -> bool {
+        self.terms.contains_key(self.base(word))
+    }
+
+    /// Whether the word is a category of listed words ("fruit").
+    pub fn is_category(&self, word: &str) -> bool {
+        self.categories.contains(self.base(word))
+    }
+
+    /// Every listed word or group of up to three words in `words`, as listed.
+    pub fn terms_in<'a>(&'a self, words: &[String]) -> Vec<&'a str> {
+        let mut found = Vec::new();
+        for start in 0..words.len() {
+            for length in (1..=3.min(words.len() - start)).rev() {
+                let candidate = words[start..start + length].join(" ");
+                let base = self.aliases.get(&candidate).unwrap_or(&candidate);
+                let base = self.singular.get(base).unwrap_or(base);
+                if let Some((term, _)) = self.terms.get_key_value(base) {
+                    found.push(term.as_str());
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The regular English plural.
+fn plural_of(word: &str) -> String {
+    let consonant_y = word.ends_with('y') && !["ay", "ey", "oy", "uy"].iter().any(|end| word.ends_with(end));
+    if consonant_y {
+        format!("{}ies", &word[..word.len() - 1])
+    } else if ["s", "x", "z", "ch", "sh"].iter().any(|end| word.ends_with(end)) {
+        format!("{word}es")
+    } else {
+        format!("{word}s")
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_know_their_broader_categories() {
+        let en = of(Language::En);
+        assert_eq!(en.categories("grapes"), ["fruit", "food"]);
+        assert_eq!(en.categories("Blackberries".to_lowercase().as_str()), ["fruit", "food"]);
+        assert_eq!(en.categories("wolves"), ["animal"]);
+        assert_eq!(en.base("cherries"), "cherry");
+        assert!(en.is_category("fruits") && !en.is_category("grape"));
+        let ko = of(Language::Ko);
+        assert_eq!(ko.categories("포도"), ["과일", "음식"]);
+        assert!(ko.is_category("과일") && !ko.knows("플레이어"));
+    }
+
+    #[test]
+    fn every_pattern_has_what_its_sentence_names() {
+        for language in [Language::En, Language::Ko] {
+            for pattern in &of(language).patterns {
+                let groups: Vec<_> = pattern.regex.capture_names().flatten().collect();
+                assert!(groups.contains(&"s"), "{} has no subject", pattern.regex);
+                assert!(groups.contains(&"o"), "{} has no object", pattern.regex);
+                for (token, group) in [("{C", "c"), ("{P", "p"), ("{V", "v"), ("{Q", "q")] {
+                    assert!(!pattern.content.contains(token) || groups.contains(&group), "{}", pattern.content);
+                }
+                assert!((1..=10).contains(&pattern.importance));
+                for need in &pattern.needs {
+                    if let Some(list) = need.strip_prefix(['!', '@', '-']) {
+                        assert!(!of(language).list(list).is_empty(), "{need}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! Answers a question from what the prompt holds: the line itself, earlier lines, facts, state,
+//! pinned facts. Newest first; what was is told as what was.
+
+use super::{
+    claim::{self, Claim, Party, Voice, words},
+    clauses,
+    lexicon::{self, Lexicon},
+    view::ReplyView,
+};
+use crate::memory::{
+    authored::Language,
+    fact::{Polarity, Tense},
+};
+
+/// What a line asks for.
+#[derive(Debug, Default)]
+pub(super) struct Question {
+    pub subject: Option<Party>,
+    /// Classes of claims that would answer it.
+    pub classes: Vec<String>,
+    /// What it is about, in listed forms.
+    nouns: Vec<String>,
+    past: bool,
+    pub yes_no: bool,
+    /// "Do you remember …": wants a memory whatever it is about.
+    pub recall: bool,
+}
+
+impl Question {
+    /// "What is my name?"
+    pub fn for_name() -> Self {
+        Self {
+            subject: Some(Party::Player),
+            classes: vec!["name".to_owned()],
+            ..Self::default()
+        }
+    }
+}
+
+/// What was found.
+#[derive(Debug, PartialEq)]
+pub(super) enum Answer {
+    /// What holds, and what once did.
+    Known { now: Vec<Memory>, former: Option<Memory> },
+    /// Everything about the player that comes to mind.
+    About(Vec<Memory>),
+    /// A sentence of a summary or of the state of the world.
+    Passage { text: String, world: bool },
+    Unknown,
+}
+
+/// One thing the prompt says.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Memory {
+    pub content: String,
+    pub claim: Option<Claim>,
+    terms: Vec<String>,
+}
+
+impl Memory {
+    fn new(content: &str, claim: Option<Claim>) -> Self {
+        let lexicon = lexicon::of(lexicon::language_of(content));
+        let mut terms: Vec<String> = words(content).iter().map(|word| term(lexicon, word)).collect();
+        if let Some(claim) = &claim {
+            terms.extend(claim.keywords.iter().map(|word| lexicon.base(word).to_owned()));
+        } else {
+            for found in lexicon.terms_in(&terms.clone()) {
+                terms.extend(lexicon.categories(found).iter().cloned());
+            }
+        }
+        Self {
+            content: content.to_owned(),
+            claim,
+            terms,
+        }
+    }
+
+    /// What a claim just made says.
+    pub fn of(claim: &Claim) -> Self {
+        Self::new(&claim.content, Some(claim.clone()))
+    }
+
+    fn is_about(&self, subject: &Party) -> bool {
+        match (&self.claim, subject) {
+            (Some(claim), Party::Other(name)) => match &claim.subject {
+                Party::Other(other) => same_name(other, name),
+                // "My dog is called Rex" and "I have a dog" both answer a question about the dog.
+                _ => self.terms.iter().any(|term| same_name(term, name)),
+            },
+            (Some(claim), subject) => claim.subject == *subject,
+            (None, Party::Other(name)) => self.content.to_lowercase().contains(&name.to_lowercase()),
+            (None, _) => true,
+        }
+    }
+}
+
+fn same_name(a: &str, b: &str) -> bool {
+    let last = |name: &str| name.rsplit(' ').next().unwrap_or_default().to_lowercase();
+    last(a) == last(b)
+}
+
+fn term(lexicon: &Lexicon, word: &str) -> String {
+    if lexicon.language == Language::Ko {
+        lexicon.base(claim::strip_particle(lexicon, word)).to_owned()
+    } else {
+        lexicon.base(word.trim_end_matches("'s")).to_owned()
+    }
+}
+
+/// Reads the last question of a line; `None` if it asks nothing.
+pub(super) fn question(line: &str, npc: &str) -> Option<Question> {
+    let language = lexicon::language_of(line);
+    let lexicon = lexicon::of(language);
+    let sentence = line
+        .split_inclusive(['.', '!', '?', '？', '\n'])
+        .rfind(|sentence| clauses::is_question(language, sentence) || asks_to_tell(lexicon, sentence))?;
+    let normal = lexicon.normalise(sentence.trim());
+    let mut lower = normal.to_lowercase();
+    let mut question = Question::default();
+    for noise in lexicon.list("question_noise") {
+        if let Some(at) = find_words(&lower, noise) {
+            question.recall = true;
+            lower.replace_range(at..at + noise.len(), " ");
+        }
+    }
+    let first = words(&lower).into_iter().next().unwrap_or_default();
+    question.yes_no = ["do", "does", "am", "is", "are", "have", "did", "can", "was"].contains(&first.as_str())
+        || (language == Language::Ko && !clauses::has_question_word(&lower));
+    for (pattern, classes) in &lexicon.questions {
+        if pattern.is_match(&lower) {
+            question.classes = classes.clone();
+            break;
+        }
+    }
+    question.past = lower.contains("used to")
+        || lower.contains(" before")
+        || lower.contains("예전")
+        || lower.contains("옛날")
+        || lower.contains("좋아하던")
+        || lower.contains("좋아했던");
+    question.subject = match language {
+        Language::En => english_subject(lexicon, &normal, &lower, npc),
+        Language::Ko => korean_subject(lexicon, &lower, npc),
+    };
+    let subject_words = match &question.subject {
+        Some(Party::Other(name)) => words(name),
+        _ => Vec::new(),
+    };
+    for word in words(&lower) {
+        let word = term(lexicon, &word);
+        let plain = lexicon.lists("stopwords", &word) || word.chars().count() < 2 && !lexicon.knows(&word);
+        if plain || subject_words.contains(&word) {
+            continue;
+        }
+        if let Some(other) = lexicon.list("bridge").iter().filter_map(|pair| pair.split_once('=')).find(|(ko, _)| *ko == word) {
+            question.nouns.push(other.1.to_owned());
+        }
+        question.nouns.push(word);
+    }
+    Some(question)
+}
+
+fn asks_to_tell(lexicon: &Lexicon, sentence: &str) -> bool {
+    let lower = sentence.trim().to_lowercase();
+    match lexicon.language {
+        Language::En => ["tell me what", "tell me my", "tell me where", "tell me who", "remind me what", "remind me of my", "remind me where", "tell me how old", "tell me about my"]
+            .iter()
+            .any(|start| lower.contains(start)),
+        Language::Ko => lower
+            .trim_end_matches(|c: char| !c.is_alphanumeric())
+            .ends_with("기억나"),
+    }
+}
+
+fn find_words(text: &str, phrase: &str) -> Option<usize> {
+    text.match_indices(phrase).map(|(at, _)| at).find(|at| {
+        let before = text[..*at].chars().next_back();
+        let after = text[*at + phrase.len()..].chars().next();
+        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+    })
+}
+
+fn english_subject(lexicon: &Lexicon, text: &str, lower: &str, npc: &str) -> Option<Party> {
+    let tokens = words(lower);
+    let family = |word: &str| {
+        let base = lexicon.base(word);
+        lexicon.categories(base).iter().any(|c| ["family", "friend", "relative", "pet"].contains(&c.as_str()))
+    };
+    for (at, word) in tokens.iter().enumerate() {
+        if word == "my" {
+            let next: Vec<&str> = tokens[at + 1..].iter().take(3).map(|word| word.trim_end_matches("'s")).collect();
+            if let Some(relative) = next.iter().find(|word| family(word)) {
+                return Some(Party::Other((*relative).to_owned()));
+            }
+        }
+    }
+    for word in text.split(|c: char| !c.is_alphanumeric() && c != '-').skip(1) {
+        let lower = word.to_lowercase();
+        if word.chars().next().is_some_and(char::is_uppercase) && !lexicon.lists("not_names", &lower) && !lexicon.knows(&lower) {
+            let npcs = npc.split(' ').any(|part| part == word);
+            return Some(if npcs { Party::Npc } else { Party::Other(word.to_owned()) });
+        }
+    }
+    let has = |list: &[&str]| tokens.iter().any(|word| list.contains(&word.as_str()));
+    if has(&["i", "my", "me", "mine"]) {
+        Some(Party::Player)
+    } else if has(&["you", "your", "yours"]) {
+        Some(Party::Npc)
+    } else {
+        None
+    }
+}
+
+fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
+    let tokens: Vec<&str> = text.split_whitespace().collect();
+    let relative = |word: &str| {
+        let stem = claim::strip_particle(lexicon, word).to_owned();
+        let near = lexicon.categories(&stem).iter().any(|c| ["가족", "친구", "반려동물"].contains(&c.as_str()));
+        near.then_some(stem)
+    };
+    for pair in tokens.windows(2) {
+        if ["내", "제", "우리", "저희"].contains(&pair[0]) {
+            if let Some(name) = relative(pair[1]) {
+                return Some(Party::Other(name));
+            }
+        }
+    }
+    for token in &tokens {
+        let bare = token.trim_matches(|c: char| !c.is_alphanumeric());
+        if lexicon.alternatives("ME").any(|form| form == bare) || ["내", "제", "나의", "저의", "나를", "날"].contains(&bare) {
+            return Some(Party::Player);
+        }
+        if lexicon.alternatives("YOU").any(|form| form == bare) || ["네", "너의", "당신의", "자네의"].contains(&bare) {
+            return Some(Party::Npc);
+        }
+        let named = ["은", "는", "이", "가"].iter().find_map(|end| bare.strip_suffix(end)).filter(|stem| stem.chars().count() >= 2);
+        if let Some(name) = named {
+            if name == npc {
+                return Some(Party::Npc);
+            }
+            let common = lexicon.knows(name) || lexicon.is_category(name) || lexicon.lists("not_names", name) || name.contains("좋아하");
+            if !common && token.len() > bare.len() - 1 && tokens.first() == Some(token) {
+                return Some(Party::Other(name.to_owned()));
+            }
+        }
+    }
+    // "좋아하는 과일이 뭐였지": what was, was told; so it is about whoever told it.
+    ["였지", "더라", "했지", "라고 했", "기억"].iter().any(|end| text.contains(end)).then_some(Party::Player)
+}
+
+/// Everything the prompt lets the NPC know, newest first, what is contradicted by newer left out.
+fn memories(view: &ReplyView) -> Vec<Memory> {
+    let mut found: Vec<Memory> = Vec::new();
+    let told = std::iter::once(&view.line).chain(view.said.iter().rev());
+    for line in told {
+        for claim in claim::read(line, Voice::Player, &view.npc).into_iter().rev() {
+            add(&mut found, Memory::of(&claim));
+        }
+    }
+    for line in view.replied.iter().rev() {
+        for claim in claim::read(line, Voice::Npc, &view.npc) {
+            add(&mut found, Memory::of(&claim));
+        }
+    }
+    for content in view.facts.iter().chain(&view.state).chain(&view.pinned) {
+        add(&mut found, Memory::new(content, claim::of_record(content, &view.npc)));
+    }
+    found
+}
+
+fn add(found: &mut Vec<Memory>, new: Memory) {
+    let stale = found.iter().any(|known| match (&known.claim, &new.claim) {
+        (Some(known), Some(new)) => known.says_same(new) || super::judge::contradicts(new, known),
+        _ => known.content == new.content,
+    });
+    if !stale {
+        found.push(new);
+    }
+}
+
+/// Looks for the answer.
+pub(super) fn answer(question: &Question, view: &ReplyView) -> Answer {
+    let all = memories(view);
+    let subject = question.subject.as_ref();
+    let about: Vec<&Memory> = all.iter().filter(|m| subject.is_none_or(|s| m.is_about(s))).collect();
+    let lexicons = [Language::En, Language::Ko].map(lexicon::of);
+    let listed = |noun: &String| lexicons.iter().any(|l| l.knows(noun) || l.is_category(noun));
+    let (firm, loose): (Vec<&String>, Vec<&String>) = question.nouns.iter().partition(|noun| listed(noun));
+    let touches = |memory: &Memory, nouns: &[&String]| nouns.iter().any(|noun| memory.terms.contains(noun));
+    let classed = |memory: &Memory| memory.claim.as_ref().is_some_and(|claim| class_fits(question, claim));
+    let mut hits: Vec<&Memory> = if question.classes.is_empty() {
+        about.iter().copied().filter(|m| touches(m, &firm) || touches(m, &loose)).collect()
+    } else {
+        let of_class: Vec<&Memory> = about.iter().copied().filter(|m| classed(m)).collect();
+        let on_topic: Vec<&Memory> = of_class.iter().copied().filter(|m| touches(m, &firm)).collect();
+        if !firm.is_empty() && (taste(question) || !on_topic.is_empty()) {
+            on_topic
+        } else {
+            let named: Vec<&Memory> = of_class.iter().copied().filter(|m| touches(m, &loose)).collect();
+            if named.is_empty() { of_class } else { named }
+        }
+    };
+    if hits.is_empty() && !question.nouns.is_empty() {
+        hits = about
+            .iter()
+            .copied()
+            .filter(|m| m.claim.is_none() && (touches(m, &firm) || touches(m, &loose)))
+            .collect();
+    }
+    if hits.is_empty() && question.classes.is_empty() && question.nouns.is_empty() && question.recall && !about.is_empty() {
+        return Answer::About(about.into_iter().take(3).cloned().collect());
+    }
+    let is_former = |m: &&Memory| {
+        m.claim.as_ref().is_some_and(|claim| claim.tense == Tense::Past && !matches!(claim.class.as_str(), "born" | "raised" | "event" | "status"))
+    };
+    let (former, mut now): (Vec<&Memory>, Vec<&Memory>) = hits.into_iter().partition(is_former);
+    // The favourite first, and only it when that was asked for.
+    now.sort_by_key(|m| m.claim.as_ref().is_none_or(|claim| claim.class != "favourite"));
+    if question.past && !former.is_empty() {
+        return known(&former, None);
+    }
+    if !now.is_empty() {
+        return known(&now, former.first().copied());
+    }
+    if !former.is_empty() {
+        return known(&former, None);
+    }
+    passage(question, view).unwrap_or(Answer::Unknown)
+}
+
+fn known(now: &[&Memory], former: Option<&Memory>) -> Answer {
+    Answer::Known {
+        now: now.iter().take(3).map(|m| (*m).clone()).collect(),
+        former: former.cloned(),
+    }
+}
+
+fn taste(question: &Question) -> bool {
+    question.classes.iter().any(|class| matches!(class.as_str(), "like" | "dislike" | "have"))
+}
+
+fn class_fits(question: &Question, claim: &Claim) -> bool {
+    question.classes.iter().any(|class| match class.as_str() {
+        "dislike" => claim.class == "like" && claim.polarity == Polarity::Negative,
+        // Whether something is liked may be answered with "no".
+        "like" => claim.class == "like" && (claim.polarity == Polarity::Positive || question.yes_no),
+        // "I am Minsu" in Korean only names somebody if the word is no common one.
+        "be" => claim.class == "be" && !lexicon::of(claim.language).knows(&claim.object),
+        class => claim.class == class,
+    })
+}
+
+/// A sentence of a summary, or of the world's state, that shares what is asked for.
+fn passage(question: &Question, view: &ReplyView) -> Option<Answer> {
+    let best = |texts: &[String]| {
+        texts
+            .iter()
+            .flat_map(|text| text.split_inclusive(['.', '!', '?']))
+            .map(|sentence| {
+                let memory = Memory::new(sentence.trim(), None);
+                let shared = question.nouns.iter().filter(|noun| memory.terms.contains(noun)).count();
+                (shared, memory.content)
+            })
+            .filter(|(shared, _)| *shared > 0)
+            .max_by_key(|(shared, _)| *shared)
+            .map(|(_, text)| text)
+    };
+    best(&view.world_state)
+        .map(|text| Answer::Passage { text, world: true })
+        .or_else(|| best(&view.summaries).map(|text| Answer::Passage { text, world: false }))
+}

@@ -1,0 +1,316 @@
+//! Replies: an answer from what the prompt remembers, an acknowledgement of what was told, or a line
+//! that fits the occasion.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::json;
+
+use super::{
+    claim::{self, Claim, Party, Voice},
+    clauses, korean,
+    lexicon::{self, Lexicon},
+    memory::{self, Answer, Memory, Question},
+    speech,
+    view::ReplyView,
+};
+use crate::{
+    memory::{
+        authored::Language,
+        fact::{FactKind, Polarity, Tense},
+    },
+    ports::llm::ChatMessage,
+};
+
+/// Answers a reply prompt.
+pub(super) fn reply(messages: &[ChatMessage]) -> String {
+    let view = ReplyView::read(messages);
+    let speaker = Speaker {
+        lexicon: lexicon::of(view.language),
+        view: &view,
+    };
+    let spoken = speaker.speak();
+    let mut text = speaker.with_cue(spoken.occasion, spoken.text);
+    if let Some(state) = spoken.state.filter(|_| view.wants_state) {
+        text.push_str("\n```state\n");
+        text.push_str(&state.to_string());
+        text.push_str("\n```");
+    }
+    text
+}
+
+struct Spoken {
+    occasion: &'static str,
+    text: String,
+    state: Option<serde_json::Value>,
+}
+
+struct Speaker<'a> {
+    lexicon: &'static Lexicon,
+    view: &'a ReplyView,
+}
+
+/// Values for a phrase's placeholders.
+#[derive(Default)]
+struct Values {
+    told: String,
+    whole: String,
+    named: String,
+}
+
+impl Speaker<'_> {
+    fn speak(&self) -> Spoken {
+        let line = &self.view.line;
+        let occasion = occasion(line);
+        if let Some((name @ ("order" | "forget"), _)) = &occasion {
+            return self.plain(name);
+        }
+        let claims = claim::read(line, Voice::Player, &self.view.npc);
+        if let Some(question) = memory::question(line, &self.view.npc) {
+            if let Some(spoken) = self.recall(&question) {
+                return spoken;
+            }
+            if let Some((name, place)) = occasion {
+                return self.occasion(name, place);
+            }
+            return self.plain(match question.subject {
+                Some(Party::Player | Party::Other(_)) => "unknown",
+                _ if question.recall => "unknown",
+                Some(Party::Npc) if !question.classes.is_empty() => "unknown_self",
+                _ => "question",
+            });
+        }
+        if let Some(spoken) = self.acknowledge(&claims) {
+            return spoken;
+        }
+        match occasion {
+            Some((name, place)) => self.occasion(name, place),
+            None => self.plain("ack_generic"),
+        }
+    }
+
+    /// The answer to a question, or `None` if nothing in the prompt answers it.
+    fn recall(&self, question: &Question) -> Option<Spoken> {
+        match memory::answer(question, self.view) {
+            Answer::Known { now, former } => {
+                let about_self = now.iter().all(|m| m.claim.as_ref().is_some_and(|c| c.subject == Party::Npc));
+                let about_other = now.iter().any(|m| m.claim.as_ref().is_some_and(|c| matches!(c.subject, Party::Other(_))));
+                let negative = now.iter().all(|m| m.claim.as_ref().is_some_and(|c| c.polarity == Polarity::Negative));
+                let past = now.iter().all(|m| m.claim.as_ref().is_some_and(|c| c.tense == Tense::Past));
+                let occasion = match () {
+                    () if about_self => "answer_self",
+                    () if question.yes_no && negative && question.classes.iter().any(|c| c == "like") => "answer_no",
+                    () if question.yes_no && !question.recall && !past && !about_other => "answer_yes",
+                    () if about_other => "answer_other",
+                    () => "answer",
+                };
+                let mut text = self.phrase(occasion, &self.values(&now)?);
+                if let Some(former) = former.and_then(|m| self.values(&[m])) {
+                    text.push(' ');
+                    text.push_str(&self.phrase("former", &former));
+                }
+                Some(Spoken { occasion: "answer", text, state: None })
+            }
+            Answer::About(memories) => Some(Spoken {
+                occasion: "answer",
+                text: self.phrase("about", &self.values(&memories)?),
+                state: None,
+            }),
+            Answer::Passage { text, world } => {
+                let whole = if lexicon::language_of(&text) == Language::Ko {
+                    text
+                } else {
+                    speech::sentence(Language::En, &text, &self.view.npc)
+                };
+                let told = whole.trim_end_matches('.').to_owned();
+                let values = Values { told, whole, named: String::new() };
+                Some(Spoken {
+                    occasion: "answer",
+                    text: self.phrase(if world { "world" } else { "summary" }, &values),
+                    state: None,
+                })
+            }
+            Answer::Unknown => None,
+        }
+    }
+
+    /// Several memories as one thing said.
+    fn values(&self, memories: &[Memory]) -> Option<Values> {
+        let told: Option<Vec<String>> = memories
+            .iter()
+            .map(|memory| speech::told(self.view.language, &memory.content, &self.view.npc))
+            .collect();
+        let told = match (told, self.view.language) {
+            (Some(told), Language::En) => told.join(", and "),
+            (Some(told), Language::Ko) => told.join("고, "),
+            // Told in the other language: quoted as it was told.
+            (None, Language::En) => format!("“{}”", memories.first()?.content),
+            (None, Language::Ko) => format!("“{}”라", memories.first()?.content),
+        };
+        let whole = memories
+            .iter()
+            .map(|memory| speech::sentence(self.view.language, &memory.content, &self.view.npc))
+            .collect::<Vec<_>>()
+            .join(" ");
+        Some(Values { told, whole, named: String::new() })
+    }
+
+    fn acknowledge(&self, claims: &[Claim]) -> Option<Spoken> {
+        let top = claims.iter().map(|claim| claim.importance).max()?;
+        // The last of the most important: "not apples any more, grapes now" is about the grapes.
+        let chief = claims.iter().rev().find(|claim| claim.importance == top)?;
+        let memory = Memory::of(chief);
+        let mut values = self.values(std::slice::from_ref(&memory))?;
+        values.named = chief.object.clone();
+        let occasion = match (chief.class.as_str(), chief.kind) {
+            _ if chief.subject == Party::Npc => "ack_you",
+            ("name", _) if chief.subject == Party::Player => "ack_name",
+            (_, FactKind::Constraint) => "ack_constraint",
+            _ if chief.tense == Tense::Past && chief.kind == FactKind::Preference => "ack_past",
+            (_, FactKind::Preference) if chief.subject != Party::Player => "ack_other",
+            (_, FactKind::Preference) if chief.polarity == Polarity::Negative => "ack_dislike",
+            (_, FactKind::Preference) => "ack_like",
+            (_, FactKind::Goal) if chief.subject == Party::Player => "ack_goal",
+            _ => "ack_other",
+        };
+        Some(Spoken {
+            occasion,
+            text: self.phrase(occasion, &values),
+            state: None,
+        })
+    }
+
+    fn occasion(&self, name: &'static str, place: Option<String>) -> Spoken {
+        let known_name = self.player_name();
+        let with_name = match name {
+            "greet" => "greet_name",
+            "bye" => "bye_name",
+            _ => name,
+        };
+        let mut values = Values::default();
+        let mut occasion = name;
+        let mut state = None;
+        if let Some(player) = known_name.filter(|_| with_name != name) {
+            occasion = with_name;
+            values.named = player;
+        } else if let Some(place) = place {
+            state = Some(json!({ "location": place, "location_moved": true }));
+            values.named = place;
+        } else if let Some(mood) = mood(self.view.language, name) {
+            state = Some(json!({ "mood": mood }));
+        }
+        Spoken {
+            occasion: name,
+            text: self.phrase(occasion, &values),
+            state,
+        }
+    }
+
+    fn plain(&self, occasion: &'static str) -> Spoken {
+        Spoken {
+            occasion,
+            text: self.phrase(occasion, &Values::default()),
+            state: None,
+        }
+    }
+
+    /// The player's name, if the prompt tells it in the NPC's language.
+    fn player_name(&self) -> Option<String> {
+        let ask = Question::for_name();
+        let Answer::Known { now, .. } = memory::answer(&ask, self.view) else {
+            return None;
+        };
+        now.first()?.claim.as_ref().map(|claim| claim.object.clone())
+    }
+
+    /// One phrase of the occasion, picked by the line, skipping any that was said before.
+    fn phrase(&self, occasion: &str, values: &Values) -> String {
+        let polite = format!("{occasion}.polite");
+        let choices = match self.lexicon.phrases(&polite) {
+            polite if self.view.polite && !polite.is_empty() => polite,
+            _ => self.lexicon.phrases(occasion),
+        };
+        let start = fingerprint(&self.view.line);
+        let rendered = (0..choices.len()).map(|step| self.render(&choices[(start + step) % choices.len()], values));
+        let said_before = |text: &String| self.view.replied.iter().any(|reply| reply.contains(text.as_str()));
+        rendered
+            .clone()
+            .find(|text| !said_before(text))
+            .or_else(|| rendered.clone().nth(self.view.replied.len() % choices.len().max(1)))
+            .unwrap_or_default()
+    }
+
+    fn render(&self, phrase: &str, values: &Values) -> String {
+        let npc = &self.view.npc;
+        phrase
+            .replace("{a}", &values.told)
+            .replace("{A}", &if self.view.language == Language::En { claim::capitalise(&values.told) } else { values.whole.clone() })
+            .replace("{X}", &claim::capitalise(&values.named))
+            .replace("{x}", &values.named)
+            .replace("{x:으로}", &with_particle(&values.named, "으로"))
+            .replace("{x:이라}", &with_particle(&values.named, "이라"))
+            .replace("{npc:이라}", &with_particle(npc, "이라"))
+            .replace("{npc}", npc)
+            .replace("{world}", &self.view.world)
+    }
+
+    fn with_cue(&self, occasion: &str, text: String) -> String {
+        let list = match occasion {
+            "greet" | "thanks" | "praise" | "happy" | "ack_like" | "ack_name" => "cue.glad",
+            "yes" | "go" | "ack_goal" | "ack_constraint" | "answer" => "cue.nod",
+            "sad" | "insult" => "cue.sad",
+            _ => return text,
+        };
+        let lexicons = [Language::En, Language::Ko].map(lexicon::of);
+        let fitting = |cue: &&String| lexicons.iter().any(|lexicon| lexicon.lists(list, &cue.to_lowercase()));
+        match self.view.cues.iter().find(fitting) {
+            Some(cue) => format!("<{cue}> {text}"),
+            None => text,
+        }
+    }
+}
+
+fn with_particle(word: &str, particle: &str) -> String {
+    format!("{word}{}", korean::particle(word, particle))
+}
+
+fn mood(language: Language, occasion: &str) -> Option<&'static str> {
+    Some(match (occasion, language) {
+        ("thanks" | "praise" | "happy", Language::En) => "pleased",
+        ("thanks" | "praise" | "happy", Language::Ko) => "기쁨",
+        ("insult", Language::En) => "offended",
+        ("insult", Language::Ko) => "불쾌함",
+        _ => return None,
+    })
+}
+
+/// What kind of line it is, and the place it names.
+pub(super) fn occasion(line: &str) -> Option<(&'static str, Option<String>)> {
+    static PLACE: LazyLock<Regex> =
+        // A literal, compiled in the tests.
+        LazyLock::new(|| Regex::new(r"(?i)^(?:the |우리 |이제 |그럼 |같이 |함께 )+|[\s.!?,~]+$|\s+(?:then|now|together|please)[.!?]*$").unwrap_or_else(|e| panic!("{e}")));
+    let language = lexicon::language_of(line);
+    let lexicon = lexicon::of(language);
+    let lower = lexicon.normalise(line.trim()).to_lowercase();
+    let (name, pattern) = lexicon.occasions.iter().find(|(_, pattern)| pattern.is_match(&lower))?;
+    let place = pattern
+        .captures(&lower)
+        .and_then(|found| found.name("x").map(|place| place.as_str().to_owned()))
+        .map(|place| PLACE.replace_all(PLACE.replace_all(&place, "").trim(), "").into_owned())
+        .filter(|place| !place.is_empty() && place.chars().count() <= 40);
+    Some((name, place))
+}
+
+/// FNV-1a: the same on every platform and in every version.
+pub(super) fn fingerprint(text: &str) -> usize {
+    let hash = text
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    // The low bits of short texts are alike; fold the high ones in.
+    usize::try_from((hash ^ (hash >> 15)) & 0xffff).unwrap_or_default()
+}
+
+/// Whether the line asks anything.
+pub(super) fn asks(line: &str) -> bool {
+    clauses::is_question(lexicon::language_of(line), line)
+}

@@ -1,0 +1,163 @@
+//! Turns remembered sentences into speech: "The player likes grapes." → "you like grapes",
+//! "플레이어는 포도를 좋아한다." → "포도를 좋아한다" ready for "…고 했지".
+
+use super::{claim, korean, lexicon};
+use crate::memory::authored::Language;
+
+/// A remembered sentence as the NPC would say it, without its full stop. `None` if it is in another
+/// language than the NPC's, or has a shape that cannot be turned.
+pub(super) fn told(language: Language, content: &str, npc: &str) -> Option<String> {
+    let content = content.trim().trim_end_matches(['.', '!', '。']).trim();
+    if content.is_empty() || lexicon::language_of(content) != language && lexicon::language_of(&content.replace(npc, "")) != language {
+        return None;
+    }
+    match language {
+        Language::En => Some(english(content, npc)),
+        Language::Ko => korean_told(content, npc),
+    }
+}
+
+/// The same as a sentence of its own.
+pub(super) fn sentence(language: Language, content: &str, npc: &str) -> String {
+    let text = content.trim().trim_end_matches(['.', '。']);
+    match language {
+        Language::En => format!("{}.", claim::capitalise(&english(text, npc))),
+        Language::Ko => format!("{}.", drop_subject(text, npc)),
+    }
+}
+
+fn english(content: &str, npc: &str) -> String {
+    let mut text = content.to_owned();
+    for (from, to) in [("The player's ", "your "), ("the player's ", "your "), ("The player ", "you "), ("the player ", "you ")] {
+        text = text.replace(from, to);
+    }
+    if let Some(start) = text.strip_suffix("the player") {
+        text = format!("{start}you");
+    }
+    if !npc.is_empty() {
+        if let Some(rest) = text.strip_prefix(&format!("{npc}'s ")) {
+            text = format!("my {rest}");
+        } else if let Some(rest) = text.strip_prefix(&format!("{npc} ")) {
+            text = agree("I", rest);
+        }
+        text = text.replace(&format!(" {npc}'s "), " my ");
+        if let Some(start) = text.strip_suffix(&format!(" {npc}")) {
+            text = format!("{start} me");
+        }
+    }
+    match text.strip_prefix("you ") {
+        Some(rest) => agree("you", rest),
+        None => text,
+    }
+}
+
+/// Puts the verb of a third-person sentence into the form that goes with "I" or "you".
+fn agree(subject: &str, rest: &str) -> String {
+    let mut words: Vec<String> = rest.split(' ').map(str::to_owned).collect();
+    let at = words
+        .iter()
+        .position(|word| !["no", "longer", "always", "often", "usually", "never", "also", "still", "really"].contains(&word.as_str()))
+        .unwrap_or(0);
+    if let Some(verb) = words.get_mut(at) {
+        *verb = match (verb.as_str(), subject) {
+            ("is", "I") => "am".to_owned(),
+            ("is", _) => "are".to_owned(),
+            ("was", "you") => "were".to_owned(),
+            ("has", _) => "have".to_owned(),
+            ("does", _) => "do".to_owned(),
+            ("was", _) => "was".to_owned(),
+            (other, _) => base_form(other),
+        };
+    }
+    format!("{subject} {}", words.join(" "))
+}
+
+fn base_form(verb: &str) -> String {
+    if let Some(stem) = verb.strip_suffix("ies").filter(|stem| stem.len() > 1) {
+        return format!("{stem}y");
+    }
+    for end in ["ches", "shes", "sses", "xes", "zes", "oes"] {
+        if verb.ends_with(end) {
+            return verb[..verb.len() - 2].to_owned();
+        }
+    }
+    match verb.strip_suffix('s') {
+        Some(stem) if !stem.ends_with('s') && stem.len() > 1 => stem.to_owned(),
+        _ => verb.to_owned(),
+    }
+}
+
+fn drop_subject(content: &str, npc: &str) -> String {
+    let player = ["플레이어에게는 ", "플레이어는 ", "플레이어가 ", "플레이어의 "].map(str::to_owned);
+    let own = ["에게는 ", "은 ", "는 ", "이 ", "가 ", "의 "].map(|particle| format!("{npc}{particle}"));
+    player
+        .iter()
+        .chain(own.iter().filter(|_| !npc.is_empty()))
+        .find_map(|start| content.strip_prefix(start.as_str()))
+        .unwrap_or(content)
+        .to_owned()
+}
+
+/// The quotable stem: before 고, 는 and 니 alike. "포도다" → "포도라", "좋아한다" stays.
+fn korean_told(content: &str, npc: &str) -> Option<String> {
+    let text = drop_subject(content, npc);
+    let stem = text.strip_suffix('다')?;
+    if let Some(noun) = stem.strip_suffix('이').filter(|noun| korean::closes(noun) || noun.ends_with('이')) {
+        return Some(format!("{noun}이라"));
+    }
+    let last = stem.chars().next_back()?;
+    let adjective = ['크', '프', '쁘', '니', '르', '여', '였'].contains(&last);
+    if !korean::closes(stem) && !adjective {
+        // A noun and the copula; after 이다 with an open noun ("제빵사이다") the 이 goes.
+        let noun = stem.strip_suffix('이').filter(|noun| noun.chars().count() > 1).unwrap_or(stem);
+        return Some(format!("{noun}라"));
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn english_memories_are_said_to_the_player() {
+        let cases = [
+            ("The player likes grapes.", "you like grapes"),
+            ("The player no longer likes apples.", "you no longer like apples"),
+            ("The player is allergic to nuts.", "you are allergic to nuts"),
+            ("The player was born in Vale.", "you were born in Vale"),
+            ("The player has a dog.", "you have a dog"),
+            ("The player does not eat meat.", "you do not eat meat"),
+            ("The player's name is Tom.", "your name is Tom"),
+            ("The player's sister likes tea.", "your sister likes tea"),
+            ("The player teaches magic.", "you teach magic"),
+            ("Mira promised to help.", "I promised to help"),
+            ("Mira is afraid of the player.", "I am afraid of you"),
+            ("The player likes Mira.", "you like me"),
+            ("The player's boss is Tess.", "your boss is Tess"),
+        ];
+        for (content, expected) in cases {
+            assert_eq!(told(Language::En, content, "Mira").unwrap(), expected);
+        }
+        assert_eq!(told(Language::En, "플레이어는 포도를 좋아한다.", "Mira"), None);
+    }
+
+    #[test]
+    fn korean_memories_can_be_quoted() {
+        let cases = [
+            ("플레이어는 포도를 좋아한다.", "포도를 좋아한다"),
+            ("플레이어의 이름은 민수다.", "이름은 민수라"),
+            ("플레이어의 이름은 지영이다.", "이름은 지영이라"),
+            ("플레이어는 상인이다.", "상인이라"),
+            ("플레이어는 제빵사이다.", "제빵사라"),
+            ("플레이어의 동생은 차를 좋아한다.", "동생은 차를 좋아한다"),
+            ("플레이어에게는 고양이가 있다.", "고양이가 있다"),
+            ("에르겐은 돕겠다고 약속했다.", "돕겠다고 약속했다"),
+            ("플레이어가 가장 좋아하는 과일은 포도다.", "가장 좋아하는 과일은 포도라"),
+        ];
+        for (content, expected) in cases {
+            assert_eq!(told(Language::Ko, content, "에르겐").unwrap(), expected, "{content}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The small tasks: intent, extraction, summary, state.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{
+    claim::{self, Claim, Party, Voice, words},
+    lexicon, memory, reply,
+    view::{all_tagged, language_of_instructions, tagged},
+};
+use crate::memory::{
+    authored::Language,
+    fact::{Polarity, Tense},
+    turn::Intent,
+};
+
+/// Sorts the player's line.
+pub(super) fn intent(prompt: &str) -> Intent {
+    let line = tagged(prompt, "player_line").unwrap_or_default();
+    let lexicon = lexicon::of(lexicon::language_of(&line));
+    let lower = lexicon.normalise(line.trim()).to_lowercase();
+    let pointing = has_titles(prompt);
+    let is = |name: &str| {
+        lexicon
+            .intents
+            .iter()
+            .any(|(intent, pattern)| intent == name && pattern.is_match(&lower))
+    };
+    if is("overheard") {
+        return Intent::Overheard;
+    }
+    if pointing && is("scenario.pointing") {
+        return Intent::Scenario;
+    }
+    if is("memory") {
+        return Intent::Memory;
+    }
+    let Some(question) = memory::question(&line, "") else {
+        return Intent::Chat;
+    };
+    match question.subject {
+        Some(Party::Player) => Intent::Memory,
+        Some(Party::Other(_)) if !question.classes.is_empty() => Intent::Memory,
+        _ if question.recall => Intent::Memory,
+        _ if is("scenario") => Intent::Scenario,
+        // "What do you like?": the NPC may have said so.
+        Some(Party::Npc) if !question.classes.is_empty() => Intent::Memory,
+        _ if is("world") => Intent::World,
+        _ => Intent::Chat,
+    }
+}
+
+fn has_titles(prompt: &str) -> bool {
+    let instructions = prompt.split("<player_line>").next().unwrap_or_default();
+    ["Memories the character has just spoken of:", "인물이 방금 이야기한 기억:"]
+        .iter()
+        .any(|heading| instructions.contains(heading))
+}
+
+/// Facts of a turn, as the extraction prompt asks for them.
+pub(super) fn extraction(prompt: &str) -> Value {
+    let npc = tagged(prompt, "npc_name").unwrap_or_default();
+    let line = tagged(prompt, "player_line").unwrap_or_default();
+    let reply = tagged(prompt, "npc_reply").unwrap_or_default();
+    let known: Vec<(Vec<String>, Option<Claim>)> = all_tagged(prompt, "known")
+        .into_iter()
+        .map(|text| (words(text), claim::of_record(text, &npc)))
+        .collect();
+    let mut kept: Vec<(Claim, Voice)> = Vec::new();
+    for (text, voice) in [(&line, Voice::Player), (&reply, Voice::Npc)] {
+        for claim in claim::read(text, voice, &npc) {
+            let is_known = known
+                .iter()
+                .any(|(words_known, known)| *words_known == words(&claim.content) || known.as_ref().is_some_and(|known| known.says_same(&claim)));
+            if !is_known && !kept.iter().any(|(other, _)| other.says_same(&claim)) {
+                kept.push((claim, voice));
+            }
+        }
+    }
+    let facts: Vec<Value> = kept.iter().map(|(claim, voice)| fact(claim, *voice, &npc)).collect();
+    json!({ "facts": facts })
+}
+
+fn fact(claim: &Claim, voice: Voice, npc: &str) -> Value {
+    json!({
+        "subject": claim.subject_name,
+        "predicate": claim.predicate,
+        "object": claim.object,
+        "content": claim.content,
+        "keywords": claim.keywords,
+        "speaker": if voice == Voice::Npc { npc } else { "player" },
+        "kind": claim.kind.as_str(),
+        "importance": claim.importance,
+        "polarity": match claim.polarity { Polarity::Positive => "positive", Polarity::Negative => "negative" },
+        "tense": match claim.tense { Tense::Past => "past", Tense::Present => "present", Tense::Future => "future" },
+    })
+}
+
+/// Whether an extraction call is the fall-back for a state block that did not parse.
+pub(super) fn wants_state(prompt: &str, schema: Option<&str>) -> bool {
+    schema.is_some_and(|name| name.contains("state")) || (prompt.contains("\"hp_change\"") && prompt.contains("\"location_moved\""))
+}
+
+/// What a turn changed in the world: a place both agreed to go to, and nothing else.
+pub(super) fn state(prompt: &str) -> Value {
+    let line = tagged(prompt, "player_line").unwrap_or_default();
+    let reply = tagged(prompt, "npc_reply").unwrap_or_default();
+    match reply::occasion(&line) {
+        Some(("go", Some(place))) if reply.to_lowercase().contains(&place) => {
+            json!({ "location": place, "location_moved": true })
+        }
+        _ => json!({}),
+    }
+}
+
+/// Longest summary, in characters.
+const SUMMARY_CHARS: usize = 700;
+
+/// A digest of turns: what was told, what was asked, how it ended.
+pub(super) fn summary(prompt: &str) -> Value {
+    let language = language_of_instructions(prompt.split("<npc_name>").next().unwrap_or_default());
+    let npc = tagged(prompt, "npc_name").unwrap_or_default();
+    let earlier = all_tagged(prompt, "earlier").join(" ");
+    let players = all_tagged(prompt, "player");
+    let npcs = all_tagged(prompt, "npc");
+    let mut sentences: Vec<String> = Vec::new();
+    let mut asked: Vec<&str> = Vec::new();
+    let mut importance = 2_u8;
+    for (at, line) in players.iter().enumerate() {
+        let reply = npcs.get(at).copied().unwrap_or_default();
+        for (text, voice) in [(*line, Voice::Player), (reply, Voice::Npc)] {
+            for claim in claim::read(text, voice, &npc) {
+                importance = importance.max(claim.importance.saturating_sub(1));
+                if !sentences.contains(&claim.content) && !earlier.contains(&claim.content) {
+                    sentences.push(claim.content);
+                }
+            }
+            importance = importance.max(weight(text));
+        }
+        if reply::asks(line) {
+            asked.push(line);
+        }
+    }
+    if let Some(question) = asked.last() {
+        let question = shorten(question, 80);
+        sentences.push(match language {
+            Language::En => format!("The player asked: “{question}”"),
+            Language::Ko => format!("플레이어가 물었다: “{question}”"),
+        });
+    }
+    if let (Some(line), Some(reply)) = (players.last(), npcs.last()) {
+        let (line, reply) = (shorten(line, 80), shorten(reply, 80));
+        sentences.push(match language {
+            Language::En => format!("At the end the player said “{line}”, and {npc} answered “{reply}”."),
+            Language::Ko => format!("마지막에 플레이어는 “{line}”고 말했고, {npc}의 대답은 “{reply}”였다."),
+        });
+    }
+    let mut text = String::new();
+    for sentence in sentences {
+        if text.chars().count() + sentence.chars().count() > SUMMARY_CHARS {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(&sentence);
+    }
+    json!({ "summary": text, "importance": importance.clamp(1, 10) })
+}
+
+/// How much a line's words weigh, 0–10.
+fn weight(text: &str) -> u8 {
+    let language = lexicon::language_of(text);
+    let tokens = words(text);
+    let table: BTreeMap<&str, u8> = lexicon::of(language)
+        .list("importance")
+        .iter()
+        .filter_map(|entry| entry.split_once('='))
+        .filter_map(|(word, weight)| Some((word, weight.parse().ok()?)))
+        .collect();
+    table
+        .into_iter()
+        .filter(|(word, _)| match language {
+            Language::En => tokens.iter().any(|token| token == word),
+            // Stems: "배신" stands for 배신했다, 배신자.
+            Language::Ko => tokens.iter().any(|token| token.starts_with(word)),
+        })
+        .map(|(_, weight)| weight)
+        .max()
+        .unwrap_or(0)
+}
+
+fn shorten(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        text.to_owned()
+    } else {
+        text.chars().take(most - 1).chain(['…']).collect()
+    }
+}

@@ -1,0 +1,190 @@
+//! What the scripted model sees of a prompt: its text, read back by the headings and delimiters of
+//! the shipped templates. It knows nothing that is not in there.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::korean;
+use crate::{
+    memory::authored::Language,
+    ports::llm::{ChatMessage, ChatRole},
+};
+
+/// A reply prompt.
+#[derive(Debug, Default)]
+pub(super) struct ReplyView {
+    pub language: Language,
+    pub npc: String,
+    pub world: String,
+    /// The persona's way of speaking asks for polite Korean.
+    pub polite: bool,
+    pub cues: Vec<String>,
+    pub wants_state: bool,
+    pub line: String,
+    /// Dated facts, newest first, the undated last.
+    pub facts: Vec<String>,
+    pub pinned: Vec<String>,
+    pub summaries: Vec<String>,
+    /// Values of the state block.
+    pub state: Vec<String>,
+    pub world_state: Vec<String>,
+    /// Earlier lines of the player and of the NPC, oldest first.
+    pub said: Vec<String>,
+    pub replied: Vec<String>,
+}
+
+macro_rules! regex {
+    ($name:ident, $source:literal) => {
+        // A literal of this file, compiled in the tests.
+        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($source).unwrap_or_else(|e| panic!("{e}")));
+    };
+}
+
+regex!(EN_SELF, r"(?m)^You are (?P<npc>.+?), a character in (?P<world>.+?)\. ");
+regex!(KO_SELF, r"(?m)^당신은 (?P<world>.+)의 등장인물 (?P<npc>.+?)이다\. ");
+regex!(CUE_LINE, r"(?m)^- (?:You may use these cue tags|다음 태그만)[^:]*: (?P<tags>.+)$");
+regex!(TAG, r"<([^<>]+)>");
+regex!(STATE_LINE, r"^\([^)]*\) [^:]*: (?P<value>.+)$");
+regex!(DATED, r"^\[(?P<date>[^\]]*)\] (?P<text>.+)$");
+regex!(POLITE, r"존댓말|높임|공손|정중|해요체|하십시오|예의|경어|존대");
+
+impl ReplyView {
+    pub fn read(messages: &[ChatMessage]) -> Self {
+        let mut view = Self::default();
+        let mut lines = Vec::new();
+        let mut facts: Vec<(String, String)> = Vec::new();
+        for message in messages {
+            match message.role {
+                ChatRole::Assistant => {
+                    view.replied.push(message.content.trim().to_owned());
+                    continue;
+                }
+                ChatRole::System | ChatRole::User => {}
+            }
+            let tagged = tagged(&message.content, "player_line");
+            // The system prompt only explains the delimiter.
+            let rest = match &tagged {
+                Some(line) if message.role == ChatRole::User => {
+                    lines.push(line.clone());
+                    message.content.split("<player_line>").next().unwrap_or_default()
+                }
+                None if message.role == ChatRole::User && !has_heading(&message.content) => {
+                    lines.push(message.content.trim().to_owned());
+                    continue;
+                }
+                _ => message.content.as_str(),
+            };
+            view.read_blocks(rest, &mut facts);
+        }
+        view.line = lines.pop().unwrap_or_default();
+        view.said = lines;
+        facts.sort_by(|(a, _), (b, _)| b.cmp(a));
+        view.facts = facts.into_iter().map(|(_, text)| text).collect();
+        view
+    }
+
+    fn read_blocks(&mut self, text: &str, facts: &mut Vec<(String, String)>) {
+        if let Some(found) = EN_SELF.captures(text) {
+            self.language = Language::En;
+            self.npc = found["npc"].to_owned();
+            self.world = found["world"].to_owned();
+        } else if let Some(found) = KO_SELF.captures(text) {
+            self.language = Language::Ko;
+            self.npc = found["npc"].to_owned();
+            self.world = found["world"].to_owned();
+        }
+        if let Some(found) = CUE_LINE.captures(text) {
+            self.cues = TAG.captures_iter(&found["tags"]).map(|tag| tag[1].to_owned()).collect();
+        }
+        self.wants_state |= text.contains("\n```state\n");
+        let mut heading = "";
+        for line in text.lines() {
+            if line.starts_with('[') && line.trim_end().ends_with(']') {
+                heading = line.trim();
+                continue;
+            }
+            if heading == "[말투]" {
+                self.polite |= POLITE.is_match(line);
+            }
+            let Some(item) = line.strip_prefix("- ") else { continue };
+            match heading {
+                "[Always keep in mind]" | "[항상 기억할 것]" => self.pinned.push(item.to_owned()),
+                "[Earlier in this conversation, in short]" | "[지금까지의 대화 요약]" => {
+                    self.summaries.push(undated(item).1);
+                }
+                "[Current state (canon)]" | "[현재 상태(캐논)]" => {
+                    let value = STATE_LINE.captures(item).map_or(item, |found| {
+                        // The group always takes part where the expression matches.
+                        found.name("value").map_or(item, |value| value.as_str())
+                    });
+                    self.state.push(value.to_owned());
+                }
+                "[The world now]" | "[지금의 세계]" => self.world_state.push(item.to_owned()),
+                "[What you remember]" | "[기억]" => facts.push(undated(item)),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The headings of blocks that change from turn to turn. A player's line of that shape is still only
+/// a line: these are looked for where no player line is delimited.
+fn has_heading(text: &str) -> bool {
+    text.lines().any(|line| {
+        matches!(
+            line.trim(),
+            "[Always keep in mind]"
+                | "[항상 기억할 것]"
+                | "[Earlier in this conversation, in short]"
+                | "[지금까지의 대화 요약]"
+                | "[Current state (canon)]"
+                | "[현재 상태(캐논)]"
+                | "[The world now]"
+                | "[지금의 세계]"
+                | "[What you remember]"
+                | "[기억]"
+        )
+    })
+}
+
+fn undated(item: &str) -> (String, String) {
+    DATED.captures(item).map_or_else(
+        || (String::new(), item.to_owned()),
+        |found| (found["date"].to_owned(), found["text"].to_owned()),
+    )
+}
+
+/// The text between `<name>` and the last `</name>`, trimmed.
+pub(super) fn tagged(text: &str, name: &str) -> Option<String> {
+    let open = format!("<{name}>");
+    let close = format!("</{name}>");
+    let end = text.rfind(&close)?;
+    let start = text[..end].rfind(&open)? + open.len();
+    Some(text[start..end].trim().to_owned())
+}
+
+/// Every `<name>…</name>` of a text, in order.
+pub(super) fn all_tagged<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    let open = format!("<{name}>");
+    let close = format!("</{name}>");
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once(open.as_str()) {
+        let Some((inside, after)) = after.split_once(close.as_str()) else {
+            break;
+        };
+        found.push(inside.trim());
+        rest = after;
+    }
+    found
+}
+
+/// The language a task's instructions are written in.
+pub(super) fn language_of_instructions(text: &str) -> Language {
+    let hangul = text.chars().filter(|c| korean::is_hangul(*c)).count();
+    let latin = text.chars().filter(char::is_ascii_alphabetic).count();
+    // A Korean template still holds keys and examples in Latin letters; a Hangul syllable is worth
+    // about two letters.
+    if hangul * 2 > latin { Language::Ko } else { Language::En }
+}

@@ -1,0 +1,175 @@
+//! The data folder: what a server keeps for itself beside its ledger, and the lock that keeps a
+//! second server out.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{ErrorKind, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use secrecy::SecretString;
+
+use crate::{ids::NodeId, ports::clock::IdSource};
+
+const LOCK: &str = "lock";
+const NODE: &str = "node_id";
+const SECRET: &str = "hs256_secret";
+
+/// A folder that belongs to this process alone while the value lives.
+#[derive(Debug)]
+pub struct DataFolder {
+    path: PathBuf,
+    /// The lock goes with the handle, also when the process is killed.
+    _lock: File,
+}
+
+impl DataFolder {
+    /// Makes the folder if it is new, and locks it.
+    pub fn lock(path: &Path) -> anyhow::Result<Self> {
+        make(path)?;
+        let at = path.join(LOCK);
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&at)
+            .with_context(|| format!("cannot write to the data folder: {}", at.display()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!(
+                "another colloquy server uses the data folder {}; stop it, or set COLLOQUY__DATA_DIR to another folder",
+                path.display()
+            ),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", at.display()));
+            }
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// The node's id, the same after every restart, so that jobs leased before it are known as its own.
+    pub fn node_id(&self, ids: &IdSource) -> anyhow::Result<NodeId> {
+        let at = self.path.join(NODE);
+        if let Some(text) = read(&at)? {
+            return text
+                .trim()
+                .parse()
+                .with_context(|| format!("{} does not hold a node id; remove it to get a new one", at.display()));
+        }
+        let id: NodeId = ids.next();
+        write_new(&at, &format!("{id}\n"))?;
+        Ok(id)
+    }
+}
+
+/// The secret kept in the data folder, made if there is none. Readable by its owner only.
+pub fn secret(data_dir: &Path) -> anyhow::Result<SecretString> {
+    make(data_dir)?;
+    let at = data_dir.join(SECRET);
+    // Whoever is second takes what the first has written.
+    for _ in 0..2 {
+        if let Some(text) = read(&at)? {
+            let text = text.trim();
+            if text.len() < 32 {
+                bail!(
+                    "{} is damaged; remove it to get a new secret (tokens made with it become invalid)",
+                    at.display()
+                );
+            }
+            return Ok(text.into());
+        }
+        let hex = format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
+        write_new(&at, &format!("{hex}\n"))?;
+    }
+    bail!("cannot read {}", at.display())
+}
+
+fn make(path: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(path).with_context(|| format!("cannot make the data folder {}", path.display()))
+}
+
+fn read(at: &Path) -> anyhow::Result<Option<String>> {
+    match fs::read_to_string(at) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", at.display())),
+    }
+}
+
+/// Writes a file that nobody else may read, all of it or nothing. One that is there already stays.
+fn write_new(at: &Path, text: &str) -> anyhow::Result<()> {
+    let folder = at.parent().unwrap_or(Path::new("."));
+    let draft = folder.join(format!(".{}-{}", std::process::id(), rand::random::<u64>()));
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let written = options
+        .open(&draft)
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+        .and_then(|()| match fs::hard_link(&draft, at) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        });
+    // What is left behind when this fails is an unreadable stray file, not a fault.
+    let _ = fs::remove_file(&draft);
+    written.with_context(|| format!("cannot write {}", at.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Arc;
+
+    use secrecy::ExposeSecret;
+
+    use super::*;
+    use crate::ports::clock::SystemClock;
+
+    #[test]
+    fn a_folder_has_one_server_and_a_lasting_identity() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/data");
+        let ids = IdSource::random(Arc::new(SystemClock));
+        let folder = DataFolder::lock(&path).unwrap();
+        let refused = DataFolder::lock(&path).unwrap_err().to_string();
+        assert!(refused.contains("another colloquy server"), "{refused}");
+        let id = folder.node_id(&ids).unwrap();
+        drop(folder);
+        assert_eq!(DataFolder::lock(&path).unwrap().node_id(&ids).unwrap(), id);
+    }
+
+    #[test]
+    fn the_secret_is_made_once_and_only_its_owner_reads_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = secret(dir.path()).unwrap();
+        assert!(first.expose_secret().len() >= 64);
+        assert_eq!(secret(dir.path()).unwrap().expose_secret(), first.expose_secret());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = fs::metadata(dir.path().join(SECRET)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
+        fs::write(dir.path().join(SECRET), "short").unwrap();
+        assert!(secret(dir.path()).is_err());
+    }
+
+    #[test]
+    fn many_at_once_get_the_same_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let secrets: Vec<String> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| secret(dir.path()).unwrap().expose_secret().to_owned()))
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(secrets.iter().all(|secret| *secret == secrets[0]));
+    }
+}

@@ -1,0 +1,166 @@
+//! The demo tenant: a world and two NPCs from `config/demo/`, so that a fresh server has someone to
+//! talk to.
+
+use anyhow::Context;
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+
+use crate::{
+    ids::{FactionId, NpcId, TenantId, WorldId},
+    memory::authored::{Language, Npc, Persona, World, WorldSettings},
+    ports::{
+        PageRequest,
+        clock::IdSource,
+        ledger::{Ledger, audit::Edit, tenants::Tenant},
+    },
+    tenancy::{Role, TenantScope},
+};
+
+/// The demo's tenant.
+pub const TENANT: &str = "demo";
+/// The demo's world.
+pub const WORLD: &str = "vale";
+/// The NPC who speaks English.
+pub const ENGLISH_NPC: &str = "mira";
+/// The NPC who speaks Korean.
+pub const KOREAN_NPC: &str = "ergen";
+
+const WORLD_FILE: &str = include_str!("../../config/demo/world.toml");
+const NPC_FILES: [&str; 2] = [
+    include_str!("../../config/demo/mira.toml"),
+    include_str!("../../config/demo/ergen.toml"),
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorldFile {
+    id: WorldId,
+    name: String,
+    language: Language,
+    premise: String,
+    rules: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NpcFile {
+    id: NpcId,
+    name: String,
+    language: Language,
+    factions: Vec<FactionId>,
+    persona: Persona,
+}
+
+/// What the demo is made of.
+struct Demo {
+    world: World,
+    npcs: Vec<Npc>,
+}
+
+fn read(now: DateTime<Utc>) -> anyhow::Result<Demo> {
+    let file: WorldFile = parse(WORLD_FILE).context("config/demo/world.toml")?;
+    let world = World {
+        id: file.id,
+        name: file.name,
+        premise: file.premise.trim().to_owned(),
+        language: file.language,
+        rules: file.rules,
+        settings: WorldSettings::default(),
+        version: 0,
+        updated_at: now,
+    };
+    let npcs = NPC_FILES
+        .iter()
+        .map(|text| {
+            let file: NpcFile = parse(text).context("config/demo")?;
+            let mut persona = file.persona;
+            persona.description = persona.description.trim().to_owned();
+            Ok(Npc {
+                world: world.id.clone(),
+                id: file.id,
+                name: file.name,
+                persona,
+                language: file.language,
+                factions: file.factions,
+                model: None,
+                version: 0,
+                updated_at: now,
+            })
+        })
+        .collect::<anyhow::Result<_>>()?;
+    Ok(Demo { world, npcs })
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(text: &str) -> anyhow::Result<T> {
+    use figment::providers::{Format, Toml};
+    Ok(figment::Figment::from(Toml::string(text)).extract()?)
+}
+
+/// Makes the tenant, the world and the NPCs if there are none yet. What people changed since stays
+/// as it is. Returns whether anything was made.
+pub async fn ensure(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) -> anyhow::Result<bool> {
+    let tenant: TenantId = TENANT.parse()?;
+    let scope = TenantScope::new(tenant.clone());
+    let demo = read(now)?;
+    ledger
+        .tenants
+        .ensure(&Tenant {
+            id: tenant,
+            name: "Demo".into(),
+            enabled: true,
+            created_at: now,
+        })
+        .await?;
+    let edit = |action, object: String| Edit {
+        id: ids.next(),
+        audit_id: ids.next(),
+        subject: "colloquy".into(),
+        role: Role::Admin,
+        at: now,
+        action,
+        object,
+    };
+    let mut made = false;
+    if ledger.authored.world(&scope, &demo.world.id).await?.is_none() {
+        let edit = edit("world.put", demo.world.id.to_string());
+        ledger.authored.put_world(&scope, &demo.world, None, &edit).await?;
+        made = true;
+    }
+    // A process killed between the world and its NPCs left an empty world behind.
+    let one = PageRequest { limit: 1, after: None };
+    if made
+        || ledger
+            .authored
+            .npcs(&scope, &demo.world.id, &one)
+            .await?
+            .items
+            .is_empty()
+    {
+        for npc in &demo.npcs {
+            let edit = edit("npc.put", format!("{}/{}", npc.world, npc.id));
+            ledger.authored.put_npc(&scope, npc, None, &edit).await?;
+        }
+        made = true;
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::ports::clock::{Clock, SystemClock};
+
+    #[test]
+    fn the_demo_has_what_the_readme_promises() {
+        let demo = read(SystemClock.now()).unwrap();
+        assert_eq!(demo.world.id.as_str(), WORLD);
+        let by_id = |id: &str| demo.npcs.iter().find(|npc| npc.id.as_str() == id).unwrap();
+        assert_eq!(by_id(ENGLISH_NPC).language, Language::En);
+        assert_eq!(by_id(KOREAN_NPC).language, Language::Ko);
+        for npc in &demo.npcs {
+            assert!(!npc.persona.greeting.is_empty() && !npc.persona.description.is_empty());
+        }
+    }
+}

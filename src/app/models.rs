@@ -1,0 +1,166 @@
+//! Language models and embedder as configured, or their offline stand-ins.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use anyhow::Context;
+
+use crate::{
+    adapters::{
+        offline_embedder::OfflineEmbedder,
+        openai::{Endpoint, HttpClient, InputType, OpenAiEmbedder, OpenAiEmbedderOptions, OpenAiLlm, OpenAiLlmOptions},
+        scripted::ScriptedLlm,
+    },
+    config::{Config, EmbedderSection, InputTypeName, LlmSection, TaskSection},
+    dialogue::models::{ModelLimits, Models, Route, RouteTable},
+    ports::{
+        clock::Clock,
+        embedder::Embedder,
+        llm::{Llm, Task},
+    },
+};
+
+/// What a chain calls the scripted model.
+const SCRIPTED: &str = "scripted";
+
+/// The routes of every task.
+pub(super) fn models(config: &Config, http: &HttpClient, clock: Arc<dyn Clock>) -> anyhow::Result<Models> {
+    let scripted: Arc<dyn Llm> = Arc::new(ScriptedLlm::new());
+    let mut made = Made {
+        section: &config.llm,
+        http,
+        scripted: scripted.clone(),
+        by_name: HashMap::new(),
+    };
+    let mut table = RouteTable::uniform(&scripted);
+    for (task, (_, section)) in Task::ALL.into_iter().zip(config.llm.tasks.all()) {
+        let first = section.model.as_deref().or(config.llm.model.as_deref());
+        let first = made.route(first.unwrap_or(SCRIPTED), section)?;
+        let fallbacks = section
+            .fallback
+            .iter()
+            .map(|name| made.route(name, section))
+            .collect::<anyhow::Result<_>>()?;
+        table = table.with_chain(task, first, fallbacks);
+    }
+    Ok(Models::with_limits(table, limits(config), clock))
+}
+
+fn limits(config: &Config) -> ModelLimits {
+    let (retry, breaker) = (config.llm.retry, config.llm.breaker);
+    ModelLimits {
+        retries: retry.retries,
+        backoff_min: Duration::from_millis(retry.backoff_min_ms),
+        backoff_max: Duration::from_millis(retry.backoff_max_ms),
+        retry_after_max: Duration::from_millis(retry.retry_after_max_ms),
+        breaker_window: breaker.window,
+        breaker_failure_share: breaker.failure_share,
+        breaker_open: Duration::from_millis(breaker.open_ms),
+        breaker_trials: breaker.trials,
+        tenant_concurrency: config.llm.tenant_concurrency,
+        embed_timeout: Duration::from_millis(config.embedder.timeout_ms),
+    }
+}
+
+/// The models made so far, one per name, so that a breaker sees every call to its model.
+struct Made<'a> {
+    section: &'a LlmSection,
+    http: &'a HttpClient,
+    scripted: Arc<dyn Llm>,
+    by_name: HashMap<String, Arc<dyn Llm>>,
+}
+
+impl Made<'_> {
+    fn route(&mut self, name: &str, task: &TaskSection) -> anyhow::Result<Route> {
+        Ok(Route {
+            llm: self.llm(name)?,
+            model: None,
+            timeout: Duration::from_millis(task.timeout_ms.into()),
+            max_output_tokens: task.max_output_tokens,
+            temperature: task.temperature,
+        })
+    }
+
+    fn llm(&mut self, name: &str) -> anyhow::Result<Arc<dyn Llm>> {
+        if name == SCRIPTED {
+            return Ok(self.scripted.clone());
+        }
+        if let Some(llm) = self.by_name.get(name) {
+            return Ok(llm.clone());
+        }
+        let section = self.section;
+        let options = match section.endpoint_of(name) {
+            (Some((_, endpoint)), model) => OpenAiLlmOptions {
+                endpoint: Endpoint {
+                    base_url: endpoint.base_url.clone(),
+                    api_key: endpoint.api_key.clone(),
+                },
+                model: model.to_owned(),
+                supports_json_schema: endpoint.supports_json_schema,
+                explicit_cache_marks: endpoint.explicit_cache_marks,
+                max_completion_tokens: endpoint.max_completion_tokens,
+            },
+            (None, model) => OpenAiLlmOptions {
+                endpoint: Endpoint {
+                    base_url: section.base_url.clone().unwrap_or_default(),
+                    api_key: section.api_key.clone(),
+                },
+                model: model.to_owned(),
+                supports_json_schema: section.supports_json_schema,
+                explicit_cache_marks: section.explicit_cache_marks,
+                max_completion_tokens: section.max_completion_tokens,
+            },
+        };
+        let llm: Arc<dyn Llm> =
+            Arc::new(OpenAiLlm::new(self.http, options).with_context(|| format!("the model `{name}`"))?);
+        self.by_name.insert(name.to_owned(), llm.clone());
+        Ok(llm)
+    }
+}
+
+/// The configured embedder. Asks its endpoint once, for the length of its vectors.
+pub(super) async fn embedder(section: &EmbedderSection, http: &HttpClient) -> anyhow::Result<Arc<dyn Embedder>> {
+    match embedder_options(section) {
+        None => Ok(Arc::new(OfflineEmbedder::new())),
+        Some(options) => {
+            let url = options.endpoint.base_url.clone();
+            let embedder = OpenAiEmbedder::connect(http, options)
+                .await
+                .with_context(|| format!("the embedder at {url}"))?;
+            Ok(Arc::new(embedder))
+        }
+    }
+}
+
+/// How the configured endpoint is used; `None`: the offline embedder is.
+#[must_use]
+pub(super) fn embedder_options(section: &EmbedderSection) -> Option<OpenAiEmbedderOptions> {
+    let (base_url, model) = (section.base_url.clone()?, section.model.clone()?);
+    Some(OpenAiEmbedderOptions {
+        endpoint: Endpoint {
+            base_url,
+            api_key: section.api_key.clone(),
+        },
+        model,
+        input_type: match section.input_type {
+            InputTypeName::None => InputType::None,
+            InputTypeName::Field => InputType::Field,
+            InputTypeName::Prefix => InputType::Prefix {
+                query: section.query_prefix.clone(),
+                passage: section.passage_prefix.clone(),
+            },
+        },
+        calibration: section.calibration,
+        timeout: Duration::from_millis(section.timeout_ms),
+    })
+}
+
+/// As [`embedder`], with cosines that pass unmapped.
+pub(super) async fn uncalibrated_embedder(section: &EmbedderSection) -> anyhow::Result<Arc<dyn Embedder>> {
+    match embedder_options(section) {
+        None => Ok(Arc::new(OfflineEmbedder::new())),
+        Some(options) => {
+            let http = HttpClient::new()?;
+            Ok(Arc::new(OpenAiEmbedder::connect_uncalibrated(&http, options).await?))
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The dialogue store with a stopwatch: what every committed turn spent where, for `/metrics`.
+//!
+//! A turn's trace has its timings, and every turn passes through `commit_turn`; so the use cases
+//! need to know nothing of metrics.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+
+use crate::{
+    ids::{DialogueId, NodeId, TurnId},
+    memory::{
+        trace::{Timings, TurnTrace},
+        turn::{Checkpoint, Turn},
+    },
+    ports::{
+        Page, PageRequest, StoreResult,
+        clock::Clock,
+        ledger::dialogues::{Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStore, KeyedTurn, TurnCommit},
+    },
+    tenancy::TenantScope,
+};
+
+const PHASES: [f64; 16] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0,
+];
+const ADDED: [f64; 14] = [
+    0.000_25, 0.000_5, 0.001, 0.001_5, 0.002, 0.003, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 1.0,
+];
+
+struct TurnMetrics {
+    turns: IntCounterVec,
+    added: Histogram,
+    phases: HistogramVec,
+}
+
+impl TurnMetrics {
+    fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let metrics = Self {
+            turns: IntCounterVec::new(Opts::new("colloquy_turns_total", "Turns committed"), &["status"])?,
+            added: Histogram::with_opts(
+                HistogramOpts::new(
+                    "colloquy_turn_added_seconds",
+                    "Seconds from player.say to reply.done, less the model's, the embedder's and the wait for memory",
+                )
+                .buckets(ADDED.to_vec()),
+            )?,
+            phases: HistogramVec::new(
+                HistogramOpts::new("colloquy_turn_phase_seconds", "Seconds per phase of a turn")
+                    .buckets(PHASES.to_vec()),
+                &["phase"],
+            )?,
+        };
+        registry.register(Box::new(metrics.turns.clone()))?;
+        registry.register(Box::new(metrics.added.clone()))?;
+        registry.register(Box::new(metrics.phases.clone()))?;
+        Ok(metrics)
+    }
+
+    fn count(&self, commit: &TurnCommit, commit_seconds: f64) {
+        self.turns.with_label_values(&[commit.turn.status.as_str()]).inc();
+        let timings = &commit.trace.timings;
+        self.added.observe(timings.added / 1000.0);
+        for (phase, millis) in phases(timings) {
+            self.phases.with_label_values(&[phase]).observe(millis / 1000.0);
+        }
+        self.phases.with_label_values(&["commit"]).observe(commit_seconds);
+    }
+}
+
+fn phases(timings: &Timings) -> [(&'static str, f64); 8] {
+    [
+        ("queue", timings.queue),
+        ("memory_wait", timings.memory_wait),
+        ("embed", timings.embed),
+        ("recall", timings.recall),
+        ("intent", timings.intent),
+        ("assemble", timings.assemble),
+        ("first_token", timings.first_token),
+        ("reply", timings.reply),
+    ]
+}
+
+/// A dialogue store that counts what passes through.
+pub(super) struct ObservedDialogues {
+    inner: Arc<dyn DialogueStore>,
+    clock: Arc<dyn Clock>,
+    metrics: TurnMetrics,
+}
+
+impl ObservedDialogues {
+    pub(super) fn new(
+        inner: Arc<dyn DialogueStore>,
+        clock: Arc<dyn Clock>,
+        registry: &Registry,
+    ) -> prometheus::Result<Self> {
+        Ok(Self {
+            inner,
+            clock,
+            metrics: TurnMetrics::register(registry)?,
+        })
+    }
+}
+
+#[async_trait]
+impl DialogueStore for ObservedDialogues {
+    async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
+        let begun = self.clock.instant();
+        let outcome = self.inner.commit_turn(scope, commit).await?;
+        if outcome == CommitOutcome::Committed {
+            let took = self.clock.instant().saturating_duration_since(begun);
+            self.metrics.count(commit, took.as_secs_f64());
+        }
+        Ok(outcome)
+    }
+
+    async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<()> {
+        self.inner.create(scope, dialogue).await
+    }
+    async fn get(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>> {
+        self.inner.get(scope, id).await
+    }
+    async fn list(
+        &self,
+        scope: &TenantScope,
+        filter: &DialogueFilter,
+        page: &PageRequest,
+    ) -> StoreResult<Page<Dialogue>> {
+        self.inner.list(scope, filter, page).await
+    }
+    async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool> {
+        self.inner.close(scope, id, at).await
+    }
+    async fn claim(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> StoreResult<Claim> {
+        self.inner.claim(scope, id, node, now, until).await
+    }
+    async fn renew(&self, scope: &TenantScope, id: DialogueId, epoch: u64, until: DateTime<Utc>) -> StoreResult<bool> {
+        self.inner.renew(scope, id, epoch, until).await
+    }
+    async fn turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>> {
+        self.inner.turns(scope, id, from, to).await
+    }
+    async fn turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>> {
+        self.inner.turn(scope, id).await
+    }
+    async fn turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>> {
+        self.inner.turn_by_key(scope, id, key).await
+    }
+    async fn trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>> {
+        self.inner.trace(scope, id, number).await
+    }
+    async fn checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>> {
+        self.inner.checkpoint(scope, id).await
+    }
+}

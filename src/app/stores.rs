@@ -1,0 +1,68 @@
+//! The stores as configured, and what the use cases need on top of them.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+
+use super::models;
+use crate::{
+    adapters::{
+        in_process::{
+            buffers::{BufferLimits, InProcessBuffers},
+            fact_index::{FactIndexOptions, InProcessFactIndex},
+        },
+        openai::HttpClient,
+        sqlite::{self, SqliteOptions},
+    },
+    config::{Config, Synchronous},
+    dialogue::{Services, prompt::Templates, recall::BodyCache},
+    ports::clock::{Clock, IdSource},
+};
+
+const MIB: u64 = 1024 * 1024;
+
+/// Opens the stores, bringing the ledger's schema up to date: all that a command such as `reindex`
+/// needs, without actors and without a server.
+///
+/// # Errors
+/// With what cannot be opened or reached, for the operator.
+pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> anyhow::Result<Services> {
+    let http = HttpClient::new()?;
+    let embedder = models::embedder(&config.embedder, &http).await?;
+    let models = models::models(config, &http, clock.clone())?;
+    let prompts = Templates::load(config.prompt.templates_dir.as_deref())?;
+
+    let url = config.ledger_url();
+    let options = SqliteOptions {
+        synchronous_full: config.ledger.synchronous == Synchronous::Full,
+        readers: config.ledger.readers,
+        busy_timeout: Duration::from_millis(config.ledger.busy_timeout_ms),
+        write_queue: config.ledger.write_queue,
+        embedding_model: embedder.info().model.clone(),
+    };
+    let sqlite = sqlite::open(&url, options, clock.clone())
+        .await
+        .with_context(|| format!("cannot open the ledger {url}"))?;
+    let index = InProcessFactIndex::new(
+        sqlite.point_source(),
+        FactIndexOptions {
+            memory_bytes: config.vectors.memory_mib * MIB,
+        },
+    );
+    let buffers = InProcessBuffers::new(BufferLimits {
+        max_bytes: config.buffer.memory_mib * MIB,
+        ttl: Duration::from_secs(config.buffer.ttl_s),
+    });
+    Ok(Services {
+        settings: Arc::new(config.dialogue()),
+        ledger: sqlite.ledger(),
+        buffers: Arc::new(buffers),
+        index: Arc::new(index),
+        embedder,
+        models: Arc::new(models),
+        prompts: Arc::new(prompts),
+        bodies: Arc::new(BodyCache::new(config.recall.body_cache)),
+        clock,
+        ids,
+    })
+}

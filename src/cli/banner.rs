@@ -1,0 +1,66 @@
+//! What a fresh server tells the person who started it: how to talk to it.
+
+use std::time::Duration;
+
+use super::token;
+use crate::{
+    app::{Application, demo},
+    config::Config,
+    tenancy::{Role, auth::Claims},
+};
+
+/// The player the demo's token is for.
+pub(super) const DEMO_PLAYER: &str = "you";
+const DAY: Duration = Duration::from_hours(24);
+
+/// Prints to standard output, which logs do not use.
+pub(super) fn print(config: &Config, application: &Application) {
+    let address = application.address();
+    println!("\nColloquy {} listens on http://{address}", env!("CARGO_PKG_VERSION"));
+    if application.services().models.is_offline() {
+        println!(
+            "No language model is configured: the scripted model answers. It follows patterns, not meaning.\n\
+             Set COLLOQUY__LLM__BASE_URL, COLLOQUY__LLM__MODEL and COLLOQUY__LLM__API_KEY for a real one."
+        );
+    }
+    if application.services().embedder.info().offline {
+        println!("No embedder is configured: memories are found by words, not by meaning.");
+    }
+    // Only a demo with a secret of its own may have its token on a screen or in a log.
+    if config.demo.enabled && config.auth.needs_secret() {
+        print_demo(config, application);
+    }
+    if config.http.docs {
+        println!("\n  API      http://{address}/docs   (the socket: http://{address}/asyncapi.json)");
+    }
+    println!("  Settings colloquy config\n  Stop     Ctrl-C\n");
+}
+
+fn print_demo(config: &Config, application: &Application) {
+    let claims = (|| {
+        Some(Claims {
+            sub: DEMO_PLAYER.into(),
+            tid: demo::TENANT.parse().ok()?,
+            role: Role::Player,
+            pid: Some(DEMO_PLAYER.parse().ok()?),
+            wid: Some(demo::WORLD.parse().ok()?),
+        })
+    })();
+    let Some(token) = claims.and_then(|claims| token::sign(config, &claims, DAY).ok()) else {
+        return;
+    };
+    let address = application.address();
+    let program = std::env::args().next().unwrap_or_else(|| "colloquy".into());
+    println!(
+        "\nThe world `{world}` has two NPCs: {en} (English) and {ko} (Korean). Talk with them in another terminal:\n\
+         \n  {program} chat --npc {en}\n  {program} chat --npc {ko}\n\
+         \nOr with any WebSocket client, as player `{DEMO_PLAYER}` (the token is good for a day):\n\
+         \n  TOKEN={token}\
+         \n  websocat -H \"Authorization: Bearer $TOKEN\" ws://{address}/v1/ws\
+         \n  {{\"type\":\"session.create\",\"world_id\":\"{world}\",\"npc_id\":\"{en}\"}}\
+         \n  {{\"type\":\"player.say\",\"session_id\":\"<from session.created>\",\"text\":\"Hello! I like grapes.\"}}",
+        world = demo::WORLD,
+        en = demo::ENGLISH_NPC,
+        ko = demo::KOREAN_NPC,
+    );
+}

@@ -1,0 +1,268 @@
+//! `colloquy chat`: a terminal client over the WebSocket, so that nobody needs another tool to try
+//! a server out. Works with lines from a pipe too.
+
+mod connection;
+mod inspect;
+
+use std::{
+    io::{IsTerminal, Write},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+
+use self::{connection::Connection, inspect::Inspector};
+use super::{banner::DEMO_PLAYER, block_on, token};
+use crate::{
+    app::demo,
+    config::{Config, Listen},
+    ids::{NpcId, PlayerId, TenantId, WorldId},
+    tenancy::{Role, auth::Claims},
+};
+
+const TOKEN_LIFE: Duration = Duration::from_hours(24);
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The NPC to talk with.
+    #[arg(long, default_value = demo::ENGLISH_NPC)]
+    npc: NpcId,
+    /// Whom you play.
+    #[arg(long, default_value = DEMO_PLAYER)]
+    player: PlayerId,
+    /// The world the NPC lives in.
+    #[arg(long, default_value = demo::WORLD)]
+    world: WorldId,
+    /// The tenant the world belongs to.
+    #[arg(long, default_value = demo::TENANT)]
+    tenant: TenantId,
+    /// The server, such as http://127.0.0.1:8080; the configured address if left out.
+    #[arg(long)]
+    url: Option<String>,
+    /// A player's token, for a server whose secret this configuration does not have.
+    #[arg(long, env = "COLLOQUY_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+}
+
+pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
+    block_on(async {
+        let base = base_url(args, config)?;
+        let claims = |role, player: Option<PlayerId>| Claims {
+            sub: args.player.to_string(),
+            tid: args.tenant.clone(),
+            role,
+            wid: player.as_ref().map(|_| args.world.clone()),
+            pid: player,
+        };
+        let (token, backend) = match &args.token {
+            Some(token) => (token.clone(), None),
+            None => (
+                token::sign(config, &claims(Role::Player, Some(args.player.clone())), TOKEN_LIFE)?,
+                Some(token::sign(config, &claims(Role::Backend, None), TOKEN_LIFE)?),
+            ),
+        };
+        let mut connection = Connection::open(&base, &token).await?;
+        let session = create(&mut connection, args).await?;
+        let inspector = Inspector::new(base, backend, args.world.clone(), args.npc.clone(), session.clone())?;
+        let mut chat = Chat {
+            connection,
+            inspector,
+            npc: args.npc.to_string(),
+            session,
+            lines: BufReader::new(tokio::io::stdin()).lines(),
+            interactive: std::io::stdin().is_terminal(),
+        };
+        chat.talk().await
+    })
+}
+
+fn base_url(args: &Args, config: &Config) -> anyhow::Result<String> {
+    let base = if let Some(url) = &args.url {
+        url.replacen("ws", "http", usize::from(url.starts_with("ws")))
+    } else {
+        let mut address = config.server.listen.parse::<Listen>().map_err(anyhow::Error::msg)?.0;
+        if address.ip().is_unspecified() {
+            address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+        }
+        format!("http://{address}")
+    };
+    if !base.starts_with("http://") {
+        bail!("--url must start with http:// or ws://; for TLS use a client that has it");
+    }
+    Ok(base.trim_end_matches("/v1/ws").trim_end_matches('/').to_owned())
+}
+
+async fn create(connection: &mut Connection, args: &Args) -> anyhow::Result<String> {
+    connection
+        .send(&json!({
+            "type": "session.create",
+            "event_id": "create",
+            "world_id": args.world,
+            "npc_id": args.npc,
+            "player_id": args.player,
+        }))
+        .await?;
+    loop {
+        let event = connection.next().await?;
+        match kind(&event) {
+            "session.created" => {
+                let id = event["session_id"].as_str().context("the server sent no session id")?;
+                return Ok(id.to_owned());
+            }
+            "error" => bail!("{}", error_text(&event["error"])),
+            _ => {}
+        }
+    }
+}
+
+struct Chat {
+    connection: Connection,
+    inspector: Inspector,
+    npc: String,
+    session: String,
+    lines: Lines<BufReader<Stdin>>,
+    interactive: bool,
+}
+
+impl Chat {
+    async fn talk(&mut self) -> anyhow::Result<()> {
+        if self.interactive {
+            println!("You talk with {}. /help lists the commands, /quit ends.", self.npc);
+        }
+        let mut failed = false;
+        while let Some(line) = self.next_line().await? {
+            let line = line.trim();
+            match line.split_whitespace().next() {
+                None => {}
+                Some("/quit" | "/exit") => break,
+                Some("/help") => println!(
+                    "/trace         why the last reply was what it was\n\
+                     /facts [WORDS] what {} remembers, or finds for WORDS\n\
+                     /quit          ends the session's conversation here; it can go on later\n\
+                     Ctrl-C         cuts the running reply",
+                    self.npc
+                ),
+                Some("/trace") => self.report(|i| Box::pin(i.trace())).await,
+                Some("/facts") => {
+                    let query = line["/facts".len()..].trim().to_owned();
+                    self.report(move |i| Box::pin(i.facts(query))).await;
+                }
+                Some(word) if word.starts_with('/') => println!("There is no command {word}; /help lists them."),
+                Some(_) => failed = !self.say(line).await?,
+            }
+        }
+        self.connection.close().await;
+        if failed && !self.interactive {
+            bail!("the last line was not answered");
+        }
+        Ok(())
+    }
+
+    /// The next line, or `None` at the end of input. Keeps the socket alive meanwhile.
+    async fn next_line(&mut self) -> anyhow::Result<Option<String>> {
+        if self.interactive {
+            print!("you> ");
+            std::io::stdout().flush()?;
+        }
+        loop {
+            tokio::select! {
+                line = self.lines.next_line() => return Ok(line?),
+                event = self.connection.next() => {
+                    let event = event?;
+                    if kind(&event) == "server.draining" {
+                        println!("\n(the server is shutting down)");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Speaks a line and shows the reply as it comes, up to its commit. Whether it was answered.
+    async fn say(&mut self, line: &str) -> anyhow::Result<bool> {
+        self.connection
+            .send(&json!({
+                "type": "player.say",
+                "event_id": "say",
+                "session_id": self.session,
+                "key": format!("{:032x}", rand::random::<u128>()),
+                "text": line,
+            }))
+            .await?;
+        let mut shown = 0;
+        let mut cut = false;
+        let mut outcome = None;
+        loop {
+            let event = tokio::select! {
+                event = self.connection.next() => event?,
+                pressed = tokio::signal::ctrl_c(), if !cut => {
+                    pressed?;
+                    cut = true;
+                    self.connection
+                        .send(&json!({"type": "player.interrupt", "session_id": self.session}))
+                        .await?;
+                    continue;
+                }
+            };
+            match kind(&event) {
+                "reply.delta" => {
+                    if shown == 0 {
+                        print!("{}> ", self.npc);
+                    }
+                    let text = event["text"].as_str().unwrap_or_default();
+                    shown += text.chars().count();
+                    print!("{text}");
+                    std::io::stdout().flush()?;
+                }
+                "reply.done" => {
+                    let text = event["text"].as_str().unwrap_or_default();
+                    if shown == 0 && !text.is_empty() {
+                        print!("{}> ", self.npc);
+                    }
+                    let rest: String = text.chars().skip(shown).collect();
+                    match event["status"].as_str() {
+                        Some("completed") => println!("{rest}"),
+                        Some("failed") => println!("\n(no reply: {})", error_text(&event["error"])),
+                        _ => println!("{rest} -"),
+                    }
+                    outcome = Some(event["status"] == "completed");
+                    self.inspector.turn = event["turn"].as_u64();
+                    if event["status"] == "failed" {
+                        return Ok(false);
+                    }
+                }
+                "turn.committed" => return Ok(outcome.unwrap_or(true)),
+                "error" => {
+                    println!("({})", error_text(&event["error"]));
+                    return Ok(false);
+                }
+                "session.closed" => bail!("the session was closed: {}", event["reason"]),
+                _ => {}
+            }
+        }
+    }
+
+    /// Prints what the inspector finds; a failure is printed too, and the conversation goes on.
+    async fn report<F>(&self, ask: F)
+    where
+        F: for<'a> FnOnce(&'a Inspector) -> std::pin::Pin<Box<dyn Future<Output = anyhow::Result<String>> + 'a>>,
+    {
+        match ask(&self.inspector).await {
+            Ok(text) => println!("{}", text.trim_end()),
+            Err(error) => println!("({error:#})"),
+        }
+    }
+}
+
+fn kind(event: &Value) -> &str {
+    event["type"].as_str().unwrap_or_default()
+}
+
+fn error_text(error: &Value) -> String {
+    let message = error["message"].as_str().unwrap_or("unknown error");
+    match error["code"].as_str() {
+        Some(code) => format!("{message} [{code}]"),
+        None => message.to_owned(),
+    }
+}

@@ -1,0 +1,72 @@
+//! The WebSocket of the terminal client.
+
+use anyhow::{Context, bail};
+use futures_util::{SinkExt, StreamExt};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream,
+    tungstenite::{Error, Message, client::IntoClientRequest, http::HeaderValue},
+};
+
+pub(super) struct Connection(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Connection {
+    pub(super) async fn open(base: &str, token: &str) -> anyhow::Result<Self> {
+        let url = format!("{}/v1/ws", base.replacen("http", "ws", 1));
+        let mut request = url
+            .as_str()
+            .into_client_request()
+            .with_context(|| format!("{url} is not a URL"))?;
+        let bearer =
+            HeaderValue::from_str(&format!("Bearer {token}")).context("the token has characters no token has")?;
+        request.headers_mut().insert("Authorization", bearer);
+        match tokio_tungstenite::connect_async(request).await {
+            Ok((stream, _)) => Ok(Self(stream)),
+            Err(Error::Http(response)) => {
+                let body = response.body().as_deref().unwrap_or_default();
+                let problem: Value = serde_json::from_slice(body).unwrap_or_default();
+                bail!(
+                    "the server refused the connection: {} {}",
+                    response.status(),
+                    problem["detail"].as_str().unwrap_or_default()
+                )
+            }
+            Err(error) => Err(error).with_context(|| format!("cannot reach {url}; is the server running?")),
+        }
+    }
+
+    pub(super) async fn send(&mut self, message: &Value) -> anyhow::Result<()> {
+        self.0
+            .send(Message::text(message.to_string()))
+            .await
+            .context("the connection to the server broke")
+    }
+
+    /// The next event. Pings are answered underneath.
+    pub(super) async fn next(&mut self) -> anyhow::Result<Value> {
+        loop {
+            match self.0.next().await {
+                Some(Ok(Message::Text(text))) => {
+                    return serde_json::from_str(&text).context("the server sent something that is not JSON");
+                }
+                Some(Ok(Message::Close(Some(frame)))) => {
+                    bail!(
+                        "the server closed the connection: {} {}",
+                        u16::from(frame.code),
+                        frame.reason
+                    )
+                }
+                Some(Ok(Message::Close(None))) | None => bail!("the server closed the connection"),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error).context("the connection to the server broke"),
+            }
+        }
+    }
+
+    /// Says good-bye. The session stays.
+    pub(super) async fn close(&mut self) {
+        // The server may be gone already.
+        let _ = self.0.close(None).await;
+    }
+}

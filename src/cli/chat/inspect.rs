@@ -1,0 +1,168 @@
+//! `/trace` and `/facts`: what a designer would ask over REST.
+
+use std::fmt::Write;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use crate::{
+    adapters::openai::install_crypto,
+    ids::{NpcId, WorldId},
+};
+
+/// Asks the REST API as the game's backend would.
+pub(super) struct Inspector {
+    http: reqwest::Client,
+    base: String,
+    /// None when only a player's token was given.
+    backend: Option<String>,
+    world: WorldId,
+    npc: NpcId,
+    session: String,
+    /// The last turn.
+    pub turn: Option<u64>,
+}
+
+impl Inspector {
+    pub(super) fn new(
+        base: String,
+        backend: Option<String>,
+        world: WorldId,
+        npc: NpcId,
+        session: String,
+    ) -> anyhow::Result<Self> {
+        install_crypto();
+        Ok(Self {
+            http: reqwest::Client::builder().build()?,
+            base,
+            backend,
+            world,
+            npc,
+            session,
+            turn: None,
+        })
+    }
+
+    /// Why the last reply was what it was.
+    pub(super) async fn trace(&self) -> anyhow::Result<String> {
+        let turn = self.turn.context("nothing was said yet")?;
+        let trace = self
+            .get(&format!("/v1/sessions/{}/turns/{turn}/trace", self.session), &[])
+            .await?;
+        Ok(render_trace(turn, &trace))
+    }
+
+    /// What the NPC remembers; with a query, what it would find.
+    pub(super) async fn facts(&self, query: String) -> anyhow::Result<String> {
+        let mut params = vec![("limit", "20")];
+        if !query.is_empty() {
+            params.push(("q", query.as_str()));
+        }
+        let path = format!("/v1/worlds/{}/npcs/{}/facts", self.world, self.npc);
+        let page = self.get(&path, &params).await?;
+        let items = page["items"].as_array().cloned().unwrap_or_default();
+        if items.is_empty() {
+            return Ok("(nothing)".into());
+        }
+        let mut text = String::new();
+        for item in &items {
+            // A search wraps the fact and its score; a list holds facts.
+            let fact = item.get("fact").unwrap_or(item);
+            let score = item["score"]["total"]
+                .as_f64()
+                .map(|s| format!("{s:.2}  "))
+                .unwrap_or_default();
+            let ended = if fact["invalid_at"].is_null() {
+                ""
+            } else {
+                "  (no longer)"
+            };
+            let _ = writeln!(
+                text,
+                "{score}{}  [{}, importance {}]{ended}",
+                fact["content"].as_str().unwrap_or_default(),
+                fact["kind"].as_str().unwrap_or_default(),
+                fact["importance"],
+            );
+        }
+        Ok(text)
+    }
+
+    async fn get(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Value> {
+        let Some(token) = &self.backend else {
+            bail!("this needs a backend token, and only a player's was given");
+        };
+        let mut url = reqwest::Url::parse(&format!("{}{path}", self.base))?;
+        url.query_pairs_mut().extend_pairs(query);
+        let response = self.http.get(url).bearer_auth(token).send().await?;
+        let status = response.status();
+        let body: Value = response.json().await.unwrap_or_default();
+        if !status.is_success() {
+            bail!("{status}: {}", body["detail"].as_str().unwrap_or_default());
+        }
+        Ok(body)
+    }
+}
+
+fn render_trace(turn: u64, trace: &Value) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "turn {turn}: intent {} (by {}), searched for: {}",
+        words(&trace["intent"]),
+        words(&trace["intent_source"]),
+        words(&trace["query"]),
+    );
+    for candidate in array(&trace["candidates"]) {
+        let score = &candidate["score"];
+        let part = |name: &str| score[name].as_f64().unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "  {:.2} = recency {:.2}, importance {:.2}, relevance {:.2}, keyword {:.2}  {}: {}",
+            part("total"),
+            part("recency"),
+            part("importance"),
+            part("relevance"),
+            part("keyword"),
+            words(&candidate["fate"]),
+            words(&candidate["content"]),
+        );
+    }
+    let sections: Vec<String> = array(&trace["sections"])
+        .iter()
+        .map(|s| format!("{} {}/{}", words(&s["name"]), s["tokens"], s["budget"]))
+        .collect();
+    let _ = writeln!(
+        text,
+        "  prompt: {} tokens ({})",
+        trace["prompt_tokens"],
+        sections.join(", ")
+    );
+    for call in array(&trace["calls"]) {
+        let offline = if call["offline"] == true { ", offline" } else { "" };
+        let _ = writeln!(
+            text,
+            "  {}: {}{offline}, {:.1} ms",
+            words(&call["task"]),
+            words(&call["model"]),
+            call["millis"].as_f64().unwrap_or_default(),
+        );
+    }
+    for note in array(&trace["notes"]) {
+        let _ = writeln!(text, "  note: {}", words(note));
+    }
+    let _ = writeln!(
+        text,
+        "  added by the server: {:.2} ms",
+        trace["timings"]["added"].as_f64().unwrap_or_default()
+    );
+    text
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn words(value: &Value) -> &str {
+    value.as_str().unwrap_or("-")
+}

@@ -1,0 +1,12 @@
+//! `colloquy mock-llm`.
+
+use super::block_on;
+use crate::{
+    mock_llm::MockOptions,
+    telemetry::{self, Format},
+};
+
+pub(super) fn run(options: MockOptions) -> anyhow::Result<()> {
+    telemetry::start_logging("info", Format::Text)?;
+    block_on(crate::mock_llm::run(options))
+}

@@ -1,0 +1,90 @@
+//! The commands of the `colloquy` binary, one file each.
+//!
+//! A command reads the configuration, does its work through the library and prints for a person.
+//! Errors go up to `main` with what is wrong and what to do.
+
+mod banner;
+mod calibrate;
+mod chat;
+mod config;
+mod migrate;
+mod mock_llm;
+mod openapi;
+mod reindex;
+mod serve;
+mod token;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    config::{Config, Sources},
+    telemetry,
+};
+
+/// A server for NPC dialogue that remembers.
+///
+/// Without a command it serves. Settings come from the built-in defaults, a file, and variables
+/// such as COLLOQUY__SERVER__LISTEN; `colloquy config` prints all of them.
+#[derive(Debug, Parser)]
+#[command(name = "colloquy", version)]
+pub struct Cli {
+    /// Settings file; ./colloquy.toml is read if it is there.
+    #[arg(long, global = true, env = "COLLOQUY_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs the server (the default).
+    Serve,
+    /// Brings the ledger's schema up to date, and stops.
+    Migrate,
+    /// Prints a token signed with the server's secret.
+    Token(token::Args),
+    /// Talks with an NPC in this terminal.
+    Chat(chat::Args),
+    /// Rebuilds the search index from the ledger, or checks that nothing is missing.
+    Reindex(reindex::Args),
+    /// Measures what an embedder's similarities mean, and prints the settings for it.
+    Calibrate(calibrate::Args),
+    /// Runs an OpenAI-compatible server that needs no model, for tests and load tests.
+    MockLlm(crate::mock_llm::MockOptions),
+    /// Prints the REST API as OpenAPI, or the socket's as AsyncAPI.
+    Openapi(openapi::Args),
+    /// Checks the settings; prints every setting with its default and meaning.
+    Config(config::Args),
+}
+
+impl Cli {
+    /// Runs the command to its end.
+    pub fn run(self) -> anyhow::Result<()> {
+        let sources = Sources::of_process(self.config);
+        match self.command.unwrap_or(Command::Serve) {
+            // These two need no valid configuration.
+            Command::MockLlm(options) => mock_llm::run(options),
+            Command::Openapi(args) => openapi::run(&args),
+            Command::Config(args) => config::run(&args, &sources),
+            Command::Serve => serve::run(&load(&sources)?),
+            Command::Migrate => migrate::run(&load(&sources)?),
+            Command::Token(args) => token::run(&args, &load(&sources)?),
+            Command::Chat(args) => chat::run(&args, &load(&sources)?),
+            Command::Reindex(args) => reindex::run(&args, &load(&sources)?),
+            Command::Calibrate(args) => calibrate::run(&args, &load(&sources)?),
+        }
+    }
+}
+
+fn load(sources: &Sources) -> anyhow::Result<Config> {
+    let config = Config::load(sources)?;
+    telemetry::start_logging(&config.telemetry.log, config.telemetry.format)?;
+    Ok(config)
+}
+
+/// Runs a command's future where both tokio and the actors feel at home.
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    actix_web::rt::System::new().block_on(work)
+}

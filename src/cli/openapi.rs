@@ -1,0 +1,16 @@
+//! `colloquy openapi`: the documents the server publishes, without a server.
+
+use crate::http::docs;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Print the socket's AsyncAPI document instead.
+    #[arg(long)]
+    socket: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let document = if args.socket { docs::asyncapi() } else { docs::openapi() };
+    println!("{}", serde_json::to_string_pretty(&document)?);
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! `colloquy serve`.
+
+use super::{banner, block_on};
+use crate::{app::Application, config::Config};
+
+pub(super) fn run(config: &Config) -> anyhow::Result<()> {
+    block_on(async {
+        let application = Application::build(config).await?;
+        banner::print(config, &application);
+        application.run_until_stopped().await
+    })
+}

@@ -1,0 +1,105 @@
+//! `colloquy token`: a token from the command line, signed with the server's secret.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::{
+    app::auth_settings,
+    config::Config,
+    ids::{PlayerId, TenantId, WorldId},
+    ports::clock::{Clock, SystemClock},
+    tenancy::{
+        Role,
+        auth::{Claims, mint},
+    },
+};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The tenant the token is for.
+    #[arg(long)]
+    tenant: TenantId,
+    /// operator, admin, backend or player.
+    #[arg(long, value_parser = role)]
+    role: Role,
+    /// The player; for role player only.
+    #[arg(long)]
+    player: Option<PlayerId>,
+    /// The one world a player's token is good for; any if left out.
+    #[arg(long)]
+    world: Option<WorldId>,
+    /// How long it lives: 90s, 30m, 12h, 7d.
+    #[arg(long, default_value = "1h", value_parser = duration)]
+    ttl: Duration,
+}
+
+pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
+    if (args.role == Role::Player) != args.player.is_some() {
+        bail!("--player names the player of a token with --role player, and of no other");
+    }
+    if args.world.is_some() && args.role != Role::Player {
+        bail!("--world binds a player's token to one world; other roles reach all worlds of their tenant");
+    }
+    let claims = Claims {
+        sub: args
+            .player
+            .as_ref()
+            .map_or_else(|| "command-line".to_owned(), ToString::to_string),
+        tid: args.tenant.clone(),
+        role: args.role,
+        pid: args.player.clone(),
+        wid: args.world.clone(),
+    };
+    println!("{}", sign(config, &claims, args.ttl)?);
+    Ok(())
+}
+
+/// Signs `claims` as the server that runs with `config` would.
+pub(super) fn sign(config: &Config, claims: &Claims, ttl: Duration) -> anyhow::Result<String> {
+    let settings = auth_settings(config)?;
+    mint(&settings, claims, ttl, SystemClock.now())
+        .map(|token| token.text)
+        .context("cannot make a token")
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    match text {
+        "operator" => Ok(Role::Operator),
+        "admin" => Ok(Role::Admin),
+        "backend" => Ok(Role::Backend),
+        "player" => Ok(Role::Player),
+        _ => Err("must be operator, admin, backend or player".into()),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "must be a number and s, m, h or d, such as 90s or 12h".to_owned();
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let count: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    match count.checked_mul(seconds) {
+        Some(1..=315_360_000) => Ok(Duration::from_secs(count * seconds)),
+        _ => Err("must be from 1s to 3650d".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit_and_bounds() {
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
+        for bad in ["", "h", "1", "1w", "-1h", "0s", "1.5h", "99999999999999999d", "1시"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The three layers merged, and what is known of each key: its type comes from the defaults.
+
+use std::collections::BTreeMap;
+
+use figment::{
+    Figment, Metadata, Profile, Provider,
+    providers::{Format, Toml},
+    value::{Dict, Map, Num, Value},
+};
+
+use super::{DEFAULTS, ENV_PREFIX, Fault, Sources};
+
+/// The type of a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Switch,
+    Integer,
+    Number,
+    List,
+}
+
+impl Kind {
+    fn of(value: &Value) -> Option<Self> {
+        Some(match value {
+            Value::String(..) | Value::Char(..) => Self::Text,
+            Value::Bool(..) => Self::Switch,
+            Value::Num(_, Num::F32(_) | Num::F64(_)) => Self::Number,
+            Value::Num(..) => Self::Integer,
+            Value::Array(..) => Self::List,
+            Value::Empty(..) | Value::Dict(..) => return None,
+        })
+    }
+    /// Whether a value of type `given` can stand here.
+    pub(super) fn takes(self, given: Self) -> bool {
+        self == given || (self == Self::Number && given == Self::Integer)
+    }
+    pub(super) fn describe(self) -> &'static str {
+        match self {
+            Self::Text => "a text",
+            Self::Switch => "true or false",
+            Self::Integer => "a whole number",
+            Self::Number => "a number",
+            Self::List => "a list",
+        }
+    }
+}
+
+/// Keys that have no default and are therefore not in the defaults file (there as comments).
+/// `*` stands for any name.
+const WITHOUT_DEFAULT: &[(&str, Kind)] = &[
+    ("llm.endpoints.*.base_url", Kind::Text),
+    ("llm.endpoints.*.api_key", Kind::Text),
+    ("llm.endpoints.*.supports_json_schema", Kind::Switch),
+    ("llm.endpoints.*.explicit_cache_marks", Kind::Switch),
+    ("llm.endpoints.*.max_completion_tokens", Kind::Switch),
+    ("embedder.calibration.floor", Kind::Number),
+    ("embedder.calibration.ceiling", Kind::Number),
+    ("embedder.calibration.same", Kind::Number),
+    ("embedder.calibration.related", Kind::Number),
+];
+
+/// One value that was set, by its dotted key.
+#[derive(Debug)]
+pub(super) struct Leaf {
+    pub key: String,
+    pub value: Value,
+    pub kind: Option<Kind>,
+    pub source: Option<String>,
+}
+
+/// The merged layers, and the keys there may be.
+pub(super) struct Merged {
+    pub figment: Figment,
+    pub known: BTreeMap<String, Kind>,
+    pub leaves: Vec<Leaf>,
+}
+
+impl Merged {
+    /// The type of the setting `key`, if there is such a setting.
+    pub(super) fn kind_of(&self, key: &str) -> Option<Kind> {
+        kind_of(&self.known, key)
+    }
+}
+
+fn kind_of(known: &BTreeMap<String, Kind>, key: &str) -> Option<Kind> {
+    known.get(key).copied().or_else(|| {
+        WITHOUT_DEFAULT
+            .iter()
+            .find(|(pattern, _)| matches_pattern(pattern, key))
+            .map(|(_, kind)| *kind)
+    })
+}
+
+fn matches_pattern(pattern: &str, key: &str) -> bool {
+    let (mut parts, mut given) = (pattern.split('.'), key.split('.'));
+    loop {
+        match (parts.next(), given.next()) {
+            (None, None) => return true,
+            (Some("*"), Some(name)) if !name.is_empty() => {}
+            (Some(part), Some(name)) if part == name => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Merges defaults, file and environment. Fails only if the file cannot be read as TOML.
+pub(super) fn merge(sources: &Sources) -> Result<Merged, Fault> {
+    let defaults = Figment::from(Toml::string(DEFAULTS));
+    let mut known = BTreeMap::new();
+    let tree = defaults.extract::<Dict>().map_err(|e| unreadable(&e))?;
+    flatten("", &tree, &mut |key, value| {
+        if let Some(kind) = Kind::of(value) {
+            known.insert(key, kind);
+        }
+    });
+
+    let mut figment = defaults;
+    if let Some(path) = &sources.file {
+        let text = std::fs::read_to_string(path).map_err(|e| Fault {
+            key: String::new(),
+            source: None,
+            what: format!("cannot read {}: {e}", path.display()),
+        })?;
+        drop(text);
+        figment = figment.merge(Toml::file_exact(path));
+    } else if let Some(path) = sources.optional_file.as_ref().filter(|path| path.exists()) {
+        figment = figment.merge(Toml::file_exact(path));
+    }
+    figment = figment.merge(EnvLayer::new(&sources.env, &known));
+
+    let tree = figment.extract::<Dict>().map_err(|e| unreadable(&e))?;
+    let mut leaves = Vec::new();
+    flatten("", &tree, &mut |key, value| {
+        leaves.push(Leaf {
+            kind: Kind::of(value),
+            source: figment.get_metadata(value.tag()).map(source_of),
+            value: value.clone(),
+            key,
+        });
+    });
+    Ok(Merged { figment, known, leaves })
+}
+
+fn unreadable(error: &figment::Error) -> Fault {
+    Fault {
+        key: error.path.join("."),
+        source: error.metadata.as_ref().map(source_of),
+        what: error.kind.to_string().trim().to_owned(),
+    }
+}
+
+/// Where a value came from, for people.
+pub(super) fn source_of(metadata: &Metadata) -> String {
+    match metadata.source.as_ref().and_then(|s| s.file_path()) {
+        Some(path) => path.display().to_string(),
+        None if metadata.name == EnvLayer::NAME => EnvLayer::NAME.to_owned(),
+        None => "the defaults".to_owned(),
+    }
+}
+
+fn flatten(prefix: &str, tree: &Dict, visit: &mut impl FnMut(String, &Value)) {
+    for (name, value) in tree {
+        let key = if prefix.is_empty() {
+            name.clone()
+        } else {
+            format!("{prefix}.{name}")
+        };
+        match value {
+            Value::Dict(_, inner) => flatten(&key, inner, visit),
+            _ => visit(key, value),
+        }
+    }
+}
+
+/// `COLLOQUY__SECTION__KEY`. Unlike figment's own provider it reads a value as the type its setting
+/// has, so an API key made of digits stays a text.
+struct EnvLayer(Dict);
+
+impl EnvLayer {
+    const NAME: &'static str = "the environment";
+
+    fn new(env: &[(String, String)], known: &BTreeMap<String, Kind>) -> Self {
+        let mut root = Dict::new();
+        for (name, text) in env {
+            let Some(path) = name.strip_prefix(ENV_PREFIX) else {
+                continue;
+            };
+            let key = path.to_lowercase().replace("__", ".");
+            let value = read_as(kind_of(known, &key), text);
+            insert(&mut root, &key, value);
+        }
+        Self(root)
+    }
+}
+
+fn read_as(kind: Option<Kind>, text: &str) -> Value {
+    let trimmed = text.trim();
+    match kind {
+        Some(Kind::Switch) => match trimmed.to_ascii_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" => Value::from(true),
+            "false" | "0" | "no" | "off" => Value::from(false),
+            _ => Value::from(text),
+        },
+        Some(Kind::Integer | Kind::Number) => trimmed
+            .parse::<i64>()
+            .map(Value::from)
+            .or_else(|_| trimmed.parse::<f64>().map(Value::from))
+            .unwrap_or_else(|_| Value::from(text)),
+        Some(Kind::List) => {
+            let inner = trimmed.trim_start_matches('[').trim_end_matches(']');
+            let items: Vec<Value> = inner
+                .split(',')
+                .map(|item| item.trim().trim_matches('"'))
+                .filter(|item| !item.is_empty())
+                .map(Value::from)
+                .collect();
+            Value::from(items)
+        }
+        Some(Kind::Text) | None => Value::from(text),
+    }
+}
+
+fn insert(tree: &mut Dict, key: &str, value: Value) {
+    match key.split_once('.') {
+        None => {
+            tree.insert(key.to_owned(), value);
+        }
+        Some((head, rest)) => {
+            let entry = tree.entry(head.to_owned()).or_insert_with(|| Value::from(Dict::new()));
+            if !matches!(entry, Value::Dict(..)) {
+                *entry = Value::from(Dict::new());
+            }
+            if let Value::Dict(_, inner) = entry {
+                insert(inner, rest, value);
+            }
+        }
+    }
+}
+
+impl Provider for EnvLayer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(Self::NAME)
+    }
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        Ok(Profile::Default.collect(self.0.clone()))
+    }
+}

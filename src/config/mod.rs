@@ -1,0 +1,129 @@
+//! Configuration: embedded defaults, then a file, then the environment; checked as a whole, with
+//! every fault named at once.
+//!
+//! `config/default.toml` is the list of what can be set. Owns reading and checking; what a setting
+//! does belongs to the module it configures. An empty text means "not set". Secrets are wrapped as
+//! soon as they are read and never printed.
+
+mod layers;
+mod rules;
+mod sections;
+
+use std::{fmt, path::PathBuf};
+
+pub use sections::{
+    AuthSection, BreakerSection, BufferSection, Config, DemoSection, EmbedderSection, EndpointSection, InputTypeName,
+    LedgerSection, Listen, LlmSection, PromptSection, RecallSection, RetrySection, ServerSection, Synchronous,
+    TaskSection, TasksSection, TelemetrySection, VectorsSection,
+};
+
+/// The documented defaults, compiled in.
+pub const DEFAULTS: &str = include_str!("../../config/default.toml");
+
+/// What every environment variable of ours starts with.
+pub const ENV_PREFIX: &str = "COLLOQUY__";
+
+/// Where settings come from besides the defaults.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// A file that must be there.
+    pub file: Option<PathBuf>,
+    /// A file that may be there.
+    pub optional_file: Option<PathBuf>,
+    /// Variables of the environment; others than `COLLOQUY__…` are ignored.
+    pub env: Vec<(String, String)>,
+}
+
+impl Sources {
+    /// `--config` or `COLLOQUY_CONFIG` (the argument has both), else `./colloquy.toml`, and the
+    /// environment of this process.
+    #[must_use]
+    pub fn of_process(file: Option<PathBuf>) -> Self {
+        Self {
+            file,
+            optional_file: Some(PathBuf::from("colloquy.toml")),
+            env: std::env::vars().collect(),
+        }
+    }
+}
+
+/// One thing that is wrong with the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Dotted key, such as `recall.top_k`; empty when no key is to blame.
+    pub key: String,
+    /// Where the value came from: the defaults, a file, the environment.
+    pub source: Option<String>,
+    /// What is wrong and what would be right.
+    pub what: String,
+}
+
+/// Everything that is wrong with the configuration. Holds no secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Faults(pub Vec<Fault>);
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.len() {
+            1 => write!(f, "the configuration has a fault:")?,
+            n => write!(f, "the configuration has {n} faults:")?,
+        }
+        for fault in &self.0 {
+            write!(f, "\n  ")?;
+            if !fault.key.is_empty() {
+                write!(f, "{}", fault.key)?;
+                if let Some(source) = &fault.source {
+                    write!(f, " (from {source})")?;
+                }
+                write!(f, ": ")?;
+            }
+            write!(f, "{}", fault.what)?;
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// Reads and checks the configuration.
+    ///
+    /// # Errors
+    /// Every fault at once: unknown keys, wrong types, values out of range, contradictions.
+    pub fn load(sources: &Sources) -> Result<Self, Faults> {
+        let merged = layers::merge(sources).map_err(|fault| Faults(vec![fault]))?;
+        let mut faults = rules::check_keys(&merged);
+        if !faults.is_empty() {
+            return Err(Faults(faults));
+        }
+        let config: Self = merged.figment.extract().map_err(|error| {
+            Faults(
+                error
+                    .into_iter()
+                    .map(|e| Fault {
+                        key: e.path.join("."),
+                        source: e.metadata.as_ref().map(layers::source_of),
+                        what: e.kind.to_string(),
+                    })
+                    .collect(),
+            )
+        })?;
+        rules::check_whole(&config, &mut faults);
+        if faults.is_empty() {
+            Ok(config)
+        } else {
+            Err(Faults(faults))
+        }
+    }
+
+    /// The defaults alone, for tests.
+    ///
+    /// # Panics
+    /// Never: a test loads them.
+    #[must_use]
+    pub fn defaults() -> Self {
+        #[expect(clippy::expect_used, reason = "the defaults are compiled in and a test loads them")]
+        Self::load(&Sources::default()).expect("the embedded defaults are valid")
+    }
+}
+
+#[cfg(test)]
+mod tests;

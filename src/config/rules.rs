@@ -1,0 +1,410 @@
+//! What a valid configuration is: the range of every number, the choices of every enumeration, and
+//! what must fit together.
+
+use figment::value::{Num, Value};
+
+use super::{Config, Fault, layers::Merged, sections::Listen};
+
+/// The range of every number, ends included. A test checks that no numeric setting is missing.
+pub(super) const RANGES: &[(&str, f64, f64)] = &[
+    ("server.workers", 0.0, 512.0),
+    ("server.shutdown_deadline_s", 1.0, 600.0),
+    ("http.max_body_bytes", 1024.0, 104_857_600.0),
+    ("http.default_page", 1.0, 200.0),
+    ("http.max_sessions_per_socket", 1.0, 100_000.0),
+    ("http.sse_queue", 8.0, 1_000_000.0),
+    ("socket.max_open", 1.0, 1_000_000.0),
+    ("socket.max_message_bytes", 1024.0, 1_048_576.0),
+    ("socket.max_queued", 8.0, 65_536.0),
+    ("socket.max_queued_bytes", 16_384.0, 1_073_741_824.0),
+    ("socket.ping_s", 1.0, 600.0),
+    ("socket.silence_s", 2.0, 3600.0),
+    ("socket.close_delay_ms", 0.0, 10_000.0),
+    ("ledger.readers", 1.0, 32.0),
+    ("ledger.busy_timeout_ms", 0.0, 600_000.0),
+    ("ledger.write_queue", 16.0, 1_000_000.0),
+    ("buffer.ttl_s", 1.0, 604_800.0),
+    ("buffer.memory_mib", 1.0, 1_048_576.0),
+    ("vectors.memory_mib", 1.0, 1_048_576.0),
+    ("auth.leeway_s", 0.0, 600.0),
+    ("auth.default_ttl_s", 1.0, 2_592_000.0),
+    ("auth.max_ttl_s", 1.0, 2_592_000.0),
+    ("auth.ticket_ttl_s", 1.0, 600.0),
+    ("auth.max_tickets", 1.0, 100_000_000.0),
+    ("auth.tenant_cache_s", 0.0, 3600.0),
+    ("limits.tenant_requests_per_s", 0.0, 10_000_000.0),
+    ("limits.player_turns_per_min", 0.0, 10_000_000.0),
+    ("limits.socket_messages_per_s", 0.0, 10_000_000.0),
+    ("limits.socket_strikes", 1.0, 1_000_000.0),
+    ("limits.max_keys", 100.0, 100_000_000.0),
+    ("llm.tenant_concurrency", 1.0, 100_000.0),
+    ("llm.tasks.*.timeout_ms", 50.0, 600_000.0),
+    ("llm.tasks.*.max_output_tokens", 1.0, 32_768.0),
+    ("llm.tasks.*.temperature", 0.0, 2.0),
+    ("llm.retry.retries", 0.0, 10.0),
+    ("llm.retry.backoff_min_ms", 1.0, 60_000.0),
+    ("llm.retry.backoff_max_ms", 1.0, 600_000.0),
+    ("llm.retry.retry_after_max_ms", 0.0, 600_000.0),
+    ("llm.breaker.failure_share", 0.01, 1.0),
+    ("llm.breaker.window", 1.0, 10_000.0),
+    ("llm.breaker.open_ms", 1.0, 3_600_000.0),
+    ("llm.breaker.trials", 1.0, 1000.0),
+    ("embedder.timeout_ms", 50.0, 600_000.0),
+    ("embedder.calibration.floor", -1.0, 0.999),
+    ("embedder.calibration.ceiling", -0.999, 1.0),
+    ("embedder.calibration.same", 0.0, 1.0),
+    ("embedder.calibration.related", 0.0, 1.0),
+    ("turn.max_line_chars", 1.0, 100_000.0),
+    ("turn.max_queued", 0.0, 1000.0),
+    ("turn.wait_for_memory_ms", 0.0, 60_000.0),
+    ("turn.timeout_ms", 100.0, 3_600_000.0),
+    ("turn.intent_turns", 0.0, 50.0),
+    ("prompt.total_tokens", 256.0, 2_000_000.0),
+    ("prompt.pinned_tokens", 0.0, 2_000_000.0),
+    ("prompt.summary_tokens", 0.0, 2_000_000.0),
+    ("prompt.history_tokens", 0.0, 2_000_000.0),
+    ("prompt.memory_tokens", 0.0, 2_000_000.0),
+    ("prompt.memory_item_tokens", 1.0, 2_000_000.0),
+    ("prompt.state_chars", 0.0, 1_000_000.0),
+    ("recall.recency_lambda_per_day", 0.0, 10.0),
+    ("recall.top_k", 1.0, 200.0),
+    ("recall.dense", 0.0, 10_000.0),
+    ("recall.sparse", 0.0, 10_000.0),
+    ("recall.important", 0.0, 10_000.0),
+    ("recall.recent", 0.0, 10_000.0),
+    ("recall.near_duplicate_cosine", 0.0, 1.0),
+    ("recall.min_score", 0.0, 1.0),
+    ("recall.body_cache", 1.0, 100_000_000.0),
+    ("recall.weights.recency", 0.0, 1.0),
+    ("recall.weights.importance", 0.0, 1.0),
+    ("recall.weights.relevance", 0.0, 1.0),
+    ("recall.weights.keyword", 0.0, 1.0),
+    ("summaries.first_after_turns", 1.0, 10_000.0),
+    ("summaries.then_every_turns", 1.0, 10_000.0),
+    ("summaries.then_every_s", 1.0, 31_536_000.0),
+    ("summaries.force_turns", 1.0, 10_000.0),
+    ("summaries.force_tokens", 1.0, 2_000_000.0),
+    ("summaries.keep", 1.0, 1000.0),
+    ("summaries.buffer_min_turns", 1.0, 10_000.0),
+    ("jobs.max_attempts", 1.0, 100.0),
+    ("jobs.lease_s", 1.0, 86_400.0),
+    ("jobs.retry_base_s", 1.0, 86_400.0),
+    ("jobs.concurrency", 1.0, 10_000.0),
+    ("jobs.poll_s", 1.0, 86_400.0),
+    ("actors.arbiters", 0.0, 512.0),
+    ("actors.idle_s", 1.0, 604_800.0),
+    ("actors.max_in_flight", 1.0, 10_000_000.0),
+    ("actors.max_sessions", 1.0, 100_000_000.0),
+    ("actors.max_listeners", 1.0, 10_000.0),
+    ("actors.replay_events", 1.0, 1_000_000.0),
+    ("actors.replay_s", 1.0, 86_400.0),
+    ("actors.ownership_s", 2.0, 86_400.0),
+    ("actors.sweep_s", 1.0, 86_400.0),
+    ("actors.chores_ms", 10.0, 600_000.0),
+];
+
+const CHOICES: &[(&str, &[&str])] = &[
+    ("ledger.synchronous", &["normal", "full"]),
+    ("embedder.input_type", &["none", "field", "prefix"]),
+    ("telemetry.format", &["text", "json"]),
+];
+
+/// The range of the number `key`.
+pub(super) fn range_of(key: &str) -> Option<(f64, f64)> {
+    let starred = key.strip_prefix("llm.tasks.").and_then(|rest| rest.split_once('.'));
+    let starred = starred.map(|(_, field)| format!("llm.tasks.*.{field}"));
+    RANGES
+        .iter()
+        .find(|(name, ..)| *name == key || Some(*name) == starred.as_deref())
+        .map(|(_, low, high)| (*low, *high))
+}
+
+/// Checks each key by itself: known, of its type, in its range.
+pub(super) fn check_keys(merged: &Merged) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for leaf in &merged.leaves {
+        let mut fault = |what: String| {
+            faults.push(Fault {
+                key: leaf.key.clone(),
+                source: leaf.source.clone(),
+                what,
+            });
+        };
+        let Some(kind) = merged.kind_of(&leaf.key) else {
+            fault(unknown(merged, &leaf.key));
+            continue;
+        };
+        match leaf.kind {
+            Some(given) if kind.takes(given) => {}
+            _ => {
+                fault(format!("must be {}", kind.describe()));
+                continue;
+            }
+        }
+        if let (Some((low, high)), Some(number)) = (range_of(&leaf.key), as_f64(&leaf.value))
+            && !(low..=high).contains(&number)
+        {
+            fault(format!("must be from {low} to {high}, not {number}"));
+        }
+        if let Some((_, choices)) = CHOICES.iter().find(|(key, _)| *key == leaf.key)
+            && !leaf.value.as_str().is_some_and(|text| choices.contains(&text))
+        {
+            fault(format!("must be one of: {}", choices.join(", ")));
+        }
+    }
+    faults
+}
+
+fn as_f64(value: &Value) -> Option<f64> {
+    match value {
+        Value::Num(_, Num::F32(n)) => Some(f64::from(*n)),
+        Value::Num(_, Num::F64(n)) => Some(*n),
+        #[expect(clippy::cast_precision_loss, reason = "ranges end far below 2^53")]
+        Value::Num(_, n) => n.to_i128().map(|n| n as f64).or_else(|| n.to_u128().map(|n| n as f64)),
+        _ => None,
+    }
+}
+
+fn unknown(merged: &Merged, key: &str) -> String {
+    let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
+    let elsewhere: Vec<&str> = merged
+        .known
+        .keys()
+        .filter(|k| k.rsplit('.').next() == Some(name))
+        .map(String::as_str)
+        .collect();
+    if !elsewhere.is_empty() && elsewhere.len() <= 3 {
+        return format!("there is no such setting; did you mean {}?", elsewhere.join(" or "));
+    }
+    let siblings: Vec<&str> = merged
+        .known
+        .keys()
+        .filter_map(|k| k.strip_prefix(section)?.strip_prefix('.'))
+        .filter(|rest| !section.is_empty() && !rest.contains('.'))
+        .collect();
+    if siblings.is_empty() {
+        "there is no such setting; `colloquy config` prints all of them".to_owned()
+    } else {
+        format!("there is no such setting; [{section}] has: {}", siblings.join(", "))
+    }
+}
+
+/// Checks what must fit together.
+pub(super) fn check_whole(config: &Config, faults: &mut Vec<Fault>) {
+    let mut fault = |key: &str, what: String| {
+        faults.push(Fault {
+            key: key.to_owned(),
+            source: None,
+            what,
+        });
+    };
+    check_stores(config, &mut fault);
+    check_auth(config, &mut fault);
+    check_models(config, &mut fault);
+    check_numbers(config, &mut fault);
+}
+
+fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
+    let url = config.ledger.url.as_deref().unwrap_or("sqlite:");
+    if url.starts_with("postgres:") || url.starts_with("postgresql:") {
+        fault(
+            "ledger.url",
+            "this build keeps its ledger in SQLite only (sqlite://path/to/file.db); Postgres is not supported yet"
+                .into(),
+        );
+    } else if !url.starts_with("sqlite:") {
+        fault("ledger.url", "must start with sqlite:".into());
+    }
+    let url = config.buffer.url.as_str();
+    if url.starts_with("redis:") || url.starts_with("rediss:") {
+        fault(
+            "buffer.url",
+            "this build keeps buffers in process only (memory:); Redis is not supported yet".into(),
+        );
+    } else if url != "memory:" {
+        fault("buffer.url", "must be memory:".into());
+    }
+    let url = config.vectors.url.as_str();
+    if url.starts_with("http:") || url.starts_with("https:") {
+        fault(
+            "vectors.url",
+            "this build searches in process only (embedded:); Qdrant is not supported yet".into(),
+        );
+    } else if url != "embedded:" {
+        fault("vectors.url", "must be embedded:".into());
+    }
+}
+
+/// RFC 7518 §3.2: an HS256 key has at least as many bits as the hash.
+const SECRET_BYTES: usize = 32;
+
+fn check_auth(config: &Config, fault: &mut impl FnMut(&str, String)) {
+    use secrecy::ExposeSecret;
+    let beyond_loopback = match config.server.listen.parse::<Listen>() {
+        Ok(listen) => !listen.0.ip().is_loopback(),
+        Err(what) => {
+            fault("server.listen", what);
+            false
+        }
+    };
+    if beyond_loopback && config.auth.needs_secret() {
+        fault(
+            "server.listen",
+            format!(
+                "{} is reachable from other machines, and no key to check tokens with is configured: set \
+                 auth.hs256_secret (COLLOQUY__AUTH__HS256_SECRET, at least {SECRET_BYTES} bytes), auth.jwks_file or \
+                 auth.public_key_file, or listen on 127.0.0.1",
+                config.server.listen
+            ),
+        );
+    }
+    if config
+        .auth
+        .hs256_secret
+        .as_ref()
+        .is_some_and(|secret| secret.expose_secret().len() < SECRET_BYTES)
+    {
+        fault("auth.hs256_secret", format!("must have at least {SECRET_BYTES} bytes"));
+    }
+    if config.auth.audience.is_empty() {
+        fault("auth.audience", "must not be empty".into());
+    }
+    for (key, path) in [
+        ("auth.jwks_file", &config.auth.jwks_file),
+        ("auth.public_key_file", &config.auth.public_key_file),
+    ] {
+        if let Some(path) = path.as_ref().filter(|path| !path.is_file()) {
+            fault(key, format!("there is no file {}", path.display()));
+        }
+    }
+    if config.auth.default_ttl_s > config.auth.max_ttl_s {
+        fault("auth.default_ttl_s", "must not be above auth.max_ttl_s".into());
+    }
+    if config.socket.silence_s <= config.socket.ping_s {
+        fault("socket.silence_s", "must be longer than socket.ping_s".into());
+    }
+}
+
+fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
+    let llm = &config.llm;
+    match (&llm.base_url, &llm.model) {
+        (Some(url), _) if !is_http(url) => fault("llm.base_url", "must start with http:// or https://".into()),
+        (Some(_), None) if llm.tasks.all().iter().any(|(_, task)| task.model.is_none()) => fault(
+            "llm.model",
+            "must be set when llm.base_url is, unless every llm.tasks.* names a model".into(),
+        ),
+        (None, Some(_)) => fault("llm.base_url", "must be set when llm.model is".into()),
+        (None, None) if llm.api_key.is_some() => fault(
+            "llm.base_url",
+            "must be set when llm.api_key is, for example https://api.openai.com/v1".into(),
+        ),
+        _ => {}
+    }
+    for (name, endpoint) in &llm.endpoints {
+        let key = format!("llm.endpoints.{name}");
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)) {
+            fault(&key, "an endpoint's name has only letters, digits, _ and -".into());
+        }
+        if !is_http(&endpoint.base_url) {
+            fault(&format!("{key}.base_url"), "must start with http:// or https://".into());
+        }
+    }
+    for (name, task) in llm.tasks.all() {
+        let chain = task.model.iter().chain(&task.fallback);
+        for model in chain {
+            if llm.base_url.is_none() && model != "scripted" && llm.endpoint_of(model).0.is_none() {
+                fault(
+                    &format!("llm.tasks.{name}"),
+                    format!("`{model}` needs llm.base_url, or an endpoint in front: \"endpoint:model\""),
+                );
+            }
+        }
+    }
+    let embedder = &config.embedder;
+    match (&embedder.base_url, &embedder.model) {
+        (Some(url), _) if !is_http(url) => fault("embedder.base_url", "must start with http:// or https://".into()),
+        (Some(_), None) => fault("embedder.model", "must be set when embedder.base_url is".into()),
+        (None, Some(_)) => fault("embedder.base_url", "must be set when embedder.model is".into()),
+        _ => {}
+    }
+    if let Some(c) = &embedder.calibration {
+        if c.floor >= c.ceiling {
+            fault(
+                "embedder.calibration.floor",
+                "must be below embedder.calibration.ceiling".into(),
+            );
+        }
+        if c.related >= c.same {
+            fault(
+                "embedder.calibration.related",
+                "must be below embedder.calibration.same".into(),
+            );
+        }
+    }
+    if llm.retry.backoff_min_ms > llm.retry.backoff_max_ms {
+        fault(
+            "llm.retry.backoff_min_ms",
+            "must not be above llm.retry.backoff_max_ms".into(),
+        );
+    }
+}
+
+fn is_http(url: &str) -> bool {
+    url.strip_prefix("http://")
+        .or_else(|| url.strip_prefix("https://"))
+        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+}
+
+fn check_numbers(config: &Config, fault: &mut impl FnMut(&str, String)) {
+    let w = &config.recall.weights;
+    let sum = w.recency + w.importance + w.relevance + w.keyword;
+    if (sum - 1.0).abs() > 1e-6 {
+        fault("recall.weights", format!("must sum to 1, not {sum}"));
+    }
+    let prompt = &config.prompt;
+    for (name, tokens) in [
+        ("pinned", prompt.pinned_tokens),
+        ("summary", prompt.summary_tokens),
+        ("history", prompt.history_tokens),
+        ("memory", prompt.memory_tokens),
+    ] {
+        if tokens > prompt.total_tokens {
+            fault(
+                &format!("prompt.{name}_tokens"),
+                "must not be above prompt.total_tokens".into(),
+            );
+        }
+    }
+    if prompt.memory_item_tokens > prompt.memory_tokens {
+        fault(
+            "prompt.memory_item_tokens",
+            "must not be above prompt.memory_tokens".into(),
+        );
+    }
+    if config.summaries.force_tokens > prompt.history_tokens {
+        fault(
+            "summaries.force_tokens",
+            "must not be above prompt.history_tokens, or turns would leave the prompt before a summary has them".into(),
+        );
+    }
+    if config.summaries.buffer_min_turns >= config.summaries.force_turns {
+        fault(
+            "summaries.buffer_min_turns",
+            "must be below summaries.force_turns".into(),
+        );
+    }
+    if config.turn.timeout_ms < u64::from(config.llm.tasks.reply.timeout_ms) {
+        fault("turn.timeout_ms", "must not be below llm.tasks.reply.timeout_ms".into());
+    }
+    for (name, task) in [
+        ("extraction", &config.llm.tasks.extraction),
+        ("summary", &config.llm.tasks.summary),
+    ] {
+        if config.jobs.lease_s * 1000 <= u64::from(task.timeout_ms) {
+            fault(
+                "jobs.lease_s",
+                format!("must be longer than llm.tasks.{name}.timeout_ms, or another node takes a job that still runs"),
+            );
+        }
+    }
+}

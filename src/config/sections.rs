@@ -1,0 +1,405 @@
+//! The sections of the configuration as values. Units and defaults are in `config/default.toml`.
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+};
+
+use secrecy::SecretString;
+use serde::{Deserialize, Deserializer};
+
+use crate::{
+    actors::{ActorSettings, player_socket::SocketSettings},
+    dialogue::settings::{
+        DialogueSettings, JobSettings, PromptSettings, RecallSettings, SummarySettings, TurnSettings,
+    },
+    http::HttpSettings,
+    ids::TenantId,
+    memory::{calibration::Calibration, scoring::RecallWeights},
+    telemetry::Format,
+    tenancy::{auth::AuthSettings, limits::LimitSettings},
+};
+
+/// The whole configuration, valid.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    pub data_dir: PathBuf,
+    pub tenants: Vec<TenantId>,
+    pub server: ServerSection,
+    pub http: HttpSettings,
+    pub socket: SocketSettings,
+    pub ledger: LedgerSection,
+    pub buffer: BufferSection,
+    pub vectors: VectorsSection,
+    pub auth: AuthSection,
+    pub limits: LimitSettings,
+    pub llm: LlmSection,
+    pub embedder: EmbedderSection,
+    pub turn: TurnSettings,
+    pub prompt: PromptSection,
+    pub recall: RecallSection,
+    pub summaries: SummarySettings,
+    pub jobs: JobSettings,
+    pub actors: ActorSettings,
+    pub telemetry: TelemetrySection,
+    pub demo: DemoSection,
+}
+
+impl Config {
+    /// The numbers the use cases work with.
+    #[must_use]
+    pub fn dialogue(&self) -> DialogueSettings {
+        DialogueSettings {
+            turn: self.turn.clone(),
+            prompt: self.prompt.settings(),
+            recall: self.recall.settings(),
+            summaries: self.summaries.clone(),
+            jobs: self.jobs.clone(),
+        }
+    }
+    /// The ledger's URL, `colloquy.db` in `data_dir` by default.
+    #[must_use]
+    pub fn ledger_url(&self) -> String {
+        self.ledger
+            .url
+            .clone()
+            .unwrap_or_else(|| format!("sqlite://{}", self.data_dir.join("colloquy.db").display()))
+    }
+}
+
+/// An address to listen on: an IP address or `localhost`, and a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listen(pub SocketAddr);
+
+impl FromStr for Listen {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let local = text
+            .strip_prefix("localhost:")
+            .and_then(|port| port.parse::<u16>().ok());
+        local
+            .map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+            .or_else(|| text.parse().ok())
+            .map(Self)
+            .ok_or_else(|| format!("must be an IP address and a port, such as 127.0.0.1:8080, not `{text}`"))
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerSection {
+    /// Parses as [`Listen`].
+    pub listen: String,
+    pub workers: usize,
+    pub shutdown_deadline_s: u64,
+}
+
+/// How hard SQLite syncs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Synchronous {
+    /// A killed process loses nothing.
+    Normal,
+    /// Neither does a machine that loses power.
+    Full,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerSection {
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub url: Option<String>,
+    pub synchronous: Synchronous,
+    pub readers: u32,
+    pub busy_timeout_ms: u64,
+    pub write_queue: usize,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BufferSection {
+    pub url: String,
+    pub ttl_s: u64,
+    pub memory_mib: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VectorsSection {
+    pub url: String,
+    pub memory_mib: u64,
+}
+
+/// [`AuthSettings`], with an empty text for what is unset.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuthSection {
+    #[serde(deserialize_with = "secret")]
+    pub hs256_secret: Option<SecretString>,
+    #[serde(deserialize_with = "path_if_set")]
+    pub public_key_file: Option<PathBuf>,
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub public_key_kid: Option<String>,
+    #[serde(deserialize_with = "path_if_set")]
+    pub jwks_file: Option<PathBuf>,
+    pub audience: String,
+    pub leeway_s: u64,
+    pub default_ttl_s: u64,
+    pub max_ttl_s: u64,
+    pub ticket_ttl_s: u64,
+    pub max_tickets: u64,
+    pub tenant_cache_s: u64,
+}
+
+impl AuthSection {
+    /// Whether nothing is configured to check tokens with, so that a secret has to be generated.
+    #[must_use]
+    pub fn needs_secret(&self) -> bool {
+        self.hs256_secret.is_none() && self.public_key_file.is_none() && self.jwks_file.is_none()
+    }
+    /// The settings of the authenticator; `generated` stands in when [`Self::needs_secret`].
+    #[must_use]
+    pub fn settings(&self, generated: Option<SecretString>) -> AuthSettings {
+        AuthSettings {
+            hs256_secret: self.hs256_secret.clone().or(generated),
+            public_key_file: self.public_key_file.clone(),
+            public_key_kid: self.public_key_kid.clone(),
+            jwks_file: self.jwks_file.clone(),
+            audience: self.audience.clone(),
+            leeway_s: self.leeway_s,
+            default_ttl_s: self.default_ttl_s,
+            max_ttl_s: self.max_ttl_s,
+            ticket_ttl_s: self.ticket_ttl_s,
+            max_tickets: self.max_tickets,
+            tenant_cache_s: self.tenant_cache_s,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LlmSection {
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub base_url: Option<String>,
+    #[serde(deserialize_with = "secret")]
+    pub api_key: Option<SecretString>,
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub model: Option<String>,
+    pub supports_json_schema: bool,
+    pub explicit_cache_marks: bool,
+    pub max_completion_tokens: bool,
+    pub tenant_concurrency: usize,
+    pub tasks: TasksSection,
+    #[serde(default)]
+    pub endpoints: BTreeMap<String, EndpointSection>,
+    pub retry: RetrySection,
+    pub breaker: BreakerSection,
+}
+
+impl LlmSection {
+    /// Splits `endpoint:model`. A colon that follows no endpoint's name is part of the model's name.
+    #[must_use]
+    pub fn endpoint_of<'a>(&'a self, model: &'a str) -> (Option<(&'a str, &'a EndpointSection)>, &'a str) {
+        model
+            .split_once(':')
+            .and_then(|(name, rest)| Some((self.endpoints.get_key_value(name)?, rest)))
+            .map_or((None, model), |((name, endpoint), rest)| {
+                (Some((name.as_str(), endpoint)), rest)
+            })
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TasksSection {
+    pub reply: TaskSection,
+    pub intent: TaskSection,
+    pub extraction: TaskSection,
+    pub judge: TaskSection,
+    pub summary: TaskSection,
+    pub curation: TaskSection,
+}
+
+impl TasksSection {
+    /// Each task with its name.
+    #[must_use]
+    pub fn all(&self) -> [(&'static str, &TaskSection); 6] {
+        [
+            ("reply", &self.reply),
+            ("intent", &self.intent),
+            ("extraction", &self.extraction),
+            ("judge", &self.judge),
+            ("summary", &self.summary),
+            ("curation", &self.curation),
+        ]
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskSection {
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub model: Option<String>,
+    pub timeout_ms: u32,
+    pub max_output_tokens: u32,
+    pub temperature: f32,
+    pub fallback: Vec<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EndpointSection {
+    pub base_url: String,
+    #[serde(default, deserialize_with = "secret")]
+    pub api_key: Option<SecretString>,
+    #[serde(default = "yes")]
+    pub supports_json_schema: bool,
+    #[serde(default)]
+    pub explicit_cache_marks: bool,
+    #[serde(default)]
+    pub max_completion_tokens: bool,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetrySection {
+    pub retries: usize,
+    pub backoff_min_ms: u64,
+    pub backoff_max_ms: u64,
+    pub retry_after_max_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BreakerSection {
+    pub failure_share: f32,
+    pub window: usize,
+    pub open_ms: u64,
+    pub trials: usize,
+}
+
+/// How an embedder is told a question from a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InputTypeName {
+    None,
+    Field,
+    Prefix,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmbedderSection {
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub base_url: Option<String>,
+    #[serde(deserialize_with = "secret")]
+    pub api_key: Option<SecretString>,
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub model: Option<String>,
+    pub timeout_ms: u64,
+    pub input_type: InputTypeName,
+    pub query_prefix: String,
+    pub passage_prefix: String,
+    /// Replaces the preset of a known model.
+    #[serde(default)]
+    pub calibration: Option<Calibration>,
+}
+
+/// [`PromptSettings`] and where templates may be replaced.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromptSection {
+    pub total_tokens: u32,
+    pub pinned_tokens: u32,
+    pub summary_tokens: u32,
+    pub history_tokens: u32,
+    pub memory_tokens: u32,
+    pub memory_item_tokens: u32,
+    pub state_chars: usize,
+    pub state_block: bool,
+    pub ask_for_state: bool,
+    #[serde(deserialize_with = "path_if_set")]
+    pub templates_dir: Option<PathBuf>,
+}
+
+impl PromptSection {
+    fn settings(&self) -> PromptSettings {
+        PromptSettings {
+            total_tokens: self.total_tokens,
+            pinned_tokens: self.pinned_tokens,
+            summary_tokens: self.summary_tokens,
+            history_tokens: self.history_tokens,
+            memory_tokens: self.memory_tokens,
+            memory_item_tokens: self.memory_item_tokens,
+            state_chars: self.state_chars,
+            state_block: self.state_block,
+            ask_for_state: self.ask_for_state,
+        }
+    }
+}
+
+/// [`RecallSettings`] and the size of the cache of bodies.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecallSection {
+    pub weights: RecallWeights,
+    pub recency_lambda_per_day: f64,
+    pub top_k: usize,
+    pub dense: usize,
+    pub sparse: usize,
+    pub important: usize,
+    pub recent: usize,
+    pub near_duplicate_cosine: f32,
+    pub min_score: f64,
+    pub body_cache: u64,
+}
+
+impl RecallSection {
+    fn settings(&self) -> RecallSettings {
+        RecallSettings {
+            weights: self.weights,
+            recency_lambda_per_day: self.recency_lambda_per_day,
+            top_k: self.top_k,
+            dense: self.dense,
+            sparse: self.sparse,
+            important: self.important,
+            recent: self.recent,
+            near_duplicate_cosine: self.near_duplicate_cosine,
+            min_score: self.min_score,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TelemetrySection {
+    pub log: String,
+    pub format: Format,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DemoSection {
+    pub enabled: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+fn unset_if_empty<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+    let text = String::deserialize(d)?;
+    let text = text.trim();
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+fn path_if_set<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
+    Ok(unset_if_empty(d)?.map(PathBuf::from))
+}
+
+fn secret<'de, D: Deserializer<'de>>(d: D) -> Result<Option<SecretString>, D::Error> {
+    Ok(unset_if_empty(d)?.map(SecretString::from))
+}

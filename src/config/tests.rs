@@ -1,0 +1,255 @@
+#![allow(clippy::unwrap_used)]
+
+use secrecy::ExposeSecret;
+
+use super::{
+    layers::{self, Kind},
+    *,
+};
+
+fn with_env(vars: &[(&str, &str)]) -> Sources {
+    Sources {
+        env: vars.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        ..Sources::default()
+    }
+}
+
+fn faults(vars: &[(&str, &str)]) -> Vec<Fault> {
+    Config::load(&with_env(vars)).unwrap_err().0
+}
+
+fn keys(faults: &[Fault]) -> Vec<&str> {
+    faults.iter().map(|f| f.key.as_str()).collect()
+}
+
+#[test]
+fn the_defaults_are_the_documented_numbers() {
+    let config = Config::defaults();
+    assert_eq!(config.server.listen, "127.0.0.1:8080");
+    assert_eq!(config.turn.max_line_chars, 2000);
+    assert_eq!(config.actors, crate::actors::ActorSettings::default());
+    assert_eq!(config.socket, crate::actors::player_socket::SocketSettings::default());
+    for (task, section) in crate::ports::llm::Task::ALL.iter().zip(config.llm.tasks.all()) {
+        let defaults = crate::dialogue::models::TaskDefaults::of(*task);
+        assert_eq!(task.as_str(), section.0);
+        assert_eq!(
+            u128::from(section.1.timeout_ms),
+            defaults.timeout.as_millis(),
+            "{task:?}"
+        );
+        assert_eq!(section.1.max_output_tokens, defaults.max_output_tokens, "{task:?}");
+        assert!((section.1.temperature - defaults.temperature).abs() < 1e-6, "{task:?}");
+    }
+    assert_eq!(
+        config.dialogue().recall.weights,
+        crate::memory::scoring::RecallWeights::FOUR_FACTOR
+    );
+    assert_eq!(config.ledger_url(), "sqlite://./data/colloquy.db");
+    assert!(config.llm.base_url.is_none() && config.auth.hs256_secret.is_none());
+}
+
+#[test]
+fn every_number_has_a_range_and_every_range_a_number() {
+    let merged = layers::merge(&Sources::default()).unwrap();
+    for (key, kind) in &merged.known {
+        if matches!(kind, Kind::Integer | Kind::Number) {
+            assert!(rules::range_of(key).is_some(), "{key} has no range");
+        }
+    }
+    for (key, low, high) in rules::RANGES {
+        let key = key.replace('*', "reply");
+        assert!(merged.kind_of(&key).is_some(), "{key} is not a setting");
+        assert!(low < high, "{key}");
+    }
+}
+
+#[test]
+fn every_setting_of_the_defaults_is_explained() {
+    let mut explained = false;
+    for line in DEFAULTS.lines() {
+        match line.trim() {
+            "" => explained = false,
+            comment if comment.starts_with('#') => explained = true,
+            section if section.starts_with('[') => explained |= section.starts_with("[llm.tasks."),
+            setting => {
+                let grouped = [
+                    "llm.tasks",
+                    "model =",
+                    "timeout_ms =",
+                    "max_output",
+                    "temperature",
+                    "fallback",
+                ];
+                assert!(
+                    explained || grouped.iter().any(|g| setting.starts_with(g)) || setting.starts_with("base_url"),
+                    "no comment above: {setting}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_environment_goes_over_the_file_and_the_file_over_the_defaults() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("colloquy.toml");
+    std::fs::write(&path, "[turn]\nmax_queued = 7\nintent_turns = 5\n").unwrap();
+    let config = Config::load(&Sources {
+        file: Some(path),
+        ..with_env(&[("COLLOQUY__TURN__MAX_QUEUED", "9"), ("OTHER__TURN__MAX_QUEUED", "1")])
+    })
+    .unwrap();
+    assert_eq!(
+        (
+            config.turn.max_queued,
+            config.turn.intent_turns,
+            config.turn.max_line_chars
+        ),
+        (9, 5, 2000)
+    );
+}
+
+#[test]
+fn texts_in_the_environment_stay_texts() {
+    let config = Config::load(&with_env(&[
+        ("COLLOQUY__LLM__BASE_URL", "http://127.0.0.1:9/v1"),
+        ("COLLOQUY__LLM__MODEL", "7"),
+        ("COLLOQUY__LLM__API_KEY", "123456"),
+        ("COLLOQUY__LLM__ENDPOINTS__LOCAL__BASE_URL", "http://127.0.0.1:10/v1"),
+        ("COLLOQUY__LLM__TASKS__REPLY__FALLBACK", "local:a:7b, scripted"),
+        ("COLLOQUY__TENANTS", "[\"studio-a\", studio-b]"),
+        ("COLLOQUY__PROMPT__STATE_BLOCK", "0"),
+    ]))
+    .unwrap();
+    assert_eq!(config.llm.model.as_deref(), Some("7"));
+    assert_eq!(config.llm.api_key.as_ref().unwrap().expose_secret(), "123456");
+    assert_eq!(config.llm.tasks.reply.fallback, ["local:a:7b", "scripted"]);
+    let (endpoint, model) = config.llm.endpoint_of("local:a:7b");
+    assert_eq!((endpoint.unwrap().0, model), ("local", "a:7b"));
+    assert_eq!(config.llm.endpoint_of("llama3:8b").1, "llama3:8b");
+    assert_eq!(config.tenants.len(), 2);
+    assert!(!config.prompt.state_block);
+}
+
+#[test]
+fn every_fault_is_named_at_once_with_its_key_and_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("c.toml");
+    std::fs::write(
+        &path,
+        "nonsense = 1\n[turn]\nmax_queue = 1\nmax_line_chars = \"long\"\n[telemetry]\nformat = \"xml\"\n",
+    )
+    .unwrap();
+    let Faults(found) = Config::load(&Sources {
+        file: Some(path.clone()),
+        ..with_env(&[
+            ("COLLOQUY__RECALL__TOP_K", "0"),
+            ("COLLOQUY__RECALL__MIN_SCORE", "high"),
+            ("COLLOQUY__LISTEN", "0.0.0.0:1"),
+            ("COLLOQUY__SERVER__WORKERS", "-1"),
+        ])
+    })
+    .unwrap_err();
+    let mut found_keys = keys(&found);
+    found_keys.sort_unstable();
+    assert_eq!(
+        found_keys,
+        [
+            "listen",
+            "nonsense",
+            "recall.min_score",
+            "recall.top_k",
+            "server.workers",
+            "telemetry.format",
+            "turn.max_line_chars",
+            "turn.max_queue",
+        ]
+    );
+    let text = Faults(found).to_string();
+    assert!(
+        text.contains("8 faults") && text.contains("did you mean server.listen"),
+        "{text}"
+    );
+    assert!(
+        text.contains(&format!("turn.max_queue (from {})", path.display())),
+        "{text}"
+    );
+    assert!(
+        text.contains("recall.top_k (from the environment): must be from 1 to 200, not 0"),
+        "{text}"
+    );
+}
+
+#[test]
+fn contradictions_are_named_together() {
+    let found = faults(&[
+        ("COLLOQUY__RECALL__WEIGHTS__RECENCY", "0.5"),
+        ("COLLOQUY__LEDGER__URL", "postgres://db/colloquy"),
+        ("COLLOQUY__BUFFER__URL", "redis://cache"),
+        ("COLLOQUY__VECTORS__URL", "http://qdrant:6334"),
+        ("COLLOQUY__LLM__MODEL", "m"),
+        ("COLLOQUY__EMBEDDER__BASE_URL", "ftp://x"),
+        ("COLLOQUY__SUMMARIES__FORCE_TOKENS", "7000"),
+        ("COLLOQUY__SERVER__LISTEN", "0.0.0.0:8080"),
+        ("COLLOQUY__JOBS__LEASE_S", "20"),
+    ]);
+    for key in [
+        "recall.weights",
+        "ledger.url",
+        "buffer.url",
+        "vectors.url",
+        "llm.base_url",
+        "embedder.base_url",
+        "summaries.force_tokens",
+        "server.listen",
+        "jobs.lease_s",
+    ] {
+        assert!(keys(&found).contains(&key), "{key} is missing in {found:?}");
+    }
+}
+
+#[test]
+fn only_a_chosen_secret_may_be_reachable_from_elsewhere() {
+    let open = ("COLLOQUY__SERVER__LISTEN", "0.0.0.0:8080");
+    assert_eq!(keys(&faults(&[open])), ["server.listen"]);
+    assert_eq!(
+        keys(&faults(&[open, ("COLLOQUY__AUTH__HS256_SECRET", "short")])),
+        ["auth.hs256_secret"]
+    );
+    assert!(Config::load(&with_env(&[open, ("COLLOQUY__AUTH__HS256_SECRET", &"s".repeat(32))])).is_ok());
+    assert!(Config::load(&with_env(&[("COLLOQUY__SERVER__LISTEN", "[::1]:0")])).is_ok());
+    assert!(Config::load(&with_env(&[("COLLOQUY__SERVER__LISTEN", "localhost:0")])).is_ok());
+    assert_eq!(
+        keys(&faults(&[("COLLOQUY__SERVER__LISTEN", "nowhere")])),
+        ["server.listen"]
+    );
+}
+
+#[test]
+fn secrets_are_never_printed() {
+    let config = Config::load(&with_env(&[
+        ("COLLOQUY__AUTH__HS256_SECRET", "hidden-hidden-hidden-hidden-hidden"),
+        ("COLLOQUY__LLM__BASE_URL", "http://127.0.0.1:9/v1"),
+        ("COLLOQUY__LLM__MODEL", "m"),
+        ("COLLOQUY__LLM__API_KEY", "hidden-key"),
+    ]))
+    .unwrap();
+    assert!(!format!("{config:?}").contains("hidden"));
+    // Nor when the value is at fault.
+    let found = faults(&[
+        ("COLLOQUY__SERVER__LISTEN", "0.0.0.0:1"),
+        ("COLLOQUY__AUTH__HS256_SECRET", "hidden"),
+        ("COLLOQUY__LLM__API_KEY", "hidden"),
+    ]);
+    assert!(!format!("{found:?}").contains("hidden"));
+}
+
+#[test]
+fn a_file_that_is_named_must_be_there() {
+    let error = Config::load(&Sources {
+        file: Some("/nowhere/c.toml".into()),
+        ..Sources::default()
+    })
+    .unwrap_err();
+    assert!(error.to_string().contains("/nowhere/c.toml"), "{error}");
+}

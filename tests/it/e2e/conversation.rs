@@ -1,0 +1,188 @@
+//! A player talks with an NPC that remembers: by the third turn, after a restart, in a new session.
+
+use serde_json::Value;
+
+use crate::support::{Data, Server, eventually, run};
+
+struct Language {
+    npc: &'static str,
+    likes: &'static str,
+    chatter: &'static str,
+    asks: &'static str,
+    fruit: &'static str,
+    changes: &'static str,
+    new_fruit: &'static str,
+    former: &'static str,
+}
+
+const ENGLISH: Language = Language {
+    npc: "mira",
+    likes: "I like grapes.",
+    chatter: "The weather is nice today.",
+    asks: "What fruit do I like?",
+    fruit: "grapes",
+    changes: "I don't like grapes anymore. I like peaches now.",
+    new_fruit: "peaches",
+    former: "I used to like apples.",
+};
+
+const KOREAN: Language = Language {
+    npc: "ergen",
+    likes: "나는 포도를 좋아해.",
+    chatter: "오늘 날씨가 좋네요.",
+    asks: "내가 좋아하는 과일이 뭐였지?",
+    fruit: "포도",
+    changes: "이제 포도는 싫어. 지금은 복숭아를 좋아해.",
+    new_fruit: "복숭아",
+    former: "예전에는 사과를 좋아했어.",
+};
+
+fn mentions(text: &str, word: &str) -> bool {
+    text.to_lowercase().contains(word)
+}
+
+fn about<'a>(facts: &'a [Value], word: &'a str) -> impl Iterator<Item = &'a Value> {
+    facts
+        .iter()
+        .filter(move |f| mentions(f["content"].as_str().unwrap(), word))
+}
+
+async fn remembered(server: &Server, npc: &str, word: &str) -> Value {
+    let rest = server.backend();
+    eventually(&format!("a fact about {word}"), || async {
+        let facts = rest.facts(npc).await;
+        about(&facts, word).find(|f| f["invalid_at"].is_null()).cloned()
+    })
+    .await
+}
+
+fn remembers(language: &Language) {
+    run(async {
+        let data = Data::new(&[]);
+        let server = data.start();
+        let mut socket = server.player("p1").await;
+        let session = socket.session(language.npc, "p1").await;
+
+        let first = socket.say(&session, language.likes).await;
+        assert_eq!((first.turn, first.status.as_str()), (1, "completed"));
+        assert_eq!(first.streamed, first.text, "the deltas are the reply");
+        assert!(!first.text.is_empty());
+        socket.say(&session, language.chatter).await;
+        let third = socket.say(&session, language.asks).await;
+        assert!(mentions(&third.text, language.fruit), "by the third turn: {third:?}");
+
+        // Why: the trace shows the fact with its score in parts.
+        let trace = server
+            .backend()
+            .get(&format!("/v1/sessions/{session}/turns/3/trace"))
+            .await;
+        let used: Vec<&Value> = trace["candidates"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|c| mentions(c["content"].as_str().unwrap(), language.fruit))
+            .collect();
+        assert!(!used.is_empty(), "{trace}");
+        let score = &used[0]["score"];
+        let part = |name: &str| score[name].as_f64().unwrap();
+        let sum = 0.15 * part("recency") + 0.15 * part("importance") + 0.5 * part("relevance") + 0.2 * part("keyword");
+        assert!((part("total") - sum).abs() < 1e-6, "{score}");
+        assert!(part("keyword") > 0.0, "{score}");
+        drop(socket);
+
+        // After a restart, in a new session.
+        remembered(&server, language.npc, language.fruit).await;
+        let server = server.stop().start();
+        let mut socket = server.player("p1").await;
+        let session = socket.session(language.npc, "p1").await;
+        let again = socket.say(&session, language.asks).await;
+        assert!(mentions(&again.text, language.fruit), "after a restart: {again:?}");
+
+        // Another player's session knows nothing of it.
+        let mut stranger = server.player("p2").await;
+        let session = stranger.session(language.npc, "p2").await;
+        let unknown = stranger.say(&session, language.asks).await;
+        assert!(!mentions(&unknown.text, language.fruit), "told in private: {unknown:?}");
+    });
+}
+
+#[test]
+fn a_taste_is_remembered_in_english() {
+    remembers(&ENGLISH);
+}
+
+#[test]
+fn a_taste_is_remembered_in_korean() {
+    remembers(&KOREAN);
+}
+
+fn follows_a_change(language: &Language) {
+    run(async {
+        let server = Data::new(&[]).start();
+        let mut socket = server.player("p1").await;
+        let session = socket.session(language.npc, "p1").await;
+        socket.say(&session, language.likes).await;
+        let old = remembered(&server, language.npc, language.fruit).await;
+        socket.say(&session, language.changes).await;
+        remembered(&server, language.npc, language.new_fruit).await;
+
+        let rest = server.backend();
+        let superseded = eventually("the older taste to end", || async {
+            let facts = rest.facts(language.npc).await;
+            facts
+                .into_iter()
+                .find(|f| f["id"] == old["id"] && !f["invalid_at"].is_null())
+        })
+        .await;
+        assert!(superseded["invalid_at"].is_string(), "{superseded}");
+
+        let answer = socket.say(&session, language.asks).await;
+        assert!(mentions(&answer.text, language.new_fruit), "{answer:?}");
+    });
+}
+
+#[test]
+fn a_changed_taste_is_answered_with_the_newer_one_in_english() {
+    follows_a_change(&ENGLISH);
+}
+
+#[test]
+fn a_changed_taste_is_answered_with_the_newer_one_in_korean() {
+    follows_a_change(&KOREAN);
+}
+
+fn keeps_the_present(language: &Language) {
+    run(async {
+        let server = Data::new(&[]).start();
+        let mut socket = server.player("p1").await;
+        let session = socket.session(language.npc, "p1").await;
+        socket.say(&session, language.likes).await;
+        let present = remembered(&server, language.npc, language.fruit).await;
+        let turn = socket.say(&session, language.former).await;
+        // The job of that turn has run when the next turn's has: jobs of a dialogue run in order.
+        let rest = server.backend();
+        eventually("the jobs to be done", || async {
+            let session = rest.get(&format!("/v1/sessions/{session}")).await;
+            (session["head_turn"] == turn.turn).then_some(())
+        })
+        .await;
+        let answer = socket.say(&session, language.asks).await;
+        assert!(mentions(&answer.text, language.fruit), "{answer:?}");
+        let facts = rest.facts(language.npc).await;
+        let still = facts.iter().find(|f| f["id"] == present["id"]).unwrap();
+        assert!(
+            still["invalid_at"].is_null(),
+            "a former taste erased a present one: {still}"
+        );
+    });
+}
+
+#[test]
+fn a_former_taste_does_not_erase_a_present_one_in_english() {
+    keeps_the_present(&ENGLISH);
+}
+
+#[test]
+fn a_former_taste_does_not_erase_a_present_one_in_korean() {
+    keeps_the_present(&KOREAN);
+}

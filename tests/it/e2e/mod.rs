@@ -1,0 +1,8 @@
+//! The server end to end: real sockets, the embedded stores, the scripted model or the mock one.
+
+mod access;
+mod conversation;
+mod crashes;
+mod frames;
+mod model_faults;
+mod slow_reader;

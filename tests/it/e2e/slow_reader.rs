@@ -1,0 +1,55 @@
+//! A client that stops reading is dropped, and costs the others nothing.
+
+use colloquy::mock_llm::{self, MockOptions};
+use serde_json::json;
+
+use crate::support::{Data, eventually, run};
+
+#[test]
+fn a_client_that_stops_reading_is_dropped_and_costs_the_others_nothing() {
+    run(async {
+        // Long replies fill what the kernel buffers for a client that does not read.
+        let mock = mock_llm::start(MockOptions {
+            deltas: 4_000,
+            ..MockOptions::default()
+        })
+        .unwrap();
+        let server = Data::new(&[
+            ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
+            ("COLLOQUY__LLM__MODEL", "mock"),
+            ("COLLOQUY__SOCKET__MAX_QUEUED", "64"),
+            ("COLLOQUY__SOCKET__MAX_QUEUED_BYTES", "65536"),
+            ("COLLOQUY__LIMITS__SOCKET_MESSAGES_PER_S", "0"),
+        ])
+        .start();
+        let mut jammed = server.player("slow").await;
+        let session = jammed.session("mira", "slow").await;
+        let mut calm = server.player("calm").await;
+        let other = calm.session("mira", "calm").await;
+
+        let rest = server.backend();
+        let mut said = 0;
+        let dropped = || async {
+            rest.text("/metrics")
+                .await
+                .contains("colloquy_sockets_closed_total{code=\"4430\"} 1")
+        };
+        // It speaks and never reads. Its lines are sent by another way once the socket is full.
+        eventually("the slow client to be dropped", || {
+            said += 1;
+            let body = json!({"text": format!("Tell me story number {said}.")});
+            let (rest, session, dropped) = (rest.clone(), session.clone(), &dropped);
+            async move {
+                let path = format!("/v1/sessions/{session}/turns");
+                rest.call(reqwest::Method::POST, &path, Some(&body)).await;
+                dropped().await.then_some(())
+            }
+        })
+        .await;
+
+        let reply = calm.say(&other, "Hello.").await;
+        assert_eq!(reply.status, "completed");
+        assert_eq!(reply.streamed, reply.text, "nothing was lost for those who read");
+        drop(jammed);
+    });
+}

@@ -1,0 +1,181 @@
+//! A game client's socket and a backend's REST calls.
+
+use std::net::SocketAddr;
+
+use futures_util::{SinkExt, StreamExt};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream,
+    tungstenite::{Error, Message, client::IntoClientRequest},
+};
+
+use super::PATIENCE;
+
+/// A player's socket.
+pub struct Socket {
+    stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
+}
+
+/// A finished turn as the client saw it.
+#[derive(Debug)]
+pub struct Reply {
+    pub turn: u64,
+    pub text: String,
+    pub status: String,
+    /// The deltas, joined.
+    pub streamed: String,
+}
+
+impl Socket {
+    pub async fn open(address: SocketAddr, token: &str) -> Self {
+        Self::try_open(address, token).await.expect("the socket was refused")
+    }
+    /// The status of the refusal, if it is refused.
+    pub async fn try_open(address: SocketAddr, token: &str) -> Result<Self, StatusCode> {
+        let mut request = format!("ws://{address}/v1/ws").into_client_request().unwrap();
+        let bearer = format!("Bearer {token}").parse().unwrap();
+        request.headers_mut().insert("Authorization", bearer);
+        match tokio_tungstenite::connect_async(request).await {
+            Ok((stream, _)) => Ok(Self { stream }),
+            Err(Error::Http(response)) => Err(StatusCode::from_u16(response.status().as_u16()).unwrap()),
+            Err(error) => panic!("cannot connect: {error}"),
+        }
+    }
+    pub async fn send(&mut self, message: &Value) {
+        self.send_raw(message.to_string()).await;
+    }
+    pub async fn send_raw(&mut self, text: String) {
+        self.stream.send(Message::text(text)).await.unwrap();
+    }
+    /// The next event, or the code the socket was closed with.
+    pub async fn next_or_close(&mut self) -> Result<Value, u16> {
+        let receiving = async {
+            loop {
+                match self.stream.next().await {
+                    Some(Ok(Message::Text(text))) => return Ok(serde_json::from_str(&text).unwrap()),
+                    Some(Ok(Message::Close(frame))) => return Err(frame.map_or(1005, |f| f.code.into())),
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) | None => return Err(1006),
+                }
+            }
+        };
+        timeout(PATIENCE, receiving).await.expect("the server said nothing")
+    }
+    pub async fn next(&mut self) -> Value {
+        match self.next_or_close().await {
+            Ok(event) => event,
+            Err(code) => panic!("the socket was closed with {code}"),
+        }
+    }
+    /// The next event of this type; those before it are passed over. An unexpected error event fails.
+    pub async fn until(&mut self, kind: &str) -> Value {
+        loop {
+            let event = self.next().await;
+            if event["type"] == kind {
+                return event;
+            }
+            assert_ne!(event["type"], "error", "waiting for {kind}: {event}");
+        }
+    }
+    /// Opens a session with an NPC of the demo.
+    pub async fn session(&mut self, npc: &str, player: &str) -> String {
+        self.send(&json!({"type": "session.create", "world_id": "vale", "npc_id": npc, "player_id": player}))
+            .await;
+        self.until("session.created").await["session_id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+    /// Sends a line without waiting for anything.
+    pub async fn tell(&mut self, session: &str, key: &str, text: &str) {
+        self.send(&json!({"type": "player.say", "session_id": session, "key": key, "text": text}))
+            .await;
+    }
+    /// Speaks a line and waits until its turn is committed (or has failed).
+    pub async fn say(&mut self, session: &str, text: &str) -> Reply {
+        self.tell(session, &format!("{:x}", rand::random::<u128>()), text).await;
+        self.reply().await
+    }
+    /// The running turn to its end.
+    pub async fn reply(&mut self) -> Reply {
+        let mut streamed = String::new();
+        loop {
+            let event = self.next().await;
+            match event["type"].as_str().unwrap() {
+                "reply.delta" => streamed.push_str(event["text"].as_str().unwrap()),
+                "reply.done" => {
+                    let reply = Reply {
+                        turn: event["turn"].as_u64().unwrap(),
+                        text: event["text"].as_str().unwrap().to_owned(),
+                        status: event["status"].as_str().unwrap().to_owned(),
+                        streamed,
+                    };
+                    if reply.status != "failed" {
+                        let committed = self.until("turn.committed").await;
+                        assert_eq!(committed["turn"], reply.turn);
+                    }
+                    return reply;
+                }
+                "error" => panic!("{event}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The REST API with one token.
+#[derive(Clone)]
+pub struct Rest {
+    http: reqwest::Client,
+    address: SocketAddr,
+    token: String,
+}
+
+impl Rest {
+    pub fn new(address: SocketAddr, token: String) -> Self {
+        colloquy::adapters::openai::install_crypto();
+        Self {
+            http: reqwest::Client::new(),
+            address,
+            token,
+        }
+    }
+    pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> (StatusCode, Value) {
+        let mut request = self
+            .http
+            .request(method, format!("http://{}{path}", self.address))
+            .bearer_auth(&self.token)
+            .timeout(PATIENCE);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = request.send().await.unwrap();
+        let status = response.status();
+        (status, response.json().await.unwrap_or(Value::Null))
+    }
+    pub async fn status(&self, path: &str) -> StatusCode {
+        self.call(Method::GET, path, None).await.0
+    }
+    pub async fn get(&self, path: &str) -> Value {
+        let (status, body) = self.call(Method::GET, path, None).await;
+        assert!(status.is_success(), "GET {path}: {status} {body}");
+        body
+    }
+    pub async fn post(&self, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.call(Method::POST, path, Some(body)).await;
+        assert!(status.is_success(), "POST {path}: {status} {answer}");
+        answer
+    }
+    /// The plain text of a path, such as `/metrics`.
+    pub async fn text(&self, path: &str) -> String {
+        let url = format!("http://{}{path}", self.address);
+        self.http.get(url).send().await.unwrap().text().await.unwrap()
+    }
+    /// Facts of an NPC of the demo, valid and not, the newest first or last.
+    pub async fn facts(&self, npc: &str) -> Vec<Value> {
+        let path = format!("/v1/worlds/vale/npcs/{npc}/facts?include_invalid=true&limit=200");
+        self.get(&path).await["items"].as_array().unwrap().clone()
+    }
+}

@@ -1,0 +1,195 @@
+//! A server on a free port and a folder of its own: inside this process, or as a child process that
+//! can be killed.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use colloquy::{
+    app::{self, Application},
+    config::{Config, Sources},
+    ports::clock::{Clock, SystemClock},
+    tenancy::{
+        Role,
+        auth::{Claims, mint},
+    },
+};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use super::{PATIENCE, Rest, Socket};
+
+const SECRET: &str = "a secret that only the tests know, 32 bytes and more";
+
+/// A data folder and what its servers are configured with. Outlives the servers on it.
+#[derive(Clone)]
+pub struct Data {
+    folder: Arc<TempDir>,
+    env: Vec<(String, String)>,
+}
+
+impl Data {
+    /// A fresh folder; `env` over the tests' own settings.
+    pub fn new(env: &[(&str, &str)]) -> Self {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        let mut all = vec![
+            ("COLLOQUY__SERVER__LISTEN".to_owned(), "127.0.0.1:0".to_owned()),
+            ("COLLOQUY__SERVER__WORKERS".to_owned(), "1".to_owned()),
+            ("COLLOQUY__ACTORS__ARBITERS".to_owned(), "1".to_owned()),
+            (
+                "COLLOQUY__DATA_DIR".to_owned(),
+                folder.path().to_str().unwrap().to_owned(),
+            ),
+            ("COLLOQUY__AUTH__HS256_SECRET".to_owned(), SECRET.to_owned()),
+            ("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN".to_owned(), "0".to_owned()),
+            ("COLLOQUY__TELEMETRY__LOG".to_owned(), "warn".to_owned()),
+        ];
+        all.extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        Self { folder, env: all }
+    }
+    /// With one more setting, for the next server on the folder.
+    pub fn with(mut self, key: &str, value: &str) -> Self {
+        self.env.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn config(&self) -> Config {
+        let sources = Sources {
+            env: self.env.clone(),
+            ..Sources::default()
+        };
+        Config::load(&sources).unwrap()
+    }
+
+    /// A server in this process.
+    pub fn start(&self) -> Server {
+        let config = self.config();
+        let (started, address) = mpsc::sync_channel(1);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = thread::spawn(move || {
+            actix_web::rt::System::new().block_on(async move {
+                let application = Application::build(&config).await.unwrap();
+                started.send(application.address()).unwrap();
+                let stop = async {
+                    let _ = stopped.await;
+                };
+                application.run_until(stop).await.unwrap();
+            });
+        });
+        let address = address.recv_timeout(PATIENCE).expect("the server did not start");
+        Server {
+            address,
+            data: self.clone(),
+            process: Some(Process::Thread { stop, thread }),
+        }
+    }
+
+    /// A server of its own process.
+    pub fn spawn(&self) -> Server {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_colloquy"))
+            .arg("serve")
+            .env_clear()
+            .envs(self.env.iter().map(|(k, v)| (k, v)))
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| line.split_once("listens on http://")?.1.trim().parse().ok())
+            .expect("the server did not say where it listens");
+        // Whatever else it prints must not block it.
+        thread::spawn(move || lines.for_each(drop));
+        Server {
+            address,
+            data: self.clone(),
+            process: Some(Process::Child(child)),
+        }
+    }
+}
+
+enum Process {
+    Thread {
+        stop: oneshot::Sender<()>,
+        thread: JoinHandle<()>,
+    },
+    Child(Child),
+}
+
+/// A running server. Ends with the value.
+pub struct Server {
+    pub address: SocketAddr,
+    pub data: Data,
+    process: Option<Process>,
+}
+
+impl Server {
+    /// A token that this server believes.
+    pub fn token(&self, tenant: &str, role: Role, player: Option<&str>) -> String {
+        self.token_for(tenant, role, player, Duration::from_secs(600))
+    }
+    pub fn token_for(&self, tenant: &str, role: Role, player: Option<&str>, ttl: Duration) -> String {
+        let claims = Claims {
+            sub: "tests".into(),
+            tid: tenant.parse().unwrap(),
+            role,
+            pid: player.map(|p| p.parse().unwrap()),
+            wid: None,
+        };
+        let settings = app::auth_settings(&self.data.config()).unwrap();
+        mint(&settings, &claims, ttl, SystemClock.now()).unwrap().text
+    }
+    /// The REST API as the demo's backend.
+    pub fn backend(&self) -> Rest {
+        Rest::new(self.address, self.token("demo", Role::Backend, None))
+    }
+    /// A socket as a player of the demo.
+    pub async fn player(&self, player: &str) -> Socket {
+        Socket::open(self.address, &self.token("demo", Role::Player, Some(player))).await
+    }
+    /// kill -9. What it did not have on disk is gone.
+    pub fn kill(mut self) -> Data {
+        match self.process.take() {
+            Some(Process::Child(mut child)) => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+            _ => panic!("only a child process can be killed"),
+        }
+        self.data.clone()
+    }
+    /// Tells it to stop, and waits until it has.
+    pub fn stop(mut self) -> Data {
+        self.shut();
+        self.data.clone()
+    }
+    fn shut(&mut self) {
+        match self.process.take() {
+            Some(Process::Thread { stop, thread }) => {
+                let _ = stop.send(());
+                let ended = thread.join();
+                assert!(ended.is_ok() || thread::panicking(), "the server panicked");
+            }
+            Some(Process::Child(mut child)) => {
+                let told = Command::new("kill").arg(child.id().to_string()).status();
+                assert!(told.is_ok() || thread::panicking());
+                let _ = child.wait();
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shut();
+    }
+}

@@ -115,3 +115,15 @@ async fn documents_that_are_switched_off_are_not_there() {
         assert_eq!(status, 404, "{path}");
     }
 }
+
+#[test]
+fn every_response_is_described() {
+    for (path, item) in docs::openapi()["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                let text = response["description"].as_str().unwrap_or_default();
+                assert!(!text.is_empty(), "{method} {path} {status}");
+            }
+        }
+    }
+}

@@ -17,8 +17,8 @@ use colloquy::{
 use futures_util::{StreamExt, stream, stream::BoxStream};
 use parking_lot::Mutex;
 
-/// Says [`REPLY`] in pieces. A line with `[stall]` stops after the first piece for ever, one with
-/// `[refuse]` is refused.
+/// Says [`REPLY`] in pieces. A line with `STALL` in it stops after the first piece for ever, one with
+/// `REFUSE` is refused.
 pub struct FakeLlm;
 
 pub const PIECES: [&str; 3] = ["Well 😀, ", "hello there, ", "traveller."];
@@ -50,10 +50,10 @@ impl Llm for FakeLlm {
     }
     async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
         let line = line(request);
-        if line.contains("[refuse]") {
+        if line.contains("REFUSE") {
             return Err(LlmError::Refused("secret of the endpoint".into()));
         }
-        if line.contains("[stall]") {
+        if line.contains("STALL") {
             let first = stream::iter([Ok(Chunk::Text(PIECES[0].to_owned()))]);
             return Ok(first.chain(stream::pending()).boxed());
         }

@@ -1,6 +1,8 @@
 //! The HTTP surface over real sockets: a real ledger, real actors, and a model, an embedder and an
 //! index that tests hold in their hands.
 
+#![allow(clippy::unwrap_used)]
+
 mod docs;
 mod fakes;
 mod harness;

@@ -89,7 +89,7 @@ async fn lines_that_cannot_be_spoken_are_refused() {
     assert_eq!(say("  ".into()).await, (422, "line_empty".to_owned()));
     assert_eq!(say("x".repeat(2_001)).await, (422, "line_too_long".to_owned()));
     let (status, problem) = client
-        .call(Method::POST, &turns, Some(&json!({"text": "[refuse]"})))
+        .call(Method::POST, &turns, Some(&json!({"text": "REFUSE"})))
         .await;
     assert_eq!((status.as_u16(), &problem["code"]), (502, &json!("model_failed")));
     assert!(!problem.to_string().contains("secret"), "{problem}");
@@ -149,7 +149,7 @@ async fn a_turn_can_be_streamed_as_events() {
     assert_eq!(repeated[0].0, "turn");
     assert_eq!(repeated[0].1["reply_text"], REPLY);
 
-    let failed = events(&stream(json!({"text": "[refuse]"})).await.text().await.unwrap());
+    let failed = events(&stream(json!({"text": "REFUSE"})).await.text().await.unwrap());
     let (name, last) = failed.last().unwrap();
     assert_eq!((name.as_str(), &last["status"]), ("reply.done", &json!("failed")));
     assert_eq!(last["error"]["code"], "model_failed");
@@ -168,7 +168,7 @@ async fn a_running_reply_is_cut() {
     let request = client
         .request(Method::POST, &format!("{base}/turns"))
         .header("accept", "text/event-stream");
-    let mut response = request.json(&json!({"text": "[stall]"})).send().await.unwrap();
+    let mut response = request.json(&json!({"text": "STALL"})).send().await.unwrap();
     let mut seen = String::new();
     while !seen.contains("reply.delta") {
         let chunk = response

@@ -6,7 +6,7 @@ use colloquy::tenancy::Role;
 use serde_json::{Value, json};
 
 use super::{
-    fakes::{PIECES, REPLY},
+    fakes::REPLY,
     harness::{Options, Server, Socket},
 };
 
@@ -124,10 +124,10 @@ async fn a_reply_is_cut_where_it_was_heard_in_either_count() {
     // "Well 😀" is six characters and seven UTF-16 units.
     for heard in [json!({"heard_chars": 6}), json!({"heard_utf16": 7})] {
         socket
-            .send(json!({"type": "player.say", "session_id": session, "text": "[stall]"}))
+            .send(json!({"type": "player.say", "session_id": session, "text": "STALL"}))
             .await;
         let delta = socket.until("reply.delta").await;
-        assert_eq!(delta["text"], PIECES[0]);
+        assert!(delta["text"].as_str().unwrap().starts_with("Well 😀"), "{delta}");
         let mut cut = json!({"type": "player.interrupt", "session_id": session, "turn": delta["turn"]});
         cut.as_object_mut().unwrap().extend(heard.as_object().unwrap().clone());
         socket.send(cut).await;

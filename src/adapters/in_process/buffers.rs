@@ -27,7 +27,7 @@ impl Default for BufferLimits {
     fn default() -> Self {
         Self {
             max_bytes: 256 * 1024 * 1024,
-            ttl: Duration::from_secs(24 * 3600),
+            ttl: Duration::from_hours(24),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The contract of the buffer port.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{sync::Arc, time::Duration};
 
 use colloquy::{

@@ -11,6 +11,8 @@ mod facts;
 mod idempotency;
 mod jobs;
 mod outbox;
+#[cfg(test)]
+mod plans;
 mod readers;
 mod rows;
 mod state;

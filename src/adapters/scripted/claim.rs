@@ -143,6 +143,7 @@ impl Reader<'_> {
 
     fn read_clause(&self, clause: &Clause, before: &mut Before, out: &mut Vec<Claim>) {
         let mut matched_subject = None;
+        let mut matched = false;
         for pattern in &self.lexicon.patterns {
             let Some(found) = pattern.regex.captures(&clause.text) else {
                 continue;
@@ -154,12 +155,17 @@ impl Reader<'_> {
             } else {
                 self.subject(said)
             };
-            let Subject::Is(subject) = subject else {
-                matched_subject = Some(Err(()));
-                break;
+            let subject = match subject {
+                Subject::Is(subject) => subject,
+                // "my name": no relative of anybody; another pattern may know better.
+                Subject::Unclear if !self.korean() && said.contains(' ') => continue,
+                Subject::Unclear => {
+                    matched_subject = Some(Err(()));
+                    break;
+                }
             };
             let particle = found.name("j").or_else(|| found.name("cop")).map_or("", |m| m.as_str());
-            let Some(object) = self.object(group("o"), particle, pattern) else {
+            let Some(object) = self.object(group("o"), particle) else {
                 continue;
             };
             if !self.allowed(pattern, clause, &object, !said.is_empty()) {
@@ -171,9 +177,10 @@ impl Reader<'_> {
             if !said.is_empty() {
                 matched_subject = Some(Ok(subject));
             }
+            matched = true;
             break;
         }
-        if matched_subject.is_none() && self.korean() {
+        if matched_subject.is_none() && !matched && self.korean() {
             matched_subject = self.leading_subject(&clause.text);
         }
         if matched_subject.is_some() || before.sentence != clause.sentence {
@@ -203,7 +210,11 @@ impl Reader<'_> {
         let first = text.split(' ').next()?;
         let two = text.match_indices(' ').nth(1).map_or(text, |(at, _)| &text[..at]);
         let topic = |t: &str| ["은", "는", "이", "가"].iter().any(|end| t.ends_with(end)) && t.chars().count() > 2;
-        if ["내 ", "제 ", "우리 ", "네 ", "너의 ", "당신의 "].iter().any(|p| text.starts_with(p)) && topic(two) {
+        if ["내 ", "제 ", "우리 ", "네 ", "너의 ", "당신의 "]
+            .iter()
+            .any(|p| text.starts_with(p))
+            && topic(two)
+        {
             return Some(match self.subject(two) {
                 Subject::Is(party) => Ok(party),
                 Subject::Unclear => Err(()),
@@ -220,7 +231,8 @@ impl Reader<'_> {
     }
 
     fn korean_pronoun(&self, word: &str) -> Option<Option<Party>> {
-        if self.lexicon.alternatives("ME").any(|form| form == word) || ["나의", "저의", "내", "제", "날", "나를", "저를", "절"].contains(&word)
+        if self.lexicon.alternatives("ME").any(|form| form == word)
+            || ["나의", "저의", "내", "제", "날", "나를", "저를", "절"].contains(&word)
         {
             Some(self.voice.me())
         } else if self.lexicon.alternatives("YOU").any(|form| form == word)
@@ -233,12 +245,19 @@ impl Reader<'_> {
     }
 
     fn subject(&self, said: &str) -> Subject {
-        let party = if self.korean() { self.korean_subject(said) } else { self.english_subject(said) };
+        let party = if self.korean() {
+            self.korean_subject(said)
+        } else {
+            self.english_subject(said)
+        };
         party.map_or(Subject::Unclear, Subject::Is)
     }
 
     fn english_subject(&self, said: &str) -> Option<Party> {
-        let said = said.strip_suffix("'s").or_else(|| said.strip_suffix('\'')).unwrap_or(said);
+        let said = said
+            .strip_suffix("'s")
+            .or_else(|| said.strip_suffix('\''))
+            .unwrap_or(said);
         let lower = said.to_lowercase();
         match lower.as_str() {
             "i" | "my" | "me" => return self.voice.me(),
@@ -246,14 +265,22 @@ impl Reader<'_> {
             "the player" => return Some(Party::Player),
             _ => {}
         }
+        let relative = |rest: &str| {
+            self.lexicon
+                .lists("relations", rest.rsplit(' ').next().unwrap_or_default())
+        };
         if let Some(rest) = lower.strip_prefix("my ") {
-            return Some(Party::Other(format!("{} {rest}", self.owner(&self.voice.me()?))));
+            return relative(rest).then_some(Party::Other(format!("{} {rest}", self.owner(&self.voice.me()?))));
         }
         if let Some(rest) = lower.strip_prefix("your ") {
-            return Some(Party::Other(format!("{} {rest}", self.owner(&self.voice.you()?))));
+            return relative(rest).then_some(Party::Other(format!("{} {rest}", self.owner(&self.voice.you()?))));
         }
-        if lower.starts_with("the player's ") {
-            return Some(Party::Other(lower));
+        if let Some((owner, rest)) = said.split_once("'s ") {
+            let known = owner == "The player"
+                || owner == "the player"
+                || !self.lexicon.lists("not_names", &owner.to_lowercase());
+            let owner = if owner == "The player" { "the player" } else { owner };
+            return (known && relative(rest)).then(|| Party::Other(format!("{owner}'s {rest}")));
         }
         if !self.npc.is_empty() && (said == self.npc || self.npc.split(' ').next() == Some(said)) {
             return Some(Party::Npc);
@@ -279,7 +306,11 @@ impl Reader<'_> {
             }
         }
         let (owner, rest) = said.split_once(' ').unwrap_or(("", said));
-        let name = strip_subject_particle(rest)?;
+        let name = if self.lexicon.knows(rest) {
+            rest
+        } else {
+            strip_subject_particle(rest)?
+        };
         if !owner.is_empty() {
             let owner = match owner {
                 "내" | "제" | "우리" | "저희" | "나의" => self.owner(&self.voice.me()?),
@@ -299,7 +330,11 @@ impl Reader<'_> {
         if self.lexicon.is_category(name) && self.voice != Voice::Record {
             return self.voice.me();
         }
-        let person = self.lexicon.categories(name).iter().any(|c| c == "직업" || c == "가족" || c == "친구");
+        let person = self
+            .lexicon
+            .categories(name)
+            .iter()
+            .any(|c| c == "직업" || c == "가족" || c == "친구");
         let common = name.chars().count() < 2
             || self.lexicon.lists("not_names", name)
             || (self.lexicon.knows(name) && !person)
@@ -327,23 +362,34 @@ impl Reader<'_> {
     }
 
     /// The object without tails, pronouns resolved; `None` if it cannot be understood on its own.
-    fn object(&self, raw: &str, particle: &str, pattern: &Pattern) -> Option<String> {
+    fn object(&self, raw: &str, particle: &str) -> Option<String> {
         let object = if self.korean() {
             self.korean_object(raw, particle)?
         } else {
-            self.english_object(raw, pattern)?
+            self.english_object(raw)?
         };
         let tokens = object.split(' ').count();
         (!object.is_empty() && object.chars().count() <= 80 && tokens <= 12).then_some(object)
     }
 
-    fn english_object(&self, raw: &str, pattern: &Pattern) -> Option<String> {
+    fn english_object(&self, raw: &str) -> Option<String> {
         let mut text = raw.trim();
         let lower = text.to_lowercase();
-        let cut = [" because ", " since ", " when ", " while ", " although ", " though ", " so that ", " as long as ", " which ", " and then "]
-            .iter()
-            .filter_map(|tail| lower.find(tail))
-            .min();
+        let cut = [
+            " because ",
+            " since ",
+            " when ",
+            " while ",
+            " although ",
+            " though ",
+            " so that ",
+            " as long as ",
+            " which ",
+            " and then ",
+        ]
+        .iter()
+        .filter_map(|tail| lower.find(tail))
+        .min();
         // Both have the same length where the tail was found: it is ASCII, and so is what precedes it mostly.
         if let Some(cut) = cut {
             text = text.get(..cut)?.trim();
@@ -354,10 +400,18 @@ impl Reader<'_> {
                 .lexicon
                 .list("tails")
                 .iter()
-                .filter(|tail| lower.strip_suffix(tail.as_str()).is_some_and(|rest| rest.ends_with([' ', ','])))
+                .filter(|tail| {
+                    lower
+                        .strip_suffix(tail.as_str())
+                        .is_some_and(|rest| rest.ends_with([' ', ',']))
+                })
                 .max_by_key(|tail| tail.len());
             match tail {
-                Some(tail) => text = text.get(..text.len().checked_sub(tail.len())?)?.trim_end_matches([' ', ',']),
+                Some(tail) => {
+                    text = text
+                        .get(..text.len().checked_sub(tail.len())?)?
+                        .trim_end_matches([' ', ','])
+                }
                 None => break,
             }
         }
@@ -379,7 +433,6 @@ impl Reader<'_> {
             };
             out.push(resolved);
         }
-        let _ = pattern;
         Some(out.join(" "))
     }
 
@@ -394,9 +447,14 @@ impl Reader<'_> {
 
     fn korean_object(&self, raw: &str, particle: &str) -> Option<String> {
         let mut text = raw.trim().trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
+        // A past stem is a verb's, not a noun's: "말씀드렸죠" names nothing.
+        if text.chars().next_back().is_some_and(korean::is_past_stem) {
+            return None;
+        }
         let joined = format!("{text}{}", particle.chars().next().unwrap_or_default());
         // What looked like a particle may be the end of the noun: 고양이, 어린이.
-        if particle.starts_with('이') && (!korean::closes(&text) || (self.knows_head(&joined) && !self.knows_head(&text))) {
+        let whole = self.knows_head(&joined) && !self.knows_head(&text);
+        if !particle.is_empty() && (whole || particle.starts_with('이') && !korean::closes(&text)) {
             text = joined;
         } else if !particle.is_empty() && !korean::fits(&text, particle) {
             text.push_str(particle);
@@ -411,6 +469,12 @@ impl Reader<'_> {
             "나" | "저" => return Some(self.shown(&self.voice.me()?)),
             _ => {}
         }
+        for (forms, party) in [
+            (["너", "자네", "당신", "그대"], &you),
+            (["나", "저", "내", "제"], &self.voice.me().map(|me| self.shown(&me))),
+        ] {
+            text = self.name_pronouns(&text, &forms, party.as_deref())?;
+        }
         if let Some((owner, rest)) = text.split_once(' ') {
             let owner = match owner {
                 "내" | "제" | "나의" | "우리" => Some(self.owner(&self.voice.me()?)),
@@ -422,6 +486,24 @@ impl Reader<'_> {
             }
         }
         Some(text)
+    }
+
+    /// "자네를 지키겠다고" → "플레이어를 지키겠다고"; `None` if a pronoun stands for nobody.
+    fn name_pronouns(&self, text: &str, forms: &[&str], name: Option<&str>) -> Option<String> {
+        let mut out = Vec::new();
+        for token in text.split(' ') {
+            let particle = forms
+                .iter()
+                .filter_map(|form| token.strip_prefix(form))
+                .find(|rest| ["를", "을", "에게", "한테", "와", "과"].contains(rest));
+            out.push(match particle {
+                Some("를" | "을") => format!("{}{}", name?, korean::particle(name?, "을")),
+                Some("와" | "과") => format!("{}{}", name?, korean::particle(name?, "과")),
+                Some(particle) => format!("{}{particle}", name?),
+                None => token.to_owned(),
+            });
+        }
+        Some(out.join(" "))
     }
 
     fn knows_head(&self, text: &str) -> bool {
@@ -437,7 +519,10 @@ impl Reader<'_> {
         pattern.needs.iter().all(|need| match need.as_str() {
             // A name: a capital, and no word that merely begins a sentence.
             "N" => {
-                object.chars().next().is_some_and(|c| c.is_uppercase() || korean::is_hangul(c))
+                object
+                    .chars()
+                    .next()
+                    .is_some_and(|c| c.is_uppercase() || korean::is_hangul(c))
                     && tokens.len() <= 3
                     && !self.lexicon.lists("not_names", first)
                     && !self.lexicon.lists("demonyms", first)
@@ -445,6 +530,7 @@ impl Reader<'_> {
             }
             "1" => tokens.len() == 1 && bare.chars().count() <= 12,
             "P" => clause.past,
+            "R" => self.voice == Voice::Record,
             "K" => explicit || tokens.iter().any(|token| self.lexicon.knows(token)) || self.lexicon.knows(bare),
             need => {
                 let (mark, name) = need.split_at(1);
@@ -454,7 +540,9 @@ impl Reader<'_> {
                     "@" => self.lexicon.lists(name, bare),
                     "-" => !self.lexicon.list(name).iter().any(|end| bare.ends_with(end.as_str())),
                     // `%category`: the object, or its last word, is of it.
-                    _ => [bare, last].iter().any(|word| self.lexicon.categories(word).iter().any(|c| c == name)),
+                    _ => [bare, last]
+                        .iter()
+                        .any(|word| self.lexicon.categories(word).iter().any(|c| c == name)),
                 }
             }
         })
@@ -472,7 +560,12 @@ impl Reader<'_> {
                 .split(", ")
                 .flat_map(|part| part.split(" and "))
                 .flat_map(|part| part.split(" or "))
-                .map(|part| part.trim().trim_start_matches("and ").trim_start_matches("or ").to_owned())
+                .map(|part| {
+                    part.trim()
+                        .trim_start_matches("and ")
+                        .trim_start_matches("or ")
+                        .to_owned()
+                })
                 .filter(|part| !part.is_empty())
                 .collect()
         };
@@ -518,7 +611,11 @@ impl Reader<'_> {
             .replace("{v}", &verb)
             .replace("{V}", &verb)
             .replace("{C}", slots.category);
-        let bare = if self.korean() { object.to_owned() } else { without_article_cased(object).to_owned() };
+        let bare = if self.korean() {
+            object.to_owned()
+        } else {
+            without_article_cased(object).to_owned()
+        };
         Claim {
             language: self.lexicon.language,
             class: pattern.class.clone(),
@@ -529,7 +626,10 @@ impl Reader<'_> {
                 Party::Other(name) => name.clone(),
             },
             keywords: self.keywords(pattern, subject, &bare, category.as_deref()),
-            category: (pattern.class == "favourite").then_some(category).flatten().map(|c| self.lexicon.base(&c).to_owned()),
+            category: (pattern.class == "favourite")
+                .then_some(category)
+                .flatten()
+                .map(|c| self.lexicon.base(&c).to_owned()),
             predicate,
             object: bare,
             content,
@@ -554,7 +654,13 @@ impl Reader<'_> {
         };
         let tokens: Vec<String> = words(object)
             .into_iter()
-            .map(|word| if self.korean() { strip_particle(self.lexicon, &word).to_owned() } else { word })
+            .map(|word| {
+                if self.korean() {
+                    strip_particle(self.lexicon, &word).to_owned()
+                } else {
+                    word
+                }
+            })
             .filter(|word| !self.lexicon.lists("stopwords", word))
             .collect();
         let terms = self.lexicon.terms_in(&tokens);
@@ -636,7 +742,13 @@ fn render_korean(template: &str, slots: &Slots) -> String {
             "C" => slots.category,
             "P" => slots.other,
             "V" => slots.verb,
-            "NOW" => return if slots.now { "더 이상 ".to_owned() } else { String::new() },
+            "NOW" => {
+                return if slots.now {
+                    "더 이상 ".to_owned()
+                } else {
+                    String::new()
+                };
+            }
             "Q" if slots.count.is_empty() => return String::new(),
             "Q" => return format!("{} ", slots.count),
             _ => "",
@@ -681,10 +793,17 @@ fn third_person(verb: &str) -> String {
 }
 
 fn without_article(text: &str) -> &str {
-    ["a ", "an ", "the "].iter().find_map(|article| text.strip_prefix(article)).unwrap_or(text)
+    ["a ", "an ", "the "]
+        .iter()
+        .find_map(|article| text.strip_prefix(article))
+        .unwrap_or(text)
 }
 
 fn without_article_cased(text: &str) -> &str {
+    // "the player's brother" is a name, not a thing with an article.
+    if text.starts_with("the player") {
+        return text;
+    }
     ["a ", "an ", "the ", "A ", "An ", "The "]
         .iter()
         .find_map(|article| text.strip_prefix(article))
@@ -703,7 +822,16 @@ fn strip_subject_particle(word: &str) -> Option<&str> {
             return Some(stem);
         }
     }
-    for (end, particle) in [("이는", ""), ("이가", ""), ("은", "은"), ("는", "는"), ("이", "이"), ("가", "가"), ("도", ""), ("의", "")] {
+    for (end, particle) in [
+        ("이는", ""),
+        ("이가", ""),
+        ("은", "은"),
+        ("는", "는"),
+        ("이", "이"),
+        ("가", "가"),
+        ("도", ""),
+        ("의", ""),
+    ] {
         if let Some(stem) = word.strip_suffix(end).filter(|stem| !stem.is_empty()) {
             if end.starts_with('이') && end.len() > 3 && !korean::closes(stem) {
                 continue;
@@ -743,7 +871,11 @@ fn split_korean_list(object: &str) -> Vec<String> {
         } else if let Some(stem) = ["이랑", "하고"].iter().find_map(|end| token.strip_suffix(end)) {
             (stem, true)
         } else if let Some(stem) = token.strip_suffix('랑').or_else(|| token.strip_suffix('와')) {
-            if korean::closes(stem) { (token, false) } else { (stem, true) }
+            if korean::closes(stem) {
+                (token, false)
+            } else {
+                (stem, true)
+            }
         } else if let Some(stem) = token.strip_suffix('과').filter(|stem| korean::closes(stem)) {
             (stem, true)
         } else {

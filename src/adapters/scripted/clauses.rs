@@ -50,7 +50,10 @@ regex!(
     KO_QUESTION_WORD,
     r"(?:^|\s)(?:뭐|뭘|뭔|무엇|무슨|어디|누구|누가|언제|왜(?:\s|$)|어떻게|어떤|어느|몇|얼마|혹시)"
 );
-regex!(KO_QUESTION_END, r"(?:니|냐|까|나요|가요|는지|은지|던가|는가|인가|려나|더라)$");
+regex!(
+    KO_QUESTION_END,
+    r"(?:니|냐|까|나요|가요|는지|은지|던가|는가|인가|려나|더라)$"
+);
 regex!(KO_SUPPOSED, r"(?:^|\s)(?:만약|만일|아마|혹여|설마)");
 regex!(
     KO_LINK,
@@ -91,9 +94,17 @@ pub(super) fn is_question(language: Language, sentence: &str) -> bool {
     let lexicon = lexicon::of(language);
     let normal = lexicon.normalise(text);
     match language {
-        Language::En => EN_QUESTION.is_match(&strip_start(lexicon, &normal, "")),
+        Language::En => english_question(&strip_start(lexicon, &normal, "")),
         Language::Ko => korean_question(&normal),
     }
+}
+
+fn english_question(text: &str) -> bool {
+    let exclaims = ["what a ", "what an "].iter().any(|start| {
+        text.get(..start.len())
+            .is_some_and(|head| head.eq_ignore_ascii_case(start))
+    });
+    !exclaims && EN_QUESTION.is_match(text)
 }
 
 /// Whether a Korean question asks with a question word, not for a yes or no.
@@ -108,7 +119,7 @@ fn korean_question(text: &str) -> bool {
 
 fn english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out: &mut Vec<Clause>) {
     let body = strip_start(lexicon, sentence, vocative);
-    if EN_QUESTION.is_match(&body) || EN_SUPPOSED.is_match(&body) {
+    if english_question(&body) || EN_SUPPOSED.is_match(&body) {
         return;
     }
     let marked = EN_AND.replace_all(&body, ", $1");
@@ -133,7 +144,7 @@ fn english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out
         if EN_REPORTED.is_match(&piece) {
             return;
         }
-        if EN_QUESTION.is_match(&piece) || EN_SUPPOSED.is_match(&piece) || EN_CONDITION.is_match(&piece) {
+        if english_question(&piece) || EN_SUPPOSED.is_match(&piece) || EN_CONDITION.is_match(&piece) {
             continue;
         }
         out.push(Clause {
@@ -257,10 +268,7 @@ fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> String {
             .max_by_key(|filler| filler.len());
         let cut = match longest {
             Some(filler) => filler.len(),
-            None if !vocative.is_empty()
-                && rest.get(..vocative.len() + 1) == Some(&format!("{vocative},"))
-                || rest == vocative =>
-            {
+            None if !vocative.is_empty() && (rest == vocative || rest.starts_with(&format!("{vocative},"))) => {
                 vocative.len()
             }
             None => return rest.to_owned(),
@@ -292,7 +300,10 @@ mod tests {
                 &["I do not like apples any more", "I like grapes now"],
             ),
             ("I like apples, grapes and pears", &["I like apples, grapes and pears"]),
-            ("I like tea but my sister likes milk", &["I like tea", "my sister likes milk"]),
+            (
+                "I like tea but my sister likes milk",
+                &["I like tea", "my sister likes milk"],
+            ),
             ("Mira, I like tea", &["I like tea"]),
             ("What fruit do I like?", &[]),
             ("do you know what I like", &[]),
@@ -309,7 +320,10 @@ mod tests {
     fn korean_clauses_stand_alone() {
         let cases: &[(&str, &[&str])] = &[
             ("음, 사실 나는 포도를 정말 좋아해!", &["나는 포도를 좋아해"]),
-            ("이제 사과는 안 좋아하고 포도가 좋아", &["사과는 안 좋아하고", "포도가 좋아"]),
+            (
+                "이제 사과는 안 좋아하고 포도가 좋아",
+                &["사과는 안 좋아하고", "포도가 좋아"],
+            ),
             ("나는 서울에 살고 있어", &["나는 서울에 살고 있어"]),
             ("사과하고 포도를 좋아해", &["사과하고 포도를 좋아해"]),
             ("내가 좋아하는 과일이 뭐였지?", &[]),

@@ -20,7 +20,10 @@ fn prompt(speaker: &str, text: &str, known: &[&str]) -> (String, &'static str) {
 }
 
 fn facts(speaker: &str, text: &str, known: &[&str]) -> Vec<serde_json::Value> {
-    tasks::extraction(&prompt(speaker, text, known).0)["facts"].as_array().unwrap().clone()
+    tasks::extraction(&prompt(speaker, text, known).0)["facts"]
+        .as_array()
+        .unwrap()
+        .clone()
 }
 
 fn cases() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
@@ -29,7 +32,11 @@ fn cases() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
         .filter(|line| !line.starts_with('#') && !line.is_empty())
         .map(|line| {
             let mut cells = line.split('\t');
-            (cells.next().unwrap(), cells.next().unwrap(), cells.next().unwrap_or("").trim())
+            (
+                cells.next().unwrap(),
+                cells.next().unwrap(),
+                cells.next().unwrap_or("").trim(),
+            )
         })
 }
 
@@ -46,7 +53,13 @@ fn subject_and_speaker_are_never_confused() {
             .map(|fact| {
                 let sign = if fact["polarity"] == "positive" { "+" } else { "-" };
                 let text = |key: &str| fact[key].as_str().unwrap().to_owned();
-                format!("{} | {} | {} | {sign} | {}", text("subject"), text("predicate"), text("object"), text("tense"))
+                format!(
+                    "{} | {} | {} | {sign} | {}",
+                    text("subject"),
+                    text("predicate"),
+                    text("object"),
+                    text("tense")
+                )
             })
             .collect();
         let said_by = if speaker == "player" { "player" } else { npc };
@@ -83,35 +96,80 @@ fn what_is_known_does_not_come_back() {
         assert!(facts(speaker, text, &contents).is_empty(), "{text}");
     }
     assert!(facts("player", "I really love grapes!", &["The player loves grapes."]).is_empty());
-    assert_eq!(facts("player", "I like grapes", &["The player used to like grapes."]).len(), 1);
+    assert_eq!(
+        facts("player", "I like grapes", &["The player used to like grapes."]).len(),
+        1
+    );
     assert_eq!(facts("player", "I like grapes", &["Mira likes grapes."]).len(), 1);
 }
 
 #[test]
 fn contents_stand_alone_and_carry_keywords_with_broader_categories() {
     let cases = [
-        ("I like grapes.", "The player likes grapes.", "grape, grapes, fruit, food, preference"),
-        ("나는 포도를 좋아해.", "플레이어는 포도를 좋아한다.", "포도, 과일, 음식, 선호"),
-        ("내 동생은 포도를 좋아해.", "플레이어의 동생은 포도를 좋아한다.", "포도, 과일, 음식, 선호, 동생, 가족"),
-        ("I'm allergic to peanuts.", "The player is allergic to peanuts.", "peanut, peanuts, nut, food, allergy, health, danger"),
+        (
+            "I like grapes.",
+            "The player likes grapes.",
+            "grape, grapes, fruit, food, preference",
+        ),
+        (
+            "나는 포도를 좋아해.",
+            "플레이어는 포도를 좋아한다.",
+            "포도, 과일, 음식, 선호",
+        ),
+        (
+            "내 동생은 포도를 좋아해.",
+            "플레이어의 동생은 포도를 좋아한다.",
+            "포도, 과일, 음식, 선호, 동생, 가족",
+        ),
+        (
+            "I'm allergic to peanuts.",
+            "The player is allergic to peanuts.",
+            "peanut, peanuts, nut, food, allergy, health, danger",
+        ),
         ("너는 차를 좋아하지.", "에르겐은 차를 좋아한다.", "차, 음료, 선호"),
-        ("이제 사과는 안 좋아해.", "플레이어는 더 이상 사과를 좋아하지 않는다.", "사과, 과일, 음식, 선호"),
-        ("I no longer like apples.", "The player no longer likes apples.", "apple, apples, fruit, food, preference"),
-        ("My parents like tea.", "The player's parents like tea.", "tea, drink, preference, parents, family, relative"),
+        (
+            "이제 사과는 안 좋아해.",
+            "플레이어는 더 이상 사과를 좋아하지 않는다.",
+            "사과, 과일, 음식, 선호",
+        ),
+        (
+            "I no longer like apples.",
+            "The player no longer likes apples.",
+            "apple, apples, fruit, food, preference",
+        ),
+        (
+            "My parents like tea.",
+            "The player's parents like tea.",
+            "tea, drink, preference, parents, family, relative",
+        ),
     ];
     for (text, content, keywords) in cases {
         let found = facts("player", text, &[]);
         assert_eq!(found[0]["content"], content);
-        let words: Vec<&str> = found[0]["keywords"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+        let words: Vec<&str> = found[0]["keywords"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|word| word.as_str().unwrap())
+            .collect();
         assert_eq!(words.join(", "), keywords, "{text}");
     }
 }
 
 #[test]
 fn limits_of_health_are_constraints_of_high_importance() {
-    for text in ["I'm allergic to peanuts.", "나는 땅콩 알레르기가 있어.", "I'm a vegetarian.", "저는 새우를 못 먹어요."] {
+    for text in [
+        "I'm allergic to peanuts.",
+        "나는 땅콩 알레르기가 있어.",
+        "I'm a vegetarian.",
+        "저는 새우를 못 먹어요.",
+    ] {
         let fact = &facts("player", text, &[])[0];
-        assert_eq!(FactKind::parse_lenient(fact["kind"].as_str().unwrap()), FactKind::Constraint, "{text}");
+        assert_eq!(
+            FactKind::parse_lenient(fact["kind"].as_str().unwrap()),
+            FactKind::Constraint,
+            "{text}"
+        );
         assert!(fact["importance"].as_u64().unwrap() >= 9, "{text}");
     }
 }
@@ -119,17 +177,28 @@ fn limits_of_health_are_constraints_of_high_importance() {
 /// Else the model would teach itself facts by answering.
 #[test]
 fn nothing_the_model_says_of_its_own_is_a_fact() {
+    let mut taught = Vec::new();
     for language in [Language::En, Language::Ko] {
         let (told, npc) = match language {
             Language::En => ("you like grapes", "Mira"),
             Language::Ko => ("포도를 좋아한다", "에르겐"),
         };
-        for phrase in lexicon::of(language).all_phrases().filter(|phrase| !phrase.contains("{world}") && !phrase.contains("npc")) {
-            let text = phrase.replace("{a}", told).replace("{A}", told).replace("{x}", "Tom").replace("{X}", "Tom");
+        for phrase in lexicon::of(language)
+            .all_phrases()
+            .filter(|phrase| !phrase.contains("{world}") && !phrase.contains("npc"))
+        {
+            let text = phrase
+                .replace("{a}", told)
+                .replace("{A}", told)
+                .replace("{x}", "Tom")
+                .replace("{X}", "Tom");
             let found = claim::read(&text, Voice::Npc, npc);
-            assert!(found.is_empty(), "{text}: {found:?}");
+            if let Some(claim) = found.first() {
+                taught.push(format!("{text} -> {}", claim.content));
+            }
         }
     }
+    assert!(taught.is_empty(), "{}", taught.join("\n"));
 }
 
 mod proptests {
@@ -138,6 +207,7 @@ mod proptests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn any_text_is_read_without_a_panic(line in "\\PC{0,120}", reply in "(I|you|나는|포도를|좋아해|like|my|,|\\.| |'s|가|\u{130}){0,30}") {
             let text = format!("<npc_name>미라</npc_name><player_line>{line}</player_line><npc_reply>{reply}</npc_reply>");

@@ -43,7 +43,9 @@ pub(super) fn contradicts(older: &Claim, newer: &Claim) -> bool {
         "favourite" => older.category == newer.category && words(&older.object) != words(&newer.object),
         // One at a time: and told in the same words but for the thing itself ("lives in", "lives with").
         "name" | "age" | "birthday" | "hometown" | "live" | "origin" | "job" if both_hold => {
-            !same_thing && frame(older) == frame(newer) && (older.class != "job" || older.predicate != "be" && older.predicate != "이다")
+            !same_thing
+                && frame(older) == frame(newer)
+                && (older.class != "job" || older.predicate != "be" && older.predicate != "이다")
         }
         _ => opposed && same_thing,
     }
@@ -54,7 +56,9 @@ fn frame(claim: &Claim) -> Vec<String> {
     let object = words(&claim.object);
     words(&claim.content)
         .into_iter()
-        .filter(|word| !["a", "an", "the"].contains(&word.as_str()) && !object.iter().any(|part| word.starts_with(part.as_str())))
+        .filter(|word| {
+            !["a", "an", "the"].contains(&word.as_str()) && !object.iter().any(|part| word.starts_with(part.as_str()))
+        })
         .collect()
 }
 
@@ -67,32 +71,100 @@ mod tests {
         use Verdict::{Contradicts, Independent, Same};
         let cases = [
             ("The player likes apples.", "The player likes grapes.", Independent),
-            ("The player likes apples.", "The player no longer likes apples.", Contradicts),
+            (
+                "The player likes apples.",
+                "The player no longer likes apples.",
+                Contradicts,
+            ),
             ("The player likes apples.", "The player hates apples.", Contradicts),
             ("The player loves apples.", "The player likes apples.", Same),
             ("The player likes an apple.", "The player likes apples.", Same),
-            ("The player likes apples.", "The player used to like apples.", Independent),
-            ("The player used to like apples.", "The player likes grapes.", Independent),
-            ("The player used to like apples.", "The player hates apples.", Independent),
+            (
+                "The player likes apples.",
+                "The player used to like apples.",
+                Independent,
+            ),
+            (
+                "The player used to like apples.",
+                "The player likes grapes.",
+                Independent,
+            ),
+            (
+                "The player used to like apples.",
+                "The player hates apples.",
+                Independent,
+            ),
             ("The player likes apples.", "Mira hates apples.", Independent),
-            ("The player's favourite fruit is apples.", "The player's favourite fruit is grapes.", Contradicts),
-            ("The player's favourite fruit is apples.", "The player's favourite colour is red.", Independent),
-            ("The player lives in Oakford.", "The player lives in Riverton.", Contradicts),
-            ("The player lives in Oakford.", "The player lives with Tom.", Independent),
+            (
+                "The player's favourite fruit is apples.",
+                "The player's favourite fruit is grapes.",
+                Contradicts,
+            ),
+            (
+                "The player's favourite fruit is apples.",
+                "The player's favourite colour is red.",
+                Independent,
+            ),
+            (
+                "The player lives in Oakford.",
+                "The player lives in Riverton.",
+                Contradicts,
+            ),
+            (
+                "The player lives in Oakford.",
+                "The player lives with Tom.",
+                Independent,
+            ),
             ("The player's name is Tom.", "The player's name is Ben.", Contradicts),
-            ("The player is 20 years old.", "The player is 21 years old.", Contradicts),
+            (
+                "The player is 20 years old.",
+                "The player is 21 years old.",
+                Contradicts,
+            ),
             ("The player has a dog.", "The player has a cat.", Independent),
-            ("The player works as a baker.", "The player works as a guard.", Contradicts),
+            (
+                "The player works as a baker.",
+                "The player works as a guard.",
+                Contradicts,
+            ),
             ("Something else entirely.", "Nothing of the kind.", Independent),
-            ("플레이어는 사과를 좋아한다.", "플레이어는 포도를 좋아한다.", Independent),
-            ("플레이어는 사과를 좋아한다.", "플레이어는 더 이상 사과를 좋아하지 않는다.", Contradicts),
-            ("플레이어는 사과를 좋아한다.", "플레이어는 사과를 싫어한다.", Contradicts),
-            ("플레이어는 사과를 좋아한다.", "플레이어는 예전에 사과를 좋아했다.", Independent),
-            ("플레이어는 예전에 사과를 좋아했다.", "플레이어는 사과를 싫어한다.", Independent),
-            ("플레이어가 가장 좋아하는 과일은 사과다.", "플레이어가 가장 좋아하는 과일은 포도다.", Contradicts),
+            (
+                "플레이어는 사과를 좋아한다.",
+                "플레이어는 포도를 좋아한다.",
+                Independent,
+            ),
+            (
+                "플레이어는 사과를 좋아한다.",
+                "플레이어는 더 이상 사과를 좋아하지 않는다.",
+                Contradicts,
+            ),
+            (
+                "플레이어는 사과를 좋아한다.",
+                "플레이어는 사과를 싫어한다.",
+                Contradicts,
+            ),
+            (
+                "플레이어는 사과를 좋아한다.",
+                "플레이어는 예전에 사과를 좋아했다.",
+                Independent,
+            ),
+            (
+                "플레이어는 예전에 사과를 좋아했다.",
+                "플레이어는 사과를 싫어한다.",
+                Independent,
+            ),
+            (
+                "플레이어가 가장 좋아하는 과일은 사과다.",
+                "플레이어가 가장 좋아하는 과일은 포도다.",
+                Contradicts,
+            ),
             ("플레이어의 이름은 민수다.", "플레이어의 이름은 철수다.", Contradicts),
             ("플레이어는 서울에 산다.", "플레이어는 부산에 산다.", Contradicts),
-            ("플레이어의 동생은 사과를 좋아한다.", "플레이어는 사과를 싫어한다.", Independent),
+            (
+                "플레이어의 동생은 사과를 좋아한다.",
+                "플레이어는 사과를 싫어한다.",
+                Independent,
+            ),
         ];
         for (older, newer, expected) in cases {
             assert_eq!(verdict(older, newer), expected, "{older} / {newer}");

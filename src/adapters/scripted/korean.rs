@@ -23,6 +23,11 @@ pub(super) fn closes(word: &str) -> bool {
     word.chars().next_back().is_some_and(|c| final_of(c) != 0)
 }
 
+/// Whether the syllable ends in ㅆ, as past stems do (했, 었, 렸).
+pub(super) fn is_past_stem(c: char) -> bool {
+    is_hangul(c) && final_of(c) == 20
+}
+
 /// The particle in the form that fits `word`. `particle` is named by its form after a consonant.
 pub(super) fn particle(word: &str, particle: &str) -> String {
     let closed = closes(word);

@@ -178,7 +178,10 @@ impl Lexicon {
             this.occasions.push((row[0], this.regex(row[1])));
         }
         for row in rows(sources.phrases) {
-            this.phrases.entry(row[0].to_owned()).or_default().push(row[1].to_owned());
+            this.phrases
+                .entry(row[0].to_owned())
+                .or_default()
+                .push(row[1].to_owned());
         }
         this
     }
@@ -240,7 +243,11 @@ impl Lexicon {
             predicate: row[2].to_owned(),
             content: row[3].to_owned(),
             kind: FactKind::parse_lenient(row[4]),
-            polarity: if row[5] == "-" { Polarity::Negative } else { Polarity::Positive },
+            polarity: if row[5] == "-" {
+                Polarity::Negative
+            } else {
+                Polarity::Positive
+            },
             tense: match row[6] {
                 "past" => Tense::Past,
                 "future" => Tense::Future,
@@ -370,7 +377,11 @@ mod tests {
                 assert!(groups.contains(&"s"), "{} has no subject", pattern.regex);
                 assert!(groups.contains(&"o"), "{} has no object", pattern.regex);
                 for (token, group) in [("{C", "c"), ("{P", "p"), ("{V", "v"), ("{Q", "q")] {
-                    assert!(!pattern.content.contains(token) || groups.contains(&group), "{}", pattern.content);
+                    assert!(
+                        !pattern.content.contains(token) || groups.contains(&group),
+                        "{}",
+                        pattern.content
+                    );
                 }
                 assert!((1..=10).contains(&pattern.importance));
                 for need in &pattern.needs {

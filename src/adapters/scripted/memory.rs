@@ -41,11 +41,17 @@ impl Question {
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
     /// What holds, and what once did.
-    Known { now: Vec<Memory>, former: Option<Memory> },
+    Known {
+        now: Vec<Memory>,
+        former: Option<Memory>,
+    },
     /// Everything about the player that comes to mind.
     About(Vec<Memory>),
     /// A sentence of a summary or of the state of the world.
-    Passage { text: String, world: bool },
+    Passage {
+        text: String,
+        world: bool,
+    },
     Unknown,
 }
 
@@ -152,7 +158,12 @@ pub(super) fn question(line: &str, npc: &str) -> Option<Question> {
         if plain || subject_words.contains(&word) {
             continue;
         }
-        if let Some(other) = lexicon.list("bridge").iter().filter_map(|pair| pair.split_once('=')).find(|(ko, _)| *ko == word) {
+        if let Some(other) = lexicon
+            .list("bridge")
+            .iter()
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(ko, _)| *ko == word)
+        {
             question.nouns.push(other.1.to_owned());
         }
         question.nouns.push(word);
@@ -163,9 +174,19 @@ pub(super) fn question(line: &str, npc: &str) -> Option<Question> {
 fn asks_to_tell(lexicon: &Lexicon, sentence: &str) -> bool {
     let lower = sentence.trim().to_lowercase();
     match lexicon.language {
-        Language::En => ["tell me what", "tell me my", "tell me where", "tell me who", "remind me what", "remind me of my", "remind me where", "tell me how old", "tell me about my"]
-            .iter()
-            .any(|start| lower.contains(start)),
+        Language::En => [
+            "tell me what",
+            "tell me my",
+            "tell me where",
+            "tell me who",
+            "remind me what",
+            "remind me of my",
+            "remind me where",
+            "tell me how old",
+            "tell me about my",
+        ]
+        .iter()
+        .any(|start| lower.contains(start)),
         Language::Ko => lower
             .trim_end_matches(|c: char| !c.is_alphanumeric())
             .ends_with("기억나"),
@@ -184,11 +205,18 @@ fn english_subject(lexicon: &Lexicon, text: &str, lower: &str, npc: &str) -> Opt
     let tokens = words(lower);
     let family = |word: &str| {
         let base = lexicon.base(word);
-        lexicon.categories(base).iter().any(|c| ["family", "friend", "relative", "pet"].contains(&c.as_str()))
+        lexicon
+            .categories(base)
+            .iter()
+            .any(|c| ["family", "friend", "relative", "pet"].contains(&c.as_str()))
     };
     for (at, word) in tokens.iter().enumerate() {
         if word == "my" {
-            let next: Vec<&str> = tokens[at + 1..].iter().take(3).map(|word| word.trim_end_matches("'s")).collect();
+            let next: Vec<&str> = tokens[at + 1..]
+                .iter()
+                .take(3)
+                .map(|word| word.trim_end_matches("'s"))
+                .collect();
             if let Some(relative) = next.iter().find(|word| family(word)) {
                 return Some(Party::Other((*relative).to_owned()));
             }
@@ -196,9 +224,16 @@ fn english_subject(lexicon: &Lexicon, text: &str, lower: &str, npc: &str) -> Opt
     }
     for word in text.split(|c: char| !c.is_alphanumeric() && c != '-').skip(1) {
         let lower = word.to_lowercase();
-        if word.chars().next().is_some_and(char::is_uppercase) && !lexicon.lists("not_names", &lower) && !lexicon.knows(&lower) {
+        if word.chars().next().is_some_and(char::is_uppercase)
+            && !lexicon.lists("not_names", &lower)
+            && !lexicon.knows(&lower)
+        {
             let npcs = npc.split(' ').any(|part| part == word);
-            return Some(if npcs { Party::Npc } else { Party::Other(word.to_owned()) });
+            return Some(if npcs {
+                Party::Npc
+            } else {
+                Party::Other(word.to_owned())
+            });
         }
     }
     let has = |list: &[&str]| tokens.iter().any(|word| list.contains(&word.as_str()));
@@ -215,7 +250,10 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
     let tokens: Vec<&str> = text.split_whitespace().collect();
     let relative = |word: &str| {
         let stem = claim::strip_particle(lexicon, word).to_owned();
-        let near = lexicon.categories(&stem).iter().any(|c| ["가족", "친구", "반려동물"].contains(&c.as_str()));
+        let near = lexicon
+            .categories(&stem)
+            .iter()
+            .any(|c| ["가족", "친구", "반려동물"].contains(&c.as_str()));
         near.then_some(stem)
     };
     for pair in tokens.windows(2) {
@@ -227,25 +265,37 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
     }
     for token in &tokens {
         let bare = token.trim_matches(|c: char| !c.is_alphanumeric());
-        if lexicon.alternatives("ME").any(|form| form == bare) || ["내", "제", "나의", "저의", "나를", "날"].contains(&bare) {
+        if lexicon.alternatives("ME").any(|form| form == bare)
+            || ["내", "제", "나의", "저의", "나를", "날"].contains(&bare)
+        {
             return Some(Party::Player);
         }
-        if lexicon.alternatives("YOU").any(|form| form == bare) || ["네", "너의", "당신의", "자네의"].contains(&bare) {
+        if lexicon.alternatives("YOU").any(|form| form == bare) || ["네", "너의", "당신의", "자네의"].contains(&bare)
+        {
             return Some(Party::Npc);
         }
-        let named = ["은", "는", "이", "가"].iter().find_map(|end| bare.strip_suffix(end)).filter(|stem| stem.chars().count() >= 2);
+        let named = ["은", "는", "이", "가"]
+            .iter()
+            .find_map(|end| bare.strip_suffix(end))
+            .filter(|stem| stem.chars().count() >= 2);
         if let Some(name) = named {
             if name == npc {
                 return Some(Party::Npc);
             }
-            let common = lexicon.knows(name) || lexicon.is_category(name) || lexicon.lists("not_names", name) || name.contains("좋아하");
+            let common = lexicon.knows(name)
+                || lexicon.is_category(name)
+                || lexicon.lists("not_names", name)
+                || name.contains("좋아하");
             if !common && token.len() > bare.len() - 1 && tokens.first() == Some(token) {
                 return Some(Party::Other(name.to_owned()));
             }
         }
     }
     // "좋아하는 과일이 뭐였지": what was, was told; so it is about whoever told it.
-    ["였지", "더라", "했지", "라고 했", "기억"].iter().any(|end| text.contains(end)).then_some(Party::Player)
+    ["였지", "더라", "했지", "라고 했", "기억"]
+        .iter()
+        .any(|end| text.contains(end))
+        .then_some(Party::Player)
 }
 
 /// Everything the prompt lets the NPC know, newest first, what is contradicted by newer left out.
@@ -289,7 +339,11 @@ pub(super) fn answer(question: &Question, view: &ReplyView) -> Answer {
     let touches = |memory: &Memory, nouns: &[&String]| nouns.iter().any(|noun| memory.terms.contains(noun));
     let classed = |memory: &Memory| memory.claim.as_ref().is_some_and(|claim| class_fits(question, claim));
     let mut hits: Vec<&Memory> = if question.classes.is_empty() {
-        about.iter().copied().filter(|m| touches(m, &firm) || touches(m, &loose)).collect()
+        about
+            .iter()
+            .copied()
+            .filter(|m| touches(m, &firm) || touches(m, &loose))
+            .collect()
     } else {
         let of_class: Vec<&Memory> = about.iter().copied().filter(|m| classed(m)).collect();
         let on_topic: Vec<&Memory> = of_class.iter().copied().filter(|m| touches(m, &firm)).collect();
@@ -307,11 +361,18 @@ pub(super) fn answer(question: &Question, view: &ReplyView) -> Answer {
             .filter(|m| m.claim.is_none() && (touches(m, &firm) || touches(m, &loose)))
             .collect();
     }
-    if hits.is_empty() && question.classes.is_empty() && question.nouns.is_empty() && question.recall && !about.is_empty() {
+    if hits.is_empty()
+        && question.classes.is_empty()
+        && question.nouns.is_empty()
+        && question.recall
+        && !about.is_empty()
+    {
         return Answer::About(about.into_iter().take(3).cloned().collect());
     }
     let is_former = |m: &&Memory| {
-        m.claim.as_ref().is_some_and(|claim| claim.tense == Tense::Past && !matches!(claim.class.as_str(), "born" | "raised" | "event" | "status"))
+        m.claim.as_ref().is_some_and(|claim| {
+            claim.tense == Tense::Past && !matches!(claim.class.as_str(), "born" | "raised" | "event" | "status")
+        })
     };
     let (former, mut now): (Vec<&Memory>, Vec<&Memory>) = hits.into_iter().partition(is_former);
     // The favourite first, and only it when that was asked for.
@@ -336,7 +397,10 @@ fn known(now: &[&Memory], former: Option<&Memory>) -> Answer {
 }
 
 fn taste(question: &Question) -> bool {
-    question.classes.iter().any(|class| matches!(class.as_str(), "like" | "dislike" | "have"))
+    question
+        .classes
+        .iter()
+        .any(|class| matches!(class.as_str(), "like" | "dislike" | "have"))
 }
 
 fn class_fits(question: &Question, claim: &Claim) -> bool {

@@ -29,7 +29,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use serde_json::json;
 
 use crate::{
-    memory::turn::Usage,
+    memory::{authored::Language, turn::Usage},
     ports::llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
 };
 
@@ -41,8 +41,12 @@ pub const MODEL: &str = "scripted";
 pub struct ScriptedLlm;
 
 impl ScriptedLlm {
+    /// Reads the lexicons of both languages, so that no turn waits for it.
     #[must_use]
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
+        for language in [Language::En, Language::Ko] {
+            let _ = lexicon::of(language);
+        }
         Self
     }
 
@@ -82,13 +86,21 @@ fn clip(text: &str, tokens: u32) -> String {
         return text.to_owned();
     }
     let head: String = text.chars().take(most).collect();
-    head.rsplit_once(' ').map_or(head.as_str(), |(words, _)| words).to_owned()
+    head.rsplit_once(' ')
+        .map_or(head.as_str(), |(words, _)| words)
+        .to_owned()
 }
 
 fn usage(request: &LlmRequest, answer: &str) -> Usage {
     let tokens = |chars: usize| u32::try_from(chars.div_ceil(4)).unwrap_or(u32::MAX);
     Usage {
-        prompt_tokens: tokens(request.messages.iter().map(|message| message.content.chars().count()).sum()),
+        prompt_tokens: tokens(
+            request
+                .messages
+                .iter()
+                .map(|message| message.content.chars().count())
+                .sum(),
+        ),
         cached_tokens: 0,
         completion_tokens: tokens(answer.chars().count()),
     }

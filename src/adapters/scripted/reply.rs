@@ -93,10 +93,18 @@ impl Speaker<'_> {
     fn recall(&self, question: &Question) -> Option<Spoken> {
         match memory::answer(question, self.view) {
             Answer::Known { now, former } => {
-                let about_self = now.iter().all(|m| m.claim.as_ref().is_some_and(|c| c.subject == Party::Npc));
-                let about_other = now.iter().any(|m| m.claim.as_ref().is_some_and(|c| matches!(c.subject, Party::Other(_))));
-                let negative = now.iter().all(|m| m.claim.as_ref().is_some_and(|c| c.polarity == Polarity::Negative));
-                let past = now.iter().all(|m| m.claim.as_ref().is_some_and(|c| c.tense == Tense::Past));
+                let about_self = now
+                    .iter()
+                    .all(|m| m.claim.as_ref().is_some_and(|c| c.subject == Party::Npc));
+                let about_other = now
+                    .iter()
+                    .any(|m| m.claim.as_ref().is_some_and(|c| matches!(c.subject, Party::Other(_))));
+                let negative = now
+                    .iter()
+                    .all(|m| m.claim.as_ref().is_some_and(|c| c.polarity == Polarity::Negative));
+                let past = now
+                    .iter()
+                    .all(|m| m.claim.as_ref().is_some_and(|c| c.tense == Tense::Past));
                 let occasion = match () {
                     () if about_self => "answer_self",
                     () if question.yes_no && negative && question.classes.iter().any(|c| c == "like") => "answer_no",
@@ -109,7 +117,11 @@ impl Speaker<'_> {
                     text.push(' ');
                     text.push_str(&self.phrase("former", &former));
                 }
-                Some(Spoken { occasion: "answer", text, state: None })
+                Some(Spoken {
+                    occasion: "answer",
+                    text,
+                    state: None,
+                })
             }
             Answer::About(memories) => Some(Spoken {
                 occasion: "answer",
@@ -123,7 +135,11 @@ impl Speaker<'_> {
                     speech::sentence(Language::En, &text, &self.view.npc)
                 };
                 let told = whole.trim_end_matches('.').to_owned();
-                let values = Values { told, whole, named: String::new() };
+                let values = Values {
+                    told,
+                    whole,
+                    named: String::new(),
+                };
                 Some(Spoken {
                     occasion: "answer",
                     text: self.phrase(if world { "world" } else { "summary" }, &values),
@@ -152,7 +168,11 @@ impl Speaker<'_> {
             .map(|memory| speech::sentence(self.view.language, &memory.content, &self.view.npc))
             .collect::<Vec<_>>()
             .join(" ");
-        Some(Values { told, whole, named: String::new() })
+        Some(Values {
+            told,
+            whole,
+            named: String::new(),
+        })
     }
 
     fn acknowledge(&self, claims: &[Claim]) -> Option<Spoken> {
@@ -244,7 +264,14 @@ impl Speaker<'_> {
         let npc = &self.view.npc;
         phrase
             .replace("{a}", &values.told)
-            .replace("{A}", &if self.view.language == Language::En { claim::capitalise(&values.told) } else { values.whole.clone() })
+            .replace(
+                "{A}",
+                &if self.view.language == Language::En {
+                    claim::capitalise(&values.told)
+                } else {
+                    values.whole.clone()
+                },
+            )
             .replace("{X}", &claim::capitalise(&values.named))
             .replace("{x}", &values.named)
             .replace("{x:으로}", &with_particle(&values.named, "으로"))
@@ -288,7 +315,10 @@ fn mood(language: Language, occasion: &str) -> Option<&'static str> {
 pub(super) fn occasion(line: &str) -> Option<(&'static str, Option<String>)> {
     static PLACE: LazyLock<Regex> =
         // A literal, compiled in the tests.
-        LazyLock::new(|| Regex::new(r"(?i)^(?:the |우리 |이제 |그럼 |같이 |함께 )+|[\s.!?,~]+$|\s+(?:then|now|together|please)[.!?]*$").unwrap_or_else(|e| panic!("{e}")));
+        LazyLock::new(|| {
+            Regex::new(r"(?i)^(?:우리 |이제 |그럼 |같이 |함께 )+|[\s.!?,~]+$|\s+(?:then|now|together|please)[.!?]*$")
+                .unwrap_or_else(|e| panic!("{e}"))
+        });
     let language = lexicon::language_of(line);
     let lexicon = lexicon::of(language);
     let lower = lexicon.normalise(line.trim()).to_lowercase();
@@ -303,9 +333,9 @@ pub(super) fn occasion(line: &str) -> Option<(&'static str, Option<String>)> {
 
 /// FNV-1a: the same on every platform and in every version.
 pub(super) fn fingerprint(text: &str) -> usize {
-    let hash = text
-        .bytes()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
     // The low bits of short texts are alike; fold the high ones in.
     usize::try_from((hash ^ (hash >> 15)) & 0xffff).unwrap_or_default()
 }

@@ -8,7 +8,9 @@ use crate::memory::authored::Language;
 /// language than the NPC's, or has a shape that cannot be turned.
 pub(super) fn told(language: Language, content: &str, npc: &str) -> Option<String> {
     let content = content.trim().trim_end_matches(['.', '!', '。']).trim();
-    if content.is_empty() || lexicon::language_of(content) != language && lexicon::language_of(&content.replace(npc, "")) != language {
+    if content.is_empty()
+        || lexicon::language_of(content) != language && lexicon::language_of(&content.replace(npc, "")) != language
+    {
         return None;
     }
     match language {
@@ -28,7 +30,12 @@ pub(super) fn sentence(language: Language, content: &str, npc: &str) -> String {
 
 fn english(content: &str, npc: &str) -> String {
     let mut text = content.to_owned();
-    for (from, to) in [("The player's ", "your "), ("the player's ", "your "), ("The player ", "you "), ("the player ", "you ")] {
+    for (from, to) in [
+        ("The player's ", "your "),
+        ("the player's ", "your "),
+        ("The player ", "you "),
+        ("the player ", "you "),
+    ] {
         text = text.replace(from, to);
     }
     if let Some(start) = text.strip_suffix("the player") {
@@ -56,7 +63,12 @@ fn agree(subject: &str, rest: &str) -> String {
     let mut words: Vec<String> = rest.split(' ').map(str::to_owned).collect();
     let at = words
         .iter()
-        .position(|word| !["no", "longer", "always", "often", "usually", "never", "also", "still", "really"].contains(&word.as_str()))
+        .position(|word| {
+            ![
+                "no", "longer", "always", "often", "usually", "never", "also", "still", "really",
+            ]
+            .contains(&word.as_str())
+        })
         .unwrap_or(0);
     if let Some(verb) = words.get_mut(at) {
         *verb = match (verb.as_str(), subject) {
@@ -102,14 +114,20 @@ fn drop_subject(content: &str, npc: &str) -> String {
 fn korean_told(content: &str, npc: &str) -> Option<String> {
     let text = drop_subject(content, npc);
     let stem = text.strip_suffix('다')?;
-    if let Some(noun) = stem.strip_suffix('이').filter(|noun| korean::closes(noun) || noun.ends_with('이')) {
+    if let Some(noun) = stem
+        .strip_suffix('이')
+        .filter(|noun| korean::closes(noun) || noun.ends_with('이'))
+    {
         return Some(format!("{noun}이라"));
     }
     let last = stem.chars().next_back()?;
     let adjective = ['크', '프', '쁘', '니', '르', '여', '였'].contains(&last);
     if !korean::closes(stem) && !adjective {
         // A noun and the copula; after 이다 with an open noun ("제빵사이다") the 이 goes.
-        let noun = stem.strip_suffix('이').filter(|noun| noun.chars().count() > 1).unwrap_or(stem);
+        let noun = stem
+            .strip_suffix('이')
+            .filter(|noun| noun.chars().count() > 1)
+            .unwrap_or(stem);
         return Some(format!("{noun}라"));
     }
     Some(text)

@@ -37,7 +37,23 @@ pub(super) fn intent(prompt: &str) -> Intent {
         return Intent::Memory;
     }
     let Some(question) = memory::question(&line, "") else {
-        return Intent::Chat;
+        let asks_for_a_story = [
+            "tell me",
+            "들려",
+            "이야기해",
+            "얘기해",
+            "말해 줘",
+            "말해줘",
+            "알려 줘",
+            "알려줘",
+        ]
+        .iter()
+        .any(|asking| lower.contains(asking));
+        return match () {
+            () if asks_for_a_story && is("scenario") => Intent::Scenario,
+            () if asks_for_a_story && is("world") => Intent::World,
+            () => Intent::Chat,
+        };
     };
     match question.subject {
         Some(Party::Player) => Intent::Memory,
@@ -53,9 +69,12 @@ pub(super) fn intent(prompt: &str) -> Intent {
 
 fn has_titles(prompt: &str) -> bool {
     let instructions = prompt.split("<player_line>").next().unwrap_or_default();
-    ["Memories the character has just spoken of:", "인물이 방금 이야기한 기억:"]
-        .iter()
-        .any(|heading| instructions.contains(heading))
+    [
+        "Memories the character has just spoken of:",
+        "인물이 방금 이야기한 기억:",
+    ]
+    .iter()
+    .any(|heading| instructions.contains(heading))
 }
 
 /// Facts of a turn, as the extraction prompt asks for them.
@@ -70,10 +89,12 @@ pub(super) fn extraction(prompt: &str) -> Value {
     let mut kept: Vec<(Claim, Voice)> = Vec::new();
     for (text, voice) in [(&line, Voice::Player), (&reply, Voice::Npc)] {
         for claim in claim::read(text, voice, &npc) {
-            let is_known = known
-                .iter()
-                .any(|(words_known, known)| *words_known == words(&claim.content) || known.as_ref().is_some_and(|known| known.says_same(&claim)));
-            if !is_known && !kept.iter().any(|(other, _)| other.says_same(&claim)) {
+            let is_known = known.iter().any(|(words_known, known)| {
+                *words_known == words(&claim.content) || known.as_ref().is_some_and(|known| known.says_same(&claim))
+            });
+            // Introducing itself, an NPC tells nothing that its persona does not.
+            let own_name = claim.class == "name" && claim.subject == Party::Npc && claim.object == npc;
+            if !is_known && !own_name && !kept.iter().any(|(other, _)| other.says_same(&claim)) {
                 kept.push((claim, voice));
             }
         }
@@ -99,7 +120,8 @@ fn fact(claim: &Claim, voice: Voice, npc: &str) -> Value {
 
 /// Whether an extraction call is the fall-back for a state block that did not parse.
 pub(super) fn wants_state(prompt: &str, schema: Option<&str>) -> bool {
-    schema.is_some_and(|name| name.contains("state")) || (prompt.contains("\"hp_change\"") && prompt.contains("\"location_moved\""))
+    schema.is_some_and(|name| name.contains("state"))
+        || (prompt.contains("\"hp_change\"") && prompt.contains("\"location_moved\""))
 }
 
 /// What a turn changed in the world: a place both agreed to go to, and nothing else.

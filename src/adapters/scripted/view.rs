@@ -43,7 +43,10 @@ macro_rules! regex {
 
 regex!(EN_SELF, r"(?m)^You are (?P<npc>.+?), a character in (?P<world>.+?)\. ");
 regex!(KO_SELF, r"(?m)^당신은 (?P<world>.+)의 등장인물 (?P<npc>.+?)이다\. ");
-regex!(CUE_LINE, r"(?m)^- (?:You may use these cue tags|다음 태그만)[^:]*: (?P<tags>.+)$");
+regex!(
+    CUE_LINE,
+    r"(?m)^- (?:You may use these cue tags|다음 태그만)[^:]*: (?P<tags>.+)$"
+);
 regex!(TAG, r"<([^<>]+)>");
 regex!(STATE_LINE, r"^\([^)]*\) [^:]*: (?P<value>.+)$");
 regex!(DATED, r"^\[(?P<date>[^\]]*)\] (?P<text>.+)$");

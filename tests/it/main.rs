@@ -3,5 +3,6 @@
 
 mod architecture;
 mod contracts;
+mod dialogue;
 mod e2e;
 mod support;

@@ -255,6 +255,9 @@ fn an_unreadable_state_block_becomes_a_job() {
             to: "the mill".to_owned(),
         };
         assert_eq!((report.turn, report.state.as_slice()), (1, &[moved][..]));
+        stage
+            .llm
+            .tell_text(Task::Extraction, r#"{"location": "the moon", "location_moved": true}"#);
         assert!(
             stage.run(job).await.unwrap().state.is_empty(),
             "a finished job writes nothing"

@@ -18,10 +18,9 @@ use anyhow::Context;
 use chrono::{DateTime, Utc};
 use prometheus::Registry;
 use secrecy::SecretString;
-use tracing_actix_web::TracingLogger;
 
-use self::{data_folder::DataFolder, observed::ObservedDialogues};
 pub use self::stores::open_services;
+use self::{data_folder::DataFolder, observed::ObservedDialogues};
 use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     config::{Config, Listen},
@@ -30,8 +29,8 @@ use crate::{
     ids::TenantId,
     lifecycle::{self, Running},
     ports::{
-        embedder::Embedder,
         clock::{Clock, IdSource, SystemClock},
+        embedder::Embedder,
         ledger::{Ledger, tenants::Tenant},
     },
     telemetry::{self, Kind},
@@ -204,16 +203,11 @@ async fn ensure_tenants(ledger: &Ledger, tenants: &[TenantId], now: DateTime<Utc
 }
 
 fn serve(config: &Config, listener: TcpListener, state: web::Data<AppState>) -> anyhow::Result<Server> {
-    let mut server = HttpServer::new(move || {
-        App::new()
-            .app_data(state.clone())
-            .configure(http::configure)
-            .wrap(TracingLogger::default())
-    })
-    .on_connect(SocketHub::on_connect)
-    // The order of a shutdown is `lifecycle`'s.
-    .disable_signals()
-    .shutdown_timeout(1);
+    let mut server = HttpServer::new(move || App::new().app_data(state.clone()).configure(http::configure))
+        .on_connect(SocketHub::on_connect)
+        // The order of a shutdown is `lifecycle`'s.
+        .disable_signals()
+        .shutdown_timeout(1);
     if config.server.workers > 0 {
         server = server.workers(config.server.workers);
     }

@@ -48,10 +48,17 @@ impl Running {
 
         // `drain` refuses new lines at once, cuts what runs at its deadline, and writes what is buffered.
         let drained = self.sessions.drain(left(RESERVE)).await;
-        self.sockets.close_all(close::DRAINING, "the server is shutting down", left(RESERVE / 2)).await;
+        self.sockets
+            .close_all(close::DRAINING, "the server is shutting down", left(RESERVE / 2))
+            .await;
         bounded("the server", left(RESERVE / 4), self.server.stop(true)).await;
         self.sessions.stop();
-        bounded("the ledger", left(Duration::ZERO).max(RESERVE), self.ledger.maintenance.close()).await;
+        bounded(
+            "the ledger",
+            left(Duration::ZERO).max(RESERVE),
+            self.ledger.maintenance.close(),
+        )
+        .await;
         tracing::info!(
             finished = drained.finished,
             cut = drained.cut,

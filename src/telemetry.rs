@@ -38,7 +38,11 @@ pub fn start_logging(filter: &str, format: Format) -> Result<(), InvalidFilter> 
     // An error means that another logger was set first: a test's.
     let _ = match format {
         Format::Text => registry
-            .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false))
+            .with(
+                tracing_subscriber::fmt::layer()
+                    .with_writer(std::io::stderr)
+                    .with_target(false),
+            )
             .try_init(),
         Format::Json => registry
             .with(tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr))
@@ -69,7 +73,9 @@ struct Observed {
 
 impl fmt::Debug for Observed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observed").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Observed")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -119,7 +125,14 @@ pub fn observe(
     help: &'static str,
     read: impl Fn() -> f64 + Send + Sync + 'static,
 ) -> prometheus::Result<()> {
-    register(registry, kind, name, help, None, Box::new(move || vec![(String::new(), read())]))
+    register(
+        registry,
+        kind,
+        name,
+        help,
+        None,
+        Box::new(move || vec![(String::new(), read())]),
+    )
 }
 
 /// Registers a family of values, told apart by `label`, that is read at each scrape.

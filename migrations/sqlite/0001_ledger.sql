@@ -430,7 +430,8 @@ CREATE TABLE jobs (
 ) STRICT, WITHOUT ROWID;
 -- A turn whose text was cut is extracted again: its text version is part of the identity.
 CREATE UNIQUE INDEX jobs_once ON jobs (tenant, dialogue, turn, kind, text_version);
-CREATE INDEX jobs_pending ON jobs (tenant, dialogue, due_at) WHERE status = 'pending';
+CREATE INDEX jobs_due ON jobs (tenant, due_at) WHERE status = 'pending';
+CREATE INDEX jobs_open ON jobs (tenant, dialogue) WHERE status = 'pending';
 CREATE INDEX jobs_dead ON jobs (tenant, id) WHERE status = 'dead';
 
 -- The curator's notes of a dialogue: a new row per edit, each with its cause; the newest that

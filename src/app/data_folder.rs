@@ -10,10 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use secrecy::SecretString;
 
-use crate::{
-    ids::NodeId,
-    ports::clock::IdSource,
-};
+use crate::{ids::NodeId, ports::clock::IdSource};
 
 const LOCK: &str = "lock";
 const NODE: &str = "node_id";
@@ -78,12 +75,14 @@ pub fn secret(data_dir: &Path) -> anyhow::Result<SecretString> {
         if let Some(text) = read(&at)? {
             let text = text.trim();
             if text.len() < 32 {
-                bail!("{} is damaged; remove it to get a new secret (tokens made with it become invalid)", at.display());
+                bail!(
+                    "{} is damaged; remove it to get a new secret (tokens made with it become invalid)",
+                    at.display()
+                );
             }
             return Ok(text.into());
         }
-        let bytes: [u8; 32] = rand::random();
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
         write_new(&at, &format!("{hex}\n"))?;
     }
     bail!("cannot read {}", at.display())

@@ -128,7 +128,14 @@ pub async fn ensure(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) -> anyh
     }
     // A process killed between the world and its NPCs left an empty world behind.
     let one = PageRequest { limit: 1, after: None };
-    if made || ledger.authored.npcs(&scope, &demo.world.id, &one).await?.items.is_empty() {
+    if made
+        || ledger
+            .authored
+            .npcs(&scope, &demo.world.id, &one)
+            .await?
+            .items
+            .is_empty()
+    {
         for npc in &demo.npcs {
             let edit = edit("npc.put", format!("{}/{}", npc.world, npc.id));
             ledger.authored.put_npc(&scope, npc, None, &edit).await?;

@@ -12,7 +12,7 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Re
 use crate::{
     ids::{DialogueId, NodeId, TurnId},
     memory::{
-        trace::{TurnTrace, Timings},
+        trace::{Timings, TurnTrace},
         turn::{Checkpoint, Turn},
     },
     ports::{
@@ -48,7 +48,8 @@ impl TurnMetrics {
                 .buckets(ADDED.to_vec()),
             )?,
             phases: HistogramVec::new(
-                HistogramOpts::new("colloquy_turn_phase_seconds", "Seconds per phase of a turn").buckets(PHASES.to_vec()),
+                HistogramOpts::new("colloquy_turn_phase_seconds", "Seconds per phase of a turn")
+                    .buckets(PHASES.to_vec()),
                 &["phase"],
             )?,
         };

@@ -11,7 +11,7 @@ use crate::{
 
 /// The player the demo's token is for.
 pub(super) const DEMO_PLAYER: &str = "you";
-const DAY: Duration = Duration::from_secs(86_400);
+const DAY: Duration = Duration::from_hours(24);
 
 /// Prints to standard output, which logs do not use.
 pub(super) fn print(config: &Config, application: &Application) {

@@ -22,7 +22,7 @@ use crate::{
     tenancy::{Role, auth::Claims},
 };
 
-const TOKEN_LIFE: Duration = Duration::from_secs(86_400);
+const TOKEN_LIFE: Duration = Duration::from_hours(24);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -79,16 +79,14 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
 }
 
 fn base_url(args: &Args, config: &Config) -> anyhow::Result<String> {
-    let base = match &args.url {
-        Some(url) => url.replacen("ws", "http", usize::from(url.starts_with("ws"))),
-        None => {
-            let listen: Listen = config.server.listen.parse().map_err(anyhow::Error::msg)?;
-            let mut address = listen.0;
-            if address.ip().is_unspecified() {
-                address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
-            }
-            format!("http://{address}")
+    let base = if let Some(url) = &args.url {
+        url.replacen("ws", "http", usize::from(url.starts_with("ws")))
+    } else {
+        let mut address = config.server.listen.parse::<Listen>().map_err(anyhow::Error::msg)?.0;
+        if address.ip().is_unspecified() {
+            address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
         }
+        format!("http://{address}")
     };
     if !base.starts_with("http://") {
         bail!("--url must start with http:// or ws://; for TLS use a client that has it");

@@ -54,7 +54,10 @@ async fn reindex(args: &Args, services: &Services) -> anyhow::Result<()> {
         if !args.check {
             jobs::reindex(services, &scope).await?;
         }
-        println!("{}: {} valid facts, {} of them cannot be searched", tenant.id, ledger.facts, ledger.unusable);
+        println!(
+            "{}: {} valid facts, {} of them cannot be searched",
+            tenant.id, ledger.facts, ledger.unusable
+        );
     }
     // The embedded index keeps nothing: a server reads each part from the ledger on first use.
     println!("the embedded index is read from the ledger on first use; there is nothing else to rebuild");

@@ -42,7 +42,10 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
         bail!("--world binds a player's token to one world; other roles reach all worlds of their tenant");
     }
     let claims = Claims {
-        sub: args.player.as_ref().map_or_else(|| "command-line".to_owned(), ToString::to_string),
+        sub: args
+            .player
+            .as_ref()
+            .map_or_else(|| "command-line".to_owned(), ToString::to_string),
         tid: args.tenant.clone(),
         role: args.role,
         pid: args.player.clone(),

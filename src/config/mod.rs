@@ -13,8 +13,8 @@ use std::{fmt, path::PathBuf};
 
 pub use sections::{
     AuthSection, BreakerSection, BufferSection, Config, DemoSection, EmbedderSection, EndpointSection, InputTypeName,
-    LedgerSection, Listen, LlmSection, PromptSection, RecallSection, RetrySection, ServerSection,
-    Synchronous, TaskSection, TasksSection, TelemetrySection, VectorsSection,
+    LedgerSection, Listen, LlmSection, PromptSection, RecallSection, RetrySection, ServerSection, Synchronous,
+    TaskSection, TasksSection, TelemetrySection, VectorsSection,
 };
 
 /// The documented defaults, compiled in.
@@ -100,7 +100,7 @@ impl Config {
                     .into_iter()
                     .map(|e| Fault {
                         key: e.path.join("."),
-                        source: e.metadata.as_ref().map(|m| layers::source_of(m)),
+                        source: e.metadata.as_ref().map(layers::source_of),
                         what: e.kind.to_string(),
                     })
                     .collect(),

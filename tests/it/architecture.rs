@@ -22,7 +22,10 @@ const MAY_SEE: &[(&str, &[&str])] = &[
     ("adapters", &["ids", "memory", "tenancy", "ports"]),
     ("telemetry", &["ids"]),
     // The sections are the settings of the rooms themselves.
-    ("config", &["ids", "memory", "tenancy", "dialogue", "actors", "http", "telemetry"]),
+    (
+        "config",
+        &["ids", "memory", "tenancy", "dialogue", "actors", "http", "telemetry"],
+    ),
     ("mock_llm", &["ids", "memory", "ports"]),
     ("calibrate", &["ids", "memory", "ports"]),
     (

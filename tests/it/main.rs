@@ -5,4 +5,5 @@ mod architecture;
 mod contracts;
 mod dialogue;
 mod e2e;
+mod http;
 mod support;

@@ -45,7 +45,9 @@ const FAIL: &str = "UPDATE jobs SET attempts = attempts + 1, last_error = $3, le
 const LIST: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
     WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL
     ORDER BY id DESC LIMIT $3";
-const LIST_DEAD: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
+// Left alone, the planner would walk every job of the tenant in key order.
+const LIST_DEAD: &str =
+    "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs INDEXED BY jobs_dead
     WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL AND status = 'dead'
     ORDER BY id DESC LIMIT $3";
 const LIST_STATUS: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
@@ -251,5 +253,20 @@ impl JobStore for SqliteJobStore {
             .await
             .map_err(store_error)?;
         Ok(u64::try_from(count).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::sqlite::plans::assert_searches;
+
+    #[tokio::test]
+    async fn the_queue_is_read_from_its_pending_rows() {
+        for statement in [ANY_DUE, FINISH_UNSAID, LEASE] {
+            assert_searches(statement, &["jobs_due"]).await;
+        }
+        assert_searches(PENDING, &["jobs_open"]).await;
+        assert_searches(LIST_DEAD, &["jobs_dead"]).await;
     }
 }

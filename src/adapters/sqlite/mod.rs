@@ -11,6 +11,8 @@ mod facts;
 mod idempotency;
 mod jobs;
 mod outbox;
+#[cfg(test)]
+mod plans;
 mod readers;
 mod rows;
 mod state;
@@ -97,12 +99,14 @@ pub(crate) struct Engine {
 pub async fn open(path_or_url: &str, options: SqliteOptions, clock: Arc<dyn Clock>) -> StoreResult<SqliteLedger> {
     let file = prepare_file(path_or_url)?;
     let connect = connect_options(&file, &options);
-    let mut first = connect.connect().await.map_err(|error| cannot_open(&file, &error))?;
+    let mut first = connect_to(connect.clone())
+        .await
+        .map_err(|error| cannot_open(&file, &error))?;
     run_migrations(&mut first, &file).await?;
 
     let writer = Writer::start(first, options.write_queue)?;
     let readers = Readers::open(
-        &connect.pragma("query_only", "ON").pragma("cache_size", "-8000"),
+        connect.pragma("query_only", "ON").pragma("cache_size", "-8000"),
         options.readers.clamp(1, 32),
     )
     .await
@@ -120,8 +124,7 @@ pub async fn open(path_or_url: &str, options: SqliteOptions, clock: Arc<dyn Cloc
 /// Brings the schema up to date and closes the database again. Returns the schema's version.
 pub async fn migrate(path_or_url: &str) -> StoreResult<i64> {
     let file = prepare_file(path_or_url)?;
-    let mut connection = connect_options(&file, &SqliteOptions::default())
-        .connect()
+    let mut connection = connect_to(connect_options(&file, &SqliteOptions::default()))
         .await
         .map_err(|error| cannot_open(&file, &error))?;
     run_migrations(&mut connection, &file).await?;
@@ -237,8 +240,15 @@ fn connect_options(file: &Path, options: &SqliteOptions) -> SqliteConnectOptions
         .disable_statement_logging()
 }
 
+/// Boxed, like the migrations below: the compiler cannot see that sqlx's own futures are `Send`
+/// for every lifetime, and `open` must be.
+fn connect_to(options: SqliteConnectOptions) -> BoxFuture<'static, Result<SqliteConnection, sqlx::Error>> {
+    Box::pin(async move { options.connect().await })
+}
+
 async fn run_migrations(connection: &mut SqliteConnection, file: &Path) -> StoreResult<()> {
-    MIGRATIONS.run(connection).await.map_err(|error| match error {
+    let migrating: BoxFuture<'_, Result<(), MigrateError>> = Box::pin(MIGRATIONS.run_direct(None, connection, false));
+    migrating.await.map_err(|error| match error {
         MigrateError::VersionMissing(version) => StoreError::Rejected(format!(
             "the database {} was written by a newer version of this program (migration {version}): \
              run that version, or restore a backup from before the upgrade",

@@ -179,3 +179,17 @@ impl PointSource for SqlitePointSource {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::sqlite::plans::{assert_searches, plan};
+
+    #[tokio::test]
+    async fn a_partition_is_read_in_the_order_of_its_index() {
+        assert_searches(POINTS_OF, &["knowers_newest"]).await;
+        assert!(!plan(POINTS_OF).await.contains("TEMP B-TREE"));
+        assert_searches(POINTS, &["SEARCH f USING INDEX"]).await;
+        assert_searches(ALL_POINTS, &["SEARCH f USING INDEX"]).await;
+    }
+}

@@ -6,7 +6,7 @@
 use std::ops::{Deref, DerefMut};
 
 use parking_lot::Mutex;
-use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
+use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::ports::{StoreError, StoreResult};
@@ -19,10 +19,10 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    pub(super) async fn open(options: &SqliteConnectOptions, count: u32) -> Result<Self, sqlx::Error> {
+    pub(super) async fn open(options: SqliteConnectOptions, count: u32) -> Result<Self, sqlx::Error> {
         let mut free = Vec::with_capacity(count as usize);
         for _ in 0..count {
-            free.push(options.connect().await?);
+            free.push(super::connect_to(options.clone()).await?);
         }
         Ok(Self {
             permits: Semaphore::new(count as usize),

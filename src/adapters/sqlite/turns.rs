@@ -214,3 +214,17 @@ pub(super) fn read(row: &SqliteRow) -> StoreResult<KeyedTurn> {
         stands: columns.next()?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::sqlite::plans::assert_searches;
+
+    #[tokio::test]
+    async fn turns_are_found_by_index() {
+        assert_searches(STANDING, &["turns_standing"]).await;
+        assert_searches(BY_KEY, &["turns_by_key"]).await;
+        assert_searches(TRACE, &["turns_standing"]).await;
+        assert_searches(TAKE_HEAD, &["turns_by_key"]).await;
+    }
+}

@@ -50,6 +50,20 @@ struct Typed<T, F> {
     caller: oneshot::Sender<StoreResult<T>>,
 }
 
+impl<T, F> Typed<T, F>
+where
+    T: Send + 'static,
+    F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
+{
+    fn boxed(work: F, caller: oneshot::Sender<StoreResult<T>>) -> Box<dyn Work> {
+        Box::new(Self {
+            work: Some(work),
+            result: Err(StoreError::Unavailable("the write was not run".to_owned())),
+            caller,
+        })
+    }
+}
+
 impl<T, F> Work for Typed<T, F>
 where
     T: Send + 'static,
@@ -100,11 +114,7 @@ impl Writer {
         F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
     {
         let (caller, answer) = oneshot::channel();
-        let work = Box::new(Typed {
-            work: Some(work),
-            result: Err(StoreError::Unavailable("the write was not run".to_owned())),
-            caller,
-        });
+        let work = Typed::boxed(work, caller);
         self.queue.try_send(Message::Work(work)).map_err(|error| {
             StoreError::Unavailable(
                 match error {
@@ -243,25 +253,21 @@ mod tests {
         (folder, connection)
     }
 
-    fn insert(
-        n: i64,
-    ) -> Box<Typed<(), impl for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, StoreResult<()>>>> {
-        Box::new(Typed {
-            work: Some(
-                move |connection: &mut SqliteConnection| -> BoxFuture<'_, StoreResult<()>> {
-                    Box::pin(async move {
-                        sqlx::query("INSERT INTO t (n) VALUES ($1)")
-                            .bind(n)
-                            .execute(connection)
-                            .await
-                            .map(drop)
-                            .map_err(store_error)
-                    })
-                },
-            ),
-            result: Ok(()),
-            caller: oneshot::channel().0,
-        })
+    fn insert(n: i64) -> Box<dyn Work> {
+        let caller = oneshot::channel::<StoreResult<()>>().0;
+        Typed::boxed(
+            move |connection| {
+                Box::pin(async move {
+                    sqlx::query("INSERT INTO t (n) VALUES ($1)")
+                        .bind(n)
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            },
+            caller,
+        )
     }
 
     async fn numbers(connection: &mut SqliteConnection) -> Vec<i64> {

@@ -14,8 +14,12 @@ pub(super) struct Connection(WebSocketStream<MaybeTlsStream<TcpStream>>);
 impl Connection {
     pub(super) async fn open(base: &str, token: &str) -> anyhow::Result<Self> {
         let url = format!("{}/v1/ws", base.replacen("http", "ws", 1));
-        let mut request = url.as_str().into_client_request().with_context(|| format!("{url} is not a URL"))?;
-        let bearer = HeaderValue::from_str(&format!("Bearer {token}")).context("the token has characters no token has")?;
+        let mut request = url
+            .as_str()
+            .into_client_request()
+            .with_context(|| format!("{url} is not a URL"))?;
+        let bearer =
+            HeaderValue::from_str(&format!("Bearer {token}")).context("the token has characters no token has")?;
         request.headers_mut().insert("Authorization", bearer);
         match tokio_tungstenite::connect_async(request).await {
             Ok((stream, _)) => Ok(Self(stream)),
@@ -47,7 +51,11 @@ impl Connection {
                     return serde_json::from_str(&text).context("the server sent something that is not JSON");
                 }
                 Some(Ok(Message::Close(Some(frame)))) => {
-                    bail!("the server closed the connection: {} {}", u16::from(frame.code), frame.reason)
+                    bail!(
+                        "the server closed the connection: {} {}",
+                        u16::from(frame.code),
+                        frame.reason
+                    )
                 }
                 Some(Ok(Message::Close(None))) | None => bail!("the server closed the connection"),
                 Some(Ok(_)) => {}

@@ -46,7 +46,9 @@ impl Inspector {
     /// Why the last reply was what it was.
     pub(super) async fn trace(&self) -> anyhow::Result<String> {
         let turn = self.turn.context("nothing was said yet")?;
-        let trace = self.get(&format!("/v1/sessions/{}/turns/{turn}/trace", self.session), &[]).await?;
+        let trace = self
+            .get(&format!("/v1/sessions/{}/turns/{turn}/trace", self.session), &[])
+            .await?;
         Ok(render_trace(turn, &trace))
     }
 
@@ -66,8 +68,15 @@ impl Inspector {
         for item in &items {
             // A search wraps the fact and its score; a list holds facts.
             let fact = item.get("fact").unwrap_or(item);
-            let score = item["score"]["total"].as_f64().map(|s| format!("{s:.2}  ")).unwrap_or_default();
-            let ended = if fact["invalid_at"].is_null() { "" } else { "  (no longer)" };
+            let score = item["score"]["total"]
+                .as_f64()
+                .map(|s| format!("{s:.2}  "))
+                .unwrap_or_default();
+            let ended = if fact["invalid_at"].is_null() {
+                ""
+            } else {
+                "  (no longer)"
+            };
             let _ = writeln!(
                 text,
                 "{score}{}  [{}, importance {}]{ended}",
@@ -123,7 +132,12 @@ fn render_trace(turn: u64, trace: &Value) -> String {
         .iter()
         .map(|s| format!("{} {}/{}", words(&s["name"]), s["tokens"], s["budget"]))
         .collect();
-    let _ = writeln!(text, "  prompt: {} tokens ({})", trace["prompt_tokens"], sections.join(", "));
+    let _ = writeln!(
+        text,
+        "  prompt: {} tokens ({})",
+        trace["prompt_tokens"],
+        sections.join(", ")
+    );
     for call in array(&trace["calls"]) {
         let offline = if call["offline"] == true { ", offline" } else { "" };
         let _ = writeln!(

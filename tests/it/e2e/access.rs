@@ -21,13 +21,21 @@ fn wrong_tokens_open_nothing() {
         let nobody = server.token("unknown-studio", Role::Backend, None);
         // Within the leeway an expired token still works.
         let leeway = server.data.clone().with("COLLOQUY__AUTH__LEEWAY_S", "0").start();
-        for (name, token) in [("garbage", "x.y.z"), ("forged", &forged), ("expired", &expired), ("no tenant", &nobody)] {
+        for (name, token) in [
+            ("garbage", "x.y.z"),
+            ("forged", &forged),
+            ("expired", &expired),
+            ("no tenant", &nobody),
+        ] {
             let rest = Rest::new(leeway.address, token.to_owned());
             assert_eq!(rest.status("/v1/worlds").await, StatusCode::UNAUTHORIZED, "{name}");
             let refused = Socket::try_open(leeway.address, token).await.err();
             assert_eq!(refused, Some(StatusCode::UNAUTHORIZED), "{name}");
         }
-        assert_eq!(Rest::new(server.address, good).status("/v1/sessions").await, StatusCode::OK);
+        assert_eq!(
+            Rest::new(server.address, good).status("/v1/sessions").await,
+            StatusCode::OK
+        );
     });
 }
 
@@ -45,7 +53,9 @@ fn what_is_foreign_is_not_found() {
         for rest in [&rival, &other] {
             assert_eq!(rest.status(&path).await, StatusCode::NOT_FOUND);
             assert_eq!(rest.status(&format!("{path}/turns")).await, StatusCode::NOT_FOUND);
-            let said = rest.call(Method::POST, &format!("{path}/turns"), Some(&json!({"text": "hi"}))).await;
+            let said = rest
+                .call(Method::POST, &format!("{path}/turns"), Some(&json!({"text": "hi"})))
+                .await;
             assert_eq!(said.0, StatusCode::NOT_FOUND, "{}", said.1);
         }
         assert_eq!(rival.status("/v1/worlds/vale").await, StatusCode::NOT_FOUND);
@@ -53,12 +63,20 @@ fn what_is_foreign_is_not_found() {
         // A player sees its own session, and no traces or facts even of that.
         let own = Rest::new(server.address, server.token("demo", Role::Player, Some("p1")));
         assert_eq!(own.status(&path).await, StatusCode::OK);
-        assert_eq!(own.status(&format!("{path}/turns/1/trace")).await, StatusCode::FORBIDDEN);
-        assert_eq!(own.status("/v1/worlds/vale/npcs/mira/facts").await, StatusCode::FORBIDDEN);
+        assert_eq!(
+            own.status(&format!("{path}/turns/1/trace")).await,
+            StatusCode::FORBIDDEN
+        );
+        assert_eq!(
+            own.status("/v1/worlds/vale/npcs/mira/facts").await,
+            StatusCode::FORBIDDEN
+        );
 
         // Over the socket too.
         let mut thief = server.player("p2").await;
-        thief.send(&json!({"type": "player.say", "session_id": session, "text": "hi"})).await;
+        thief
+            .send(&json!({"type": "player.say", "session_id": session, "text": "hi"}))
+            .await;
         let event = thief.next().await;
         assert_eq!(event["type"], "error", "{event}");
         thief

@@ -42,7 +42,9 @@ fn mentions(text: &str, word: &str) -> bool {
 }
 
 fn about<'a>(facts: &'a [Value], word: &'a str) -> impl Iterator<Item = &'a Value> {
-    facts.iter().filter(move |f| mentions(f["content"].as_str().unwrap(), word))
+    facts
+        .iter()
+        .filter(move |f| mentions(f["content"].as_str().unwrap(), word))
 }
 
 async fn remembered(server: &Server, npc: &str, word: &str) -> Value {
@@ -70,7 +72,10 @@ fn remembers(language: &Language) {
         assert!(mentions(&third.text, language.fruit), "by the third turn: {third:?}");
 
         // Why: the trace shows the fact with its score in parts.
-        let trace = server.backend().get(&format!("/v1/sessions/{session}/turns/3/trace")).await;
+        let trace = server
+            .backend()
+            .get(&format!("/v1/sessions/{session}/turns/3/trace"))
+            .await;
         let used: Vec<&Value> = trace["candidates"]
             .as_array()
             .unwrap()
@@ -124,7 +129,9 @@ fn follows_a_change(language: &Language) {
         let rest = server.backend();
         let superseded = eventually("the older taste to end", || async {
             let facts = rest.facts(language.npc).await;
-            facts.into_iter().find(|f| f["id"] == old["id"] && !f["invalid_at"].is_null())
+            facts
+                .into_iter()
+                .find(|f| f["id"] == old["id"] && !f["invalid_at"].is_null())
         })
         .await;
         assert!(superseded["invalid_at"].is_string(), "{superseded}");
@@ -163,7 +170,10 @@ fn keeps_the_present(language: &Language) {
         assert!(mentions(&answer.text, language.fruit), "{answer:?}");
         let facts = rest.facts(language.npc).await;
         let still = facts.iter().find(|f| f["id"] == present["id"]).unwrap();
-        assert!(still["invalid_at"].is_null(), "a former taste erased a present one: {still}");
+        assert!(
+            still["invalid_at"].is_null(),
+            "a former taste erased a present one: {still}"
+        );
     });
 }
 

@@ -44,7 +44,11 @@ fn a_committed_turn_and_what_it_taught_survive_a_kill() {
         let session = socket.session("mira", "p1").await;
         let answer = socket.say(&session, "What fruit do I like?").await;
         assert!(answer.text.contains("grapes"), "{answer:?}");
-        let grapes = rest.facts("mira").await.into_iter().filter(|f| f["content"].as_str().unwrap().contains("grapes"));
+        let grapes = rest
+            .facts("mira")
+            .await
+            .into_iter()
+            .filter(|f| f["content"].as_str().unwrap().contains("grapes"));
         assert_eq!(grapes.count(), 1, "extracted once in effect");
     });
 }
@@ -66,7 +70,10 @@ fn a_reply_cut_off_by_a_kill_never_happened_and_the_dialogue_goes_on() {
         let server = server.kill().spawn();
         mock.control(&json!({"tokens_per_s": 0, "deltas": 8})).unwrap();
 
-        assert!(turns(&server, &session).await.is_empty(), "an uncommitted turn left a trace");
+        assert!(
+            turns(&server, &session).await.is_empty(),
+            "an uncommitted turn left a trace"
+        );
         // The same key is the same line, said anew: it becomes turn 1.
         let token = server.token("demo", colloquy::tenancy::Role::Player, Some("p1"));
         let player = crate::support::Rest::new(server.address, token);
@@ -93,7 +100,10 @@ fn an_extraction_interrupted_by_a_kill_happens_exactly_once_in_effect() {
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
         socket.say(&session, "I like grapes.").await;
-        eventually("the extraction to begin", || async { (mock.calls("extraction") > 0).then_some(()) }).await;
+        eventually("the extraction to begin", || async {
+            (mock.calls("extraction") > 0).then_some(())
+        })
+        .await;
         assert!(server.backend().facts("mira").await.is_empty());
 
         let data = server.kill();
@@ -111,7 +121,10 @@ fn an_extraction_interrupted_by_a_kill_happens_exactly_once_in_effect() {
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
         socket.say(&session, "Hello.").await;
-        eventually("the next turn's extraction", || async { (mock.calls("extraction") > calls).then_some(()) }).await;
+        eventually("the next turn's extraction", || async {
+            (mock.calls("extraction") > calls).then_some(())
+        })
+        .await;
         let now = server.backend().facts("mira").await;
         for fact in &learned {
             let same = now.iter().filter(|f| f["content"] == fact["content"]).count();

@@ -24,15 +24,24 @@ fn malformed_messages_are_answered_and_cost_nothing() {
             match other.next_or_close().await {
                 Ok(event) => {
                     assert_eq!(event["type"], "error", "{bad}: {event}");
-                    assert!(event["error"]["code"].is_string() && event["error"]["message"].is_string(), "{event}");
+                    assert!(
+                        event["error"]["code"].is_string() && event["error"]["message"].is_string(),
+                        "{event}"
+                    );
                 }
                 Err(code) => panic!("{bad}: closed with {code} before an error event"),
             }
         }
         for text in ["", &"x".repeat(2001)] {
-            socket.send(&json!({"type": "player.say", "event_id": "e", "session_id": session, "text": text})).await;
+            socket
+                .send(&json!({"type": "player.say", "event_id": "e", "session_id": session, "text": text}))
+                .await;
             let event = socket.next().await;
-            assert_eq!((event["type"].as_str(), event["re"].as_str()), (Some("error"), Some("e")), "{event}");
+            assert_eq!(
+                (event["type"].as_str(), event["re"].as_str()),
+                (Some("error"), Some("e")),
+                "{event}"
+            );
         }
         let reply = socket.say(&session, "Hello.").await;
         assert_eq!((reply.turn, reply.status.as_str()), (1, "completed"));
@@ -46,7 +55,8 @@ fn an_oversized_message_closes_its_socket_only() {
         let mut calm = server.player("p1").await;
         let session = calm.session("mira", "p1").await;
         let mut wild = server.player("p2").await;
-        wild.send_raw(format!(r#"{{"type":"ping","t":"{}"}}"#, "x".repeat(20_000))).await;
+        wild.send_raw(format!(r#"{{"type":"ping","t":"{}"}}"#, "x".repeat(20_000)))
+            .await;
         let code = loop {
             match wild.next_or_close().await {
                 Ok(event) => assert_eq!(event["type"], "error", "{event}"),

@@ -7,7 +7,8 @@ use crate::support::{Data, Server, Socket, eventually, run};
 
 async fn talk(faults: &[&str], env: &[(&str, &str)]) -> (MockHandle, Server, Socket, String) {
     let mock = mock_llm::start(MockOptions::default()).unwrap();
-    mock.control(&json!({"faults": faults, "retry_after_ms": 50, "slow_ms": 500})).unwrap();
+    mock.control(&json!({"faults": faults, "retry_after_ms": 50, "slow_ms": 500}))
+        .unwrap();
     let url = mock.base_url();
     let mut all = vec![
         ("COLLOQUY__LLM__BASE_URL", url.as_str()),
@@ -36,12 +37,20 @@ fn a_model_that_always_fails_fails_the_turn_and_not_the_session() {
             eventually("the model to be tried again", || async {
                 let body = json!({"text": "Hello again."});
                 let path = format!("/v1/sessions/{session}/turns");
-                rest.call(reqwest::Method::POST, &path, Some(&body)).await.0.is_success().then_some(())
+                rest.call(reqwest::Method::POST, &path, Some(&body))
+                    .await
+                    .0
+                    .is_success()
+                    .then_some(())
             })
             .await;
             turn += 1;
             let page = server.backend().get(&format!("/v1/sessions/{session}/turns")).await;
-            assert_eq!(page["items"].as_array().unwrap().len(), turn, "{fault}: only what was answered is a turn");
+            assert_eq!(
+                page["items"].as_array().unwrap().len(),
+                turn,
+                "{fault}: only what was answered is a turn"
+            );
         }
     });
 }
@@ -65,9 +74,15 @@ fn a_fallback_answers_when_the_first_model_does_not() {
         let (_mock, server, mut socket, session) = talk(&["reply=500"], &env).await;
         let reply = socket.say(&session, "Hello.").await;
         assert_eq!(reply.status, "completed");
-        let trace = server.backend().get(&format!("/v1/sessions/{session}/turns/1/trace")).await;
+        let trace = server
+            .backend()
+            .get(&format!("/v1/sessions/{session}/turns/1/trace"))
+            .await;
         let calls = trace["calls"].as_array().unwrap();
-        assert!(calls.iter().any(|c| c["task"] == "reply" && c["offline"] == true), "{trace}");
+        assert!(
+            calls.iter().any(|c| c["task"] == "reply" && c["offline"] == true),
+            "{trace}"
+        );
     });
 }
 
@@ -88,9 +103,15 @@ fn an_extraction_that_cannot_be_read_is_tried_again() {
         let env = [("COLLOQUY__JOBS__RETRY_BASE_S", "1"), ("COLLOQUY__JOBS__POLL_S", "1")];
         let (mock, server, mut socket, session) = talk(&["extraction=invalid-json"], &env).await;
         socket.say(&session, "I like grapes.").await;
-        eventually("the extraction to fail", || async { (mock.calls("extraction") > 0).then_some(()) }).await;
+        eventually("the extraction to fail", || async {
+            (mock.calls("extraction") > 0).then_some(())
+        })
+        .await;
         mock.control(&json!({"faults": [], "facts_per_turn": 1.0})).unwrap();
         let rest = server.backend();
-        eventually("the extraction to succeed", || async { (!rest.facts("mira").await.is_empty()).then_some(()) }).await;
+        eventually("the extraction to succeed", || async {
+            (!rest.facts("mira").await.is_empty()).then_some(())
+        })
+        .await;
     });
 }

@@ -30,7 +30,9 @@ fn a_client_that_stops_reading_is_dropped_and_costs_the_others_nothing() {
         let rest = server.backend();
         let mut said = 0;
         let dropped = || async {
-            rest.text("/metrics").await.contains("colloquy_sockets_closed_total{code=\"4430\"} 1")
+            rest.text("/metrics")
+                .await
+                .contains("colloquy_sockets_closed_total{code=\"4430\"} 1")
         };
         // It speaks and never reads. Its lines are sent by another way once the socket is full.
         eventually("the slow client to be dropped", || {

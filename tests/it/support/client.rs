@@ -83,7 +83,10 @@ impl Socket {
     pub async fn session(&mut self, npc: &str, player: &str) -> String {
         self.send(&json!({"type": "session.create", "world_id": "vale", "npc_id": npc, "player_id": player}))
             .await;
-        self.until("session.created").await["session_id"].as_str().unwrap().to_owned()
+        self.until("session.created").await["session_id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
     /// Sends a line without waiting for anything.
     pub async fn tell(&mut self, session: &str, key: &str, text: &str) {

@@ -41,7 +41,10 @@ impl Data {
             ("COLLOQUY__SERVER__LISTEN".to_owned(), "127.0.0.1:0".to_owned()),
             ("COLLOQUY__SERVER__WORKERS".to_owned(), "1".to_owned()),
             ("COLLOQUY__ACTORS__ARBITERS".to_owned(), "1".to_owned()),
-            ("COLLOQUY__DATA_DIR".to_owned(), folder.path().to_str().unwrap().to_owned()),
+            (
+                "COLLOQUY__DATA_DIR".to_owned(),
+                folder.path().to_str().unwrap().to_owned(),
+            ),
             ("COLLOQUY__AUTH__HS256_SECRET".to_owned(), SECRET.to_owned()),
             ("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN".to_owned(), "0".to_owned()),
             ("COLLOQUY__TELEMETRY__LOG".to_owned(), "warn".to_owned()),

@@ -31,7 +31,7 @@ const MATERIAL: &str = "SELECT f.id, f.content, f.keywords, f.importance, f.pinn
         (SELECT json_group_array(json_object('at', e.at, 'id', e.edit, 'patch', json(e.patch)))
            FROM fact_edits e WHERE e.tenant = f.tenant AND e.fact = f.id),
         (SELECT json_group_array(json_object('at', i.at, 'fact', d.id, 'content', d.view_content,
-                'keywords', json(d.view_keywords), 'importance', d.view_importance, 'pinned', d.view_pinned = 1))
+                'keywords', json(d.view_keywords), 'importance', d.view_importance, 'pinned', json(CASE d.view_pinned WHEN 1 THEN 'true' ELSE 'false' END)))
            FROM invalidations i JOIN facts d ON d.tenant = i.tenant AND d.id = i.fact
            WHERE i.tenant = f.tenant AND i.by_fact = f.id AND i.reason = 'duplicate' AND i.lifted_at IS NULL)
     FROM facts f WHERE f.tenant = $1 AND f.id IN (SELECT value FROM json_each($2))";

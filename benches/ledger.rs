@@ -1,0 +1,354 @@
+//! What the SQLite ledger costs on the hot path: whole turns committed and reconciled by 64
+//! concurrent callers, and the reads of one recall in a memory of 1,000 and of 100,000 facts.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::BTreeSet,
+    hint::black_box,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use colloquy::{
+    adapters::sqlite::{self, SqliteOptions},
+    ids::{DialogueKind, FactId, NodeId, NpcId, TurnId, WorldId},
+    memory::{
+        fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense, Viewpoint},
+        trace::{CandidateFate, CandidateTrace, ScoreParts, Timings, TurnTrace},
+        turn::{Checkpoint, Intent, Turn, TurnSeqs, TurnStatus, Usage},
+    },
+    ports::{
+        clock::{Clock as _, IdSource, SystemClock},
+        ledger::{
+            Ledger,
+            dialogues::{Claim, CommitOutcome, Dialogue, DialogueStatus, TurnCommit},
+            facts::{ReconcileOutcome, Reconciliation},
+            jobs::{JobKind, NewJob},
+        },
+    },
+    tenancy::TenantScope,
+};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+
+const CALLERS: usize = 64;
+const DIMENSIONS: usize = 384;
+
+struct Bench {
+    _folder: tempfile::TempDir,
+    ledger: Ledger,
+    ids: IdSource,
+    scope: TenantScope,
+    world: WorldId,
+    node: NodeId,
+}
+
+/// A dialogue this node owns, and its head.
+struct Line {
+    npc: NpcId,
+    dialogue: colloquy::ids::DialogueId,
+    epoch: u64,
+    head: Option<TurnId>,
+    number: u32,
+}
+
+impl Bench {
+    async fn new() -> Arc<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SystemClock);
+        let path = folder.path().join("ledger.db");
+        let sqlite = sqlite::open(path.to_str().unwrap(), SqliteOptions::default(), clock.clone())
+            .await
+            .unwrap();
+        let ids = IdSource::random(clock);
+        Arc::new(Self {
+            _folder: folder,
+            ledger: sqlite.ledger(),
+            scope: TenantScope::new("bench".parse().unwrap()),
+            world: "vale".parse().unwrap(),
+            node: ids.next(),
+            ids,
+        })
+    }
+
+    async fn line(&self, number: usize) -> Line {
+        let npc: NpcId = format!("npc-{number}").parse().unwrap();
+        let now = SystemClock.now();
+        let id = self.ids.dialogue(DialogueKind::Session);
+        let dialogue = Dialogue {
+            id,
+            world: self.world.clone(),
+            npcs: vec![npc.clone()],
+            player: Some("p1".parse().unwrap()),
+            witnesses: Vec::new(),
+            resume_token_hash: vec![0; 32],
+            status: DialogueStatus::Open,
+            created_at: now,
+            updated_at: now,
+            head_turn: 0,
+        };
+        self.ledger.dialogues.create(&self.scope, &dialogue).await.unwrap();
+        let until = now + chrono::Duration::hours(1);
+        let claim = self
+            .ledger
+            .dialogues
+            .claim(&self.scope, id, self.node, now, until)
+            .await;
+        let Claim::Owned(open) = claim.unwrap() else {
+            panic!("not owned")
+        };
+        Line {
+            npc,
+            dialogue: id,
+            epoch: open.epoch,
+            head: None,
+            number: 0,
+        }
+    }
+
+    /// Commits the next turn; returns its extraction job.
+    async fn commit(&self, line: &mut Line) -> NewJob {
+        let now = SystemClock.now();
+        let turn: TurnId = self.ids.next();
+        line.number += 1;
+        let job = NewJob {
+            id: self.ids.next(),
+            kind: JobKind::ExtractFacts,
+            dialogue: line.dialogue,
+            turn,
+            text_version: 1,
+            created_at: now,
+            leased_to: self.node,
+            leased_until: now + chrono::Duration::seconds(120),
+        };
+        let commit = TurnCommit {
+            epoch: line.epoch,
+            expected_head: line.head,
+            turn: Turn {
+                id: turn,
+                dialogue: line.dialogue,
+                number: line.number,
+                status: TurnStatus::Completed,
+                player: Some("p1".parse().unwrap()),
+                player_text: "Do you remember what fruit I like the most?".to_owned(),
+                npc: line.npc.clone(),
+                reply_text: "Of course. You told me about the grapes by the old well. ".repeat(4),
+                text_version: 1,
+                cues: Vec::new(),
+                usage: Usage::default(),
+                started_at: now,
+                committed_at: now,
+                seqs: TurnSeqs::default(),
+            },
+            key: Some(format!("key-{turn}")),
+            checkpoint: Checkpoint {
+                turn: line.number,
+                ..Checkpoint::default()
+            },
+            trace: self.trace(),
+            state: Vec::new(),
+            jobs: vec![job.clone()],
+            next_seq: 10,
+        };
+        let outcome = self.ledger.dialogues.commit_turn(&self.scope, &commit).await.unwrap();
+        assert_eq!(outcome, CommitOutcome::Committed);
+        line.head = Some(turn);
+        job
+    }
+
+    /// As large as a real one: twelve candidates with their scores.
+    fn trace(&self) -> TurnTrace {
+        TurnTrace {
+            at: SystemClock.now(),
+            intent: Intent::Memory,
+            intent_source: "model".to_owned(),
+            query: "Do you remember what fruit I like the most?".to_owned(),
+            candidates: (0..12)
+                .map(|_| CandidateTrace {
+                    fact: self.ids.next(),
+                    content: "The player likes grapes from the old orchard".to_owned(),
+                    score: ScoreParts {
+                        recency: 0.5,
+                        importance: 0.5,
+                        relevance: 0.5,
+                        keyword: 0.5,
+                        total: 0.5,
+                        cosine: 0.5,
+                    },
+                    fate: CandidateFate::Used,
+                })
+                .collect(),
+            sections: Vec::new(),
+            prompt_tokens: 900,
+            prompt_hash: "0".repeat(64),
+            calls: Vec::new(),
+            timings: Timings::default(),
+            notes: Vec::new(),
+        }
+    }
+
+    fn fact(&self, npc: &NpcId, kind: FactKind) -> NewFact {
+        let mut embedding = vec![0.0; DIMENSIONS];
+        embedding[0] = 1.0;
+        NewFact {
+            id: self.ids.next(),
+            world: self.world.clone(),
+            audience: Audience {
+                knowers: BTreeSet::from([Knower::Npc(npc.clone())]),
+                private_to: Some("p1".parse().unwrap()),
+            },
+            statement: Statement {
+                subject: "player".to_owned(),
+                predicate: "likes".to_owned(),
+                object: "grapes".to_owned(),
+                content: "The player likes grapes from the old orchard".to_owned(),
+                keywords: ["grape", "fruit", "food", "orchard"].map(str::to_owned).to_vec(),
+                speaker: "player".to_owned(),
+                kind,
+                importance: Importance::DEFAULT,
+                polarity: Polarity::Positive,
+                tense: Tense::Present,
+                pinned: false,
+            },
+            valid_at: SystemClock.now(),
+            expires_at: None,
+            cause: Cause::Edit(self.ids.next()),
+            source: None,
+            derived_from: Vec::new(),
+            pii: Vec::new(),
+            authored: false,
+            embedding,
+        }
+    }
+
+    async fn reconcile(&self, npc: &NpcId, job: &NewJob, facts: Vec<NewFact>) {
+        let npcs = vec![npc.clone()];
+        let store = &self.ledger.facts;
+        let expected_memory_seq = store.memory_seq(&self.scope, &self.world, &npcs).await.unwrap();
+        let result = Reconciliation {
+            fence: colloquy::ports::ledger::jobs::Job::from(job).fence(),
+            world: self.world.clone(),
+            npcs,
+            expected_memory_seq,
+            facts,
+            invalidations: Vec::new(),
+            verdicts: Vec::new(),
+            flags: Vec::new(),
+        };
+        let outcome = store.reconcile(&self.scope, &result).await.unwrap();
+        assert_eq!(outcome, ReconcileOutcome::Committed);
+    }
+}
+
+/// Runs `turns` in all, shared by the callers, and takes the time.
+async fn run(bench: &Arc<Bench>, turns: u64, remember: bool) -> Duration {
+    let each = turns.div_ceil(CALLERS as u64);
+    let mut lines = Vec::new();
+    for number in 0..CALLERS {
+        lines.push(bench.line(number).await);
+    }
+    #[allow(clippy::disallowed_methods)] // a stopwatch
+    let start = Instant::now();
+    let callers: Vec<_> = lines
+        .into_iter()
+        .map(|mut line| {
+            let bench = bench.clone();
+            tokio::spawn(async move {
+                for _ in 0..each {
+                    let job = bench.commit(&mut line).await;
+                    if remember {
+                        let fact = bench.fact(&line.npc, FactKind::Preference);
+                        bench.reconcile(&line.npc, &job, vec![fact]).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    start.elapsed().mul_f64(turns as f64 / (each * CALLERS as u64) as f64)
+}
+
+fn writes(criterion: &mut Criterion) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let bench = runtime.block_on(Bench::new());
+    let mut group = criterion.benchmark_group("ledger");
+    group.sample_size(10).throughput(Throughput::Elements(1));
+    for (name, remember) in [
+        ("commit_turn, 64 callers", false),
+        ("commit_turn and reconcile, 64 callers", true),
+    ] {
+        group.bench_function(name, |bencher| {
+            bencher.to_async(&runtime).iter_custom(|turns| {
+                let bench = bench.clone();
+                async move { run(&bench, turns, remember).await }
+            });
+        });
+    }
+    group.finish();
+}
+
+fn reads(criterion: &mut Criterion) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut group = criterion.benchmark_group("ledger");
+    group.sample_size(50);
+    for size in [1_000_usize, 100_000] {
+        let bench = runtime.block_on(Bench::new());
+        let (npc, ids) = runtime.block_on(fill(&bench, size));
+        let viewpoint = Viewpoint {
+            world: bench.world.clone(),
+            npc,
+            factions: vec!["guild".parse().unwrap()],
+            player: Some("p1".parse().unwrap()),
+            sees_all_players: false,
+        };
+        let asked: Vec<FactId> = ids.iter().copied().step_by(size / 80).take(80).collect();
+        let facts = &bench.ledger.facts;
+        group.bench_function(format!("confirm 80 of {size}"), |bencher| {
+            bencher.to_async(&runtime).iter(|| async {
+                let now = SystemClock.now();
+                let confirmed = facts.confirm(&bench.scope, &viewpoint, &asked, now).await.unwrap();
+                assert_eq!(confirmed.len(), 80);
+                black_box(confirmed)
+            });
+        });
+        group.bench_function(format!("bodies of 30 of {size}"), |bencher| {
+            bencher
+                .to_async(&runtime)
+                .iter(|| async { black_box(facts.bodies(&bench.scope, &asked[..30]).await.unwrap()) });
+        });
+        group.bench_function(format!("standing 20 of {size}"), |bencher| {
+            bencher.to_async(&runtime).iter(|| async {
+                let now = SystemClock.now();
+                black_box(facts.standing(&bench.scope, &viewpoint, now, 20).await.unwrap())
+            });
+        });
+    }
+    group.finish();
+}
+
+/// A memory of `size` facts of one NPC, a third of them of mutable kinds.
+async fn fill(bench: &Arc<Bench>, size: usize) -> (NpcId, Vec<FactId>) {
+    let mut line = bench.line(0).await;
+    let mut ids = Vec::with_capacity(size);
+    for _ in 0..size / 1_000 {
+        let job = bench.commit(&mut line).await;
+        let facts: Vec<NewFact> = (0..1_000)
+            .map(|number| bench.fact(&line.npc, FactKind::ALL[number % FactKind::ALL.len()]))
+            .collect();
+        ids.extend(facts.iter().map(|fact| fact.id));
+        bench.reconcile(&line.npc, &job, facts).await;
+    }
+    (line.npc, ids)
+}
+
+criterion_group!(benches, writes, reads);
+criterion_main!(benches);

@@ -1,0 +1,34 @@
+//! For tests: the queries of every turn must stay on their indexes, however large the tables grow.
+
+use sqlx::{ConnectOptions as _, SqliteConnection};
+
+use super::{MIGRATIONS, SqliteOptions, connect_options};
+
+/// SQLite's plan of a statement against the empty schema, one step a line.
+pub(super) async fn plan(statement: &str) -> String {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut connection: SqliteConnection = connect_options(&folder.path().join("plan.db"), &SqliteOptions::default())
+        .connect()
+        .await
+        .expect("a database");
+    MIGRATIONS.run(&mut connection).await.expect("a schema");
+    let rows: Vec<(i64, i64, i64, String)> =
+        sqlx::query_as(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")))
+            .fetch_all(&mut connection)
+            .await
+            .expect("a plan");
+    rows.into_iter().map(|row| row.3).collect::<Vec<_>>().join("\n")
+}
+
+/// Asserts that no table is read from end to end (lists given as JSON apart) and that each of
+/// `uses` is a part of the plan.
+pub(super) async fn assert_searches(statement: &str, uses: &[&str]) {
+    let plan = plan(statement).await;
+    for step in plan.lines() {
+        let scans = step.starts_with("SCAN") && !step.contains("VIRTUAL TABLE") && !step.contains("CONSTANT ROW");
+        assert!(!scans, "{step}\nin\n{plan}\nof\n{statement}");
+    }
+    for part in uses {
+        assert!(plan.contains(part), "no `{part}` in\n{plan}\nof\n{statement}");
+    }
+}

@@ -1,0 +1,251 @@
+use colloquy::{
+    memory::authored::{Npc, World},
+    ports::ledger::{authored::PutOutcome, dialogues::DialogueStatus},
+};
+
+use super::{
+    Subject,
+    fixture::{Fixture, page},
+};
+
+pub async fn worlds_are_put_read_listed_and_versioned<S: Subject>(f: &Fixture<S>) {
+    let (authored, edit) = (&f.ledger().authored, f.edit("world.put"));
+    let world = f.a_world("vale");
+    assert_eq!(
+        authored.put_world(&f.scope, &world, None, &edit).await.unwrap(),
+        PutOutcome::Created
+    );
+    let stored = authored.world(&f.scope, &world.id).await.unwrap().unwrap();
+    assert_eq!(
+        stored,
+        World {
+            version: 1,
+            ..world.clone()
+        }
+    );
+
+    f.tick();
+    let renamed = World {
+        name: "Vale".to_owned(),
+        updated_at: f.now(),
+        ..world.clone()
+    };
+    let put = |world: World, version| {
+        let edit = f.edit("world.put");
+        async move { authored.put_world(&f.scope, &world, version, &edit).await.unwrap() }
+    };
+    assert_eq!(
+        put(renamed.clone(), Some(7)).await,
+        PutOutcome::VersionMismatch { stored: 1 }
+    );
+    assert_eq!(put(renamed.clone(), Some(1)).await, PutOutcome::Updated { version: 2 });
+    assert_eq!(put(renamed.clone(), None).await, PutOutcome::Updated { version: 3 });
+    let stored = authored.world(&f.scope, &world.id).await.unwrap().unwrap();
+    assert_eq!(stored, World { version: 3, ..renamed });
+    assert_eq!(
+        put(f.a_world("new"), Some(2)).await,
+        PutOutcome::VersionMismatch { stored: 0 }
+    );
+
+    for id in ["a", "b"] {
+        assert_eq!(put(f.a_world(id), None).await, PutOutcome::Created);
+    }
+    let first = authored.worlds(&f.scope, &page(2, None)).await.unwrap();
+    let names = |items: &[World]| items.iter().map(|world| world.id.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(&first.items), ["a", "b"]);
+    let second = authored.worlds(&f.scope, &page(2, first.next)).await.unwrap();
+    assert_eq!((names(&second.items), second.next), (vec!["vale".to_owned()], None));
+}
+
+pub async fn npcs_need_their_world<S: Subject>(f: &Fixture<S>) {
+    let (authored, edit) = (&f.ledger().authored, f.edit("npc.put"));
+    let npc = f.an_npc("vale", "mira");
+    assert_eq!(
+        authored.put_npc(&f.scope, &npc, None, &edit).await.unwrap(),
+        PutOutcome::NoParent
+    );
+    authored
+        .put_world(&f.scope, &f.a_world("vale"), None, &f.edit("world.put"))
+        .await
+        .unwrap();
+    assert_eq!(
+        authored
+            .put_npc(&f.scope, &npc, None, &f.edit("npc.put"))
+            .await
+            .unwrap(),
+        PutOutcome::Created
+    );
+    let stored = authored.npc(&f.scope, &npc.world, &npc.id).await.unwrap().unwrap();
+    assert_eq!(
+        stored,
+        Npc {
+            version: 1,
+            ..npc.clone()
+        }
+    );
+    assert_eq!(
+        authored
+            .put_npc(&f.scope, &npc, Some(4), &f.edit("npc.put"))
+            .await
+            .unwrap(),
+        PutOutcome::VersionMismatch { stored: 1 }
+    );
+    assert_eq!(
+        authored
+            .put_npc(&f.scope, &npc, Some(1), &f.edit("npc.put"))
+            .await
+            .unwrap(),
+        PutOutcome::Updated { version: 2 }
+    );
+    let ergen = f.an_npc("vale", "ergen");
+    authored
+        .put_npc(&f.scope, &ergen, None, &f.edit("npc.put"))
+        .await
+        .unwrap();
+    let first = authored.npcs(&f.scope, &npc.world, &page(1, None)).await.unwrap();
+    assert_eq!(first.items[0].id, ergen.id);
+    let second = authored.npcs(&f.scope, &npc.world, &page(1, first.next)).await.unwrap();
+    assert_eq!((second.items[0].id.clone(), second.next), (npc.id, None));
+}
+
+pub async fn deleting_a_world_hides_it_and_ends_its_dialogues<S: Subject>(f: &Fixture<S>) {
+    let authored = &f.ledger().authored;
+    let (world, npc) = (f.a_world("vale"), f.an_npc("vale", "mira"));
+    authored
+        .put_world(&f.scope, &world, None, &f.edit("world.put"))
+        .await
+        .unwrap();
+    authored
+        .put_npc(&f.scope, &npc, None, &f.edit("npc.put"))
+        .await
+        .unwrap();
+    let open = f.open().await;
+    f.tick();
+    let edit = f.edit("world.delete");
+    assert!(authored.delete_world(&f.scope, &world.id, &edit).await.unwrap());
+    assert!(
+        !authored
+            .delete_world(&f.scope, &world.id, &f.edit("world.delete"))
+            .await
+            .unwrap()
+    );
+    assert_eq!(authored.world(&f.scope, &world.id).await.unwrap(), None);
+    assert_eq!(authored.npc(&f.scope, &world.id, &npc.id).await.unwrap(), None);
+    assert!(
+        authored
+            .worlds(&f.scope, &page(9, None))
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    let dialogue = f
+        .ledger()
+        .dialogues
+        .get(&f.scope, open.dialogue.id)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (dialogue.status, dialogue.updated_at),
+        (DialogueStatus::Closed, edit.at)
+    );
+
+    // It can be written anew; its NPCs stay hidden.
+    let put = authored.put_world(&f.scope, &world, None, &f.edit("world.put")).await;
+    assert_eq!(put.unwrap(), PutOutcome::Created);
+    assert_eq!(authored.world(&f.scope, &world.id).await.unwrap().unwrap().version, 1);
+    assert_eq!(authored.npc(&f.scope, &world.id, &npc.id).await.unwrap(), None);
+}
+
+pub async fn deleting_an_npc_ends_the_dialogues_it_speaks_in<S: Subject>(f: &Fixture<S>) {
+    let authored = &f.ledger().authored;
+    authored
+        .put_world(&f.scope, &f.a_world("vale"), None, &f.edit("world.put"))
+        .await
+        .unwrap();
+    for id in ["mira", "ergen"] {
+        let npc = f.an_npc("vale", id);
+        authored
+            .put_npc(&f.scope, &npc, None, &f.edit("npc.put"))
+            .await
+            .unwrap();
+    }
+    // Mira speaks in it, Ergen overhears it.
+    let id = f.open().await.dialogue.id;
+    let status = || async { f.ledger().dialogues.get(&f.scope, id).await.unwrap().unwrap().status };
+    let ergen = "ergen".parse().unwrap();
+    assert!(
+        authored
+            .delete_npc(&f.scope, &f.world, &ergen, &f.edit("npc.delete"))
+            .await
+            .unwrap()
+    );
+    assert_eq!(status().await, DialogueStatus::Open);
+    assert!(
+        authored
+            .delete_npc(&f.scope, &f.world, &f.npc, &f.edit("npc.delete"))
+            .await
+            .unwrap()
+    );
+    assert_eq!(status().await, DialogueStatus::Closed);
+    assert!(
+        !authored
+            .delete_npc(&f.scope, &f.world, &f.npc, &f.edit("npc.delete"))
+            .await
+            .unwrap()
+    );
+}
+
+pub async fn authored_content_of_another_tenant_is_not_found<S: Subject>(f: &Fixture<S>) {
+    let authored = &f.ledger().authored;
+    let (world, npc) = (f.a_world("vale"), f.an_npc("vale", "mira"));
+    authored
+        .put_world(&f.scope, &world, None, &f.edit("world.put"))
+        .await
+        .unwrap();
+    authored
+        .put_npc(&f.scope, &npc, None, &f.edit("npc.put"))
+        .await
+        .unwrap();
+
+    assert_eq!(authored.world(&f.other, &world.id).await.unwrap(), None);
+    assert!(
+        authored
+            .worlds(&f.other, &page(9, None))
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    assert_eq!(authored.npc(&f.other, &world.id, &npc.id).await.unwrap(), None);
+    assert!(
+        authored
+            .npcs(&f.other, &world.id, &page(9, None))
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    let edit = || f.edit("rival");
+    assert_eq!(
+        authored.put_npc(&f.other, &npc, None, &edit()).await.unwrap(),
+        PutOutcome::NoParent
+    );
+    assert!(
+        !authored
+            .delete_npc(&f.other, &world.id, &npc.id, &edit())
+            .await
+            .unwrap()
+    );
+    assert!(!authored.delete_world(&f.other, &world.id, &edit()).await.unwrap());
+    // The same id is free there, and changes nothing here.
+    assert_eq!(
+        authored
+            .put_world(&f.other, &f.a_world("vale"), None, &edit())
+            .await
+            .unwrap(),
+        PutOutcome::Created
+    );
+    assert_eq!(authored.world(&f.scope, &world.id).await.unwrap().unwrap().version, 1);
+}

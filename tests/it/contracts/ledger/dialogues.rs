@@ -1,0 +1,357 @@
+use std::time::Duration;
+
+use colloquy::{
+    ids::{DialogueId, NodeId},
+    memory::turn::Checkpoint,
+    ports::ledger::{
+        dialogues::{Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, KeyedTurn},
+        jobs::JobKind,
+    },
+};
+
+use super::{
+    Subject,
+    fixture::{Fixture, page},
+};
+
+pub async fn a_dialogue_reads_back_and_closes_once<S: Subject>(f: &Fixture<S>) {
+    let dialogues = &f.ledger().dialogues;
+    let dialogue = f.a_dialogue();
+    dialogues.create(&f.scope, &dialogue).await.unwrap();
+    assert_eq!(
+        dialogues.get(&f.scope, dialogue.id).await.unwrap().as_ref(),
+        Some(&dialogue)
+    );
+    assert!(dialogues.create(&f.scope, &dialogue).await.is_err());
+    assert_eq!(
+        dialogues.checkpoint(&f.scope, dialogue.id).await.unwrap(),
+        Some(Checkpoint::default())
+    );
+    f.tick();
+    assert!(dialogues.close(&f.scope, dialogue.id, f.now()).await.unwrap());
+    assert!(!dialogues.close(&f.scope, dialogue.id, f.now()).await.unwrap());
+    let closed = Dialogue {
+        status: DialogueStatus::Closed,
+        updated_at: f.now(),
+        ..dialogue
+    };
+    assert_eq!(dialogues.get(&f.scope, closed.id).await.unwrap(), Some(closed));
+}
+
+pub async fn dialogues_are_listed_newest_first_and_filtered<S: Subject>(f: &Fixture<S>) {
+    let dialogues = &f.ledger().dialogues;
+    let mut all: Vec<Dialogue> = Vec::new();
+    for number in 0..4 {
+        let mut dialogue = f.a_dialogue();
+        if number == 1 {
+            dialogue.player = Some("somebody-else".parse().unwrap());
+        }
+        if number == 2 {
+            dialogue.world = "elsewhere".parse().unwrap();
+            dialogue.npcs = vec!["ergen".parse().unwrap()];
+        }
+        // Two of them at the same moment: the order must still be total.
+        if number != 2 {
+            f.tick();
+        }
+        dialogues.create(&f.scope, &dialogue).await.unwrap();
+        all.insert(0, dialogue);
+    }
+    all.sort_by_key(|dialogue| std::cmp::Reverse((dialogue.created_at, dialogue.id.to_string())));
+    let ids = |items: &[Dialogue]| items.iter().map(|dialogue| dialogue.id).collect::<Vec<DialogueId>>();
+
+    let none = DialogueFilter::default();
+    let mut listed = Vec::new();
+    let mut after = None;
+    loop {
+        let got = dialogues.list(&f.scope, &none, &page(1, after)).await.unwrap();
+        listed.extend(got.items);
+        after = got.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(ids(&listed), ids(&all));
+
+    let matching = |filter: DialogueFilter| async move {
+        ids(&dialogues.list(&f.scope, &filter, &page(9, None)).await.unwrap().items)
+    };
+    let wanted = |keep: &dyn Fn(&Dialogue) -> bool| {
+        let kept: Vec<Dialogue> = all.iter().filter(|dialogue| keep(dialogue)).cloned().collect();
+        ids(&kept)
+    };
+    let by_player = DialogueFilter {
+        player: Some(f.player.clone()),
+        ..none.clone()
+    };
+    assert_eq!(
+        matching(by_player).await,
+        wanted(&|dialogue| dialogue.player.as_ref() == Some(&f.player))
+    );
+    let by_world = DialogueFilter {
+        world: Some(f.world.clone()),
+        ..none.clone()
+    };
+    assert_eq!(matching(by_world).await, wanted(&|dialogue| dialogue.world == f.world));
+    // A witness does not speak in a dialogue.
+    let by_npc = DialogueFilter {
+        npc: Some("ergen".parse().unwrap()),
+        ..none.clone()
+    };
+    assert_eq!(
+        matching(by_npc.clone()).await,
+        wanted(&|dialogue| dialogue.npcs == ["ergen".parse().unwrap()])
+    );
+    let by_both = DialogueFilter {
+        world: Some(f.world.clone()),
+        ..by_npc
+    };
+    assert!(matching(by_both).await.is_empty());
+    dialogues.close(&f.scope, all[0].id, f.now()).await.unwrap();
+    let open = DialogueFilter {
+        status: Some(DialogueStatus::Open),
+        ..none
+    };
+    assert_eq!(matching(open).await, wanted(&|dialogue| dialogue.id != all[0].id));
+}
+
+pub async fn claiming_takes_ownership_until_it_runs_out<S: Subject>(f: &Fixture<S>) {
+    let dialogues = &f.ledger().dialogues;
+    let id = f.open().await.dialogue.id;
+    let rival: NodeId = f.id();
+    let until = f.now() + chrono::Duration::seconds(30);
+    let steal = || async {
+        let until = f.now() + chrono::Duration::seconds(30);
+        dialogues.claim(&f.scope, id, rival, f.now(), until).await.unwrap()
+    };
+    assert_eq!(steal().await, Claim::OwnedBy { node: f.node, until });
+    // The same node may, after a restart: with a new epoch.
+    assert_eq!(f.claim(id).await.epoch, 2);
+    f.clock.advance(Duration::from_secs(29));
+    assert!(matches!(steal().await, Claim::OwnedBy { .. }));
+    f.clock.advance(Duration::from_secs(1));
+    let Claim::Owned(open) = steal().await else {
+        panic!("it had run out")
+    };
+    assert_eq!(open.epoch, 3);
+    assert!(matches!(
+        dialogues.claim(&f.scope, id, f.node, f.now(), until).await.unwrap(),
+        Claim::OwnedBy { node, .. } if node == rival
+    ));
+    let unknown = f.a_dialogue().id;
+    assert_eq!(
+        dialogues
+            .claim(&f.scope, unknown, f.node, f.now(), until)
+            .await
+            .unwrap(),
+        Claim::NotFound
+    );
+}
+
+pub async fn claiming_reads_the_state_to_go_on_from<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    assert_eq!((open.epoch, open.head, open.next_seq), (1, None, 1));
+    assert_eq!(open.checkpoint, Checkpoint::default());
+    let commit = f.a_commit(&open, 1, None);
+    f.commit(&commit).await;
+    let again = f.claim(open.dialogue.id).await;
+    assert_eq!(again.epoch, 2);
+    assert_eq!(again.head, Some(commit.turn.id));
+    assert_eq!(again.checkpoint, commit.checkpoint);
+    assert_eq!(again.next_seq, commit.next_seq);
+    assert_eq!(again.dialogue.head_turn, 1);
+    assert_eq!(again.dialogue.updated_at, commit.turn.committed_at);
+}
+
+pub async fn renewing_needs_the_current_epoch<S: Subject>(f: &Fixture<S>) {
+    let dialogues = &f.ledger().dialogues;
+    let open = f.open().await;
+    let later = f.now() + chrono::Duration::seconds(300);
+    assert!(
+        dialogues
+            .renew(&f.scope, open.dialogue.id, open.epoch, later)
+            .await
+            .unwrap()
+    );
+    f.clock.advance(Duration::from_secs(200));
+    let rival = dialogues
+        .claim(&f.scope, open.dialogue.id, f.id(), f.now(), later)
+        .await
+        .unwrap();
+    assert_eq!(
+        rival,
+        Claim::OwnedBy {
+            node: f.node,
+            until: later
+        }
+    );
+    f.claim(open.dialogue.id).await;
+    assert!(
+        !dialogues
+            .renew(&f.scope, open.dialogue.id, open.epoch, later)
+            .await
+            .unwrap()
+    );
+}
+
+pub async fn a_turn_reads_back_whole<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let mut commit = f.a_commit(&open, 1, None);
+    commit.key = Some("k1".to_owned());
+    f.commit(&commit).await;
+    let (dialogues, id) = (&f.ledger().dialogues, open.dialogue.id);
+    assert_eq!(
+        dialogues.turns(&f.scope, id, 1, 1).await.unwrap(),
+        [commit.turn.clone()]
+    );
+    assert_eq!(dialogues.trace(&f.scope, id, 1).await.unwrap(), Some(commit.trace));
+    assert_eq!(dialogues.trace(&f.scope, id, 2).await.unwrap(), None);
+    assert_eq!(
+        dialogues.checkpoint(&f.scope, id).await.unwrap(),
+        Some(commit.checkpoint)
+    );
+    let keyed = dialogues.turn_by_key(&f.scope, id, "k1").await.unwrap();
+    assert_eq!(
+        keyed,
+        Some(KeyedTurn {
+            turn: commit.turn,
+            stands: true
+        })
+    );
+}
+
+pub async fn a_stale_epoch_is_fenced<S: Subject>(f: &Fixture<S>) {
+    let stale = f.open().await;
+    let fresh = f.claim(stale.dialogue.id).await;
+    let dialogues = &f.ledger().dialogues;
+    let mut commit = f.a_commit(&stale, 1, None);
+    commit.jobs = vec![f.a_job(&commit, JobKind::ExtractFacts)];
+    assert_eq!(
+        dialogues.commit_turn(&f.scope, &commit).await.unwrap(),
+        CommitOutcome::Fenced
+    );
+    assert!(
+        dialogues
+            .turns(&f.scope, stale.dialogue.id, 0, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert_eq!(f.ledger().jobs.pending(&f.scope, stale.dialogue.id).await.unwrap(), 0);
+    let unchanged = dialogues.get(&f.scope, stale.dialogue.id).await.unwrap();
+    assert_eq!(unchanged, Some(stale.dialogue));
+    f.commit(&f.a_commit(&fresh, 1, None)).await;
+}
+
+pub async fn a_stale_head_is_fenced<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let first = f.a_commit(&open, 1, None);
+    f.commit(&first).await;
+    let dialogues = &f.ledger().dialogues;
+    for head in [None, Some(f.id())] {
+        let commit = f.a_commit(&open, 2, head);
+        assert_eq!(
+            dialogues.commit_turn(&f.scope, &commit).await.unwrap(),
+            CommitOutcome::Fenced
+        );
+    }
+    f.commit(&f.a_commit(&open, 2, Some(first.turn.id))).await;
+}
+
+pub async fn a_used_key_is_taken<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let mut first = f.a_commit(&open, 1, None);
+    first.key = Some("k".to_owned());
+    f.commit(&first).await;
+    let mut second = f.a_commit(&open, 2, Some(first.turn.id));
+    second.key = Some("k".to_owned());
+    let dialogues = &f.ledger().dialogues;
+    assert_eq!(
+        dialogues.commit_turn(&f.scope, &second).await.unwrap(),
+        CommitOutcome::KeyTaken
+    );
+    assert_eq!(
+        dialogues.turns(&f.scope, open.dialogue.id, 1, 9).await.unwrap().len(),
+        1
+    );
+    // In another dialogue the key is free.
+    let mut elsewhere = f.a_commit(&f.open().await, 1, None);
+    elsewhere.key = Some("k".to_owned());
+    f.commit(&elsewhere).await;
+}
+
+pub async fn of_two_commits_on_one_head_one_wins<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let (one, two) = (f.a_commit(&open, 1, None), f.a_commit(&open, 1, None));
+    let dialogues = &f.ledger().dialogues;
+    let (first, second) = tokio::join!(
+        dialogues.commit_turn(&f.scope, &one),
+        dialogues.commit_turn(&f.scope, &two)
+    );
+    let mut outcomes = [first.unwrap(), second.unwrap()];
+    outcomes.sort_by_key(|outcome| *outcome != CommitOutcome::Committed);
+    assert_eq!(outcomes, [CommitOutcome::Committed, CommitOutcome::Fenced]);
+    assert_eq!(
+        dialogues.turns(&f.scope, open.dialogue.id, 1, 9).await.unwrap().len(),
+        1
+    );
+}
+
+pub async fn turns_are_read_by_range_id_and_key<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let mut commits = Vec::new();
+    let mut head = None;
+    for number in 1..=4 {
+        let mut commit = f.a_commit(&open, number, head);
+        commit.key = Some(format!("k{number}"));
+        f.commit(&commit).await;
+        head = Some(commit.turn.id);
+        commits.push(commit);
+    }
+    let (dialogues, id) = (&f.ledger().dialogues, open.dialogue.id);
+    let numbers = |from, to| async move {
+        let turns = dialogues.turns(&f.scope, id, from, to).await.unwrap();
+        turns.iter().map(|turn| turn.number).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(2, 3).await, [2, 3]);
+    assert_eq!(numbers(0, u32::MAX).await, [1, 2, 3, 4]);
+    assert!(numbers(3, 2).await.is_empty());
+    let third = dialogues.turn(&f.scope, commits[2].turn.id).await.unwrap().unwrap();
+    assert_eq!(third.turn, commits[2].turn);
+    let second = dialogues.turn_by_key(&f.scope, id, "k2").await.unwrap().unwrap();
+    assert_eq!(second.turn, commits[1].turn);
+    assert_eq!(dialogues.turn_by_key(&f.scope, id, "k9").await.unwrap(), None);
+    assert_eq!(dialogues.turn(&f.scope, f.id()).await.unwrap(), None);
+}
+
+pub async fn dialogues_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let mut commit = f.a_commit(&open, 1, None);
+    commit.key = Some("k".to_owned());
+    let (dialogues, id) = (&f.ledger().dialogues, open.dialogue.id);
+    assert_eq!(
+        dialogues.commit_turn(&f.other, &commit).await.unwrap(),
+        CommitOutcome::Fenced
+    );
+    f.commit(&commit).await;
+    assert_eq!(dialogues.get(&f.other, id).await.unwrap(), None);
+    let all = dialogues
+        .list(&f.other, &DialogueFilter::default(), &page(9, None))
+        .await
+        .unwrap();
+    assert!(all.items.is_empty());
+    let until = f.now() + chrono::Duration::seconds(600);
+    assert_eq!(
+        dialogues.claim(&f.other, id, f.node, f.now(), until).await.unwrap(),
+        Claim::NotFound
+    );
+    assert!(!dialogues.renew(&f.other, id, open.epoch, until).await.unwrap());
+    assert!(!dialogues.close(&f.other, id, f.now()).await.unwrap());
+    assert!(dialogues.turns(&f.other, id, 0, 9).await.unwrap().is_empty());
+    assert_eq!(dialogues.turn(&f.other, commit.turn.id).await.unwrap(), None);
+    assert_eq!(dialogues.turn_by_key(&f.other, id, "k").await.unwrap(), None);
+    assert_eq!(dialogues.trace(&f.other, id, 1).await.unwrap(), None);
+    assert_eq!(dialogues.checkpoint(&f.other, id).await.unwrap(), None);
+    let here = dialogues.get(&f.scope, id).await.unwrap().unwrap();
+    assert_eq!(here.status, DialogueStatus::Open);
+}

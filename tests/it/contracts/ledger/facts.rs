@@ -1,0 +1,571 @@
+use std::{collections::BTreeSet, time::Duration};
+
+use colloquy::{
+    ids::FactId,
+    memory::fact::{Audience, Cause, Fact, FactKind, FactView, InvalidReason, Knower, NewFact, Viewpoint},
+    ports::ledger::facts::{Confirmed, FactEdit, FactFilter, FactHistoryEntry, FactPatch},
+};
+
+use super::{
+    Subject,
+    fixture::{Fixture, importance, page},
+};
+
+fn done(edit: FactEdit) -> Fact {
+    match edit {
+        FactEdit::Done(fact) => *fact,
+        other => panic!("not done: {other:?}"),
+    }
+}
+
+async fn confirmed<S: Subject>(f: &Fixture<S>, viewpoint: &Viewpoint, ids: &[FactId]) -> Vec<FactId> {
+    let rows = f
+        .ledger()
+        .facts
+        .confirm(&f.scope, viewpoint, ids, f.now())
+        .await
+        .unwrap();
+    rows.into_iter().map(|row| row.fact).collect()
+}
+
+pub async fn a_created_fact_reads_back_whole<S: Subject>(f: &Fixture<S>) {
+    let premise: FactId = f.id();
+    let mut new = f.a_fact("the player's \"mail\" is 비밀");
+    new.audience.knowers.insert(Knower::World);
+    new.audience.private_to = Some(f.player.clone());
+    new.statement.pinned = true;
+    new.expires_at = Some(f.now() + chrono::Duration::days(30));
+    new.source = Some((f.a_dialogue().id, 4));
+    new.derived_from = vec![premise];
+    new.pii = vec!["email".to_owned()];
+    new.authored = true;
+    let id = f.create(new.clone()).await;
+    let wanted = Fact {
+        id,
+        world: new.world,
+        audience: new.audience,
+        view: FactView::of(&new.statement),
+        statement: new.statement,
+        valid_at: new.valid_at,
+        invalid: None,
+        expires_at: new.expires_at,
+        cause: new.cause,
+        source: new.source,
+        derived_from: new.derived_from,
+        pii: new.pii,
+        authored: true,
+        version: 1,
+    };
+    assert_eq!(f.fact(id).await, wanted);
+    assert_eq!(f.ledger().facts.get(&f.scope, f.id()).await.unwrap(), None);
+    assert!(f.ledger().facts.history(&f.scope, id).await.unwrap().is_empty());
+}
+
+pub async fn confirm_checks_validity_audience_and_privacy<S: Subject>(f: &Fixture<S>) {
+    let known_to = |knower: Knower, private_to: Option<&str>| NewFact {
+        audience: Audience {
+            knowers: BTreeSet::from([knower]),
+            private_to: private_to.map(|player| player.parse().unwrap()),
+        },
+        ..f.a_fact("something")
+    };
+    let mut everywhere = known_to(Knower::World, None);
+    everywhere.audience.knowers.insert(Knower::Npc(f.npc.clone()));
+    everywhere
+        .audience
+        .knowers
+        .insert(Knower::Faction("guild".parse().unwrap()));
+    let everywhere = f.create(everywhere).await;
+    let guild = f
+        .create(known_to(Knower::Faction("guild".parse().unwrap()), None))
+        .await;
+    let own = f.create(known_to(Knower::Npc(f.npc.clone()), Some("p7"))).await;
+    let hers = f.create(known_to(Knower::Npc(f.npc.clone()), Some("p8"))).await;
+    let foreign_npc = f.create(known_to(Knower::Npc("ergen".parse().unwrap()), None)).await;
+    let thieves = f
+        .create(known_to(Knower::Faction("thieves".parse().unwrap()), None))
+        .await;
+    let elsewhere = f
+        .create(NewFact {
+            world: "elsewhere".parse().unwrap(),
+            ..known_to(Knower::World, None)
+        })
+        .await;
+    let gone = f.create(known_to(Knower::World, None)).await;
+    f.ledger()
+        .facts
+        .remove(&f.scope, gone, &f.edit("fact.remove"))
+        .await
+        .unwrap();
+    let mut ids = vec![
+        gone,
+        guild,
+        hers,
+        elsewhere,
+        own,
+        thieves,
+        foreign_npc,
+        everywhere,
+        f.id(),
+    ];
+
+    let player = f.viewpoint();
+    assert_eq!(confirmed(f, &player, &ids).await, [guild, own, everywhere]);
+    let nobody = Viewpoint {
+        player: None,
+        ..f.viewpoint()
+    };
+    assert_eq!(confirmed(f, &nobody, &ids).await, [guild, everywhere]);
+    let designer = Viewpoint {
+        sees_all_players: true,
+        ..nobody.clone()
+    };
+    assert_eq!(confirmed(f, &designer, &ids).await, [guild, hers, own, everywhere]);
+    let outsider = Viewpoint {
+        npc: "ergen".parse().unwrap(),
+        factions: Vec::new(),
+        ..nobody
+    };
+    assert_eq!(confirmed(f, &outsider, &ids).await, [foreign_npc, everywhere]);
+    assert!(confirmed(f, &player, &[]).await.is_empty());
+    // An id proposed twice is confirmed once.
+    ids.push(guild);
+    assert_eq!(confirmed(f, &player, &ids).await, [guild, own, everywhere]);
+}
+
+pub async fn confirm_asks_about_the_moment_given<S: Subject>(f: &Fixture<S>) {
+    let start = f.now();
+    let mut new = f.a_fact("a festival is on");
+    new.valid_at = start + chrono::Duration::seconds(10);
+    new.expires_at = Some(start + chrono::Duration::seconds(30));
+    let id = f.create(new).await;
+    f.clock.advance(Duration::from_secs(20));
+    f.ledger()
+        .facts
+        .remove(&f.scope, id, &f.edit("fact.remove"))
+        .await
+        .unwrap();
+    let at = |seconds| {
+        let (moment, viewpoint) = (start + chrono::Duration::seconds(seconds), f.viewpoint());
+        let facts = &f.ledger().facts;
+        let scope = &f.scope;
+        async move { facts.confirm(scope, &viewpoint, &[id], moment).await.unwrap() }
+    };
+    assert!(at(9).await.is_empty());
+    assert_eq!(at(10).await, [Confirmed { fact: id, version: 2 }]);
+    assert_eq!(at(19).await.len(), 1);
+    assert!(at(20).await.is_empty());
+    // Put back, it ends where it expires.
+    f.ledger()
+        .facts
+        .restore(&f.scope, id, &f.edit("fact.restore"))
+        .await
+        .unwrap();
+    assert_eq!(at(29).await, [Confirmed { fact: id, version: 3 }]);
+    assert!(at(30).await.is_empty());
+}
+
+pub async fn bodies_carry_view_and_embedding<S: Subject>(f: &Fixture<S>) {
+    let id = f.create(f.a_fact("the player likes grapes")).await;
+    let patch = FactPatch {
+        content: Some("the player loves grapes".to_owned()),
+        embedding: Some(vec![0.0, 0.0, 1.0]),
+        ..FactPatch::default()
+    };
+    let facts = &f.ledger().facts;
+    let first = facts.bodies(&f.scope, &[id, f.id()]).await.unwrap();
+    assert_eq!(first.len(), 1);
+    assert_eq!((first[0].id, first[0].version), (id, 1));
+    assert_eq!(first[0].embedding.as_ref(), [0.6, -0.8, 0.0]);
+    assert_eq!(
+        (first[0].subject.as_str(), first[0].predicate.as_str()),
+        ("player", "likes")
+    );
+    facts
+        .edit(&f.scope, id, &patch, None, &f.edit("fact.edit"))
+        .await
+        .unwrap();
+    let second = facts.bodies(&f.scope, &[id]).await.unwrap();
+    assert_eq!(
+        (second[0].version, second[0].view.content.as_str()),
+        (2, "the player loves grapes")
+    );
+    assert_eq!(second[0].embedding.as_ref(), [0.0, 0.0, 1.0]);
+    assert!(facts.bodies(&f.scope, &[]).await.unwrap().is_empty());
+}
+
+async fn standing<S: Subject>(f: &Fixture<S>, viewpoint: &Viewpoint, limit: u32) -> Vec<FactId> {
+    let facts = f
+        .ledger()
+        .facts
+        .standing(&f.scope, viewpoint, f.now(), limit)
+        .await
+        .unwrap();
+    facts.into_iter().map(|fact| fact.id).collect()
+}
+
+fn weighted<S: Subject>(f: &Fixture<S>, kind: FactKind, weight: u8, pinned: bool) -> NewFact {
+    let mut fact = f.a_fact("something that stands");
+    fact.statement.kind = kind;
+    fact.statement.importance = importance(weight);
+    fact.statement.pinned = pinned;
+    fact
+}
+
+pub async fn standing_facts_are_ranked_and_limited<S: Subject>(f: &Fixture<S>) {
+    let background = f.create(weighted(f, FactKind::Preference, 10, false)).await;
+    let goal = f.create(weighted(f, FactKind::Goal, 4, false)).await;
+    let habit = f.create(weighted(f, FactKind::Habit, 4, false)).await;
+    f.tick();
+    let newer = f.create(weighted(f, FactKind::Event, 4, false)).await;
+    let allergy = f.create(weighted(f, FactKind::Constraint, 9, true)).await;
+    let mut both = weighted(f, FactKind::Opinion, 8, true);
+    both.audience.knowers.insert(Knower::World);
+    both.audience.private_to = Some(f.player.clone());
+    let both = f.create(both).await;
+    let mut private = weighted(f, FactKind::Goal, 10, true);
+    private.audience.private_to = Some("p8".parse().unwrap());
+    let private = f.create(private).await;
+    let gone = f.create(weighted(f, FactKind::Goal, 10, true)).await;
+    f.ledger()
+        .facts
+        .remove(&f.scope, gone, &f.edit("fact.remove"))
+        .await
+        .unwrap();
+
+    // Most important first, then newest, then by id.
+    assert_eq!(
+        standing(f, &f.viewpoint(), 9).await,
+        [allergy, both, newer, goal, habit]
+    );
+    // At most two pinned ones and two of mutable kinds.
+    assert_eq!(standing(f, &f.viewpoint(), 2).await, [allergy, both, newer]);
+    assert_eq!(standing(f, &f.viewpoint(), 1).await, [allergy, both]);
+    assert!(!standing(f, &f.viewpoint(), 9).await.contains(&background));
+    let hers = Viewpoint {
+        player: Some("p8".parse().unwrap()),
+        ..f.viewpoint()
+    };
+    assert_eq!(standing(f, &hers, 9).await, [private, allergy, newer, goal, habit]);
+    let before = f.now() - chrono::Duration::seconds(1);
+    let earlier = f
+        .ledger()
+        .facts
+        .standing(&f.scope, &f.viewpoint(), before, 9)
+        .await
+        .unwrap();
+    assert_eq!(earlier.iter().map(|fact| fact.id).collect::<Vec<_>>(), [goal, habit]);
+}
+
+pub async fn a_designer_sees_what_is_private_to_any_player<S: Subject>(f: &Fixture<S>) {
+    let mut facts = Vec::new();
+    for player in ["p7", "p8"] {
+        let mut fact = weighted(f, FactKind::Goal, 5, true);
+        fact.audience.knowers.insert(Knower::World);
+        fact.audience.private_to = Some(player.parse().unwrap());
+        facts.push(f.create(fact).await);
+    }
+    let designer = Viewpoint {
+        player: None,
+        sees_all_players: true,
+        ..f.viewpoint()
+    };
+    assert_eq!(standing(f, &designer, 9).await, facts);
+    assert_eq!(standing(f, &designer, 1).await, facts[..1]);
+    assert_eq!(standing(f, &f.viewpoint(), 9).await, facts[..1]);
+}
+
+pub async fn comparable_facts_share_audience_and_subject<S: Subject>(f: &Fixture<S>) {
+    let same = f.create(f.a_fact("one")).await;
+    let mut other = f.a_fact("two");
+    other.statement.subject = "mira".to_owned();
+    let other_subject = f.create(other).await;
+    let mut other = f.a_fact("three");
+    other.audience.private_to = Some(f.player.clone());
+    let other_audience = f.create(other).await;
+    let gone = f.create(f.a_fact("four")).await;
+    f.ledger()
+        .facts
+        .remove(&f.scope, gone, &f.edit("fact.remove"))
+        .await
+        .unwrap();
+    let ids = [same, other_subject, other_audience, gone, f.id()];
+    let facts = &f.ledger().facts;
+    let comparable = |scope| {
+        let audience = f.audience();
+        async move {
+            facts
+                .comparable(scope, &audience, "player", &ids, f.now())
+                .await
+                .unwrap()
+        }
+    };
+    assert_eq!(comparable(&f.scope).await, [f.fact(same).await]);
+    assert!(comparable(&f.other).await.is_empty());
+}
+
+fn everything<S: Subject>(f: &Fixture<S>) -> FactFilter {
+    FactFilter {
+        viewpoint: f.viewpoint(),
+        subject: None,
+        kind: None,
+        from: None,
+        to: None,
+        at: f.now(),
+        include_invalid: false,
+    }
+}
+
+async fn listed<S: Subject>(f: &Fixture<S>, filter: &FactFilter) -> Vec<FactId> {
+    let page = f.ledger().facts.list(&f.scope, filter, &page(200, None)).await.unwrap();
+    page.items.into_iter().map(|fact| fact.id).collect()
+}
+
+pub async fn facts_are_listed_newest_first_in_pages<S: Subject>(f: &Fixture<S>) {
+    let mut ids = Vec::new();
+    for number in 0..7 {
+        let mut fact = f.a_fact("one of several");
+        // Known in several ways: still listed once.
+        match number % 3 {
+            0 => drop(fact.audience.knowers.insert(Knower::World)),
+            1 => fact.audience.knowers = BTreeSet::from([Knower::Faction("guild".parse().unwrap())]),
+            _ => {}
+        }
+        ids.insert(0, f.create(fact).await);
+        if number % 2 == 0 {
+            f.tick();
+        }
+    }
+    let mut got = Vec::new();
+    let mut after = None;
+    loop {
+        let one = f
+            .ledger()
+            .facts
+            .list(&f.scope, &everything(f), &page(2, after))
+            .await
+            .unwrap();
+        assert!(one.items.len() <= 2);
+        got.extend(one.items.into_iter().map(|fact| fact.id));
+        after = one.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(got, ids);
+}
+
+pub async fn facts_are_listed_by_filter<S: Subject>(f: &Fixture<S>) {
+    let old = f.create(f.a_fact("old")).await;
+    let old_at = f.now();
+    f.clock.advance(Duration::from_secs(100));
+    let mut goal = f.a_fact("a goal");
+    goal.statement.kind = FactKind::Goal;
+    goal.statement.subject = "mira".to_owned();
+    let goal = f.create(goal).await;
+    let mut private = f.a_fact("private");
+    private.audience.private_to = Some("p8".parse().unwrap());
+    let private = f.create(private).await;
+    let gone = f.create(f.a_fact("gone")).await;
+    f.ledger()
+        .facts
+        .remove(&f.scope, gone, &f.edit("fact.remove"))
+        .await
+        .unwrap();
+
+    let all = everything(f);
+    assert_eq!(listed(f, &all).await, [goal, old]);
+    let with = |change: &dyn Fn(&mut FactFilter)| {
+        let mut filter = all.clone();
+        change(&mut filter);
+        filter
+    };
+    let invalid_too = with(&|filter| filter.include_invalid = true);
+    assert_eq!(listed(f, &invalid_too).await, [gone, goal, old]);
+    let designer = with(&|filter| filter.viewpoint.sees_all_players = true);
+    assert_eq!(listed(f, &designer).await, [private, goal, old]);
+    let goals = with(&|filter| filter.kind = Some(FactKind::Goal));
+    assert_eq!(listed(f, &goals).await, [goal]);
+    let player = with(&|filter| filter.subject = Some("player".to_owned()));
+    assert_eq!(listed(f, &player).await, [old]);
+    let until = with(&|filter| filter.to = Some(old_at));
+    assert_eq!(listed(f, &until).await, [old]);
+    let since = with(&|filter| filter.from = Some(old_at + chrono::Duration::seconds(1)));
+    assert_eq!(listed(f, &since).await, [goal]);
+    let then = with(&|filter| filter.at = old_at);
+    assert_eq!(listed(f, &then).await, [old]);
+    let elsewhere = with(&|filter| filter.viewpoint.world = "elsewhere".parse().unwrap());
+    assert!(listed(f, &elsewhere).await.is_empty());
+}
+
+pub async fn editing_changes_the_view_and_not_the_statement<S: Subject>(f: &Fixture<S>) {
+    let before = f.fact(f.create(f.a_fact("the player likes grapes")).await).await;
+    let facts = &f.ledger().facts;
+    f.tick();
+    let patch = FactPatch {
+        content: Some("the player likes \"red\" grapes".to_owned()),
+        keywords: Some(vec!["grape".to_owned(), "red".to_owned()]),
+        importance: Some(importance(9)),
+        pinned: Some(true),
+        embedding: Some(vec![1.0, 0.0, 0.0]),
+    };
+    let edit = f.edit("fact.edit");
+    let after = done(facts.edit(&f.scope, before.id, &patch, Some(1), &edit).await.unwrap());
+    assert_eq!(after.statement, before.statement);
+    assert_eq!(
+        after.view,
+        super::fixture::a_view("the player likes \"red\" grapes", &["grape", "red"], 9, true)
+    );
+    assert_eq!(after.version, 2);
+    assert_eq!(f.fact(before.id).await, after);
+    assert_eq!(standing(f, &f.viewpoint(), 9).await, [before.id]);
+
+    // Unset fields stay.
+    let patch = FactPatch {
+        pinned: Some(false),
+        ..FactPatch::default()
+    };
+    f.tick();
+    let later = done(
+        facts
+            .edit(&f.scope, before.id, &patch, None, &f.edit("fact.edit"))
+            .await
+            .unwrap(),
+    );
+    assert_eq!(
+        (later.view.importance, later.view.pinned, later.version),
+        (importance(9), false, 3)
+    );
+    assert!(standing(f, &f.viewpoint(), 9).await.is_empty());
+    let history = facts.history(&f.scope, before.id).await.unwrap();
+    assert_eq!(history.len(), 2);
+    let FactHistoryEntry::Edited { edit: by, at, patch } = &history[0] else {
+        panic!("{history:?}")
+    };
+    assert_eq!((*by, *at), (edit.id, edit.at));
+    assert_eq!(patch["importance"], 9);
+    assert_eq!(
+        history[1],
+        FactHistoryEntry::Edited {
+            edit: match &history[1] {
+                FactHistoryEntry::Edited { edit, .. } => *edit,
+                other => panic!("{other:?}"),
+            },
+            at: f.now(),
+            patch: serde_json::json!({"pinned": false}),
+        }
+    );
+}
+
+pub async fn editing_checks_the_version<S: Subject>(f: &Fixture<S>) {
+    let id = f.create(f.a_fact("the player likes grapes")).await;
+    let facts = &f.ledger().facts;
+    let patch = FactPatch {
+        importance: Some(importance(2)),
+        ..FactPatch::default()
+    };
+    let edit = |id, version| {
+        let (edit, patch) = (f.edit("fact.edit"), patch.clone());
+        async move { facts.edit(&f.scope, id, &patch, version, &edit).await.unwrap() }
+    };
+    assert_eq!(edit(id, Some(3)).await, FactEdit::VersionMismatch { stored: 1 });
+    assert_eq!(f.fact(id).await.version, 1);
+    assert_eq!(edit(f.id(), None).await, FactEdit::NotFound);
+    assert_eq!(done(edit(id, Some(1)).await).version, 2);
+    let nothing = facts
+        .edit(&f.scope, id, &FactPatch::default(), None, &f.edit("fact.edit"))
+        .await
+        .unwrap();
+    assert_eq!(done(nothing).version, 2);
+}
+
+pub async fn removing_and_restoring_are_history<S: Subject>(f: &Fixture<S>) {
+    let id = f.create(f.a_fact("the player likes grapes")).await;
+    let facts = &f.ledger().facts;
+    f.tick();
+    let removal = f.edit("fact.remove");
+    let removed = done(facts.remove(&f.scope, id, &removal).await.unwrap());
+    let invalid = removed.invalid.clone().unwrap();
+    assert_eq!(
+        (invalid.at, invalid.reason, invalid.by),
+        (removal.at, InvalidReason::Removed, None)
+    );
+    assert_eq!(removed.version, 2);
+    assert!(confirmed(f, &f.viewpoint(), &[id]).await.is_empty());
+    // Invalid already: it stays as it is.
+    f.tick();
+    let again = done(facts.remove(&f.scope, id, &f.edit("fact.remove")).await.unwrap());
+    assert_eq!(again, removed);
+
+    let restored = done(facts.restore(&f.scope, id, &f.edit("fact.restore")).await.unwrap());
+    assert_eq!((restored.invalid, restored.version), (None, 3));
+    assert_eq!(confirmed(f, &f.viewpoint(), &[id]).await, [id]);
+    let unchanged = done(facts.restore(&f.scope, id, &f.edit("fact.restore")).await.unwrap());
+    assert_eq!(unchanged.version, 3);
+
+    let history = facts.history(&f.scope, id).await.unwrap();
+    let [FactHistoryEntry::Invalidated(entry)] = history.as_slice() else {
+        panic!("{history:?}")
+    };
+    assert_eq!(
+        (entry.reason, entry.cause),
+        (InvalidReason::Removed, Cause::Edit(removal.id))
+    );
+    assert_eq!((entry.at, entry.lifted_at), (removal.at, Some(f.now())));
+    // Each time anew.
+    let removed = done(facts.remove(&f.scope, id, &f.edit("fact.remove")).await.unwrap());
+    assert_eq!(removed.version, 4);
+    assert_eq!(
+        facts.remove(&f.scope, f.id(), &f.edit("fact.remove")).await.unwrap(),
+        FactEdit::NotFound
+    );
+    assert_eq!(
+        facts.restore(&f.scope, f.id(), &f.edit("fact.restore")).await.unwrap(),
+        FactEdit::NotFound
+    );
+}
+
+pub async fn facts_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
+    let id = f.create(weighted(f, FactKind::Goal, 5, true)).await;
+    let facts = &f.ledger().facts;
+    let edit = || f.edit("rival");
+    let patch = FactPatch {
+        pinned: Some(false),
+        ..FactPatch::default()
+    };
+    assert_eq!(facts.get(&f.other, id).await.unwrap(), None);
+    assert!(
+        facts
+            .confirm(&f.other, &f.viewpoint(), &[id], f.now())
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert!(facts.bodies(&f.other, &[id]).await.unwrap().is_empty());
+    assert!(
+        facts
+            .standing(&f.other, &f.viewpoint(), f.now(), 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert!(
+        facts
+            .list(&f.other, &everything(f), &page(9, None))
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    assert_eq!(
+        facts.edit(&f.other, id, &patch, None, &edit()).await.unwrap(),
+        FactEdit::NotFound
+    );
+    assert_eq!(facts.remove(&f.other, id, &edit()).await.unwrap(), FactEdit::NotFound);
+    assert_eq!(facts.restore(&f.other, id, &edit()).await.unwrap(), FactEdit::NotFound);
+    facts.remove(&f.scope, id, &f.edit("fact.remove")).await.unwrap();
+    assert!(facts.history(&f.other, id).await.unwrap().is_empty());
+    assert!(facts.invalidated_by(&f.other, id).await.unwrap().is_empty());
+    assert_eq!(facts.memory_seq(&f.other, &f.world, &[f.npc.clone()]).await.unwrap(), 0);
+    assert_eq!(f.fact(id).await.version, 2);
+}

@@ -1,0 +1,396 @@
+//! What the contract tests start from: an empty ledger, a clock, two tenants, and values to write.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use chrono::{DateTime, TimeZone as _, Utc};
+use colloquy::{
+    ids::{DialogueId, DialogueKind, FactId, GeneratedId, NodeId, NpcId, PlayerId, TurnId, WorldId},
+    memory::{
+        authored::{Language, Npc, Persona, World, WorldSettings},
+        fact::{
+            Audience, Cause, Fact, FactKind, FactView, Importance, InvalidReason, Knower, NewFact, NewInvalidation,
+            Polarity, Statement, Tense, Viewpoint,
+        },
+        trace::{Timings, TurnTrace},
+        turn::{Checkpoint, Intent, Turn, TurnSeqs, TurnStatus, Usage},
+    },
+    ports::{
+        PageRequest,
+        clock::{Clock as _, IdSource, ManualClock},
+        ledger::{
+            Ledger,
+            audit::Edit,
+            dialogues::{Claim, CommitOutcome, Dialogue, DialogueStatus, OpenDialogue, TurnCommit},
+            facts::{ReconcileOutcome, Reconciliation},
+            jobs::{JobFence, JobKind, NewJob},
+        },
+    },
+    tenancy::{Role, TenantScope},
+};
+
+use super::Subject;
+
+pub struct Fixture<S> {
+    pub subject: S,
+    pub clock: Arc<ManualClock>,
+    pub ids: IdSource,
+    pub scope: TenantScope,
+    /// Another tenant, to whom nothing here exists.
+    pub other: TenantScope,
+    pub world: WorldId,
+    pub npc: NpcId,
+    pub player: PlayerId,
+    pub node: NodeId,
+}
+
+impl<S: Subject> Fixture<S> {
+    pub async fn new() -> Self {
+        let clock = ManualClock::at(Utc.with_ymd_and_hms(2031, 5, 4, 12, 0, 0).unwrap());
+        let mut random = 0_u128;
+        let ids = IdSource::new(
+            clock.clone(),
+            Box::new(move || {
+                random += 1 << 40;
+                random
+            }),
+        );
+        Self {
+            subject: S::fresh(clock.clone()).await,
+            scope: TenantScope::new("studio".parse().unwrap()),
+            other: TenantScope::new("rival".parse().unwrap()),
+            world: "vale".parse().unwrap(),
+            npc: "mira".parse().unwrap(),
+            player: "p7".parse().unwrap(),
+            node: ids.next(),
+            clock,
+            ids,
+        }
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        self.subject.ledger()
+    }
+    pub fn now(&self) -> DateTime<Utc> {
+        self.clock.now()
+    }
+    /// Lets a second pass.
+    pub fn tick(&self) {
+        self.clock.advance(Duration::from_secs(1));
+    }
+    pub fn id<T: GeneratedId>(&self) -> T {
+        self.ids.next()
+    }
+
+    pub fn edit(&self, action: &'static str) -> Edit {
+        Edit {
+            id: self.id(),
+            audit_id: self.id(),
+            subject: "designer".to_owned(),
+            role: Role::Backend,
+            at: self.now(),
+            action,
+            object: "something".to_owned(),
+        }
+    }
+
+    pub fn a_world(&self, id: &str) -> World {
+        World {
+            id: id.parse().unwrap(),
+            name: format!("World {id}"),
+            premise: "a valley of orchards".to_owned(),
+            language: Language::Ko,
+            rules: vec!["no magic".to_owned()],
+            settings: WorldSettings {
+                recency_lambda_per_day: Some(0.5),
+                ..WorldSettings::default()
+            },
+            version: 0,
+            updated_at: self.now(),
+        }
+    }
+
+    pub fn an_npc(&self, world: &str, id: &str) -> Npc {
+        Npc {
+            world: world.parse().unwrap(),
+            id: id.parse().unwrap(),
+            name: "미라".to_owned(),
+            persona: Persona {
+                description: "keeps the orchard".to_owned(),
+                ..Persona::default()
+            },
+            language: Language::En,
+            factions: vec!["guild".parse().unwrap()],
+            model: Some("small".to_owned()),
+            version: 0,
+            updated_at: self.now(),
+        }
+    }
+
+    pub fn a_dialogue(&self) -> Dialogue {
+        Dialogue {
+            id: self.ids.dialogue(DialogueKind::Session),
+            world: self.world.clone(),
+            npcs: vec![self.npc.clone()],
+            player: Some(self.player.clone()),
+            witnesses: vec!["ergen".parse().unwrap()],
+            resume_token_hash: vec![1, 2, 3],
+            status: DialogueStatus::Open,
+            created_at: self.now(),
+            updated_at: self.now(),
+            head_turn: 0,
+        }
+    }
+
+    /// A dialogue that this node owns.
+    pub async fn open(&self) -> OpenDialogue {
+        let dialogue = self.a_dialogue();
+        self.ledger().dialogues.create(&self.scope, &dialogue).await.unwrap();
+        self.claim(dialogue.id).await
+    }
+
+    pub async fn claim(&self, id: DialogueId) -> OpenDialogue {
+        let until = self.now() + chrono::Duration::seconds(30);
+        match self
+            .ledger()
+            .dialogues
+            .claim(&self.scope, id, self.node, self.now(), until)
+            .await
+            .unwrap()
+        {
+            Claim::Owned(open) => *open,
+            other => panic!("not owned: {other:?}"),
+        }
+    }
+
+    /// The commit of turn `number`, after `head`, with no state and no jobs.
+    pub fn a_commit(&self, open: &OpenDialogue, number: u32, head: Option<TurnId>) -> TurnCommit {
+        let id = self.id();
+        TurnCommit {
+            epoch: open.epoch,
+            expected_head: head,
+            turn: Turn {
+                id,
+                dialogue: open.dialogue.id,
+                number,
+                status: TurnStatus::Completed,
+                player: Some(self.player.clone()),
+                player_text: format!("line {number}"),
+                npc: self.npc.clone(),
+                reply_text: format!("reply {number}: \"그래\""),
+                text_version: 1,
+                cues: vec!["smile".to_owned()],
+                usage: Usage {
+                    prompt_tokens: 100,
+                    cached_tokens: 40,
+                    completion_tokens: 12,
+                },
+                started_at: self.now(),
+                committed_at: self.now(),
+                seqs: TurnSeqs {
+                    started: u64::from(number) * 3 - 2,
+                    done: u64::from(number) * 3 - 1,
+                    committed: u64::from(number) * 3,
+                },
+            },
+            key: None,
+            checkpoint: Checkpoint {
+                turn: number,
+                buffer_from: 1,
+                recently_unlocked: vec![("The well".to_owned(), 5)],
+                ..Checkpoint::default()
+            },
+            trace: a_trace(self.now(), &format!("line {number}")),
+            state: Vec::new(),
+            jobs: Vec::new(),
+            next_seq: u64::from(number) * 3 + 1,
+        }
+    }
+
+    pub fn a_job(&self, commit: &TurnCommit, kind: JobKind) -> NewJob {
+        NewJob {
+            id: self.id(),
+            kind,
+            dialogue: commit.turn.dialogue,
+            turn: commit.turn.id,
+            text_version: commit.turn.text_version,
+            created_at: self.now(),
+            leased_to: self.node,
+            leased_until: self.now() + chrono::Duration::seconds(120),
+        }
+    }
+
+    pub async fn commit(&self, commit: &TurnCommit) {
+        let outcome = self.ledger().dialogues.commit_turn(&self.scope, commit).await.unwrap();
+        assert_eq!(outcome, CommitOutcome::Committed);
+    }
+
+    /// A turn of a dialogue of its own, with one job of `kind` that waits to be run.
+    pub async fn a_fence(&self, kind: JobKind) -> (DialogueId, JobFence) {
+        let open = self.open().await;
+        let mut commit = self.a_commit(&open, 1, None);
+        let job = self.a_job(&commit, kind);
+        let fence = JobFence {
+            job: job.id,
+            turn: commit.turn.id,
+            text_version: commit.turn.text_version,
+        };
+        commit.jobs.push(job);
+        self.commit(&commit).await;
+        (open.dialogue.id, fence)
+    }
+
+    /// What this NPC knows and is private to nobody.
+    pub fn audience(&self) -> Audience {
+        Audience {
+            knowers: BTreeSet::from([Knower::Npc(self.npc.clone())]),
+            private_to: None,
+        }
+    }
+
+    pub fn viewpoint(&self) -> Viewpoint {
+        Viewpoint {
+            world: self.world.clone(),
+            npc: self.npc.clone(),
+            factions: vec!["guild".parse().unwrap()],
+            player: Some(self.player.clone()),
+            sees_all_players: false,
+        }
+    }
+
+    pub fn a_fact(&self, content: &str) -> NewFact {
+        NewFact {
+            id: self.id(),
+            world: self.world.clone(),
+            audience: self.audience(),
+            statement: Statement {
+                subject: "player".to_owned(),
+                predicate: "likes".to_owned(),
+                object: "grapes".to_owned(),
+                content: content.to_owned(),
+                keywords: vec!["grape".to_owned()],
+                speaker: "player".to_owned(),
+                kind: FactKind::Preference,
+                importance: Importance::DEFAULT,
+                polarity: Polarity::Positive,
+                tense: Tense::Present,
+                pinned: false,
+            },
+            valid_at: self.now(),
+            expires_at: None,
+            cause: Cause::Turn(self.id()),
+            source: None,
+            derived_from: Vec::new(),
+            pii: Vec::new(),
+            authored: false,
+            embedding: vec![0.6, -0.8, 0.0],
+        }
+    }
+
+    /// Writes a fact by hand.
+    pub async fn create(&self, fact: NewFact) -> FactId {
+        let edit = self.edit("fact.create");
+        self.ledger().facts.create(&self.scope, &fact, &edit).await.unwrap();
+        fact.id
+    }
+
+    pub async fn fact(&self, id: FactId) -> Fact {
+        self.ledger()
+            .facts
+            .get(&self.scope, id)
+            .await
+            .unwrap()
+            .expect("a stored fact")
+    }
+
+    pub fn an_invalidation(&self, fact: FactId, reason: InvalidReason, by: Option<FactId>) -> NewInvalidation {
+        NewInvalidation {
+            id: self.id(),
+            fact,
+            reason,
+            by,
+            cause: Cause::Turn(self.id()),
+            at: self.now(),
+        }
+    }
+
+    pub async fn memory_seq(&self) -> u64 {
+        self.ledger()
+            .facts
+            .memory_seq(&self.scope, &self.world, std::slice::from_ref(&self.npc))
+            .await
+            .unwrap()
+    }
+
+    /// An empty reconciliation behind an open fence, from memory as it is now.
+    pub async fn a_plan(&self) -> Reconciliation {
+        let (_, fence) = self.a_fence(JobKind::ExtractFacts).await;
+        Reconciliation {
+            fence,
+            world: self.world.clone(),
+            npcs: vec![self.npc.clone()],
+            expected_memory_seq: self.memory_seq().await,
+            facts: Vec::new(),
+            invalidations: Vec::new(),
+            verdicts: Vec::new(),
+            flags: Vec::new(),
+        }
+    }
+
+    pub async fn reconcile(&self, plan: &Reconciliation) {
+        let outcome = self.ledger().facts.reconcile(&self.scope, plan).await.unwrap();
+        assert_eq!(outcome, ReconcileOutcome::Committed);
+    }
+
+    /// Writes `fact`, and makes `older` invalid by it.
+    pub async fn learn(&self, fact: NewFact, older: &[(FactId, InvalidReason)]) -> FactId {
+        let mut plan = self.a_plan().await;
+        let id = fact.id;
+        plan.facts.push(fact);
+        for (old, reason) in older {
+            plan.invalidations.push(self.an_invalidation(*old, *reason, Some(id)));
+        }
+        self.reconcile(&plan).await;
+        id
+    }
+
+    /// Handles the outbox; returns the facts it named.
+    pub async fn drain_outbox(&self) -> Vec<FactId> {
+        let rows = self.ledger().facts.outbox(1_000).await.unwrap();
+        let seqs: Vec<i64> = rows.iter().map(|row| row.seq).collect();
+        self.ledger().facts.outbox_done(&seqs).await.unwrap();
+        rows.into_iter().map(|row| row.fact).collect()
+    }
+}
+
+pub fn page(limit: u32, after: Option<String>) -> PageRequest {
+    PageRequest { limit, after }
+}
+
+pub fn importance(value: u8) -> Importance {
+    Importance::new(value).unwrap()
+}
+
+pub fn a_view(content: &str, keywords: &[&str], weight: u8, pinned: bool) -> FactView {
+    FactView {
+        content: content.to_owned(),
+        keywords: keywords.iter().map(|word| (*word).to_owned()).collect(),
+        importance: importance(weight),
+        pinned,
+    }
+}
+
+pub fn a_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
+    TurnTrace {
+        at,
+        intent: Intent::Chat,
+        intent_source: "model".to_owned(),
+        query: query.to_owned(),
+        candidates: Vec::new(),
+        sections: Vec::new(),
+        prompt_tokens: 321,
+        prompt_hash: "00ff".to_owned(),
+        calls: Vec::new(),
+        timings: Timings::default(),
+        notes: vec!["nothing unusual".to_owned()],
+    }
+}

@@ -1,0 +1,190 @@
+use colloquy::{
+    memory::fact::{InvalidReason, NewFact},
+    ports::ledger::facts::{FactHistoryEntry, FactPatch},
+};
+
+use super::{
+    Subject,
+    fixture::{Fixture, a_view, importance},
+};
+
+fn worded<S: Subject>(f: &Fixture<S>, content: &str, keyword: &str, weight: u8) -> NewFact {
+    let mut fact = f.a_fact(content);
+    fact.statement.keywords = vec![keyword.to_owned()];
+    fact.statement.importance = importance(weight);
+    fact
+}
+
+pub async fn a_duplicate_is_folded_into_the_newer_fact<S: Subject>(f: &Fixture<S>) {
+    let mut old = worded(f, "likes grapes", "grape", 9);
+    old.statement.pinned = true;
+    let old = f.learn(old, &[]).await;
+    f.tick();
+    let new = f
+        .learn(
+            worded(f, "is fond of grapes", "fruit", 3),
+            &[(old, InvalidReason::Duplicate)],
+        )
+        .await;
+
+    let (old, new) = (f.fact(old).await, f.fact(new).await);
+    let invalid = old.invalid.clone().unwrap();
+    assert_eq!(
+        (invalid.reason, invalid.by, invalid.at),
+        (InvalidReason::Duplicate, Some(new.id), f.now())
+    );
+    assert_eq!(old.version, 2);
+    assert_eq!(old.view, a_view("likes grapes", &["grape"], 9, true));
+    // The newest wording, the higher importance, all keywords, pinned if any was.
+    assert_eq!(new.view.content, "is fond of grapes");
+    assert_eq!((new.view.importance, new.view.pinned), (importance(9), true));
+    let mut keywords = new.view.keywords.clone();
+    keywords.sort();
+    assert_eq!(keywords, ["fruit", "grape"]);
+    assert_eq!(new.statement.importance, importance(3));
+    let standing = f
+        .ledger()
+        .facts
+        .standing(&f.scope, &f.viewpoint(), f.now(), 9)
+        .await
+        .unwrap();
+    assert_eq!(standing.iter().map(|fact| fact.id).collect::<Vec<_>>(), [new.id]);
+    assert_eq!(
+        f.ledger().facts.history(&f.scope, new.id).await.unwrap(),
+        [FactHistoryEntry::Merged {
+            from: old.id,
+            at: f.now()
+        }]
+    );
+    let owed = f.ledger().facts.invalidated_by(&f.scope, new.id).await.unwrap();
+    assert_eq!((owed.len(), owed[0].fact), (1, old.id));
+}
+
+pub async fn restoring_a_duplicate_unfolds_it<S: Subject>(f: &Fixture<S>) {
+    let old = f.learn(worded(f, "likes grapes", "grape", 9), &[]).await;
+    let new = f
+        .learn(
+            worded(f, "is fond of grapes", "fruit", 3),
+            &[(old, InvalidReason::Duplicate)],
+        )
+        .await;
+    let folded = f.fact(new).await.version;
+    f.drain_outbox().await;
+    f.ledger()
+        .facts
+        .restore(&f.scope, old, &f.edit("fact.restore"))
+        .await
+        .unwrap();
+    let (old, new) = (f.fact(old).await, f.fact(new).await);
+    assert_eq!(old.invalid, None);
+    assert_eq!(new.view, a_view("is fond of grapes", &["fruit"], 3, false));
+    assert_eq!(new.version, folded + 1);
+    let mut touched = f.drain_outbox().await;
+    touched.sort();
+    assert_eq!(touched, [old.id, new.id]);
+    assert!(f.ledger().facts.history(&f.scope, new.id).await.unwrap().is_empty());
+}
+
+pub async fn a_protected_fact_absorbs_the_newer_one<S: Subject>(f: &Fixture<S>) {
+    let mut old = worded(f, "is allergic to nuts", "nut", 6);
+    old.authored = true;
+    let old = f.create(old).await;
+    f.tick();
+    let new = worded(f, "cannot eat nuts", "allergy", 9);
+    let mut plan = f.a_plan().await;
+    plan.invalidations = vec![f.an_invalidation(new.id, InvalidReason::Duplicate, Some(old))];
+    plan.facts = vec![new.clone()];
+    f.reconcile(&plan).await;
+    let (old, new) = (f.fact(old).await, f.fact(new.id).await);
+    assert_eq!(old.invalid, None);
+    assert_eq!(old.view, a_view("cannot eat nuts", &["nut", "allergy"], 9, false));
+    assert_eq!((old.version, new.invalid.unwrap().by), (2, Some(old.id)));
+}
+
+pub async fn folds_reach_through_chains_of_duplicates<S: Subject>(f: &Fixture<S>) {
+    let first = f.learn(worded(f, "one", "a", 9), &[]).await;
+    let second = f
+        .learn(worded(f, "two", "b", 2), &[(first, InvalidReason::Duplicate)])
+        .await;
+    let third = f
+        .learn(worded(f, "three", "c", 3), &[(second, InvalidReason::Duplicate)])
+        .await;
+    let view = f.fact(third).await.view;
+    assert_eq!((view.content.as_str(), view.importance), ("three", importance(9)));
+    assert_eq!(view.keywords.len(), 3);
+    // Taking the far end out of the chain changes the near end.
+    f.ledger()
+        .facts
+        .restore(&f.scope, first, &f.edit("fact.restore"))
+        .await
+        .unwrap();
+    let view = f.fact(third).await.view;
+    assert_eq!((view.importance, view.keywords.len()), (importance(3), 2));
+    assert!(!view.keywords.contains(&"a".to_owned()));
+    assert_eq!(f.fact(second).await.view, a_view("two", &["b"], 2, false));
+}
+
+pub async fn an_edit_of_a_duplicate_reaches_what_it_is_folded_into<S: Subject>(f: &Fixture<S>) {
+    let old = f.learn(worded(f, "one", "a", 4), &[]).await;
+    let new = f
+        .learn(worded(f, "two", "b", 2), &[(old, InvalidReason::Duplicate)])
+        .await;
+    let patch = FactPatch {
+        importance: Some(importance(10)),
+        ..FactPatch::default()
+    };
+    f.tick();
+    f.ledger()
+        .facts
+        .edit(&f.scope, old, &patch, None, &f.edit("fact.edit"))
+        .await
+        .unwrap();
+    assert_eq!(f.fact(new).await.view.importance, importance(10));
+}
+
+pub async fn an_edit_after_a_fold_has_the_last_word<S: Subject>(f: &Fixture<S>) {
+    let old = f.learn(worded(f, "one", "a", 9), &[]).await;
+    let new = f
+        .learn(worded(f, "two", "b", 2), &[(old, InvalidReason::Duplicate)])
+        .await;
+    f.tick();
+    let patch = FactPatch {
+        importance: Some(importance(1)),
+        keywords: Some(vec!["only".to_owned()]),
+        ..FactPatch::default()
+    };
+    f.ledger()
+        .facts
+        .edit(&f.scope, new, &patch, None, &f.edit("fact.edit"))
+        .await
+        .unwrap();
+    assert_eq!(f.fact(new).await.view, a_view("two", &["only"], 1, false));
+    // What is folded in afterwards counts again.
+    f.tick();
+    let third = worded(f, "three", "c", 5);
+    let mut plan = f.a_plan().await;
+    plan.invalidations = vec![f.an_invalidation(third.id, InvalidReason::Duplicate, Some(new))];
+    plan.facts = vec![third];
+    f.reconcile(&plan).await;
+    assert_eq!(f.fact(new).await.view, a_view("three", &["only", "c"], 5, false));
+}
+
+pub async fn the_earliest_standing_invalidation_counts<S: Subject>(f: &Fixture<S>) {
+    let old = f.learn(worded(f, "one", "a", 5), &[]).await;
+    f.tick();
+    let mut plan = f.a_plan().await;
+    let later = f.an_invalidation(old, InvalidReason::Forgotten, None);
+    let mut earlier = f.an_invalidation(old, InvalidReason::Expired, None);
+    earlier.at = f.now() - chrono::Duration::milliseconds(500);
+    plan.invalidations = vec![later, earlier.clone()];
+    f.reconcile(&plan).await;
+    let invalid = f.fact(old).await.invalid.unwrap();
+    assert_eq!((invalid.at, invalid.reason), (earlier.at, InvalidReason::Expired));
+    assert_eq!(f.fact(old).await.version, 2);
+    // One more, later: nothing that shows has changed.
+    f.tick();
+    f.learn(worded(f, "two", "b", 5), &[(old, InvalidReason::Superseded)])
+        .await;
+    assert_eq!(f.fact(old).await.version, 2);
+    assert_eq!(f.ledger().facts.history(&f.scope, old).await.unwrap().len(), 3);
+}

@@ -1,0 +1,153 @@
+use std::collections::BTreeSet;
+
+use colloquy::{
+    ids::FactId,
+    memory::{
+        fact::{InvalidReason, Knower},
+        keywords,
+    },
+    ports::{ledger::facts::FactPatch, vectors::IndexPoint},
+};
+
+use super::{
+    Subject,
+    fixture::{Fixture, importance},
+};
+
+fn facts_of(points: &[IndexPoint]) -> Vec<FactId> {
+    points.iter().map(|point| point.fact).collect()
+}
+
+pub async fn the_outbox_names_every_fact_that_changed<S: Subject>(f: &Fixture<S>) {
+    let facts = &f.ledger().facts;
+    let one = f.create(f.a_fact("one")).await;
+    let two = f.learn(f.a_fact("two"), &[]).await;
+    let rows = facts.outbox(9).await.unwrap();
+    let named: Vec<_> = rows.iter().map(|row| (row.tenant.clone(), row.fact)).collect();
+    assert_eq!(
+        named,
+        [(f.scope.tenant().clone(), one), (f.scope.tenant().clone(), two)]
+    );
+    assert_eq!(facts.outbox(1).await.unwrap(), rows[..1]);
+
+    // Handled out of order, and twice: the other row is still there.
+    facts.outbox_done(&[rows[1].seq]).await.unwrap();
+    facts.outbox_done(&[rows[1].seq]).await.unwrap();
+    facts.outbox_done(&[]).await.unwrap();
+    assert_eq!(facts.outbox(9).await.unwrap(), rows[..1]);
+    facts.outbox_done(&[rows[0].seq]).await.unwrap();
+
+    let patch = FactPatch {
+        importance: Some(importance(7)),
+        ..FactPatch::default()
+    };
+    facts
+        .edit(&f.scope, one, &patch, None, &f.edit("fact.edit"))
+        .await
+        .unwrap();
+    assert_eq!(f.drain_outbox().await, [one]);
+    facts.remove(&f.scope, two, &f.edit("fact.remove")).await.unwrap();
+    assert_eq!(f.drain_outbox().await, [two]);
+    facts.restore(&f.scope, two, &f.edit("fact.restore")).await.unwrap();
+    assert_eq!(f.drain_outbox().await, [two]);
+    // A new vector for the same words is a change of the point.
+    let patch = FactPatch {
+        embedding: Some(vec![0.0, 1.0, 0.0]),
+        ..FactPatch::default()
+    };
+    facts
+        .edit(&f.scope, one, &patch, None, &f.edit("fact.edit"))
+        .await
+        .unwrap();
+    assert_eq!(f.drain_outbox().await, [one]);
+    // A row that is handled says what the ledger says now, not what it said then.
+    facts.remove(&f.scope, two, &f.edit("fact.remove")).await.unwrap();
+    facts.restore(&f.scope, two, &f.edit("fact.restore")).await.unwrap();
+    let names = f.drain_outbox().await;
+    assert_eq!(facts_of(&facts.points(&f.scope, &names).await.unwrap()), [two]);
+}
+
+pub async fn points_are_of_valid_facts_only<S: Subject>(f: &Fixture<S>) {
+    let facts = &f.ledger().facts;
+    let new = f.a_fact("the player likes grapes");
+    let id = f.create(new.clone()).await;
+    let gone = f.create(f.a_fact("gone")).await;
+    facts.remove(&f.scope, gone, &f.edit("fact.remove")).await.unwrap();
+    let mut over = f.a_fact("over");
+    over.expires_at = Some(f.now());
+    let over = f.create(over).await;
+    let mut coming = f.a_fact("the fair is next week");
+    coming.valid_at = f.now() + chrono::Duration::days(7);
+    let coming = f.create(coming).await;
+
+    let ids = [id, gone, over, coming, f.id()];
+    let points = facts.points(&f.scope, &ids).await.unwrap();
+    let found: BTreeSet<FactId> = facts_of(&points).into_iter().collect();
+    // One that is still to begin is in: nothing else would bring it in on the day.
+    assert_eq!(found, BTreeSet::from([id, coming]));
+    let point = points.iter().find(|point| point.fact == id).unwrap();
+    let wanted = IndexPoint {
+        fact: id,
+        world: new.world,
+        audience: new.audience,
+        importance: new.statement.importance,
+        valid_at: new.valid_at,
+        embedding: new.embedding,
+        terms: keywords::document_terms(&new.statement.content, &new.statement.keywords),
+    };
+    assert_eq!(*point, wanted);
+    assert!(!wanted.terms.0.is_empty());
+    assert!(facts.points(&f.other, &ids).await.unwrap().is_empty());
+    assert!(facts.points(&f.scope, &[]).await.unwrap().is_empty());
+}
+
+pub async fn all_points_come_in_pages_by_id<S: Subject>(f: &Fixture<S>) {
+    let facts = &f.ledger().facts;
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        ids.push(f.create(f.a_fact("one of several")).await);
+    }
+    facts.remove(&f.scope, ids[2], &f.edit("fact.remove")).await.unwrap();
+    let mut got = Vec::new();
+    loop {
+        let points = facts.all_points(&f.scope, got.last().copied(), 2).await.unwrap();
+        if points.is_empty() {
+            break;
+        }
+        got.extend(facts_of(&points));
+    }
+    ids.remove(2);
+    assert_eq!(got, ids);
+    assert!(facts.all_points(&f.other, None, 9).await.unwrap().is_empty());
+}
+
+pub async fn a_knower_has_the_points_it_may_know<S: Subject>(f: &Fixture<S>) {
+    let own = f.create(f.a_fact("own")).await;
+    let mut private = f.a_fact("private");
+    private.audience.private_to = Some(f.player.clone());
+    private.audience.knowers.insert(Knower::World);
+    let private = f.create(private).await;
+    let mut foreign = f.a_fact("another NPC's");
+    foreign.audience.knowers = BTreeSet::from([Knower::Npc("ergen".parse().unwrap())]);
+    let foreign = f.create(foreign).await;
+    let mut elsewhere = f.a_fact("another world's");
+    elsewhere.world = "elsewhere".parse().unwrap();
+    f.create(elsewhere).await;
+    let newer = f.learn(f.a_fact("newer"), &[(own, InvalidReason::Duplicate)]).await;
+
+    let source = f.subject.points();
+    let of = |knower: Knower| {
+        let source = source.clone();
+        let (scope, world) = (f.scope.clone(), f.world.clone());
+        async move { facts_of(&source.points_of(&scope, &world, &knower).await.unwrap()) }
+    };
+    assert_eq!(of(Knower::Npc(f.npc.clone())).await, [private, newer]);
+    assert_eq!(of(Knower::Npc("ergen".parse().unwrap())).await, [foreign]);
+    assert_eq!(of(Knower::World).await, [private]);
+    assert!(of(Knower::Faction("guild".parse().unwrap())).await.is_empty());
+    let theirs = source
+        .points_of(&f.other, &f.world, &Knower::Npc(f.npc.clone()))
+        .await
+        .unwrap();
+    assert!(theirs.is_empty());
+}

@@ -1,0 +1,143 @@
+use std::time::Duration;
+
+use colloquy::{
+    ids::NodeId,
+    ports::ledger::jobs::{Job, JobFailure, JobKind, JobStatus},
+};
+
+use super::{
+    Subject,
+    fixture::{Fixture, page},
+};
+
+async fn lease<S: Subject>(f: &Fixture<S>, node: NodeId, limit: u32) -> Vec<Job> {
+    let until = f.now() + chrono::Duration::seconds(60);
+    f.ledger()
+        .jobs
+        .lease(&f.scope, node, f.now(), until, limit)
+        .await
+        .unwrap()
+}
+
+pub async fn a_commit_leaves_its_jobs_leased<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let mut commit = f.a_commit(&open, 1, None);
+    commit.jobs = vec![
+        f.a_job(&commit, JobKind::ExtractFacts),
+        f.a_job(&commit, JobKind::Summarise),
+    ];
+    f.commit(&commit).await;
+    let jobs = &f.ledger().jobs;
+    assert_eq!(jobs.pending(&f.scope, open.dialogue.id).await.unwrap(), 2);
+    assert!(lease(f, f.node, 9).await.is_empty());
+    assert!(lease(f, f.id(), 9).await.is_empty());
+
+    f.clock.advance(Duration::from_secs(120));
+    let other: NodeId = f.id();
+    let taken = lease(f, other, 9).await;
+    assert_eq!(taken, commit.jobs.iter().map(Job::from).collect::<Vec<_>>());
+    assert!(lease(f, f.node, 9).await.is_empty());
+
+    jobs.finish(&f.scope, taken[0].id).await.unwrap();
+    jobs.finish(&f.scope, taken[0].id).await.unwrap();
+    assert_eq!(jobs.pending(&f.scope, open.dialogue.id).await.unwrap(), 1);
+    f.clock.advance(Duration::from_secs(60));
+    assert_eq!(lease(f, f.node, 9).await, taken[1..]);
+}
+
+pub async fn due_jobs_are_leased_oldest_first<S: Subject>(f: &Fixture<S>) {
+    let mut fences = Vec::new();
+    for _ in 0..3 {
+        fences.push(f.a_fence(JobKind::ExtractFacts).await.1);
+        f.tick();
+    }
+    f.clock.advance(Duration::from_secs(200));
+    let ids = |jobs: Vec<Job>| jobs.into_iter().map(|job| job.id).collect::<Vec<_>>();
+    assert_eq!(ids(lease(f, f.node, 2).await), [fences[0].job, fences[1].job]);
+    assert_eq!(ids(lease(f, f.node, 2).await), [fences[2].job]);
+}
+
+pub async fn a_failed_job_waits_and_dies<S: Subject>(f: &Fixture<S>) {
+    let (dialogue, fence) = f.a_fence(JobKind::ExtractFacts).await;
+    let jobs = &f.ledger().jobs;
+    let again = f.now() + chrono::Duration::seconds(10);
+    jobs.fail(&f.scope, fence.job, "the model was slow", JobFailure::RetryAt(again))
+        .await
+        .unwrap();
+    f.clock.advance(Duration::from_secs(9));
+    assert!(lease(f, f.node, 9).await.is_empty());
+    f.clock.advance(Duration::from_secs(1));
+    assert_eq!(lease(f, f.node, 9).await[0].attempts, 1);
+
+    jobs.fail(&f.scope, fence.job, "the model was wrong", JobFailure::Dead)
+        .await
+        .unwrap();
+    f.clock.advance(Duration::from_secs(600));
+    assert!(lease(f, f.node, 9).await.is_empty());
+    assert_eq!(jobs.pending(&f.scope, dialogue).await.unwrap(), 0);
+    let dead = jobs
+        .list(&f.scope, Some(JobStatus::Dead), &page(9, None))
+        .await
+        .unwrap()
+        .items;
+    assert_eq!(dead.len(), 1);
+    assert_eq!((dead[0].id, dead[0].attempts), (fence.job, 2));
+    assert_eq!(dead[0].last_error.as_deref(), Some("the model was wrong"));
+    // The dead do not come back.
+    jobs.fail(&f.scope, fence.job, "again", JobFailure::RetryAt(f.now()))
+        .await
+        .unwrap();
+    assert!(lease(f, f.node, 9).await.is_empty());
+}
+
+pub async fn leases_of_a_dead_process_are_released<S: Subject>(f: &Fixture<S>) {
+    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+    let jobs = &f.ledger().jobs;
+    jobs.release_all(f.id()).await.unwrap();
+    assert!(lease(f, f.node, 9).await.is_empty());
+    jobs.release_all(f.node).await.unwrap();
+    assert_eq!(lease(f, f.node, 9).await[0].id, fence.job);
+}
+
+pub async fn jobs_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
+    let (dialogue, fence) = f.a_fence(JobKind::ExtractFacts).await;
+    f.clock.advance(Duration::from_secs(200));
+    let jobs = &f.ledger().jobs;
+    let until = f.now() + chrono::Duration::seconds(60);
+    assert!(
+        jobs.lease(&f.other, f.node, f.now(), until, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    jobs.finish(&f.other, fence.job).await.unwrap();
+    jobs.fail(&f.other, fence.job, "no", JobFailure::Dead).await.unwrap();
+    assert_eq!(jobs.pending(&f.other, dialogue).await.unwrap(), 0);
+    assert!(
+        jobs.list(&f.other, None, &page(9, None))
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    assert_eq!(jobs.pending(&f.scope, dialogue).await.unwrap(), 1);
+    assert_eq!(lease(f, f.node, 9).await[0].attempts, 0);
+}
+
+pub async fn jobs_are_listed_in_pages<S: Subject>(f: &Fixture<S>) {
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(f.a_fence(JobKind::Summarise).await.1.job);
+    }
+    f.ledger().jobs.finish(&f.scope, ids[1]).await.unwrap();
+    ids.reverse();
+    let jobs = &f.ledger().jobs;
+    let first = jobs.list(&f.scope, None, &page(2, None)).await.unwrap();
+    let second = jobs.list(&f.scope, None, &page(2, first.next)).await.unwrap();
+    let listed: Vec<_> = first.items.iter().chain(&second.items).map(|row| row.id).collect();
+    assert_eq!((listed, second.next), (ids.clone(), None));
+    let only = |status| async move { jobs.list(&f.scope, Some(status), &page(9, None)).await.unwrap().items };
+    let done = only(JobStatus::Done).await;
+    assert_eq!((done.len(), done[0].id, done[0].status), (1, ids[1], JobStatus::Done));
+    assert_eq!(only(JobStatus::Pending).await.len(), 2);
+}

@@ -1,0 +1,97 @@
+//! The contract of the ledger port. Every adapter passes all of it; one joins with one line in
+//! `ledger_contract!` and an implementation of [`Subject`].
+
+mod audit;
+mod authored;
+mod dialogues;
+mod durability;
+mod facts;
+mod fixture;
+mod folding;
+mod idempotency;
+mod index;
+mod jobs;
+mod reconcile;
+mod sqlite;
+mod state;
+mod summaries;
+mod tenants;
+mod usage;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use colloquy::ports::{clock::ManualClock, ledger::Ledger, vectors::PointSource};
+
+/// One adapter, as the suite sees it.
+#[async_trait]
+pub trait Subject: Send + Sync + Sized {
+    /// An empty ledger that tells the time by `clock`.
+    async fn fresh(clock: Arc<ManualClock>) -> Self;
+    fn ledger(&self) -> &Ledger;
+    fn points(&self) -> Arc<dyn PointSource>;
+    /// Ends this process's use of the ledger and opens the same data again.
+    async fn reopen(&mut self, clock: Arc<ManualClock>);
+    /// Tries to change and to delete every audit row behind the port's back; `true` if both were refused.
+    async fn audit_resists(&self) -> bool;
+}
+
+macro_rules! ledger_contract {
+    ($($adapter:ident: $subject:ty;)+) => {$(
+        mod $adapter {
+            ledger_contract!(@tests $subject;
+                tenants: ensure_adds_once_and_all_lists;
+                authored: worlds_are_put_read_listed_and_versioned, npcs_need_their_world,
+                    deleting_a_world_hides_it_and_ends_its_dialogues,
+                    deleting_an_npc_ends_the_dialogues_it_speaks_in,
+                    authored_content_of_another_tenant_is_not_found;
+                dialogues: a_dialogue_reads_back_and_closes_once, dialogues_are_listed_newest_first_and_filtered,
+                    claiming_takes_ownership_until_it_runs_out, claiming_reads_the_state_to_go_on_from,
+                    renewing_needs_the_current_epoch, a_turn_reads_back_whole, a_stale_epoch_is_fenced,
+                    a_stale_head_is_fenced, a_used_key_is_taken, of_two_commits_on_one_head_one_wins,
+                    turns_are_read_by_range_id_and_key, dialogues_of_another_tenant_are_not_found;
+                facts: a_created_fact_reads_back_whole, confirm_checks_validity_audience_and_privacy,
+                    confirm_asks_about_the_moment_given, bodies_carry_view_and_embedding,
+                    standing_facts_are_ranked_and_limited, a_designer_sees_what_is_private_to_any_player,
+                    comparable_facts_share_audience_and_subject, facts_are_listed_newest_first_in_pages,
+                    facts_are_listed_by_filter, editing_changes_the_view_and_not_the_statement,
+                    editing_checks_the_version, removing_and_restoring_are_history, facts_of_another_tenant_are_not_found;
+                folding: a_duplicate_is_folded_into_the_newer_fact, restoring_a_duplicate_unfolds_it,
+                    a_protected_fact_absorbs_the_newer_one, folds_reach_through_chains_of_duplicates,
+                    an_edit_of_a_duplicate_reaches_what_it_is_folded_into, an_edit_after_a_fold_has_the_last_word,
+                    the_earliest_standing_invalidation_counts;
+                reconcile: a_reconciliation_writes_everything_at_once, a_fence_that_is_closed_lets_nothing_through,
+                    memory_that_moved_is_told_and_nothing_is_written, of_two_plans_on_one_memory_one_is_told_to_look_again,
+                    an_edit_by_a_person_moves_memory, verdicts_are_kept_by_pair, flags_are_history,
+                    a_foreign_fact_cannot_be_invalidated, an_extraction_that_found_nothing_only_ends_its_job;
+                summaries: summaries_land_fade_and_are_evicted, a_summary_of_a_finished_job_is_fenced,
+                    summaries_of_another_tenant_are_untouched;
+                state: standing_changes_come_in_order, a_fenced_state_change_writes_nothing,
+                    state_of_another_tenant_is_not_found;
+                jobs: a_commit_leaves_its_jobs_leased, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
+                    leases_of_a_dead_process_are_released, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages;
+                audit: edits_are_listed_newest_first_in_pages, the_log_cannot_be_changed;
+                idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,
+                    a_reservation_without_an_answer_runs_out, old_answers_are_swept, keys_belong_to_a_tenant;
+                usage: usage_adds_up_by_day_task_and_model;
+                index: the_outbox_names_every_fact_that_changed, points_are_of_valid_facts_only,
+                    all_points_come_in_pages_by_id, a_knower_has_the_points_it_may_know;
+                durability: what_was_acknowledged_is_there_after_reopening, a_failing_write_does_not_fail_its_neighbours,
+                    a_write_is_done_though_its_caller_went_away, a_closed_ledger_says_so;
+            );
+        }
+    )+};
+    (@tests $subject:ty; $($aggregate:ident: $($test:ident),+;)+) => {$(
+        mod $aggregate {
+            $(#[tokio::test]
+            async fn $test() {
+                let mut fixture = crate::contracts::ledger::fixture::Fixture::<$subject>::new().await;
+                crate::contracts::ledger::$aggregate::$test(&mut fixture).await;
+            })+
+        }
+    )+};
+}
+
+ledger_contract! {
+    on_sqlite: crate::contracts::ledger::sqlite::SqliteSubject;
+}

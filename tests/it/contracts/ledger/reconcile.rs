@@ -1,0 +1,195 @@
+use colloquy::{
+    memory::{fact::InvalidReason, reconcile::Verdict},
+    ports::ledger::facts::{FactHistoryEntry, FactPatch, Flag, JudgedPair, ReconcileOutcome, Reconciliation},
+};
+
+use super::{Subject, fixture::Fixture};
+
+async fn outcome<S: Subject>(f: &Fixture<S>, plan: &Reconciliation) -> ReconcileOutcome {
+    f.ledger().facts.reconcile(&f.scope, plan).await.unwrap()
+}
+
+pub async fn a_reconciliation_writes_everything_at_once<S: Subject>(f: &Fixture<S>) {
+    let old = f.learn(f.a_fact("lives in the keep"), &[]).await;
+    let before = f.memory_seq().await;
+    f.drain_outbox().await;
+    f.tick();
+    let mut plan = f.a_plan().await;
+    let (one, two) = (f.a_fact("lives in the vale"), f.a_fact("has a dog"));
+    plan.invalidations = vec![f.an_invalidation(old, InvalidReason::Superseded, Some(one.id))];
+    plan.facts = vec![one.clone(), two.clone()];
+    let dialogue = f
+        .ledger()
+        .dialogues
+        .turn(&f.scope, plan.fence.turn)
+        .await
+        .unwrap()
+        .unwrap()
+        .turn
+        .dialogue;
+    assert_eq!(f.ledger().jobs.pending(&f.scope, dialogue).await.unwrap(), 1);
+    f.reconcile(&plan).await;
+
+    assert_eq!(f.ledger().jobs.pending(&f.scope, dialogue).await.unwrap(), 0);
+    assert_eq!(f.memory_seq().await, before + 1);
+    let mut touched = f.drain_outbox().await;
+    touched.sort();
+    assert_eq!(touched, [old, one.id, two.id]);
+    let invalid = f.fact(old).await.invalid.unwrap();
+    assert_eq!((invalid.reason, invalid.by), (InvalidReason::Superseded, Some(one.id)));
+    // What replaces is not folded with what it replaces.
+    assert_eq!((f.fact(one.id).await.version, f.fact(two.id).await.version), (1, 1));
+    let ids = [old, one.id, two.id];
+    let valid = f
+        .ledger()
+        .facts
+        .confirm(&f.scope, &f.viewpoint(), &ids, f.now())
+        .await
+        .unwrap();
+    assert_eq!(valid.iter().map(|row| row.fact).collect::<Vec<_>>(), [one.id, two.id]);
+}
+
+pub async fn a_fence_that_is_closed_lets_nothing_through<S: Subject>(f: &Fixture<S>) {
+    let mut plan = f.a_plan().await;
+    plan.facts = vec![f.a_fact("anything")];
+    let mut cut_since = plan.clone();
+    cut_since.fence.text_version += 1;
+    assert_eq!(outcome(f, &cut_since).await, ReconcileOutcome::Fenced);
+    let mut other_turn = plan.clone();
+    other_turn.fence.turn = f.id();
+    assert_eq!(outcome(f, &other_turn).await, ReconcileOutcome::Fenced);
+    let theirs = f.ledger().facts.reconcile(&f.other, &plan).await.unwrap();
+    assert_eq!(theirs, ReconcileOutcome::Fenced);
+    assert!(f.drain_outbox().await.is_empty());
+
+    f.reconcile(&plan).await;
+    // The same job once more, whatever memory has become.
+    assert_eq!(outcome(f, &plan).await, ReconcileOutcome::Fenced);
+    assert_eq!(f.drain_outbox().await.len(), 1);
+}
+
+pub async fn memory_that_moved_is_told_and_nothing_is_written<S: Subject>(f: &Fixture<S>) {
+    let mut plan = f.a_plan().await;
+    plan.facts = vec![f.a_fact("anything")];
+    f.learn(f.a_fact("meanwhile"), &[]).await;
+    f.drain_outbox().await;
+    assert_eq!(outcome(f, &plan).await, ReconcileOutcome::MemoryMoved);
+    assert_eq!(f.ledger().facts.get(&f.scope, plan.facts[0].id).await.unwrap(), None);
+    assert!(f.drain_outbox().await.is_empty());
+    // Planned again, the same job may still write.
+    plan.expected_memory_seq = f.memory_seq().await;
+    f.reconcile(&plan).await;
+}
+
+pub async fn of_two_plans_on_one_memory_one_is_told_to_look_again<S: Subject>(f: &Fixture<S>) {
+    let (mut one, mut two) = (f.a_plan().await, f.a_plan().await);
+    one.facts = vec![f.a_fact("the player likes grapes")];
+    two.facts = vec![f.a_fact("the player loves grapes")];
+    let facts = &f.ledger().facts;
+    let (first, second) = tokio::join!(facts.reconcile(&f.scope, &one), facts.reconcile(&f.scope, &two));
+    let mut outcomes = [first.unwrap(), second.unwrap()];
+    outcomes.sort_by_key(|outcome| *outcome != ReconcileOutcome::Committed);
+    assert_eq!(outcomes, [ReconcileOutcome::Committed, ReconcileOutcome::MemoryMoved]);
+    assert_eq!(f.drain_outbox().await.len(), 1);
+}
+
+pub async fn an_edit_by_a_person_moves_memory<S: Subject>(f: &Fixture<S>) {
+    let mut plan = f.a_plan().await;
+    plan.facts = vec![f.a_fact("anything")];
+    let id = f.create(f.a_fact("by hand")).await;
+    assert_eq!(outcome(f, &plan).await, ReconcileOutcome::MemoryMoved);
+    let facts = &f.ledger().facts;
+    let mut seq = f.memory_seq().await;
+    let patch = FactPatch {
+        pinned: Some(true),
+        ..FactPatch::default()
+    };
+    facts
+        .edit(&f.scope, id, &patch, None, &f.edit("fact.edit"))
+        .await
+        .unwrap();
+    assert!(f.memory_seq().await > seq);
+    seq = f.memory_seq().await;
+    facts.remove(&f.scope, id, &f.edit("fact.remove")).await.unwrap();
+    assert!(f.memory_seq().await > seq);
+    seq = f.memory_seq().await;
+    facts.restore(&f.scope, id, &f.edit("fact.restore")).await.unwrap();
+    assert!(f.memory_seq().await > seq);
+    assert_eq!(f.ledger().facts.memory_seq(&f.scope, &f.world, &[]).await.unwrap(), 0);
+}
+
+pub async fn verdicts_are_kept_by_pair<S: Subject>(f: &Fixture<S>) {
+    let pair = |byte, verdict| JudgedPair {
+        pair: [byte; 32],
+        verdict,
+        model: "judge".to_owned(),
+    };
+    let mut plan = f.a_plan().await;
+    plan.verdicts = vec![pair(1, Verdict::Same), pair(2, Verdict::Contradicts)];
+    let seq = f.memory_seq().await;
+    f.reconcile(&plan).await;
+    // A verdict changes no memory.
+    assert_eq!(f.memory_seq().await, seq);
+    let facts = &f.ledger().facts;
+    assert_eq!(facts.verdict(&f.scope, &[1; 32]).await.unwrap(), Some(Verdict::Same));
+    assert_eq!(
+        facts.verdict(&f.scope, &[2; 32]).await.unwrap(),
+        Some(Verdict::Contradicts)
+    );
+    assert_eq!(facts.verdict(&f.scope, &[3; 32]).await.unwrap(), None);
+    assert_eq!(facts.verdict(&f.other, &[1; 32]).await.unwrap(), None);
+    let mut plan = f.a_plan().await;
+    plan.verdicts = vec![pair(1, Verdict::Independent)];
+    f.reconcile(&plan).await;
+    assert_eq!(
+        facts.verdict(&f.scope, &[1; 32]).await.unwrap(),
+        Some(Verdict::Independent)
+    );
+}
+
+pub async fn flags_are_history<S: Subject>(f: &Fixture<S>) {
+    let mut kept = f.a_fact("is allergic to nuts");
+    kept.authored = true;
+    let kept = f.create(kept).await;
+    f.tick();
+    let mut plan = f.a_plan().await;
+    let new = f.a_fact("eats nuts");
+    plan.flags = vec![Flag { fact: kept, by: new.id }];
+    let by = new.id;
+    plan.facts = vec![new];
+    f.reconcile(&plan).await;
+    let history = f.ledger().facts.history(&f.scope, kept).await.unwrap();
+    assert_eq!(history, [FactHistoryEntry::Flagged { by, at: f.now() }]);
+    assert_eq!(f.fact(kept).await.invalid, None);
+}
+
+pub async fn a_foreign_fact_cannot_be_invalidated<S: Subject>(f: &Fixture<S>) {
+    let theirs = f.a_fact("theirs");
+    f.ledger()
+        .facts
+        .create(&f.other, &theirs, &f.edit("fact.create"))
+        .await
+        .unwrap();
+    let mut plan = f.a_plan().await;
+    plan.invalidations = vec![f.an_invalidation(theirs.id, InvalidReason::Forgotten, None)];
+    plan.flags = vec![Flag {
+        fact: theirs.id,
+        by: f.id(),
+    }];
+    f.reconcile(&plan).await;
+    let facts = &f.ledger().facts;
+    let untouched = facts.get(&f.other, theirs.id).await.unwrap().unwrap();
+    assert_eq!((untouched.invalid, untouched.version), (None, 1));
+    for scope in [&f.scope, &f.other] {
+        assert!(facts.history(scope, theirs.id).await.unwrap().is_empty());
+    }
+}
+
+pub async fn an_extraction_that_found_nothing_only_ends_its_job<S: Subject>(f: &Fixture<S>) {
+    let plan = f.a_plan().await;
+    let seq = f.memory_seq().await;
+    f.reconcile(&plan).await;
+    assert_eq!(f.memory_seq().await, seq);
+    assert!(f.drain_outbox().await.is_empty());
+    assert_eq!(outcome(f, &plan).await, ReconcileOutcome::Fenced);
+}

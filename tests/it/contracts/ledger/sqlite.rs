@@ -1,0 +1,111 @@
+//! SQLite as a subject of the suite, and what only a file can get wrong.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use colloquy::{
+    adapters::sqlite::{SqliteLedger, SqliteOptions, migrate, open},
+    ports::{
+        clock::{ManualClock, SystemClock},
+        ledger::Ledger,
+        vectors::PointSource,
+    },
+};
+use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
+
+use super::Subject;
+
+pub struct SqliteSubject {
+    folder: tempfile::TempDir,
+    sqlite: SqliteLedger,
+    ledger: Ledger,
+}
+
+async fn open_in(folder: &tempfile::TempDir, clock: Arc<ManualClock>) -> SqliteLedger {
+    let url = format!("sqlite://{}", folder.path().join("deep/er/ledger.db").display());
+    open(&url, SqliteOptions::default(), clock).await.unwrap()
+}
+
+#[async_trait]
+impl Subject for SqliteSubject {
+    async fn fresh(clock: Arc<ManualClock>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let sqlite = open_in(&folder, clock).await;
+        Self {
+            ledger: sqlite.ledger(),
+            sqlite,
+            folder,
+        }
+    }
+    fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+    fn points(&self) -> Arc<dyn PointSource> {
+        self.sqlite.point_source()
+    }
+    async fn reopen(&mut self, clock: Arc<ManualClock>) {
+        self.ledger.maintenance.close().await;
+        self.sqlite = open_in(&self.folder, clock).await;
+        self.ledger = self.sqlite.ledger();
+    }
+    async fn audit_resists(&self) -> bool {
+        let mut connection = connect(&self.folder.path().join("deep/er/ledger.db")).await;
+        let mut refused = true;
+        for statement in ["UPDATE audit SET subject = 'somebody else'", "DELETE FROM audit"] {
+            refused &= sqlx::query(statement).execute(&mut connection).await.is_err();
+        }
+        refused
+    }
+}
+
+async fn connect(file: &std::path::Path) -> SqliteConnection {
+    SqliteConnectOptions::new().filename(file).connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_database_from_a_newer_version_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ledger.db");
+    let path = file.to_str().unwrap();
+    let newest = migrate(path).await.unwrap();
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES ($1, 'from the future', 1, x'00', 0)",
+    )
+    .bind(newest + 1)
+    .execute(&mut connect(&file).await)
+    .await
+    .unwrap();
+    let Err(error) = open(path, SqliteOptions::default(), Arc::new(SystemClock)).await else {
+        panic!("it was opened");
+    };
+    assert!(error.to_string().contains("newer version"), "{error}");
+    let versions: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM _sqlx_migrations")
+        .fetch_one(&mut connect(&file).await)
+        .await
+        .unwrap();
+    assert_eq!(versions, newest + 1);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ledger.db");
+    let text = "these are somebody's notes, not a database\n".repeat(200);
+    std::fs::write(&file, &text).unwrap();
+    let opened = open(file.to_str().unwrap(), SqliteOptions::default(), Arc::new(SystemClock)).await;
+    assert!(opened.is_err());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+}
+
+#[tokio::test]
+async fn a_url_that_names_no_file_is_refused() {
+    for url in ["", "sqlite://", "sqlite::memory:", "sqlite://x.db?mode=memory"] {
+        assert!(
+            open(url, SqliteOptions::default(), Arc::new(SystemClock))
+                .await
+                .is_err(),
+            "{url}"
+        );
+    }
+}

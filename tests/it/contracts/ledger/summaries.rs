@@ -1,0 +1,99 @@
+use colloquy::{
+    ids::{DialogueId, SummaryId},
+    memory::summary::Summary,
+    ports::ledger::{
+        jobs::{JobFence, JobKind},
+        summaries::SummaryCommit,
+    },
+};
+
+use super::{
+    Subject,
+    fixture::{Fixture, importance},
+};
+
+fn landing<S: Subject>(f: &Fixture<S>, fence: JobFence, dialogue: DialogueId, turns: (u32, u32)) -> SummaryCommit {
+    SummaryCommit {
+        fence,
+        summary: Summary {
+            id: f.id(),
+            dialogue,
+            from_turn: turns.0,
+            to_turn: turns.1,
+            text: format!("what happened in {}–{}", turns.0, turns.1),
+            importance: importance(6),
+            created_at: f.now(),
+        },
+        evict: None,
+        fade: None,
+    }
+}
+
+pub async fn summaries_land_fade_and_are_evicted<S: Subject>(f: &Fixture<S>) {
+    let summaries = &f.ledger().summaries;
+    let (dialogue, first_fence) = f.a_fence(JobKind::Summarise).await;
+    let later = landing(f, first_fence, dialogue, (11, 20));
+    assert!(summaries.commit(&f.scope, &later).await.unwrap());
+    assert_eq!(
+        summaries.kept(&f.scope, dialogue).await.unwrap(),
+        [later.summary.clone()]
+    );
+
+    // In time order, whatever the order they landed in.
+    let (_, fence) = f.a_fence(JobKind::Summarise).await;
+    let earlier = landing(f, fence, dialogue, (1, 10));
+    assert!(summaries.commit(&f.scope, &earlier).await.unwrap());
+    let kept: Vec<SummaryId> = summaries
+        .kept(&f.scope, dialogue)
+        .await
+        .unwrap()
+        .iter()
+        .map(|s| s.id)
+        .collect();
+    assert_eq!(kept, [earlier.summary.id, later.summary.id]);
+
+    let (_, fence) = f.a_fence(JobKind::Summarise).await;
+    let newest = SummaryCommit {
+        evict: Some(earlier.summary.id),
+        fade: Some(later.summary.id),
+        ..landing(f, fence, dialogue, (21, 30))
+    };
+    assert!(summaries.commit(&f.scope, &newest).await.unwrap());
+    let kept = summaries.kept(&f.scope, dialogue).await.unwrap();
+    let mut faded = later.summary.clone();
+    faded.importance = importance(5);
+    assert_eq!(kept, [faded, newest.summary]);
+}
+
+pub async fn a_summary_of_a_finished_job_is_fenced<S: Subject>(f: &Fixture<S>) {
+    let summaries = &f.ledger().summaries;
+    let (dialogue, fence) = f.a_fence(JobKind::Summarise).await;
+    assert!(
+        summaries
+            .commit(&f.scope, &landing(f, fence, dialogue, (1, 10)))
+            .await
+            .unwrap()
+    );
+    let again = landing(f, fence, dialogue, (1, 10));
+    assert!(!summaries.commit(&f.scope, &again).await.unwrap());
+    assert_eq!(summaries.kept(&f.scope, dialogue).await.unwrap().len(), 1);
+}
+
+pub async fn summaries_of_another_tenant_are_untouched<S: Subject>(f: &Fixture<S>) {
+    let summaries = &f.ledger().summaries;
+    let (dialogue, fence) = f.a_fence(JobKind::Summarise).await;
+    let landed = landing(f, fence, dialogue, (1, 10));
+    assert!(!summaries.commit(&f.other, &landed).await.unwrap());
+    assert!(summaries.commit(&f.scope, &landed).await.unwrap());
+    assert!(summaries.kept(&f.other, dialogue).await.unwrap().is_empty());
+
+    // Naming a summary of another dialogue changes nothing there.
+    let (elsewhere, fence) = f.a_fence(JobKind::Summarise).await;
+    let meddling = SummaryCommit {
+        evict: Some(landed.summary.id),
+        fade: Some(landed.summary.id),
+        ..landing(f, fence, elsewhere, (1, 10))
+    };
+    assert!(summaries.commit(&f.scope, &meddling).await.unwrap());
+    assert_eq!(summaries.kept(&f.scope, dialogue).await.unwrap(), [landed.summary]);
+}

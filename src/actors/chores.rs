@@ -16,8 +16,8 @@ use crate::{
 };
 
 /// Answers to repeated POSTs are kept for a day.
-const KEEP_ANSWERS: Duration = Duration::from_secs(24 * 3600);
-const FORGET_ANSWERS_EVERY: Duration = Duration::from_secs(3600);
+const KEEP_ANSWERS: Duration = Duration::from_hours(24);
+const FORGET_ANSWERS_EVERY: Duration = Duration::from_hours(1);
 /// Jobs taken on for one tenant in one sweep; its curator fetches the rest.
 const SWEEP_JOBS: usize = 32;
 /// Usage rows kept while the ledger cannot take them; more are dropped, oldest first.

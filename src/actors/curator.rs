@@ -31,7 +31,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-const LONGEST_RETRY: Duration = Duration::from_secs(3600);
+const LONGEST_RETRY: Duration = Duration::from_hours(1);
 /// Jobs leased at once beyond those that can run, so that a busy curator need not ask for each.
 const AHEAD: usize = 4;
 
@@ -69,6 +69,13 @@ pub(super) struct Curator {
     leasing: bool,
     draining: Option<Vec<oneshot::Sender<usize>>>,
     used: Instant,
+}
+
+/// When a job may run.
+enum Order {
+    Any,
+    /// After the other writes to the memory of this NPC (where it is known, of the dialogue's).
+    OfNpc(Option<(WorldId, NpcId)>),
 }
 
 #[derive(Default)]
@@ -113,7 +120,7 @@ impl Curator {
                 lane.waiting.insert(job.id, job);
                 self.next_in_lane(dialogue, ctx);
             } else if self.draining.is_none() {
-                self.run(job, None, ctx);
+                self.run(job, Order::Any, ctx);
             }
         }
     }
@@ -134,7 +141,7 @@ impl Curator {
             Some((_, job)) => {
                 lane.running = true;
                 let npc = lane.npc.clone();
-                self.run(job, Some(npc), ctx);
+                self.run(job, Order::OfNpc(npc), ctx);
             }
             None => {
                 self.lanes.remove(&dialogue);
@@ -142,14 +149,14 @@ impl Curator {
         }
     }
 
-    /// Runs a job; `ordered` ones in the order of their NPC.
-    fn run(&mut self, job: Job, ordered: Option<Option<(WorldId, NpcId)>>, ctx: &mut Context<Self>) {
+    /// Runs a job.
+    fn run(&mut self, job: Job, order: Order, ctx: &mut Context<Self>) {
         self.running += 1;
         let (node, scope, slots) = (Arc::clone(&self.node), self.scope.clone(), Arc::clone(&self.slots));
         let running = async move {
-            let result = match ordered {
-                None => attempt(&node, &slots, &scope, &job).await,
-                Some(npc) => in_order(&node, &slots, &scope, &job, npc).await,
+            let result = match order {
+                Order::Any => attempt(&node, &slots, &scope, &job).await,
+                Order::OfNpc(npc) => in_order(&node, &slots, &scope, &job, npc).await,
             };
             let retry_at = match &result {
                 Ok(_) => None,
@@ -280,12 +287,11 @@ async fn in_order(
     job: &Job,
     npc: Option<(WorldId, NpcId)>,
 ) -> Result<JobReport, JobError> {
-    let npc = match npc {
-        Some(npc) => Some(npc),
-        None => {
-            let dialogue = node.ports.ledger.dialogues.get(scope, job.dialogue).await?;
-            dialogue.and_then(|dialogue| Some((dialogue.world, dialogue.npcs.into_iter().next()?)))
-        }
+    let npc = if npc.is_some() {
+        npc
+    } else {
+        let dialogue = node.ports.ledger.dialogues.get(scope, job.dialogue).await?;
+        dialogue.and_then(|dialogue| Some((dialogue.world, dialogue.npcs.into_iter().next()?)))
     };
     let Some((world, npc)) = npc else {
         return attempt(node, slots, scope, job).await;

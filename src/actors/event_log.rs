@@ -434,3 +434,102 @@ pub(super) fn events_of(turn: &Turn) -> [DialogueEvent; 3] {
         ),
     ]
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{
+        actors::tests::world::{Ear, settings},
+        ids::{DialogueKind, GeneratedId},
+        ports::clock::SystemClock,
+    };
+
+    fn log() -> (Arc<EventLog>, Arc<Ear>) {
+        let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(1));
+        let log = Arc::new(EventLog::new(id, &settings(), Arc::new(SystemClock)));
+        log.loaded(1);
+        let ear = Ear::new();
+        let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
+        log.attach(listener, None, Vec::new()).unwrap();
+        (log, ear)
+    }
+
+    /// Turn 1 up to the reservation of its commit, with an event of an earlier turn coming in between.
+    fn spoken(log: &Arc<EventLog>) -> u64 {
+        log.turn_started(1, "mira".parse().unwrap(), None);
+        let feed = TurnEvents {
+            log: Arc::clone(log),
+            re: None,
+        };
+        let mut done = failed(1, "mira".parse().unwrap(), "", "");
+        done.status = TurnStatus::Completed;
+        feed.done(done);
+        let reserved = feed.reserve_committed();
+        let facts = Vec::new();
+        log.publish(EventBody::MemoryUpdated { turn: 0, facts }, None);
+        reserved
+    }
+
+    #[test]
+    fn what_comes_during_a_commit_goes_out_after_it() {
+        let (log, ear) = log();
+        let reserved = spoken(&log);
+        assert_eq!(ear.story(), ["started 1", "completed 1"]);
+        assert_eq!(
+            log.head_seq(),
+            reserved - 1,
+            "a reserved number was not seen by anybody"
+        );
+        log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), None);
+        assert_eq!(ear.story(), ["started 1", "completed 1", "committed 1", "memory 0"]);
+        assert_eq!(ear.seqs(), [2, 3, reserved, reserved + 1]);
+    }
+
+    #[test]
+    fn what_comes_during_a_commit_that_fails_goes_out_too() {
+        let (log, ear) = log();
+        spoken(&log);
+        let error = EventError {
+            code: "store_unavailable",
+            message: String::new(),
+            retry_after_ms: None,
+        };
+        log.not_committed(&error, false);
+        assert_eq!(
+            ear.story(),
+            ["started 1", "completed 1", "error store_unavailable", "memory 0"]
+        );
+        assert!(ear.seqs().is_sorted_by(|a, b| a < b));
+        log.not_committed(&error, false);
+        assert_eq!(ear.story().len(), 4, "it is told once");
+    }
+
+    #[test]
+    fn a_listener_that_may_not_see_optional_events_sees_a_jump() {
+        struct Plain(Arc<Ear>);
+        impl Listener for Plain {
+            fn deliver(&self, event: &Arc<Published>) -> Result<(), crate::actors::ListenerGone> {
+                self.0.deliver(event)
+            }
+            fn sees_optional(&self) -> bool {
+                false
+            }
+        }
+        let (log, all) = log();
+        let heard = Ear::new();
+        log.attach(Arc::new(Plain(Arc::clone(&heard))), None, Vec::new())
+            .unwrap();
+        spoken(&log);
+        log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), None);
+        log.turn_started(2, "mira".parse().unwrap(), None);
+        assert_eq!(all.seqs(), [2, 3, 4, 5, 6]);
+        assert_eq!(heard.seqs(), [2, 3, 4, 6]);
+        // A resume skips them as well.
+        let late = Ear::new();
+        let (_, replayed, _) = log
+            .attach(Arc::new(Plain(Arc::clone(&late))), Some(3), Vec::new())
+            .unwrap();
+        assert_eq!((replayed, late.seqs()), (2, vec![4, 6]));
+    }
+}

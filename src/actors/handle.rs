@@ -4,6 +4,7 @@
 //! message is sent and carried by it. Full means an error with a time to wait, never a queue.
 
 use std::{
+    fmt::Write,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
@@ -135,7 +136,7 @@ impl Sessions {
         self.node.draining.store(true, Relaxed);
         let now = self.node.ports.clock.instant();
         let end = now + deadline;
-        let cut_at = end - CUT_GRACE.min(deadline / 4);
+        let cut_at = now + deadline.saturating_sub(CUT_GRACE.min(deadline / 4));
         let mut drained = Drained::default();
         let mut waiting = FuturesUnordered::new();
         for addr in self.session_addrs() {
@@ -380,7 +381,6 @@ impl Sessions {
 
 /// 256 random bits, so that knowing one token says nothing about another.
 fn resume_token() -> String {
-    use std::fmt::Write;
     let bits: [u8; 32] = rand::random();
     bits.iter().fold(String::from("rt_"), |mut token, byte| {
         // Writing to a string cannot fail.

@@ -36,7 +36,7 @@ use crate::{
 /// Messages that may wait for one actor. Beyond it a request waits outside, holding its permit.
 const MAILBOX: usize = 256;
 /// An actor that lived this long is not in a crash loop.
-const STEADY: Duration = Duration::from_secs(60);
+const STEADY: Duration = Duration::from_mins(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Sequence numbers remembered of sessions that were evicted.

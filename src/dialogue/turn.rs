@@ -9,9 +9,6 @@ pub(super) mod gather;
 mod speak;
 mod stopwatch;
 
-#[cfg(test)]
-mod tests;
-
 use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};

@@ -30,13 +30,13 @@ pub async fn around<B: MessageBody + 'static>(
     request.extensions_mut().insert(RequestId(id.clone()));
     let started = state.as_ref().map(|state| state.services.clock.instant());
 
-    let plain = request.request().clone();
+    // Handlers' errors are responses by now; an `Err` is a middleware's own, and has no request to
+    // answer to any more.
     let mut response = match next.call(request).await {
         Ok(response) => with_problem_body(response, &id),
-        // A middleware below refused it: the answer is made here so that it has an id as well.
         Err(error) => {
-            let body = problem_of(&error, error.as_response_error().status_code().as_u16()).response(Some(&id));
-            ServiceResponse::new(plain, body)
+            let status = error.as_response_error().status_code().as_u16();
+            return Err(problem_of(&error, status).into());
         }
     };
     if let Ok(value) = HeaderValue::from_str(&id) {

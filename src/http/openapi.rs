@@ -94,6 +94,7 @@ fn complete(path: &str, operation: &mut Value) {
         responses.entry(status.to_string()).or_insert_with(|| json!({}));
     }
     for (status, response) in responses.iter_mut() {
+        describe(status, response);
         if status.as_str() >= "400" {
             fill_problem(status, response);
         }
@@ -106,7 +107,8 @@ fn complete(path: &str, operation: &mut Value) {
     *responses = sorted;
 }
 
-fn fill_problem(status: &str, response: &mut Value) {
+/// A response needs a description; the status says enough where nobody wrote one.
+fn describe(status: &str, response: &mut Value) {
     if response["description"].as_str().is_none_or(str::is_empty) {
         let reason = status
             .parse()
@@ -116,6 +118,9 @@ fn fill_problem(status: &str, response: &mut Value) {
             .unwrap_or("Error");
         response["description"] = json!(reason);
     }
+}
+
+fn fill_problem(status: &str, response: &mut Value) {
     response["content"] = json!({
         "application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemBody"}}
     });

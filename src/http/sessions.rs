@@ -148,7 +148,7 @@ fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
     tag = "sessions",
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
     request_body = SessionBody,
-    responses((status = 201, body = NewSessionView)),
+    responses((status = 201, body = NewSessionView), (status = 404, description = "There is no such world or NPC"), (status = 409, description = "The same request is being handled")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
 )]
 #[post("/v1/sessions")]

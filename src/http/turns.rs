@@ -85,7 +85,7 @@ impl From<&Turn> for TurnView {
     tag = "turns",
     params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Used as `key` when the body has none")),
     request_body = TurnBody,
-    responses((status = 200, content((TurnView = "application/json"), (String = "text/event-stream")))),
+    responses((status = 200, content((TurnView = "application/json"), (String = "text/event-stream"))), (status = 409, description = "The session is closed, a reply is running, or the key belongs to another turn"), (status = 502, description = "The language model failed"), (status = 504, description = "The language model did not answer in time")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
 )]
 #[post("/v1/sessions/{session}/turns")]
@@ -260,7 +260,7 @@ impl From<Interrupted> for InterruptView {
     tag = "turns",
     params(("session" = String, Path)),
     request_body = InterruptBody,
-    responses((status = 200, body = InterruptView)),
+    responses((status = 200, body = InterruptView), (status = 409, description = "That turn is not running, or the session is closed")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
 )]
 #[post("/v1/sessions/{session}:interrupt")]

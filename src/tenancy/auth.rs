@@ -238,13 +238,12 @@ impl Authenticator {
     }
 
     async fn check_tenant(&self, tenant: &TenantId) -> Result<(), AuthError> {
-        let live = match self.known.get(tenant).await {
-            Some(live) => live,
-            None => {
-                let live = self.tenants.get(tenant).await?.is_some_and(|found| found.enabled);
-                self.known.insert(tenant.clone(), live).await;
-                live
-            }
+        let live = if let Some(live) = self.known.get(tenant).await {
+            live
+        } else {
+            let live = self.tenants.get(tenant).await?.is_some_and(|found| found.enabled);
+            self.known.insert(tenant.clone(), live).await;
+            live
         };
         if live { Ok(()) } else { Err(AuthError::NoTenant) }
     }

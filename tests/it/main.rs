@@ -3,5 +3,7 @@
 
 mod architecture;
 mod contracts;
+mod dialogue;
 mod e2e;
+mod http;
 mod support;

@@ -196,7 +196,7 @@ async fn a_node_that_lost_the_dialogue_writes_nothing_more_to_it() {
     let ear = world.listen(id).await;
     // Somebody else takes over: this node's epoch is stale from now on.
     let now = world.ports.clock.now();
-    let later = now + Duration::from_secs(3_600);
+    let later = now + Duration::from_hours(1);
     let dialogues = &world.ports.ledger.dialogues;
     dialogues.claim(&world.scope, id, world.node, now, later).await.unwrap();
     assert!(outcome(world.say(id, "stale").await).await.is_err());

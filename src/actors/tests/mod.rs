@@ -5,5 +5,6 @@
 mod after_turn;
 mod life;
 mod resume;
+mod sockets;
 mod speaking;
-mod world;
+pub(super) mod world;

@@ -27,7 +27,7 @@ impl Default for BufferLimits {
     fn default() -> Self {
         Self {
             max_bytes: 256 * 1024 * 1024,
-            ttl: Duration::from_secs(24 * 3600),
+            ttl: Duration::from_hours(24),
         }
     }
 }
@@ -124,5 +124,43 @@ impl BufferStore for InProcessBuffers {
     async fn remove(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {
         self.cache.invalidate(&(scope.tenant().clone(), dialogue));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{ids::DialogueKind, ids::GeneratedId, ids::TurnId};
+
+    #[tokio::test]
+    async fn all_buffers_together_stay_within_their_bytes() {
+        let max_bytes = 100_000;
+        let buffers = InProcessBuffers::new(BufferLimits {
+            max_bytes,
+            ..BufferLimits::default()
+        });
+        let scope = TenantScope::new("a".parse().unwrap());
+        for n in 0..200 {
+            let turn = BufferedTurn {
+                id: TurnId::from_ulid(ulid::Ulid(n)),
+                number: 1,
+                player_text: "x".repeat(2_000),
+                npc: "mira".parse().unwrap(),
+                reply_text: "y".repeat(2_000),
+            };
+            let snapshot = BufferSnapshot {
+                head: BufferHead {
+                    epoch: 1,
+                    turn: Some(turn.id),
+                },
+                turns: vec![turn],
+            };
+            let dialogue = DialogueId::new(DialogueKind::Session, ulid::Ulid(n));
+            buffers.replace(&scope, dialogue, &snapshot).await.unwrap();
+        }
+        buffers.cache.run_pending_tasks();
+        assert!(buffers.cache.weighted_size() <= max_bytes);
+        assert!(buffers.cache.entry_count() > 10, "it does keep some");
     }
 }

@@ -15,7 +15,11 @@ use super::{
     untrusted,
 };
 use crate::{
-    dialogue::{recall::Hit, settings::DialogueSettings, turn::TurnError},
+    dialogue::{
+        recall::Hit,
+        settings::{DialogueSettings, PromptSettings},
+        turn::TurnError,
+    },
     ids::FactId,
     memory::{
         authored::{Language, Npc, World},
@@ -103,12 +107,10 @@ pub(in crate::dialogue) fn assemble(
 
     let standing = Standing::select(&material, budgets, left, &count);
     left = left.saturating_sub(standing.tokens());
-    let reserve = (line_tokens + standing.changing_tokens()).next_multiple_of(ROUND_TOKENS)
-        - (line_tokens + standing.changing_tokens());
-    let history_room = budgets.history_tokens.min(left.saturating_sub(reserve));
+    let turns = history::render(templates, language, material.history, &count)?;
     let window = HistoryWindow::fit(
-        history::render(templates, language, material.history, &count)?,
-        history_room,
+        turns,
+        history_room(budgets, left, line_tokens + standing.changing_tokens()),
     );
     left = left.saturating_sub(window.tokens());
 
@@ -163,6 +165,20 @@ pub(in crate::dialogue) fn assemble(
         candidates: trace_candidates(&material, &selection, &fates),
         notes,
     })
+}
+
+/// The room for raw turns: all of it while they fit, and once they do not, what is left when the
+/// changing parts are rounded up.
+fn history_room(budgets: &PromptSettings, left: u32, changing: u32) -> impl Fn(u32) -> u32 {
+    let budget = budgets.history_tokens;
+    let reserve = changing.next_multiple_of(ROUND_TOKENS) - changing;
+    move |wanted| {
+        if wanted <= budget.min(left) {
+            wanted
+        } else {
+            budget.min(left.saturating_sub(reserve))
+        }
+    }
 }
 
 fn render_system(

@@ -66,14 +66,15 @@ pub(super) struct HistoryWindow {
 }
 
 impl HistoryWindow {
-    /// The longest run of latest turns that begins a block and takes at most `room` tokens. If not
-    /// even the last block fits, smaller blocks are tried.
-    pub(super) fn fit(turns: Vec<RenderedTurn>, room: u32) -> Self {
+    /// The longest run of latest turns that begins a block and fits the room, which is told how many
+    /// tokens all of them take. If not even the last block fits, smaller blocks are tried.
+    pub(super) fn fit(turns: Vec<RenderedTurn>, room: impl Fn(u32) -> u32) -> Self {
         let mut window = Self { turns, dropped: None };
         let mut suffix = vec![0_u32; window.turns.len() + 1];
         for at in (0..window.turns.len()).rev() {
             suffix[at] = suffix[at + 1].saturating_add(window.turns[at].tokens);
         }
+        let room = room(suffix[0]);
         if suffix[0] > room {
             let begins = |at: &usize, block: u32| window.turns[*at].number.saturating_sub(1).is_multiple_of(block);
             let start = [BLOCK, BLOCK / 2, BLOCK / 4, 1]
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn everything_stays_while_it_fits() {
-        let window = HistoryWindow::fit(turns(3..=20, 10), 180);
+        let window = HistoryWindow::fit(turns(3..=20, 10), |_| 180);
         assert_eq!((window.turns.len(), window.dropped()), (18, None));
     }
 
@@ -160,7 +161,7 @@ mod tests {
     fn the_beginning_moves_in_blocks() {
         let mut beginnings = Vec::new();
         for head in 8..40 {
-            let window = HistoryWindow::fit(turns(1..=head, 10), 120);
+            let window = HistoryWindow::fit(turns(1..=head, 10), |_| 120);
             assert!(window.tokens() <= 120);
             beginnings.push(numbers(&window)[0]);
         }
@@ -170,15 +171,15 @@ mod tests {
 
     #[test]
     fn long_turns_fall_back_to_smaller_blocks() {
-        assert_eq!(numbers(&HistoryWindow::fit(turns(1..=14, 100), 450)), [13, 14]);
-        assert_eq!(numbers(&HistoryWindow::fit(turns(1..=8, 100), 100)), [8]);
-        let none = HistoryWindow::fit(turns(1..=8, 100), 99);
+        assert_eq!(numbers(&HistoryWindow::fit(turns(1..=14, 100), |_| 450)), [13, 14]);
+        assert_eq!(numbers(&HistoryWindow::fit(turns(1..=8, 100), |_| 100)), [8]);
+        let none = HistoryWindow::fit(turns(1..=8, 100), |_| 99);
         assert_eq!((numbers(&none), none.dropped()), (vec![], Some((1, 8))));
     }
 
     #[test]
     fn dropping_blocks_ends_with_nothing() {
-        let mut window = HistoryWindow::fit(turns(6..=20, 1), 100);
+        let mut window = HistoryWindow::fit(turns(6..=20, 1), |_| 100);
         let mut beginnings = vec![];
         while window.drop_block() {
             beginnings.extend(numbers(&window).first().copied());
@@ -190,7 +191,7 @@ mod tests {
     #[test]
     fn cache_marks_stand_at_the_last_whole_block_and_at_the_end() {
         let marked = |last| {
-            HistoryWindow::fit(turns(1..=last, 1), 100)
+            HistoryWindow::fit(turns(1..=last, 1), |_| 100)
                 .messages()
                 .iter()
                 .filter(|message| message.cache_breakpoint)

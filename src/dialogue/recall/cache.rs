@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::CachedBody;
 use crate::{
     dialogue::Services,
-    ids::{FactId, TenantId, WorldId},
+    ids::{FactId, NpcId, TenantId, WorldId},
     memory::state::{self, StateChange, WorldState},
     ports::{StoreError, ledger::facts::Confirmed},
     tenancy::TenantScope,
@@ -19,6 +19,9 @@ const WORLDS: u64 = 1_024;
 /// How long another node's state changes may stay unseen here. This node's own are seen at once.
 const WORLD_TTL: Duration = Duration::from_secs(2);
 
+/// NPCs whose memory is being written to.
+const WRITERS: u64 = 10_000;
+
 /// Bodies of facts by (id, version), and the folded state of worlds; shared by every dialogue of
 /// this node.
 pub struct BodyCache {
@@ -26,6 +29,8 @@ pub struct BodyCache {
     worlds: Cache<(TenantId, WorldId), Arc<WorldState>>,
     /// Rises with every state change of this node: a fold read before one is not kept after it.
     world_changes: Mutex<u64>,
+    /// Orders this node's writes to an NPC's memory, which would only make each other plan anew.
+    writers: Cache<(TenantId, WorldId, NpcId), Arc<tokio::sync::Mutex<()>>>,
     /// Held by the one relay of this node that moves the outbox.
     pub(in crate::dialogue) relay: tokio::sync::Mutex<()>,
 }
@@ -38,8 +43,26 @@ impl BodyCache {
             bodies: Cache::new(capacity),
             worlds: Cache::builder().max_capacity(WORLDS).time_to_live(WORLD_TTL).build(),
             world_changes: Mutex::new(0),
+            writers: Cache::new(WRITERS),
             relay: tokio::sync::Mutex::new(()),
         }
+    }
+
+    /// Waits for this node's other writers to these NPCs' memories. Not to be held across a model call.
+    ///
+    /// `npcs` are sorted, so that two callers never wait for each other.
+    pub(in crate::dialogue) async fn write_memory(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npcs: &[NpcId],
+    ) -> Vec<tokio::sync::OwnedMutexGuard<()>> {
+        let mut held = Vec::with_capacity(npcs.len());
+        for npc in npcs {
+            let key = (scope.tenant().clone(), world.clone(), npc.clone());
+            held.push(self.writers.get_with(key, Arc::default).lock_owned().await);
+        }
+        held
     }
 
     /// Bodies of facts the ledger has just confirmed, in no particular order; misses are read.

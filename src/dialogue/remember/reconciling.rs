@@ -1,7 +1,8 @@
 //! Dedupe and conflict: what is new is compared with what is known, and both are written together.
 //!
-//! No lock is held while a judge thinks: the plan says where memory stood when it was made, and the
-//! ledger refuses it if somebody else wrote meanwhile. Then it is made again.
+//! No lock is held while a judge thinks. The plan says where memory stood when it was made, and the
+//! ledger refuses it if another node wrote meanwhile; then it is made again. Pairs that nobody has
+//! judged yet are judged between two plans.
 
 use std::collections::HashMap;
 
@@ -37,7 +38,7 @@ use crate::{
 };
 
 /// How often a plan is made before the job is put off.
-const MAX_PLANS: usize = 5;
+const MAX_PLANS: usize = 8;
 /// Known facts that one new fact is compared with.
 const NEIGHBOURS: usize = 12;
 
@@ -56,15 +57,22 @@ pub(super) async fn reconcile(
         scope,
         said,
         answers: HashMap::new(),
-        asked: Vec::new(),
+        unasked: HashMap::new(),
+        judged: Vec::new(),
     };
     for _ in 0..MAX_PLANS {
+        let writing = services.bodies.write_memory(scope, &said.world.id, &npcs).await;
         let facts = &services.ledger.facts;
         let expected_memory_seq = facts.memory_seq(scope, &said.world.id, &npcs).await?;
         // Whatever was written up to here must be seen by the searches below. What is written after
         // moves `memory_seq`.
         relay_outbox(services).await?;
         let plan = plan(services, scope, said, injected, &learned, &mut judge).await?;
+        if !judge.unasked.is_empty() {
+            drop(writing);
+            judge.ask_models().await;
+            continue;
+        }
         if plan.is_empty() {
             services.ledger.jobs.finish(scope, job.id).await?;
             return Ok(Vec::new());
@@ -76,7 +84,7 @@ pub(super) async fn reconcile(
             expected_memory_seq,
             facts: plan.facts,
             invalidations: plan.invalidations,
-            verdicts: judge.asked.clone(),
+            verdicts: judge.judged.clone(),
             flags: plan.flags,
         };
         match facts.reconcile(scope, &result).await? {
@@ -199,8 +207,8 @@ async fn add(
         // A turn's job may run after a later turn's: then what is known is the newer statement.
         let late = old.valid_at > new.valid_at;
         let verdict = match relation {
-            Relation::Judge if late => judge.ask(&fresh.statement, &old.statement).await?,
-            Relation::Judge => judge.ask(&old.statement, &fresh.statement).await?,
+            Relation::Judge if late => judge.verdict(&fresh.statement, &old.statement).await?,
+            Relation::Judge => judge.verdict(&old.statement, &fresh.statement).await?,
             Relation::Same | Relation::Independent => None,
         };
         if late {
@@ -318,34 +326,53 @@ struct Answer {
     verdict: String,
 }
 
-/// Asks a model about pairs of statements, each pair once.
+/// Answers about pairs of statements; each pair is asked about once.
 struct Judge<'a> {
     services: &'a Services,
     scope: &'a TenantScope,
     said: &'a Said,
     /// `None`: it was asked and did not say; it is not asked again in this job.
     answers: HashMap<[u8; 32], Option<Verdict>>,
+    /// Older and newer statement of pairs that a plan came upon and nobody has judged.
+    unasked: HashMap<[u8; 32], (Statement, Statement)>,
     /// What the ledger does not have yet.
-    asked: Vec<JudgedPair>,
+    judged: Vec<JudgedPair>,
 }
 
 impl Judge<'_> {
-    /// The verdict, from this job, the ledger, or the model. A judge that fails changes nothing.
-    async fn ask(&mut self, older: &Statement, newer: &Statement) -> Result<Option<Verdict>, JobError> {
+    /// The verdict of this job or of the ledger. `None`: there is none (yet).
+    async fn verdict(&mut self, older: &Statement, newer: &Statement) -> StoreResult<Option<Verdict>> {
         let pair = pair_hash(&older.content, &newer.content);
         if let Some(answer) = self.answers.get(&pair) {
             return Ok(*answer);
         }
         let known = self.services.ledger.facts.verdict(self.scope, &pair).await?;
-        let answer = match known {
-            Some(verdict) => Some(verdict),
-            None => self.ask_model(pair, older, newer).await,
-        };
-        self.answers.insert(pair, answer);
-        Ok(answer)
+        if known.is_some() {
+            self.answers.insert(pair, known);
+        } else {
+            self.unasked.insert(pair, (older.clone(), newer.clone()));
+        }
+        Ok(known)
     }
 
-    async fn ask_model(&mut self, pair: [u8; 32], older: &Statement, newer: &Statement) -> Option<Verdict> {
+    /// Asks about every pair that came up. A judge that fails changes nothing.
+    async fn ask_models(&mut self) {
+        for (pair, (older, newer)) in std::mem::take(&mut self.unasked) {
+            let verdict = match self.ask_model(&older, &newer).await {
+                Ok((verdict, model)) => {
+                    self.judged.push(JudgedPair { pair, verdict, model });
+                    Some(verdict)
+                }
+                Err(error) => {
+                    tracing::warn!(%error, turn = %self.said.turn.id, "a pair was not judged; both facts stay");
+                    None
+                }
+            };
+            self.answers.insert(pair, verdict);
+        }
+    }
+
+    async fn ask_model(&self, older: &Statement, newer: &Statement) -> Result<(Verdict, String), JobError> {
         let values = context! {
             older => untrusted(&older.content),
             newer => untrusted(&newer.content),
@@ -361,25 +388,10 @@ impl Judge<'_> {
                 "additionalProperties": false,
             }),
         };
-        let asked = match self.services.prompts.render(language, Template::Judge, values) {
-            Ok(prompt) => ask_json::<Answer>(self.services, self.scope, Task::Judge, prompt, schema).await,
-            Err(error) => Err(error.into()),
-        };
-        let judged = asked.and_then(|(answer, model)| {
-            Verdict::parse(answer.verdict.trim().to_lowercase().as_str())
-                .map(|verdict| JudgedPair { pair, verdict, model })
-                .ok_or_else(|| JobError::Unusable("the judge named no verdict".to_owned()))
-        });
-        match judged {
-            Ok(judged) => {
-                let verdict = judged.verdict;
-                self.asked.push(judged);
-                Some(verdict)
-            }
-            Err(error) => {
-                tracing::warn!(%error, turn = %self.said.turn.id, "a pair was not judged; both facts stay");
-                None
-            }
-        }
+        let prompt = self.services.prompts.render(language, Template::Judge, values)?;
+        let (answer, model): (Answer, _) = ask_json(self.services, self.scope, Task::Judge, prompt, schema).await?;
+        let verdict = Verdict::parse(answer.verdict.trim().to_lowercase().as_str())
+            .ok_or_else(|| JobError::Unusable("the judge named no verdict".to_owned()))?;
+        Ok((verdict, model))
     }
 }

@@ -79,7 +79,7 @@ pub struct FactBody {
     tag = "facts",
     params(("world" = String, Path), ("npc" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
     request_body = FactBody,
-    responses((status = 201, body = FactView)),
+    responses((status = 201, body = FactView), (status = 409, description = "The same request is being handled")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[post("/v1/worlds/{world}/npcs/{npc}/facts")]

@@ -186,7 +186,7 @@ pub async fn fact_history(
     let mut items: Vec<HistoryView> = own
         .into_iter()
         .map(HistoryView::from)
-        .chain(replaced.into_iter().map(HistoryView::replaced))
+        .chain(replaced.iter().map(HistoryView::replaced))
         .collect();
     items.sort_by_key(HistoryView::at);
     Ok(HttpResponse::Ok().json(Items { items, next: None }))

@@ -170,7 +170,7 @@ impl HistoryView {
         self.at
     }
     /// An invalidation of another fact by this one.
-    pub fn replaced(row: Invalidation) -> Self {
+    pub fn replaced(row: &Invalidation) -> Self {
         Self {
             reason: Some(row.reason),
             fact_id: Some(row.fact),

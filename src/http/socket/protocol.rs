@@ -16,36 +16,31 @@ use utoipa::ToSchema;
 
 use super::{
     ear::Ear,
-    events::{self, AuthRefreshed, Pong, SessionCreated, SessionResumed},
+    events::{self, AuthRefreshed, Pong},
     messages::{
-        self, AuthRefresh, Envelope, Include, NOT_OFFERED, Ping, PlayerInterrupt, PlayerSay, ReplyPlayed, SessionClose,
-        SessionCreate, SessionResume,
+        self, AuthRefresh, Envelope, NOT_OFFERED, Ping, PlayerInterrupt, PlayerSay, ReplyPlayed, SessionClose,
+        SessionResume,
     },
 };
 use crate::{
-    actors::{
-        Accepted, Interrupted, Line, Published,
-        handle::CREATED_SEQ,
-        player_socket::{Connection, SocketProtocol, close},
-    },
-    dialogue::events::{DialogueEvent, EventBody, ReplyDone},
+    actors::player_socket::{Connection, SocketProtocol, close},
     http::{
         AppState,
         errors::{Code, Problem},
         extract::checked,
-        sessions::{SessionBody, new_session, reachable},
         validate,
     },
     ids::{DialogueId, PlayerId},
-    memory::turn::Turn,
     tenancy::{
-        Principal, Role,
+        Principal,
         limits::{SocketLimit, SocketRefusal},
     },
 };
 
 /// Messages that may wait while one is handled.
 const MAX_WAITING: usize = 256;
+/// Tokens that live longer than this are not watched to their end.
+const LONGEST_WATCH: Duration = Duration::from_hours(365 * 24);
 /// Longest `event_id`, in characters.
 const MAX_EVENT_ID: usize = 128;
 
@@ -76,12 +71,12 @@ impl SocketProtocol for Refused {
 /// One caller's socket.
 pub struct Socket(Arc<Inner>);
 
-struct Inner {
-    state: web::Data<AppState>,
+pub(super) struct Inner {
+    pub(super) state: web::Data<AppState>,
     principal: Mutex<Principal>,
     limit: Mutex<SocketLimit>,
     inbox: Mutex<Inbox>,
-    open: Mutex<HashMap<DialogueId, Opened>>,
+    pub(super) open: Mutex<HashMap<DialogueId, Opened>>,
     /// Closes the socket when its token expires.
     expiry: Mutex<Option<JoinHandle<()>>>,
 }
@@ -94,10 +89,10 @@ struct Inbox {
 }
 
 /// A session this socket listens to.
-struct Opened {
-    listener: u64,
-    ear: Arc<Ear>,
-    player: Option<PlayerId>,
+pub(super) struct Opened {
+    pub(super) listener: u64,
+    pub(super) ear: Arc<Ear>,
+    pub(super) player: Option<PlayerId>,
 }
 
 impl Socket {
@@ -199,7 +194,7 @@ impl Inner {
     /// Closes the socket with 4401 when the token runs out, unless it is refreshed before.
     fn watch_expiry(self: &Arc<Self>, connection: &Arc<Connection>) {
         let left = self.principal.lock().expires_at - self.state.services.clock.now();
-        let left = left.to_std().unwrap_or_default().min(Duration::from_secs(365 * 86_400));
+        let left = left.to_std().unwrap_or_default().min(LONGEST_WATCH);
         // Weak: a socket that is gone must not be kept by its token.
         let (inner, connection) = (Arc::downgrade(self), Arc::downgrade(connection));
         let task = actix_web::rt::spawn(async move {
@@ -238,7 +233,8 @@ impl Inner {
             .messages
             .with_label_values(&[messages::label(&envelope.kind)])
             .inc();
-        if let Err((problem, dialogue)) = self.dispatch(connection, &envelope.kind, re, text).await {
+        if let Err(failed) = self.dispatch(connection, &envelope.kind, re, text).await {
+            let (problem, dialogue) = *failed;
             self.tell(connection, &problem, re, dialogue);
         }
     }
@@ -249,16 +245,16 @@ impl Inner {
         kind: &str,
         re: Option<&str>,
         text: &str,
-    ) -> Result<(), (Problem, Option<DialogueId>)> {
+    ) -> Result<(), Failed> {
         if re.is_some_and(|id| id.chars().count() > MAX_EVENT_ID) {
             let problem = Problem::field("event_id", format!("must be at most {MAX_EVENT_ID} characters"));
-            return Err((problem, None));
+            return Err(nowhere(problem));
         }
         let who = self.who();
         self.state
             .limits
             .tenant(&who.tenant)
-            .map_err(|limited| (limited.into(), None))?;
+            .map_err(|limited| nowhere(limited.into()))?;
         match kind {
             "player.say" => {
                 let message: PlayerSay = parse(text)?;
@@ -305,179 +301,6 @@ impl Inner {
         }
     }
 
-    async fn create(
-        self: &Arc<Self>,
-        connection: &Arc<Connection>,
-        who: &Principal,
-        message: SessionCreate,
-        re: Option<&str>,
-    ) -> Result<(), Problem> {
-        self.room_for_one_more()?;
-        let include = allowed_includes(who, &message.include)?;
-        let new = new_session(
-            who,
-            SessionBody {
-                world_id: message.world_id,
-                npc_id: message.npc_id,
-                player_id: message.player_id,
-                witnesses: message.witnesses,
-            },
-        )?;
-        let player = new.player.clone();
-        let scope = who.scope();
-        let created = self.state.sessions.create(&scope, new).await?;
-        let id = created.dialogue.id;
-        let ear = Arc::new(Ear::new(connection.clone(), include));
-        let attached = self.state.sessions.attach(&scope, id, ear.clone(), None, None).await?;
-        let _ = connection.send(events::write(&SessionCreated {
-            kind: "session.created",
-            re,
-            dialogue_id: id,
-            seq: CREATED_SEQ,
-            session_id: id,
-            resume_token: &created.resume_token,
-            head_turn: attached.head_turn,
-        }));
-        self.remember(connection, who, id, attached.listener, ear, Some(player));
-        Ok(())
-    }
-
-    async fn resume(
-        self: &Arc<Self>,
-        connection: &Arc<Connection>,
-        who: &Principal,
-        message: SessionResume,
-        re: Option<&str>,
-    ) -> Result<(), Problem> {
-        let id = message.session_id;
-        if !self.open.lock().contains_key(&id) {
-            self.room_for_one_more()?;
-        }
-        let include = allowed_includes(who, &message.include)?;
-        let dialogue = reachable(&self.state, who, id).await?;
-        let scope = who.scope();
-        // Twice in one dialogue would hear everything twice.
-        let before = self.open.lock().remove(&id);
-        if let Some(before) = before {
-            self.state.sessions.detach(&scope, id, before.listener);
-        }
-        let ear = Arc::new(Ear::new(connection.clone(), include));
-        let attached = self
-            .state
-            .sessions
-            .attach(&scope, id, ear.clone(), message.resume_token, message.last_seq)
-            .await?;
-        let _ = connection.send(events::write(&SessionResumed {
-            kind: "session.resumed",
-            re,
-            dialogue_id: id,
-            head_seq: attached.head_seq,
-            head_turn: attached.head_turn,
-            replayed: attached.replayed,
-        }));
-        self.remember(connection, who, id, attached.listener, ear, dialogue.player);
-        Ok(())
-    }
-
-    fn room_for_one_more(&self) -> Result<(), Problem> {
-        let max = self.state.settings.max_sessions_per_socket;
-        if self.open.lock().len() < max {
-            Ok(())
-        } else {
-            Err(Problem::new(
-                Code::TooManySessions,
-                format!("one socket may have {max} sessions open"),
-            ))
-        }
-    }
-
-    fn remember(
-        &self,
-        connection: &Connection,
-        who: &Principal,
-        id: DialogueId,
-        listener: u64,
-        ear: Arc<Ear>,
-        player: Option<PlayerId>,
-    ) {
-        self.open.lock().insert(id, Opened { listener, ear, player });
-        // The socket may have closed while the session was being opened; `on_close` ran before
-        // there was anything to take off.
-        if connection.is_gone()
-            && let Some(opened) = self.open.lock().remove(&id)
-        {
-            self.state.sessions.detach(&who.scope(), id, opened.listener);
-        }
-    }
-
-    async fn say(
-        &self,
-        connection: &Connection,
-        who: &Principal,
-        message: PlayerSay,
-        re: Option<&str>,
-    ) -> Result<(), Problem> {
-        let player = self.with_open(message.session_id, |opened| opened.player.clone())?;
-        if let Some(player) = player {
-            self.state.limits.player(&who.tenant, &player)?;
-        }
-        let line = Line {
-            text: message.text,
-            key: message.key,
-            on_busy: message.on_busy,
-            re: re.map(Arc::from),
-        };
-        let re = line.re.clone();
-        match self.state.sessions.say(&who.scope(), message.session_id, line).await? {
-            // Its events come through the ear, a failure among them.
-            Accepted::Turn { done } => drop(done),
-            Accepted::Repeated(turn) => {
-                for event in tell_again(&turn, re.as_ref()) {
-                    let _ = connection.deliver(&Published::new(event));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn interrupt(&self, who: &Principal, message: PlayerInterrupt) -> Result<(), Problem> {
-        let heard = match (message.heard_chars, message.heard_utf16) {
-            (Some(_), Some(_)) => {
-                return Err(Problem::field("heard_utf16", "does not go together with heard_chars"));
-            }
-            (chars, None) => {
-                self.with_open(message.session_id, |_| ())?;
-                chars
-            }
-            (None, Some(units)) => Some(self.with_open(message.session_id, |opened| opened.ear.scalars(units))?),
-        };
-        let done = self
-            .state
-            .sessions
-            .interrupt(&who.scope(), message.session_id, message.turn, heard)
-            .await?;
-        match done {
-            Interrupted::Cut { .. } => Ok(()),
-            Interrupted::Idle { head_turn } => Err(Problem::new(
-                Code::TurnNotRunning,
-                format!("no reply is running; the last turn is {head_turn}"),
-            )),
-        }
-    }
-
-    async fn close(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {
-        self.with_open(id, |_| ())?;
-        self.state
-            .sessions
-            .close(&who.scope(), id, "closed by the client")
-            .await?;
-        let opened = self.open.lock().remove(&id);
-        if let Some(opened) = opened {
-            self.state.sessions.detach(&who.scope(), id, opened.listener);
-        }
-        Ok(())
-    }
-
     async fn refresh(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
@@ -507,26 +330,17 @@ impl Inner {
         }));
         Ok(())
     }
-
-    fn with_open<T>(&self, id: DialogueId, look: impl FnOnce(&Opened) -> T) -> Result<T, Problem> {
-        self.open.lock().get(&id).map(look).ok_or_else(|| {
-            Problem::new(
-                Code::NotFound,
-                "this session is not open on this socket; send session.create or session.resume first",
-            )
-            .param("session_id")
-        })
-    }
 }
 
-type Failed = (Problem, Option<DialogueId>);
+/// What to tell, and about which dialogue. Boxed: it is large, and most messages do not fail.
+type Failed = Box<(Problem, Option<DialogueId>)>;
 
 fn at(id: DialogueId) -> impl Fn(Problem) -> Failed {
-    move |problem| (problem, Some(id))
+    move |problem| Box::new((problem, Some(id)))
 }
 
 fn nowhere(problem: Problem) -> Failed {
-    (problem, None)
+    Box::new((problem, None))
 }
 
 fn parse<T>(text: &str) -> Result<T, Failed>
@@ -538,45 +352,4 @@ where
         serde_json::from_str(text).map_err(|error| nowhere(validate::explain::<T>(text.as_bytes(), &error)))?;
     checked(&value).map_err(nowhere)?;
     Ok(value)
-}
-
-/// The optional events `who` may ask for.
-fn allowed_includes<'a>(who: &Principal, asked: &'a [Include]) -> Result<&'a [Include], Problem> {
-    if asked.is_empty() || matches!(who.role, Role::Admin | Role::Backend) {
-        Ok(asked)
-    } else {
-        Err(Problem::new(Code::Forbidden, "only admins and backends may get these events").param("include"))
-    }
-}
-
-/// The durable events of a committed turn, for a client that repeats its line.
-fn tell_again(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] {
-    let event = |seq, body| DialogueEvent {
-        dialogue_id: turn.dialogue,
-        seq: Some(seq),
-        re: re.cloned(),
-        body,
-    };
-    [
-        event(turn.seqs.started, EventBody::TurnStarted { turn: turn.number }),
-        event(
-            turn.seqs.done,
-            EventBody::ReplyDone(ReplyDone {
-                turn: turn.number,
-                npc_id: turn.npc.clone(),
-                text: turn.reply_text.clone(),
-                status: turn.status,
-                usage: turn.usage,
-                cues: turn.cues.clone(),
-                error: None,
-            }),
-        ),
-        event(
-            turn.seqs.committed,
-            EventBody::TurnCommitted {
-                turn: turn.number,
-                turn_id: turn.id,
-            },
-        ),
-    ]
 }

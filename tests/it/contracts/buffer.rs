@@ -1,1 +1,230 @@
 //! The contract of the buffer port.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{sync::Arc, time::Duration};
+
+use colloquy::{
+    adapters::in_process::buffers::{BufferLimits, InProcessBuffers},
+    ids::{DialogueId, DialogueKind, TurnId},
+    ports::{
+        buffer::{BufferHead, BufferSnapshot, BufferStore, BufferedTurn},
+        clock::{IdSource, SystemClock},
+    },
+    tenancy::TenantScope,
+};
+
+/// A buffer store under test, whose buffers live for a second.
+struct Subject {
+    buffers: Box<dyn BufferStore>,
+    ids: IdSource,
+}
+
+const TTL: Duration = Duration::from_secs(1);
+
+/// One line per adapter.
+macro_rules! adapters {
+    ($($name:ident: $subject:expr;)+) => {$(
+        mod $name {
+            use super::*;
+            adapters!(@cases $subject, [
+                what_was_replaced_is_loaded,
+                appending_needs_the_head_and_moves_it,
+                appending_drops_what_is_no_longer_kept,
+                of_many_who_append_to_one_head_one_succeeds,
+                truncating_needs_the_epoch_and_ends_at_the_turn,
+                tenants_and_dialogues_do_not_meet,
+                an_unused_buffer_is_forgotten_and_a_used_one_is_not,
+            ]);
+        }
+    )+};
+    (@cases $subject:expr, [$($case:ident,)+]) => {$(
+        #[tokio::test]
+        async fn $case() {
+            super::$case(&$subject.await).await;
+        }
+    )+};
+}
+
+adapters! {
+    in_process: in_process();
+}
+
+async fn in_process() -> Subject {
+    let limits = BufferLimits {
+        ttl: TTL,
+        ..BufferLimits::default()
+    };
+    Subject {
+        buffers: Box::new(InProcessBuffers::new(limits)),
+        ids: IdSource::random(Arc::new(SystemClock)),
+    }
+}
+
+fn scope(tenant: &str) -> TenantScope {
+    TenantScope::new(tenant.parse().unwrap())
+}
+
+impl Subject {
+    fn dialogue(&self) -> DialogueId {
+        self.ids.dialogue(DialogueKind::Session)
+    }
+    fn turn(&self, number: u32) -> BufferedTurn {
+        BufferedTurn {
+            id: self.ids.next(),
+            number,
+            player_text: format!("line {number}: 포도 🍇"),
+            npc: "mira".parse().unwrap(),
+            reply_text: "\"yes\"\n".repeat(3),
+        }
+    }
+    /// A buffer of turns `1..=last` in epoch 3.
+    async fn filled(&self, dialogue: DialogueId, last: u32) -> BufferSnapshot {
+        let turns: Vec<_> = (1..=last).map(|number| self.turn(number)).collect();
+        let snapshot = BufferSnapshot {
+            head: head(3, turns.last().map(|turn| turn.id)),
+            turns,
+        };
+        self.buffers.replace(&scope("a"), dialogue, &snapshot).await.unwrap();
+        snapshot
+    }
+    async fn load(&self, dialogue: DialogueId) -> Option<BufferSnapshot> {
+        self.buffers.load(&scope("a"), dialogue).await.unwrap()
+    }
+}
+
+fn head(epoch: u64, turn: Option<TurnId>) -> BufferHead {
+    BufferHead { epoch, turn }
+}
+
+async fn what_was_replaced_is_loaded(subject: &Subject) {
+    let dialogue = subject.dialogue();
+    assert_eq!(subject.load(dialogue).await, None);
+    subject.filled(dialogue, 3).await;
+    let second = subject.filled(dialogue, 2).await;
+    assert_eq!(subject.load(dialogue).await, Some(second));
+    let empty = subject.filled(dialogue, 0).await;
+    assert_eq!(subject.load(dialogue).await, Some(empty));
+    subject.buffers.remove(&scope("a"), dialogue).await.unwrap();
+    assert_eq!(subject.load(dialogue).await, None);
+    subject.buffers.remove(&scope("a"), dialogue).await.unwrap();
+}
+
+async fn appending_needs_the_head_and_moves_it(subject: &Subject) {
+    let dialogue = subject.dialogue();
+    let (first, scope) = (subject.turn(1), scope("a"));
+    let append = async |expected, turn: &BufferedTurn| {
+        let appended = subject.buffers.append(&scope, dialogue, expected, turn, 1).await;
+        appended.unwrap()
+    };
+    assert!(!append(head(3, None), &first).await, "there is no buffer");
+    subject.filled(dialogue, 0).await;
+    assert!(!append(head(2, None), &first).await, "another epoch");
+    assert!(!append(head(3, Some(first.id)), &first).await, "another head");
+    assert!(append(head(3, None), &first).await);
+    let second = subject.turn(2);
+    assert!(!append(head(3, None), &second).await, "the head has moved");
+    assert!(append(head(3, Some(first.id)), &second).await);
+    let expected = BufferSnapshot {
+        head: head(3, Some(second.id)),
+        turns: vec![first, second],
+    };
+    assert_eq!(subject.load(dialogue).await, Some(expected));
+}
+
+async fn appending_drops_what_is_no_longer_kept(subject: &Subject) {
+    let dialogue = subject.dialogue();
+    let filled = subject.filled(dialogue, 5).await;
+    let turn = subject.turn(6);
+    assert!(
+        subject
+            .buffers
+            .append(&scope("a"), dialogue, filled.head, &turn, 4)
+            .await
+            .unwrap()
+    );
+    let kept: Vec<u32> = subject
+        .load(dialogue)
+        .await
+        .unwrap()
+        .turns
+        .iter()
+        .map(|turn| turn.number)
+        .collect();
+    assert_eq!(kept, [4, 5, 6]);
+}
+
+async fn of_many_who_append_to_one_head_one_succeeds(subject: &Subject) {
+    let dialogue = subject.dialogue();
+    let filled = subject.filled(dialogue, 1).await;
+    let turns: Vec<_> = (0..16).map(|_| subject.turn(2)).collect();
+    let scope = scope("a");
+    let appends = turns
+        .iter()
+        .map(|turn| subject.buffers.append(&scope, dialogue, filled.head, turn, 1));
+    let appended = futures_util::future::join_all(appends).await;
+    assert_eq!(
+        appended
+            .into_iter()
+            .filter(|appended| *appended.as_ref().unwrap())
+            .count(),
+        1
+    );
+    assert_eq!(subject.load(dialogue).await.unwrap().turns.len(), 2);
+}
+
+async fn truncating_needs_the_epoch_and_ends_at_the_turn(subject: &Subject) {
+    let dialogue = subject.dialogue();
+    let truncate = async |epoch, last| {
+        subject
+            .buffers
+            .truncate(&scope("a"), dialogue, epoch, last)
+            .await
+            .unwrap()
+    };
+    assert!(!truncate(3, 1).await, "there is no buffer");
+    let filled = subject.filled(dialogue, 5).await;
+    assert!(!truncate(4, 2).await, "another epoch");
+    assert_eq!(subject.load(dialogue).await.unwrap(), filled);
+    assert!(truncate(3, 2).await);
+    let left = subject.load(dialogue).await.unwrap();
+    assert_eq!(left.turns, filled.turns[..2]);
+    assert_eq!(left.head, head(3, Some(filled.turns[1].id)));
+    assert!(truncate(3, 9).await, "nothing to drop is no failure");
+    assert_eq!(subject.load(dialogue).await.unwrap(), left);
+    assert!(truncate(3, 0).await);
+    let empty = subject.load(dialogue).await.unwrap();
+    assert_eq!((empty.head, empty.turns.len()), (head(3, None), 0));
+}
+
+async fn tenants_and_dialogues_do_not_meet(subject: &Subject) {
+    let (dialogue, other) = (subject.dialogue(), subject.dialogue());
+    let filled = subject.filled(dialogue, 2).await;
+    let foreign = scope("b");
+    assert_eq!(subject.buffers.load(&foreign, dialogue).await.unwrap(), None);
+    assert!(!subject.buffers.truncate(&foreign, dialogue, 3, 1).await.unwrap());
+    let turn = subject.turn(3);
+    assert!(
+        !subject
+            .buffers
+            .append(&foreign, dialogue, filled.head, &turn, 1)
+            .await
+            .unwrap()
+    );
+    subject.buffers.remove(&foreign, dialogue).await.unwrap();
+    assert_eq!(subject.load(other).await, None);
+    assert_eq!(subject.load(dialogue).await, Some(filled));
+}
+
+async fn an_unused_buffer_is_forgotten_and_a_used_one_is_not(subject: &Subject) {
+    let (used, unused) = (subject.dialogue(), subject.dialogue());
+    subject.filled(used, 1).await;
+    subject.filled(unused, 1).await;
+    // Real time: a store in another process has no clock that a test could move.
+    let step = TTL / 5;
+    for _ in 0..8 {
+        tokio::time::sleep(step).await;
+        assert!(subject.load(used).await.is_some());
+    }
+    assert_eq!(subject.load(unused).await, None);
+}

@@ -1,0 +1,325 @@
+//! Sockets over real connections: framing, closing, joining deltas, and a client that never reads.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use actix_web::{App, HttpRequest, HttpServer, dev::ServerHandle, web};
+use bytestring::ByteString;
+use futures_util::{SinkExt, StreamExt};
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream,
+    tungstenite::{
+        Message,
+        protocol::frame::{
+            Frame,
+            coding::{Data, OpCode},
+        },
+    },
+};
+
+use super::world::until;
+use crate::{
+    actors::{
+        Published,
+        player_socket::{Connection, SocketHub, SocketOptions, SocketProtocol, SocketSettings, close},
+    },
+    dialogue::events::{DialogueEvent, EventBody},
+    ids::{DialogueId, DialogueKind},
+    ports::clock::SystemClock,
+};
+
+type Client = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+/// Echoes text; `bye` closes with an error before.
+#[derive(Default)]
+struct Echo {
+    open: Mutex<Vec<Arc<Connection>>>,
+    closed: Mutex<Vec<u64>>,
+}
+
+impl SocketProtocol for Echo {
+    fn on_open(&self, connection: &Arc<Connection>) {
+        self.open.lock().push(Arc::clone(connection));
+    }
+    fn on_text(&self, connection: &Arc<Connection>, text: ByteString) {
+        // An echo that cannot go out is no loss.
+        let _ = connection.send(text.clone());
+        if text == "bye" {
+            connection.close(close::FORBIDDEN, "forbidden");
+        }
+    }
+    fn on_close(&self, connection: &Arc<Connection>) {
+        self.closed.lock().push(connection.id());
+    }
+}
+
+struct Server {
+    hub: SocketHub,
+    echo: Arc<Echo>,
+    addr: SocketAddr,
+    handle: ServerHandle,
+}
+
+impl Server {
+    fn start(settings: SocketSettings, coalesce: Duration) -> Self {
+        let hub = SocketHub::start(settings, Arc::new(SystemClock));
+        let echo = Arc::new(Echo::default());
+        let (their_hub, their_echo) = (hub.clone(), Arc::clone(&echo));
+        let server = HttpServer::new(move || {
+            let (hub, echo) = (their_hub.clone(), Arc::clone(&their_echo));
+            App::new().route(
+                "/ws",
+                web::get().to(move |request: HttpRequest, payload: web::Payload| {
+                    let (hub, echo) = (hub.clone(), Arc::clone(&echo));
+                    let options = SocketOptions {
+                        subprotocols: &["colloquy.v1"],
+                        coalesce,
+                    };
+                    async move { hub.serve(&request, payload, echo, options) }
+                }),
+            )
+        })
+        .on_connect(SocketHub::on_connect)
+        .workers(1)
+        .disable_signals()
+        .bind(("127.0.0.1", 0))
+        .unwrap();
+        let addr = server.addrs()[0];
+        let server = server.run();
+        let handle = server.handle();
+        actix::spawn(server);
+        Self {
+            hub,
+            echo,
+            addr,
+            handle,
+        }
+    }
+    async fn client(&self) -> Client {
+        let url = format!("ws://{}/ws", self.addr);
+        tokio_tungstenite::connect_async(url).await.unwrap().0
+    }
+    async fn end(self) {
+        self.hub
+            .close_all(close::DRAINING, "draining", Duration::from_secs(5))
+            .await;
+        until("every socket is gone", || self.hub.open() == 0).await;
+        let opened = self.echo.open.lock().len();
+        until("each was told so once", || self.echo.closed.lock().len() == opened).await;
+        self.handle.stop(false).await;
+    }
+}
+
+/// Everything the server says until it closes: the texts, and the close code.
+async fn rest(client: &mut Client) -> (Vec<String>, Option<u16>) {
+    let mut texts = Vec::new();
+    let listening = async {
+        while let Some(Ok(message)) = client.next().await {
+            match message {
+                Message::Text(text) => texts.push(text.to_string()),
+                Message::Close(frame) => return frame.map(|frame| frame.code.into()),
+                _ => {}
+            }
+        }
+        None
+    };
+    let code = tokio::time::timeout(Duration::from_secs(10), listening).await.unwrap();
+    (texts, code)
+}
+
+fn code_of(text: &str) -> String {
+    let event: serde_json::Value = serde_json::from_str(text).unwrap();
+    assert_eq!(event["type"], "error");
+    event["error"]["code"].as_str().unwrap().to_owned()
+}
+
+#[actix::test]
+async fn texts_go_both_ways_in_one_frame_or_several() {
+    let server = Server::start(SocketSettings::default(), Duration::ZERO);
+    let mut client = server.client().await;
+    client.send(Message::text("안녕")).await.unwrap();
+    assert_eq!(client.next().await.unwrap().unwrap(), Message::text("안녕"));
+    // Cut inside of a character.
+    let (head, tail) = "안녕".as_bytes().split_at(4);
+    let part = |bytes: &[u8], code, last| Message::Frame(Frame::message(bytes.to_vec(), OpCode::Data(code), last));
+    client.send(part(head, Data::Text, false)).await.unwrap();
+    client.send(part(tail, Data::Continue, true)).await.unwrap();
+    assert_eq!(client.next().await.unwrap().unwrap(), Message::text("안녕"));
+    client.send(Message::Ping("x".into())).await.unwrap();
+    assert_eq!(client.next().await.unwrap().unwrap(), Message::Pong("x".into()));
+    client.close(None).await.unwrap();
+    until("it is gone", || server.hub.open() == 0).await;
+    assert!(server.hub.closed_by_code().is_empty());
+    server.end().await;
+}
+
+#[actix::test]
+async fn what_is_no_text_message_of_fair_size_is_told_and_closed() {
+    let server = Server::start(SocketSettings::default(), Duration::ZERO);
+    let part = |size: usize, code, last| Message::Frame(Frame::message(vec![b'x'; size], OpCode::Data(code), last));
+    let cases: [(&str, Vec<Message>, u16); 6] = [
+        ("malformed", vec![Message::binary("x")], close::MALFORMED),
+        (
+            "too_large",
+            vec![Message::text("x".repeat(16 * 1024 + 1))],
+            close::TOO_LARGE,
+        ),
+        (
+            "too_large",
+            vec![
+                part(10_000, Data::Text, false),
+                part(6_000, Data::Continue, false),
+                part(1_000, Data::Continue, true),
+            ],
+            close::TOO_LARGE,
+        ),
+        (
+            "malformed",
+            vec![part(1, Data::Binary, false), part(1, Data::Continue, true)],
+            close::MALFORMED,
+        ),
+        (
+            "malformed",
+            vec![Message::Frame(Frame::message(
+                vec![0xff, 0xfe],
+                OpCode::Data(Data::Text),
+                true,
+            ))],
+            close::MALFORMED,
+        ),
+        ("malformed", vec![part(1, Data::Continue, true)], close::MALFORMED),
+    ];
+    for (name, messages, code) in cases {
+        let mut client = server.client().await;
+        for message in messages {
+            client.send(message).await.unwrap();
+        }
+        let (texts, closed) = rest(&mut client).await;
+        assert_eq!(closed, Some(code), "{name}");
+        assert_eq!(texts.iter().map(|text| code_of(text)).collect::<Vec<_>>(), [name]);
+    }
+    let longest = "x".repeat(16 * 1024);
+    let mut client = server.client().await;
+    client.send(Message::text(longest.clone())).await.unwrap();
+    assert_eq!(client.next().await.unwrap().unwrap(), Message::text(longest));
+    assert_eq!(
+        server.hub.closed_by_code(),
+        [(close::MALFORMED, 4), (close::TOO_LARGE, 2)]
+    );
+    server.end().await;
+}
+
+#[actix::test]
+async fn what_was_said_before_a_close_arrives_before_it() {
+    let server = Server::start(SocketSettings::default(), Duration::ZERO);
+    let mut client = server.client().await;
+    client.send(Message::text("bye")).await.unwrap();
+    assert_eq!(
+        rest(&mut client).await,
+        (vec!["bye".to_owned()], Some(close::FORBIDDEN))
+    );
+    server.end().await;
+}
+
+#[actix::test]
+async fn a_client_that_never_reads_is_cut_and_the_others_notice_nothing() {
+    let settings = SocketSettings {
+        max_queued: 64,
+        ..SocketSettings::default()
+    };
+    let server = Server::start(settings, Duration::ZERO);
+    let jammed = server.client().await;
+    until("it is open", || server.echo.open.lock().len() == 1).await;
+    let mut well = server.client().await;
+    until("both are open", || server.echo.open.lock().len() == 2).await;
+    let connection = Arc::clone(&server.echo.open.lock()[0]);
+    let text = ByteString::from("x".repeat(10_000));
+    until("the jammed one is cut", || connection.send(text.clone()).is_err()).await;
+    assert!(connection.is_gone());
+    assert_eq!(server.hub.closed_by_code(), [(close::SLOW_CONSUMER, 1)]);
+    until("its actor stops", || server.hub.open() == 1).await;
+    assert_eq!(*server.echo.closed.lock(), [connection.id()]);
+    well.send(Message::text("still here")).await.unwrap();
+    assert_eq!(well.next().await.unwrap().unwrap(), Message::text("still here"));
+    drop(jammed);
+    server.end().await;
+}
+
+#[actix::test]
+async fn silence_is_pinged_and_then_closed() {
+    let settings = SocketSettings {
+        ping_s: 1,
+        silence_s: 2,
+        ..SocketSettings::default()
+    };
+    let server = Server::start(settings, Duration::ZERO);
+    // This client answers nothing, since nobody polls it; the other one does.
+    let mut silent = server.client().await;
+    let mut lively = server.client().await;
+    let lively = actix::spawn(async move {
+        let mut pings = 0;
+        while let Some(Ok(message)) = lively.next().await {
+            pings += usize::from(message.is_ping());
+        }
+        pings
+    });
+    until("the silent one is closed", || {
+        server.hub.closed_by_code() == [(close::IDLE, 1)]
+    })
+    .await;
+    let (texts, code) = rest(&mut silent).await;
+    assert_eq!((code_of(&texts[0]).as_str(), code), ("idle", Some(close::IDLE)));
+    until("one is left", || server.hub.open() == 1).await;
+    server.end().await;
+    assert!(lively.await.unwrap() > 0);
+}
+
+#[actix::test]
+async fn deltas_are_joined_while_they_follow_each_other() {
+    let server = Server::start(SocketSettings::default(), Duration::from_millis(40));
+    let mut client = server.client().await;
+    until("it is open", || server.echo.open.lock().len() == 1).await;
+    let connection = Arc::clone(&server.echo.open.lock()[0]);
+    let delta = |turn, offset, text: &str| {
+        Published::new(DialogueEvent {
+            dialogue_id: DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),
+            seq: None,
+            re: None,
+            body: EventBody::ReplyDelta {
+                turn,
+                offset,
+                npc_id: "mira".parse().unwrap(),
+                text: text.to_owned(),
+            },
+        })
+    };
+    for event in [
+        delta(1, 0, "안녕"),
+        delta(1, 2, ", "),
+        delta(1, 4, "you"),
+        delta(2, 0, "Next"),
+    ] {
+        connection.deliver(&event).unwrap();
+    }
+    connection.send("done").unwrap();
+    connection.close(close::DRAINING, "draining");
+    let (texts, _) = rest(&mut client).await;
+    let joined: Vec<_> = texts[..texts.len() - 1]
+        .iter()
+        .map(|text| {
+            let event: serde_json::Value = serde_json::from_str(text).unwrap();
+            (
+                event["turn"].as_u64().unwrap(),
+                event["offset"].as_u64().unwrap(),
+                event["text"].to_string(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        joined,
+        [(1, 0, "\"안녕, you\"".to_owned()), (2, 0, "\"Next\"".to_owned())]
+    );
+    assert_eq!(texts.last().unwrap(), "done");
+    server.end().await;
+}

@@ -1,0 +1,248 @@
+//! What a socket does with sessions: opens and resumes them, speaks in them, cuts their replies,
+//! closes them.
+
+use std::sync::Arc;
+
+use super::{
+    ear::Ear,
+    events::{self, SessionCreated, SessionResumed},
+    messages::{Include, PlayerInterrupt, PlayerSay, SessionCreate, SessionResume},
+    protocol::{Inner, Opened},
+};
+use crate::{
+    actors::{Accepted, Interrupted, Line, Published, handle::CREATED_SEQ, player_socket::Connection},
+    dialogue::events::{DialogueEvent, EventBody, ReplyDone},
+    http::{
+        errors::{Code, Problem},
+        sessions::{SessionBody, new_session, reachable},
+    },
+    ids::{DialogueId, PlayerId},
+    memory::turn::Turn,
+    tenancy::{Principal, Role},
+};
+
+impl Inner {
+    pub(super) async fn create(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        who: &Principal,
+        message: SessionCreate,
+        re: Option<&str>,
+    ) -> Result<(), Problem> {
+        self.room_for_one_more()?;
+        let include = allowed_includes(who, &message.include)?;
+        let new = new_session(
+            who,
+            SessionBody {
+                world_id: message.world_id,
+                npc_id: message.npc_id,
+                player_id: message.player_id,
+                witnesses: message.witnesses,
+            },
+        )?;
+        let player = new.player.clone();
+        let scope = who.scope();
+        let created = self.state.sessions.create(&scope, new).await?;
+        let id = created.dialogue.id;
+        let ear = Arc::new(Ear::new(connection.clone(), include));
+        let attached = self.state.sessions.attach(&scope, id, ear.clone(), None, None).await?;
+        let _ = connection.send(events::write(&SessionCreated {
+            kind: "session.created",
+            re,
+            dialogue_id: id,
+            seq: CREATED_SEQ,
+            session_id: id,
+            resume_token: &created.resume_token,
+            head_turn: attached.head_turn,
+        }));
+        self.remember(connection, who, id, attached.listener, ear, Some(player));
+        Ok(())
+    }
+
+    pub(super) async fn resume(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        who: &Principal,
+        message: SessionResume,
+        re: Option<&str>,
+    ) -> Result<(), Problem> {
+        let id = message.session_id;
+        if !self.open.lock().contains_key(&id) {
+            self.room_for_one_more()?;
+        }
+        let include = allowed_includes(who, &message.include)?;
+        let dialogue = reachable(&self.state, who, id).await?;
+        let scope = who.scope();
+        // Twice in one dialogue would hear everything twice.
+        let before = self.open.lock().remove(&id);
+        if let Some(before) = before {
+            self.state.sessions.detach(&scope, id, before.listener);
+        }
+        let ear = Arc::new(Ear::new(connection.clone(), include));
+        let attached = self
+            .state
+            .sessions
+            .attach(&scope, id, ear.clone(), message.resume_token, message.last_seq)
+            .await?;
+        let _ = connection.send(events::write(&SessionResumed {
+            kind: "session.resumed",
+            re,
+            dialogue_id: id,
+            head_seq: attached.head_seq,
+            head_turn: attached.head_turn,
+            replayed: attached.replayed,
+        }));
+        self.remember(connection, who, id, attached.listener, ear, dialogue.player);
+        Ok(())
+    }
+
+    fn room_for_one_more(&self) -> Result<(), Problem> {
+        let max = self.state.settings.max_sessions_per_socket;
+        if self.open.lock().len() < max {
+            Ok(())
+        } else {
+            Err(Problem::new(
+                Code::TooManySessions,
+                format!("one socket may have {max} sessions open"),
+            ))
+        }
+    }
+
+    fn remember(
+        &self,
+        connection: &Connection,
+        who: &Principal,
+        id: DialogueId,
+        listener: u64,
+        ear: Arc<Ear>,
+        player: Option<PlayerId>,
+    ) {
+        self.open.lock().insert(id, Opened { listener, ear, player });
+        // The socket may have closed while the session was being opened; `on_close` ran before
+        // there was anything to take off.
+        if connection.is_gone()
+            && let Some(opened) = self.open.lock().remove(&id)
+        {
+            self.state.sessions.detach(&who.scope(), id, opened.listener);
+        }
+    }
+
+    pub(super) async fn say(
+        &self,
+        connection: &Connection,
+        who: &Principal,
+        message: PlayerSay,
+        re: Option<&str>,
+    ) -> Result<(), Problem> {
+        let player = self.with_open(message.session_id, |opened| opened.player.clone())?;
+        if let Some(player) = player {
+            self.state.limits.player(&who.tenant, &player)?;
+        }
+        let line = Line {
+            text: message.text,
+            key: message.key,
+            on_busy: message.on_busy,
+            re: re.map(Arc::from),
+        };
+        let re = line.re.clone();
+        match self.state.sessions.say(&who.scope(), message.session_id, line).await? {
+            // Its events come through the ear, a failure among them.
+            Accepted::Turn { done } => drop(done),
+            Accepted::Repeated(turn) => {
+                for event in tell_again(&turn, re.as_ref()) {
+                    let _ = connection.deliver(&Published::new(event));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn interrupt(&self, who: &Principal, message: PlayerInterrupt) -> Result<(), Problem> {
+        let heard = match (message.heard_chars, message.heard_utf16) {
+            (Some(_), Some(_)) => {
+                return Err(Problem::field("heard_utf16", "does not go together with heard_chars"));
+            }
+            (chars, None) => {
+                self.with_open(message.session_id, |_| ())?;
+                chars
+            }
+            (None, Some(units)) => Some(self.with_open(message.session_id, |opened| opened.ear.scalars(units))?),
+        };
+        let done = self
+            .state
+            .sessions
+            .interrupt(&who.scope(), message.session_id, message.turn, heard)
+            .await?;
+        match done {
+            Interrupted::Cut { .. } => Ok(()),
+            Interrupted::Idle { head_turn } => Err(Problem::new(
+                Code::TurnNotRunning,
+                format!("no reply is running; the last turn is {head_turn}"),
+            )),
+        }
+    }
+
+    pub(super) async fn close(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {
+        self.with_open(id, |_| ())?;
+        self.state
+            .sessions
+            .close(&who.scope(), id, "closed by the client")
+            .await?;
+        let opened = self.open.lock().remove(&id);
+        if let Some(opened) = opened {
+            self.state.sessions.detach(&who.scope(), id, opened.listener);
+        }
+        Ok(())
+    }
+
+    fn with_open<T>(&self, id: DialogueId, look: impl FnOnce(&Opened) -> T) -> Result<T, Problem> {
+        self.open.lock().get(&id).map(look).ok_or_else(|| {
+            Problem::new(
+                Code::NotFound,
+                "this session is not open on this socket; send session.create or session.resume first",
+            )
+            .param("session_id")
+        })
+    }
+}
+
+/// The optional events `who` may ask for.
+fn allowed_includes<'a>(who: &Principal, asked: &'a [Include]) -> Result<&'a [Include], Problem> {
+    if asked.is_empty() || matches!(who.role, Role::Admin | Role::Backend) {
+        Ok(asked)
+    } else {
+        Err(Problem::new(Code::Forbidden, "only admins and backends may get these events").param("include"))
+    }
+}
+
+/// The durable events of a committed turn, for a client that repeats its line.
+fn tell_again(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] {
+    let event = |seq, body| DialogueEvent {
+        dialogue_id: turn.dialogue,
+        seq: Some(seq),
+        re: re.cloned(),
+        body,
+    };
+    [
+        event(turn.seqs.started, EventBody::TurnStarted { turn: turn.number }),
+        event(
+            turn.seqs.done,
+            EventBody::ReplyDone(ReplyDone {
+                turn: turn.number,
+                npc_id: turn.npc.clone(),
+                text: turn.reply_text.clone(),
+                status: turn.status,
+                usage: turn.usage,
+                cues: turn.cues.clone(),
+                error: None,
+            }),
+        ),
+        event(
+            turn.seqs.committed,
+            EventBody::TurnCommitted {
+                turn: turn.number,
+                turn_id: turn.id,
+            },
+        ),
+    ]
+}

@@ -1,0 +1,169 @@
+//! A model whose answers a test writes, and an embedder that counts words.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use async_trait::async_trait;
+use colloquy::{
+    memory::calibration::Calibration,
+    ports::{
+        embedder::{EmbedAs, Embedder, EmbedderInfo},
+        llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
+    },
+};
+use futures_util::{StreamExt as _, stream, stream::BoxStream};
+use parking_lot::Mutex;
+
+/// One answer of the model.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    Text(String),
+    /// Streamed in these pieces.
+    Pieces(Vec<String>),
+    /// Streamed in these pieces, then broken.
+    Broken(Vec<String>),
+    /// Streamed in these pieces, then silent.
+    Silent(Vec<String>),
+    Fails(LlmError),
+}
+
+/// A model that says what it is told to, and remembers what it was asked.
+#[derive(Default)]
+pub struct ToldLlm {
+    told: Mutex<HashMap<Task, VecDeque<Answer>>>,
+    asked: Mutex<Vec<LlmRequest>>,
+}
+
+impl ToldLlm {
+    /// The next answer to `task`. When none is left, a harmless default is given.
+    pub fn tell(&self, task: Task, answer: Answer) {
+        self.told.lock().entry(task).or_default().push_back(answer);
+    }
+    pub fn tell_text(&self, task: Task, text: impl Into<String>) {
+        self.tell(task, Answer::Text(text.into()));
+    }
+    /// The prompts of `task` so far, messages joined.
+    pub fn asked(&self, task: Task) -> Vec<String> {
+        let asked = self.asked.lock();
+        let of_task = asked.iter().filter(|request| request.task == task);
+        of_task
+            .map(|request| {
+                let texts: Vec<&str> = request.messages.iter().map(|m| m.content.as_str()).collect();
+                texts.join("\n")
+            })
+            .collect()
+    }
+    /// The last message of the last reply prompt.
+    pub fn last_context(&self) -> String {
+        let asked = self.asked.lock();
+        let reply = asked.iter().rev().find(|request| request.task == Task::Reply).unwrap();
+        reply.messages.last().unwrap().content.clone()
+    }
+    fn next(&self, request: &LlmRequest) -> Answer {
+        self.asked.lock().push(request.clone());
+        let told = self.told.lock().get_mut(&request.task).and_then(VecDeque::pop_front);
+        told.unwrap_or_else(|| {
+            Answer::Text(
+                match request.task {
+                    Task::Reply => "Very well.",
+                    Task::Intent => "memory",
+                    Task::Extraction => r#"{"facts": []}"#,
+                    Task::Judge => r#"{"verdict": "independent"}"#,
+                    Task::Summary => r#"{"summary": "They talked.", "importance": 5}"#,
+                    Task::Curation => "",
+                }
+                .to_owned(),
+            )
+        })
+    }
+}
+
+#[async_trait]
+impl Llm for ToldLlm {
+    async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+        match self.next(request) {
+            Answer::Text(text) => Ok(Completion {
+                text,
+                usage: Default::default(),
+                model: "told".to_owned(),
+            }),
+            Answer::Fails(error) => Err(error),
+            Answer::Silent(_) => std::future::pending().await,
+            other => panic!("{other:?} is not a whole answer"),
+        }
+    }
+    async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
+        let said = |pieces: Vec<String>| stream::iter(pieces.into_iter().map(|piece| Ok(Chunk::Text(piece))));
+        Ok(match self.next(request) {
+            Answer::Text(text) => said(vec![text]).boxed(),
+            Answer::Pieces(pieces) => said(pieces).boxed(),
+            Answer::Broken(pieces) => said(pieces)
+                .chain(stream::iter([Err(LlmError::Broken("no end mark".to_owned()))]))
+                .boxed(),
+            Answer::Silent(pieces) => said(pieces).chain(stream::pending()).boxed(),
+            Answer::Fails(error) => return Err(error),
+        })
+    }
+    fn model(&self) -> &'static str {
+        "told"
+    }
+}
+
+/// Counts words: texts with the same words have cosine 1, texts without a common word 0.
+pub struct WordEmbedder {
+    info: EmbedderInfo,
+    pub fails: AtomicBool,
+}
+
+impl WordEmbedder {
+    const DIMENSIONS: usize = 512;
+
+    pub fn new() -> Self {
+        Self {
+            info: EmbedderInfo {
+                model: "words".to_owned(),
+                dimensions: Self::DIMENSIONS,
+                calibration: Calibration::IDENTITY,
+                offline: true,
+            },
+            fails: AtomicBool::new(false),
+        }
+    }
+}
+
+#[async_trait]
+impl Embedder for WordEmbedder {
+    async fn embed(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+        if self.fails.load(Ordering::SeqCst) {
+            return Err(LlmError::Refused("no embedder".to_owned()));
+        }
+        Ok(texts
+            .iter()
+            .map(|text| {
+                let mut vector = vec![0.0_f32; Self::DIMENSIONS];
+                let lower = text.to_lowercase();
+                for word in lower
+                    .split(|c: char| !c.is_alphanumeric())
+                    .filter(|word| !word.is_empty())
+                {
+                    let hash = word
+                        .bytes()
+                        .fold(5_381_usize, |hash, byte| hash.wrapping_mul(33) ^ usize::from(byte));
+                    vector[hash % Self::DIMENSIONS] += 1.0;
+                }
+                let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+                if norm == 0.0 {
+                    vector[0] = 1.0;
+                } else {
+                    vector.iter_mut().for_each(|x| *x /= norm);
+                }
+                vector
+            })
+            .collect())
+    }
+    fn info(&self) -> &EmbedderInfo {
+        &self.info
+    }
+}

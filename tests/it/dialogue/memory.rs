@@ -1,0 +1,398 @@
+//! What is remembered, what is found again, and what a newer statement does to an older one.
+
+use std::time::Duration;
+
+use colloquy::{
+    dialogue::{
+        events::MemoryOp,
+        jobs, recall,
+        remember::{self, Correction, HandWritten},
+    },
+    memory::{
+        authored::WorldSettings,
+        fact::{Audience, FactKind, Importance, InvalidReason, Knower},
+        trace::CandidateFate,
+    },
+    ports::{
+        clock::Clock as _,
+        ledger::facts::FactEdit,
+        llm::{LlmError, Task},
+    },
+};
+use serde_json::json;
+
+use super::{Answer, Stage, likes, statement};
+use crate::support::run;
+
+#[test]
+fn what_was_told_is_found_in_another_session() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let reports = talk
+            .teach("I like grapes", &json!([likes("grapes", &["grape", "fruit", "food"])]))
+            .await;
+        assert_eq!(reports[0].memory.len(), 1);
+        assert_eq!(reports[0].memory[0].op, MemoryOp::Added);
+        let mut later = stage.session("p1").await;
+        later.say("What fruit do I like?").await;
+        assert!(stage.llm.last_context().contains("The player likes grapes."));
+        let trace = later.trace(1).await;
+        let used = trace.candidates.iter().find(|c| c.fate == CandidateFate::Used).unwrap();
+        assert!(used.score.keyword > 0.0 && used.score.cosine > 0.0 && used.score.total <= 1.0);
+        // What one player told in private is not used with another.
+        let mut other = stage.session("p2").await;
+        other.say("What fruit do I like?").await;
+        assert!(!stage.llm.last_context().contains("grapes"));
+    });
+}
+
+#[test]
+fn a_world_may_share_between_players() {
+    run(async {
+        let sharing = WorldSettings {
+            share_between_players: Some(true),
+            ..WorldSettings::default()
+        };
+        let stage = Stage::set_with(|_| {}, sharing).await;
+        let mut talk = stage.session("p1").await;
+        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
+        stage.session("p2").await.say("Who likes fruit?").await;
+        assert!(stage.llm.last_context().contains("grapes"));
+    });
+}
+
+#[test]
+fn the_same_fact_twice_is_one_fact() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let fact = likes("grapes", &["fruit"]);
+        // Twice in one answer, and once more in another session.
+        talk.teach("I like grapes", &json!([fact, fact])).await;
+        assert_eq!(stage.facts().await.len(), 1);
+        let mut later = stage.session("p1").await;
+        later.teach("Did I say I like grapes?", &json!([fact])).await;
+        let facts = stage.facts().await;
+        if facts.len() == 2 {
+            let invalid = facts[0].invalid.as_ref().unwrap();
+            assert_eq!(
+                (invalid.reason, invalid.by),
+                (InvalidReason::Duplicate, Some(facts[1].id))
+            );
+        }
+        assert_eq!(stage.valid().await, ["The player likes grapes."]);
+        assert!(stage.llm.asked(Task::Judge).is_empty());
+    });
+}
+
+#[test]
+fn what_was_injected_does_not_come_back() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
+        let before = stage.facts().await;
+        // The same sentence, and the NPC's own wording of it.
+        let mut echo = likes("grapes", &["fruit"]);
+        echo["speaker"] = json!("Mira");
+        echo["content"] = json!("The player likes, yes, grapes!");
+        let reports = talk
+            .teach("What fruit do I like?", &json!([likes("grapes", &["fruit"]), echo]))
+            .await;
+        assert!(reports[0].memory.is_empty(), "{:?}", reports[0].memory);
+        assert_eq!(stage.facts().await.len(), before.len());
+        let prompt = stage.llm.asked(Task::Extraction).pop().unwrap();
+        assert!(prompt.contains("<known>The player likes grapes.</known>"), "{prompt}");
+    });
+}
+
+fn hates() -> serde_json::Value {
+    statement(
+        "like",
+        "grapes",
+        "The player likes grapes no longer.",
+        "negative",
+        &["fruit"],
+    )
+}
+
+#[test]
+fn a_changed_taste_supersedes_and_its_verdict_is_kept() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
+        stage
+            .llm
+            .tell_text(Task::Judge, "So:\n```json\n{\"verdict\": \"contradicts\"}\n```");
+        let reports = talk.teach("No more grapes", &json!([hates()])).await;
+        let ops: Vec<MemoryOp> = reports[0].memory.iter().map(|change| change.op).collect();
+        assert_eq!(ops, [MemoryOp::Added, MemoryOp::Invalidated]);
+        assert_eq!(stage.valid().await, ["The player likes grapes no longer."]);
+        let old = stage.facts().await.remove(0);
+        assert_eq!(old.invalid.unwrap().reason, InvalidReason::Superseded);
+        assert!(!{
+            talk.say("What fruit do I like?").await;
+            stage.llm.last_context().contains("likes grapes.")
+        });
+        // The same question for another player's facts is not asked again.
+        let mut other = stage.session("p2").await;
+        other
+            .teach("I like grapes", &json!([likes("grapes", &["fruit"])]))
+            .await;
+        other.teach("No more grapes", &json!([hates()])).await;
+        assert_eq!(stage.llm.asked(Task::Judge).len(), 1);
+        assert_eq!(stage.valid().await.len(), 2);
+    });
+}
+
+#[test]
+fn a_judge_that_fails_changes_nothing() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
+        stage
+            .llm
+            .tell(Task::Judge, Answer::Fails(LlmError::Refused("no".to_owned())));
+        talk.teach("No more grapes", &json!([hates()])).await;
+        assert_eq!(stage.valid().await.len(), 2);
+    });
+}
+
+#[test]
+fn an_earlier_turns_job_that_runs_late_does_not_overrule_a_later_turn() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let first = talk.say("I like grapes").await;
+        stage.clock.advance(Duration::from_secs(60));
+        talk.teach("No more grapes", &json!([hates()])).await;
+        stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+        stage.llm.tell_text(
+            Task::Extraction,
+            json!({ "facts": [likes("grapes", &["fruit"])] }).to_string(),
+        );
+        let report = stage.run(&first.jobs[0]).await.unwrap();
+        assert!(report.memory.is_empty());
+        assert_eq!(stage.valid().await, ["The player likes grapes no longer."]);
+    });
+}
+
+#[test]
+fn safety_is_pinned_and_protected() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let mut allergy = statement(
+            "be allergic to",
+            "nuts",
+            "The player is allergic to nuts.",
+            "positive",
+            &["nut"],
+        );
+        allergy["kind"] = json!("constraint");
+        talk.teach("I am allergic to nuts", &json!([allergy])).await;
+        talk.say("Hello again").await;
+        let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+        assert!(
+            prompt.contains("[Always keep in mind]\n- The player is allergic to nuts."),
+            "{prompt}"
+        );
+        assert_eq!(
+            prompt.matches("allergic to nuts").count(),
+            1 + usize::from(prompt.contains("I am allergic"))
+        );
+        let mut over = statement(
+            "be allergic to",
+            "nuts",
+            "The player is not allergic to nuts.",
+            "negative",
+            &["nut"],
+        );
+        over["kind"] = json!("constraint");
+        stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+        let reports = talk.teach("I am not", &json!([over])).await;
+        assert!(
+            reports[0].memory.iter().any(|change| change.op == MemoryOp::Flagged),
+            "{:?}",
+            reports[0]
+        );
+        assert!(
+            stage
+                .valid()
+                .await
+                .contains(&"The player is allergic to nuts.".to_owned())
+        );
+    });
+}
+
+#[test]
+fn a_player_may_have_something_forgotten() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let facts = json!([likes("grapes", &["fruit"]), likes("tea", &["drink"])]);
+        talk.teach("I like grapes and tea", &facts).await;
+        let committed = talk.say("Forget that I like grapes").await;
+        stage.llm.tell_text(
+            Task::Extraction,
+            json!({ "facts": [], "forget": ["The player likes grapes."] }).to_string(),
+        );
+        stage.run(&committed.jobs[0]).await.unwrap();
+        assert_eq!(stage.valid().await, ["The player likes tea."]);
+        let forgotten = stage
+            .facts()
+            .await
+            .into_iter()
+            .find(|fact| fact.invalid.is_some())
+            .unwrap();
+        assert_eq!(forgotten.invalid.unwrap().reason, InvalidReason::Forgotten);
+    });
+}
+
+#[test]
+fn a_job_of_a_done_turn_writes_once() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let committed = talk.say("I like grapes").await;
+        for _ in 0..2 {
+            stage.llm.tell_text(
+                Task::Extraction,
+                json!({ "facts": [likes("grapes", &["fruit"])] }).to_string(),
+            );
+        }
+        assert_eq!(stage.run(&committed.jobs[0]).await.unwrap().memory.len(), 1);
+        assert!(stage.run(&committed.jobs[0]).await.unwrap().memory.is_empty());
+        assert_eq!(stage.facts().await.len(), 1);
+        assert_eq!(jobs::relay_outbox(&stage.services).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn jobs_side_by_side_lose_nothing() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut ready = Vec::new();
+        for n in 0..6 {
+            let mut talk = stage.session("p1").await;
+            ready.push(talk.say(&format!("I like thing{n}")).await.jobs[0].clone());
+        }
+        for n in 0..6 {
+            let fact = statement(
+                "like",
+                &format!("thing{n}"),
+                &format!("thing{n} pleases"),
+                "positive",
+                &[],
+            );
+            stage
+                .llm
+                .tell_text(Task::Extraction, json!({ "facts": [fact] }).to_string());
+        }
+        let reports = futures_util::future::join_all(ready.iter().map(|job| stage.run(job))).await;
+        for report in reports {
+            assert_eq!(report.unwrap().memory.len(), 1);
+        }
+        let mut valid = stage.valid().await;
+        valid.sort();
+        assert_eq!(valid.len(), 6, "{valid:?}");
+    });
+}
+
+#[test]
+fn people_write_correct_and_search() {
+    run(async {
+        let stage = Stage::set().await;
+        let written = remember::write_by_hand(
+            &stage.services,
+            &stage.scope,
+            HandWritten {
+                world: stage.world.id.clone(),
+                audience: Audience {
+                    knowers: [Knower::Npc(stage.npc.id.clone())].into(),
+                    private_to: None,
+                },
+                subject: "Mira".to_owned(),
+                predicate: "own".to_owned(),
+                object: "a boat".to_owned(),
+                content: "Mira owns a boat.".to_owned(),
+                keywords: vec!["ship".to_owned()],
+                kind: FactKind::Profile,
+                importance: Importance::DEFAULT,
+                pinned: false,
+                valid_at: None,
+            },
+            &stage.edit("fact.create"),
+        )
+        .await
+        .unwrap();
+        assert!(written.authored);
+        let before = stage.clock.now();
+        stage.clock.advance(Duration::from_secs(3_600));
+        let search = async |query: &str, at| {
+            let found = recall::search(
+                &stage.services,
+                &stage.scope,
+                &stage.world,
+                &stage.viewpoint(),
+                query,
+                at,
+                5,
+            )
+            .await;
+            let (hits, calls) = found.unwrap();
+            assert_eq!(calls.len(), 1);
+            hits.into_iter()
+                .map(|hit| (hit.fact.view.content, hit.score))
+                .collect::<Vec<_>>()
+        };
+        let now = search("boat", stage.clock.now()).await;
+        assert_eq!(now[0].0, "Mira owns a boat.");
+        assert!(now[0].1.keyword > 0.0 && now[0].1.cosine > 0.0);
+        // As of then the same, and before that nothing.
+        assert_eq!(search("boat", before).await[0].0, "Mira owns a boat.");
+        assert!(search("boat", before - Duration::from_secs(60)).await.is_empty());
+
+        let correction = Correction {
+            content: Some("Mira owns a cart.".to_owned()),
+            keywords: Some(vec![]),
+            ..Correction::default()
+        };
+        let edit = stage.edit("fact.edit");
+        let stale = remember::correct(
+            &stage.services,
+            &stage.scope,
+            written.id,
+            correction.clone(),
+            Some(99),
+            &edit,
+        )
+        .await;
+        assert!(matches!(stale.unwrap(), FactEdit::VersionMismatch { .. }));
+        let edit = stage.edit("fact.edit");
+        let version = Some(written.version);
+        let done = remember::correct(&stage.services, &stage.scope, written.id, correction, version, &edit).await;
+        assert!(matches!(done.unwrap(), FactEdit::Done(_)));
+        let hits = search("cart", stage.clock.now()).await;
+        assert_eq!(hits[0].0, "Mira owns a cart.");
+        assert!(hits[0].1.cosine > 0.0, "embedded anew");
+    });
+}
+
+#[test]
+fn a_lost_index_is_rebuilt_without_the_embedder() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
+        stage.break_embedder(true);
+        stage.services.index.clear(&stage.scope).await.unwrap();
+        assert_eq!(jobs::reindex(&stage.services, &stage.scope).await.unwrap(), 1);
+        assert_eq!(jobs::expected_points(&stage.services, &stage.scope).await.unwrap(), 1);
+        talk.say("What fruit do I like?").await;
+        assert!(stage.llm.last_context().contains("The player likes grapes."));
+    });
+}

@@ -1,0 +1,408 @@
+//! Turns and memory over the real ledger and index, with a model that says what a test tells it.
+
+mod fakes;
+mod memory;
+mod turns;
+
+use std::sync::{Arc, atomic::Ordering};
+
+use chrono::{DateTime, Utc};
+use colloquy::{
+    adapters::{
+        in_process::{
+            buffers::{BufferLimits, InProcessBuffers},
+            fact_index::{FactIndexOptions, InProcessFactIndex},
+        },
+        sqlite::{self, SqliteOptions},
+    },
+    config::Config,
+    dialogue::{
+        Services,
+        events::ReplyDone,
+        jobs::{self, JobReport},
+        models::{ModelLimits, Models, RouteTable},
+        prompt::Templates,
+        recall::BodyCache,
+        settings::DialogueSettings,
+        turn::{self, CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
+    },
+    ids::{DialogueKind, NodeId, NpcId, PlayerId},
+    memory::{
+        authored::{Language, Npc, Persona, World, WorldSettings},
+        fact::{Fact, Viewpoint},
+        trace::TurnTrace,
+        turn::TurnStatus,
+    },
+    ports::{
+        PageRequest,
+        clock::{Clock as _, IdSource, ManualClock},
+        ledger::{
+            audit::Edit,
+            dialogues::{Claim, Dialogue, DialogueStatus, OpenDialogue},
+            facts::FactFilter,
+            jobs::Job,
+        },
+        llm::Llm,
+    },
+    tenancy::{Role, TenantScope},
+};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use self::fakes::{Answer, ToldLlm, WordEmbedder};
+
+/// A world with one NPC, and everything below the actors.
+pub struct Stage {
+    pub services: Services,
+    pub llm: Arc<ToldLlm>,
+    pub embedder: Arc<WordEmbedder>,
+    pub clock: Arc<ManualClock>,
+    pub scope: TenantScope,
+    pub world: World,
+    pub npc: Npc,
+    node: NodeId,
+    _folder: tempfile::TempDir,
+}
+
+impl Stage {
+    pub async fn set() -> Self {
+        Self::set_with(|_| {}, WorldSettings::default()).await
+    }
+
+    pub async fn set_with(change: impl FnOnce(&mut DialogueSettings), world_settings: WorldSettings) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::at("2026-03-01T09:00:00Z".parse().unwrap());
+        let path = folder.path().join("colloquy.db");
+        let store = sqlite::open(path.to_str().unwrap(), SqliteOptions::default(), clock.clone())
+            .await
+            .unwrap();
+        let llm = Arc::new(ToldLlm::default());
+        let as_llm: Arc<dyn Llm> = llm.clone();
+        let limits = ModelLimits {
+            retries: 0,
+            ..ModelLimits::default()
+        };
+        let mut settings = Config::defaults().dialogue();
+        change(&mut settings);
+        let embedder = Arc::new(WordEmbedder::new());
+        let ids = Arc::new(IdSource::random(clock.clone()));
+        let services = Services {
+            settings: Arc::new(settings),
+            ledger: store.ledger(),
+            buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
+            index: Arc::new(InProcessFactIndex::new(
+                store.point_source(),
+                FactIndexOptions::default(),
+            )),
+            embedder: embedder.clone(),
+            models: Arc::new(Models::with_limits(RouteTable::uniform(&as_llm), limits, clock.clone())),
+            prompts: Arc::new(Templates::load(None).unwrap()),
+            bodies: Arc::new(BodyCache::new(1_000)),
+            clock: clock.clone(),
+            ids: ids.clone(),
+        };
+        let mut stage = Self {
+            world: World {
+                id: "vale".parse().unwrap(),
+                name: "Vale".to_owned(),
+                premise: String::new(),
+                language: Language::En,
+                rules: vec![],
+                settings: world_settings,
+                version: 1,
+                updated_at: clock.now(),
+            },
+            npc: Npc {
+                world: "vale".parse().unwrap(),
+                id: "mira".parse().unwrap(),
+                name: "Mira".to_owned(),
+                persona: Persona {
+                    description: "A baker.".to_owned(),
+                    cues: vec!["smile".to_owned()],
+                    ..Persona::default()
+                },
+                language: Language::En,
+                factions: vec![],
+                model: None,
+                version: 1,
+                updated_at: clock.now(),
+            },
+            node: ids.next(),
+            scope: TenantScope::new("demo".parse().unwrap()),
+            services,
+            llm,
+            embedder,
+            clock,
+            _folder: folder,
+        };
+        stage.author().await;
+        stage
+    }
+
+    async fn author(&mut self) {
+        let tenant = colloquy::ports::ledger::tenants::Tenant {
+            id: self.scope.tenant().clone(),
+            name: "Demo".to_owned(),
+            enabled: true,
+            created_at: self.clock.now(),
+        };
+        self.services.ledger.tenants.ensure(&tenant).await.unwrap();
+        let authored = &self.services.ledger.authored;
+        let edit = self.edit("world.put");
+        authored.put_world(&self.scope, &self.world, None, &edit).await.unwrap();
+        let edit = self.edit("npc.put");
+        authored.put_npc(&self.scope, &self.npc, None, &edit).await.unwrap();
+    }
+
+    pub fn edit(&self, action: &'static str) -> Edit {
+        Edit {
+            id: self.services.ids.next(),
+            audit_id: self.services.ids.next(),
+            subject: "designer".to_owned(),
+            role: Role::Backend,
+            at: self.clock.now(),
+            action,
+            object: "x".to_owned(),
+        }
+    }
+
+    /// Opens a new session of `player` with the NPC.
+    pub async fn session(&self, player: &str) -> Talk<'_> {
+        let now = self.clock.now();
+        let dialogue = Dialogue {
+            id: self.services.ids.dialogue(DialogueKind::Session),
+            world: self.world.id.clone(),
+            npcs: vec![self.npc.id.clone()],
+            player: Some(player.parse().unwrap()),
+            witnesses: vec![],
+            resume_token_hash: vec![],
+            status: DialogueStatus::Open,
+            created_at: now,
+            updated_at: now,
+            head_turn: 0,
+        };
+        let dialogues = &self.services.ledger.dialogues;
+        dialogues.create(&self.scope, &dialogue).await.unwrap();
+        let until = now + std::time::Duration::from_secs(3_600);
+        let claim = dialogues
+            .claim(&self.scope, dialogue.id, self.node, now, until)
+            .await
+            .unwrap();
+        let Claim::Owned(open) = claim else { panic!("{claim:?}") };
+        Talk {
+            stage: self,
+            player: player.parse().unwrap(),
+            open: *open,
+            history: vec![],
+            feed: Heard::default(),
+            seq: 1,
+        }
+    }
+
+    pub fn viewpoint(&self) -> Viewpoint {
+        Viewpoint {
+            world: self.world.id.clone(),
+            npc: self.npc.id.clone(),
+            factions: vec![],
+            player: None,
+            sees_all_players: true,
+        }
+    }
+
+    /// Every fact of the NPC, oldest first.
+    pub async fn facts(&self) -> Vec<Fact> {
+        let filter = FactFilter {
+            viewpoint: self.viewpoint(),
+            subject: None,
+            kind: None,
+            from: None,
+            to: None,
+            at: self.clock.now(),
+            include_invalid: true,
+        };
+        let page = PageRequest {
+            limit: 200,
+            after: None,
+        };
+        let facts = &self.services.ledger.facts;
+        let mut found = facts.list(&self.scope, &filter, &page).await.unwrap().items;
+        found.sort_by_key(|fact| fact.id);
+        found
+    }
+    /// Contents of the facts that are valid now.
+    pub async fn valid(&self) -> Vec<String> {
+        let now: DateTime<Utc> = self.clock.now();
+        let facts = self.facts().await.into_iter();
+        facts
+            .filter(|fact| fact.valid_at(now))
+            .map(|fact| fact.view.content)
+            .collect()
+    }
+    pub async fn run(&self, job: &Job) -> Result<JobReport, jobs::JobError> {
+        jobs::run(&self.services, &self.scope, job).await
+    }
+    pub fn break_embedder(&self, broken: bool) {
+        self.embedder.fails.store(broken, Ordering::SeqCst);
+    }
+}
+
+/// What a listener heard, and the hand that may cut.
+#[derive(Default)]
+pub struct Heard {
+    pub deltas: Mutex<Vec<(usize, String)>>,
+    pub done: Mutex<Vec<ReplyDone>>,
+    /// Cut with this once as many deltas went out.
+    pub cut_after: Mutex<Option<(usize, Cut)>>,
+    cut: Mutex<Option<watch::Sender<Option<Cut>>>>,
+}
+
+impl TurnFeed for Heard {
+    fn delta(&self, _: u32, offset: usize, _: &NpcId, text: &str) {
+        let mut deltas = self.deltas.lock();
+        deltas.push((offset, text.to_owned()));
+        if let (Some((after, cut)), Some(hand)) = (*self.cut_after.lock(), self.cut.lock().as_ref())
+            && deltas.len() >= after
+        {
+            hand.send_replace(Some(cut));
+        }
+    }
+    fn done(&self, done: ReplyDone) -> u64 {
+        self.done.lock().push(done);
+        10
+    }
+    fn reserve_committed(&self) -> u64 {
+        11
+    }
+}
+
+impl Heard {
+    pub fn text(&self) -> String {
+        self.deltas.lock().iter().map(|delta| delta.1.as_str()).collect()
+    }
+    /// The one end of the turn.
+    pub fn end(&self) -> ReplyDone {
+        let done = self.done.lock();
+        assert_eq!(done.len(), 1, "a turn ends exactly once");
+        done[0].clone()
+    }
+}
+
+/// A session without its actor: keeps what a session keeps.
+pub struct Talk<'a> {
+    pub stage: &'a Stage,
+    player: PlayerId,
+    pub open: OpenDialogue,
+    pub history: Vec<colloquy::ports::buffer::BufferedTurn>,
+    pub feed: Heard,
+    seq: u64,
+}
+
+impl Talk<'_> {
+    /// Says a line and runs the turn; cuts before anything if `cut_now`.
+    pub async fn try_say(&mut self, line: &str, cut_now: bool) -> Result<CommittedTurn, TurnError> {
+        let stage = self.stage;
+        let (hand, cut) = watch::channel(cut_now.then_some(Cut { heard_chars: None }));
+        self.feed.deltas.lock().clear();
+        self.feed.done.lock().clear();
+        *self.feed.cut.lock() = Some(hand);
+        let input = self.input(line).await;
+        let outcome = turn::run(&stage.services, input, &self.feed, cut).await;
+        if let Ok(committed) = &outcome {
+            self.open.head = Some(committed.turn.id);
+            self.open.checkpoint = committed.checkpoint.clone();
+            self.history.push((&committed.turn).into());
+            let from = committed.checkpoint.buffer_from;
+            self.history.retain(|turn| turn.number >= from);
+            self.seq += 3;
+        }
+        outcome
+    }
+    pub async fn input(&self, line: &str) -> TurnInput {
+        let stage = self.stage;
+        let number = self.open.checkpoint.turn + 1;
+        TurnInput {
+            scope: stage.scope.clone(),
+            node: stage.node,
+            world: Arc::new(stage.world.clone()),
+            npc: Arc::new(stage.npc.clone()),
+            dialogue: Arc::new(self.open.dialogue.clone()),
+            player: self.player.clone(),
+            epoch: self.open.epoch,
+            id: stage.services.ids.next(),
+            number,
+            previous: self.open.head,
+            line: line.to_owned(),
+            key: None,
+            history: Arc::new(self.history.clone()),
+            summaries: Arc::new(
+                stage
+                    .services
+                    .ledger
+                    .summaries
+                    .kept(&stage.scope, self.open.dialogue.id)
+                    .await
+                    .unwrap(),
+            ),
+            checkpoint: self.open.checkpoint.clone(),
+            accepted_at: stage.clock.instant(),
+            started_at: stage.clock.now(),
+            queue_ms: 0.0,
+            memory_wait_ms: 0.0,
+            started_seq: self.seq,
+        }
+    }
+    pub async fn say(&mut self, line: &str) -> CommittedTurn {
+        self.try_say(line, false).await.unwrap()
+    }
+    /// Says a line that teaches `facts`, and runs the turn's jobs.
+    pub async fn teach(&mut self, line: &str, facts: &serde_json::Value) -> Vec<JobReport> {
+        let answer = serde_json::json!({ "facts": facts }).to_string();
+        self.stage.llm.tell_text(colloquy::ports::llm::Task::Extraction, answer);
+        let committed = self.say(line).await;
+        self.stage.clock.advance(std::time::Duration::from_secs(60));
+        let mut reports = Vec::new();
+        for job in &committed.jobs {
+            reports.push(self.stage.run(job).await.unwrap());
+        }
+        reports
+    }
+    pub async fn trace(&self, number: u32) -> TurnTrace {
+        let dialogues = &self.stage.services.ledger.dialogues;
+        let trace = dialogues.trace(&self.stage.scope, self.open.dialogue.id, number).await;
+        trace.unwrap().unwrap()
+    }
+    /// Numbers and replies of the turns that the ledger has.
+    pub async fn transcript(&self) -> Vec<(u32, TurnStatus, String)> {
+        let dialogues = &self.stage.services.ledger.dialogues;
+        let turns = dialogues
+            .turns(&self.stage.scope, self.open.dialogue.id, 1, 99)
+            .await
+            .unwrap();
+        turns
+            .into_iter()
+            .map(|turn| (turn.number, turn.status, turn.reply_text))
+            .collect()
+    }
+}
+
+/// A fact as an extractor writes it.
+pub fn likes(object: &str, keywords: &[&str]) -> serde_json::Value {
+    statement(
+        "like",
+        object,
+        &format!("The player likes {object}."),
+        "positive",
+        keywords,
+    )
+}
+
+pub fn statement(predicate: &str, object: &str, content: &str, polarity: &str, keywords: &[&str]) -> serde_json::Value {
+    serde_json::json!({
+        "subject": "player", "predicate": predicate, "object": object, "content": content, "keywords": keywords,
+        "speaker": "player", "kind": "preference", "importance": 5, "polarity": polarity, "tense": "present",
+    })
+}
+
+pub fn pieces(pieces: &[&str]) -> Answer {
+    Answer::Pieces(pieces.iter().map(|piece| (*piece).to_owned()).collect())
+}

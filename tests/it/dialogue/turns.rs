@@ -1,0 +1,351 @@
+//! One turn: what goes out, what is committed, and what happens when anything goes wrong.
+
+use std::time::Duration;
+
+use colloquy::{
+    dialogue::{
+        jobs::JobError,
+        prompt,
+        turn::{Cut, TurnError},
+    },
+    memory::{
+        authored::WorldSettings,
+        state::StateChange,
+        turn::{Intent, TurnStatus},
+    },
+    ports::{
+        buffer::BufferHead,
+        ledger::jobs::JobKind,
+        llm::{LlmError, Task},
+    },
+};
+
+use super::{Answer, Stage, pieces};
+use crate::support::run;
+
+fn texts(pieces: &[&str]) -> Vec<String> {
+    pieces.iter().map(|piece| (*piece).to_owned()).collect()
+}
+
+#[test]
+fn a_turn_streams_commits_and_says_why() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        stage.llm.tell(
+            Task::Reply,
+            pieces(&[
+                "<sm",
+                "ile>Good ",
+                "mor",
+                "ning.\n``",
+                "`state\n{\"mood\": \"glad\"",
+                "}\n```",
+            ]),
+        );
+        let committed = talk.say("Hello").await;
+        assert_eq!(talk.feed.text(), "Good morning.");
+        let mut offset = 0;
+        for (at, text) in talk.feed.deltas.lock().iter() {
+            assert_eq!(*at, offset);
+            offset += text.chars().count();
+        }
+        let done = talk.feed.end();
+        assert_eq!(
+            (done.status, done.text.as_str()),
+            (TurnStatus::Completed, "Good morning.")
+        );
+        assert_eq!(done.cues, ["smile"]);
+        assert_eq!((committed.turn.seqs.done, committed.turn.seqs.committed), (10, 11));
+        let mood = StateChange::Mood {
+            who: "Mira".to_owned(),
+            mood: "glad".to_owned(),
+        };
+        assert_eq!(committed.state, [mood]);
+        assert_eq!(
+            talk.transcript().await,
+            [(1, TurnStatus::Completed, "Good morning.".to_owned())]
+        );
+
+        let trace = talk.trace(1).await;
+        let tasks: Vec<&str> = trace.calls.iter().map(|call| call.task.as_str()).collect();
+        assert_eq!(tasks, ["embedding", "intent", "reply"]);
+        assert_eq!((trace.intent, trace.intent_source.as_str()), (Intent::Memory, "model"));
+        assert_eq!(trace.prompt_hash.len(), 64);
+        assert!(trace.timings.added >= 0.0 && trace.timings.added < 60_000.0);
+        assert!(trace.notes.iter().any(|note| note.contains("offline embedder")));
+
+        let buffer = stage
+            .services
+            .buffers
+            .load(&stage.scope, committed.turn.dialogue)
+            .await
+            .unwrap()
+            .unwrap();
+        let head = BufferHead {
+            epoch: talk.open.epoch,
+            turn: Some(committed.turn.id),
+        };
+        assert_eq!((buffer.head, buffer.turns.len()), (head, 1));
+        // The state is in the next prompt, and the block is not in the history.
+        talk.say("And now?").await;
+        let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+        assert!(prompt.contains("mood: glad"), "{prompt}");
+        assert_eq!(prompt.matches("Good morning.").count(), 1);
+    });
+}
+
+#[test]
+fn a_cut_reply_ends_where_it_was_heard() {
+    run(async {
+        let stage = Stage::set().await;
+        for (heard, wanted) in [(None, "Once upon "), (Some(6), "Once u"), (Some(99), "Once upon ")] {
+            let mut talk = stage.session("p1").await;
+            stage.llm.tell(
+                Task::Reply,
+                Answer::Silent(texts(&["Once ", "upon ", "a time\n```state\n{"])),
+            );
+            // The third piece goes out in part only after the cut was asked for.
+            *talk.feed.cut_after.lock() = Some((2, Cut { heard_chars: heard }));
+            let committed = talk.say("Tell me a story").await;
+            let done = talk.feed.end();
+            let wanted = wanted.trim_end();
+            assert_eq!(done.status, TurnStatus::Interrupted);
+            assert_eq!(committed.turn.reply_text.trim_end(), wanted);
+            assert_eq!(done.text, committed.turn.reply_text);
+            assert!(committed.state.is_empty());
+            assert_eq!(
+                committed.jobs.iter().map(|job| job.kind).collect::<Vec<_>>(),
+                [JobKind::ExtractFacts]
+            );
+            // The model sees where it was cut.
+            *talk.feed.cut_after.lock() = None;
+            talk.say("Go on").await;
+            let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+            assert!(
+                prompt.contains(&format!("{}\u{2014}", committed.turn.reply_text)),
+                "{prompt}"
+            );
+        }
+    });
+}
+
+#[test]
+fn what_was_cut_before_it_began_never_happened() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        // Before the model was asked, while it says nothing, and with nothing heard.
+        let outcome = talk.try_say("Hello", true).await;
+        assert!(matches!(outcome, Err(TurnError::CutBeforeReply)));
+        let done = talk.feed.end();
+        assert_eq!((done.status, done.text.as_str()), (TurnStatus::Interrupted, ""));
+        assert!(done.error.is_none());
+
+        stage.llm.tell(Task::Reply, Answer::Silent(texts(&["Well."])));
+        *talk.feed.cut_after.lock() = Some((1, Cut { heard_chars: Some(0) }));
+        let outcome = talk.try_say("Hello", false).await;
+        assert!(matches!(outcome, Err(TurnError::CutBeforeReply)));
+        assert_eq!(talk.feed.end().status, TurnStatus::Interrupted);
+        assert_eq!(talk.transcript().await, []);
+    });
+}
+
+#[test]
+fn a_failing_model_leaves_nothing_behind() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        for (answer, code) in [
+            (Answer::Fails(LlmError::Refused("no".to_owned())), "model_failed"),
+            (Answer::Broken(texts(&["Half a "])), "model_failed"),
+            (Answer::Text("  \n".to_owned()), "model_failed"),
+            (Answer::Text("```state\n{}\n```".to_owned()), "model_failed"),
+        ] {
+            stage.llm.tell(Task::Reply, answer.clone());
+            let outcome = talk.try_say("Hello", false).await;
+            assert!(matches!(outcome, Err(TurnError::Model(_))), "{answer:?}: {outcome:?}");
+            let done = talk.feed.end();
+            assert_eq!((done.status, done.text.as_str()), (TurnStatus::Failed, ""));
+            assert_eq!(done.error.unwrap().code, code);
+        }
+        assert_eq!(talk.transcript().await, []);
+        talk.say("Still there?").await;
+        assert_eq!(talk.transcript().await.len(), 1);
+    });
+}
+
+#[test]
+fn a_turn_has_a_time_limit() {
+    run(async {
+        let stage = Stage::set_with(|settings| settings.turn.timeout_ms = 200, WorldSettings::default()).await;
+        let mut talk = stage.session("p1").await;
+        stage.llm.tell(Task::Reply, Answer::Silent(texts(&["Hm"])));
+        assert!(matches!(talk.try_say("Hello", false).await, Err(TurnError::TimedOut)));
+        assert_eq!(talk.feed.end().error.unwrap().code, "model_timeout");
+    });
+}
+
+#[test]
+fn a_lost_dialogue_writes_nothing() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        talk.open.epoch += 1;
+        assert!(matches!(talk.try_say("Hello", false).await, Err(TurnError::Fenced)));
+        assert_eq!(talk.feed.end().status, TurnStatus::Completed);
+        assert_eq!(talk.transcript().await, []);
+    });
+}
+
+#[test]
+fn classifier_and_embedder_may_fail() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        talk.teach(
+            "I like grapes",
+            &serde_json::json!([super::likes("grapes", &["grape", "fruit"])]),
+        )
+        .await;
+        stage.break_embedder(true);
+        stage
+            .llm
+            .tell(Task::Intent, Answer::Fails(LlmError::Refused("no".to_owned())));
+        talk.say("What fruit do I like?").await;
+        assert!(stage.llm.last_context().contains("The player likes grapes."));
+        let trace = talk.trace(2).await;
+        assert!(
+            trace.intent_source.starts_with("recall in full"),
+            "{}",
+            trace.intent_source
+        );
+        assert!(
+            trace.notes.iter().any(|note| note.contains("keywords alone")),
+            "{:?}",
+            trace.notes
+        );
+        stage.llm.tell_text(Task::Intent, "I would say: soup");
+        talk.say("And?").await;
+        assert!(talk.trace(3).await.intent_source.contains("named no intent"));
+    });
+}
+
+#[test]
+fn an_unreadable_state_block_becomes_a_job() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        stage
+            .llm
+            .tell_text(Task::Reply, "Come along.\n```state\nwe are somewhere\n```");
+        let committed = talk.say("Shall we go?").await;
+        assert!(committed.state.is_empty());
+        let job = committed
+            .jobs
+            .iter()
+            .find(|job| job.kind == JobKind::ExtractState)
+            .unwrap();
+        stage
+            .llm
+            .tell_text(Task::Extraction, r#"{"location": "the mill", "location_moved": true}"#);
+        let report = stage.run(job).await.unwrap();
+        let moved = StateChange::Location {
+            who: "player:p1".to_owned(),
+            to: "the mill".to_owned(),
+        };
+        assert_eq!((report.turn, report.state.as_slice()), (1, &[moved][..]));
+        stage
+            .llm
+            .tell_text(Task::Extraction, r#"{"location": "the moon", "location_moved": true}"#);
+        assert!(
+            stage.run(job).await.unwrap().state.is_empty(),
+            "a finished job writes nothing"
+        );
+        talk.say("Where are we?").await;
+        assert!(stage.llm.last_context().contains("player; at: the mill"));
+        // Another player is not there.
+        let mut other = stage.session("p2").await;
+        other.say("Where am I?").await;
+        assert!(!stage.llm.last_context().contains("the mill"));
+    });
+}
+
+#[test]
+fn useless_answers_are_asked_for_once_more() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let committed = talk.say("Hello").await;
+        let job = &committed.jobs[0];
+        for answer in ["I think nothing.", "{\"fact\": []}"] {
+            stage.llm.tell_text(Task::Extraction, answer);
+        }
+        assert!(matches!(stage.run(job).await, Err(JobError::Unusable(_))));
+        stage.llm.tell_text(Task::Extraction, "hm");
+        assert_eq!(stage.run(job).await.unwrap().turn, 1);
+        assert_eq!(stage.llm.asked(Task::Extraction).len(), 4);
+    });
+}
+
+#[test]
+fn summaries_land_when_due_and_trim_the_buffer() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        for number in 1..=10 {
+            let committed = talk.say(&format!("line {number}")).await;
+            let due = committed.jobs.iter().find(|job| job.kind == JobKind::Summarise);
+            assert_eq!(due.is_some(), number == 10);
+            if let Some(job) = due {
+                stage.llm.tell_text(
+                    Task::Summary,
+                    r#"{"summary": "They counted lines.", "importance": "7"}"#,
+                );
+                assert!(stage.run(job).await.unwrap().summaries_changed);
+                assert!(!stage.run(job).await.unwrap().summaries_changed);
+            }
+            stage.clock.advance(Duration::from_secs(1));
+        }
+        let kept = stage
+            .services
+            .ledger
+            .summaries
+            .kept(&stage.scope, talk.open.dialogue.id)
+            .await
+            .unwrap();
+        assert_eq!(
+            (kept[0].from_turn, kept[0].to_turn, kept[0].importance.get()),
+            (1, 10, 7)
+        );
+        let committed = talk.say("and on").await;
+        assert_eq!(committed.checkpoint.summarised_through, 10);
+        assert_eq!(committed.checkpoint.buffer_from, 4);
+        assert!(committed.jobs.iter().all(|job| job.kind != JobKind::Summarise));
+        assert!(
+            stage
+                .llm
+                .asked(Task::Reply)
+                .pop()
+                .unwrap()
+                .contains("They counted lines.")
+        );
+        assert_eq!(talk.history.first().unwrap().number, 4);
+    });
+}
+
+#[test]
+fn a_preview_asks_no_model() {
+    run(async {
+        let stage = Stage::set().await;
+        let talk = stage.session("p1").await;
+        let preview = prompt::preview(&stage.services, &talk.input("Hello").await)
+            .await
+            .unwrap();
+        assert!(preview.messages.last().unwrap().content.contains("Hello"));
+        assert!(preview.prompt_tokens > 0);
+        for task in Task::ALL {
+            assert!(stage.llm.asked(task).is_empty());
+        }
+    });
+}

@@ -1,0 +1,129 @@
+//! The documents: kept fresh, served, and true to the routes.
+
+use std::path::Path;
+
+use colloquy::{http::docs, tenancy::Role};
+use serde_json::Value;
+
+use super::harness::Server;
+
+/// Fails when the committed copy is stale; `UPDATE_DOCS=1` writes it anew.
+fn check(name: &str, document: &Value) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+    let fresh = format!("{}\n", serde_json::to_string_pretty(document).unwrap());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &fresh).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == fresh,
+        "docs/{name} is stale: run the tests once with UPDATE_DOCS=1 and commit it"
+    );
+}
+
+#[test]
+fn the_committed_openapi_document_is_fresh() {
+    check("openapi.json", docs::openapi());
+}
+
+#[test]
+fn the_committed_asyncapi_document_is_fresh() {
+    check("asyncapi.json", docs::asyncapi());
+}
+
+/// Every `$ref` of a document, with where it stands.
+fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                match (name.as_str(), field) {
+                    ("$ref", Value::String(target)) => found.push(target),
+                    _ => references(field, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    for (name, document) in [("openapi", docs::openapi()), ("asyncapi", docs::asyncapi())] {
+        let mut found = Vec::new();
+        references(document, &mut found);
+        assert!(found.len() > 10, "{name} has {} references", found.len());
+        for target in found {
+            let pointer = target.trim_start_matches('#');
+            assert!(document.pointer(pointer).is_some(), "{name}: {target} leads nowhere");
+        }
+    }
+}
+
+#[test]
+fn every_operation_states_its_roles_and_its_errors() {
+    let document = docs::openapi();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+    let mut operations = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            operations += 1;
+            let what = format!("{method} {path}");
+            assert!(operation["operationId"].is_string(), "{what}");
+            assert!(operation["responses"]["500"].is_object(), "{what}");
+            if !path.starts_with("/v1/") {
+                continue;
+            }
+            assert!(
+                operation["x-roles"].as_array().is_some_and(|roles| !roles.is_empty()),
+                "{what}"
+            );
+            assert!(operation["description"].as_str().unwrap().contains("Roles: "), "{what}");
+            assert_eq!(operation["security"][0]["token"], serde_json::json!([]), "{what}");
+            for status in ["401", "403", "429"] {
+                assert_eq!(
+                    operation["responses"][status]["content"]["application/problem+json"]["schema"]["$ref"],
+                    "#/components/schemas/ProblemBody",
+                    "{what} {status}"
+                );
+            }
+        }
+    }
+    assert!(operations >= 30, "{operations} operations");
+}
+
+#[actix_web::test]
+async fn the_documents_and_their_page_are_served() {
+    let server = Server::start();
+    let anyone = server.as_role(Role::Operator);
+    assert_eq!(&anyone.get("/openapi.json").await, docs::openapi());
+    assert_eq!(&anyone.get("/asyncapi.json").await, docs::asyncapi());
+    let page = anyone.anonymous(reqwest::Method::GET, "/docs").send().await.unwrap();
+    assert_eq!(page.status(), 200);
+    assert!(page.text().await.unwrap().contains("swagger-ui"));
+}
+
+#[actix_web::test]
+async fn documents_that_are_switched_off_are_not_there() {
+    let mut options = super::harness::Options::default();
+    options.http.docs = false;
+    let server = Server::with(options);
+    let anyone = server.as_role(Role::Operator);
+    for path in ["/openapi.json", "/asyncapi.json", "/docs", "/docs/"] {
+        let (status, _) = anyone.call(reqwest::Method::GET, path, None).await;
+        assert_eq!(status, 404, "{path}");
+    }
+}
+
+#[test]
+fn every_response_is_described() {
+    for (path, item) in docs::openapi()["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                let text = response["description"].as_str().unwrap_or_default();
+                assert!(!text.is_empty(), "{method} {path} {status}");
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A model that does what the line says, an embedder that counts letters, an index that forgets nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use colloquy::{
+    ids::{FactId, TenantId, WorldId},
+    memory::{calibration::Calibration, fact::Audience, turn::Usage},
+    ports::{
+        StoreResult,
+        embedder::{EmbedAs, Embedder, EmbedderInfo},
+        llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
+        vectors::{Candidate, FactIndex, IndexPoint, Proposal},
+    },
+    tenancy::TenantScope,
+};
+use futures_util::{StreamExt, stream, stream::BoxStream};
+use parking_lot::Mutex;
+
+/// Says [`REPLY`] in pieces. A line with `STALL` in it stops after the first piece for ever, one with
+/// `REFUSE` is refused.
+pub struct FakeLlm;
+
+pub const PIECES: [&str; 3] = ["Well 😀, ", "hello there, ", "traveller."];
+pub const REPLY: &str = "Well 😀, hello there, traveller.";
+
+const USAGE: Usage = Usage {
+    prompt_tokens: 10,
+    cached_tokens: 0,
+    completion_tokens: 5,
+};
+
+fn line(request: &LlmRequest) -> &str {
+    request.messages.last().map_or("", |message| &message.content)
+}
+
+#[async_trait]
+impl Llm for FakeLlm {
+    async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+        let text = match request.task {
+            Task::Intent => "memory".to_owned(),
+            Task::Reply => REPLY.to_owned(),
+            _ => r#"{"facts":[]}"#.to_owned(),
+        };
+        Ok(Completion {
+            text,
+            usage: USAGE,
+            model: "fake".into(),
+        })
+    }
+    async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
+        let line = line(request);
+        if line.contains("REFUSE") {
+            return Err(LlmError::Refused("secret of the endpoint".into()));
+        }
+        if line.contains("STALL") {
+            let first = stream::iter([Ok(Chunk::Text(PIECES[0].to_owned()))]);
+            return Ok(first.chain(stream::pending()).boxed());
+        }
+        let pieces = PIECES.map(|piece| Ok(Chunk::Text(piece.to_owned())));
+        Ok(stream::iter(pieces.into_iter().chain([Ok(Chunk::Usage(USAGE))])).boxed())
+    }
+    fn model(&self) -> &'static str {
+        "fake"
+    }
+}
+
+/// Letters as dimensions.
+pub struct FakeEmbedder(EmbedderInfo);
+
+impl FakeEmbedder {
+    pub fn new() -> Self {
+        Self(EmbedderInfo {
+            model: "letters".into(),
+            dimensions: 27,
+            calibration: Calibration::IDENTITY,
+            offline: true,
+        })
+    }
+}
+
+#[async_trait]
+impl Embedder for FakeEmbedder {
+    async fn embed(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+        Ok(texts
+            .iter()
+            .map(|text| {
+                let mut counts = vec![0.1_f32; 27];
+                for byte in text.bytes().map(|byte| byte.to_ascii_lowercase()) {
+                    let slot = if byte.is_ascii_lowercase() {
+                        usize::from(byte - b'a')
+                    } else {
+                        26
+                    };
+                    counts[slot] += 1.0;
+                }
+                let norm = counts.iter().map(|x| x * x).sum::<f32>().sqrt();
+                counts.into_iter().map(|x| x / norm).collect()
+            })
+            .collect())
+    }
+    fn info(&self) -> &EmbedderInfo {
+        &self.0
+    }
+}
+
+/// Every point of every tenant, in a list.
+#[derive(Default)]
+pub struct FakeIndex(Mutex<Vec<(TenantId, IndexPoint)>>);
+
+fn cosine(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(x, y)| x * y).sum()
+}
+
+#[async_trait]
+impl FactIndex for FakeIndex {
+    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
+        let points = self.0.lock();
+        let own = points.iter().filter(|(tenant, _)| tenant == scope.tenant());
+        Ok(own
+            .map(|(_, point)| Candidate {
+                fact: point.fact,
+                cosine: proposal.embedding.map_or(0.0, |query| cosine(query, &point.embedding)),
+            })
+            .collect())
+    }
+    async fn similar(
+        &self,
+        _: &TenantScope,
+        _: &WorldId,
+        _: &Audience,
+        _: &[f32],
+        _: f32,
+        _: usize,
+    ) -> StoreResult<Vec<Candidate>> {
+        Ok(Vec::new())
+    }
+    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
+        self.remove(scope, &points.iter().map(|point| point.fact).collect::<Vec<_>>())
+            .await?;
+        let mut all = self.0.lock();
+        all.extend(points.iter().map(|point| (scope.tenant().clone(), point.clone())));
+        Ok(())
+    }
+    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
+        self.0
+            .lock()
+            .retain(|(tenant, point)| tenant != scope.tenant() || !facts.contains(&point.fact));
+        Ok(())
+    }
+    async fn count(&self, scope: &TenantScope) -> StoreResult<u64> {
+        Ok(self
+            .0
+            .lock()
+            .iter()
+            .filter(|(tenant, _)| tenant == scope.tenant())
+            .count() as u64)
+    }
+    async fn clear(&self, scope: &TenantScope) -> StoreResult<()> {
+        self.0.lock().retain(|(tenant, _)| tenant != scope.tenant());
+        Ok(())
+    }
+}
+
+/// How long a test waits for what should happen at once.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn llm() -> Arc<dyn Llm> {
+    Arc::new(FakeLlm)
+}

@@ -1,0 +1,431 @@
+//! A server on a free port, a REST client and a socket client.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use actix_web::{App, HttpServer, web};
+use colloquy::{
+    actors::{
+        ActorSettings,
+        handle::Sessions,
+        player_socket::{SocketHub, SocketSettings},
+    },
+    adapters::{
+        in_process::buffers::{BufferLimits, InProcessBuffers},
+        sqlite::{self, SqliteOptions},
+    },
+    dialogue::{
+        Services,
+        models::{Models, RouteTable},
+        prompt::Templates,
+        recall::BodyCache,
+        settings::DialogueSettings,
+    },
+    http::{self, AppState, HttpSettings, Readiness, metrics::HttpMetrics},
+    ports::{
+        clock::{Clock, IdSource, SystemClock},
+        ledger::tenants::Tenant,
+    },
+    tenancy::{
+        Role,
+        auth::{AuthSettings, Authenticator, Claims},
+        limits::{LimitSettings, Limits},
+    },
+};
+use futures_util::{SinkExt, StreamExt};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, sync::oneshot};
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream,
+    tungstenite::{self, Message, client::IntoClientRequest, handshake::client::Request},
+};
+
+use super::fakes::{FakeEmbedder, FakeIndex, PATIENCE, llm};
+
+/// What a test may want otherwise.
+#[derive(Clone)]
+pub struct Options {
+    pub limits: LimitSettings,
+    pub auth: AuthSettings,
+    pub http: HttpSettings,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limits: LimitSettings {
+                tenant_requests_per_s: 0,
+                player_turns_per_min: 0,
+                socket_messages_per_s: 0,
+                socket_strikes: 3,
+                max_keys: 1_000,
+            },
+            auth: AuthSettings {
+                hs256_secret: Some("a secret that only these tests know of".to_owned().into()),
+                public_key_file: None,
+                public_key_kid: None,
+                jwks_file: None,
+                audience: "colloquy".into(),
+                leeway_s: 0,
+                default_ttl_s: 3_600,
+                max_ttl_s: 86_400,
+                ticket_ttl_s: 30,
+                max_tickets: 1_000,
+                tenant_cache_s: 10,
+            },
+            http: HttpSettings {
+                max_body_bytes: 16_384,
+                default_page: 50,
+                docs: true,
+                max_sessions_per_socket: 2,
+                sse_queue: 256,
+            },
+        }
+    }
+}
+
+fn dialogue_settings() -> DialogueSettings {
+    serde_json::from_value(json!({
+        "turn": {"max_line_chars": 2000, "max_queued": 4, "wait_for_memory_ms": 300, "timeout_ms": 120_000, "intent_turns": 3},
+        "prompt": {"total_tokens": 8000, "pinned_tokens": 400, "summary_tokens": 1200, "history_tokens": 6000,
+            "memory_tokens": 1200, "memory_item_tokens": 150, "state_chars": 1500, "state_block": true, "ask_for_state": false},
+        "recall": {"weights": {"recency": 0.15, "importance": 0.15, "relevance": 0.5, "keyword": 0.2},
+            "recency_lambda_per_day": 0.002, "top_k": 8, "dense": 30, "sparse": 30, "important": 10, "recent": 10,
+            "near_duplicate_cosine": 0.95, "min_score": 0.2},
+        "summaries": {"first_after_turns": 10, "then_every_turns": 20, "then_every_s": 3600, "force_turns": 30,
+            "force_tokens": 6000, "keep": 5, "buffer_min_turns": 8},
+        "jobs": {"max_attempts": 8, "lease_s": 120, "retry_base_s": 2, "concurrency": 8, "poll_s": 5},
+    }))
+    .unwrap()
+}
+
+/// A running server. Stops with the value.
+pub struct Server {
+    pub address: SocketAddr,
+    pub state: web::Data<AppState>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        Self::with(Options::default())
+    }
+    pub fn with(options: Options) -> Self {
+        colloquy::adapters::openai::install_crypto();
+        let (started, ready) = mpsc::sync_channel(1);
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::spawn(move || {
+            actix_web::rt::System::new().block_on(async move {
+                let folder = tempfile::tempdir().unwrap();
+                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                let address = listener.local_addr().unwrap();
+                let state = web::Data::new(state(&options, folder.path()).await);
+                let shared = state.clone();
+                let server = HttpServer::new(move || App::new().app_data(shared.clone()).configure(http::configure))
+                    .on_connect(SocketHub::on_connect)
+                    .workers(1)
+                    .disable_signals()
+                    .shutdown_timeout(1)
+                    .listen(listener)
+                    .unwrap()
+                    .run();
+                let handle = server.handle();
+                let serving = actix_web::rt::spawn(server);
+                started.send((address, state.clone())).unwrap();
+                let _ = stopped.await;
+                state.sockets.close_all(4503, "draining", Duration::from_secs(1)).await;
+                state.sessions.drain(Duration::from_secs(1)).await;
+                handle.stop(true).await;
+                serving.await.unwrap().unwrap();
+                state.sessions.stop();
+                state.services.ledger.maintenance.close().await;
+            });
+        });
+        let (address, state) = ready.recv_timeout(PATIENCE).expect("the server did not start");
+        Self {
+            address,
+            state,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    pub fn token(&self, tenant: &str, role: Role, player: Option<&str>) -> String {
+        self.token_for(tenant, role, player, None, Duration::from_secs(600))
+    }
+    pub fn token_for(
+        &self,
+        tenant: &str,
+        role: Role,
+        player: Option<&str>,
+        world: Option<&str>,
+        ttl: Duration,
+    ) -> String {
+        let claims = Claims {
+            sub: format!("{role:?}"),
+            tid: tenant.parse().unwrap(),
+            role,
+            pid: player.map(|id| id.parse().unwrap()),
+            wid: world.map(|id| id.parse().unwrap()),
+        };
+        self.state.auth.mint(&claims, ttl).unwrap().text
+    }
+    pub fn as_role(&self, role: Role) -> Client {
+        let player = (role == Role::Player).then_some("p7");
+        self.client(self.token("acme", role, player))
+    }
+    pub fn client(&self, token: String) -> Client {
+        Client {
+            http: reqwest::Client::new(),
+            base: format!("http://{}", self.address),
+            token,
+        }
+    }
+    /// A backend's client, and the world `vale` with the NPC `ergen`.
+    pub async fn demo(&self) -> Client {
+        let backend = self.as_role(Role::Backend);
+        backend
+            .put(
+                "/v1/worlds/vale",
+                &json!({"name": "Vale", "premise": "A quiet valley."}),
+            )
+            .await;
+        let npc = json!({"name": "Ergen", "persona": {"description": "An old smith."}});
+        backend.put("/v1/worlds/vale/npcs/ergen", &npc).await;
+        backend
+    }
+    /// A socket request with a bearer header, to be changed by a test.
+    pub fn upgrade(&self, query: &str) -> Request {
+        format!("ws://{}/v1/ws{query}", self.address)
+            .into_client_request()
+            .unwrap()
+    }
+    pub async fn socket(&self, token: &str) -> Socket {
+        let mut request = self.upgrade("");
+        let bearer = format!("Bearer {token}").parse().unwrap();
+        request.headers_mut().insert("authorization", bearer);
+        Socket::open(request).await.expect("the socket was refused")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || thread::panicking(), "the server panicked");
+        }
+    }
+}
+
+async fn state(options: &Options, folder: &std::path::Path) -> AppState {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let ids = Arc::new(IdSource::random(clock.clone()));
+    let embedder = Arc::new(FakeEmbedder::new());
+    let sqlite = sqlite::open(
+        folder.join("ledger.db").to_str().unwrap(),
+        SqliteOptions {
+            embedding_model: "letters".into(),
+            ..SqliteOptions::default()
+        },
+        clock.clone(),
+    )
+    .await
+    .unwrap();
+    let services = Services {
+        settings: Arc::new(dialogue_settings()),
+        ledger: sqlite.ledger(),
+        buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
+        index: Arc::new(FakeIndex::default()),
+        embedder,
+        models: Arc::new(Models::new(RouteTable::uniform(&llm()), clock.clone())),
+        prompts: Arc::new(Templates::load(None).unwrap()),
+        bodies: Arc::new(BodyCache::new(1_000)),
+        clock: clock.clone(),
+        ids: ids.clone(),
+    };
+    for (id, enabled) in [("acme", true), ("rival", true), ("closed", false)] {
+        let tenant = Tenant {
+            id: id.parse().unwrap(),
+            name: id.to_owned(),
+            enabled,
+            created_at: clock.now(),
+        };
+        services.ledger.tenants.ensure(&tenant).await.unwrap();
+    }
+    let registry = prometheus::Registry::new();
+    let auth = Authenticator::new(options.auth.clone(), clock.clone(), services.ledger.tenants.clone()).unwrap();
+    let readiness = Readiness::default();
+    readiness.set(true);
+    AppState {
+        sessions: Sessions::start(
+            services.clone(),
+            ids.next(),
+            ActorSettings {
+                arbiters: 1,
+                ..ActorSettings::default()
+            },
+        ),
+        sockets: SocketHub::start(SocketSettings::default(), clock),
+        services,
+        auth: Arc::new(auth),
+        limits: Limits::new(options.limits.clone()),
+        settings: Arc::new(options.http.clone()),
+        metrics: Arc::new(HttpMetrics::register(&registry).unwrap()),
+        registry,
+        readiness,
+    }
+}
+
+/// The REST API with one token.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: String,
+    pub token: String,
+}
+
+impl Client {
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http
+            .request(method, format!("{}{path}", self.base))
+            .bearer_auth(&self.token)
+            .timeout(PATIENCE)
+    }
+    pub fn anonymous(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http
+            .request(method, format!("{}{path}", self.base))
+            .timeout(PATIENCE)
+    }
+    pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> (StatusCode, Value) {
+        let mut request = self.request(method, path);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        json_of(request.send().await.unwrap()).await
+    }
+    pub async fn get(&self, path: &str) -> Value {
+        let (status, body) = self.call(Method::GET, path, None).await;
+        assert_eq!(status, 200, "GET {path}: {body}");
+        body
+    }
+    pub async fn post(&self, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.call(Method::POST, path, Some(body)).await;
+        assert!(status.is_success(), "POST {path}: {status} {answer}");
+        answer
+    }
+    pub async fn put(&self, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.call(Method::PUT, path, Some(body)).await;
+        assert!(status.is_success(), "PUT {path}: {status} {answer}");
+        answer
+    }
+    /// The status and code of a request that fails.
+    pub async fn refused(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, String) {
+        let (status, answer) = self.call(method, path, body).await;
+        (status.as_u16(), answer["code"].as_str().unwrap_or_default().to_owned())
+    }
+    /// A session with `ergen`.
+    pub async fn session(&self, player: &str) -> Value {
+        self.post(
+            "/v1/sessions",
+            &json!({"world_id": "vale", "npc_id": "ergen", "player_id": player}),
+        )
+        .await
+    }
+}
+
+pub async fn json_of(response: Response) -> (StatusCode, Value) {
+    let status = response.status();
+    (status, response.json().await.unwrap_or(Value::Null))
+}
+
+/// A game client's socket.
+pub struct Socket {
+    stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    pub protocol: Option<String>,
+}
+
+impl Socket {
+    pub async fn open(request: Request) -> Result<Self, StatusCode> {
+        match tokio_tungstenite::connect_async(request).await {
+            Ok((stream, response)) => Ok(Self {
+                stream,
+                protocol: response
+                    .headers()
+                    .get("sec-websocket-protocol")
+                    .map(|value| value.to_str().unwrap().to_owned()),
+            }),
+            Err(tungstenite::Error::Http(response)) => Err(StatusCode::from_u16(response.status().as_u16()).unwrap()),
+            Err(error) => panic!("cannot connect: {error}"),
+        }
+    }
+    pub async fn send(&mut self, message: Value) {
+        self.send_text(&message.to_string()).await;
+    }
+    pub async fn send_text(&mut self, text: &str) {
+        self.stream.send(Message::text(text)).await.unwrap();
+    }
+    /// The next event, or the code the socket was closed with.
+    pub async fn next(&mut self) -> Result<Value, u16> {
+        let receive = async {
+            loop {
+                match self.stream.next().await {
+                    Some(Ok(Message::Text(text))) => return Ok(serde_json::from_str(&text).unwrap()),
+                    Some(Ok(Message::Close(frame))) => return Err(frame.map_or(1005, |frame| frame.code.into())),
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) | None => return Err(1006),
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, receive)
+            .await
+            .expect("the server said nothing")
+    }
+    /// The next event of this type; those before it are passed over.
+    pub async fn until(&mut self, kind: &str) -> Value {
+        loop {
+            let event = self
+                .next()
+                .await
+                .unwrap_or_else(|code| panic!("closed with {code} before {kind}"));
+            if event["type"] == kind {
+                return event;
+            }
+            assert_ne!(event["type"], "error", "waiting for {kind}: {event}");
+        }
+    }
+    /// The code of the next error event; other events are passed over.
+    pub async fn error(&mut self) -> String {
+        loop {
+            let event = self
+                .next()
+                .await
+                .unwrap_or_else(|code| panic!("closed with {code} before an error"));
+            if event["type"] == "error" {
+                return event["error"]["code"].as_str().unwrap().to_owned();
+            }
+        }
+    }
+    /// The code the socket is closed with; events before that are passed over.
+    pub async fn closed(&mut self) -> u16 {
+        loop {
+            if let Err(code) = self.next().await {
+                return code;
+            }
+        }
+    }
+    pub async fn session(&mut self) -> String {
+        self.send(json!({"type": "session.create", "world_id": "vale", "npc_id": "ergen", "player_id": "p7"}))
+            .await;
+        self.until("session.created").await["session_id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+}

@@ -1,0 +1,13 @@
+//! The HTTP surface over real sockets: a real ledger, real actors, and a model, an embedder and an
+//! index that tests hold in their hands.
+
+#![allow(clippy::unwrap_used)]
+
+mod docs;
+mod fakes;
+mod harness;
+mod requests;
+mod resources;
+mod roles;
+mod sessions;
+mod socket;

@@ -1,0 +1,187 @@
+//! What every request shares: ids, problems, limits, idempotency.
+
+use colloquy::tenancy::Role;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::harness::{Options, Server, json_of};
+
+#[actix_web::test]
+async fn request_ids_are_echoed_or_made() {
+    let server = Server::start();
+    let client = server.as_role(Role::Backend);
+    let request = client
+        .request(Method::GET, "/v1/worlds/none")
+        .header("x-request-id", "abc-1");
+    let response = request.send().await.unwrap();
+    assert_eq!(response.headers()["x-request-id"], "abc-1");
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    let (_, problem) = json_of(response).await;
+    assert_eq!(problem["request_id"], "abc-1");
+    assert_eq!(problem["status"], 404);
+    for name in ["type", "title", "detail", "code"] {
+        assert!(problem[name].is_string(), "{name} of {problem}");
+    }
+
+    let response = client.request(Method::GET, "/healthz").send().await.unwrap();
+    assert!(response.headers()["x-request-id"].to_str().unwrap().starts_with("req_"));
+    let long = "x".repeat(129);
+    let request = client.request(Method::GET, "/healthz").header("x-request-id", &long);
+    let response = request.send().await.unwrap();
+    assert_ne!(response.headers()["x-request-id"], long.as_str());
+}
+
+#[actix_web::test]
+async fn what_is_not_offered_is_a_problem_too() {
+    let server = Server::start();
+    let client = server.as_role(Role::Backend);
+    for path in ["/nowhere", "/v1", "/v1/sessions/x:dance"] {
+        let expected = if path == "/v1/sessions/x:dance" { 405 } else { 404 };
+        assert_eq!(client.refused(Method::POST, path, None).await.0, expected, "{path}");
+    }
+    let response = client.request(Method::PATCH, "/v1/worlds/vale").send().await.unwrap();
+    assert_eq!(response.status(), 405);
+    assert_eq!(response.headers()["allow"], "DELETE, GET, PUT");
+    assert_eq!(json_of(response).await.1["code"], "method_not_allowed");
+    let response = client
+        .request(Method::GET, "/v1/sessions/ses_00000000000000000000000000:interrupt")
+        .send()
+        .await
+        .unwrap();
+    // A GET on a verb reads like a GET on a session that cannot exist.
+    assert_eq!(response.status(), 404);
+}
+
+#[actix_web::test]
+async fn bad_bodies_are_told_what_is_wrong_with_them() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let put = |body: &'static str| {
+        let request = client.request(Method::PUT, "/v1/worlds/vale");
+        async move {
+            let request = request.header("content-type", "application/json").body(body);
+            json_of(request.send().await.unwrap()).await
+        }
+    };
+    let (status, problem) = put("{").await;
+    assert_eq!((status.as_u16(), &problem["code"]), (400, &json!("malformed_json")));
+    let (status, problem) = put(r#"{"premise": 5, "colour": "red", "rules": ["a", 7]}"#).await;
+    assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("validation_failed")));
+    let params: Vec<_> = problem["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|error| error["param"].clone())
+        .collect();
+    for expected in ["name", "premise", "colour", "rules[1]"] {
+        assert!(params.contains(&json!(expected)), "{expected} is not in {problem}");
+    }
+    let (status, problem) = put(r#"{"name": "", "settings": {"max_hp_delta": -1}, "rules": [""]}"#).await;
+    assert_eq!(status, 422);
+    let params: Vec<_> = problem["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|error| error["param"].clone())
+        .collect();
+    for expected in ["name", "settings.max_hp_delta", "rules[0]"] {
+        assert!(params.contains(&json!(expected)), "{expected} is not in {problem}");
+    }
+
+    let response = client
+        .request(Method::PUT, "/v1/worlds/vale")
+        .body("name=Vale")
+        .header("content-type", "text/plain");
+    assert_eq!(response.send().await.unwrap().status(), 415);
+    let large = json!({"name": "Vale", "premise": "x".repeat(20_000)});
+    let (status, problem) = client.call(Method::PUT, "/v1/worlds/vale", Some(&large)).await;
+    assert_eq!((status.as_u16(), &problem["code"]), (413, &json!("payload_too_large")));
+    let (status, problem) = client
+        .call(Method::PUT, "/v1/worlds/Vale!", Some(&json!({"name": "V"})))
+        .await;
+    assert_eq!((status.as_u16(), &problem["param"]), (422, &json!("world")));
+    let (status, problem) = client.call(Method::GET, "/v1/worlds?limit=0", None).await;
+    assert_eq!((status.as_u16(), &problem["param"]), (422, &json!("limit")));
+    let (status, problem) = client.call(Method::GET, "/v1/worlds?colour=red", None).await;
+    assert_eq!((status.as_u16(), &problem["param"]), (422, &json!("colour")));
+}
+
+#[actix_web::test]
+async fn a_repeated_post_gets_the_first_answer() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let post = |key: &'static str, body: Value| {
+        let request = client
+            .request(Method::POST, "/v1/sessions")
+            .header("idempotency-key", key)
+            .json(&body);
+        async move { json_of(request.send().await.unwrap()).await }
+    };
+    let body = json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p1"});
+    let (status, first) = post("k1", body.clone()).await;
+    assert_eq!(status, 201);
+    let (status, again) = post("k1", body.clone()).await;
+    assert_eq!((status, &again), (StatusCode::CREATED, &first));
+    let (_, other) = post("k2", body.clone()).await;
+    assert_ne!(other["id"], first["id"]);
+    let (status, problem) = post("k1", json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p2"})).await;
+    assert_eq!(
+        (status.as_u16(), &problem["code"]),
+        (422, &json!("idempotency_mismatch"))
+    );
+    let sessions = client.get("/v1/sessions?player_id=p1").await;
+    assert_eq!(sessions["items"].as_array().unwrap().len(), 2);
+    // A request that failed leaves its key free.
+    let wrong = json!({"world_id": "vale", "npc_id": "nobody", "player_id": "p1"});
+    assert_eq!(post("k3", wrong).await.0, 404);
+    assert_eq!(post("k3", body).await.0, 201);
+}
+
+#[actix_web::test]
+async fn a_tenant_over_its_limit_is_told_when_to_come_back() {
+    let mut options = Options::default();
+    options.limits.tenant_requests_per_s = 2;
+    let server = Server::with(options);
+    let client = server.as_role(Role::Backend);
+    let mut refused = None;
+    for _ in 0..20 {
+        let response = client.request(Method::GET, "/v1/worlds").send().await.unwrap();
+        if response.status() == 429 {
+            refused = Some(response);
+            break;
+        }
+    }
+    let refused = refused.expect("twenty requests went through a limit of two a second");
+    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(json_of(refused).await.1["code"], "rate_limited");
+    // Another tenant does not notice.
+    let rival = server.client(server.token("rival", Role::Backend, None));
+    assert_eq!(rival.call(Method::GET, "/v1/worlds", None).await.0, 200);
+}
+
+#[actix_web::test]
+async fn readiness_and_metrics_follow_the_server() {
+    let server = Server::start();
+    let client = server.demo().await;
+    assert_eq!(client.get("/readyz").await["status"], "ok");
+    server.state.readiness.set(false);
+    let response = client.request(Method::GET, "/readyz").send().await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert!(response.headers().contains_key("retry-after"));
+    client.call(Method::GET, "/v1/worlds/none", None).await;
+    let metrics = client
+        .request(Method::GET, "/metrics")
+        .send()
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
+    for line in [
+        r#"colloquy_http_requests_total{method="PUT",route="/v1/worlds/{world}",status="201"} 1"#,
+        r#"colloquy_errors_total{code="not_found"} 1"#,
+        "colloquy_sockets_open 0",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+}

@@ -1,0 +1,276 @@
+//! Worlds, NPCs, facts and what an operator reads.
+
+use colloquy::tenancy::Role;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::harness::{Server, json_of};
+
+#[actix_web::test]
+async fn worlds_and_npcs_are_made_replaced_and_taken_away() {
+    let server = Server::start();
+    let client = server.as_role(Role::Backend);
+    let world = json!({"name": "Vale", "language": "ko", "rules": ["No magic."], "settings": {"max_hp_delta": 50}});
+    let (status, made) = client.call(Method::PUT, "/v1/worlds/vale", Some(&world)).await;
+    assert_eq!(status, 201);
+    assert_eq!(
+        (&made["id"], &made["settings"]["max_hp_delta"]),
+        (&json!("vale"), &json!(50))
+    );
+
+    let response = client.request(Method::GET, "/v1/worlds/vale").send().await.unwrap();
+    let tag = response.headers()["etag"].to_str().unwrap().to_owned();
+    let unchanged = client
+        .request(Method::GET, "/v1/worlds/vale")
+        .header("if-none-match", &tag);
+    assert_eq!(unchanged.send().await.unwrap().status(), 304);
+
+    let put = |tag: &str| {
+        let request = client.request(Method::PUT, "/v1/worlds/vale").header("if-match", tag);
+        request.json(&json!({"name": "The Vale"})).send()
+    };
+    let replaced = put(&tag).await.unwrap();
+    assert_eq!(replaced.status(), 200);
+    assert_ne!(replaced.headers()["etag"].to_str().unwrap(), tag);
+    let stale = put(&tag).await.unwrap();
+    assert_eq!(stale.status(), 412);
+    assert_eq!(json_of(stale).await.1["code"], "version_mismatch");
+    assert_eq!(client.get("/v1/worlds/vale").await["name"], "The Vale");
+
+    let npc = json!({"name": "Ergen", "factions": ["smiths"], "persona": {"description": "A smith.", "cues": ["nod"]}});
+    assert_eq!(
+        client
+            .refused(Method::PUT, "/v1/worlds/none/npcs/ergen", Some(&npc))
+            .await
+            .0,
+        404
+    );
+    assert_eq!(
+        client
+            .call(Method::PUT, "/v1/worlds/vale/npcs/ergen", Some(&npc))
+            .await
+            .0,
+        201
+    );
+    assert_eq!(
+        client
+            .call(Method::PUT, "/v1/worlds/vale/npcs/ergen", Some(&npc))
+            .await
+            .0,
+        200
+    );
+    let request = client
+        .request(Method::PUT, "/v1/worlds/vale/npcs/nobody")
+        .header("if-match", "*");
+    assert_eq!(request.json(&npc).send().await.unwrap().status(), 412);
+    assert_eq!(
+        client.get("/v1/worlds/vale/npcs/ergen").await["persona"]["cues"],
+        json!(["nod"])
+    );
+    client.put("/v1/worlds/vale/npcs/mira", &json!({"name": "Mira"})).await;
+
+    let mut names = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = client.get(&format!("/v1/worlds/vale/npcs?limit=1{after}")).await;
+        assert_eq!(page["items"].as_array().unwrap().len(), 1);
+        names.push(page["items"][0]["id"].as_str().unwrap().to_owned());
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    names.sort();
+    assert_eq!(names, ["ergen", "mira"]);
+
+    assert_eq!(
+        client.call(Method::DELETE, "/v1/worlds/vale/npcs/mira", None).await.0,
+        204
+    );
+    assert_eq!(
+        client
+            .refused(Method::DELETE, "/v1/worlds/vale/npcs/mira", None)
+            .await
+            .0,
+        404
+    );
+    assert_eq!(client.call(Method::DELETE, "/v1/worlds/vale", None).await.0, 204);
+    assert_eq!(client.refused(Method::GET, "/v1/worlds/vale", None).await.0, 404);
+
+    let audit = server.as_role(Role::Admin).get("/v1/audit").await;
+    let actions: Vec<_> = audit["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["action"].as_str().unwrap())
+        .collect();
+    assert_eq!(actions.first(), Some(&"world.delete"), "{actions:?}");
+    assert!(actions.contains(&"npc.put"), "{actions:?}");
+}
+
+fn grapes() -> Value {
+    json!({
+        "subject": "player", "predicate": "likes", "object": "grapes", "content": "The player likes grapes.",
+        "keywords": ["grape", "fruit"], "kind": "preference", "importance": 7
+    })
+}
+
+#[actix_web::test]
+async fn facts_are_written_found_corrected_taken_out_and_brought_back() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let facts = "/v1/worlds/vale/npcs/ergen/facts";
+    let response = client
+        .request(Method::POST, facts)
+        .json(&grapes())
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 201);
+    let location = response.headers()["location"].to_str().unwrap().to_owned();
+    let (_, fact) = json_of(response).await;
+    assert_eq!(location, format!("/v1/facts/{}", fact["id"].as_str().unwrap()));
+    assert_eq!(
+        (&fact["knowers"], &fact["authored"]),
+        (&json!(["npc:ergen"]), &json!(true))
+    );
+    assert_eq!(fact["cause"]["kind"], "edit");
+
+    let found = client.get(&format!("{facts}?q=which%20fruit")).await;
+    assert_eq!(found["items"][0]["id"], fact["id"]);
+    let score = &found["items"][0]["score"];
+    for part in ["recency", "importance", "relevance", "keyword", "total"] {
+        let value = score[part].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&value), "{part} of {score}");
+    }
+    assert!(score["keyword"].as_f64().unwrap() > 0.0, "{score}");
+    assert_eq!(client.get(&format!("{facts}?kind=goal")).await["items"], json!([]));
+    assert_eq!(
+        client.get(&format!("{facts}?subject=player")).await["items"][0]["id"],
+        fact["id"]
+    );
+    assert_eq!(
+        client
+            .refused(Method::GET, &format!("{facts}?q=x&kind=goal"), None)
+            .await,
+        (422, "validation_failed".to_owned())
+    );
+
+    let patch = |tag: &str, body: Value| {
+        client
+            .request(Method::PATCH, &location)
+            .header("if-match", tag)
+            .json(&body)
+            .send()
+    };
+    let tag = format!("\"{}\"", fact["version"]);
+    let edited = patch(&tag, json!({"content": "The player loves grapes.", "pinned": true}))
+        .await
+        .unwrap();
+    assert_eq!(edited.status(), 200);
+    assert_eq!(patch(&tag, json!({"pinned": false})).await.unwrap().status(), 412);
+    assert_eq!(patch("*", json!({"importance": 11})).await.unwrap().status(), 422);
+    let now = client.get(&location).await;
+    assert_eq!(
+        (&now["content"], &now["pinned"]),
+        (&json!("The player loves grapes."), &json!(true))
+    );
+
+    let (status, gone) = client.call(Method::DELETE, &location, None).await;
+    assert_eq!((status.as_u16(), &gone["invalid_reason"]), (200, &json!("removed")));
+    assert_eq!(client.get(facts).await["items"], json!([]));
+    assert_eq!(client.get(&format!("{facts}?q=grapes")).await["items"], json!([]));
+    assert_eq!(
+        client.get(&format!("{facts}?include_invalid=true")).await["items"][0]["id"],
+        fact["id"]
+    );
+    let back = client.post(&format!("{location}:restore"), &json!({})).await;
+    assert_eq!(back["invalid_at"], Value::Null);
+    assert_eq!(
+        client.get(&format!("{facts}?q=grapes")).await["items"][0]["id"],
+        fact["id"]
+    );
+
+    let history = client.get(&format!("{location}/history")).await;
+    let whats: Vec<_> = history["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["what"].as_str().unwrap())
+        .collect();
+    assert!(whats.contains(&"edited") && whats.contains(&"invalidated"), "{history}");
+}
+
+#[actix_web::test]
+async fn hand_written_facts_are_checked() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let facts = "/v1/worlds/vale/npcs/ergen/facts";
+    let mut wrong = grapes();
+    wrong["importance"] = json!(0);
+    wrong["content"] = json!("");
+    wrong["keywords"] = json!(["x".repeat(65)]);
+    let (status, problem) = client.call(Method::POST, facts, Some(&wrong)).await;
+    assert_eq!(status, 422);
+    assert_eq!(problem["errors"].as_array().unwrap().len(), 3, "{problem}");
+    let mut wrong = grapes();
+    wrong["knowers"] = json!(["everybody"]);
+    assert_eq!(client.refused(Method::POST, facts, Some(&wrong)).await.0, 422);
+    wrong["knowers"] = json!([]);
+    assert_eq!(client.refused(Method::POST, facts, Some(&wrong)).await.0, 422);
+    assert_eq!(
+        client
+            .refused(Method::POST, "/v1/worlds/vale/npcs/nobody/facts", Some(&grapes()))
+            .await
+            .0,
+        404
+    );
+    assert_eq!(
+        client
+            .refused(Method::GET, "/v1/facts/fact_00000000000000000000000000", None)
+            .await
+            .0,
+        404
+    );
+    assert_eq!(client.refused(Method::GET, "/v1/facts/nonsense", None).await.0, 404);
+}
+
+#[actix_web::test]
+async fn players_get_tokens_that_open_their_own_door_only() {
+    let server = Server::start();
+    let backend = server.demo().await;
+    let answer = backend
+        .post(
+            "/v1/tokens",
+            &json!({"player_id": "p9", "world_id": "vale", "ttl_s": 60}),
+        )
+        .await;
+    let player = server.client(answer["token"].as_str().unwrap().to_owned());
+    let session = player
+        .post("/v1/sessions", &json!({"world_id": "vale", "npc_id": "ergen"}))
+        .await;
+    assert_eq!(session["player_id"], "p9");
+    let other = json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p8"});
+    assert_eq!(player.refused(Method::POST, "/v1/sessions", Some(&other)).await.0, 403);
+    let too_long = json!({"player_id": "p9", "ttl_s": 86_401});
+    assert_eq!(
+        backend.refused(Method::POST, "/v1/tokens", Some(&too_long)).await.0,
+        422
+    );
+}
+
+#[actix_web::test]
+async fn usage_and_jobs_are_listed() {
+    let server = Server::start();
+    let client = server.demo().await;
+    assert!(client.get("/v1/usage").await["items"].is_array());
+    assert!(client.get("/v1/jobs?status=dead").await["items"].is_array());
+    assert_eq!(client.refused(Method::GET, "/v1/jobs?status=lost", None).await.0, 422);
+    assert_eq!(
+        client
+            .refused(Method::GET, "/v1/usage?from=2020-01-01&to=2026-01-01", None)
+            .await
+            .0,
+        422
+    );
+}

@@ -1,0 +1,181 @@
+//! Every operation of the document, with every role: those it does not state are refused, those it
+//! states are not.
+
+use colloquy::{http::docs, tenancy::Role};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::harness::Server;
+
+const ROLES: [(Role, &str); 4] = [
+    (Role::Operator, "operator"),
+    (Role::Admin, "admin"),
+    (Role::Backend, "backend"),
+    (Role::Player, "player"),
+];
+
+/// A body that an operation takes, so that what is refused is refused for the role.
+fn body(path: &str) -> Value {
+    match path {
+        "/v1/tokens" => json!({"player_id": "p7"}),
+        "/v1/worlds/{world}" => json!({"name": "Vale"}),
+        "/v1/worlds/{world}/npcs/{npc}" => json!({"name": "Ergen"}),
+        "/v1/sessions" => json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p7"}),
+        "/v1/sessions/{session}/turns" | "/v1/sessions/{session}/context" => json!({"text": "hello"}),
+        "/v1/worlds/{world}/npcs/{npc}/facts" => json!({
+            "subject": "player", "predicate": "likes", "object": "grapes", "content": "The player likes grapes.",
+            "kind": "preference"
+        }),
+        _ => json!({}),
+    }
+}
+
+#[actix_web::test]
+async fn every_operation_lets_in_the_roles_it_states_and_no_other() {
+    let server = Server::start();
+    let backend = server.demo().await;
+    let session = backend.session("p7").await["id"].as_str().unwrap().to_owned();
+    let facts = "/v1/worlds/vale/npcs/ergen/facts";
+    let fact = backend.post(facts, &body("/v1/worlds/{world}/npcs/{npc}/facts")).await["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    backend
+        .post(&format!("/v1/sessions/{session}/turns"), &json!({"text": "hello"}))
+        .await;
+
+    let mut walked = 0;
+    for (path, item) in docs::openapi()["paths"].as_object().unwrap() {
+        if !path.starts_with("/v1/") || path == "/v1/ws" {
+            continue;
+        }
+        for (method, operation) in item.as_object().unwrap() {
+            // Deleting would pull the ground from under the others; a missing id shows the role as well.
+            let (world, session) = if method == "delete" {
+                ("gone", "ses_00000000000000000000000000")
+            } else {
+                ("vale", session.as_str())
+            };
+            let concrete = path
+                .replace("{world}", world)
+                .replace("{npc}", "ergen")
+                .replace("{session}", session)
+                .replace("{fact}", &fact)
+                .replace("{turn}", "1");
+            let stated: Vec<&str> = operation["x-roles"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(Value::as_str)
+                .collect();
+            for (role, name) in ROLES {
+                let body = operation["requestBody"].is_object().then(|| body(path));
+                let method: Method = method.to_uppercase().parse().unwrap();
+                let (status, answer) = server
+                    .as_role(role)
+                    .call(method.clone(), &concrete, body.as_ref())
+                    .await;
+                let what = format!("{method} {concrete} as {name}: {status} {answer}");
+                if stated.contains(&name) {
+                    assert!(
+                        status.is_success() || status == 404 && method == Method::DELETE,
+                        "{what}"
+                    );
+                } else {
+                    assert_eq!(status, 403, "{what}");
+                    assert_eq!(answer["code"], "forbidden", "{what}");
+                }
+                // What an operation answers is what its document states.
+                let told = &operation["responses"][status.as_str()];
+                assert!(told.is_object(), "not in the document: {what}");
+                walked += 1;
+            }
+        }
+    }
+    assert!(walked >= 100, "only {walked} calls were made");
+}
+
+#[actix_web::test]
+async fn without_a_token_there_is_nothing_but_health_and_documents() {
+    let server = Server::start();
+    let client = server.as_role(Role::Backend);
+    for (path, item) in docs::openapi()["paths"].as_object().unwrap() {
+        for (method, _) in item.as_object().unwrap() {
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let status = client.anonymous(method.clone(), path).send().await.unwrap().status();
+            if path.starts_with("/v1/") {
+                assert_eq!(status, 401, "{method} {path}");
+            } else {
+                assert_eq!(status, 200, "{method} {path}");
+            }
+        }
+    }
+}
+
+#[actix_web::test]
+async fn tokens_of_dead_tenants_and_strangers_are_refused() {
+    let server = Server::start();
+    for tenant in ["closed", "nobody"] {
+        let client = server.client(server.token(tenant, Role::Admin, None));
+        assert_eq!(
+            client.refused(Method::GET, "/v1/worlds", None).await,
+            (401, "unauthenticated".to_owned())
+        );
+    }
+    let client = server.client("not.a.token".to_owned());
+    assert_eq!(
+        client.refused(Method::GET, "/v1/worlds", None).await,
+        (401, "unauthenticated".to_owned())
+    );
+}
+
+#[actix_web::test]
+async fn what_belongs_to_another_is_not_there() {
+    let server = Server::start();
+    let backend = server.demo().await;
+    let own = backend.session("p7").await["id"].as_str().unwrap().to_owned();
+    let fact = backend
+        .post(
+            "/v1/worlds/vale/npcs/ergen/facts",
+            &body("/v1/worlds/{world}/npcs/{npc}/facts"),
+        )
+        .await["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let rival = server.client(server.token("rival", Role::Admin, None));
+    for path in [
+        "/v1/worlds/vale".to_owned(),
+        "/v1/worlds/vale/npcs/ergen".to_owned(),
+        "/v1/worlds/vale/npcs/ergen/facts".to_owned(),
+        format!("/v1/sessions/{own}"),
+        format!("/v1/sessions/{own}/turns"),
+        format!("/v1/sessions/{own}/summaries"),
+        format!("/v1/facts/{fact}"),
+        format!("/v1/facts/{fact}/history"),
+    ] {
+        assert_eq!(rival.refused(Method::GET, &path, None).await.0, 404, "{path}");
+    }
+    let line = json!({"text": "let me in"});
+    let turns = format!("/v1/sessions/{own}/turns");
+    assert_eq!(rival.refused(Method::POST, &turns, Some(&line)).await.0, 404);
+    let other = server.client(server.token("acme", Role::Player, Some("p8")));
+    assert_eq!(other.refused(Method::POST, &turns, Some(&line)).await.0, 404);
+    assert_eq!(other.refused(Method::GET, &turns, None).await.0, 404);
+    let cut = format!("/v1/sessions/{own}:interrupt");
+    assert_eq!(other.refused(Method::POST, &cut, Some(&json!({}))).await.0, 404);
+    assert_eq!(other.get("/v1/sessions").await["items"], json!([]));
+    assert_eq!(other.get("/v1/sessions?player_id=p7").await["items"], json!([]));
+    let elsewhere = server.token_for(
+        "acme",
+        Role::Player,
+        Some("p7"),
+        Some("otherworld"),
+        std::time::Duration::from_secs(60),
+    );
+    assert_eq!(server.client(elsewhere).refused(Method::GET, &turns, None).await.0, 404);
+    assert_eq!(
+        server.as_role(Role::Player).get("/v1/sessions").await["items"][0]["id"],
+        own
+    );
+}

@@ -1,0 +1,235 @@
+//! Sessions and turns over REST.
+
+use colloquy::tenancy::Role;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{
+    fakes::{PIECES, REPLY},
+    harness::{Options, Server},
+};
+
+#[actix_web::test]
+async fn a_player_speaks_and_reads_its_transcript_but_nothing_more() {
+    let server = Server::start();
+    let backend = server.demo().await;
+    let player = server.as_role(Role::Player);
+    let session = player.session("p7").await;
+    let base = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
+    assert!(session["resume_token"].as_str().unwrap().len() >= 16);
+
+    let turn = player
+        .post(&format!("{base}/turns"), &json!({"text": "hello", "key": "k1"}))
+        .await;
+    assert_eq!(
+        (&turn["turn"], &turn["reply_text"], &turn["status"]),
+        (&json!(1), &json!(REPLY), &json!("completed"))
+    );
+    let again = player
+        .post(&format!("{base}/turns"), &json!({"text": "hello", "key": "k1"}))
+        .await;
+    assert_eq!(again, turn);
+    player
+        .post(&format!("{base}/turns"), &json!({"text": "and again"}))
+        .await;
+
+    let page = player.get(&format!("{base}/turns?limit=1")).await;
+    assert_eq!((&page["items"][0]["turn"], &page["next"]), (&json!(1), &json!("1")));
+    let page = player.get(&format!("{base}/turns?limit=1&after=1")).await;
+    assert_eq!((&page["items"][0]["turn"], &page["next"]), (&json!(2), &Value::Null));
+
+    // Nothing a player reads tells what the NPC remembered or was prompted with.
+    let seen = format!("{}{turn}", player.get(&format!("{base}/turns")).await);
+    for word in ["trace", "prompt_hash", "candidates", "facts", "sections"] {
+        assert!(!seen.contains(word), "{word} is in {seen}");
+    }
+    for path in ["turns/1/trace", "summaries"] {
+        assert_eq!(
+            player.refused(Method::GET, &format!("{base}/{path}"), None).await.0,
+            403,
+            "{path}"
+        );
+    }
+    let trace = backend.get(&format!("{base}/turns/1/trace")).await;
+    assert!(trace["prompt_tokens"].as_u64().unwrap() > 0);
+    assert_eq!(
+        backend
+            .refused(Method::GET, &format!("{base}/turns/9/trace"), None)
+            .await
+            .0,
+        404
+    );
+
+    let preview = backend
+        .post(&format!("{base}/context"), &json!({"text": "what now?"}))
+        .await;
+    assert!(preview["messages"].as_array().unwrap().len() > 1 && preview["prompt_tokens"].as_u64().unwrap() > 0);
+
+    assert_eq!(player.call(Method::DELETE, &base, None).await.0, 204);
+    let late = json!({"text": "are you there?"});
+    assert_eq!(
+        player
+            .refused(Method::POST, &format!("{base}/turns"), Some(&late))
+            .await,
+        (409, "session_closed".to_owned())
+    );
+    assert_eq!(player.get(&base).await["status"], "closed");
+}
+
+#[actix_web::test]
+async fn lines_that_cannot_be_spoken_are_refused() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let session = client.session("p7").await;
+    let turns = format!("/v1/sessions/{}/turns", session["id"].as_str().unwrap());
+    let say = |text: String| {
+        let (client, turns) = (client.clone(), turns.clone());
+        async move { client.refused(Method::POST, &turns, Some(&json!({"text": text}))).await }
+    };
+    assert_eq!(say("  ".into()).await, (422, "line_empty".to_owned()));
+    assert_eq!(say("x".repeat(2_001)).await, (422, "line_too_long".to_owned()));
+    let (status, problem) = client
+        .call(Method::POST, &turns, Some(&json!({"text": "REFUSE"})))
+        .await;
+    assert_eq!((status.as_u16(), &problem["code"]), (502, &json!("model_failed")));
+    assert!(!problem.to_string().contains("secret"), "{problem}");
+    let unknown = json!({"world_id": "vale", "npc_id": "nobody", "player_id": "p7"});
+    let (status, problem) = client.call(Method::POST, "/v1/sessions", Some(&unknown)).await;
+    assert_eq!((status.as_u16(), &problem["param"]), (404, &json!("npc_id")));
+}
+
+/// Events of an SSE answer: name and data.
+fn events(text: &str) -> Vec<(String, Value)> {
+    text.split("\n\n")
+        .filter(|frame| !frame.is_empty())
+        .map(|frame| {
+            let (name, data) = frame.split_once('\n').unwrap();
+            let data = data.strip_prefix("data: ").unwrap();
+            (
+                name.strip_prefix("event: ").unwrap().to_owned(),
+                serde_json::from_str(data).unwrap(),
+            )
+        })
+        .collect()
+}
+
+#[actix_web::test]
+async fn a_turn_can_be_streamed_as_events() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let session = client.session("p7").await;
+    let turns = format!("/v1/sessions/{}/turns", session["id"].as_str().unwrap());
+    let stream = |body: Value| {
+        let request = client
+            .request(Method::POST, &turns)
+            .header("accept", "text/event-stream")
+            .json(&body);
+        async move { request.send().await.unwrap() }
+    };
+    let response = stream(json!({"text": "hello", "key": "k1"})).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let all = events(&response.text().await.unwrap());
+    let names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names.first(), Some(&"turn.started"));
+    assert_eq!(names[names.len() - 2..], ["reply.done", "turn.committed"]);
+    let streamed: String = all
+        .iter()
+        .filter(|(name, _)| name == "reply.delta")
+        .map(|(_, event)| event["text"].as_str().unwrap())
+        .collect();
+    assert_eq!(streamed, PIECES.concat());
+
+    let repeated = events(
+        &stream(json!({"text": "hello", "key": "k1"}))
+            .await
+            .text()
+            .await
+            .unwrap(),
+    );
+    assert_eq!(repeated[0].0, "turn");
+    assert_eq!(repeated[0].1["reply_text"], REPLY);
+
+    let failed = events(&stream(json!({"text": "REFUSE"})).await.text().await.unwrap());
+    let (name, last) = failed.last().unwrap();
+    assert_eq!((name.as_str(), &last["status"]), ("reply.done", &json!("failed")));
+    assert_eq!(last["error"]["code"], "model_failed");
+    assert_eq!(stream(json!({"text": ""})).await.status(), 422);
+}
+
+#[actix_web::test]
+async fn a_running_reply_is_cut() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let session = client.session("p7").await;
+    let base = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
+    let idle = client.post(&format!("{base}:interrupt"), &json!({})).await;
+    assert_eq!(idle, json!({"interrupted": false, "turn": 0}));
+
+    let request = client
+        .request(Method::POST, &format!("{base}/turns"))
+        .header("accept", "text/event-stream");
+    let mut response = request.json(&json!({"text": "STALL"})).send().await.unwrap();
+    let mut seen = String::new();
+    while !seen.contains("reply.delta") {
+        let chunk = response
+            .chunk()
+            .await
+            .unwrap()
+            .expect("the stream ended before a delta");
+        seen.push_str(std::str::from_utf8(&chunk).unwrap());
+    }
+    let busy = json!({"text": "me too", "on_busy": "reject"});
+    let (status, problem) = client.call(Method::POST, &format!("{base}/turns"), Some(&busy)).await;
+    assert_eq!((status.as_u16(), &problem["code"]), (409, &json!("turn_in_progress")));
+    assert_eq!(
+        client
+            .refused(Method::POST, &format!("{base}:interrupt"), Some(&json!({"turn": 7})))
+            .await
+            .1,
+        "turn_not_running"
+    );
+    let cut = client
+        .post(&format!("{base}:interrupt"), &json!({"turn": 1, "heard_chars": 4}))
+        .await;
+    assert_eq!(cut, json!({"interrupted": true, "turn": 1}));
+    while let Some(chunk) = response.chunk().await.unwrap() {
+        seen.push_str(std::str::from_utf8(&chunk).unwrap());
+    }
+    let all = events(&seen);
+    let done = &all.iter().find(|(name, _)| name == "reply.done").unwrap().1;
+    assert_eq!(
+        (&done["status"], &done["text"]),
+        (&json!("interrupted"), &json!("Well"))
+    );
+    assert_eq!(
+        client.get(&format!("{base}/turns")).await["items"][0]["reply_text"],
+        "Well"
+    );
+}
+
+#[actix_web::test]
+async fn a_player_that_talks_too_much_is_told_to_wait() {
+    let mut options = Options::default();
+    options.limits.player_turns_per_min = 1;
+    let server = Server::with(options);
+    let client = server.demo().await;
+    let session = client.session("p7").await;
+    let turns = format!("/v1/sessions/{}/turns", session["id"].as_str().unwrap());
+    client.post(&turns, &json!({"text": "one"})).await;
+    let response = client
+        .request(Method::POST, &turns)
+        .json(&json!({"text": "two"}))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 429);
+    let wait: u64 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=60).contains(&wait), "{wait}");
+    let other = client.session("p8").await;
+    client
+        .post(
+            &format!("/v1/sessions/{}/turns", other["id"].as_str().unwrap()),
+            &json!({"text": "hi"}),
+        )
+        .await;
+}

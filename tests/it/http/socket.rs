@@ -1,0 +1,293 @@
+//! The socket's protocol.
+
+use std::time::Duration;
+
+use colloquy::tenancy::Role;
+use serde_json::{Value, json};
+
+use super::{
+    fakes::REPLY,
+    harness::{Options, Server, Socket},
+};
+
+async fn player(server: &Server) -> Socket {
+    server.socket(&server.token("acme", Role::Player, Some("p7"))).await
+}
+
+#[actix_web::test]
+async fn a_session_is_opened_spoken_in_and_closed() {
+    let server = Server::start();
+    server.demo().await;
+    let mut socket = player(&server).await;
+    socket
+        .send(json!({"type": "session.create", "event_id": "c1", "world_id": "vale", "npc_id": "ergen", "player_id": "p7"}))
+        .await;
+    let created = socket.until("session.created").await;
+    assert_eq!(
+        (&created["re"], &created["seq"], &created["head_turn"]),
+        (&json!("c1"), &json!(1), &json!(0))
+    );
+    let session = created["session_id"].as_str().unwrap().to_owned();
+    assert_eq!(created["dialogue_id"], session.as_str());
+
+    let line = json!({"type": "player.say", "event_id": "c2", "session_id": session, "key": "k", "text": "hello"});
+    socket.send(line.clone()).await;
+    let started = socket.until("turn.started").await;
+    assert_eq!((&started["re"], &started["turn"]), (&json!("c2"), &json!(1)));
+    let mut streamed = String::new();
+    let done = loop {
+        let event = socket.next().await.unwrap();
+        match event["type"].as_str().unwrap() {
+            "reply.delta" => {
+                assert_eq!(event["offset"], streamed.chars().count());
+                streamed.push_str(event["text"].as_str().unwrap());
+            }
+            "reply.done" => break event,
+            other => panic!("{other}"),
+        }
+    };
+    assert_eq!((streamed.as_str(), &done["text"]), (REPLY, &json!(REPLY)));
+    let committed = socket.until("turn.committed").await;
+    assert!(committed["seq"].as_u64() > done["seq"].as_u64());
+
+    // The same key is the same turn.
+    socket.send(line).await;
+    let again = socket.until("reply.done").await;
+    assert_eq!(
+        (&again["turn"], &again["seq"], &again["re"]),
+        (&json!(1), &done["seq"], &json!("c2"))
+    );
+    socket.until("turn.committed").await;
+
+    socket
+        .send(json!({"type": "reply.played", "session_id": session, "turn": 1}))
+        .await;
+    socket.send(json!({"type": "ping", "t": 123, "event_id": "c3"})).await;
+    // `pong` next: `reply.played` was taken without a word.
+    let pong = socket.next().await.unwrap();
+    assert_eq!(pong, json!({"type": "pong", "re": "c3", "t": 123}));
+
+    socket
+        .send(json!({"type": "session.close", "session_id": session}))
+        .await;
+    socket.until("session.closed").await;
+    socket
+        .send(json!({"type": "player.say", "session_id": session, "text": "hello?"}))
+        .await;
+    assert_eq!(socket.error().await, "not_found");
+}
+
+#[actix_web::test]
+async fn a_lost_socket_is_taken_up_where_it_was() {
+    let server = Server::start();
+    server.demo().await;
+    let mut first = player(&server).await;
+    first
+        .send(json!({"type": "session.create", "world_id": "vale", "npc_id": "ergen"}))
+        .await;
+    let created = first.until("session.created").await;
+    let session = created["session_id"].clone();
+    first
+        .send(json!({"type": "player.say", "session_id": session, "text": "hello"}))
+        .await;
+    let started = first.until("turn.started").await;
+    first.until("turn.committed").await;
+    drop(first);
+
+    let mut second = player(&server).await;
+    let resume = |token: &Value| json!({"type": "session.resume", "session_id": session, "resume_token": token, "last_seq": started["seq"]});
+    second.send(resume(&json!("wrong"))).await;
+    assert_eq!(second.error().await, "wrong_resume_token");
+    second.send(resume(&created["resume_token"])).await;
+    assert_eq!(second.next().await.unwrap()["type"], "reply.done");
+    assert_eq!(second.next().await.unwrap()["type"], "turn.committed");
+    let resumed = second.next().await.unwrap();
+    assert_eq!(
+        (&resumed["type"], &resumed["replayed"]),
+        (&json!("session.resumed"), &json!(2))
+    );
+
+    let mut stranger = server.socket(&server.token("acme", Role::Player, Some("p8"))).await;
+    stranger.send(resume(&created["resume_token"])).await;
+    assert_eq!(stranger.error().await, "not_found");
+    let mut rival = server.socket(&server.token("rival", Role::Backend, None)).await;
+    rival.send(resume(&created["resume_token"])).await;
+    assert_eq!(rival.error().await, "not_found");
+}
+
+#[actix_web::test]
+async fn a_reply_is_cut_where_it_was_heard_in_either_count() {
+    let server = Server::start();
+    server.demo().await;
+    let mut socket = player(&server).await;
+    let session = socket.session().await;
+    // "Well 😀" is six characters and seven UTF-16 units.
+    for heard in [json!({"heard_chars": 6}), json!({"heard_utf16": 7})] {
+        socket
+            .send(json!({"type": "player.say", "session_id": session, "text": "STALL"}))
+            .await;
+        let delta = socket.until("reply.delta").await;
+        assert!(delta["text"].as_str().unwrap().starts_with("Well 😀"), "{delta}");
+        let mut cut = json!({"type": "player.interrupt", "session_id": session, "turn": delta["turn"]});
+        cut.as_object_mut().unwrap().extend(heard.as_object().unwrap().clone());
+        socket.send(cut).await;
+        let done = socket.until("reply.done").await;
+        assert_eq!(
+            (&done["status"], &done["text"]),
+            (&json!("interrupted"), &json!("Well 😀")),
+            "{heard}"
+        );
+        socket.until("turn.committed").await;
+    }
+    socket
+        .send(json!({"type": "player.interrupt", "session_id": session}))
+        .await;
+    assert_eq!(socket.error().await, "turn_not_running");
+    let both = json!({"type": "player.interrupt", "session_id": session, "heard_chars": 1, "heard_utf16": 1});
+    socket.send(both).await;
+    assert_eq!(socket.error().await, "validation_failed");
+}
+
+#[actix_web::test]
+async fn wrong_messages_are_told_and_leave_the_socket_open() {
+    let server = Server::start();
+    server.demo().await;
+    let mut socket = player(&server).await;
+    socket.send(json!({"type": "player.dance", "event_id": "e1"})).await;
+    let error = socket.next().await.unwrap();
+    assert_eq!(
+        (&error["re"], &error["error"]["code"]),
+        (&json!("e1"), &json!("unknown_type"))
+    );
+    socket.send(json!({"type": "world.watch", "world_id": "vale"})).await;
+    assert_eq!(socket.error().await, "not_supported");
+    socket
+        .send(json!({"type": "session.create", "world_id": "V!", "colour": "red"}))
+        .await;
+    let error = socket.next().await.unwrap();
+    assert_eq!(error["error"]["code"], "validation_failed");
+    assert_eq!(error["error"]["errors"].as_array().unwrap().len(), 3, "{error}");
+    socket
+        .send(json!({"type": "session.create", "world_id": "vale", "npc_id": "nobody"}))
+        .await;
+    let error = socket.next().await.unwrap();
+    assert_eq!(
+        (&error["error"]["code"], &error["error"]["param"]),
+        (&json!("not_found"), &json!("npc_id"))
+    );
+    for secret in [
+        json!({"include": ["memory.updated"]}),
+        json!({"witnesses": ["mira"]}),
+        json!({"player_id": "p8"}),
+    ] {
+        let mut create = json!({"type": "session.create", "world_id": "vale", "npc_id": "ergen"});
+        create
+            .as_object_mut()
+            .unwrap()
+            .extend(secret.as_object().unwrap().clone());
+        socket.send(create).await;
+        assert_eq!(socket.error().await, "forbidden", "{secret}");
+    }
+    let session = socket.session().await;
+    let long = "x".repeat(2_001);
+    socket
+        .send(json!({"type": "player.say", "event_id": "e2", "session_id": session, "text": long}))
+        .await;
+    let error = socket.next().await.unwrap();
+    assert_eq!((&error["re"], &error["dialogue_id"]), (&json!("e2"), &json!(session)));
+    assert_eq!(error["error"]["code"], "line_too_long");
+    socket.session().await;
+    socket
+        .send(json!({"type": "session.create", "world_id": "vale", "npc_id": "ergen"}))
+        .await;
+    assert_eq!(socket.error().await, "too_many_sessions");
+    socket.send_text("not json").await;
+    assert_eq!(socket.error().await, "malformed_json");
+    assert_eq!(socket.closed().await, 4400);
+}
+
+#[actix_web::test]
+async fn a_socket_that_floods_is_closed() {
+    let mut options = Options::default();
+    options.limits.socket_messages_per_s = 2;
+    let server = Server::with(options);
+    let mut socket = player(&server).await;
+    for n in 0..8 {
+        socket.send(json!({"type": "ping", "event_id": format!("e{n}")})).await;
+    }
+    let mut codes = Vec::new();
+    let closed = loop {
+        match socket.next().await {
+            Ok(event) if event["type"] == "error" => {
+                assert!(event["error"]["retry_after_ms"].is_u64());
+                codes.push(event["error"]["code"].as_str().unwrap().to_owned());
+            }
+            Ok(_) => {}
+            Err(code) => break code,
+        }
+    };
+    assert_eq!(closed, 4429);
+    assert_eq!(codes, ["rate_limited"; 4], "three strikes and a last word");
+}
+
+#[actix_web::test]
+async fn who_comes_in_and_how() {
+    let server = Server::start();
+    server.demo().await;
+    let token = server.token("acme", Role::Player, Some("p7"));
+
+    let mut request = server.upgrade("");
+    let offer = format!("colloquy.v1, bearer.{token}").parse().unwrap();
+    request.headers_mut().insert("sec-websocket-protocol", offer);
+    let mut socket = Socket::open(request).await.unwrap();
+    assert_eq!(socket.protocol.as_deref(), Some("colloquy.v1"));
+    socket.session().await;
+
+    let ticket = server.client(token.clone()).post("/v1/tickets", &json!({})).await["ticket"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let query = format!("?ticket={ticket}&coalesce_ms=20");
+    Socket::open(server.upgrade(&query)).await.unwrap().session().await;
+    // A browser cannot read a status: it is told on the socket.
+    let mut used = Socket::open(server.upgrade(&query)).await.unwrap();
+    assert_eq!(used.error().await, "unauthenticated");
+    assert_eq!(used.closed().await, 4401);
+
+    let refused = |authorization: Option<String>, query: &str| {
+        let mut request = server.upgrade(query);
+        if let Some(value) = authorization {
+            request.headers_mut().insert("authorization", value.parse().unwrap());
+        }
+        async move { Socket::open(request).await.map(drop) }
+    };
+    assert_eq!(refused(None, "").await.unwrap_err(), 401);
+    assert_eq!(refused(Some("Bearer nonsense".into()), "").await.unwrap_err(), 401);
+    let operator = format!("Bearer {}", server.token("acme", Role::Operator, None));
+    assert_eq!(refused(Some(operator), "").await.unwrap_err(), 403);
+    assert_eq!(
+        refused(Some(format!("Bearer {token}")), "?coalesce_ms=5000")
+            .await
+            .unwrap_err(),
+        422
+    );
+}
+
+#[actix_web::test]
+async fn a_token_is_renewed_in_time_or_the_socket_closes() {
+    let server = Server::start();
+    server.demo().await;
+    let short = server.token_for("acme", Role::Player, Some("p7"), None, Duration::from_secs(2));
+    let mut late = server.socket(&short).await;
+    let mut renewed = server.socket(&short).await;
+    let other = server.token("acme", Role::Player, Some("p8"));
+    renewed.send(json!({"type": "auth.refresh", "token": other})).await;
+    assert_eq!(renewed.error().await, "forbidden");
+    let fresh = server.token("acme", Role::Player, Some("p7"));
+    renewed.send(json!({"type": "auth.refresh", "token": fresh})).await;
+    renewed.until("auth.refreshed").await;
+    assert_eq!(late.error().await, "token_expired");
+    assert_eq!(late.closed().await, 4401);
+    // The old token's time is over, and this socket still speaks.
+    renewed.session().await;
+}

@@ -261,7 +261,7 @@ impl Case {
             intent: self.intent,
             counter: self.counter,
         };
-        assemble(&TEMPLATES, settings, material)
+        assemble(&TEMPLATES, settings, &material)
     }
 }
 

@@ -7,6 +7,7 @@ use super::{
     clauses::{self, Clause},
     korean,
     lexicon::{self, Lexicon, Pattern},
+    render::{Slots, capitalise, render_english, render_korean, without_article, without_article_cased},
 };
 use crate::memory::{
     authored::Language,
@@ -32,7 +33,7 @@ pub(super) enum Voice {
 }
 
 impl Voice {
-    fn me(self) -> Option<Party> {
+    pub fn me(self) -> Option<Party> {
         match self {
             Self::Player => Some(Party::Player),
             Self::Npc => Some(Party::Npc),
@@ -40,7 +41,7 @@ impl Voice {
         }
     }
     /// What an NPC says about "you" only repeats the player; it is not read.
-    fn you(self) -> Option<Party> {
+    pub fn you(self) -> Option<Party> {
         (self == Self::Player).then_some(Party::Npc)
     }
 }
@@ -123,21 +124,22 @@ struct Before {
     subject: Option<Result<Party, ()>>,
 }
 
-struct Reader<'a> {
-    lexicon: &'static Lexicon,
-    voice: Voice,
-    npc: &'a str,
+/// Reads clauses in one language, by one speaker.
+pub(super) struct Reader<'a> {
+    pub lexicon: &'static Lexicon,
+    pub voice: Voice,
+    pub npc: &'a str,
 }
 
 /// What a pattern's subject turned out to be.
-enum Subject {
+pub(super) enum Subject {
     Is(Party),
     /// Nobody in particular, or somebody the words do not tell.
     Unclear,
 }
 
 impl Reader<'_> {
-    fn korean(&self) -> bool {
+    pub fn korean(&self) -> bool {
         self.lexicon.language == Language::Ko
     }
 
@@ -205,312 +207,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Who a clause that matched nothing begins with ("내 동생은 어제 왔는데 …").
-    fn leading_subject(&self, text: &str) -> Option<Result<Party, ()>> {
-        let first = text.split(' ').next()?;
-        let two = text.match_indices(' ').nth(1).map_or(text, |(at, _)| &text[..at]);
-        let topic = |t: &str| ["은", "는", "이", "가"].iter().any(|end| t.ends_with(end)) && t.chars().count() > 2;
-        if ["내 ", "제 ", "우리 ", "네 ", "너의 ", "당신의 "]
-            .iter()
-            .any(|p| text.starts_with(p))
-            && topic(two)
-        {
-            return Some(match self.subject(two) {
-                Subject::Is(party) => Ok(party),
-                Subject::Unclear => Err(()),
-            });
-        }
-        match self.korean_pronoun(first) {
-            Some(party) => Some(party.ok_or(())),
-            None if topic(first) && text.contains(' ') => Some(match self.subject(first) {
-                Subject::Is(party) => Ok(party),
-                Subject::Unclear => Err(()),
-            }),
-            None => None,
-        }
-    }
-
-    fn korean_pronoun(&self, word: &str) -> Option<Option<Party>> {
-        if self.lexicon.alternatives("ME").any(|form| form == word)
-            || ["나의", "저의", "내", "제", "날", "나를", "저를", "절"].contains(&word)
-        {
-            Some(self.voice.me())
-        } else if self.lexicon.alternatives("YOU").any(|form| form == word)
-            || ["네", "니", "너의", "당신의", "자네의"].contains(&word)
-        {
-            Some(self.voice.you())
-        } else {
-            None
-        }
-    }
-
-    fn subject(&self, said: &str) -> Subject {
-        let party = if self.korean() {
-            self.korean_subject(said)
-        } else {
-            self.english_subject(said)
-        };
-        party.map_or(Subject::Unclear, Subject::Is)
-    }
-
-    fn english_subject(&self, said: &str) -> Option<Party> {
-        let said = said
-            .strip_suffix("'s")
-            .or_else(|| said.strip_suffix('\''))
-            .unwrap_or(said);
-        let lower = said.to_lowercase();
-        match lower.as_str() {
-            "i" | "my" | "me" => return self.voice.me(),
-            "you" | "your" => return self.voice.you(),
-            "the player" => return Some(Party::Player),
-            _ => {}
-        }
-        let relative = |rest: &str| {
-            self.lexicon
-                .lists("relations", rest.rsplit(' ').next().unwrap_or_default())
-        };
-        if let Some(rest) = lower.strip_prefix("my ") {
-            return relative(rest).then_some(Party::Other(format!("{} {rest}", self.owner(&self.voice.me()?))));
-        }
-        if let Some(rest) = lower.strip_prefix("your ") {
-            return relative(rest).then_some(Party::Other(format!("{} {rest}", self.owner(&self.voice.you()?))));
-        }
-        if let Some((owner, rest)) = said.split_once("'s ") {
-            let known = owner == "The player"
-                || owner == "the player"
-                || !self.lexicon.lists("not_names", &owner.to_lowercase());
-            let owner = if owner == "The player" { "the player" } else { owner };
-            return (known && relative(rest)).then(|| Party::Other(format!("{owner}'s {rest}")));
-        }
-        if !self.npc.is_empty() && (said == self.npc || self.npc.split(' ').next() == Some(said)) {
-            return Some(Party::Npc);
-        }
-        let first = lower.split([' ', '\'']).next().unwrap_or_default();
-        let common = self.lexicon.lists("not_names", first)
-            || (self.lexicon.knows(&lower) && self.lexicon.base(&lower) != "rose")
-            || self.lexicon.is_category(&lower)
-            || self.lexicon.lists("demonyms", &lower);
-        (!common).then(|| Party::Other(said.to_owned()))
-    }
-
-    fn korean_subject(&self, said: &str) -> Option<Party> {
-        if let Some(pronoun) = self.korean_pronoun(said) {
-            return pronoun;
-        }
-        if !self.npc.is_empty() {
-            if let Some(rest) = said.strip_prefix(self.npc) {
-                let rest = rest.trim_start_matches(" 씨");
-                if rest.chars().count() <= 3 && !rest.contains(' ') {
-                    return Some(Party::Npc);
-                }
-            }
-        }
-        let (owner, rest) = said.split_once(' ').unwrap_or(("", said));
-        let name = if self.lexicon.knows(rest) {
-            rest
-        } else {
-            strip_subject_particle(rest)?
-        };
-        if !owner.is_empty() {
-            let owner = match owner {
-                "내" | "제" | "우리" | "저희" | "나의" => self.owner(&self.voice.me()?),
-                "네" | "니" | "너의" | "당신의" | "당신" | "자네" => self.owner(&self.voice.you()?),
-                named if named.ends_with('의') => named.to_owned(),
-                // "미라 씨는"
-                named if name == "씨" => return Some(Party::Other(named.to_owned())),
-                _ => return None,
-            };
-            return Some(Party::Other(format!("{owner} {}", name.trim_end_matches('의'))));
-        }
-        if name == "플레이어" || name == "플레이어의" {
-            return Some(Party::Player);
-        }
-        let name = name.strip_suffix('의').unwrap_or(name);
-        // "과일은 포도가 좋아": a topic, not a person.
-        if self.lexicon.is_category(name) && self.voice != Voice::Record {
-            return self.voice.me();
-        }
-        let person = self
-            .lexicon
-            .categories(name)
-            .iter()
-            .any(|c| c == "직업" || c == "가족" || c == "친구");
-        let common = name.chars().count() < 2
-            || self.lexicon.lists("not_names", name)
-            || (self.lexicon.knows(name) && !person)
-            || self.lexicon.is_category(name);
-        (!common).then(|| Party::Other(name.to_owned()))
-    }
-
-    /// A party as the owner of something, inside a sentence.
-    fn owner(&self, party: &Party) -> String {
-        if self.korean() {
-            format!("{}의", self.shown(party))
-        } else {
-            format!("{}'s", self.shown(party))
-        }
-    }
-
-    /// A party inside a sentence.
-    fn shown(&self, party: &Party) -> String {
-        match (party, self.korean()) {
-            (Party::Player, false) => "the player".to_owned(),
-            (Party::Player, true) => "플레이어".to_owned(),
-            (Party::Npc, _) => self.npc.to_owned(),
-            (Party::Other(name), _) => name.clone(),
-        }
-    }
-
-    /// The object without tails, pronouns resolved; `None` if it cannot be understood on its own.
-    fn object(&self, raw: &str, particle: &str) -> Option<String> {
-        let object = if self.korean() {
-            self.korean_object(raw, particle)?
-        } else {
-            self.english_object(raw)?
-        };
-        let tokens = object.split(' ').count();
-        (!object.is_empty() && object.chars().count() <= 80 && tokens <= 12).then_some(object)
-    }
-
-    fn english_object(&self, raw: &str) -> Option<String> {
-        let mut text = raw.trim();
-        let lower = text.to_lowercase();
-        let cut = [
-            " because ",
-            " since ",
-            " when ",
-            " while ",
-            " although ",
-            " though ",
-            " so that ",
-            " as long as ",
-            " which ",
-            " and then ",
-        ]
-        .iter()
-        .filter_map(|tail| lower.find(tail))
-        .min();
-        // Both have the same length where the tail was found: it is ASCII, and so is what precedes it mostly.
-        if let Some(cut) = cut {
-            text = text.get(..cut)?.trim();
-        }
-        loop {
-            let lower = text.to_lowercase();
-            let tail = self
-                .lexicon
-                .list("tails")
-                .iter()
-                .filter(|tail| {
-                    lower
-                        .strip_suffix(tail.as_str())
-                        .is_some_and(|rest| rest.ends_with([' ', ',']))
-                })
-                .max_by_key(|tail| tail.len());
-            match tail {
-                Some(tail) => {
-                    text = text
-                        .get(..text.len().checked_sub(tail.len())?)?
-                        .trim_end_matches([' ', ','])
-                }
-                None => break,
-            }
-        }
-        let text = text.trim_matches(|c: char| !c.is_alphanumeric());
-        let lower = text.to_lowercase();
-        let first = lower.split(' ').next().unwrap_or_default();
-        if self.lexicon.lists("pronoun_heads", first) || self.lexicon.lists("pronoun_heads", &lower) {
-            return None;
-        }
-        let mut out = Vec::new();
-        for word in text.split(' ') {
-            let resolved = match word.to_lowercase().as_str() {
-                "i" => return None,
-                "me" | "myself" => self.shown(&self.voice.me()?),
-                "my" => self.owner(&self.voice.me()?),
-                "you" | "yourself" => self.named_you()?,
-                "your" => format!("{}'s", self.named_you()?),
-                _ => word.to_owned(),
-            };
-            out.push(resolved);
-        }
-        Some(out.join(" "))
-    }
-
-    /// "you" as an object: the other one, also where an NPC says it.
-    fn named_you(&self) -> Option<String> {
-        match self.voice {
-            Voice::Player => (!self.npc.is_empty()).then(|| self.npc.to_owned()),
-            Voice::Npc => Some(self.shown(&Party::Player)),
-            Voice::Record => None,
-        }
-    }
-
-    fn korean_object(&self, raw: &str, particle: &str) -> Option<String> {
-        let mut text = raw.trim().trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
-        // A past stem is a verb's, not a noun's: "말씀드렸죠" names nothing.
-        if text.chars().next_back().is_some_and(korean::is_past_stem) {
-            return None;
-        }
-        let joined = format!("{text}{}", particle.chars().next().unwrap_or_default());
-        // What looked like a particle may be the end of the noun: 고양이, 어린이.
-        let whole = self.knows_head(&joined) && !self.knows_head(&text);
-        if !particle.is_empty() && (whole || particle.starts_with('이') && !korean::closes(&text)) {
-            text = joined;
-        } else if !particle.is_empty() && !korean::fits(&text, particle) {
-            text.push_str(particle);
-        }
-        let first = text.split(' ').next().unwrap_or_default().to_owned();
-        if self.lexicon.lists("pronoun_heads", &first) || text.split(' ').count() > 6 {
-            return None;
-        }
-        let you = self.named_you();
-        match text.as_str() {
-            "너" | "네" | "니" | "당신" | "자네" => return you,
-            "나" | "저" => return Some(self.shown(&self.voice.me()?)),
-            _ => {}
-        }
-        for (forms, party) in [
-            (["너", "자네", "당신", "그대"], &you),
-            (["나", "저", "내", "제"], &self.voice.me().map(|me| self.shown(&me))),
-        ] {
-            text = self.name_pronouns(&text, &forms, party.as_deref())?;
-        }
-        if let Some((owner, rest)) = text.split_once(' ') {
-            let owner = match owner {
-                "내" | "제" | "나의" | "우리" => Some(self.owner(&self.voice.me()?)),
-                "네" | "니" | "너의" | "당신의" => Some(format!("{}의", you?)),
-                _ => None,
-            };
-            if let Some(owner) = owner {
-                return Some(format!("{owner} {rest}"));
-            }
-        }
-        Some(text)
-    }
-
-    /// "자네를 지키겠다고" → "플레이어를 지키겠다고"; `None` if a pronoun stands for nobody.
-    fn name_pronouns(&self, text: &str, forms: &[&str], name: Option<&str>) -> Option<String> {
-        let mut out = Vec::new();
-        for token in text.split(' ') {
-            let particle = forms
-                .iter()
-                .filter_map(|form| token.strip_prefix(form))
-                .find(|rest| ["를", "을", "에게", "한테", "와", "과"].contains(rest));
-            out.push(match particle {
-                Some("를" | "을") => format!("{}{}", name?, korean::particle(name?, "을")),
-                Some("와" | "과") => format!("{}{}", name?, korean::particle(name?, "과")),
-                Some(particle) => format!("{}{particle}", name?),
-                None => token.to_owned(),
-            });
-        }
-        Some(out.join(" "))
-    }
-
-    fn knows_head(&self, text: &str) -> bool {
-        let head = text.rsplit(' ').next().unwrap_or_default();
-        self.lexicon.knows(head) || self.lexicon.knows(text)
-    }
-
     fn allowed(&self, pattern: &Pattern, clause: &Clause, object: &str, explicit: bool) -> bool {
         let lower = object.to_lowercase();
         let bare = without_article(&lower);
@@ -546,39 +242,6 @@ impl Reader<'_> {
                 }
             }
         })
-    }
-
-    /// "apples and grapes" are two likings; "fish and chips", of which not every part is known, is one.
-    fn split_list(&self, pattern: &Pattern, object: &str) -> Vec<String> {
-        if !matches!(pattern.class.as_str(), "like" | "allergy" | "fear" | "cannot" | "eat") {
-            return vec![object.to_owned()];
-        }
-        let parts: Vec<String> = if self.korean() {
-            split_korean_list(object)
-        } else {
-            object
-                .split(", ")
-                .flat_map(|part| part.split(" and "))
-                .flat_map(|part| part.split(" or "))
-                .map(|part| {
-                    part.trim()
-                        .trim_start_matches("and ")
-                        .trim_start_matches("or ")
-                        .to_owned()
-                })
-                .filter(|part| !part.is_empty())
-                .collect()
-        };
-        let known = |part: &String| {
-            let lower = part.to_lowercase();
-            let bare = without_article(&lower);
-            self.lexicon.knows(bare) || self.lexicon.is_category(bare) || self.knows_head(bare)
-        };
-        if parts.len() > 1 && parts.iter().all(known) {
-            parts
-        } else {
-            vec![object.to_owned()]
-        }
     }
 
     fn claim<'t>(
@@ -695,153 +358,6 @@ impl Reader<'_> {
     }
 }
 
-struct Slots<'a> {
-    subject: String,
-    plural: bool,
-    object: &'a str,
-    category: &'a str,
-    other: &'a str,
-    verb: &'a str,
-    count: &'a str,
-    now: bool,
-}
-
-/// Fills `{…}`: `{S}`, `{S's}`, `{O}`, `{O:s}` (its first word in the third person), `{A O}` (with an
-/// article), `{C}`, `{P}`, `{V}`, `{V:s}`, and `{one|many}` by the subject's number.
-fn render_english(template: &str, slots: &Slots) -> String {
-    fill(template, |token| match token {
-        "S" => slots.subject.clone(),
-        "S's" => format!("{}'s", slots.subject),
-        "O" => slots.object.to_owned(),
-        "O:s" => match slots.object.split_once(' ') {
-            Some((verb, rest)) if !slots.plural => format!("{} {rest}", third_person(verb)),
-            None if !slots.plural => third_person(slots.object),
-            _ => slots.object.to_owned(),
-        },
-        "A O" => with_article(slots.object),
-        "C" => slots.category.to_owned(),
-        "P" => slots.other.to_lowercase(),
-        "V" => slots.verb.to_lowercase(),
-        "V:s" if slots.plural => slots.verb.to_lowercase(),
-        "V:s" => third_person(&slots.verb.to_lowercase()),
-        "Q" => String::new(),
-        token => {
-            let (one, many) = token.split_once('|').unwrap_or((token, token));
-            if slots.plural { many } else { one }.to_owned()
-        }
-    })
-}
-
-/// Fills `{…}`: `{S}`, `{O}`, `{C}`, `{P}`, `{V}`, `{Q}`, `{NOW}`, and `{X:은}` with the particle that fits.
-fn render_korean(template: &str, slots: &Slots) -> String {
-    fill(template, |token| {
-        let (name, particle) = token.split_once(':').unwrap_or((token, ""));
-        let word = match name {
-            "S" => slots.subject.as_str(),
-            "O" => slots.object,
-            "C" => slots.category,
-            "P" => slots.other,
-            "V" => slots.verb,
-            "NOW" => {
-                return if slots.now {
-                    "더 이상 ".to_owned()
-                } else {
-                    String::new()
-                };
-            }
-            "Q" if slots.count.is_empty() => return String::new(),
-            "Q" => return format!("{} ", slots.count),
-            _ => "",
-        };
-        if particle.is_empty() {
-            word.to_owned()
-        } else {
-            format!("{word}{}", korean::particle(word, particle))
-        }
-    })
-}
-
-fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
-    let mut out = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once('{') {
-        out.push_str(before);
-        let (token, after) = after.split_once('}').unwrap_or((after, ""));
-        out.push_str(&value(token));
-        rest = after;
-    }
-    out.push_str(rest);
-    out
-}
-
-pub(super) fn capitalise(text: &str) -> String {
-    let mut chars = text.chars();
-    chars
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
-}
-
-/// "like" → "likes", "study" → "studies", "teach" → "teaches".
-fn third_person(verb: &str) -> String {
-    if verb.ends_with('y') && !["ay", "ey", "oy", "uy"].iter().any(|end| verb.ends_with(end)) {
-        format!("{}ies", &verb[..verb.len() - 1])
-    } else if ["s", "x", "z", "ch", "sh", "o"].iter().any(|end| verb.ends_with(end)) {
-        format!("{verb}es")
-    } else {
-        format!("{verb}s")
-    }
-}
-
-fn without_article(text: &str) -> &str {
-    ["a ", "an ", "the "]
-        .iter()
-        .find_map(|article| text.strip_prefix(article))
-        .unwrap_or(text)
-}
-
-fn without_article_cased(text: &str) -> &str {
-    // "the player's brother" is a name, not a thing with an article.
-    if text.starts_with("the player") {
-        return text;
-    }
-    ["a ", "an ", "the ", "A ", "An ", "The "]
-        .iter()
-        .find_map(|article| text.strip_prefix(article))
-        .unwrap_or(text)
-}
-
-fn with_article(text: &str) -> String {
-    let bare = without_article_cased(text);
-    let vowel = bare.chars().next().is_some_and(|c| "aeiouAEIOU".contains(c));
-    format!("{} {bare}", if vowel { "an" } else { "a" })
-}
-
-fn strip_subject_particle(word: &str) -> Option<&str> {
-    for end in ["에게는", "한테는", "께서는", "께서"] {
-        if let Some(stem) = word.strip_suffix(end) {
-            return Some(stem);
-        }
-    }
-    for (end, particle) in [
-        ("이는", ""),
-        ("이가", ""),
-        ("은", "은"),
-        ("는", "는"),
-        ("이", "이"),
-        ("가", "가"),
-        ("도", ""),
-        ("의", ""),
-    ] {
-        if let Some(stem) = word.strip_suffix(end).filter(|stem| !stem.is_empty()) {
-            if end.starts_with('이') && end.len() > 3 && !korean::closes(stem) {
-                continue;
-            }
-            return korean::fits(stem, particle).then_some(stem);
-        }
-    }
-    Some(word)
-}
-
 /// A Korean word without the particle at its end.
 pub(super) fn strip_particle<'a>(lexicon: &Lexicon, word: &'a str) -> &'a str {
     if lexicon.knows(word) || lexicon.is_category(word) {
@@ -860,37 +376,4 @@ pub(super) fn strip_particle<'a>(lexicon: &Lexicon, word: &'a str) -> &'a str {
         }
     }
     best.unwrap_or(word)
-}
-
-/// "사과랑 포도", "사과와 포도", "사과, 포도" → the parts.
-fn split_korean_list(object: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    for token in object.split(' ') {
-        let (stem, ends) = if let Some(stem) = token.strip_suffix(',') {
-            (stem, true)
-        } else if let Some(stem) = ["이랑", "하고"].iter().find_map(|end| token.strip_suffix(end)) {
-            (stem, true)
-        } else if let Some(stem) = token.strip_suffix('랑').or_else(|| token.strip_suffix('와')) {
-            if korean::closes(stem) {
-                (token, false)
-            } else {
-                (stem, true)
-            }
-        } else if let Some(stem) = token.strip_suffix('과').filter(|stem| korean::closes(stem)) {
-            (stem, true)
-        } else {
-            (token, false)
-        };
-        if let Some(part) = parts.last_mut() {
-            if !part.is_empty() {
-                part.push(' ');
-            }
-            part.push_str(stem);
-        }
-        if ends {
-            parts.push(String::new());
-        }
-    }
-    parts.retain(|part| !part.is_empty());
-    parts
 }

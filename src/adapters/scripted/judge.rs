@@ -67,6 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::too_many_lines)]
     fn verdicts_err_on_the_side_of_keeping_both() {
         use Verdict::{Contradicts, Independent, Same};
         let cases = [

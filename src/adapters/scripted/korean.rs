@@ -10,9 +10,8 @@ fn final_of(c: char) -> u32 {
     match c {
         '가'..='힣' => (u32::from(c) - u32::from('가')) % 28,
         // Read as Korean reads them: 영 일 삼 육 칠 팔 end in a consonant.
-        '1' | '7' | '8' => 8,
+        '1' | '7' | '8' | 'l' | 'L' | 'r' | 'R' => 8,
         '0' | '3' | '6' => 1,
-        'l' | 'L' | 'r' | 'R' => 8,
         c if c.is_ascii_alphabetic() && !"aeiouyw".contains(c.to_ascii_lowercase()) => 1,
         _ => 0,
     }

@@ -39,6 +39,7 @@ impl Question {
 
 /// What was found.
 #[derive(Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub(super) enum Answer {
     /// What holds, and what once did.
     Known {
@@ -134,7 +135,7 @@ pub(super) fn question(line: &str, npc: &str) -> Option<Question> {
         || (language == Language::Ko && !clauses::has_question_word(&lower));
     for (pattern, classes) in &lexicon.questions {
         if pattern.is_match(&lower) {
-            question.classes = classes.clone();
+            question.classes.clone_from(classes);
             break;
         }
     }
@@ -257,10 +258,8 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
         near.then_some(stem)
     };
     for pair in tokens.windows(2) {
-        if ["내", "제", "우리", "저희"].contains(&pair[0]) {
-            if let Some(name) = relative(pair[1]) {
-                return Some(Party::Other(name));
-            }
+        if let Some(name) = relative(pair[1]).filter(|_| ["내", "제", "우리", "저희"].contains(&pair[0])) {
+            return Some(Party::Other(name));
         }
     }
     for token in &tokens {

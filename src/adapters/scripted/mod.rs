@@ -9,16 +9,19 @@ mod judge;
 mod korean;
 mod lexicon;
 mod memory;
+mod objects;
+mod parties;
+mod render;
 mod reply;
 mod speech;
 mod tasks;
 mod view;
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::type_complexity, clippy::format_push_string)]
 mod conversation_tests;
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::format_collect)]
 mod extraction_tests;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -11,7 +11,7 @@ use super::{
     clauses, korean,
     lexicon::{self, Lexicon},
     memory::{self, Answer, Memory, Question},
-    speech,
+    render, speech,
     view::ReplyView,
 };
 use crate::{
@@ -181,7 +181,7 @@ impl Speaker<'_> {
         let chief = claims.iter().rev().find(|claim| claim.importance == top)?;
         let memory = Memory::of(chief);
         let mut values = self.values(std::slice::from_ref(&memory))?;
-        values.named = chief.object.clone();
+        values.named.clone_from(&chief.object);
         let occasion = match (chief.class.as_str(), chief.kind) {
             _ if chief.subject == Party::Npc => "ack_you",
             ("name", _) if chief.subject == Party::Player => "ack_name",
@@ -267,12 +267,12 @@ impl Speaker<'_> {
             .replace(
                 "{A}",
                 &if self.view.language == Language::En {
-                    claim::capitalise(&values.told)
+                    render::capitalise(&values.told)
                 } else {
                     values.whole.clone()
                 },
             )
-            .replace("{X}", &claim::capitalise(&values.named))
+            .replace("{X}", &render::capitalise(&values.named))
             .replace("{x}", &values.named)
             .replace("{x:으로}", &with_particle(&values.named, "으로"))
             .replace("{x:이라}", &with_particle(&values.named, "이라"))

@@ -1,7 +1,7 @@
 //! Turns remembered sentences into speech: "The player likes grapes." → "you like grapes",
 //! "플레이어는 포도를 좋아한다." → "포도를 좋아한다" ready for "…고 했지".
 
-use super::{claim, korean, lexicon};
+use super::{korean, lexicon, render};
 use crate::memory::authored::Language;
 
 /// A remembered sentence as the NPC would say it, without its full stop. `None` if it is in another
@@ -23,7 +23,7 @@ pub(super) fn told(language: Language, content: &str, npc: &str) -> Option<Strin
 pub(super) fn sentence(language: Language, content: &str, npc: &str) -> String {
     let text = content.trim().trim_end_matches(['.', '。']);
     match language {
-        Language::En => format!("{}.", claim::capitalise(&english(text, npc))),
+        Language::En => format!("{}.", render::capitalise(&english(text, npc))),
         Language::Ko => format!("{}.", drop_subject(text, npc)),
     }
 }

@@ -90,12 +90,12 @@ impl ReplyView {
     fn read_blocks(&mut self, text: &str, facts: &mut Vec<(String, String)>) {
         if let Some(found) = EN_SELF.captures(text) {
             self.language = Language::En;
-            self.npc = found["npc"].to_owned();
-            self.world = found["world"].to_owned();
+            found["npc"].clone_into(&mut self.npc);
+            found["world"].clone_into(&mut self.world);
         } else if let Some(found) = KO_SELF.captures(text) {
             self.language = Language::Ko;
-            self.npc = found["npc"].to_owned();
-            self.world = found["world"].to_owned();
+            found["npc"].clone_into(&mut self.npc);
+            found["world"].clone_into(&mut self.world);
         }
         if let Some(found) = CUE_LINE.captures(text) {
             self.cues = TAG.captures_iter(&found["tags"]).map(|tag| tag[1].to_owned()).collect();

@@ -1,0 +1,226 @@
+//! What a clause says of its subject: the object without tails and pronouns, and lists of objects.
+
+use super::{
+    claim::{Party, Reader, Voice},
+    korean,
+    lexicon::Pattern,
+    render::without_article,
+};
+
+impl Reader<'_> {
+    /// The object without tails, pronouns resolved; `None` if it cannot be understood on its own.
+    pub(super) fn object(&self, raw: &str, particle: &str) -> Option<String> {
+        let object = if self.korean() {
+            self.korean_object(raw, particle)?
+        } else {
+            self.english_object(raw)?
+        };
+        let tokens = object.split(' ').count();
+        (!object.is_empty() && object.chars().count() <= 80 && tokens <= 12).then_some(object)
+    }
+
+    pub(super) fn english_object(&self, raw: &str) -> Option<String> {
+        let mut text = raw.trim();
+        let lower = text.to_lowercase();
+        let cut = [
+            " because ",
+            " since ",
+            " when ",
+            " while ",
+            " although ",
+            " though ",
+            " so that ",
+            " as long as ",
+            " which ",
+            " and then ",
+        ]
+        .iter()
+        .filter_map(|tail| lower.find(tail))
+        .min();
+        // Both have the same length where the tail was found: it is ASCII, and so is what precedes it mostly.
+        if let Some(cut) = cut {
+            text = text.get(..cut)?.trim();
+        }
+        loop {
+            let lower = text.to_lowercase();
+            let tail = self
+                .lexicon
+                .list("tails")
+                .iter()
+                .filter(|tail| {
+                    lower
+                        .strip_suffix(tail.as_str())
+                        .is_some_and(|rest| rest.ends_with([' ', ',']))
+                })
+                .max_by_key(|tail| tail.len());
+            match tail {
+                Some(tail) => {
+                    text = text
+                        .get(..text.len().checked_sub(tail.len())?)?
+                        .trim_end_matches([' ', ',']);
+                }
+                None => break,
+            }
+        }
+        let text = text.trim_matches(|c: char| !c.is_alphanumeric());
+        let lower = text.to_lowercase();
+        let first = lower.split(' ').next().unwrap_or_default();
+        if self.lexicon.lists("pronoun_heads", first) || self.lexicon.lists("pronoun_heads", &lower) {
+            return None;
+        }
+        let mut out = Vec::new();
+        for word in text.split(' ') {
+            let resolved = match word.to_lowercase().as_str() {
+                "i" => return None,
+                "me" | "myself" => self.shown(&self.voice.me()?),
+                "my" => self.owner(&self.voice.me()?),
+                "you" | "yourself" => self.named_you()?,
+                "your" => format!("{}'s", self.named_you()?),
+                _ => word.to_owned(),
+            };
+            out.push(resolved);
+        }
+        Some(out.join(" "))
+    }
+
+    /// "you" as an object: the other one, also where an NPC says it.
+    pub(super) fn named_you(&self) -> Option<String> {
+        match self.voice {
+            Voice::Player => (!self.npc.is_empty()).then(|| self.npc.to_owned()),
+            Voice::Npc => Some(self.shown(&Party::Player)),
+            Voice::Record => None,
+        }
+    }
+
+    pub(super) fn korean_object(&self, raw: &str, particle: &str) -> Option<String> {
+        let mut text = raw.trim().trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
+        // A past stem is a verb's, not a noun's: "말씀드렸죠" names nothing.
+        if text.chars().next_back().is_some_and(korean::is_past_stem) {
+            return None;
+        }
+        let joined = format!("{text}{}", particle.chars().next().unwrap_or_default());
+        // What looked like a particle may be the end of the noun: 고양이, 어린이.
+        let whole = self.knows_head(&joined) && !self.knows_head(&text);
+        if !particle.is_empty() && (whole || particle.starts_with('이') && !korean::closes(&text)) {
+            text = joined;
+        } else if !particle.is_empty() && !korean::fits(&text, particle) {
+            text.push_str(particle);
+        }
+        let first = text.split(' ').next().unwrap_or_default().to_owned();
+        if self.lexicon.lists("pronoun_heads", &first) || text.split(' ').count() > 6 {
+            return None;
+        }
+        let you = self.named_you();
+        match text.as_str() {
+            "너" | "네" | "니" | "당신" | "자네" => return you,
+            "나" | "저" => return Some(self.shown(&self.voice.me()?)),
+            _ => {}
+        }
+        for (forms, party) in [
+            (["너", "자네", "당신", "그대"], &you),
+            (["나", "저", "내", "제"], &self.voice.me().map(|me| self.shown(&me))),
+        ] {
+            text = name_pronouns(&text, &forms, party.as_deref())?;
+        }
+        if let Some((owner, rest)) = text.split_once(' ') {
+            let owner = match owner {
+                "내" | "제" | "나의" | "우리" => Some(self.owner(&self.voice.me()?)),
+                "네" | "니" | "너의" | "당신의" => Some(format!("{}의", you?)),
+                _ => None,
+            };
+            if let Some(owner) = owner {
+                return Some(format!("{owner} {rest}"));
+            }
+        }
+        Some(text)
+    }
+
+    pub(super) fn knows_head(&self, text: &str) -> bool {
+        let head = text.rsplit(' ').next().unwrap_or_default();
+        self.lexicon.knows(head) || self.lexicon.knows(text)
+    }
+
+    /// "apples and grapes" are two likings; "fish and chips", of which not every part is known, is one.
+    pub(super) fn split_list(&self, pattern: &Pattern, object: &str) -> Vec<String> {
+        if !matches!(pattern.class.as_str(), "like" | "allergy" | "fear" | "cannot" | "eat") {
+            return vec![object.to_owned()];
+        }
+        let parts: Vec<String> = if self.korean() {
+            split_korean_list(object)
+        } else {
+            object
+                .split(", ")
+                .flat_map(|part| part.split(" and "))
+                .flat_map(|part| part.split(" or "))
+                .map(|part| {
+                    part.trim()
+                        .trim_start_matches("and ")
+                        .trim_start_matches("or ")
+                        .to_owned()
+                })
+                .filter(|part| !part.is_empty())
+                .collect()
+        };
+        let known = |part: &String| {
+            let lower = part.to_lowercase();
+            let bare = without_article(&lower);
+            self.lexicon.knows(bare) || self.lexicon.is_category(bare) || self.knows_head(bare)
+        };
+        if parts.len() > 1 && parts.iter().all(known) {
+            parts
+        } else {
+            vec![object.to_owned()]
+        }
+    }
+}
+
+/// "사과랑 포도", "사과와 포도", "사과, 포도" → the parts.
+fn split_korean_list(object: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    for token in object.split(' ') {
+        let (stem, ends) = if let Some(stem) = token.strip_suffix(',') {
+            (stem, true)
+        } else if let Some(stem) = ["이랑", "하고"].iter().find_map(|end| token.strip_suffix(end)) {
+            (stem, true)
+        } else if let Some(stem) = token.strip_suffix('랑').or_else(|| token.strip_suffix('와')) {
+            if korean::closes(stem) {
+                (token, false)
+            } else {
+                (stem, true)
+            }
+        } else if let Some(stem) = token.strip_suffix('과').filter(|stem| korean::closes(stem)) {
+            (stem, true)
+        } else {
+            (token, false)
+        };
+        if let Some(part) = parts.last_mut() {
+            if !part.is_empty() {
+                part.push(' ');
+            }
+            part.push_str(stem);
+        }
+        if ends {
+            parts.push(String::new());
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// "자네를 지키겠다고" → "플레이어를 지키겠다고"; `None` if a pronoun stands for nobody.
+fn name_pronouns(text: &str, forms: &[&str], name: Option<&str>) -> Option<String> {
+    let mut out = Vec::new();
+    for token in text.split(' ') {
+        let particle = forms
+            .iter()
+            .filter_map(|form| token.strip_prefix(form))
+            .find(|rest| ["를", "을", "에게", "한테", "와", "과"].contains(rest));
+        out.push(match particle {
+            Some("를" | "을") => format!("{}{}", name?, korean::particle(name?, "을")),
+            Some("와" | "과") => format!("{}{}", name?, korean::particle(name?, "과")),
+            Some(particle) => format!("{}{particle}", name?),
+            None => token.to_owned(),
+        });
+    }
+    Some(out.join(" "))
+}

@@ -1,0 +1,205 @@
+//! Who a clause is about. The subject is never taken for the speaker.
+
+use super::{
+    claim::{Party, Reader, Subject, Voice},
+    korean,
+};
+
+impl Reader<'_> {
+    /// Who a clause that matched nothing begins with ("내 동생은 어제 왔는데 …").
+    pub(super) fn leading_subject(&self, text: &str) -> Option<Result<Party, ()>> {
+        let first = text.split(' ').next()?;
+        let two = text.match_indices(' ').nth(1).map_or(text, |(at, _)| &text[..at]);
+        let topic = |t: &str| ["은", "는", "이", "가"].iter().any(|end| t.ends_with(end)) && t.chars().count() > 2;
+        if ["내 ", "제 ", "우리 ", "네 ", "너의 ", "당신의 "]
+            .iter()
+            .any(|p| text.starts_with(p))
+            && topic(two)
+        {
+            return Some(match self.subject(two) {
+                Subject::Is(party) => Ok(party),
+                Subject::Unclear => Err(()),
+            });
+        }
+        match self.korean_pronoun(first) {
+            Some(party) => Some(party),
+            None if topic(first) && text.contains(' ') => Some(match self.subject(first) {
+                Subject::Is(party) => Ok(party),
+                Subject::Unclear => Err(()),
+            }),
+            None => None,
+        }
+    }
+
+    /// Whom a pronoun means: `Some(Err(()))` if it is one and nobody is meant, `None` if it is none.
+    pub(super) fn korean_pronoun(&self, word: &str) -> Option<Result<Party, ()>> {
+        if self.lexicon.alternatives("ME").any(|form| form == word)
+            || ["나의", "저의", "내", "제", "날", "나를", "저를", "절"].contains(&word)
+        {
+            Some(self.voice.me().ok_or(()))
+        } else if self.lexicon.alternatives("YOU").any(|form| form == word)
+            || ["네", "니", "너의", "당신의", "자네의"].contains(&word)
+        {
+            Some(self.voice.you().ok_or(()))
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn subject(&self, said: &str) -> Subject {
+        let party = if self.korean() {
+            self.korean_subject(said)
+        } else {
+            self.english_subject(said)
+        };
+        party.map_or(Subject::Unclear, Subject::Is)
+    }
+
+    pub(super) fn english_subject(&self, said: &str) -> Option<Party> {
+        let said = said
+            .strip_suffix("'s")
+            .or_else(|| said.strip_suffix('\''))
+            .unwrap_or(said);
+        let lower = said.to_lowercase();
+        match lower.as_str() {
+            "i" | "my" | "me" => return self.voice.me(),
+            "you" | "your" => return self.voice.you(),
+            "the player" => return Some(Party::Player),
+            _ => {}
+        }
+        let relative = |rest: &str| {
+            self.lexicon
+                .lists("relations", rest.rsplit(' ').next().unwrap_or_default())
+        };
+        if let Some(rest) = lower.strip_prefix("my ") {
+            return relative(rest).then_some(Party::Other(format!("{} {rest}", self.owner(&self.voice.me()?))));
+        }
+        if let Some(rest) = lower.strip_prefix("your ") {
+            return relative(rest).then_some(Party::Other(format!("{} {rest}", self.owner(&self.voice.you()?))));
+        }
+        if let Some((owner, rest)) = said.split_once("'s ") {
+            let known = owner == "The player"
+                || owner == "the player"
+                || !self.lexicon.lists("not_names", &owner.to_lowercase());
+            let owner = if owner == "The player" { "the player" } else { owner };
+            return (known && relative(rest)).then(|| Party::Other(format!("{owner}'s {rest}")));
+        }
+        if !self.npc.is_empty() && (said == self.npc || self.npc.split(' ').next() == Some(said)) {
+            return Some(Party::Npc);
+        }
+        let first = lower.split([' ', '\'']).next().unwrap_or_default();
+        let common = self.lexicon.lists("not_names", first)
+            || (self.lexicon.knows(&lower) && self.lexicon.base(&lower) != "rose")
+            || self.lexicon.is_category(&lower)
+            || self.lexicon.lists("demonyms", &lower);
+        (!common).then(|| Party::Other(said.to_owned()))
+    }
+
+    pub(super) fn korean_subject(&self, said: &str) -> Option<Party> {
+        if let Some(pronoun) = self.korean_pronoun(said) {
+            return pronoun.ok();
+        }
+        let after_npc = said.strip_prefix(self.npc).filter(|_| !self.npc.is_empty());
+        if let Some(particle) = after_npc.map(|rest| rest.trim_start_matches(" 씨")) {
+            if [
+                "",
+                "은",
+                "는",
+                "이",
+                "가",
+                "도",
+                "의",
+                "이는",
+                "이가",
+                "에게는",
+                "한테는",
+                "께서",
+                "께서는",
+            ]
+            .contains(&particle)
+            {
+                return Some(Party::Npc);
+            }
+        }
+        let (owner, rest) = said.split_once(' ').unwrap_or(("", said));
+        let name = if self.lexicon.knows(rest) {
+            rest
+        } else {
+            strip_subject_particle(rest)?
+        };
+        if !owner.is_empty() {
+            let owner = match owner {
+                "내" | "제" | "우리" | "저희" | "나의" => self.owner(&self.voice.me()?),
+                "네" | "니" | "너의" | "당신의" | "당신" | "자네" => self.owner(&self.voice.you()?),
+                named if named.ends_with('의') => named.to_owned(),
+                // "미라 씨는"
+                named if name == "씨" => return Some(Party::Other(named.to_owned())),
+                _ => return None,
+            };
+            return Some(Party::Other(format!("{owner} {}", name.trim_end_matches('의'))));
+        }
+        if name == "플레이어" || name == "플레이어의" {
+            return Some(Party::Player);
+        }
+        let name = name.strip_suffix('의').unwrap_or(name);
+        // "과일은 포도가 좋아": a topic, not a person.
+        if self.lexicon.is_category(name) && self.voice != Voice::Record {
+            return self.voice.me();
+        }
+        let person = self
+            .lexicon
+            .categories(name)
+            .iter()
+            .any(|c| c == "직업" || c == "가족" || c == "친구");
+        let common = name.chars().count() < 2
+            || self.lexicon.lists("not_names", name)
+            || (self.lexicon.knows(name) && !person)
+            || self.lexicon.is_category(name);
+        (!common).then(|| Party::Other(name.to_owned()))
+    }
+
+    /// A party as the owner of something, inside a sentence.
+    pub(super) fn owner(&self, party: &Party) -> String {
+        if self.korean() {
+            format!("{}의", self.shown(party))
+        } else {
+            format!("{}'s", self.shown(party))
+        }
+    }
+
+    /// A party inside a sentence.
+    pub(super) fn shown(&self, party: &Party) -> String {
+        match (party, self.korean()) {
+            (Party::Player, false) => "the player".to_owned(),
+            (Party::Player, true) => "플레이어".to_owned(),
+            (Party::Npc, _) => self.npc.to_owned(),
+            (Party::Other(name), _) => name.clone(),
+        }
+    }
+}
+
+fn strip_subject_particle(word: &str) -> Option<&str> {
+    for end in ["에게는", "한테는", "께서는", "께서"] {
+        if let Some(stem) = word.strip_suffix(end) {
+            return Some(stem);
+        }
+    }
+    for (end, particle) in [
+        ("이는", ""),
+        ("이가", ""),
+        ("은", "은"),
+        ("는", "는"),
+        ("이", "이"),
+        ("가", "가"),
+        ("도", ""),
+        ("의", ""),
+    ] {
+        if let Some(stem) = word.strip_suffix(end).filter(|stem| !stem.is_empty()) {
+            if end.starts_with('이') && end.len() > 3 && !korean::closes(stem) {
+                continue;
+            }
+            return korean::fits(stem, particle).then_some(stem);
+        }
+    }
+    Some(word)
+}

@@ -195,7 +195,7 @@ fn timings(
         memory_wait: input.memory_wait_ms,
         assemble: assemble_ms,
         first_token: reply.first_token_ms,
-        reply: reply.reply_ms,
+        reply: reply.whole_ms,
         commit: 0.0,
         added: (stopwatch.own_ms() - input.memory_wait_ms).max(0.0),
         ..gathered.timings.clone()

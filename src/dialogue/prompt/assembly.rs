@@ -85,12 +85,12 @@ pub(in crate::dialogue) struct Prompt {
 pub(in crate::dialogue) fn assemble(
     templates: &Templates,
     settings: &DialogueSettings,
-    material: Material<'_>,
+    material: &Material<'_>,
 ) -> Result<Prompt, TurnError> {
     let budgets = &settings.prompt;
     let language = material.npc.language;
     let count = |text: &str| templates.count(material.counter, text);
-    let system = render_system(templates, language, &material, budgets.ask_for_state)?;
+    let system = render_system(templates, language, material, budgets.ask_for_state)?;
     let line = templates.render(
         language,
         Template::ReplyLine,
@@ -105,7 +105,7 @@ pub(in crate::dialogue) fn assemble(
     }
     let mut left = budgets.total_tokens - fixed;
 
-    let standing = Standing::select(&material, budgets, left, &count);
+    let standing = Standing::select(material, budgets, left, &count);
     left = left.saturating_sub(standing.tokens());
     let turns = history::render(templates, language, material.history, &count)?;
     let window = HistoryWindow::fit(
@@ -114,7 +114,7 @@ pub(in crate::dialogue) fn assemble(
     );
     left = left.saturating_sub(window.tokens());
 
-    let (mut fates, packable) = sort_hits(&material, &standing, settings);
+    let (mut fates, packable) = sort_hits(material, &standing, settings);
     let texts: Vec<String> = packable
         .iter()
         .map(|&at| untrusted(&material.hits[at].cached.body.view.content))
@@ -141,9 +141,9 @@ pub(in crate::dialogue) fn assemble(
         .map(|item| (packable[item.index], item.text.to_owned()))
         .collect();
 
-    let mut selection = Selection::new(standing, window, memories, &material, budgets, left, &count);
+    let mut selection = Selection::new(standing, window, memories, material, budgets, left, &count);
     let (messages, tokens) = loop {
-        let messages = selection.messages(templates, language, &material, &system, &line)?;
+        let messages = selection.messages(templates, language, material, &system, &line)?;
         let tokens = total(&messages, &count);
         // The parts were counted one by one; joined they may come out a little longer.
         if tokens <= budgets.total_tokens {
@@ -162,7 +162,7 @@ pub(in crate::dialogue) fn assemble(
         messages,
         sections,
         tokens,
-        candidates: trace_candidates(&material, &selection, &fates),
+        candidates: trace_candidates(material, &selection, &fates),
         notes,
     })
 }

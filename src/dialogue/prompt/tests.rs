@@ -261,7 +261,7 @@ impl Case {
             intent: self.intent,
             counter: self.counter,
         };
-        assemble(&TEMPLATES, settings, material)
+        assemble(&TEMPLATES, settings, &material)
     }
 }
 
@@ -444,6 +444,9 @@ fn persona_and_rules_are_never_cut() {
 #[test]
 fn raw_turns_go_before_memories_and_memories_before_summaries() {
     let mut case = full(Language::En);
+    case.standing.clear();
+    case.world_lines.clear();
+    case.hits.truncate(1);
     case.summaries = vec![summary(&"old days ".repeat(60), 1, 10)];
     case.hits[0] = hit(
         3,

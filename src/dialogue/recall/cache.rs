@@ -104,11 +104,11 @@ impl BodyCache {
         let before = *self.world_changes.lock();
         let changes = services.ledger.state.standing(scope, world).await?;
         let folded = Arc::new(state::fold(changes.iter().map(|stored| &stored.change)));
-        let changed = self.world_changes.lock();
-        if *changed == before {
+        let version = self.world_changes.lock();
+        if *version == before {
             self.worlds.insert(key, folded.clone());
         }
-        drop(changed);
+        drop(version);
         Ok(folded)
     }
 
@@ -120,8 +120,8 @@ impl BodyCache {
         changes: impl Iterator<Item = &'a StateChange>,
     ) {
         let key = (scope.tenant().clone(), world.clone());
-        let mut changed = self.world_changes.lock();
-        *changed += 1;
+        let mut version = self.world_changes.lock();
+        *version += 1;
         if let Some(known) = self.worlds.get(&key) {
             let mut state = WorldState::clone(&known);
             for change in changes {

@@ -60,7 +60,7 @@ impl Gathered {
             intent: self.intent.intent,
             counter: self.counter,
         };
-        prompt::assemble(&services.prompts, &services.settings, material)
+        prompt::assemble(&services.prompts, &services.settings, &material)
     }
 }
 

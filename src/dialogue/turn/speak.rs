@@ -34,7 +34,7 @@ pub(super) struct Reply {
     pub call: CallTrace,
     /// Ms from the call to the first visible character, and to the end.
     pub first_token_ms: f64,
-    pub reply_ms: f64,
+    pub whole_ms: f64,
     pub notes: Vec<String>,
 }
 
@@ -139,7 +139,7 @@ pub(super) async fn speak(
         usage,
         call,
         first_token_ms: first_token_ms.unwrap_or(reply_ms),
-        reply_ms,
+        whole_ms: reply_ms,
         notes,
     })
 }

@@ -81,7 +81,7 @@ fn a_reply_cut_off_by_a_kill_never_happened_and_the_dialogue_goes_on() {
         let body = json!({"text": "Tell me a long story.", "key": "k1"});
         let first = player.post(&path, &body).await;
         let repeated = player.post(&path, &body).await;
-        assert_eq!(first["number"], 1, "{first}");
+        assert_eq!(first["turn"], 1, "{first}");
         assert_eq!(first["id"], repeated["id"], "a repeated key is the same turn");
         assert_eq!(turns(&server, &session).await.len(), 1);
     });

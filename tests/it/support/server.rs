@@ -14,6 +14,7 @@ use colloquy::{
     app::{self, Application},
     config::{Config, Sources},
     ports::clock::{Clock, SystemClock},
+    telemetry,
     tenancy::{
         Role,
         auth::{Claims, mint},
@@ -52,12 +53,6 @@ impl Data {
         all.extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
         Self { folder, env: all }
     }
-    /// With one more setting, for the next server on the folder.
-    pub fn with(mut self, key: &str, value: &str) -> Self {
-        self.env.push((key.to_owned(), value.to_owned()));
-        self
-    }
-
     fn config(&self) -> Config {
         let sources = Sources {
             env: self.env.clone(),
@@ -69,6 +64,8 @@ impl Data {
     /// A server in this process.
     pub fn start(&self) -> Server {
         let config = self.config();
+        // `RUST_LOG=debug` shows what the servers of a test do.
+        telemetry::start_logging(&config.telemetry.log, config.telemetry.format).unwrap();
         let (started, address) = mpsc::sync_channel(1);
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = thread::spawn(move || {

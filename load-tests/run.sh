@@ -60,7 +60,7 @@ dialogue() { # name rate sessions
   echo "  say to committed     p50 $(stat "$out" turn_committed_ms med) ms, p99 $(stat "$out" turn_committed_ms 'p(99)') ms"
   echo "  added by the server  $(added)"
   echo "  server CPU           $(awk -v c="$cpu" -v n="$turns" 'BEGIN {printf "%.2f", n ? c * 1000 / n : 0}') ms a turn, resident $(($(resident_kib "$server_pid") / 1024)) MiB"
-  [ "$code" = 0 ] || { echo "  k6 ended with $code:"; tail -n 15 "$work/$name.txt"; }
+  [ "$code" = 0 ] || { echo "  k6 ended with $code:"; grep -E "level=(error|warning)" "$work/$name.txt" | sort | uniq -c | head -n 10; }
   stop_all
   return "$code"
 }

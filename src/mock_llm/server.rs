@@ -142,6 +142,7 @@ fn serve(options: &MockOptions, state: &Arc<State>, signals: bool) -> anyhow::Re
             .route("/control/stats", web::get().to(stats))
             .route("/control/requests/{task}", web::get().to(requests))
     })
+    .tcp_nodelay(true)
     .workers(options.workers.max(1))
     // A client that closes its side has gone: what it asked for is dropped, and counted.
     .h1_allow_half_closed(false)

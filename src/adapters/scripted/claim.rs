@@ -173,6 +173,11 @@ impl Reader<'_> {
             if !self.allowed(pattern, clause, &object, !said.is_empty()) {
                 continue;
             }
+            let object = if pattern.class == "name" {
+                capitalise(&object)
+            } else {
+                object
+            };
             for object in self.split_list(pattern, &object) {
                 out.push(self.claim(pattern, clause, &subject, &object, &group));
             }
@@ -224,6 +229,8 @@ impl Reader<'_> {
                     && !self.lexicon.lists("demonyms", first)
                     && !self.lexicon.lists("vague", bare)
             }
+            // Told as a name in so many words: lower case will do.
+            "n" => tokens.len() <= 3 && !self.lexicon.lists("not_names", first) && !self.lexicon.lists("vague", bare),
             "1" => tokens.len() == 1 && bare.chars().count() <= 12,
             "P" => clause.past,
             "R" => self.voice == Voice::Record,

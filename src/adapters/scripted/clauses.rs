@@ -267,11 +267,11 @@ fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> String {
             .filter(|filler| starts_with_words(&lower, filler))
             .max_by_key(|filler| filler.len());
         let cut = match longest {
-            Some(filler) => filler.len(),
-            None if !vocative.is_empty() && (rest == vocative || rest.starts_with(&format!("{vocative},"))) => {
+            Some(filler) if !filler.is_empty() => filler.len(),
+            _ if !vocative.is_empty() && (rest == vocative || rest.starts_with(&format!("{vocative},"))) => {
                 vocative.len()
             }
-            None => return rest.to_owned(),
+            _ => return rest.to_owned(),
         };
         // Lower-casing can change lengths outside ASCII; fillers are ASCII, so what they match is too.
         rest = rest.get(cut..).unwrap_or_default().trim_start_matches([',', ' ', ':']);

@@ -342,6 +342,28 @@ const QUESTIONS: &[(&str, &[&str], &str, &[&str], &[&str])] = &[
         &["Oakford"],
         &["Riverton"],
     ),
+    (
+        "en",
+        &["I got a dog named Biscuit"],
+        "what's my dog's name?",
+        &["our dog's name is Biscuit"],
+        &[],
+    ),
+    ("en", &["my name is tom"], "what is my name?", &["our name is Tom"], &[]),
+    (
+        "ko",
+        &["저는 강아지를 한 마리 키워요"],
+        "제가 뭘 키운다고 했죠?",
+        &["강아지"],
+        &[],
+    ),
+    (
+        "ko",
+        &["저는 강아지를 키워요"],
+        "저에 대해 뭘 알고 있어요?",
+        &["강아지"],
+        &[],
+    ),
     ("en", &["I like apples."], "What's my name?", &[], &["apple", "?!"]),
     ("en", &["My sister likes apples."], "What do I like?", &[], &["apples"]),
     (

@@ -265,7 +265,7 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
     for token in &tokens {
         let bare = token.trim_matches(|c: char| !c.is_alphanumeric());
         if lexicon.alternatives("ME").any(|form| form == bare)
-            || ["내", "제", "나의", "저의", "나를", "날"].contains(&bare)
+            || ["내", "제", "나의", "저의", "나를", "날", "저를", "나에", "저에"].contains(&bare)
         {
             return Some(Party::Player);
         }

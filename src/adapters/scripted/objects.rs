@@ -110,6 +110,16 @@ impl Reader<'_> {
         if self.lexicon.lists("pronoun_heads", &first) || text.split(' ').count() > 6 {
             return None;
         }
+        // Two clauses in one, which the pattern did not part.
+        let person = |token: &str| {
+            token.chars().count() > 1
+                && ["ME", "YOU"]
+                    .iter()
+                    .any(|name| self.lexicon.alternatives(name).any(|form| form == token))
+        };
+        if text.split(' ').any(person) {
+            return None;
+        }
         let you = self.named_you();
         match text.as_str() {
             "너" | "네" | "니" | "당신" | "자네" => return you,

@@ -100,26 +100,23 @@ impl Reader<'_> {
             return pronoun.ok();
         }
         let after_npc = said.strip_prefix(self.npc).filter(|_| !self.npc.is_empty());
-        if let Some(particle) = after_npc.map(|rest| rest.trim_start_matches(" 씨")) {
-            if [
-                "",
-                "은",
-                "는",
-                "이",
-                "가",
-                "도",
-                "의",
-                "이는",
-                "이가",
-                "에게는",
-                "한테는",
-                "께서",
-                "께서는",
-            ]
-            .contains(&particle)
-            {
-                return Some(Party::Npc);
-            }
+        let particles = [
+            "",
+            "은",
+            "는",
+            "이",
+            "가",
+            "도",
+            "의",
+            "이는",
+            "이가",
+            "에게는",
+            "한테는",
+            "께서",
+            "께서는",
+        ];
+        if after_npc.is_some_and(|rest| particles.contains(&rest.trim_start_matches(" 씨"))) {
+            return Some(Party::Npc);
         }
         let (owner, rest) = said.split_once(' ').unwrap_or(("", said));
         let name = if self.lexicon.knows(rest) {

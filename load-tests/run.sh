@@ -8,6 +8,7 @@ source "$(dirname "$0")/lib.sh"
 what="${1:-all}"
 bin="$(binary)"
 duration="${DURATION:-30}"
+failures=0
 
 # Reads a k6 summary: metric, statistic.
 stat() { # file metric statistic
@@ -20,7 +21,7 @@ print("-" if value is None else f"{value:.2f}")
 PY
 }
 
-# The server's own added latency, from its histogram: quantiles in ms.
+# The server's own added latency, from its histogram: p50 and p99 in ms (interpolated), and the count.
 added() {
   curl -fsS "$base/metrics" | python3 -c '
 import re, sys
@@ -37,8 +38,8 @@ def quantile(q):
             return low_bound + (bound - low_bound) * (q * total - low_count) / (count - low_count)
         low_bound, low_count = bound, count
     return 0.0
-if total: print(f"p50 {quantile(.5) * 1000:.2f} ms, p99 {quantile(.99) * 1000:.2f} ms over {total:.0f} turns")
-else: print("no turns measured")
+if total: print(f"{quantile(.5) * 1000:.2f} {quantile(.99) * 1000:.2f} {total:.0f}")
+else: print("- - 0")
 '
 }
 
@@ -51,18 +52,23 @@ dialogue() { # name rate sessions
   BASE="$base" SECRET="$secret" RATE="$rate" SESSIONS="$sessions" DURATION="$duration" \
     timeout "$((duration + 120))" k6 run --quiet --summary-export "$out" "$here/ws-dialogue.js" >"$work/$name.txt" 2>&1 || code=$?
   cpu="$(echo "$(cpu_seconds "$server_pid") $cpu" | awk '{print $1 - $2}')"
-  local turns
+  local turns p50 p99 measured
+  read -r p50 p99 measured < <(added)
   turns="$(stat "$out" turns count)"
   echo
   echo "$name: $sessions sessions, $([ "$rate" = 0 ] && echo 'as fast as replies come' || echo "$rate turns/s asked"), ${duration} s"
   echo "  turns                $turns  ($(awk -v n="$turns" -v s="$duration" 'BEGIN {printf "%.0f", n / s}')/s, failed $(stat "$out" turns_failed value))"
   echo "  say to reply.done    p50 $(stat "$out" turn_reply_ms med) ms, p95 $(stat "$out" turn_reply_ms 'p(95)') ms, p99 $(stat "$out" turn_reply_ms 'p(99)') ms (client; model included)"
   echo "  say to committed     p50 $(stat "$out" turn_committed_ms med) ms, p99 $(stat "$out" turn_committed_ms 'p(99)') ms"
-  echo "  added by the server  $(added)"
+  echo "  added by the server  p50 $p50 ms, p99 $p99 ms over $measured turns (at most, at a steady rate: 3 and 20)"
   echo "  server CPU           $(awk -v c="$cpu" -v n="$turns" 'BEGIN {printf "%.2f", n ? c * 1000 / n : 0}') ms a turn, resident $(($(resident_kib "$server_pid") / 1024)) MiB"
   [ "$code" = 0 ] || { echo "  k6 ended with $code:"; grep -E "level=(error|warning)" "$work/$name.txt" | sort | uniq -c | head -n 10; }
+  if [ "$rate" != 0 ] && awk -v a="$p50" -v b="$p99" 'BEGIN {exit !(a == "-" || a > 3 || b > 20)}'; then
+    echo "  the server adds too much"
+    failures=$((failures + 1))
+  fi
+  [ "$code" = 0 ] || failures=$((failures + 1))
   stop_all
-  return "$code"
 }
 
 stop_all() {
@@ -106,3 +112,4 @@ case "$what" in
     ;;
   *) echo "load-tests/run.sh [steady|peak|idle|all]" >&2; exit 2 ;;
 esac
+[ "$failures" = 0 ]

@@ -14,7 +14,7 @@ pub(super) fn run(args: &Args, sources: &Sources) -> anyhow::Result<()> {
         Config::load(sources)?;
         println!("the configuration is valid");
     } else {
-        print!("{DEFAULTS}");
+        super::print_text(DEFAULTS)?;
     }
     Ok(())
 }

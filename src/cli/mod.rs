@@ -84,6 +84,15 @@ fn load(sources: &Sources) -> anyhow::Result<Config> {
     Ok(config)
 }
 
+/// Prints a long text. Whoever reads it may stop early (`| head`).
+fn print_text(text: &str) -> std::io::Result<()> {
+    use std::io::{ErrorKind, Write};
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
 /// Runs a command's future where both tokio and the actors feel at home.
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     actix_web::rt::System::new().block_on(work)

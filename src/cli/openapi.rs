@@ -11,6 +11,6 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let document = if args.socket { docs::asyncapi() } else { docs::openapi() };
-    println!("{}", serde_json::to_string_pretty(&document)?);
+    super::print_text(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
     Ok(())
 }

@@ -55,7 +55,7 @@ async fn reindex(args: &Args, services: &Services) -> anyhow::Result<()> {
             jobs::reindex(services, &scope).await?;
         }
         println!(
-            "{}: {} valid facts, {} of them cannot be searched",
+            "{}: valid facts: {}, of which cannot be searched: {}",
             tenant.id, ledger.facts, ledger.unusable
         );
     }

@@ -77,6 +77,17 @@ pub(super) struct Merged {
 }
 
 impl Merged {
+    /// The merged settings with the defaults in place of `keys`.
+    pub(super) fn without(&self, keys: &[String]) -> Figment {
+        if keys.is_empty() {
+            return self.figment.clone();
+        }
+        let mut tree = Dict::new();
+        for leaf in self.leaves.iter().filter(|leaf| !keys.contains(&leaf.key)) {
+            insert(&mut tree, &leaf.key, leaf.value.clone());
+        }
+        Figment::from(Toml::string(DEFAULTS)).merge(EnvLayer(tree))
+    }
     /// The type of the setting `key`, if there is such a setting.
     pub(super) fn kind_of(&self, key: &str) -> Option<Kind> {
         kind_of(&self.known, key)

@@ -91,26 +91,28 @@ impl Config {
     pub fn load(sources: &Sources) -> Result<Self, Faults> {
         let merged = layers::merge(sources).map_err(|fault| Faults(vec![fault]))?;
         let mut faults = rules::check_keys(&merged);
-        if !faults.is_empty() {
-            return Err(Faults(faults));
-        }
-        let config: Self = merged.figment.extract().map_err(|error| {
-            Faults(
-                error
-                    .into_iter()
-                    .map(|e| Fault {
-                        key: e.path.join("."),
-                        source: e.metadata.as_ref().map(layers::source_of),
-                        what: e.kind.to_string(),
-                    })
-                    .collect(),
-            )
-        })?;
-        rules::check_whole(&config, &mut faults);
-        if faults.is_empty() {
-            Ok(config)
-        } else {
-            Err(Faults(faults))
+        // What is wrong by itself is left out here, so that contradictions among the rest show too.
+        let wrong: Vec<String> = faults.iter().map(|fault| fault.key.clone()).collect();
+        match merged.without(&wrong).extract::<Self>() {
+            Ok(config) => {
+                let mut contradictions = Vec::new();
+                rules::check_whole(&config, &mut contradictions);
+                contradictions.retain(|fault| !wrong.iter().any(|key| key.starts_with(&fault.key)));
+                faults.append(&mut contradictions);
+                if faults.is_empty() {
+                    Ok(config)
+                } else {
+                    Err(Faults(faults))
+                }
+            }
+            Err(error) => {
+                faults.extend(error.into_iter().map(|e| Fault {
+                    key: e.path.join("."),
+                    source: e.metadata.as_ref().map(layers::source_of),
+                    what: e.kind.to_string(),
+                }));
+                Err(Faults(faults))
+            }
         }
     }
 

@@ -209,6 +209,18 @@ fn contradictions_are_named_together() {
 }
 
 #[test]
+fn contradictions_show_beside_unknown_keys() {
+    let found = faults(&[
+        ("COLLOQUY__TURN__NOPE", "1"),
+        ("COLLOQUY__RECALL__WEIGHTS__KEYWORD", "7"),
+        ("COLLOQUY__SERVER__LISTEN", "0.0.0.0:1"),
+    ]);
+    let mut found = keys(&found);
+    found.sort_unstable();
+    assert_eq!(found, ["recall.weights.keyword", "server.listen", "turn.nope"]);
+}
+
+#[test]
 fn only_a_chosen_secret_may_be_reachable_from_elsewhere() {
     let open = ("COLLOQUY__SERVER__LISTEN", "0.0.0.0:8080");
     assert_eq!(keys(&faults(&[open])), ["server.listen"]);

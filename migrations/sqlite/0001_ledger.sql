@@ -8,6 +8,9 @@
 -- or a `lifted_at`, with a cause of its own. Columns marked "cached" are folds over such rows and
 -- are computed anew in the transaction that changes the rows.
 --
+-- WITHOUT ROWID only where rows are narrow and always found by their key: given a second index, the
+-- planner would rather walk such a table by `tenant` alone.
+--
 -- No foreign keys: parents are checked where they matter, and most ids arrive from rows already read.
 
 -- People ------------------------------------------------------------------------------------------
@@ -146,7 +149,7 @@ CREATE TABLE dialogues (
     head_turn   INTEGER NOT NULL DEFAULT 0,
     head_turn_id TEXT,
     PRIMARY KEY (tenant, id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 CREATE INDEX dialogues_newest ON dialogues (tenant, created_at, id);
 CREATE INDEX dialogues_of_player ON dialogues (tenant, player, created_at, id) WHERE player IS NOT NULL;
 CREATE INDEX dialogues_of_world ON dialogues (tenant, world, created_at, id);
@@ -314,7 +317,7 @@ CREATE TABLE invalidations (
     lifted_by_kind TEXT,
     lifted_by_id TEXT,
     PRIMARY KEY (tenant, id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 CREATE INDEX invalidations_of_fact ON invalidations (tenant, fact);
 CREATE INDEX invalidations_by_fact ON invalidations (tenant, by_fact) WHERE by_fact IS NOT NULL;
 CREATE INDEX invalidations_by_cause ON invalidations (tenant, cause_id);
@@ -427,7 +430,7 @@ CREATE TABLE jobs (
     created_at  INTEGER NOT NULL,
     finished_at INTEGER,
     PRIMARY KEY (tenant, id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 -- A turn whose text was cut is extracted again: its text version is part of the identity.
 CREATE UNIQUE INDEX jobs_once ON jobs (tenant, dialogue, turn, kind, text_version);
 CREATE INDEX jobs_due ON jobs (tenant, due_at) WHERE status = 'pending';

@@ -351,3 +351,34 @@ impl DialogueStore for SqliteDialogueStore {
             .transpose()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::adapters::sqlite::plans::{assert_searches, plan};
+
+    #[tokio::test]
+    async fn dialogues_are_found_by_key_and_listed_by_index() {
+        for statement in [GET, CLAIM, CLOSE, RENEW, CHECKPOINT] {
+            assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
+        }
+        let scope = TenantScope::new("studio".parse().unwrap());
+        let page = PageRequest {
+            limit: 9,
+            after: Some("ses_x".to_owned()),
+        };
+        let of_player = DialogueFilter {
+            player: Some("p7".parse().unwrap()),
+            ..DialogueFilter::default()
+        };
+        for (filter, index) in [
+            (DialogueFilter::default(), "dialogues_newest"),
+            (of_player, "dialogues_of_player"),
+        ] {
+            let query = list_query(&scope, &filter, &page);
+            assert_searches(query.sql().as_str(), &[index]).await;
+            assert!(!plan(query.sql().as_str()).await.contains("TEMP B-TREE"));
+        }
+    }
+}

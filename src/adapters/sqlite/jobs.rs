@@ -45,9 +45,7 @@ const FAIL: &str = "UPDATE jobs SET attempts = attempts + 1, last_error = $3, le
 const LIST: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
     WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL
     ORDER BY id DESC LIMIT $3";
-// Left alone, the planner would walk every job of the tenant in key order.
-const LIST_DEAD: &str =
-    "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs INDEXED BY jobs_dead
+const LIST_DEAD: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
     WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL AND status = 'dead'
     ORDER BY id DESC LIMIT $3";
 const LIST_STATUS: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
@@ -268,5 +266,8 @@ mod tests {
         }
         assert_searches(PENDING, &["jobs_open"]).await;
         assert_searches(LIST_DEAD, &["jobs_dead"]).await;
+        for statement in [FINISH, FAIL] {
+            assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
+        }
     }
 }

@@ -102,3 +102,15 @@ impl StateStore for SqliteStateStore {
             .await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::sqlite::plans::{assert_searches, plan};
+
+    #[tokio::test]
+    async fn state_is_read_in_order_off_its_index() {
+        assert_searches(STANDING, &["state_events_standing"]).await;
+        assert!(!plan(STANDING).await.contains("TEMP B-TREE"));
+    }
+}

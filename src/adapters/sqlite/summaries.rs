@@ -104,3 +104,15 @@ impl SummaryStore for SqliteSummaryStore {
             .await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::sqlite::plans::assert_searches;
+
+    #[tokio::test]
+    async fn summaries_are_found_by_dialogue() {
+        assert_searches(KEPT, &["summaries_of_dialogue"]).await;
+        assert_searches(CHANGE, &[]).await;
+    }
+}

@@ -79,18 +79,22 @@ pub(super) struct PreparedCommit {
 
 impl PreparedCommit {
     pub(super) fn new(tenant: &TenantId, commit: &TurnCommit) -> StoreResult<Self> {
-        let jobs = serde_json::Value::from_iter(commit.jobs.iter().map(|job| {
-            json!([
-                job.id,
-                job.kind.as_str(),
-                job.dialogue,
-                job.turn,
-                job.text_version,
-                micros(job.created_at),
-                job.leased_to,
-                micros(job.leased_until),
-            ])
-        }));
+        let jobs: serde_json::Value = commit
+            .jobs
+            .iter()
+            .map(|job| {
+                json!([
+                    job.id,
+                    job.kind.as_str(),
+                    job.dialogue,
+                    job.turn,
+                    job.text_version,
+                    micros(job.created_at),
+                    job.leased_to,
+                    micros(job.leased_until),
+                ])
+            })
+            .collect();
         Ok(Self {
             tenant: tenant.clone(),
             cues: json(&commit.turn.cues)?,

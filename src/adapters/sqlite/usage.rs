@@ -39,18 +39,21 @@ impl UsageStore for SqliteUsageStore {
             return Ok(());
         }
         let tenant = scope.tenant().clone();
-        let rows = serde_json::Value::from_iter(deltas.iter().map(|delta| {
-            json!([
-                delta.day.to_string(),
-                delta.task,
-                delta.model,
-                delta.calls,
-                delta.usage.prompt_tokens,
-                delta.usage.cached_tokens,
-                delta.usage.completion_tokens,
-            ])
-        }))
-        .to_string();
+        let rows = deltas
+            .iter()
+            .map(|delta| {
+                json!([
+                    delta.day.to_string(),
+                    delta.task,
+                    delta.model,
+                    delta.calls,
+                    delta.usage.prompt_tokens,
+                    delta.usage.cached_tokens,
+                    delta.usage.completion_tokens,
+                ])
+            })
+            .collect::<serde_json::Value>()
+            .to_string();
         self.0
             .write(move |connection| {
                 Box::pin(async move {

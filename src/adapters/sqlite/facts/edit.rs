@@ -235,3 +235,14 @@ async fn embed(
         .map(drop)
         .map_err(store_error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::sqlite::plans::assert_searches;
+
+    #[tokio::test]
+    async fn restoring_touches_one_facts_invalidations() {
+        assert_searches(LIFT, &["invalidations_of_fact"]).await;
+    }
+}

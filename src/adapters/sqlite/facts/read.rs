@@ -11,7 +11,7 @@ use crate::{
         Engine,
         rows::{Columns, json, json_list, micros, page_of, rows_of, store_error, vector_from},
     },
-    ids::{FactId, NpcId, TenantId, WorldId},
+    ids::{FactId, NpcId, PlayerId, TenantId, WorldId},
     memory::{
         fact::{Audience, Fact, FactKind, InvalidReason, Invalidation, Viewpoint},
         reconcile::Verdict,
@@ -206,7 +206,7 @@ pub(super) async fn standing(
     at: DateTime<Utc>,
     limit: u32,
 ) -> StoreResult<Vec<Fact>> {
-    let privacies = std::iter::once("").chain(viewpoint.player.as_ref().map(|player| player.as_str()));
+    let privacies = std::iter::once("").chain(viewpoint.player.as_ref().map(PlayerId::as_str));
     let partitions: Vec<(String, &str)> = privacies
         .flat_map(|privacy| knower_keys(viewpoint).into_iter().map(move |key| (key, privacy)))
         .collect();
@@ -454,6 +454,15 @@ mod tests {
         assert_searches(STANDING, &["knowers_pinned", "knowers_mutable", "SEARCH f USING INDEX"]).await;
         assert_searches(LIST, &["knowers_newest"]).await;
         assert_searches(COMPARABLE, &["SEARCH f USING INDEX"]).await;
+    }
+
+    #[tokio::test]
+    async fn history_is_found_by_fact() {
+        assert_searches(INVALIDATIONS_OF, &["invalidations_of_fact"]).await;
+        assert_searches(INVALIDATED_BY, &["invalidations_by_fact"]).await;
+        for statement in [ONE, MANY, EDITS_OF, FLAGS_OF, VERDICT, MEMORY_SEQ] {
+            assert_searches(statement, &[]).await;
+        }
     }
 
     #[tokio::test]

@@ -50,19 +50,19 @@ const INSERT_FACT: &str = "INSERT INTO facts (tenant, id, world, audience, knowe
      INSERT INTO outbox (tenant, fact) VALUES ($1, $2)";
 
 /// The rest of a reconciliation. Invalidations and flags are joined with the facts they name, so
-/// that only facts of this tenant can be touched.
+/// that only facts of this tenant can be touched; CROSS JOIN keeps the short list outside.
 const INSERT_REST: &str = "INSERT INTO npc_memories (tenant, world, npc, memory_seq)
      SELECT $1, $2, value, 1 FROM json_each($3) WHERE true
      ON CONFLICT (tenant, world, npc) DO UPDATE SET memory_seq = npc_memories.memory_seq + 1;
      INSERT INTO invalidations (tenant, id, fact, reason, by_fact, cause_kind, cause_id, at)
      SELECT $1, v.value ->> 0, f.id, v.value ->> 2, v.value ->> 3, v.value ->> 4, v.value ->> 5, v.value ->> 6
-     FROM json_each($4) v JOIN facts f ON f.tenant = $1 AND f.id = v.value ->> 1;
+     FROM json_each($4) v CROSS JOIN facts f ON f.tenant = $1 AND f.id = v.value ->> 1;
      INSERT INTO verdicts (tenant, pair, verdict, model, at)
      SELECT $1, value ->> 0, value ->> 1, value ->> 2, $7 FROM json_each($5) WHERE true
      ON CONFLICT (tenant, pair) DO UPDATE SET verdict = excluded.verdict, model = excluded.model, at = excluded.at;
      INSERT INTO fact_flags (tenant, fact, by_fact, cause_kind, cause_id, at)
      SELECT $1, f.id, v.value ->> 1, 'turn', $8, $7
-     FROM json_each($6) v JOIN facts f ON f.tenant = $1 AND f.id = v.value ->> 0 WHERE true
+     FROM json_each($6) v CROSS JOIN facts f ON f.tenant = $1 AND f.id = v.value ->> 0 WHERE true
      ON CONFLICT (tenant, fact, by_fact) DO UPDATE SET lifted_at = NULL";
 
 pub(super) const RAISE_MEMORY: &str = "INSERT INTO npc_memories (tenant, world, npc, memory_seq)
@@ -160,25 +160,28 @@ async fn insert_rest(
         npcs.extend(result.npcs.iter().map(ToString::to_string));
         npcs.extend(npcs_of(result.facts.iter().flat_map(|fact| &fact.audience.knowers)));
     }
-    let invalidations = serde_json::Value::from_iter(result.invalidations.iter().map(|row| {
-        let (cause_kind, cause_id) = row.cause.columns();
-        json!([
-            row.id,
-            row.fact,
-            row.reason.as_str(),
-            row.by,
-            cause_kind,
-            cause_id,
-            micros(row.at)
-        ])
-    }));
-    let verdicts = serde_json::Value::from_iter(
-        result
-            .verdicts
-            .iter()
-            .map(|judged| json!([hexadecimal(&judged.pair), judged.verdict.as_str(), judged.model])),
-    );
-    let flags = serde_json::Value::from_iter(result.flags.iter().map(|flag| json!([flag.fact, flag.by])));
+    let invalidations: serde_json::Value = result
+        .invalidations
+        .iter()
+        .map(|row| {
+            let (cause_kind, cause_id) = row.cause.columns();
+            json!([
+                row.id,
+                row.fact,
+                row.reason.as_str(),
+                row.by,
+                cause_kind,
+                cause_id,
+                micros(row.at)
+            ])
+        })
+        .collect();
+    let verdicts: serde_json::Value = result
+        .verdicts
+        .iter()
+        .map(|judged| json!([hexadecimal(&judged.pair), judged.verdict.as_str(), judged.model]))
+        .collect();
+    let flags: serde_json::Value = result.flags.iter().map(|flag| json!([flag.fact, flag.by])).collect();
     sqlx::query(INSERT_REST)
         .bind(tenant.as_str())
         .bind(result.world.as_str())
@@ -241,4 +244,26 @@ pub(super) async fn insert_fact(
         .await
         .map(drop)
         .map_err(store_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::sqlite::plans::assert_searches;
+
+    #[tokio::test]
+    async fn a_reconciliation_writes_only_what_it_names() {
+        assert_searches(
+            PASS,
+            &[
+                "sqlite_autoindex_jobs_1 (tenant=? AND id=?)",
+                "SEARCH turns USING INDEX",
+            ],
+        )
+        .await;
+        assert_searches(FENCE_IS_OPEN, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
+        for statement in INSERT_REST.split(';').chain(INSERT_FACT.split(';')) {
+            assert_searches(statement, &[]).await;
+        }
+    }
 }

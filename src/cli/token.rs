@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn durations_have_a_unit_and_bounds() {
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
+        assert_eq!(duration("1h"), Ok(Duration::from_hours(1)));
         for bad in ["", "h", "1", "1w", "-1h", "0s", "1.5h", "99999999999999999d", "1시"] {
             assert!(duration(bad).is_err(), "{bad}");
         }

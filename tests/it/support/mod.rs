@@ -6,7 +6,7 @@ mod server;
 use std::{future::Future, time::Duration};
 
 pub use self::{
-    client::{Reply, Rest, Socket},
+    client::{Rest, Socket},
     server::{Data, Server},
 };
 
@@ -26,10 +26,9 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: i
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    match tokio::time::timeout(PATIENCE, asking).await {
-        Ok(answer) => answer,
-        Err(_) => panic!("{what} did not happen"),
-    }
+    tokio::time::timeout(PATIENCE, asking)
+        .await
+        .unwrap_or_else(|_| panic!("{what} did not happen"))
 }
 
 /// Runs a test's future on a runtime of its own.

@@ -131,7 +131,7 @@ pub struct Server {
 impl Server {
     /// A token that this server believes.
     pub fn token(&self, tenant: &str, role: Role, player: Option<&str>) -> String {
-        self.token_for(tenant, role, player, Duration::from_secs(600))
+        self.token_for(tenant, role, player, Duration::from_mins(10))
     }
     pub fn token_for(&self, tenant: &str, role: Role, player: Option<&str>, ttl: Duration) -> String {
         let claims = Claims {

@@ -43,14 +43,16 @@ fn unit(rng: &mut StdRng, around: Option<&[f32]>) -> Vec<f32> {
         vector.iter_mut().zip(centre).for_each(|(x, c)| *x = *x * spread + c);
     }
     let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
-    vector.iter_mut().for_each(|x| *x /= norm);
+    for x in &mut vector {
+        *x /= norm;
+    }
     vector
 }
 
-fn points(count: usize, rng: &mut StdRng) -> Vec<IndexPoint> {
+fn points(count: u32, rng: &mut StdRng) -> Vec<IndexPoint> {
     let centres: Vec<Vec<f32>> = (0..200).map(|_| unit(rng, None)).collect();
     let knowers: BTreeSet<_> = [Knower::Npc("ergen".parse().expect("a slug"))].into();
-    (0..count)
+    (0_u32..count)
         .map(|n| {
             let centre = &centres[rng.random_range(0..centres.len())];
             let mut terms: Vec<(u64, f32)> = (0..16).map(|_| (rng.random_range(0..20_000), 1.0)).collect();
@@ -58,14 +60,14 @@ fn points(count: usize, rng: &mut StdRng) -> Vec<IndexPoint> {
             terms.sort_unstable_by_key(|(term, _)| *term);
             terms.dedup_by_key(|(term, _)| *term);
             IndexPoint {
-                fact: FactId::from_u128(n as u128 + 1),
+                fact: FactId::from_u128(u128::from(n) + 1),
                 world: "vale".parse().expect("a slug"),
                 audience: Audience {
                     knowers: knowers.clone(),
                     private_to: None,
                 },
                 importance: Importance::clamped(rng.random_range(1.0..10.0)),
-                valid_at: DateTime::from_timestamp(1_750_000_000, 0).expect("in range") + Duration::minutes(n as i64),
+                valid_at: DateTime::from_timestamp(1_750_000_000, 0).expect("in range") + Duration::minutes(n.into()),
                 embedding: unit(rng, Some(centre)),
                 terms: TermWeights(terms),
             }

@@ -65,7 +65,7 @@ fn scoring(c: &mut Criterion) {
     let vectors = vectors(384);
     let borrowed: Vec<&[f32]> = vectors.iter().map(Vec::as_slice).collect();
     c.bench_function("merge near-duplicates of 80 candidates", |b| {
-        b.iter(|| near_duplicates(black_box(&borrowed), 0.95))
+        b.iter(|| near_duplicates(black_box(&borrowed), 0.95));
     });
     let texts = vec![FACT; 20];
     let budget = Budget {
@@ -74,7 +74,7 @@ fn scoring(c: &mut Criterion) {
         item_tokens: 150,
     };
     c.bench_function("pack 8 of 20 facts", |b| {
-        b.iter(|| pack(black_box(&texts), budget, 1, &TokenCounter::O200k))
+        b.iter(|| pack(black_box(&texts), budget, 1, &TokenCounter::O200k));
     });
 }
 
@@ -89,7 +89,7 @@ fn keywords(c: &mut Criterion) {
     c.bench_function("document terms", |b| b.iter(|| document_terms(black_box(FACT), &words)));
     let (query, doc) = (query_terms(QUERY), document_terms(FACT, &words));
     c.bench_function("keyword coverage", |b| {
-        b.iter(|| coverage(black_box(&query), black_box(&doc)))
+        b.iter(|| coverage(black_box(&query), black_box(&doc)));
     });
 }
 
@@ -103,10 +103,10 @@ fn tokens(c: &mut Criterion) {
         ("chars/4", TokenCounter::CharsPerFour),
     ] {
         group.bench_function(format!("count a prompt, {name}"), |b| {
-            b.iter(|| counter.count(black_box(&prompt)))
+            b.iter(|| counter.count(black_box(&prompt)));
         });
         group.bench_function(format!("cut a prompt, {name}"), |b| {
-            b.iter(|| counter.truncate(black_box(&prompt), 500).len())
+            b.iter(|| counter.truncate(black_box(&prompt), 500).len());
         });
     }
     group.finish();
@@ -132,7 +132,7 @@ fn stream(c: &mut Criterion) {
     let block = REPLY.split("```state").nth(1).unwrap_or_default();
     let rules = StateRules::default();
     c.bench_function("read a state block", |b| {
-        b.iter(|| parse(black_box(block), "mira", &rules))
+        b.iter(|| parse(black_box(block), "mira", &rules));
     });
 }
 

@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn equal_scores_go_by_time_and_then_by_id() {
-        let mut all = vec![
+        let mut all = [
             (0.5, at(1), id(2)),
             (0.9, at(0), id(9)),
             (0.5, at(2), id(3)),

@@ -107,11 +107,11 @@ mod tests {
     const RULES: SummaryRules = SummaryRules {
         first_after_turns: 10,
         then_every_turns: 20,
-        then_every: Duration::from_secs(3_600),
+        then_every: Duration::from_hours(1),
         force_turns: 30,
         force_tokens: 6_000,
     };
-    const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
+    const MINUTE: Option<Duration> = Some(Duration::from_mins(1));
 
     fn summary(n: u8, importance: u8) -> Summary {
         Summary {
@@ -124,8 +124,8 @@ mod tests {
             created_at: DateTime::from_timestamp(i64::from(n), 0).unwrap_or_default(),
         }
     }
-    fn id(n: u8) -> Option<SummaryId> {
-        Some(SummaryId::from_u128(u128::from(n)))
+    fn id(n: u8) -> SummaryId {
+        SummaryId::from_u128(u128::from(n))
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         assert!(!is_due(&RULES, 29, 19, 900, 10, MINUTE));
         assert!(is_due(&RULES, 30, 20, 900, 10, MINUTE));
         assert!(!is_due(&RULES, 11, 1, 90, 10, Some(Duration::from_secs(3_599))));
-        assert!(is_due(&RULES, 11, 1, 90, 10, Some(Duration::from_secs(3_600))));
+        assert!(is_due(&RULES, 11, 1, 90, 10, Some(Duration::from_hours(1))));
         assert!(
             !is_due(&RULES, 10, 0, 0, 10, Some(Duration::from_secs(9_999))),
             "nothing to summarise"
@@ -180,24 +180,24 @@ mod tests {
         assert_eq!(
             admit(&kept, &summary(5, 6), 5),
             Admission {
-                evict: id(1),
-                fade: id(2)
+                evict: Some(id(1)),
+                fade: Some(id(2))
             },
             "the older of two equal ones"
         );
         assert_eq!(
             admit(&kept, &summary(5, 2), 5),
             Admission {
-                evict: id(5),
-                fade: id(2)
+                evict: Some(id(5)),
+                fade: Some(id(2))
             },
             "even the new one"
         );
         assert_eq!(
             admit(&kept, &summary(5, 10), 5),
             Admission {
-                evict: id(1),
-                fade: id(5)
+                evict: Some(id(1)),
+                fade: Some(id(5))
             }
         );
     }
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(
             admit(&kept, &summary(5, 1), 5),
             Admission {
-                evict: id(0),
+                evict: Some(id(0)),
                 fade: None
             }
         );

@@ -266,13 +266,14 @@ impl Case {
 }
 
 fn shown(messages: &[ChatMessage]) -> String {
-    messages
+    let lines: Vec<String> = messages
         .iter()
         .map(|message| {
             let mark = if message.cache_breakpoint { " *" } else { "" };
             format!("### {:?}{mark}\n{}\n", message.role, message.content)
         })
-        .collect()
+        .collect();
+    lines.concat()
 }
 
 fn full(language: Language) -> Case {

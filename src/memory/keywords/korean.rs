@@ -282,10 +282,10 @@ mod tests {
 
     #[test]
     fn nothing_comes_down_to_nothing() {
+        use proptest::prelude::*;
         for word in ["은", "이", "에서", "하는", "다", "요", "들", "가"] {
             assert!(!stem_of(word).is_empty(), "{word}");
         }
-        use proptest::prelude::*;
         proptest!(|(word in "[가-힣]{1,8}")| {
             prop_assert!(!stem_of(&word).is_empty());
         });

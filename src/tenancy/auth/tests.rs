@@ -276,15 +276,15 @@ async fn minted_tokens_verify_until_they_expire() {
         pid: Some("p7".parse().unwrap()),
         wid: None,
     };
-    let token = auth.mint(&player, Duration::from_secs(60)).unwrap();
-    assert_eq!(token.expires_at, start() + Duration::from_secs(60));
+    let token = auth.mint(&player, Duration::from_mins(1)).unwrap();
+    assert_eq!(token.expires_at, start() + Duration::from_mins(1));
     clock.advance(Duration::from_secs(64));
     assert!(auth.verify(&token.text).await.is_ok(), "within the leeway");
     clock.advance(Duration::from_secs(1));
     assert!(matches!(auth.verify(&token.text).await, Err(AuthError::Expired)));
     let nobody = Claims { pid: None, ..player };
     assert_eq!(
-        auth.mint(&nobody, Duration::from_secs(60)).unwrap_err(),
+        auth.mint(&nobody, Duration::from_mins(1)).unwrap_err(),
         MintError::PlayerMismatch
     );
 }

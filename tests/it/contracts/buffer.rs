@@ -50,6 +50,7 @@ adapters! {
     in_process: in_process();
 }
 
+#[expect(clippy::unused_async, reason = "adapters over a network need it")]
 async fn in_process() -> Subject {
     let limits = BufferLimits {
         ttl: TTL,

@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use colloquy::{
-    adapters::openai::{ConnectError, Endpoint, HttpClient, InputType, OpenAiEmbedder, OpenAiEmbedderOptions},
+    adapters::{
+        offline_embedder::OfflineEmbedder,
+        openai::{ConnectError, Endpoint, HttpClient, InputType, OpenAiEmbedder, OpenAiEmbedderOptions},
+    },
     memory::calibration::Calibration,
     mock_llm::{self, MockHandle, MockOptions},
     ports::{
@@ -45,6 +48,14 @@ macro_rules! adapters {
 
 adapters! {
     openai: openai();
+    offline: std::future::ready(offline());
+}
+
+fn offline() -> Subject {
+    Subject {
+        embedder: Box::new(OfflineEmbedder::new()),
+        _server: None,
+    }
 }
 
 async fn openai() -> Subject {

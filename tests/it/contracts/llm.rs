@@ -5,7 +5,10 @@
 use std::{sync::Arc, time::Duration};
 
 use colloquy::{
-    adapters::openai::{Endpoint, HttpClient, OpenAiLlm, OpenAiLlmOptions},
+    adapters::{
+        openai::{Endpoint, HttpClient, OpenAiLlm, OpenAiLlmOptions},
+        scripted::ScriptedLlm,
+    },
     dialogue::models::parse_json_answer,
     memory::turn::{Intent, Usage},
     mock_llm::{self, MockHandle, MockOptions},
@@ -44,6 +47,14 @@ macro_rules! adapters {
 
 adapters! {
     openai: openai();
+    scripted: scripted();
+}
+
+fn scripted() -> Subject {
+    Subject {
+        llm: Arc::new(ScriptedLlm::new()),
+        _server: None,
+    }
 }
 
 fn openai() -> Subject {

@@ -49,7 +49,9 @@ fn leaning(axis: usize, lean: f32) -> Vec<f32> {
     vector[axis] += 1.0 - lean;
     vector[0] += lean;
     let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
-    vector.iter_mut().for_each(|x| *x /= norm);
+    for x in &mut vector {
+        *x /= norm;
+    }
     vector
 }
 
@@ -283,8 +285,8 @@ async fn upserts_and_removals_are_idempotent(index: impl AsyncFn(Vec<IndexPoint>
     assert!(seen().await.is_empty());
 
     // Many removals leave the rest findable under the right ids.
-    let many: Vec<_> = (1..=40u128)
-        .map(|n| point(n, known(), leaning(1 + (n as usize % 8), 0.02 * n as f32)))
+    let many: Vec<_> = (1..=40u8)
+        .map(|n| point(n.into(), known(), leaning(1 + usize::from(n % 8), 0.02 * f32::from(n))))
         .collect();
     index.upsert(&acme, &many).await.unwrap();
     let gone: Vec<_> = (1..=40u128).filter(|n| n % 4 != 0).map(FactId::from_u128).collect();

@@ -86,7 +86,7 @@ impl Llm for ToldLlm {
         match self.next(request) {
             Answer::Text(text) => Ok(Completion {
                 text,
-                usage: Default::default(),
+                usage: colloquy::memory::turn::Usage::default(),
                 model: "told".to_owned(),
             }),
             Answer::Fails(error) => Err(error),
@@ -157,7 +157,9 @@ impl Embedder for WordEmbedder {
                 if norm == 0.0 {
                     vector[0] = 1.0;
                 } else {
-                    vector.iter_mut().for_each(|x| *x /= norm);
+                    for x in &mut vector {
+                        *x /= norm;
+                    }
                 }
                 vector
             })

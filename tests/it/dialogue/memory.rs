@@ -167,7 +167,7 @@ fn an_earlier_turns_job_that_runs_late_does_not_overrule_a_later_turn() {
         let stage = Stage::set().await;
         let mut talk = stage.session("p1").await;
         let first = talk.say("I like grapes").await;
-        stage.clock.advance(Duration::from_secs(60));
+        stage.clock.advance(Duration::from_mins(1));
         talk.teach("No more grapes", &json!([hates()])).await;
         stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
         stage.llm.tell_text(
@@ -331,7 +331,7 @@ fn people_write_correct_and_search() {
         .unwrap();
         assert!(written.authored);
         let before = stage.clock.now();
-        stage.clock.advance(Duration::from_secs(3_600));
+        stage.clock.advance(Duration::from_hours(1));
         let search = async |query: &str, at| {
             let found = recall::search(
                 &stage.services,
@@ -354,7 +354,7 @@ fn people_write_correct_and_search() {
         assert!(now[0].1.keyword > 0.0 && now[0].1.cosine > 0.0);
         // As of then the same, and before that nothing.
         assert_eq!(search("boat", before).await[0].0, "Mira owns a boat.");
-        assert!(search("boat", before - Duration::from_secs(60)).await.is_empty());
+        assert!(search("boat", before - Duration::from_mins(1)).await.is_empty());
 
         let correction = Correction {
             content: Some("Mira owns a cart.".to_owned()),
@@ -362,7 +362,7 @@ fn people_write_correct_and_search() {
             ..Correction::default()
         };
         let edit = stage.edit("fact.edit");
-        let stale = remember::correct(
+        let outdated = remember::correct(
             &stage.services,
             &stage.scope,
             written.id,
@@ -371,7 +371,7 @@ fn people_write_correct_and_search() {
             &edit,
         )
         .await;
-        assert!(matches!(stale.unwrap(), FactEdit::VersionMismatch { .. }));
+        assert!(matches!(outdated.unwrap(), FactEdit::VersionMismatch { .. }));
         let edit = stage.edit("fact.edit");
         let version = Some(written.version);
         let done = remember::correct(&stage.services, &stage.scope, written.id, correction, version, &edit).await;

@@ -183,7 +183,7 @@ impl Stage {
         };
         let dialogues = &self.services.ledger.dialogues;
         dialogues.create(&self.scope, &dialogue).await.unwrap();
-        let until = now + std::time::Duration::from_secs(3_600);
+        let until = now + std::time::Duration::from_hours(1);
         let claim = dialogues
             .claim(&self.scope, dialogue.id, self.node, now, until)
             .await
@@ -359,7 +359,7 @@ impl Talk<'_> {
         let answer = serde_json::json!({ "facts": facts }).to_string();
         self.stage.llm.tell_text(colloquy::ports::llm::Task::Extraction, answer);
         let committed = self.say(line).await;
-        self.stage.clock.advance(std::time::Duration::from_secs(60));
+        self.stage.clock.advance(std::time::Duration::from_mins(1));
         let mut reports = Vec::new();
         for job in &committed.jobs {
             reports.push(self.stage.run(job).await.unwrap());

@@ -157,7 +157,7 @@ impl Server {
     }
 
     pub fn token(&self, tenant: &str, role: Role, player: Option<&str>) -> String {
-        self.token_for(tenant, role, player, None, Duration::from_secs(600))
+        self.token_for(tenant, role, player, None, Duration::from_mins(10))
     }
     pub fn token_for(
         &self,

@@ -171,7 +171,7 @@ async fn what_belongs_to_another_is_not_there() {
         Role::Player,
         Some("p7"),
         Some("otherworld"),
-        std::time::Duration::from_secs(60),
+        std::time::Duration::from_mins(1),
     );
     assert_eq!(server.client(elsewhere).refused(Method::GET, &turns, None).await.0, 404);
     assert_eq!(

@@ -215,7 +215,8 @@ fn any_text_is_bounded() {
     ]);
     let value = "[\\[\\]{}a-z가-힣0-9:, \"x+-]{0,120}";
     proptest!(|(entries in prop::collection::vec((key, value), 0..6))| {
-        let block: String = entries.iter().map(|(key, value)| format!("{key}: {value}\n")).collect();
+        let lines: Vec<String> = entries.iter().map(|(key, value)| format!("{key}: {value}\n")).collect();
+        let block = lines.concat();
         for change in parse(&block, "mira", &rules).map(|parsed| parsed.changes).unwrap_or_default() {
             match change {
                 StateChange::HpDelta { delta, .. } => prop_assert!(delta.abs() <= 100),

@@ -278,7 +278,7 @@ pub async fn a_designer_sees_what_is_private_to_any_player<S: Subject>(f: &Fixtu
 pub async fn comparable_facts_share_audience_and_subject<S: Subject>(f: &Fixture<S>) {
     let same = f.create(f.a_fact("one")).await;
     let mut other = f.a_fact("two");
-    other.statement.subject = "mira".to_owned();
+    other.statement.subject = String::from("mira");
     let other_subject = f.create(other).await;
     let mut other = f.a_fact("three");
     other.audience.private_to = Some(f.player.clone());
@@ -361,7 +361,7 @@ pub async fn facts_are_listed_by_filter<S: Subject>(f: &Fixture<S>) {
     f.clock.advance(Duration::from_secs(100));
     let mut goal = f.a_fact("a goal");
     goal.statement.kind = FactKind::Goal;
-    goal.statement.subject = "mira".to_owned();
+    goal.statement.subject = String::from("mira");
     let goal = f.create(goal).await;
     let mut private = f.a_fact("private");
     private.audience.private_to = Some("p8".parse().unwrap());
@@ -566,6 +566,12 @@ pub async fn facts_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
     facts.remove(&f.scope, id, &f.edit("fact.remove")).await.unwrap();
     assert!(facts.history(&f.other, id).await.unwrap().is_empty());
     assert!(facts.invalidated_by(&f.other, id).await.unwrap().is_empty());
-    assert_eq!(facts.memory_seq(&f.other, &f.world, &[f.npc.clone()]).await.unwrap(), 0);
+    assert_eq!(
+        facts
+            .memory_seq(&f.other, &f.world, std::slice::from_ref(&f.npc))
+            .await
+            .unwrap(),
+        0
+    );
     assert_eq!(f.fact(id).await.version, 2);
 }

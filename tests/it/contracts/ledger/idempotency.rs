@@ -70,7 +70,7 @@ pub async fn a_reservation_without_an_answer_runs_out<S: Subject>(f: &Fixture<S>
     );
     // An answer never runs out by itself.
     keys.answer(&f.scope, "k", 201, "{\"id\":1}").await.unwrap();
-    f.clock.advance(Duration::from_secs(3_600));
+    f.clock.advance(Duration::from_hours(1));
     assert_eq!(keys.reserve(&f.scope, "k", &TWO, f.now()).await.unwrap(), answered());
 }
 

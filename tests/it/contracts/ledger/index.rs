@@ -63,8 +63,8 @@ pub async fn the_outbox_names_every_fact_that_changed<S: Subject>(f: &Fixture<S>
     // A row that is handled says what the ledger says now, not what it said then.
     facts.remove(&f.scope, two, &f.edit("fact.remove")).await.unwrap();
     facts.restore(&f.scope, two, &f.edit("fact.restore")).await.unwrap();
-    let names = f.drain_outbox().await;
-    assert_eq!(facts_of(&facts.points(&f.scope, &names).await.unwrap()), [two]);
+    let touched = f.drain_outbox().await;
+    assert_eq!(facts_of(&facts.points(&f.scope, &touched).await.unwrap()), [two]);
 }
 
 pub async fn points_are_of_valid_facts_only<S: Subject>(f: &Fixture<S>) {

@@ -32,7 +32,7 @@ pub async fn a_commit_leaves_its_jobs_leased<S: Subject>(f: &Fixture<S>) {
     assert!(lease(f, f.node, 9).await.is_empty());
     assert!(lease(f, f.id(), 9).await.is_empty());
 
-    f.clock.advance(Duration::from_secs(120));
+    f.clock.advance(Duration::from_mins(2));
     let other: NodeId = f.id();
     let taken = lease(f, other, 9).await;
     assert_eq!(taken, commit.jobs.iter().map(Job::from).collect::<Vec<_>>());
@@ -41,7 +41,7 @@ pub async fn a_commit_leaves_its_jobs_leased<S: Subject>(f: &Fixture<S>) {
     jobs.finish(&f.scope, taken[0].id).await.unwrap();
     jobs.finish(&f.scope, taken[0].id).await.unwrap();
     assert_eq!(jobs.pending(&f.scope, open.dialogue.id).await.unwrap(), 1);
-    f.clock.advance(Duration::from_secs(60));
+    f.clock.advance(Duration::from_mins(1));
     assert_eq!(lease(f, f.node, 9).await, taken[1..]);
 }
 
@@ -72,7 +72,7 @@ pub async fn a_failed_job_waits_and_dies<S: Subject>(f: &Fixture<S>) {
     jobs.fail(&f.scope, fence.job, "the model was wrong", JobFailure::Dead)
         .await
         .unwrap();
-    f.clock.advance(Duration::from_secs(600));
+    f.clock.advance(Duration::from_mins(10));
     assert!(lease(f, f.node, 9).await.is_empty());
     assert_eq!(jobs.pending(&f.scope, dialogue).await.unwrap(), 0);
     let dead = jobs

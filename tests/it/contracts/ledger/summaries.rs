@@ -36,7 +36,7 @@ pub async fn summaries_land_fade_and_are_evicted<S: Subject>(f: &Fixture<S>) {
     assert!(summaries.commit(&f.scope, &later).await.unwrap());
     assert_eq!(
         summaries.kept(&f.scope, dialogue).await.unwrap(),
-        [later.summary.clone()]
+        std::slice::from_ref(&later.summary)
     );
 
     // In time order, whatever the order they landed in.

@@ -1,0 +1,413 @@
+//! Whole turns against a mock model at 0 ms, below the actors: gather, prompt, streamed reply,
+//! commit. Two parts:
+//!
+//! 1. criterion: assembling a prompt from warm stores (what the context preview does), and one turn
+//!    end to end, with 1,000 facts to recall from;
+//! 2. percentiles of recall as the turns' own traces have it (embedder excluded), with 1,000 and
+//!    100,000 facts of one NPC: clustered vectors of 384 dimensions, 400 turns each, every line new.
+//!
+//! The 100,000 facts take a minute to write. `RECALL_FACTS=1000` leaves them out.
+#![allow(clippy::unwrap_used)]
+
+use std::{hash::BuildHasher as _, hint::black_box, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use colloquy::{
+    adapters::{
+        in_process::{
+            buffers::{BufferLimits, InProcessBuffers},
+            fact_index::{FactIndexOptions, InProcessFactIndex},
+        },
+        openai::{Endpoint, HttpClient, OpenAiLlm, OpenAiLlmOptions},
+        sqlite::{self, SqliteOptions},
+    },
+    config::Config,
+    dialogue::{
+        Services,
+        events::ReplyDone,
+        models::{Models, RouteTable},
+        prompt::{self, Templates},
+        recall::BodyCache,
+        turn::{self, TurnFeed, TurnInput},
+    },
+    ids::{DialogueKind, NodeId, NpcId},
+    memory::{
+        authored::{Language, Npc, Persona, World, WorldSettings},
+        calibration::Calibration,
+        fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense},
+    },
+    mock_llm::{self, MockHandle, MockOptions},
+    ports::{
+        buffer::BufferedTurn,
+        clock::{Clock as _, IdSource, SystemClock},
+        embedder::{EmbedAs, Embedder, EmbedderInfo},
+        ledger::{
+            audit::Edit,
+            dialogues::{Claim, Dialogue, DialogueStatus, OpenDialogue},
+        },
+        llm::{Llm, LlmError},
+    },
+    tenancy::{Role, TenantScope},
+};
+use criterion::{Criterion, criterion_group};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tokio::sync::watch;
+
+const DIMENSIONS: usize = 384;
+const CLUSTERS: u64 = 200;
+const NOUNS: [&str; 8] = [
+    "lantern",
+    "orchard",
+    "ferry",
+    "blacksmith",
+    "market",
+    "tower",
+    "meadow",
+    "bridge",
+];
+
+/// Near for texts of the same cluster, and free: recall is measured without the embedder.
+struct Clustered(EmbedderInfo);
+
+impl Clustered {
+    fn vector(text: &str) -> Vec<f32> {
+        let hash = foldhash(text);
+        let mut centre = StdRng::seed_from_u64(hash % CLUSTERS);
+        let mut noise = StdRng::seed_from_u64(hash);
+        let mut vector: Vec<f32> = (0..DIMENSIONS)
+            .map(|_| centre.random_range(-1.0..1.0_f32) + 0.3 * noise.random_range(-1.0..1.0_f32))
+            .collect();
+        let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+        for x in &mut vector {
+            *x /= norm;
+        }
+        vector
+    }
+}
+
+fn foldhash(text: &str) -> u64 {
+    std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one(text)
+}
+
+#[async_trait]
+impl Embedder for Clustered {
+    async fn embed(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+        Ok(texts.iter().map(|text| Self::vector(text)).collect())
+    }
+    fn info(&self) -> &EmbedderInfo {
+        &self.0
+    }
+}
+
+struct Silent;
+
+impl TurnFeed for Silent {
+    fn delta(&self, _: u32, _: usize, _: &NpcId, text: &str) {
+        black_box(text);
+    }
+    fn done(&self, _: ReplyDone) -> u64 {
+        0
+    }
+    fn reserve_committed(&self) -> u64 {
+        0
+    }
+}
+
+/// A world with one NPC that knows `facts` facts, and a session with it.
+struct Stage {
+    services: Services,
+    scope: TenantScope,
+    node: NodeId,
+    world: Arc<World>,
+    npc: Arc<Npc>,
+    open: OpenDialogue,
+    history: Vec<BufferedTurn>,
+    said: u32,
+    _model: MockHandle,
+    _folder: tempfile::TempDir,
+}
+
+impl Stage {
+    async fn with(facts: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SystemClock);
+        let path = folder.path().join("ledger.db");
+        let store = sqlite::open(path.to_str().unwrap(), SqliteOptions::default(), clock.clone())
+            .await
+            .unwrap();
+        let model = mock_llm::start(MockOptions::default()).unwrap();
+        let endpoint = Endpoint {
+            base_url: model.base_url(),
+            api_key: None,
+        };
+        let llm: Arc<dyn Llm> =
+            Arc::new(OpenAiLlm::new(&HttpClient::new().unwrap(), OpenAiLlmOptions::new(endpoint, "mock")).unwrap());
+        let ids = Arc::new(IdSource::random(clock.clone()));
+        let info = EmbedderInfo {
+            model: "clustered".to_owned(),
+            dimensions: DIMENSIONS,
+            calibration: Calibration::IDENTITY,
+            offline: true,
+        };
+        let services = Services {
+            settings: Arc::new(Config::defaults().dialogue()),
+            ledger: store.ledger(),
+            buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
+            index: Arc::new(InProcessFactIndex::new(
+                store.point_source(),
+                FactIndexOptions::default(),
+            )),
+            embedder: Arc::new(Clustered(info)),
+            models: Arc::new(Models::new(RouteTable::uniform(&llm), clock.clone())),
+            prompts: Arc::new(Templates::load(None).unwrap()),
+            bodies: Arc::new(BodyCache::new(100_000)),
+            clock: clock.clone(),
+            ids: ids.clone(),
+        };
+        let now = clock.now();
+        let world = World {
+            id: "vale".parse().unwrap(),
+            name: "Vale".to_owned(),
+            premise: "A quiet valley below an old forest.".to_owned(),
+            language: Language::En,
+            rules: vec!["Magic is rare.".to_owned()],
+            settings: WorldSettings::default(),
+            version: 1,
+            updated_at: now,
+        };
+        let npc = Npc {
+            world: world.id.clone(),
+            id: "mira".parse().unwrap(),
+            name: "Mira".to_owned(),
+            persona: Persona {
+                description: "Keeps the inn at the crossroads. ".repeat(8),
+                speech_style: "Warm and brisk.".to_owned(),
+                ..Persona::default()
+            },
+            language: Language::En,
+            factions: vec![],
+            model: None,
+            version: 1,
+            updated_at: now,
+        };
+        let scope = TenantScope::new("bench".parse().unwrap());
+        let node: NodeId = ids.next();
+        let dialogue = Dialogue {
+            id: ids.dialogue(DialogueKind::Session),
+            world: world.id.clone(),
+            npcs: vec![npc.id.clone()],
+            player: Some("p1".parse().unwrap()),
+            witnesses: vec![],
+            resume_token_hash: vec![],
+            status: DialogueStatus::Open,
+            created_at: now,
+            updated_at: now,
+            head_turn: 0,
+        };
+        let dialogues = &services.ledger.dialogues;
+        dialogues.create(&scope, &dialogue).await.unwrap();
+        let until = now + Duration::from_hours(1);
+        let Claim::Owned(open) = dialogues.claim(&scope, dialogue.id, node, now, until).await.unwrap() else {
+            panic!("a new dialogue is free")
+        };
+        let stage = Self {
+            services,
+            scope,
+            node,
+            world: Arc::new(world),
+            npc: Arc::new(npc),
+            open: *open,
+            history: vec![],
+            said: 0,
+            _model: model,
+            _folder: folder,
+        };
+        stage.learn(facts).await;
+        stage
+    }
+
+    /// Writes facts, many at a time so that the ledger groups their commits.
+    async fn learn(&self, count: u32) {
+        let mut rng = StdRng::seed_from_u64(7);
+        let facts: Vec<NewFact> = (0..count).map(|n| self.fact(n, &mut rng)).collect();
+        for group in facts.chunks(256) {
+            let writes = group.iter().map(|fact| async {
+                let edit = Edit {
+                    id: self.services.ids.next(),
+                    audit_id: self.services.ids.next(),
+                    subject: "bench".to_owned(),
+                    role: Role::Backend,
+                    at: self.services.clock.now(),
+                    action: "fact.create",
+                    object: fact.id.to_string(),
+                };
+                self.services
+                    .ledger
+                    .facts
+                    .create(&self.scope, fact, &edit)
+                    .await
+                    .unwrap();
+            });
+            futures_util::future::join_all(writes).await;
+        }
+    }
+
+    fn fact(&self, n: u32, rng: &mut StdRng) -> NewFact {
+        let (noun, place) = (
+            NOUNS[rng.random_range(0..NOUNS.len())],
+            format!("place{}", rng.random_range(0..5_000)),
+        );
+        let statement = Statement {
+            subject: "player".to_owned(),
+            predicate: "saw".to_owned(),
+            object: format!("a {noun}"),
+            content: format!("The player saw a {noun} at {place} with companion{n}."),
+            keywords: vec![noun.to_owned(), place],
+            speaker: "player".to_owned(),
+            kind: FactKind::Timeline,
+            importance: Importance::clamped(rng.random_range(1.0..10.0)),
+            polarity: Polarity::Positive,
+            tense: Tense::Past,
+            pinned: false,
+        };
+        NewFact {
+            id: self.services.ids.next(),
+            world: self.world.id.clone(),
+            audience: Audience {
+                knowers: [Knower::Npc(self.npc.id.clone())].into(),
+                private_to: Some("p1".parse().unwrap()),
+            },
+            embedding: Clustered::vector(&statement.embedded_text()),
+            statement,
+            valid_at: self.services.clock.now() - chrono::Duration::minutes(rng.random_range(1..500_000)),
+            expires_at: None,
+            cause: Cause::Edit(self.services.ids.next()),
+            source: None,
+            derived_from: vec![],
+            pii: vec![],
+            authored: false,
+        }
+    }
+
+    fn input(&self) -> TurnInput {
+        let noun = NOUNS[self.said as usize % NOUNS.len()];
+        TurnInput {
+            scope: self.scope.clone(),
+            node: self.node,
+            world: self.world.clone(),
+            npc: self.npc.clone(),
+            dialogue: Arc::new(self.open.dialogue.clone()),
+            player: "p1".parse().unwrap(),
+            epoch: self.open.epoch,
+            id: self.services.ids.next(),
+            number: self.open.checkpoint.turn + 1,
+            previous: self.open.head,
+            line: format!(
+                "Do you remember the {noun} at place{} on day {}?",
+                self.said * 37 % 5_000,
+                self.said
+            ),
+            key: None,
+            history: Arc::new(self.history.clone()),
+            summaries: Arc::new(vec![]),
+            checkpoint: self.open.checkpoint.clone(),
+            accepted_at: self.services.clock.instant(),
+            started_at: self.services.clock.now(),
+            queue_ms: 0.0,
+            memory_wait_ms: 0.0,
+            started_seq: 0,
+        }
+    }
+
+    async fn say(&mut self) {
+        let (_hand, cut) = watch::channel(None);
+        let committed = turn::run(&self.services, self.input(), &Silent, cut).await.unwrap();
+        self.said += 1;
+        self.open.head = Some(committed.turn.id);
+        self.open.checkpoint = committed.checkpoint;
+        // Without the curator nothing is summarised; the buffer is kept at what it usually holds.
+        self.history.push((&committed.turn).into());
+        if self.history.len() > 20 {
+            self.history.drain(..8);
+        }
+    }
+
+    /// Milliseconds of recall in each of `turns` turns, sorted.
+    async fn recalls(&mut self, turns: u32) -> Vec<f64> {
+        let mut millis = Vec::new();
+        for _ in 0..turns {
+            self.say().await;
+            let number = self.open.checkpoint.turn;
+            let dialogues = &self.services.ledger.dialogues;
+            let trace = dialogues
+                .trace(&self.scope, self.open.dialogue.id, number)
+                .await
+                .unwrap()
+                .unwrap();
+            assert!(!trace.candidates.is_empty(), "recall found nothing");
+            millis.push(trace.timings.recall);
+        }
+        millis.sort_by(f64::total_cmp);
+        millis
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+fn turns(criterion: &mut Criterion) {
+    let runtime = runtime();
+    let mut stage = runtime.block_on(Stage::with(1_000));
+    runtime.block_on(async {
+        for _ in 0..20 {
+            stage.say().await;
+        }
+    });
+    criterion.bench_function("prompt preview, 1,000 facts", |bencher| {
+        bencher.iter(|| {
+            let input = stage.input();
+            black_box(runtime.block_on(prompt::preview(&stage.services, &input)).unwrap())
+        });
+    });
+    criterion.bench_function("one turn, mock model, 1,000 facts", |bencher| {
+        bencher.iter(|| runtime.block_on(stage.say()));
+    });
+}
+
+fn recall_percentiles() {
+    let runtime = runtime();
+    let most: u32 = std::env::var("RECALL_FACTS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(100_000);
+    for facts in [1_000, 100_000].into_iter().filter(|&facts| facts <= most) {
+        let millis = runtime.block_on(async {
+            let mut stage = Stage::with(facts).await;
+            stage.recalls(40).await; // reads the partition and warms the caches
+            stage.recalls(400).await
+        });
+        let at = |share: usize| millis[millis.len() * share / 100 - 1];
+        println!(
+            "recall of {facts} facts: p50 {:.2} ms, p95 {:.2} ms, p99 {:.2} ms",
+            at(50),
+            at(95),
+            at(99)
+        );
+    }
+}
+
+criterion_group!(benches, turns);
+
+fn main() {
+    // `cargo test` runs benches once each to see that they work; percentiles are for `cargo bench`.
+    if std::env::args().any(|argument| argument == "--bench") {
+        recall_percentiles();
+    }
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+}

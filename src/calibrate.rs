@@ -106,11 +106,20 @@ pub async fn measure_on(embedder: &dyn Embedder, pairs: &str) -> Result<Report, 
         values.sort_by(f32::total_cmp);
         values
     };
+    let mut answers: Vec<f32> = cosines
+        .iter()
+        .filter(|(_, pair)| pair.first_as == EmbedAs::Query && pair.label != PairLabel::Unrelated)
+        .map(|(cosine, _)| *cosine)
+        .collect();
+    answers.sort_by(f32::total_cmp);
     let (same, related, unrelated) = (of(PairLabel::Same), of(PairLabel::Related), of(PairLabel::Unrelated));
     Ok(Report {
         model: embedder.info().model.clone(),
         dimensions: embedder.info().dimensions,
-        calibration: with_thresholds_of(all, facts),
+        calibration: Calibration {
+            answer: answer(&answers, all.floor),
+            ..with_thresholds_of(all, facts)
+        },
         separation: chance_nearer(&same, &unrelated),
         related_separation: chance_nearer(&related, &unrelated),
         same: spread(&same),
@@ -129,6 +138,13 @@ fn with_thresholds_of(all: Calibration, facts: Calibration) -> Calibration {
         related: moved(facts.related).clamp(0.05, same * 0.95),
         ..all
     }
+}
+
+/// The upper quartile of questions with their answers: good answers are at 1, and the weaker half
+/// still has an order. `None` with fewer than eight, or where they are no nearer than unrelated texts.
+fn answer(sorted: &[f32], floor: f32) -> Option<f32> {
+    let quartile = *sorted.get(sorted.len() * 3 / 4)?;
+    (sorted.len() >= 8 && quartile > floor).then_some(quartile)
 }
 
 fn parse(text: &str) -> Result<Vec<Pair>, CalibrateError> {
@@ -220,12 +236,16 @@ impl fmt::Display for Report {
         let Calibration {
             floor,
             ceiling,
+            answer,
             same,
             related,
         } = self.calibration;
         writeln!(f, "[embedder.calibration]")?;
         writeln!(f, "floor = {floor:.3}")?;
         writeln!(f, "ceiling = {ceiling:.3}")?;
+        if let Some(answer) = answer {
+            writeln!(f, "answer = {answer:.3}")?;
+        }
         writeln!(f, "same = {same:.3}")?;
         write!(f, "related = {related:.3}")
     }

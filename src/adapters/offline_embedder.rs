@@ -42,6 +42,7 @@ const SUBLINEAR: [f32; 5] = [0.0, 1.0, 1.693_147, 2.098_612, 2.386_294];
 const CALIBRATION: Calibration = Calibration {
     floor: 0.0,
     ceiling: 0.95,
+    answer: Some(0.8),
     same: 0.99,
     related: 0.43,
 };
@@ -314,7 +315,7 @@ mod tests {
         // What is unrelated is not even worth a judge.
         let calibration = OfflineEmbedder::new().info.calibration;
         let related = f64::from(calibration.related);
-        assert!(unrelated.iter().all(|cosine| calibration.relevance(*cosine) < related));
+        assert!(unrelated.iter().all(|cosine| calibration.similarity(*cosine) < related));
         assert!(fit(&all.iter().map(|pair| (pair.2, pair.0)).collect::<Vec<_>>()).is_ok());
         assert_eq!(calibration.validate(), Ok(()));
     }
@@ -371,12 +372,12 @@ mod tests {
         let minsu = fact("플레이어의 이름은 민수다.", "민수, 이름");
         let renamed = (&minsu, fact("플레이어의 이름은 철수다.", "철수, 이름"));
         for (older, newer) in judged.iter().chain([&moved, &renamed]) {
-            let relevance = calibration.relevance(near(EmbedAs::Passage, older, newer));
+            let relevance = calibration.similarity(near(EmbedAs::Passage, older, newer));
             let zone = f64::from(calibration.related)..f64::from(calibration.same);
             assert!(zone.contains(&relevance), "{relevance:.2}: {older} / {newer}");
         }
         let loved = fact("The player loves apples.", "apple, apples, fruit, food, preference");
-        assert!(calibration.relevance(near(EmbedAs::Passage, &apples, &loved)) >= f64::from(calibration.same));
+        assert!(calibration.similarity(near(EmbedAs::Passage, &apples, &loved)) >= f64::from(calibration.same));
     }
 
     #[test]

@@ -56,6 +56,7 @@ const WITHOUT_DEFAULT: &[(&str, Kind)] = &[
     ("llm.endpoints.*.max_completion_tokens", Kind::Switch),
     ("embedder.calibration.floor", Kind::Number),
     ("embedder.calibration.ceiling", Kind::Number),
+    ("embedder.calibration.answer", Kind::Number),
     ("embedder.calibration.same", Kind::Number),
     ("embedder.calibration.related", Kind::Number),
 ];

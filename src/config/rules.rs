@@ -52,6 +52,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("embedder.timeout_ms", 50.0, 600_000.0),
     ("embedder.calibration.floor", -1.0, 0.999),
     ("embedder.calibration.ceiling", -0.999, 1.0),
+    ("embedder.calibration.answer", -0.999, 1.0),
     ("embedder.calibration.same", 0.0, 1.0),
     ("embedder.calibration.related", 0.0, 1.0),
     ("turn.max_line_chars", 1.0, 100_000.0),
@@ -332,6 +333,12 @@ fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
             fault(
                 "embedder.calibration.floor",
                 "must be below embedder.calibration.ceiling".into(),
+            );
+        }
+        if c.answer.is_some_and(|answer| answer <= c.floor) {
+            fault(
+                "embedder.calibration.answer",
+                "must be above embedder.calibration.floor".into(),
             );
         }
         if c.related >= c.same {

@@ -127,7 +127,7 @@ async fn embedded(
     for (statement, embedding) in statements.into_iter().zip(vectors?) {
         let same = |other: &Fresh| {
             other.statement.subject == statement.subject
-                && calibration.relevance(dot(&other.embedding, &embedding)) >= f64::from(calibration.same)
+                && calibration.similarity(dot(&other.embedding, &embedding)) >= f64::from(calibration.same)
                 && agreement::agree(&other.statement, &statement)
         };
         if fresh.iter().any(same) {

@@ -66,7 +66,7 @@ pub enum Decision {
 /// Compares a new statement with a valid fact of the same audience and subject (ALGORITHMS §1).
 #[must_use]
 pub fn compare(calibration: &Calibration, new: &Statement, old: &Fact, cosine: f32) -> Relation {
-    let similarity = calibration.relevance(cosine);
+    let similarity = calibration.similarity(cosine);
     if similarity >= f64::from(calibration.same) {
         if agreement::agree(new, &old.statement) {
             Relation::Same

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use colloquy::{
-    dialogue::{jobs, remember, remember::HandWritten},
+    dialogue::{jobs, remember, remember::HandWritten, turn::Cut},
     ids::{FactId, TenantId, WorldId},
     memory::fact::{Audience, FactKind, Importance, Knower},
     ports::{
@@ -18,7 +18,7 @@ use colloquy::{
 };
 use serde_json::json;
 
-use super::{Stage, likes};
+use super::{Answer, Stage, likes};
 use crate::support::run;
 
 #[test]
@@ -78,6 +78,36 @@ fn what_the_npc_was_told_is_no_news_in_other_words() {
         );
         assert!(reports[0].memory.is_empty(), "{:?}", reports[0].memory);
         assert_eq!(stage.facts().await.len(), before.len());
+    });
+}
+
+#[test]
+fn a_cue_of_what_was_not_heard_is_not_given() {
+    run(async {
+        let stage = Stage::set().await;
+        for (heard, cues) in [(Some(6), 1), (None, 2)] {
+            let mut talk = stage.session("p1").await;
+            let pieces = ["<smile>Once ", "upon <smile>a ", "time"].map(str::to_owned).to_vec();
+            stage.llm.tell(Task::Reply, Answer::Silent(pieces));
+            *talk.feed.cut_after.lock() = Some((2, Cut { heard_chars: heard }));
+            let committed = talk.say("Tell me a story").await;
+            assert_eq!(committed.turn.cues.len(), cues, "{:?}", committed.turn.reply_text);
+        }
+    });
+}
+
+#[test]
+fn a_block_without_end_ends_the_reply() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let mut pieces = vec!["Well.\n```state\n".to_owned()];
+        pieces.resize(300, "nonsense ".repeat(100));
+        stage.llm.tell(Task::Reply, Answer::Pieces(pieces));
+        let committed = talk.say("Hello").await;
+        assert_eq!(committed.turn.reply_text, "Well.");
+        let notes = talk.trace(1).await.notes;
+        assert!(notes.iter().any(|note| note.contains("did not stop")), "{notes:?}");
     });
 }
 

@@ -21,7 +21,10 @@ use super::{
     session::JobEnded,
 };
 use crate::{
-    dialogue::jobs::{JobError, JobReport},
+    dialogue::{
+        jobs::{JobError, JobReport},
+        settings::JobSettings,
+    },
     ids::{DialogueId, JobId, NpcId, WorldId},
     ports::{
         StoreError,
@@ -31,7 +34,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-const LONGEST_RETRY: Duration = Duration::from_hours(1);
+const LONGEST_RETRY: Duration = Duration::from_mins(10);
 /// Jobs leased at once beyond those that can run, so that a busy curator need not ask for each.
 const AHEAD: usize = 4;
 
@@ -60,8 +63,9 @@ pub(super) struct Curator {
     node: Arc<Node>,
     scope: TenantScope,
     generation: u64,
-    /// Fact extraction of each dialogue, oldest turn first; a turn's waits for the turn's before.
-    lanes: HashMap<DialogueId, Lane>,
+    /// Fact extraction and summaries of each dialogue, oldest turn first: what a job of a lane writes
+    /// is what the next one builds on.
+    lanes: HashMap<LaneKey, Lane>,
     /// Everything held here, so that a job leased again is not run twice.
     held: HashSet<JobId>,
     running: usize,
@@ -69,6 +73,16 @@ pub(super) struct Curator {
     leasing: bool,
     draining: Option<Vec<oneshot::Sender<usize>>>,
     used: Instant,
+}
+
+type LaneKey = (DialogueId, JobKind);
+
+/// The lane a job waits in, for kinds that run one at a time in a dialogue.
+fn lane_of(job: &Job) -> Option<LaneKey> {
+    match job.kind {
+        JobKind::ExtractFacts | JobKind::Summarise => Some((job.dialogue, job.kind)),
+        JobKind::ExtractState => None,
+    }
 }
 
 /// When a job may run.
@@ -110,24 +124,23 @@ impl Curator {
             if !self.held.insert(job.id) {
                 continue;
             }
-            if job.kind == JobKind::ExtractFacts {
-                let lane = self.lanes.entry(job.dialogue).or_default();
+            if let Some(key) = lane_of(&job) {
+                let lane = self.lanes.entry(key).or_default();
                 if job.attempts > 0 {
                     lane.blocked_until = None;
                 }
                 lane.npc = lane.npc.take().or_else(|| npc.cloned());
-                let dialogue = job.dialogue;
                 lane.waiting.insert(job.id, job);
-                self.next_in_lane(dialogue, ctx);
+                self.next_in_lane(key, ctx);
             } else if self.draining.is_none() {
                 self.run(job, Order::Any, ctx);
             }
         }
     }
 
-    fn next_in_lane(&mut self, dialogue: DialogueId, ctx: &mut Context<Self>) {
+    fn next_in_lane(&mut self, key: LaneKey, ctx: &mut Context<Self>) {
         let now = self.node.ports.clock.instant();
-        let Some(lane) = self.lanes.get_mut(&dialogue) else {
+        let Some(lane) = self.lanes.get_mut(&key) else {
             return;
         };
         if lane.running || lane.blocked_until.is_some_and(|until| until > now) {
@@ -140,11 +153,14 @@ impl Curator {
         match lane.waiting.pop_first() {
             Some((_, job)) => {
                 lane.running = true;
-                let npc = lane.npc.clone();
-                self.run(job, Order::OfNpc(npc), ctx);
+                let order = match job.kind {
+                    JobKind::ExtractFacts => Order::OfNpc(lane.npc.clone()),
+                    JobKind::ExtractState | JobKind::Summarise => Order::Any,
+                };
+                self.run(job, order, ctx);
             }
             None => {
-                self.lanes.remove(&dialogue);
+                self.lanes.remove(&key);
             }
         }
     }
@@ -193,14 +209,14 @@ impl Curator {
                     .map(|_, _, _| ()),
             );
         }
-        if job.kind == JobKind::ExtractFacts {
-            if let Some(lane) = self.lanes.get_mut(&job.dialogue) {
+        if let Some(key) = lane_of(job) {
+            if let Some(lane) = self.lanes.get_mut(&key) {
                 lane.running = false;
                 // Leased again by then, by this node or by another that saw it first.
                 let jobs = &self.node.ports.settings.jobs;
                 lane.blocked_until = retry_in.map(|pause| now + pause + Duration::from_secs(2 * jobs.poll_s + 1));
             }
-            self.next_in_lane(job.dialogue, ctx);
+            self.next_in_lane(key, ctx);
         }
         self.report_drained();
     }
@@ -226,9 +242,9 @@ impl Curator {
             self.node.curator_ends(&self.scope, self.generation);
             return ctx.stop();
         }
-        let lanes: Vec<DialogueId> = self.lanes.keys().copied().collect();
-        for dialogue in lanes {
-            self.next_in_lane(dialogue, ctx);
+        let lanes: Vec<LaneKey> = self.lanes.keys().copied().collect();
+        for key in lanes {
+            self.next_in_lane(key, ctx);
         }
         self.lease(ctx);
         ctx.run_later(poll, Self::tick);
@@ -318,15 +334,12 @@ async fn in_order(
 /// Writes down that a job failed. `Some`: it is tried again after so long.
 async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, error: &JobError) -> Option<Duration> {
     let jobs = &node.ports.settings.jobs;
-    let hopeless = match error {
-        JobError::Model(error) => !error.is_transient(),
-        JobError::Store(error) => matches!(error, StoreError::Corrupt(_)),
-        JobError::Unusable(_) => false,
-    };
-    let pause = (!hopeless && job.attempts + 1 < jobs.max_attempts)
+    let now = node.ports.clock.now();
+    let age = (now - job.created_at).to_std().unwrap_or_default();
+    let pause = is_worth_another_try(error, jobs, job.attempts, age)
         .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), job.attempts, rand::random()));
     let then = match pause {
-        Some(pause) => JobFailure::RetryAt(node.ports.clock.now() + pause),
+        Some(pause) => JobFailure::RetryAt(now + pause),
         None => JobFailure::Dead,
     };
     tracing::warn!(
@@ -346,7 +359,21 @@ async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, error: &JobEr
     pause
 }
 
-/// Doubles with each failed attempt, up to an hour, and adds up to a quarter so that jobs that failed
+/// Whether a job that has failed `attempts` times before this one is tried again, `age` after it was
+/// written.
+///
+/// What cannot be reached comes back, however often it was asked meanwhile: only time ends that. An
+/// answer of no use, or a job that panics, will not be much better the hundredth time.
+fn is_worth_another_try(error: &JobError, jobs: &JobSettings, attempts: u32, age: Duration) -> bool {
+    match error {
+        JobError::Model(error) if error.is_transient() => age < Duration::from_secs(jobs.give_up_after_s),
+        JobError::Store(StoreError::Unavailable(_)) => age < Duration::from_secs(jobs.give_up_after_s),
+        JobError::Model(_) | JobError::Store(StoreError::Corrupt(_)) => false,
+        JobError::Store(_) | JobError::Unusable(_) => attempts + 1 < jobs.max_attempts,
+    }
+}
+
+/// Doubles with each failed attempt, up to ten minutes, and adds up to a quarter so that jobs that failed
 /// together do not come back together. `random` picks how much.
 fn retry_pause(base: Duration, attempts: u32, random: u16) -> Duration {
     let pause = base.saturating_mul(1 << attempts.min(20)).min(LONGEST_RETRY);
@@ -391,6 +418,34 @@ impl Handler<Stop> for Curator {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_time_ends_the_wait_for_what_cannot_be_reached() {
+        let jobs = JobSettings {
+            max_attempts: 3,
+            give_up_after_s: 3_600,
+            lease_s: 120,
+            retry_base_s: 2,
+            concurrency: 1,
+            poll_s: 5,
+        };
+        let (soon, late) = (Duration::from_mins(59), Duration::from_mins(61));
+        for passing in [
+            JobError::Model(LlmError::Timeout),
+            JobError::Model(LlmError::Unavailable("502".into())),
+            JobError::Model(LlmError::RateLimited { retry_after: None }),
+            JobError::Model(LlmError::Broken("cut".into())),
+            JobError::Store(StoreError::Unavailable("locked".into())),
+        ] {
+            assert!(is_worth_another_try(&passing, &jobs, 500, soon), "{passing}");
+            assert!(!is_worth_another_try(&passing, &jobs, 0, late), "{passing}");
+        }
+        let useless = JobError::Unusable("prose".into());
+        assert!(is_worth_another_try(&useless, &jobs, 1, late));
+        assert!(!is_worth_another_try(&useless, &jobs, 2, soon));
+        let refused = JobError::Model(LlmError::Refused("400".into()));
+        assert!(!is_worth_another_try(&refused, &jobs, 0, soon));
+    }
 
     #[test]
     fn the_pause_before_a_retry_doubles_with_jitter_and_is_bounded() {

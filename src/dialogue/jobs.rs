@@ -115,6 +115,18 @@ pub(super) async fn ask_json<T: DeserializeOwned>(
     prompt: String,
     schema: JsonSchema,
 ) -> Result<(T, String), JobError> {
+    ask_json_or(services, scope, task, prompt, schema, |_| None).await
+}
+
+/// As [`ask_json`]; of an answer that did not fit the second time either, `salvage` takes what it can.
+pub(super) async fn ask_json_or<T: DeserializeOwned>(
+    services: &Services,
+    scope: &TenantScope,
+    task: Task,
+    prompt: String,
+    schema: JsonSchema,
+    salvage: impl Fn(&str) -> Option<T>,
+) -> Result<(T, String), JobError> {
     let ask = Ask {
         task,
         messages: vec![ChatMessage::new(ChatRole::User, prompt)],
@@ -122,12 +134,18 @@ pub(super) async fn ask_json<T: DeserializeOwned>(
         model: None,
     };
     let mut fault = String::new();
-    for _ in 0..2 {
+    for last in [false, true] {
         let (answer, _) = services.models.complete(scope, ask.clone()).await;
         let answer = answer?;
         match parse_json_answer(&answer.text) {
             Ok(value) => return Ok((value, answer.model)),
-            Err(why) => fault = why,
+            Err(why) => {
+                if let Some(value) = salvage(&answer.text).filter(|_| last) {
+                    tracing::warn!(task = task.as_str(), %why, "an answer was used as far as it went");
+                    return Ok((value, answer.model));
+                }
+                fault = why;
+            }
         }
     }
     Err(JobError::Unusable(fault))

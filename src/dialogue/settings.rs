@@ -96,8 +96,11 @@ pub struct SummarySettings {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobSettings {
-    /// Attempts before a job is dead; 8.
+    /// Attempts before a job whose answers are of no use is dead; 8.
     pub max_attempts: u32,
+    /// How long after it was written a job is still tried again when a model or the store could not
+    /// be reached, in seconds; 86,400.
+    pub give_up_after_s: u64,
     /// How long a job may run before another may take it, in seconds; 120.
     pub lease_s: u64,
     /// First delay after a failure, in seconds, doubling; 2.

@@ -69,12 +69,13 @@ pub(super) async fn summarise(
         .turns(scope, dialogue, through + 1, to)
         .await?;
     let counter = TokenCounter::for_model(services.models.model_of(Task::Reply));
-    let tokens = turns
+    let sizes: Vec<u32> = turns
         .iter()
         .map(|turn| {
             services.prompts.count(counter, &turn.player_text) + services.prompts.count(counter, &turn.reply_text)
         })
-        .sum();
+        .collect();
+    let tokens = sizes.iter().fold(0_u32, |sum, size| sum.saturating_add(*size));
     let due = summary::is_due(
         &summary_rules(&services.settings.summaries),
         said.turn.number,
@@ -87,7 +88,8 @@ pub(super) async fn summarise(
         services.ledger.jobs.finish(scope, job.id).await?;
         return Ok(JobReport::default());
     }
-    let new = write(services, scope, said, &kept, &turns).await?;
+    let oldest = within(&sizes, services.settings.summaries.force_tokens);
+    let new = write(services, scope, said, &kept, &turns[..oldest]).await?;
     let admission = summary::admit(&kept, &new, services.settings.summaries.keep);
     let evict = if admission.evict == Some(new.id) {
         // The newest stays whatever it weighs: its turns leave the buffer, and nothing else covers
@@ -110,6 +112,17 @@ pub(super) async fn summarise(
         summaries_changed: landed,
         ..JobReport::default()
     })
+}
+
+/// How many of the oldest turns, of these sizes in tokens, one summary takes: what fits into
+/// `budget`, and never none. The others wait for the next summary.
+fn within(sizes: &[u32], budget: u32) -> usize {
+    let mut sum = 0_u32;
+    let fit = sizes.iter().take_while(|size| {
+        sum = sum.saturating_add(**size);
+        sum <= budget
+    });
+    fit.count().max(1).min(sizes.len())
 }
 
 async fn write(
@@ -165,4 +178,19 @@ async fn write(
             .map_or(Importance::DEFAULT, Importance::clamped),
         created_at: services.clock.now(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::within;
+
+    #[test]
+    fn a_summary_takes_the_oldest_turns_that_fit() {
+        assert_eq!(within(&[10, 10, 10], 30), 3);
+        assert_eq!(within(&[10, 10, 10], 29), 2);
+        assert_eq!(within(&[50, 10], 30), 1, "one is always taken");
+        assert_eq!(within(&[10, 50, 10], 30), 1);
+        assert_eq!(within(&[u32::MAX, 10], 30), 1);
+        assert_eq!(within(&[], 30), 0);
+    }
 }

@@ -149,6 +149,13 @@ async fn failure(mut response: Response) -> LlmError {
     let message = format!("{status}: {}", message_of(&body));
     match status {
         StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => LlmError::Timeout,
+        // A key that was revoked, a model that is not loaded, a proxy in between: what is wrong is the
+        // endpoint and not the request, and somebody will mend it.
+        StatusCode::UNAUTHORIZED
+        | StatusCode::PAYMENT_REQUIRED
+        | StatusCode::FORBIDDEN
+        | StatusCode::NOT_FOUND
+        | StatusCode::CONFLICT => LlmError::Unavailable(message),
         _ if status.is_server_error() => LlmError::Unavailable(message),
         _ => LlmError::Refused(message),
     }

@@ -138,11 +138,11 @@ impl Table {
             ));
             messages.push(ChatMessage::new(ChatRole::Assistant, reply.clone()));
         }
-        let pinned: Vec<String> = self
+        let pinned: Vec<_> = self
             .facts
             .iter()
             .filter(|fact| fact["kind"] == "constraint")
-            .map(content)
+            .map(|fact| context! { text => content(fact), said_by_player => true })
             .collect();
         let facts: Vec<_> = self
             .facts

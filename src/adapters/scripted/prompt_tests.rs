@@ -61,7 +61,7 @@ fn a_full_reply_prompt_reads_well() {
         "en",
         "reply_memory",
         context! {
-            pinned => ["The player is allergic to nuts."],
+            pinned => [context! { text => "The player is allergic to nuts.", said_by_player => true }],
             summaries => [context! { from => 1, to => 10, date => "2026-01-02", text => "They met." }],
         },
     );

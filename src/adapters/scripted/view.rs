@@ -112,7 +112,12 @@ impl ReplyView {
             }
             let Some(item) = line.strip_prefix("- ") else { continue };
             match heading {
-                "[Always keep in mind]" | "[항상 기억할 것]" => self.pinned.push(item.to_owned()),
+                "[Always keep in mind]" | "[항상 기억할 것]" => {
+                    let said = ["The player said: ", "플레이어가 한 말: "]
+                        .into_iter()
+                        .find_map(|who| item.strip_prefix(who));
+                    self.pinned.push(said.unwrap_or(item).to_owned());
+                }
                 "[Earlier in this conversation, in short]" | "[지금까지의 대화 요약]" => {
                     self.summaries.push(undated(item).1);
                 }

@@ -30,6 +30,9 @@ const KEPT: &str = "SELECT s.id, s.dialogue, s.from_turn, s.to_turn, s.text,
       AND NOT EXISTS (SELECT 1 FROM summary_changes c
             WHERE c.tenant = s.tenant AND c.summary = s.id AND c.change = 'evict' AND c.lifted_at IS NULL)
     ORDER BY s.from_turn, s.created_at, s.id";
+// Evicted ones count: their turns have been summed up all the same.
+const COVERED: &str = "SELECT EXISTS (SELECT 1 FROM summaries
+    WHERE tenant = $1 AND dialogue = $2 AND lifted_at IS NULL AND from_turn <= $4 AND to_turn >= $3)";
 const INSERT: &str = "INSERT INTO summaries
         (tenant, id, dialogue, from_turn, to_turn, text, importance, cause_kind, cause_id, created_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, 'turn', $8, $9)";
@@ -71,6 +74,18 @@ impl SummaryStore for SqliteSummaryStore {
                         return Ok(false);
                     }
                     let (summary, cause) = (&commit.summary, commit.fence.turn.to_string());
+                    let covered: bool = sqlx::query_scalar(COVERED)
+                        .bind(tenant.as_str())
+                        .bind(summary.dialogue.to_string())
+                        .bind(i64::from(summary.from_turn))
+                        .bind(i64::from(summary.to_turn))
+                        .fetch_one(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    if covered {
+                        // The job is done: another one was faster.
+                        return Ok(false);
+                    }
                     sqlx::query(INSERT)
                         .bind(tenant.as_str())
                         .bind(summary.id.to_string())
@@ -113,6 +128,7 @@ mod tests {
     #[tokio::test]
     async fn summaries_are_found_by_dialogue() {
         assert_searches(KEPT, &["summaries_of_dialogue"]).await;
+        assert_searches(COVERED, &["summaries_of_dialogue"]).await;
         assert_searches(CHANGE, &[]).await;
     }
 }

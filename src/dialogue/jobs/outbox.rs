@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use crate::{
     dialogue::Services,
     ids::{FactId, TenantId},
-    ports::{StoreError, ledger::facts::OutboxRow},
+    ports::StoreError,
     tenancy::TenantScope,
 };
 
@@ -17,47 +17,72 @@ const MAX_BATCHES: usize = 64;
 /// Points read at once by [`reindex`].
 const PAGE: u32 = 500;
 
-/// Moves what the outbox names into the index. Returns how many rows were handled (0: idle).
+/// Moves what the outbox names into the index. Returns how many rows were handled (0: idle). A tenant
+/// whose rows cannot be handled keeps them for the next call and holds up nobody else.
 ///
 /// One relay runs at a time on a node; a caller waits for the running one and then finds its own
 /// rows handled or handles them. Rows written before the call are in the index when it returns.
 pub async fn relay_outbox(services: &Services) -> Result<usize, StoreError> {
+    relay(services).await.map(|relayed| relayed.handled)
+}
+
+/// As [`relay_outbox`], for a caller who needs this tenant's index complete.
+///
+/// # Errors
+/// If rows of this tenant were left.
+pub(in crate::dialogue) async fn relay_outbox_of(services: &Services, scope: &TenantScope) -> Result<(), StoreError> {
+    match relay(services).await?.stuck.remove(scope.tenant()) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+#[derive(Default)]
+struct Relayed {
+    handled: usize,
+    /// Tenants whose rows stay for now, and why.
+    stuck: BTreeMap<TenantId, StoreError>,
+}
+
+async fn relay(services: &Services) -> Result<Relayed, StoreError> {
     let _one_at_a_time = services.bodies.relay.lock().await;
-    let mut handled = 0;
+    let mut relayed = Relayed::default();
+    // Rows that stay are read again, so each batch reaches past them.
+    let mut left = 0_u32;
     for _ in 0..MAX_BATCHES {
-        let rows = services.ledger.facts.outbox(BATCH).await?;
-        if rows.is_empty() {
-            break;
+        let limit = BATCH.saturating_add(left);
+        let rows = services.ledger.facts.outbox(limit).await?;
+        let full = rows.len() >= limit as usize;
+        let mut tenants: BTreeMap<TenantId, (Vec<i64>, HashSet<FactId>)> = BTreeMap::new();
+        left = 0;
+        for row in rows {
+            if relayed.stuck.contains_key(&row.tenant) {
+                left += 1;
+                continue;
+            }
+            let (seqs, facts) = tenants.entry(row.tenant).or_default();
+            seqs.push(row.seq);
+            facts.insert(row.fact);
         }
-        let full = rows.len() >= BATCH as usize;
-        handled += relay(services, rows).await?;
+        for (tenant, (seqs, facts)) in tenants {
+            let scope = TenantScope::new(tenant);
+            match relay_tenant(services, &scope, &facts).await {
+                Ok(()) => {
+                    services.ledger.facts.outbox_done(&seqs).await?;
+                    relayed.handled += seqs.len();
+                }
+                Err(error) => {
+                    tracing::warn!(tenant = %scope.tenant(), %error, "facts were not moved into the index; they are tried again");
+                    left = left.saturating_add(u32::try_from(seqs.len()).unwrap_or(u32::MAX));
+                    relayed.stuck.insert(scope.tenant().clone(), error);
+                }
+            }
+        }
         if !full {
             break;
         }
     }
-    Ok(handled)
-}
-
-async fn relay(services: &Services, rows: Vec<OutboxRow>) -> Result<usize, StoreError> {
-    let mut tenants: BTreeMap<TenantId, (Vec<i64>, HashSet<FactId>)> = BTreeMap::new();
-    for row in rows {
-        let (seqs, facts) = tenants.entry(row.tenant).or_default();
-        seqs.push(row.seq);
-        facts.insert(row.fact);
-    }
-    let mut handled = 0;
-    let mut failed = None;
-    for (tenant, (seqs, facts)) in tenants {
-        // One tenant's trouble does not hold up the others.
-        match relay_tenant(services, &TenantScope::new(tenant), &facts).await {
-            Ok(()) => {
-                services.ledger.facts.outbox_done(&seqs).await?;
-                handled += seqs.len();
-            }
-            Err(error) => failed = Some(error),
-        }
-    }
-    failed.map_or(Ok(handled), Err)
+    Ok(relayed)
 }
 
 async fn relay_tenant(services: &Services, scope: &TenantScope, facts: &HashSet<FactId>) -> Result<(), StoreError> {

@@ -30,13 +30,10 @@ pub(super) async fn extract(
         reply => untrusted(&turn.reply_text),
     };
     let prompt = services.prompts.render(npc.language, Template::State, values)?;
-    // Every key is optional, so the shape alone says little: the block's own reader checks the rest.
-    let schema = JsonSchema {
-        name: "state",
-        schema: serde_json::json!({ "type": "object" }),
-    };
-    let (answer, _): (serde_json::Map<String, serde_json::Value>, _) =
-        ask_json(services, scope, Task::Extraction, prompt, schema).await?;
+    let (mut answer, _): (serde_json::Map<String, serde_json::Value>, _) =
+        ask_json(services, scope, Task::Extraction, prompt, schema()).await?;
+    // How the schema has a model say that a key did not change.
+    answer.retain(|_, value| !value.is_null());
     let block = serde_json::Value::Object(answer).to_string();
     let parsed = state_block::parse(&block, &npc.name, &rules_of(&said.world.settings))
         .map_err(|error| JobError::Unusable(error.to_string()))?;
@@ -65,4 +62,99 @@ pub(super) async fn extract(
         state: changes,
         ..JobReport::default()
     })
+}
+
+/// The keys of a state block. Endpoints that enforce a schema want every key named and required, so
+/// what did not change is null.
+fn schema() -> JsonSchema {
+    let maybe = |kind: &str| serde_json::json!({ "type": [kind, "null"] });
+    let texts = || serde_json::json!({ "type": ["array", "null"], "items": { "type": "string" } });
+    let text = || serde_json::json!({ "type": "string" });
+    let properties = serde_json::json!({
+        "location": maybe("string"),
+        "location_moved": maybe("boolean"),
+        "hp_change": maybe("integer"),
+        "items_gained": texts(),
+        "items_lost": texts(),
+        "npc_met": texts(),
+        "npc_separated": texts(),
+        "relationship_changes": {
+            "type": ["array", "null"],
+            "items": {
+                "type": "object",
+                "properties": { "from": text(), "to": text(), "type": text(), "delta": { "type": "integer" } },
+                "required": ["from", "to", "type", "delta"],
+                "additionalProperties": false,
+            },
+        },
+        "mood": maybe("string"),
+        "events": texts(),
+        "notes": texts(),
+    });
+    let required: Vec<&String> = properties
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, _)| key)
+        .collect();
+    JsonSchema {
+        name: "state",
+        schema: serde_json::json!({
+            "type": "object",
+            "required": required,
+            "additionalProperties": false,
+            "properties": properties,
+        }),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::memory::state_block::StateRules;
+
+    /// What an endpoint with strict schemas asks of every object in one.
+    fn assert_strict(schema: &Value) {
+        let object = schema["type"] == "object" || schema["type"][0] == "object";
+        if object {
+            assert_eq!(schema["additionalProperties"], false, "{schema}");
+            let mut required: Vec<&str> = schema["required"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|key| key.as_str().unwrap())
+                .collect();
+            required.sort_unstable();
+            let mut keys: Vec<&str> = schema["properties"]
+                .as_object()
+                .unwrap()
+                .keys()
+                .map(String::as_str)
+                .collect();
+            keys.sort_unstable();
+            assert_eq!(required, keys);
+            for property in schema["properties"].as_object().unwrap().values() {
+                assert_strict(property);
+            }
+        }
+        if !schema["items"].is_null() {
+            assert_strict(&schema["items"]);
+        }
+    }
+
+    #[test]
+    fn the_schema_is_strict_and_names_keys_that_a_block_may_have() {
+        let schema = schema().schema;
+        assert_strict(&schema);
+        for key in schema["properties"].as_object().unwrap().keys() {
+            let block = serde_json::json!({ key: [] }).to_string();
+            assert!(
+                state_block::parse(&block, "Ergen", &StateRules::default()).is_ok(),
+                "{key}"
+            );
+        }
+    }
 }

@@ -35,6 +35,30 @@ pub fn parse_json_answer<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     ))
 }
 
+/// The whole objects of the array under `key` in an answer that broke off inside it, in their order.
+/// Empty if there is no such array.
+pub fn salvage_objects(text: &str, key: &str) -> Vec<Value> {
+    let name = format!("\"{key}\"");
+    let array = text.match_indices(&name).find_map(|(at, _)| {
+        let rest = text[at + name.len()..].trim_start().strip_prefix(':')?;
+        rest.trim_start().strip_prefix('[')
+    });
+    let mut objects = Vec::new();
+    let mut rest = array.unwrap_or_default();
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
+        if !rest.starts_with('{') {
+            return objects;
+        }
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let Some(Ok(object)) = values.next() else {
+            return objects;
+        };
+        rest = &rest[values.byte_offset()..];
+        objects.push(object);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -76,6 +100,23 @@ mod tests {
         assert!(other.contains("verdict"), "{other}");
     }
 
+    #[test]
+    fn what_was_whole_is_salvaged_from_an_answer_that_broke_off() {
+        let whole = r#"{ "facts": [{"a": "x, ]"}, {"b": {"c": []}}, {"d": 1}], "forget": []}"#;
+        for (end, left) in [
+            (whole.len(), 3),
+            (whole.len() - 18, 2),
+            (20, 0),
+            (30, 1),
+            (12, 0),
+            (3, 0),
+        ] {
+            assert_eq!(salvage_objects(&whole[..end], "facts").len(), left, "{}", &whole[..end]);
+        }
+        assert_eq!(salvage_objects(whole, "facts")[1], serde_json::json!({"b": {"c": []}}));
+        assert!(salvage_objects("the \"facts\" are none", "facts").is_empty());
+    }
+
     proptest! {
         #[test]
         fn never_panics_and_finds_an_object_after_any_text(before in "[^{]{0,40}", word in "[a-z\\\\\" 가-힣]{0,12}") {
@@ -86,6 +127,7 @@ mod tests {
         #[test]
         fn survives_any_text(text in "\\PC{0,200}") {
             let _ = parse_json_answer::<Verdict>(&text);
+            let _ = salvage_objects(&format!("\"facts\":[{text}"), "facts");
         }
     }
 }

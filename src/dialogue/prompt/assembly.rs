@@ -22,9 +22,11 @@ use crate::{
     },
     ids::FactId,
     memory::{
+        agreement::{self, Claim},
         authored::{Language, Npc, World},
         fact::Fact,
         packing::{Budget, pack},
+        scoring::dot,
         summary::Summary,
         tokens::TokenCounter,
         trace::{CandidateFate, CandidateTrace, SectionTrace},
@@ -32,6 +34,7 @@ use crate::{
     },
     ports::{
         buffer::BufferedTurn,
+        ledger::facts::RecallBody,
         llm::{ChatMessage, ChatRole},
     },
 };
@@ -63,6 +66,8 @@ pub(in crate::dialogue) struct Material<'a> {
     pub world_lines: Vec<String>,
     /// Scored and confirmed, best first.
     pub hits: &'a [Hit],
+    /// From this raw cosine on, two hits may be one.
+    pub near_duplicate_cosine: f32,
     pub intent: Intent,
     pub counter: TokenCounter,
 }
@@ -210,12 +215,10 @@ fn sort_hits(
 ) -> (Vec<CandidateFate>, Vec<usize>) {
     let mut fates = vec![CandidateFate::BeyondTopK; material.hits.len()];
     let mut packable = Vec::new();
-    let mut kept: Vec<&[f32]> = Vec::new();
+    let mut kept: Vec<&RecallBody> = Vec::new();
     for (at, hit) in material.hits.iter().enumerate() {
         let body = &hit.cached.body;
-        let near = |other: &&[f32]| {
-            crate::memory::scoring::dot(other, &body.embedding) >= settings.recall.near_duplicate_cosine
-        };
+        let near = |other: &&RecallBody| is_near_duplicate(other, body, material.near_duplicate_cosine);
         let fate = if standing.pinned_ids.contains(&body.id) {
             CandidateFate::Pinned
         } else if standing.state_ids.contains(&body.id) {
@@ -230,13 +233,31 @@ fn sort_hits(
         } else if kept.iter().any(near) {
             CandidateFate::NearDuplicate
         } else {
-            kept.push(&body.embedding);
+            kept.push(body);
             packable.push(at);
             continue;
         };
         fates[at] = fate;
     }
     (fates, packable)
+}
+
+/// Whether two bodies say the same, so that one of them is enough. Likeness alone does not tell: two
+/// players' names, or "likes" and "does not like", differ in a word.
+fn is_near_duplicate(a: &RecallBody, b: &RecallBody, cosine: f32) -> bool {
+    dot(&a.embedding, &b.embedding) >= cosine
+        && agreement::same_words(&a.subject, &b.subject)
+        && agreement::same_words(&a.predicate, &b.predicate)
+        && agreement::agree(claim(a), claim(b))
+}
+
+fn claim(body: &RecallBody) -> Claim<'_> {
+    Claim {
+        object: &body.object,
+        content: &body.view.content,
+        polarity: body.polarity,
+        tense: body.tense,
+    }
 }
 
 /// Tokens of all messages with their frames.

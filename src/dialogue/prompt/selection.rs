@@ -27,6 +27,8 @@ const WORLD_CHARS: usize = 600;
 struct Pinned {
     fact: FactId,
     text: String,
+    /// Nobody who may write here vouches for it: it is shown as what was said.
+    said_by_player: bool,
     tokens: u32,
 }
 
@@ -89,6 +91,7 @@ impl Standing {
             standing.pinned.push(Pinned {
                 fact: fact.id,
                 text,
+                said_by_player: !fact.authored && fact.statement.speaker == super::world::PLAYER,
                 tokens,
             });
         }
@@ -233,7 +236,7 @@ impl Selection {
             .standing
             .pinned
             .iter()
-            .map(|item| item.text.as_str().into())
+            .map(|item| context! { text => item.text.as_str(), said_by_player => item.said_by_player })
             .collect();
         let summaries: Vec<_> = self
             .summaries

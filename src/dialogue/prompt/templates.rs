@@ -154,7 +154,7 @@ impl Templates {
                 world => context! { name => "x", premise => "x", rules => list() },
                 npc => context! { name => "x", description => "x", speech_style => "x", boundaries => list(), cues => list() },
                 ask_for_state => !texts.is_empty(),
-                pinned => list(),
+                pinned => each(context! { text => "x", said_by_player => true }),
                 summaries => each(context! { from => 1, to => 2, date => "x", text => "x" }),
                 state => each(context! { kind => "x", key => "x", value => "x" }),
                 facts => each(context! { content => "x", date => "x" }),

@@ -74,6 +74,7 @@ fn settings() -> DialogueSettings {
         },
         jobs: JobSettings {
             max_attempts: 8,
+            give_up_after_s: 86_400,
             lease_s: 120,
             retry_base_s: 2,
             concurrency: 8,
@@ -193,6 +194,9 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Hit {
         version: 1,
         subject: "player".to_owned(),
         predicate: "like".to_owned(),
+        object: String::new(),
+        polarity: Polarity::Positive,
+        tense: Tense::Present,
         kind: FactKind::Preference,
         view: FactView {
             content: content.to_owned(),
@@ -258,6 +262,7 @@ impl Case {
             standing: &self.standing,
             world_lines: self.world_lines.clone(),
             hits: &self.hits,
+            near_duplicate_cosine: settings.recall.near_duplicate_cosine,
             intent: self.intent,
             counter: self.counter,
         };
@@ -391,12 +396,35 @@ fn nobody_can_forge_a_section_a_delimiter_or_a_state_block() {
 }
 
 #[test]
+fn likeness_alone_hides_no_fact() {
+    let mut case = full(Language::En);
+    case.hits = vec![
+        hit(10, "Likes red grapes.", 0.9, 0.5, 0),
+        hit(11, "Likes green grapes.", 0.8, 0.5, 0),
+        hit(12, "Has 2 goats.", 0.7, 0.5, 1),
+        hit(13, "Has 3 goats.", 0.6, 0.5, 1),
+        hit(14, "Has three goats.", 0.5, 0.5, 1),
+    ];
+    let prompt = case.assemble(&settings()).unwrap();
+    for (id, wanted) in [
+        (10, CandidateFate::Used),
+        (11, CandidateFate::Used),
+        (12, CandidateFate::Used),
+        (13, CandidateFate::Used),
+        (14, CandidateFate::NearDuplicate),
+    ] {
+        let found = prompt.candidates.iter().find(|c| c.fact == FactId::from_u128(id));
+        assert_eq!(found.map(|c| c.fate), Some(wanted), "{id}");
+    }
+}
+
+#[test]
 fn every_candidate_has_its_fate() {
     let mut case = full(Language::En);
     case.intent = Intent::Chat;
     case.hits = vec![
         hit(10, "good", 0.9, 0.5, 0),
-        hit(11, "good again", 0.8, 0.5, 0),
+        hit(11, "The good!", 0.8, 0.5, 0),
         hit(1, "pinned", 0.7, 0.5, 1),
         hit(2, "state", 0.6, 0.5, 2),
         hit(12, "only important", 0.5, 0.0, 3),

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How a state block calls whoever the NPC talks with.
-const PLAYER: &str = "player";
+pub(super) const PLAYER: &str = "player";
 /// Relationships and items shown at most, each.
 const MOST: usize = 8;
 

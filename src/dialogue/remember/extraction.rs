@@ -8,7 +8,8 @@ use super::Injected;
 use crate::{
     dialogue::{
         Services,
-        jobs::{JobError, Said, ask_json},
+        jobs::{JobError, Said, ask_json_or},
+        models::salvage_objects,
         prompt::{Template, untrusted},
     },
     ids::FactId,
@@ -82,7 +83,15 @@ pub(super) async fn extract(
         date => turn.started_at.format("%Y-%m-%d").to_string(),
     };
     let prompt = services.prompts.render(npc.language, Template::Extraction, values)?;
-    let (answer, _): (Answer, _) = ask_json(services, scope, Task::Extraction, prompt, schema()).await?;
+    // A talkative turn may fill more than the model may write: what it finished is worth keeping.
+    let salvage = |text: &str| {
+        let facts = salvage_objects(text, "facts");
+        (!facts.is_empty()).then_some(Answer {
+            facts,
+            forget: Vec::new(),
+        })
+    };
+    let (answer, _) = ask_json_or(services, scope, Task::Extraction, prompt, schema(), salvage).await?;
     let known: Vec<String> = injected.contents.iter().map(|text| gist(text)).collect();
     let mut statements: Vec<Statement> = Vec::new();
     for value in answer.facts.iter().take(MAX_FACTS) {

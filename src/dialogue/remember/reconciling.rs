@@ -18,7 +18,7 @@ use crate::{
     dialogue::{
         Services,
         events::{MemoryChange, MemoryOp},
-        jobs::{JobError, Said, ask_json, relay_outbox},
+        jobs::{JobError, Said, ask_json, outbox::relay_outbox_of},
         prompt::{Template, untrusted},
     },
     ids::FactId,
@@ -66,7 +66,7 @@ pub(super) async fn reconcile(
         let expected_memory_seq = facts.memory_seq(scope, &said.world.id, &npcs).await?;
         // Whatever was written up to here must be seen by the searches below. What is written after
         // moves `memory_seq`.
-        relay_outbox(services).await?;
+        relay_outbox_of(services, scope).await?;
         let plan = plan(services, scope, said, injected, &learned, &mut judge).await?;
         if !judge.unasked.is_empty() {
             drop(writing);
@@ -199,11 +199,6 @@ async fn add(
         if relation == Relation::Independent || plan.invalidates(old.id) {
             continue;
         }
-        let echoed = relation == Relation::Same && fresh.statement.speaker != PLAYER && injected.ids.contains(&old.id);
-        if echoed {
-            // The NPC said what its prompt had told it: that is not news.
-            return Ok(());
-        }
         // A turn's job may run after a later turn's: then what is known is the newer statement.
         let late = old.valid_at > new.valid_at;
         let verdict = match relation {
@@ -211,10 +206,22 @@ async fn add(
             Relation::Judge => judge.verdict(&old.statement, &fresh.statement).await?,
             Relation::Same | Relation::Independent => None,
         };
+        let echoed = fresh.statement.speaker != PLAYER
+            && injected.ids.contains(&old.id)
+            && (relation == Relation::Same || verdict == Some(Verdict::Same));
+        if echoed {
+            // The NPC said what its prompt had told it, in whatever words: that is not news.
+            return Ok(());
+        }
         if late {
             let decision = decide(&old.statement, &as_fact(&new), relation, verdict);
             if let Decision::InvalidateOld(reason) = decision {
-                rows.push(invalidation(services, said, fresh.id, reason, Some(old.id)));
+                // It held until the other was said, which its own turn is not.
+                let ended = NewInvalidation {
+                    at: old.valid_at,
+                    ..invalidation(services, said, fresh.id, reason, Some(old.id))
+                };
+                rows.push(ended);
                 stands = false;
                 break;
             }

@@ -19,6 +19,8 @@ use crate::{
 
 /// A reply longer than this, in Unicode scalar values, is a model that does not stop: it is ended there.
 const MAX_REPLY_CHARS: usize = 16_000;
+/// The same for all that it writes, its state block included, in bytes.
+const MAX_RAW_BYTES: usize = 128 * 1024;
 
 /// A reply that was spoken, to its end or to where it was cut.
 #[derive(Debug)]
@@ -112,6 +114,12 @@ pub(super) async fn speak(
         if voice.chars > MAX_REPLY_CHARS {
             notes.push(format!(
                 "the model did not stop; the reply was ended after {MAX_REPLY_CHARS} characters"
+            ));
+            break None;
+        }
+        if voice.raw.len() > MAX_RAW_BYTES {
+            notes.push(format!(
+                "the model did not stop; the reply was ended after {MAX_RAW_BYTES} bytes, most of them not shown"
             ));
             break None;
         }
@@ -223,7 +231,15 @@ impl<'a> Voice<'a> {
         if heard.trim().is_empty() {
             return Err(TurnError::CutBeforeReply);
         }
-        let cues = self.cutter.finish().cues;
+        // A cue belongs to what is said after it.
+        let whole = heard.len() == self.text.len();
+        let heard_chars = heard.chars().count();
+        let ended = self.cutter.finish();
+        let cues = ended.cues.into_iter().zip(ended.cues_at);
+        let cues = cues
+            .filter(|(_, at)| whole || *at < heard_chars)
+            .map(|(cue, _)| cue)
+            .collect();
         Ok((TurnStatus::Interrupted, heard.to_owned(), cues, None))
     }
 }

@@ -14,24 +14,51 @@ use super::{
     keywords::{ends_in_l, is_hangul, is_past_syllable, korean_stem, normalise, singular},
 };
 
+/// What of a statement is compared.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim<'a> {
+    pub object: &'a str,
+    pub content: &'a str,
+    pub polarity: Polarity,
+    pub tense: Tense,
+}
+
+impl<'a> From<&'a Statement> for Claim<'a> {
+    fn from(statement: &'a Statement) -> Self {
+        Self {
+            object: &statement.object,
+            content: &statement.content,
+            polarity: statement.polarity,
+            tense: statement.tense,
+        }
+    }
+}
+
 /// Whether object, polarity, tense and numbers of two statements agree.
 #[must_use]
-pub fn agree(a: &Statement, b: &Statement) -> bool {
+pub fn agree<'a>(a: impl Into<Claim<'a>>, b: impl Into<Claim<'a>>) -> bool {
+    let (a, b) = (a.into(), b.into());
     a.polarity == b.polarity && a.tense == b.tense && same_object(a, b) && numbers_of(a) == numbers_of(b)
 }
 
-fn same_object(a: &Statement, b: &Statement) -> bool {
-    let (left, right) = (canonical(&a.object), canonical(&b.object));
+/// Whether two names or verbs are the same but for case, particles and endings.
+#[must_use]
+pub fn same_words(a: &str, b: &str) -> bool {
+    canonical(a) == canonical(b)
+}
+
+fn same_object(a: Claim<'_>, b: Claim<'_>) -> bool {
+    let (left, right) = (canonical(a.object), canonical(b.object));
     // Without objects only the whole sentence can tell.
     if left.is_empty() || right.is_empty() {
-        canonical(&a.content) == canonical(&b.content)
+        canonical(a.content) == canonical(b.content)
     } else {
         left == right
     }
 }
 
-fn numbers_of(statement: &Statement) -> BTreeSet<String> {
-    [&statement.content, &statement.object]
+fn numbers_of(claim: Claim<'_>) -> BTreeSet<String> {
+    [claim.content, claim.object]
         .into_iter()
         .flat_map(|text| pieces(&normalise(text)))
         .filter_map(|piece| match piece {

@@ -25,6 +25,9 @@ pub struct StreamCutter {
     /// The last thing that was not white space has been cut.
     after_cut: bool,
     found: Vec<String>,
+    found_at: Vec<usize>,
+    /// Visible characters of the deltas before this one.
+    shown_before: usize,
     block: Option<String>,
     closed: bool,
 }
@@ -68,6 +71,8 @@ pub struct Ended {
     pub closed: bool,
     /// Cue tags in the order they came, as the persona spells them.
     pub cues: Vec<String>,
+    /// Of each cue, how many visible characters came before it.
+    pub cues_at: Vec<usize>,
 }
 
 impl StreamCutter {
@@ -88,6 +93,8 @@ impl StreamCutter {
             anything_shown: false,
             after_cut: false,
             found: Vec::new(),
+            found_at: Vec::new(),
+            shown_before: 0,
             block: None,
             closed: false,
         }
@@ -99,6 +106,7 @@ impl StreamCutter {
         for c in delta.chars() {
             self.take(c, &mut shown);
         }
+        self.shown_before += shown.chars().count();
         shown
     }
 
@@ -119,6 +127,7 @@ impl StreamCutter {
             state_block: self.block,
             closed: self.closed,
             cues: self.found,
+            cues_at: self.found_at,
         }
     }
 
@@ -196,6 +205,7 @@ impl StreamCutter {
             let tag = self.held[1..].trim_end_matches('/').trim_end().to_lowercase();
             if let Some((_, name)) = self.cues.iter().find(|(known, _)| *known == tag) {
                 self.found.push(name.clone());
+                self.found_at.push(self.shown_before + shown.chars().count());
                 self.held.clear();
                 self.after_cut = true;
                 self.at = Place::Text;
@@ -368,6 +378,7 @@ mod tests {
         let (visible, ended) = cut(&["<smile> Hello <SIGH/>there. <small bow>"]);
         assert_eq!(visible, "Hello there.");
         assert_eq!(ended.cues, ["smile", "sigh", "Small Bow"]);
+        assert_eq!(ended.cues_at, [0, 5, 12]);
         let (visible, ended) = cut(&["어서 와. <미소> 잘 지냈어?"]);
         assert_eq!(
             (visible.as_str(), ended.cues),

@@ -9,7 +9,10 @@ use super::{audit::Edit, jobs::JobFence};
 use crate::{
     ids::{FactId, NpcId, TenantId, WorldId},
     memory::{
-        fact::{Audience, Fact, FactKind, FactView, Importance, Invalidation, NewFact, NewInvalidation, Viewpoint},
+        fact::{
+            Audience, Fact, FactKind, FactView, Importance, Invalidation, NewFact, NewInvalidation, Polarity, Tense,
+            Viewpoint,
+        },
         reconcile::Verdict,
     },
     ports::{Page, PageRequest, StoreResult, vectors::IndexPoint},
@@ -31,6 +34,9 @@ pub struct RecallBody {
     pub version: u32,
     pub subject: String,
     pub predicate: String,
+    pub object: String,
+    pub polarity: Polarity,
+    pub tense: Tense,
     pub kind: FactKind,
     pub view: FactView,
     pub valid_at: DateTime<Utc>,

@@ -26,6 +26,7 @@ pub struct SummaryCommit {
 pub trait SummaryStore: Send + Sync {
     /// Kept summaries of a dialogue, in time order.
     async fn kept(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Vec<Summary>>;
-    /// `false`: fenced, nothing was written.
+    /// `false`: fenced, or a summary that stands (kept or evicted) covers one of its turns already;
+    /// then the job has ended and nothing else was written.
     async fn commit(&self, scope: &TenantScope, commit: &SummaryCommit) -> StoreResult<bool>;
 }

@@ -1,6 +1,7 @@
 //! Turns and memory over the real ledger and index, with a model that says what a test tells it.
 
 mod fakes;
+mod faults;
 mod memory;
 mod turns;
 

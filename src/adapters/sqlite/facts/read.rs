@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use chrono::{DateTime, Utc};
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
-use super::{fact_columns, read_fact, view};
+use super::{fact_columns, polarity_named, read_fact, tense_named, view};
 use crate::{
     adapters::sqlite::{
         Engine,
@@ -30,8 +30,8 @@ const CONFIRM: &str = "SELECT group_concat(k.fact || ' ' || k.version) FROM fact
       AND +k.knower IN (SELECT value FROM json_each($3)) AND k.world = $4
       AND k.valid_at <= $5 AND (k.ends_at IS NULL OR k.ends_at > $5)
       AND (k.private_to = '' OR k.private_to = $6 OR $7)";
-const BODIES: &str = "SELECT f.id, f.version, f.subject, f.predicate, f.kind, f.view_content, f.view_keywords,
-        f.view_importance, f.view_pinned, f.valid_at, e.vector
+const BODIES: &str = "SELECT f.id, f.version, f.subject, f.predicate, f.object, f.polarity, f.tense, f.kind,
+        f.view_content, f.view_keywords, f.view_importance, f.view_pinned, f.valid_at, e.vector
     FROM facts f JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id
     WHERE f.tenant = $1 AND f.id IN (SELECT value FROM json_each($2))";
 const ONE: &str = concat!(
@@ -190,6 +190,9 @@ pub(super) async fn bodies(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -
                 version: columns.number()?,
                 subject: columns.next()?,
                 predicate: columns.next()?,
+                object: columns.next()?,
+                polarity: columns.named(polarity_named)?,
+                tense: columns.named(tense_named)?,
                 kind: FactKind::parse_lenient(columns.next()?),
                 view: view(columns)?,
                 valid_at: columns.time()?,

@@ -65,6 +65,7 @@ macro_rules! ledger_contract {
                     an_edit_by_a_person_moves_memory, verdicts_are_kept_by_pair, flags_are_history,
                     a_foreign_fact_cannot_be_invalidated, an_extraction_that_found_nothing_only_ends_its_job;
                 summaries: summaries_land_fade_and_are_evicted, a_summary_of_a_finished_job_is_fenced,
+                    a_turn_is_summed_up_once,
                     summaries_of_another_tenant_are_untouched;
                 state: standing_changes_come_in_order, a_fenced_state_change_writes_nothing,
                     state_of_another_tenant_is_not_found;

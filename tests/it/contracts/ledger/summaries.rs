@@ -79,6 +79,40 @@ pub async fn a_summary_of_a_finished_job_is_fenced<S: Subject>(f: &Fixture<S>) {
     assert_eq!(summaries.kept(&f.scope, dialogue).await.unwrap().len(), 1);
 }
 
+pub async fn a_turn_is_summed_up_once<S: Subject>(f: &Fixture<S>) {
+    let summaries = &f.ledger().summaries;
+    let (dialogue, fence) = f.a_fence(JobKind::Summarise).await;
+    let first = landing(f, fence, dialogue, (1, 10));
+    assert!(summaries.commit(&f.scope, &first).await.unwrap());
+
+    // A second job that had read the dialogue before the first one landed.
+    let (_, fence) = f.a_fence(JobKind::Summarise).await;
+    let overlapping = SummaryCommit {
+        evict: Some(first.summary.id),
+        ..landing(f, fence.clone(), dialogue, (1, 12))
+    };
+    assert!(!summaries.commit(&f.scope, &overlapping).await.unwrap());
+    assert_eq!(
+        summaries.kept(&f.scope, dialogue).await.unwrap(),
+        std::slice::from_ref(&first.summary)
+    );
+    // Its job has ended with that.
+    let retried = landing(f, fence, dialogue, (11, 12));
+    assert!(!summaries.commit(&f.scope, &retried).await.unwrap());
+
+    // An evicted summary covers its turns as well.
+    let (_, fence) = f.a_fence(JobKind::Summarise).await;
+    let next = SummaryCommit {
+        evict: Some(first.summary.id),
+        ..landing(f, fence, dialogue, (11, 20))
+    };
+    assert!(summaries.commit(&f.scope, &next).await.unwrap());
+    let (_, fence) = f.a_fence(JobKind::Summarise).await;
+    let again = landing(f, fence, dialogue, (1, 10));
+    assert!(!summaries.commit(&f.scope, &again).await.unwrap());
+    assert_eq!(summaries.kept(&f.scope, dialogue).await.unwrap(), [next.summary]);
+}
+
 pub async fn summaries_of_another_tenant_are_untouched<S: Subject>(f: &Fixture<S>) {
     let summaries = &f.ledger().summaries;
     let (dialogue, fence) = f.a_fence(JobKind::Summarise).await;

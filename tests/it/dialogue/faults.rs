@@ -1,0 +1,226 @@
+//! What stores and models do wrong, and what is lost by it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use colloquy::{
+    dialogue::{jobs, remember, remember::HandWritten, turn::Cut},
+    ids::{FactId, TenantId, WorldId},
+    memory::fact::{Audience, FactKind, Importance, Knower},
+    ports::{
+        StoreError, StoreResult,
+        clock::Clock as _,
+        ledger::jobs::JobKind,
+        llm::Task,
+        vectors::{Candidate, FactIndex, IndexPoint, Proposal},
+    },
+    tenancy::TenantScope,
+};
+use serde_json::json;
+
+use super::{Answer, Stage, likes};
+use crate::support::run;
+
+#[test]
+fn facts_of_an_answer_that_broke_off_are_kept() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let whole =
+            json!({ "facts": [likes("grapes", &["fruit"]), likes("rain", &[]), likes("soup", &[])] }).to_string();
+        let broken = &whole[..whole.len() - 20];
+        stage.llm.tell_text(Task::Extraction, broken);
+        stage.llm.tell_text(Task::Extraction, broken);
+        let committed = talk.say("I like grapes, rain and soup.").await;
+        let report = stage.run(&committed.jobs[0]).await.unwrap();
+        assert_eq!(report.memory.len(), 2);
+        let mut valid = stage.valid().await;
+        valid.sort();
+        assert_eq!(valid, ["The player likes grapes.", "The player likes rain."]);
+    });
+}
+
+#[test]
+fn keys_that_are_null_changed_nothing() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        stage
+            .llm
+            .tell_text(Task::Reply, "Come along.\n```state\nwe are somewhere\n```");
+        let committed = talk.say("Shall we go?").await;
+        let job = committed.jobs.iter().find(|job| job.kind == JobKind::ExtractState);
+        let answer = json!({
+            "location": null, "location_moved": null, "hp_change": -3, "items_gained": null, "items_lost": null,
+            "npc_met": null, "npc_separated": null, "relationship_changes": null, "mood": null, "events": null,
+            "notes": null,
+        });
+        stage.llm.tell_text(Task::Extraction, answer.to_string());
+        assert_eq!(stage.run(job.unwrap()).await.unwrap().state.len(), 1);
+    });
+}
+
+#[test]
+fn what_the_npc_was_told_is_no_news_in_other_words() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
+        let before = stage.facts().await;
+        let mut echo = likes("red grapes", &["fruit"]);
+        echo["speaker"] = json!("Mira");
+        stage.llm.tell_text(Task::Judge, r#"{"verdict": "same"}"#);
+        let reports = talk.teach("What fruit do I like?", &json!([echo])).await;
+        assert_eq!(
+            stage.llm.asked(Task::Judge).len(),
+            1,
+            "it is near enough to be asked about"
+        );
+        assert!(reports[0].memory.is_empty(), "{:?}", reports[0].memory);
+        assert_eq!(stage.facts().await.len(), before.len());
+    });
+}
+
+#[test]
+fn a_cue_of_what_was_not_heard_is_not_given() {
+    run(async {
+        let stage = Stage::set().await;
+        for (heard, cues) in [(Some(6), 1), (None, 2)] {
+            let mut talk = stage.session("p1").await;
+            let pieces = ["<smile>Once ", "upon <smile>a ", "time"].map(str::to_owned).to_vec();
+            stage.llm.tell(Task::Reply, Answer::Silent(pieces));
+            *talk.feed.cut_after.lock() = Some((2, Cut { heard_chars: heard }));
+            let committed = talk.say("Tell me a story").await;
+            assert_eq!(committed.turn.cues.len(), cues, "{:?}", committed.turn.reply_text);
+        }
+    });
+}
+
+#[test]
+fn a_block_without_end_ends_the_reply() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let mut pieces = vec!["Well.\n```state\n".to_owned()];
+        pieces.resize(300, "nonsense ".repeat(100));
+        stage.llm.tell(Task::Reply, Answer::Pieces(pieces));
+        let committed = talk.say("Hello").await;
+        assert_eq!(committed.turn.reply_text, "Well.");
+        let notes = talk.trace(1).await.notes;
+        assert!(notes.iter().any(|note| note.contains("did not stop")), "{notes:?}");
+    });
+}
+
+#[test]
+fn a_summary_leaves_what_does_not_fit_to_the_next_one() {
+    run(async {
+        let stage = Stage::set_with(
+            |settings| {
+                settings.summaries.force_tokens = 120;
+                settings.summaries.first_after_turns = 3;
+            },
+            colloquy::memory::authored::WorldSettings::default(),
+        )
+        .await;
+        let mut talk = stage.session("p1").await;
+        let long = "and on and on it goes ".repeat(10);
+        let mut due = None;
+        for _ in 0..3 {
+            let committed = talk.say(&long).await;
+            due = committed.jobs.into_iter().find(|job| job.kind == JobKind::Summarise);
+        }
+        assert!(stage.run(&due.unwrap()).await.unwrap().summaries_changed);
+        let summaries = &stage.services.ledger.summaries;
+        let kept = summaries.kept(&stage.scope, talk.open.dialogue.id).await.unwrap();
+        assert_eq!((kept[0].from_turn, kept[0].to_turn), (1, 2));
+        let prompt = stage.llm.asked(Task::Summary).pop().unwrap();
+        assert_eq!(prompt.matches("goes and on").count(), 2 * 9);
+    });
+}
+
+/// An index that one tenant cannot write to.
+struct Troubled {
+    index: Arc<dyn FactIndex>,
+    tenant: TenantId,
+}
+
+#[async_trait]
+impl FactIndex for Troubled {
+    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
+        self.index.propose(scope, proposal).await
+    }
+    async fn similar(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        audience: &Audience,
+        embedding: &[f32],
+        min_cosine: f32,
+        limit: usize,
+    ) -> StoreResult<Vec<Candidate>> {
+        let index = &self.index;
+        index
+            .similar(scope, world, audience, embedding, min_cosine, limit)
+            .await
+    }
+    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
+        if *scope.tenant() == self.tenant {
+            return Err(StoreError::Unavailable("no room".to_owned()));
+        }
+        self.index.upsert(scope, points).await
+    }
+    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
+        self.index.remove(scope, facts).await
+    }
+    async fn count(&self, scope: &TenantScope) -> StoreResult<u64> {
+        self.index.count(scope).await
+    }
+    async fn clear(&self, scope: &TenantScope) -> StoreResult<()> {
+        self.index.clear(scope).await
+    }
+}
+
+#[test]
+fn a_tenant_whose_index_fails_holds_up_nobody_else() {
+    run(async {
+        let mut stage = Stage::set().await;
+        let sound = stage.scope.clone();
+        stage.scope = TenantScope::new("poor".parse().unwrap());
+        stage.author().await;
+        let troubled = std::mem::replace(&mut stage.scope, sound);
+        stage.services.index = Arc::new(Troubled {
+            index: stage.services.index.clone(),
+            tenant: troubled.tenant().clone(),
+        });
+        let note = HandWritten {
+            world: stage.world.id.clone(),
+            audience: Audience {
+                knowers: [Knower::World].into(),
+                private_to: None,
+            },
+            subject: "Mira".to_owned(),
+            predicate: "own".to_owned(),
+            object: "a boat".to_owned(),
+            content: "Mira owns a boat.".to_owned(),
+            keywords: vec![],
+            kind: FactKind::Profile,
+            importance: Importance::DEFAULT,
+            pinned: false,
+            valid_at: Some(stage.clock.now()),
+        };
+        let edit = stage.edit("fact.create");
+        remember::write_by_hand(&stage.services, &troubled, note, &edit)
+            .await
+            .unwrap();
+        // Its row is in the outbox, and stays there; a turn of the other tenant is remembered all the same.
+        let mut talk = stage.session("p1").await;
+        let reports = talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
+        assert_eq!(reports[0].memory.len(), 1);
+        assert_eq!(jobs::relay_outbox(&stage.services).await.unwrap(), 0);
+        let left = stage.services.ledger.facts.outbox(9).await.unwrap();
+        let tenants: Vec<&TenantId> = left.iter().map(|row| &row.tenant).collect();
+        assert_eq!(tenants, [troubled.tenant()]);
+        talk.say("What fruit do I like?").await;
+        assert!(stage.llm.last_context().contains("The player likes grapes."));
+    });
+}

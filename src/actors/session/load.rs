@@ -72,7 +72,8 @@ pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, Ses
     let (summaries, pending) = rest?;
     let cell = match authored {
         Ok((_, cell)) => cell,
-        Err(_) => node.npc(&(scope.clone(), open.dialogue.world.clone(), npc.clone()))?.1,
+        // An empty cell: the first turn reads the rows, and gets the cell that they are kept in.
+        Err(_) => Arc::default(),
     };
     Ok(Loaded {
         closed: open.dialogue.status == DialogueStatus::Closed,

@@ -160,6 +160,7 @@ impl EventLog {
         if inner.listeners.len() >= self.limits.listeners {
             return None;
         }
+        listener.seated();
         let mut replayed = 0;
         if let Some(last_seq) = last_seq {
             let kept = inner.ring.iter().filter(|kept| kept.seq > last_seq);
@@ -242,9 +243,9 @@ impl EventLog {
     }
 
     /// The turn will not be committed. Makes sure that those who saw it start learn so, exactly once:
-    /// by `reply.done` if none went out, else by `error` unless that reply said so already (or
-    /// `quiet`: there was nothing to commit).
-    pub fn not_committed(&self, error: &EventError, quiet: bool) {
+    /// by `reply.done` if none went out, else by `error` unless that reply said so already. A turn cut
+    /// before its first character ends this way too (`turn_cut`), or clients would wait for its commit.
+    pub fn not_committed(&self, error: &EventError) {
         let mut inner = self.inner.lock();
         inner.reserved = None;
         if let Some(open) = inner.open.take() {
@@ -257,7 +258,6 @@ impl EventLog {
                     inner.emit(self, EventBody::ReplyDone(done), open.re);
                 }
                 Some(TurnStatus::Failed) => {}
-                Some(_) if quiet => {}
                 Some(_) => {
                     let body = EventBody::Error {
                         turn: Some(open.turn),
@@ -495,13 +495,13 @@ mod tests {
             message: String::new(),
             retry_after_ms: None,
         };
-        log.not_committed(&error, false);
+        log.not_committed(&error);
         assert_eq!(
             ear.story(),
             ["started 1", "completed 1", "error store_unavailable", "memory 0"]
         );
         assert!(ear.seqs().is_sorted_by(|a, b| a < b));
-        log.not_committed(&error, false);
+        log.not_committed(&error);
         assert_eq!(ear.story().len(), 4, "it is told once");
     }
 

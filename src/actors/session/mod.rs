@@ -233,7 +233,7 @@ impl Session {
         let known = self.node.last_seqs.get(&self.key).map_or(0, |seq| seq + 1);
         self.log.loaded(loaded.next_seq.max(known));
         // A turn that ran when an earlier actor panicked, if nobody has said so yet.
-        self.log.not_committed(&lost_turn(), false);
+        self.log.not_committed(&lost_turn());
         self.keys = Keys::new(loaded.next_seq > 1);
         self.memory = MemoryWait {
             of: loaded.awaited,
@@ -257,8 +257,8 @@ impl Session {
             }
             _ => event_error(&TurnError::Store(StoreError::Unavailable(String::new()))),
         };
-        self.log.not_committed(&told, false);
-        self.drop_lines(&told);
+        self.log.not_committed(&told);
+        self.drop_lines(&told, error);
         // With listeners the entry stays, and with it the log; the next message tries again.
         if !matches!(error, SessionError::Store(_)) || !self.log.has_listeners() {
             self.node.session_ends(&self.key, self.generation);
@@ -496,7 +496,15 @@ impl Drop for Session {
     /// Also runs while a panic unwinds: whoever waits for the reply must not wait for ever.
     fn drop(&mut self) {
         if self.running.is_some() {
-            self.log.not_committed(&lost_turn(), false);
+            self.log.not_committed(&lost_turn());
+        }
+        // Lines that were not accepted yet are asked again of the next actor.
+        for waiting in self.queue.drain(..).filter(Waiting::is_accepted) {
+            let body = EventBody::Error {
+                turn: None,
+                error: lost_turn(),
+            };
+            self.log.publish(body, waiting.re());
         }
     }
 }

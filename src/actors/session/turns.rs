@@ -172,7 +172,8 @@ impl Session {
         }
         let Some(waiting) = self.queue.remove(at) else { return };
         if at == 0 {
-            self.memory_waits_no_more();
+            // What it waited for memory is not the next one's time.
+            self.memory.since = None;
         }
         let found = found.map(|found| found.map(|found| (found.stands, Arc::new(found.turn))));
         for ask in waiting.asking {
@@ -186,7 +187,7 @@ impl Session {
 
     /// Lets every waiting line go; those who listen are told why.
     pub(super) fn drop_lines(&mut self, why: &EventError, error: &SessionError) {
-        self.memory_waits_no_more();
+        self.memory.since = None;
         for waiting in self.queue.drain(..) {
             for ask in waiting.asking {
                 ask.answer(Err(error.clone()));
@@ -328,11 +329,6 @@ impl Session {
                 }
             }
         }));
-    }
-
-    /// The line that waited for memory is gone: the time it waited is not that of the next one.
-    fn memory_waits_no_more(&mut self) {
-        self.memory.since = None;
     }
 
     /// Lets the next turn wait, for a bounded time, until the last one's facts are known.

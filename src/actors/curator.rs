@@ -37,6 +37,8 @@ use crate::{
 const LONGEST_RETRY: Duration = Duration::from_mins(10);
 /// Jobs leased at once beyond those that can run, so that a busy curator need not ask for each.
 const AHEAD: usize = 4;
+/// Jobs of one tenant in memory at once.
+const MOST_HELD: usize = 10_000;
 
 /// Jobs of this tenant, leased to this node.
 #[derive(Message)]
@@ -121,7 +123,8 @@ impl Curator {
 
     fn take_on(&mut self, jobs: Vec<Job>, npc: Option<&(WorldId, NpcId)>, ctx: &mut Context<Self>) {
         for job in jobs {
-            if !self.held.insert(job.id) {
+            // What is beyond stays in the ledger, leased, and is found again when its lease has run out.
+            if self.held.len() >= MOST_HELD || !self.held.insert(job.id) {
                 continue;
             }
             if let Some(key) = lane_of(&job) {

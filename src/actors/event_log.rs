@@ -44,6 +44,11 @@ struct Inner {
     ring_from: u64,
     /// Events below this number went out before the dialogue was loaded; the ledger has those of turns.
     loaded_at: u64,
+    /// Numbers from this one on and below `loaded_at` may have been given out by another process, for
+    /// events that were never committed.
+    gap_from: u64,
+    /// The turn that such events may have been of, until one of its number is committed.
+    lost: Option<u32>,
     listeners: Vec<(u64, Arc<dyn Listener>)>,
     next_listener: u64,
     /// The number kept for `turn.committed`. Later durable events are `held` until it is settled.
@@ -75,7 +80,8 @@ pub(super) enum Missed {
     InLedger,
     /// Nowhere: they are too old.
     Expired,
-    /// The client saw events that this process knows nothing of: those of a turn that a crash took.
+    /// The client saw events that were never committed, those of a turn that a crash took. What came
+    /// since is in memory.
     Lost,
 }
 
@@ -95,6 +101,8 @@ impl EventLog {
                 ring: VecDeque::new(),
                 ring_from: 0,
                 loaded_at: 0,
+                gap_from: 0,
+                lost: None,
                 listeners: Vec::new(),
                 next_listener: 1,
                 reserved: None,
@@ -104,17 +112,30 @@ impl EventLog {
         }
     }
 
-    /// The dialogue was loaded; its next event has at least the number `next_seq`. What is kept stays
-    /// valid unless another node went on with the dialogue meanwhile.
-    pub fn loaded(&self, next_seq: u64) {
-        let next_seq = next_seq.max(CREATED_SEQ + 1);
+    /// The dialogue was loaded, with `head_turn` turns; the numbers of what was committed are below
+    /// `ledger_next`, and `known` is the last one that this process gave out before. What is kept
+    /// stays valid unless another process went on with the dialogue meanwhile.
+    ///
+    /// The ledger knows nothing of the numbers of a turn that was under way when such a process was
+    /// killed, so `gap` numbers are left out: one that a client has seen must not come again.
+    pub fn loaded(&self, ledger_next: u64, known: Option<u64>, head_turn: u32, gap: u64) {
+        let ledger_next = ledger_next.max(CREATED_SEQ + 1);
         let mut inner = self.inner.lock();
+        inner.lost = inner.lost.filter(|lost| *lost > head_turn);
+        let ours = known.map_or(0, |seq| seq + 1).max(inner.next_seq);
+        let next_seq = if ours >= ledger_next {
+            ours
+        } else {
+            ledger_next.saturating_add(gap)
+        };
         if next_seq > inner.next_seq {
             inner.ring.clear();
             inner.ring_from = next_seq;
             inner.loaded_at = next_seq;
             inner.next_seq = next_seq;
             inner.head_seq = next_seq - 1;
+            inner.gap_from = if ours >= ledger_next { next_seq } else { ledger_next };
+            inner.lost = (ours < ledger_next).then_some(head_turn + 1);
         }
     }
 
@@ -134,16 +155,18 @@ impl EventLog {
         let mut inner = self.inner.lock();
         inner.forget_old(&self.limits, self.clock.instant());
         if last_seq > inner.head_seq {
-            // A number far above any that one turn could have raised was never sent by this server.
-            let plausible = last_seq - inner.head_seq <= self.limits.events as u64;
-            return if plausible { Missed::Lost } else { Missed::Expired };
-        }
-        if last_seq + 1 >= inner.ring_from {
-            Missed::Kept
-        } else if inner.ring_from == inner.loaded_at {
-            Missed::InLedger
-        } else {
+            // Never sent by this server.
             Missed::Expired
+        } else if last_seq + 1 >= inner.ring_from {
+            Missed::Kept
+        } else if inner.ring_from != inner.loaded_at {
+            Missed::Expired
+        } else if last_seq >= inner.gap_from {
+            Missed::Lost
+        } else if last_seq + 1 == inner.gap_from {
+            Missed::Kept
+        } else {
+            Missed::InLedger
         }
     }
 
@@ -160,6 +183,7 @@ impl EventLog {
         if inner.listeners.len() >= self.limits.listeners {
             return None;
         }
+        listener.seated();
         let mut replayed = 0;
         if let Some(last_seq) = last_seq {
             let kept = inner.ring.iter().filter(|kept| kept.seq > last_seq);
@@ -188,24 +212,18 @@ impl EventLog {
         self.inner.lock().listeners.retain(|(other, _)| *other != id);
     }
 
-    /// A client saw events up to `last_seq` of a turn that a crash took: raises the numbers above it
-    /// and, unless that turn is running anew, says that it failed.
-    pub fn turn_lost(&self, last_seq: u64, turn: u32, npc: NpcId) {
-        let mut inner = self.inner.lock();
-        if last_seq < inner.next_seq {
-            return;
-        }
-        inner.next_seq = last_seq + 1;
+    /// What a client is to hear that saw events which were never committed: that their turn failed,
+    /// with the last number of the gap, unless a turn of that number runs or was committed since.
+    /// It may have seen none of that turn but late events of the one before; which, nobody knows any more.
+    pub fn turn_lost(&self, npc: NpcId) -> Option<DialogueEvent> {
+        let inner = self.inner.lock();
+        let turn = inner.lost?;
         if inner.open.as_ref().is_some_and(|open| open.turn == turn) {
-            return;
+            return None;
         }
-        let done = failed(
-            turn,
-            npc,
-            "turn_lost",
-            "the server stopped before this turn was committed",
-        );
-        inner.emit(self, EventBody::ReplyDone(done), None);
+        let why = "the server stopped before this turn was committed";
+        let body = EventBody::ReplyDone(failed(turn, npc, "turn_lost", why));
+        Some(self.event(Some(inner.loaded_at - 1), body, None))
     }
 
     /// Says `turn.started`; returns its number.
@@ -238,13 +256,14 @@ impl EventLog {
             }
         }
         inner.open = None;
+        inner.lost = inner.lost.filter(|lost| *lost > turn);
         inner.release(self);
     }
 
     /// The turn will not be committed. Makes sure that those who saw it start learn so, exactly once:
-    /// by `reply.done` if none went out, else by `error` unless that reply said so already (or
-    /// `quiet`: there was nothing to commit).
-    pub fn not_committed(&self, error: &EventError, quiet: bool) {
+    /// by `reply.done` if none went out, else by `error` unless that reply said so already. A turn cut
+    /// before its first character ends this way too (`turn_cut`), or clients would wait for its commit.
+    pub fn not_committed(&self, error: &EventError) {
         let mut inner = self.inner.lock();
         inner.reserved = None;
         if let Some(open) = inner.open.take() {
@@ -257,7 +276,6 @@ impl EventLog {
                     inner.emit(self, EventBody::ReplyDone(done), open.re);
                 }
                 Some(TurnStatus::Failed) => {}
-                Some(_) if quiet => {}
                 Some(_) => {
                     let body = EventBody::Error {
                         turn: Some(open.turn),
@@ -448,7 +466,7 @@ mod tests {
     fn log() -> (Arc<EventLog>, Arc<Ear>) {
         let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(1));
         let log = Arc::new(EventLog::new(id, &settings(), Arc::new(SystemClock)));
-        log.loaded(1);
+        log.loaded(1, Some(1), 0, 0);
         let ear = Ear::new();
         let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
         log.attach(listener, None, Vec::new()).unwrap();
@@ -495,14 +513,34 @@ mod tests {
             message: String::new(),
             retry_after_ms: None,
         };
-        log.not_committed(&error, false);
+        log.not_committed(&error);
         assert_eq!(
             ear.story(),
             ["started 1", "completed 1", "error store_unavailable", "memory 0"]
         );
         assert!(ear.seqs().is_sorted_by(|a, b| a < b));
-        log.not_committed(&error, false);
+        log.not_committed(&error);
         assert_eq!(ear.story().len(), 4, "it is told once");
+    }
+
+    #[test]
+    fn a_turn_cut_before_its_first_character_has_an_end() {
+        let (log, ear) = log();
+        log.turn_started(1, "mira".parse().unwrap(), None);
+        let feed = TurnEvents {
+            log: Arc::clone(&log),
+            re: None,
+        };
+        let mut done = failed(1, "mira".parse().unwrap(), "", "");
+        done.status = TurnStatus::Interrupted;
+        feed.done(done);
+        let error = EventError {
+            code: "turn_cut",
+            message: String::new(),
+            retry_after_ms: None,
+        };
+        log.not_committed(&error);
+        assert_eq!(ear.story(), ["started 1", "interrupted 1", "error turn_cut"]);
     }
 
     #[test]

@@ -232,6 +232,8 @@ impl Sessions {
             head_turn: 0,
         };
         node.ports.ledger.dialogues.create(scope, &dialogue).await?;
+        // No other process gave out numbers of this one.
+        node.last_seqs.insert((scope.clone(), dialogue.id), CREATED_SEQ);
         Ok(CreatedSession { dialogue, resume_token })
     }
 

@@ -35,6 +35,8 @@ use crate::{
 /// Someone who listens to a dialogue: a socket, an SSE response, a waiting REST request.
 /// Must not block: it is called from the session while others wait.
 pub trait Listener: Send + Sync {
+    /// It hears from now on. Called under the same lock as `deliver`, before anything is delivered.
+    fn seated(&self) {}
     /// Takes an event, or says that it can take no more (it is then dropped from the dialogue).
     fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone>;
     /// Whether it asked for, and may see, memory and state events.

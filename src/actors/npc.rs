@@ -118,9 +118,18 @@ impl Npc {
                     {
                         return npc.fetch(ctx);
                     }
+                    let unknown = matches!(rows, Err(SessionError::NoWorld(_) | SessionError::NoNpc(_)));
+                    let ends = unknown && !npc.working && npc.work.is_empty();
+                    if ends {
+                        // Names that nobody wrote would otherwise fill the memory until they are idle.
+                        npc.node.npc_unknown(&npc.key, npc.generation);
+                    }
                     for reply in npc.fetching.drain(..) {
                         // Whoever asked may have gone away.
                         let _ = reply.send(rows.clone());
+                    }
+                    if ends {
+                        ctx.stop();
                     }
                 }),
         );

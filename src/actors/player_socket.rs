@@ -3,14 +3,22 @@
 //! The only file that knows `actix-web-actors`. What the text messages mean is a [`SocketProtocol`]
 //! that `http` provides, one per connection; what waits for the client is [`Connection`]'s.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use actix::{Actor, ActorContext, AsyncContext, Handler, Message, StreamHandler};
 use actix_http::ws::Item as Part;
-use actix_web::{HttpRequest, HttpResponse, web::Payload};
+use actix_web::{HttpRequest, HttpResponse, error::PayloadError, web::Payload};
 use actix_web_actors::ws;
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
+use futures_util::{Stream, StreamExt};
 
 use super::Published;
 pub use super::connection::{Connection, SocketHub, SocketListener, SocketOptions, SocketSettings, close};
@@ -41,9 +49,17 @@ impl SocketHub {
         let connection = self
             .connect(request, options)
             .ok_or_else(|| actix_web::error::ErrorServiceUnavailable("too many open sockets"))?;
+        let unread = Rc::new(Cell::new(0));
+        let payload = Incoming {
+            payload,
+            connection: Arc::clone(&connection),
+            unread: Rc::clone(&unread),
+            max: connection.limits().max_message_bytes + UNREAD_SLACK,
+        };
         let socket = PlayerSocket {
             connection: Arc::clone(&connection),
             protocol,
+            unread,
             partial: None,
             closing: false,
         };
@@ -52,6 +68,43 @@ impl SocketHub {
             .frame_size(connection.limits().max_message_bytes)
             .start()
             .inspect_err(|_| connection.ended())
+    }
+}
+
+/// What may be read ahead of a frame, beyond the largest message: other frames, and what one read brings.
+const UNREAD_SLACK: usize = 64 * 1024;
+
+/// The bytes of a connection on their way to the frame decoder, which keeps every byte of a frame
+/// until its last one is there, whatever length the frame declares.
+struct Incoming {
+    payload: Payload,
+    connection: Arc<Connection>,
+    /// Bytes given to the decoder since the last whole frame.
+    unread: Rc<Cell<usize>>,
+    max: usize,
+}
+
+impl Stream for Incoming {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            let Some(chunk) = std::task::ready!(self.payload.poll_next_unpin(cx)) else {
+                return Poll::Ready(None);
+            };
+            let Ok(bytes) = &chunk else {
+                return Poll::Ready(Some(chunk));
+            };
+            let unread = self.unread.get().saturating_add(bytes.len());
+            self.unread.set(unread);
+            if unread <= self.max {
+                return Poll::Ready(Some(chunk));
+            }
+            // Read and dropped, so that the close frame is not lost to a reset; a peer that goes on
+            // is cut soon after.
+            self.connection
+                .fault(close::TOO_LARGE, "too_large", "the message is larger than allowed");
+        }
     }
 }
 
@@ -64,6 +117,8 @@ pub(super) struct Wake;
 pub(super) struct PlayerSocket {
     connection: Arc<Connection>,
     protocol: Arc<dyn SocketProtocol>,
+    /// See [`Incoming`].
+    unread: Rc<Cell<usize>>,
     /// A message that comes in several frames.
     partial: Option<BytesMut>,
     /// The close frame is due or gone: nothing is read any more.
@@ -215,6 +270,7 @@ impl StreamHandler<Result<ws::Message, ws::ProtocolError>> for PlayerSocket {
         if self.closing || self.connection.is_closing() {
             return;
         }
+        self.unread.set(0);
         self.connection.heard();
         match message {
             Ok(ws::Message::Text(text)) => self.protocol.on_text(&self.connection, text),

@@ -242,6 +242,15 @@ impl Node {
         unused
     }
 
+    /// Removes an NPC that is not in the ledger. Its cell is empty, so that whoever still holds it
+    /// asks again and finds the cell of a later actor.
+    pub fn npc_unknown(&self, key: &NpcKey, generation: u64) {
+        let mut shard = self.npcs.shard(key);
+        if shard.get(key).is_some_and(|entry| entry.actor.generation == generation) {
+            shard.remove(key);
+        }
+    }
+
     /// The world and the NPC as they are written now, and where later versions will be found.
     pub async fn authored(
         self: &Arc<Self>,
@@ -369,6 +378,11 @@ impl<K: Eq + Hash, V> Directory<K, V> {
     #[expect(clippy::cast_possible_truncation, reason = "only the low bits pick a shard")]
     pub fn shard(&self, key: &K) -> MutexGuard<'_, HashMap<K, V>> {
         self.shards[self.hasher.hash_one(key) as usize % Self::SHARDS].lock()
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
     pub fn each(&self, mut visit: impl FnMut(&K, &V)) {

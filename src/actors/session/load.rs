@@ -34,7 +34,7 @@ pub(super) struct Loaded {
     pub history: Arc<Vec<BufferedTurn>>,
     pub summaries: Arc<Vec<Summary>>,
     pub next_seq: u64,
-    /// The last turn, if its jobs may still run.
+    /// The last turn, if its facts are being extracted or about to be.
     pub awaited: Option<TurnId>,
     pub cell: Arc<NpcCell>,
     /// When ownership was taken or renewed.
@@ -58,21 +58,22 @@ pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, Ses
     let (history, rest, authored) = tokio::join!(
         history(&node, &key, &open),
         async {
-            if open.head.is_none() {
-                return Ok((Vec::new(), 0));
-            }
+            let Some(head) = open.head else {
+                return Ok((Vec::new(), false));
+            };
             tokio::try_join!(
                 ports.ledger.summaries.kept(scope, *id),
-                ports.ledger.jobs.pending(scope, *id)
+                ports.ledger.jobs.extracting(scope, *id, head, now)
             )
         },
         // Read now so that the first turn need not; what is wrong with it shows when a turn needs it.
         node.authored(scope, &open.dialogue.world, &npc),
     );
-    let (summaries, pending) = rest?;
+    let (summaries, extracting) = rest?;
     let cell = match authored {
         Ok((_, cell)) => cell,
-        Err(_) => node.npc(&(scope.clone(), open.dialogue.world.clone(), npc.clone()))?.1,
+        // An empty cell: the first turn reads the rows, and gets the cell that they are kept in.
+        Err(_) => Arc::default(),
     };
     Ok(Loaded {
         closed: open.dialogue.status == DialogueStatus::Closed,
@@ -84,7 +85,7 @@ pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, Ses
         history: Arc::new(history?),
         summaries: Arc::new(summaries),
         next_seq: open.next_seq,
-        awaited: open.head.filter(|_| pending > 0),
+        awaited: open.head.filter(|_| extracting),
         cell,
         renewed,
         dialogue: Arc::new(open.dialogue),

@@ -230,10 +230,12 @@ impl Session {
     }
 
     fn loaded(&mut self, loaded: Loaded, ctx: &mut Context<Self>) {
-        let known = self.node.last_seqs.get(&self.key).map_or(0, |seq| seq + 1);
-        self.log.loaded(loaded.next_seq.max(known));
+        let known = self.node.last_seqs.get(&self.key);
+        // Grows with each load, so that two processes killed one after the other share no number.
+        let gap = (self.node.settings.replay_events as u64).saturating_mul(loaded.epoch);
+        self.log.loaded(loaded.next_seq, known, loaded.dialogue.head_turn, gap);
         // A turn that ran when an earlier actor panicked, if nobody has said so yet.
-        self.log.not_committed(&lost_turn(), false);
+        self.log.not_committed(&lost_turn());
         self.keys = Keys::new(loaded.next_seq > 1);
         self.memory = MemoryWait {
             of: loaded.awaited,
@@ -257,8 +259,8 @@ impl Session {
             }
             _ => event_error(&TurnError::Store(StoreError::Unavailable(String::new()))),
         };
-        self.log.not_committed(&told, false);
-        self.drop_lines(&told);
+        self.log.not_committed(&told);
+        self.drop_lines(&told, error);
         // With listeners the entry stays, and with it the log; the next message tries again.
         if !matches!(error, SessionError::Store(_)) || !self.log.has_listeners() {
             self.node.session_ends(&self.key, self.generation);
@@ -313,8 +315,8 @@ impl Session {
             Missed::Kept => {}
             Missed::Expired => return ask.answer(Err(SessionError::ResumeExpired { last_seq: seen })),
             Missed::Lost => {
-                let next = loaded.dialogue.head_turn + 1;
-                self.log.turn_lost(seen, next, loaded.npc.clone());
+                let failed = self.log.turn_lost(loaded.npc.clone());
+                return ask.answer(self.seat(listener, Some(seen), failed.into_iter().collect()));
             }
             Missed::InLedger => {
                 let limit = u32::try_from(self.node.settings.replay_events / 3).unwrap_or(u32::MAX);
@@ -496,7 +498,15 @@ impl Drop for Session {
     /// Also runs while a panic unwinds: whoever waits for the reply must not wait for ever.
     fn drop(&mut self) {
         if self.running.is_some() {
-            self.log.not_committed(&lost_turn(), false);
+            self.log.not_committed(&lost_turn());
+        }
+        // Lines that were not accepted yet are asked again of the next actor.
+        for waiting in self.queue.drain(..).filter(Waiting::is_accepted) {
+            let body = EventBody::Error {
+                turn: None,
+                error: lost_turn(),
+            };
+            self.log.publish(body, waiting.re());
         }
     }
 }

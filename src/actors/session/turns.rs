@@ -54,6 +54,15 @@ pub(super) struct Running {
 }
 
 impl Waiting {
+    /// Somebody was told that this line is, or will be, a turn.
+    pub(super) fn is_accepted(&self) -> bool {
+        self.checked
+    }
+
+    pub(super) fn re(&self) -> Option<Arc<str>> {
+        self.line.re.clone()
+    }
+
     fn join(&mut self, ask: Ask<Accepted>) {
         if self.checked {
             accept(&mut self.waiters, ask);
@@ -162,6 +171,10 @@ impl Session {
             return;
         }
         let Some(waiting) = self.queue.remove(at) else { return };
+        if at == 0 {
+            // What it waited for memory is not the next one's time.
+            self.memory.since = None;
+        }
         let found = found.map(|found| found.map(|found| (found.stands, Arc::new(found.turn))));
         for ask in waiting.asking {
             ask.answer(match &found {
@@ -173,14 +186,11 @@ impl Session {
     }
 
     /// Lets every waiting line go; those who listen are told why.
-    pub(super) fn drop_lines(&mut self, why: &EventError) {
+    pub(super) fn drop_lines(&mut self, why: &EventError, error: &SessionError) {
+        self.memory.since = None;
         for waiting in self.queue.drain(..) {
             for ask in waiting.asking {
-                ask.answer(Err(if why.code == "draining" {
-                    SessionError::Draining
-                } else {
-                    SessionError::Closed
-                }));
+                ask.answer(Err(error.clone()));
             }
             let body = EventBody::Error {
                 turn: None,
@@ -273,20 +283,22 @@ impl Session {
     /// The session takes no more lines and nothing runs.
     fn wind_up(&mut self, ctx: &mut Context<Self>) {
         if let Some(reply) = self.drained.take() {
-            self.drop_lines(&EventError {
+            let why = EventError {
                 code: "draining",
                 message: "the server is shutting down; say it again elsewhere".to_owned(),
                 retry_after_ms: None,
-            });
+            };
+            self.drop_lines(&why, &SessionError::Draining);
             // Whoever drains may have given up.
             let _ = reply.send(self.drain_saw_turn);
         }
         if self.closing.is_some() {
-            self.drop_lines(&EventError {
+            let why = EventError {
                 code: "session_closed",
                 message: "the session was closed before this line was said".to_owned(),
                 retry_after_ms: None,
-            });
+            };
+            self.drop_lines(&why, &SessionError::Closed);
             if matches!(self.phase, Phase::Ready(_)) {
                 self.finish_closing(ctx);
             }
@@ -312,7 +324,8 @@ impl Session {
                 Err(SessionError::NoWorld(_)) => session.end("world_deleted", None, ctx),
                 Err(error) => {
                     tracing::warn!(dialogue = %session.key.1, %error, "the NPC could not be read");
-                    session.drop_lines(&event_error(&TurnError::Store(StoreError::Unavailable(String::new()))));
+                    let why = event_error(&TurnError::Store(StoreError::Unavailable(String::new())));
+                    session.drop_lines(&why, &error);
                 }
             }
         }));
@@ -320,11 +333,11 @@ impl Session {
 
     /// Lets the next turn wait, for a bounded time, until the last one's facts are known.
     fn wait_for_memory(&mut self, now: Instant, ctx: &mut Context<Self>) {
+        self.memory.since.get_or_insert(now);
         if self.memory.timer.is_some() {
             return;
         }
         let longest = Duration::from_millis(self.node.ports.settings.turn.wait_for_memory_ms);
-        self.memory.since.get_or_insert(now);
         if longest.is_zero() {
             self.memory.of = None;
             return;
@@ -503,8 +516,7 @@ impl Session {
 
     fn not_committed(&mut self, error: TurnError, running: Running, ctx: &mut Context<Self>) {
         tracing::info!(dialogue = %self.key.1, turn = running.number, %error, "a turn was not committed");
-        let quiet = matches!(error, TurnError::CutBeforeReply);
-        self.log.not_committed(&event_error(&error), quiet);
+        self.log.not_committed(&event_error(&error));
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
         let error = Arc::new(error);

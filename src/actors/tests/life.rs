@@ -214,6 +214,44 @@ async fn a_node_that_lost_the_dialogue_writes_nothing_more_to_it() {
 }
 
 #[actix::test]
+async fn npcs_that_do_not_exist_leave_nothing_behind() {
+    let world = World::new().await;
+    world.session().await;
+    for number in 0..100 {
+        let new = crate::actors::NewSession {
+            world: "vale".parse().unwrap(),
+            npc: format!("nobody-{number}").parse().unwrap(),
+            player: "p1".parse().unwrap(),
+            witnesses: Vec::new(),
+        };
+        let refused = world.sessions.create(&world.scope, new).await.unwrap_err();
+        assert!(matches!(refused, SessionError::NoNpc(_)), "{refused:?}");
+    }
+    assert_eq!(world.sessions.node_for_test().npcs.len(), 1, "the one that exists");
+    world.end().await;
+}
+
+#[actix::test]
+async fn lines_that_wait_when_an_actor_panics_are_told() {
+    let world = World::new().await;
+    let id = world.session().await;
+    let ear = world.listen(id).await;
+    world.say(id, "hold").await.unwrap();
+    world.begun(1).await;
+    let Ok(Accepted::Turn { done: waiting }) = world.say(id, "waiting").await else {
+        panic!()
+    };
+    let key = (world.scope.clone(), id);
+    world.sessions.session_for_test(&key).try_send(session::Panic).unwrap();
+    assert!(waiting.await.is_err());
+    ear.hears("error internal").await;
+    assert_eq!(ear.story(), ["started 1", "failed 1", "error internal"]);
+    let told = ear.heard.lock().last().unwrap().re.clone();
+    assert_eq!(told.as_deref(), Some("waiting"), "it says which line");
+    world.end().await;
+}
+
+#[actix::test]
 async fn an_edit_shows_in_the_next_turn_and_a_deleted_npc_ends_its_sessions() {
     let world = World::new().await;
     let id = world.session().await;

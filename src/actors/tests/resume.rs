@@ -85,9 +85,47 @@ async fn a_turn_that_a_crash_took_is_told_as_failed() {
     world.turn(id, "again").await;
     assert_eq!(late.story()[1..], ["started 2", "completed 2", "committed 2"]);
     assert!(late.seqs().is_sorted_by(|a, b| a < b));
+    // Told once: who says that it heard so hears it no more, and nobody else heard it at all.
+    let (_, attached) = resume(&world, id, late.seqs()[0]).await.unwrap();
+    assert_eq!(attached.replayed, 3);
     // A number that was never sent is no reason to jump there.
     let refused = resume(&world, id, u64::MAX).await.err().unwrap();
     assert!(matches!(refused, SessionError::ResumeExpired { .. }));
+    world.end().await;
+}
+
+#[actix::test]
+async fn numbers_that_a_crash_took_do_not_come_again() {
+    let world = World::new().await;
+    let id = world.session().await;
+    let ear = world.listen(id).await;
+    world.turn(id, "1").await;
+    world.say(id, "hold").await.unwrap();
+    world.begun(2).await;
+    let seen = *ear.seqs().last().unwrap();
+    // Somebody else speaks before the one who saw the lost turn is back.
+    let world = world.restarted();
+    let other = world.listen(id).await;
+    world.turn(id, "other").await;
+    let (late, attached) = resume(&world, id, seen).await.unwrap();
+    assert_eq!(late.story(), ["started 2", "completed 2", "committed 2"]);
+    assert_eq!(attached.replayed, 3);
+    assert!(late.seqs()[0] > seen, "the lost turn's numbers are not used again");
+    assert_eq!(other.story(), late.story());
+    // Killed again before anything more was committed: those numbers do not come again either.
+    world.say(id, "hold").await.unwrap();
+    world.begun(2).await;
+    let seen = *other.seqs().last().unwrap();
+    let world = world.restarted();
+    let bystander = world.listen(id).await;
+    for _ in 0..3 {
+        let (again, _) = resume(&world, id, seen).await.unwrap();
+        assert_eq!(again.story(), ["failed 3"]);
+        assert!(again.seqs()[0] > seen);
+    }
+    assert!(bystander.story().is_empty(), "only the one who asked is told");
+    world.turn(id, "3").await;
+    assert!(bystander.seqs()[0] > seen);
     world.end().await;
 }
 

@@ -211,6 +211,36 @@ async fn what_is_no_text_message_of_fair_size_is_told_and_closed() {
 }
 
 #[actix::test]
+async fn a_frame_that_declares_a_huge_length_is_not_gathered() {
+    use tokio::io::AsyncWriteExt;
+    let server = Server::start(SocketSettings::default(), Duration::ZERO);
+    let mut client = server.client().await;
+    let MaybeTlsStream::Plain(tcp) = client.get_mut() else {
+        panic!("no TLS here")
+    };
+    // A masked text frame of 2^40 bytes.
+    let mut header = vec![0x81, 0xff];
+    header.extend_from_slice(&(1_u64 << 40).to_be_bytes());
+    header.extend_from_slice(&[0; 4]);
+    tcp.write_all(&header).await.unwrap();
+    for _ in 0..40 {
+        tcp.write_all(&[b'x'; 8 * 1024]).await.unwrap();
+    }
+    until("it is closed", || {
+        server.hub.closed_by_code() == [(close::TOO_LARGE, 1)]
+    })
+    .await;
+    let (texts, code) = rest(&mut client).await;
+    assert_eq!(
+        (code_of(&texts[0]).as_str(), code),
+        ("too_large", Some(close::TOO_LARGE))
+    );
+    drop(client);
+    until("it is gone", || server.hub.open() == 0).await;
+    server.end().await;
+}
+
+#[actix::test]
 async fn what_was_said_before_a_close_arrives_before_it() {
     let server = Server::start(SocketSettings::default(), Duration::ZERO);
     let mut client = server.client().await;

@@ -11,7 +11,7 @@ use super::{
     rows::{Columns, micros, page_of, rows_of, store_error},
 };
 use crate::{
-    ids::{DialogueId, JobId, NodeId, TenantId},
+    ids::{DialogueId, JobId, NodeId, TenantId, TurnId},
     ports::{
         Page, PageRequest, StoreResult,
         ledger::jobs::{Job, JobFailure, JobFence, JobKind, JobRow, JobStatus, JobStore},
@@ -51,6 +51,8 @@ const LIST_DEAD: &str = "SELECT id, kind, dialogue, turn, status, attempts, last
 const LIST_STATUS: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
     WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL AND status = $4
     ORDER BY id DESC LIMIT $3";
+const EXTRACTING: &str = "SELECT EXISTS (SELECT 1 FROM jobs
+    WHERE tenant = $1 AND dialogue = $2 AND turn = $3 AND kind = $4 AND status = 'pending' AND due_at <= $5)";
 const PENDING: &str = "SELECT COUNT(*) FROM jobs WHERE tenant = $1 AND dialogue = $2 AND status = 'pending'";
 
 /// Ends the job if its turn stands with the fence's text version and the job is pending. `false`:
@@ -251,6 +253,24 @@ impl JobStore for SqliteJobStore {
             .await
             .map_err(store_error)?;
         Ok(u64::try_from(count).unwrap_or_default())
+    }
+    async fn extracting(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        turn: TurnId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<bool> {
+        let mut connection = self.0.read().await?;
+        sqlx::query_scalar(EXTRACTING)
+            .bind(scope.tenant().as_str())
+            .bind(dialogue.to_string())
+            .bind(turn.to_string())
+            .bind(JobKind::ExtractFacts.as_str())
+            .bind(micros(now))
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(store_error)
     }
 }
 

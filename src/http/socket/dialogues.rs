@@ -73,17 +73,22 @@ impl Inner {
         let include = allowed_includes(who, &message.include)?;
         let dialogue = reachable(&self.state, who, id).await?;
         let scope = who.scope();
-        // Twice in one dialogue would hear everything twice.
-        let before = self.open.lock().remove(&id);
-        if let Some(before) = before {
-            self.state.sessions.detach(&scope, id, before.listener);
-        }
-        let ear = Arc::new(Ear::new(connection.clone(), include));
+        // Twice in one dialogue would hear everything twice; one that cannot be resumed still hears.
+        let before = self
+            .open
+            .lock()
+            .get(&id)
+            .map(|opened| (opened.listener, opened.ear.clone()));
+        let heard_by = before.as_ref().map(|(_, ear)| ear.clone());
+        let ear = Arc::new(Ear::in_place_of(heard_by, connection.clone(), include));
         let attached = self
             .state
             .sessions
             .attach(&scope, id, ear.clone(), message.resume_token, message.last_seq)
             .await?;
+        if let Some((listener, _)) = before {
+            self.state.sessions.detach(&scope, id, listener);
+        }
         let _ = connection.send(events::write(&SessionResumed {
             kind: "session.resumed",
             re,

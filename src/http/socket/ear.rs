@@ -1,7 +1,10 @@
 //! A socket's ear in one dialogue: passes events on, and remembers where the running reply has
 //! characters that count twice in UTF-16.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use parking_lot::Mutex;
 
@@ -17,6 +20,9 @@ pub struct Ear {
     memory: bool,
     state: bool,
     running: Mutex<Wide>,
+    /// Another ear of the same socket hears in this one's place.
+    replaced: AtomicBool,
+    replaces: Mutex<Option<Arc<Self>>>,
 }
 
 /// Where the running reply has characters outside the basic plane, in Unicode scalar values.
@@ -33,6 +39,20 @@ impl Ear {
             memory: include.contains(&Include::Memory),
             state: include.contains(&Include::State),
             running: Mutex::default(),
+            replaced: AtomicBool::new(false),
+            replaces: Mutex::default(),
+        }
+    }
+    /// Once it is attached, `before` hears nothing more.
+    pub fn in_place_of(before: Option<Arc<Self>>, connection: Arc<Connection>, include: &[Include]) -> Self {
+        let running = before
+            .as_ref()
+            .map(|ear| ear.running.lock().clone())
+            .unwrap_or_default();
+        Self {
+            replaces: Mutex::new(before),
+            running: Mutex::new(running),
+            ..Self::new(connection, include)
         }
     }
     /// A count of UTF-16 units of the running reply in Unicode scalar values.
@@ -42,9 +62,18 @@ impl Ear {
 }
 
 impl Listener for Ear {
+    fn seated(&self) {
+        if let Some(before) = self.replaces.lock().take() {
+            before.replaced.store(true, Relaxed);
+        }
+    }
     fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
+        if self.replaced.load(Relaxed) {
+            return Err(ListenerGone);
+        }
         match &event.body {
             EventBody::ReplyDelta { turn, offset, text, .. } => self.running.lock().note(*turn, *offset, text),
+            EventBody::TurnStarted { .. } => *self.running.lock() = Wide::default(),
             EventBody::MemoryUpdated { .. } if !self.memory => return Ok(()),
             EventBody::StateChanged { .. } if !self.state => return Ok(()),
             _ => {}
@@ -55,14 +84,15 @@ impl Listener for Ear {
         self.memory || self.state
     }
     fn is_gone(&self) -> bool {
-        self.connection.is_gone()
+        self.replaced.load(Relaxed) || self.connection.is_gone()
     }
 }
 
 impl Wide {
     /// Takes in a piece of a reply.
     fn note(&mut self, turn: u32, offset: usize, text: &str) {
-        if turn != self.turn {
+        // A turn that was not committed leaves its number to the next one.
+        if turn != self.turn || offset == 0 {
             self.turn = turn;
             self.at.clear();
         }
@@ -100,6 +130,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_turn_that_takes_a_lost_ones_number_counts_anew() {
+        let mut wide = Wide::default();
+        wide.note(1, 0, "😀😀");
+        wide.note(1, 0, "ab");
+        assert_eq!(wide.scalars(2), 2);
+    }
 
     proptest! {
         #[test]

@@ -3,12 +3,14 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
 
 use actix_web::{rt::task::JoinHandle, web};
 use bytestring::ByteString;
+use futures_util::FutureExt;
 use garde::Validate;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -142,7 +144,18 @@ impl SocketProtocol for Socket {
         let (inner, connection) = (self.0.clone(), connection.clone());
         actix_web::rt::spawn(async move {
             while let Some(text) = inner.next() {
-                inner.handle(&connection, &text).await;
+                if AssertUnwindSafe(inner.handle(&connection, &text))
+                    .catch_unwind()
+                    .await
+                    .is_err()
+                {
+                    // Nobody would handle what comes next, so the client must not believe otherwise.
+                    tracing::error!(connection = connection.id(), "handling a message panicked");
+                    let problem = Problem::new(Code::Internal, "the server failed");
+                    inner.tell(&connection, &problem, re_of(&text), None);
+                    connection.close(close::INTERNAL, "internal");
+                    inner.inbox.lock().waiting.clear();
+                }
             }
         });
     }

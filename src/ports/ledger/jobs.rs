@@ -161,4 +161,12 @@ pub trait JobStore: Send + Sync {
     ) -> StoreResult<Page<JobRow>>;
     /// Pending jobs of a dialogue's turns up to `through`: what the next turn may wait for.
     async fn pending(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64>;
+    /// Whether the facts of this turn are still to be extracted, and that not only after a pause.
+    async fn extracting(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        turn: TurnId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<bool>;
 }

@@ -291,3 +291,35 @@ async fn a_token_is_renewed_in_time_or_the_socket_closes() {
     // The old token's time is over, and this socket still speaks.
     renewed.session().await;
 }
+
+#[actix_web::test]
+async fn a_resume_that_fails_leaves_the_session_open() {
+    let server = Server::start();
+    server.demo().await;
+    let mut socket = player(&server).await;
+    socket
+        .send(json!({"type": "session.create", "world_id": "vale", "npc_id": "ergen", "player_id": "p7"}))
+        .await;
+    let created = socket.until("session.created").await;
+    let session = created["session_id"].clone();
+    socket
+        .send(json!({"type": "session.resume", "session_id": session, "resume_token": "rt_wrong"}))
+        .await;
+    socket.until("error").await;
+    socket
+        .send(json!({"type": "player.say", "session_id": session, "text": "hello"}))
+        .await;
+    assert_eq!(socket.until("turn.started").await["turn"], 1);
+    socket.until("turn.committed").await;
+    // One that succeeds takes the old one's place: nothing comes twice.
+    socket
+        .send(json!({"type": "session.resume", "session_id": session, "resume_token": created["resume_token"]}))
+        .await;
+    socket.until("session.resumed").await;
+    socket
+        .send(json!({"type": "player.say", "session_id": session, "text": "again"}))
+        .await;
+    let first = socket.until("turn.started").await;
+    let next = socket.next().await.unwrap();
+    assert_eq!((&first["turn"], &next["type"]), (&json!(2), &json!("reply.delta")));
+}

@@ -29,6 +29,10 @@ pub async fn a_commit_leaves_its_jobs_leased<S: Subject>(f: &Fixture<S>) {
     f.commit(&commit).await;
     let jobs = &f.ledger().jobs;
     assert_eq!(jobs.pending(&f.scope, open.dialogue.id).await.unwrap(), 2);
+    let (dialogue, turn) = (open.dialogue.id, commit.turn.id);
+    let extracting = async || jobs.extracting(&f.scope, dialogue, turn, f.now()).await.unwrap();
+    assert!(extracting().await);
+    assert!(!jobs.extracting(&f.other, dialogue, turn, f.now()).await.unwrap());
     assert!(lease(f, f.node, 9).await.is_empty());
     assert!(lease(f, f.id(), 9).await.is_empty());
 
@@ -41,6 +45,7 @@ pub async fn a_commit_leaves_its_jobs_leased<S: Subject>(f: &Fixture<S>) {
     jobs.finish(&f.scope, taken[0].id).await.unwrap();
     jobs.finish(&f.scope, taken[0].id).await.unwrap();
     assert_eq!(jobs.pending(&f.scope, open.dialogue.id).await.unwrap(), 1);
+    assert!(!extracting().await, "another job of the turn is nothing to wait for");
     f.clock.advance(Duration::from_mins(1));
     assert_eq!(lease(f, f.node, 9).await, taken[1..]);
 }

@@ -33,6 +33,8 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("auth.max_tickets", 1.0, 100_000_000.0),
     ("auth.tenant_cache_s", 0.0, 3600.0),
     ("limits.tenant_requests_per_s", 0.0, 10_000_000.0),
+    ("limits.player_requests_per_s", 0.0, 10_000_000.0),
+    ("limits.player_sockets", 0.0, 1_000_000.0),
     ("limits.player_turns_per_min", 0.0, 10_000_000.0),
     ("limits.socket_messages_per_s", 0.0, 10_000_000.0),
     ("limits.socket_strikes", 1.0, 1_000_000.0),

@@ -253,11 +253,11 @@ async fn a_streamed_line_that_is_repeated_while_it_runs_ends_with_its_turn() {
         seen.push_str(&String::from_utf8_lossy(&first.chunk().await.unwrap().unwrap()));
     }
     let second = stream().await.unwrap();
-    client.post(&format!("{path}/turns/1:interrupt"), &json!({})).await;
+    client.post(&format!("{path}:interrupt"), &json!({})).await;
     let told = events(&second.text().await.unwrap());
     let (name, turn) = told.last().unwrap();
     assert_eq!((name.as_str(), told.len()), ("turn", 1), "{told:?}");
-    assert_eq!((&turn["number"], &turn["status"]), (&json!(1), &json!("interrupted")));
+    assert_eq!((&turn["turn"], &turn["status"]), (&json!(1), &json!("interrupted")));
     while let Some(chunk) = first.chunk().await.unwrap() {
         seen.push_str(&String::from_utf8_lossy(&chunk));
     }

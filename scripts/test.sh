@@ -6,6 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+home="${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6 || true)}"
+export HOME="${home:-/tmp}"
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/colloquy"
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$cache/target}"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
@@ -13,6 +15,11 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 export INSTA_UPDATE="${INSTA_UPDATE:-no}"
 tools="$cache/tools"
 export PATH="$tools/bin:$PATH"
+# rustup writes its path into files that only a login shell reads.
+if ! command -v cargo >/dev/null && [ -f "$HOME/.cargo/env" ]; then
+  # shellcheck disable=SC1091
+  . "$HOME/.cargo/env"
+fi
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -30,6 +37,13 @@ if ! command -v cc >/dev/null; then
     exit 1
   fi
 fi
+if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
+  if ! command -v rustup >/dev/null; then
+    echo "rustfmt or clippy is missing: install them with your Rust toolchain" >&2
+    exit 1
+  fi
+  rustup component add rustfmt clippy
+fi
 cargo --version
 
 say "formatting"
@@ -40,7 +54,7 @@ cargo clippy --locked --all-targets -- -D warnings
 
 say "licences"
 deny_version=0.20.2
-if ! command -v cargo-deny >/dev/null; then
+if [ "$(cargo-deny --version 2>/dev/null)" != "cargo-deny $deny_version" ]; then
   cargo install --quiet --locked --root "$tools" --target-dir "$cache/tools-target" "cargo-deny@$deny_version"
   rm -rf "$cache/tools-target"
 fi
@@ -51,4 +65,10 @@ say "tests"
 if cargo nextest --version >/dev/null 2>&1; then
   exec cargo nextest run --locked --no-fail-fast --status-level fail "$@"
 fi
-exec cargo test --locked --no-fail-fast "$@"
+# One summary for all binaries. There are no examples in the documentation to run.
+log="$(mktemp)"
+trap 'rm -f "$log"' EXIT
+status=0
+cargo test --locked --no-fail-fast --lib --bins --tests "$@" 2>&1 | tee "$log" || status=$?
+awk '/^test result:/ { passed += $4; failed += $6 } END { printf "\n%d passed, %d failed\n", passed, failed }' "$log"
+exit "$status"

@@ -7,7 +7,9 @@ use anyhow::Context;
 use crate::{
     adapters::{
         offline_embedder::OfflineEmbedder,
-        openai::{Endpoint, HttpClient, InputType, OpenAiEmbedder, OpenAiEmbedderOptions, OpenAiLlm, OpenAiLlmOptions},
+        openai::{
+            Endpoint, HttpClient, InputType, OpenAiEmbedder, OpenAiEmbedderOptions, OpenAiLlm, OpenAiLlmOptions, shown,
+        },
         scripted::ScriptedLlm,
     },
     config::{Config, EmbedderSection, InputTypeName, LlmSection, TaskSection},
@@ -122,7 +124,7 @@ pub(super) async fn embedder(section: &EmbedderSection, http: &HttpClient) -> an
     match embedder_options(section) {
         None => Ok(Arc::new(OfflineEmbedder::new())),
         Some(options) => {
-            let url = options.endpoint.base_url.clone();
+            let url = shown(&options.endpoint.base_url);
             let embedder = OpenAiEmbedder::connect(http, options)
                 .await
                 .with_context(|| format!("the embedder at {url}"))?;

@@ -22,6 +22,8 @@ use crate::{
     tenancy::{Role, auth::Claims},
 };
 
+/// The `event_id` of interrupts.
+const CUT: &str = "cut";
 const TOKEN_LIFE: Duration = Duration::from_hours(24);
 
 #[derive(Debug, clap::Args)]
@@ -73,8 +75,15 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
             session,
             lines: BufReader::new(tokio::io::stdin()).lines(),
             interactive: std::io::stdin().is_terminal(),
+            spoken: 0,
+            leaving: false,
         };
-        chat.talk().await
+        let ended = chat.talk().await;
+        if chat.leaving && ended.is_ok() {
+            // A read of the terminal cannot be called off, and the runtime would wait for it.
+            std::process::exit(0);
+        }
+        ended
     })
 }
 
@@ -124,6 +133,10 @@ struct Chat {
     session: String,
     lines: Lines<BufReader<Stdin>>,
     interactive: bool,
+    /// Lines spoken so far.
+    spoken: u64,
+    /// Ctrl-C was pressed again while a reply was being cut.
+    leaving: bool,
 }
 
 impl Chat {
@@ -141,7 +154,7 @@ impl Chat {
                     "/trace         why the last reply was what it was\n\
                      /facts [WORDS] what {} remembers, or finds for WORDS\n\
                      /quit          ends the session's conversation here; it can go on later\n\
-                     Ctrl-C         cuts the running reply",
+                     Ctrl-C         cuts the running reply; here, or twice, it ends as /quit does",
                     self.npc
                 ),
                 Some("/trace") => self.report(|i| Box::pin(i.trace())).await,
@@ -152,6 +165,9 @@ impl Chat {
                 Some(word) if word.starts_with('/') => println!("There is no command {word}; /help lists them."),
                 Some(_) => failed = !self.say(line).await?,
             }
+            if self.leaving {
+                break;
+            }
         }
         self.connection.close().await;
         if failed && !self.interactive {
@@ -160,7 +176,7 @@ impl Chat {
         Ok(())
     }
 
-    /// The next line, or `None` at the end of input. Keeps the socket alive meanwhile.
+    /// The next line, or `None` at the end of input or on Ctrl-C. Keeps the socket alive meanwhile.
     async fn next_line(&mut self) -> anyhow::Result<Option<String>> {
         if self.interactive {
             print!("you> ");
@@ -169,6 +185,13 @@ impl Chat {
         loop {
             tokio::select! {
                 line = self.lines.next_line() => return Ok(line?),
+                // Once a reply could be cut, the signal no longer ends the process by itself.
+                pressed = tokio::signal::ctrl_c() => {
+                    pressed?;
+                    println!();
+                    self.leaving = true;
+                    return Ok(None);
+                }
                 event = self.connection.next() => {
                     let event = event?;
                     if kind(&event) == "server.draining" {
@@ -181,10 +204,12 @@ impl Chat {
 
     /// Speaks a line and shows the reply as it comes, up to its commit. Whether it was answered.
     async fn say(&mut self, line: &str) -> anyhow::Result<bool> {
+        self.spoken += 1;
+        let re = format!("say-{}", self.spoken);
         self.connection
             .send(&json!({
                 "type": "player.say",
-                "event_id": "say",
+                "event_id": re,
                 "session_id": self.session,
                 "key": format!("{:032x}", rand::random::<u128>()),
                 "text": line,
@@ -196,11 +221,20 @@ impl Chat {
         loop {
             let event = tokio::select! {
                 event = self.connection.next() => event?,
-                pressed = tokio::signal::ctrl_c(), if !cut => {
+                pressed = tokio::signal::ctrl_c() => {
                     pressed?;
+                    if cut {
+                        println!();
+                        self.leaving = true;
+                        return Ok(true);
+                    }
                     cut = true;
                     self.connection
-                        .send(&json!({"type": "player.interrupt", "session_id": self.session}))
+                        .send(&json!({
+                            "type": "player.interrupt",
+                            "event_id": CUT,
+                            "session_id": self.session,
+                        }))
                         .await?;
                     continue;
                 }
@@ -227,12 +261,17 @@ impl Chat {
                         _ => println!("{rest} -"),
                     }
                     outcome = Some(event["status"] == "completed");
-                    self.inspector.turn = event["turn"].as_u64();
-                    if event["status"] == "failed" {
+                    if commits(&event) {
+                        self.inspector.turn = event["turn"].as_u64();
+                    } else {
                         return Ok(false);
                     }
                 }
                 "turn.committed" => return Ok(outcome.unwrap_or(true)),
+                // Nothing ran any more, or not yet: the reply decides, and may be cut again.
+                "error" if event["re"] == CUT => cut = false,
+                // What is still told about an earlier line is not this one's end.
+                "error" if event["re"].as_str().is_some_and(|of| of != re) => {}
                 "error" => {
                     println!("({})", error_text(&event["error"]));
                     return Ok(false);
@@ -255,6 +294,16 @@ impl Chat {
     }
 }
 
+/// Whether a `turn.committed` follows this `reply.done`: a turn that failed, or was cut before its
+/// first word, is not kept.
+fn commits(done: &Value) -> bool {
+    match done["status"].as_str() {
+        Some("failed") => false,
+        Some("interrupted") => done["text"].as_str().is_some_and(|text| !text.is_empty()),
+        _ => true,
+    }
+}
+
 fn kind(event: &Value) -> &str {
     event["type"].as_str().unwrap_or_default()
 }
@@ -264,5 +313,18 @@ fn error_text(error: &Value) -> String {
     match error["code"].as_str() {
         Some(code) => format!("{message} [{code}]"),
         None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_cut_before_its_first_word_ends_the_turn() {
+        assert!(!commits(&json!({"status": "interrupted", "text": ""})));
+        assert!(!commits(&json!({"status": "failed", "text": ""})));
+        assert!(commits(&json!({"status": "interrupted", "text": "Well"})));
+        assert!(commits(&json!({"status": "completed", "text": ""})));
     }
 }

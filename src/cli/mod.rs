@@ -7,6 +7,7 @@ mod banner;
 mod calibrate;
 mod chat;
 mod config;
+mod descriptors;
 mod migrate;
 mod mock_llm;
 mod openapi;

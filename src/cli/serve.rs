@@ -1,9 +1,10 @@
 //! `colloquy serve`.
 
-use super::{banner, block_on};
+use super::{banner, block_on, descriptors};
 use crate::{app::Application, config::Config};
 
 pub(super) fn run(config: &Config) -> anyhow::Result<()> {
+    descriptors::raise(config.socket.max_open);
     block_on(async {
         let application = Application::build(config).await?;
         banner::print(config, &application);

@@ -158,8 +158,23 @@ fn unreadable(error: &figment::Error) -> Fault {
     Fault {
         key: error.path.join("."),
         source: error.metadata.as_ref().map(source_of),
-        what: error.kind.to_string().trim().to_owned(),
+        what: without_source(&error.kind.to_string()),
     }
+}
+
+/// A TOML error without the line it quotes: that line may hold a secret.
+fn without_source(text: &str) -> String {
+    let quoted = |line: &str| {
+        let line = line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
+        line.trim_start().starts_with('|')
+    };
+    let told: Vec<&str> = text
+        .lines()
+        .filter(|line| !quoted(line))
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    told.join(": ")
 }
 
 /// Where a value came from, for people.

@@ -42,7 +42,15 @@ impl Sources {
         Self {
             file,
             optional_file: Some(PathBuf::from("colloquy.toml")),
-            env: std::env::vars().collect(),
+            // `vars` would panic on another program's variable that is not UTF-8.
+            env: std::env::vars_os()
+                .map(|(name, value)| {
+                    (
+                        name.to_string_lossy().into_owned(),
+                        value.to_string_lossy().into_owned(),
+                    )
+                })
+                .collect(),
         }
     }
 }

@@ -33,6 +33,8 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("auth.max_tickets", 1.0, 100_000_000.0),
     ("auth.tenant_cache_s", 0.0, 3600.0),
     ("limits.tenant_requests_per_s", 0.0, 10_000_000.0),
+    ("limits.player_requests_per_s", 0.0, 10_000_000.0),
+    ("limits.player_sockets", 0.0, 1_000_000.0),
     ("limits.player_turns_per_min", 0.0, 10_000_000.0),
     ("limits.socket_messages_per_s", 0.0, 10_000_000.0),
     ("limits.socket_strikes", 1.0, 1_000_000.0),
@@ -404,14 +406,58 @@ fn check_numbers(config: &Config, fault: &mut impl FnMut(&str, String)) {
     if config.turn.timeout_ms < u64::from(config.llm.tasks.reply.timeout_ms) {
         fault("turn.timeout_ms", "must not be below llm.tasks.reply.timeout_ms".into());
     }
-    for (name, task) in [
-        ("extraction", &config.llm.tasks.extraction),
-        ("summary", &config.llm.tasks.summary),
+    check_lease(config, fault);
+    check_sizes(config, fault);
+}
+
+/// A job that runs longer than its lease is taken by another node too.
+fn check_lease(config: &Config, fault: &mut impl FnMut(&str, String)) {
+    let tasks = &config.llm.tasks;
+    let lease_ms = config.jobs.lease_s * 1000;
+    // An answer that cannot be read is asked for once more; what it claims is judged.
+    let extraction_ms = 2 * (u64::from(tasks.extraction.timeout_ms) + u64::from(tasks.judge.timeout_ms));
+    if lease_ms < extraction_ms {
+        fault(
+            "jobs.lease_s",
+            format!(
+                "must be at least {}, twice the time-outs of llm.tasks.extraction and llm.tasks.judge, or another \
+                 node takes a job that still runs",
+                extraction_ms.div_ceil(1000)
+            ),
+        );
+    }
+    if lease_ms <= u64::from(tasks.summary.timeout_ms) {
+        fault(
+            "jobs.lease_s",
+            "must be longer than llm.tasks.summary.timeout_ms, or another node takes a job that still runs".into(),
+        );
+    }
+}
+
+/// Bytes of a message besides its line.
+const ENVELOPE_BYTES: usize = 1_024;
+
+/// What one part lets in must fit into the next.
+fn check_sizes(config: &Config, fault: &mut impl FnMut(&str, String)) {
+    if config.actors.replay_events >= config.socket.max_queued {
+        fault(
+            "actors.replay_events",
+            "must be below socket.max_queued, or a client that resumes is cut as too slow".into(),
+        );
+    }
+    let line = config
+        .turn
+        .max_line_chars
+        .saturating_mul(4)
+        .saturating_add(ENVELOPE_BYTES);
+    for (key, bytes) in [
+        ("socket.max_message_bytes", config.socket.max_message_bytes),
+        ("http.max_body_bytes", config.http.max_body_bytes),
     ] {
-        if config.jobs.lease_s * 1000 <= u64::from(task.timeout_ms) {
+        if bytes < line {
             fault(
-                "jobs.lease_s",
-                format!("must be longer than llm.tasks.{name}.timeout_ms, or another node takes a job that still runs"),
+                key,
+                format!("must be at least {line}: turn.max_line_chars at 4 bytes each, and what is around a line"),
             );
         }
     }

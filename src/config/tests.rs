@@ -191,7 +191,12 @@ fn contradictions_are_named_together() {
         ("COLLOQUY__EMBEDDER__BASE_URL", "ftp://x"),
         ("COLLOQUY__SUMMARIES__FORCE_TOKENS", "7000"),
         ("COLLOQUY__SERVER__LISTEN", "0.0.0.0:8080"),
-        ("COLLOQUY__JOBS__LEASE_S", "20"),
+        // Longer than an extraction takes, but not than two and their judges.
+        ("COLLOQUY__JOBS__LEASE_S", "80"),
+        ("COLLOQUY__SOCKET__MAX_QUEUED", "256"),
+        ("COLLOQUY__SOCKET__MAX_MESSAGE_BYTES", "8000"),
+        ("COLLOQUY__HTTP__MAX_BODY_BYTES", "8000"),
+        ("COLLOQUY__TURN__TIMEOUT_MS", "50000"),
     ]);
     for key in [
         "recall.weights",
@@ -203,6 +208,10 @@ fn contradictions_are_named_together() {
         "summaries.force_tokens",
         "server.listen",
         "jobs.lease_s",
+        "actors.replay_events",
+        "socket.max_message_bytes",
+        "http.max_body_bytes",
+        "turn.timeout_ms",
     ] {
         assert!(keys(&found).contains(&key), "{key} is missing in {found:?}");
     }
@@ -254,6 +263,28 @@ fn secrets_are_never_printed() {
         ("COLLOQUY__LLM__API_KEY", "hidden"),
     ]);
     assert!(!format!("{found:?}").contains("hidden"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_not_quoted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("c.toml");
+    for line in [
+        "api_key = \"hidden-key",
+        "api_key = hidden-key",
+        "api_key = \"a\" hidden-key",
+        "api_key = \"\"\"\n1 hidden-key",
+    ] {
+        std::fs::write(&path, format!("[llm]\n{line}\n")).unwrap();
+        let error = Config::load(&Sources {
+            file: Some(path.clone()),
+            ..Sources::default()
+        })
+        .unwrap_err()
+        .to_string();
+        assert!(!error.contains("hidden"), "{error}");
+        assert!(error.contains("line "), "{error}");
+    }
 }
 
 #[test]

@@ -101,6 +101,7 @@ fn problem_of(error: &Error, status: u16) -> Problem {
         405 => Problem::new(Code::MethodNotAllowed, "this method is not offered here"),
         413 => Problem::new(Code::PayloadTooLarge, "the body is too large"),
         415 => Problem::new(Code::UnsupportedMediaType, "the body must be application/json"),
+        503 => Problem::new(Code::Overloaded, error.to_string()),
         400..=499 => Problem::new(Code::MalformedRequest, error.to_string()),
         _ => Problem::internal(error),
     }

@@ -19,7 +19,7 @@ use crate::{
     ports::{StoreError, llm::LlmError},
     tenancy::{
         auth::{AuthError, MintError},
-        limits::RateLimited,
+        limits::{RateLimited, TooManySockets},
     },
 };
 
@@ -368,6 +368,12 @@ impl From<MintError> for Problem {
 impl From<RateLimited> for Problem {
     fn from(error: RateLimited) -> Self {
         Self::new(Code::RateLimited, error.to_string()).retry_after(error.retry_after)
+    }
+}
+
+impl From<TooManySockets> for Problem {
+    fn from(error: TooManySockets) -> Self {
+        Self::new(Code::RateLimited, error.to_string())
     }
 }
 

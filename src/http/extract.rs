@@ -63,7 +63,7 @@ impl<A: Allowed> FromRequest for Caller<A> {
             if !A::ROLES.contains(&principal.role) {
                 return Err(Problem::new(Code::Forbidden, "this token's role may not do that"));
             }
-            state.limits.tenant(&principal.tenant)?;
+            state.limits.request(&principal.tenant, principal.player.as_ref())?;
             Ok(Self {
                 scope: principal.scope(),
                 principal,

@@ -21,7 +21,7 @@ use crate::{
     actors::{Accepted, Line, Listener, ListenerGone, Published},
     dialogue::events::EventBody,
     ids::DialogueId,
-    memory::turn::TurnStatus,
+    memory::turn::{Turn, TurnStatus},
     tenancy::TenantScope,
 };
 
@@ -94,10 +94,9 @@ pub async fn speak(
     let (out, lines) = mpsc::channel(16);
     actix_web::rt::spawn(async move {
         match accepted {
+            // The turn is long committed: there is nothing to stream but what it was.
             Accepted::Repeated(turn) => {
-                let view = serde_json::to_string(&TurnView::from(&*turn)).unwrap_or_default();
-                // The turn is long committed: there is nothing to stream but what it was.
-                let _ = out.send(frame("turn", &view)).await;
+                let _ = out.send(turn_frame(&turn)).await;
             }
             Accepted::Turn { done } => relay(events, done, &mark, &out).await,
         }
@@ -111,8 +110,7 @@ pub async fn speak(
         .streaming(Events { lines }))
 }
 
-type Done =
-    tokio::sync::oneshot::Receiver<Result<Arc<crate::memory::turn::Turn>, Arc<crate::dialogue::turn::TurnError>>>;
+type Done = tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<crate::dialogue::turn::TurnError>>>;
 
 /// Passes on the events of the marked turn until it has ended one way or another.
 async fn relay(mut events: mpsc::Receiver<Arc<Published>>, mut done: Done, mark: &str, out: &mpsc::Sender<Bytes>) {
@@ -124,9 +122,15 @@ async fn relay(mut events: mpsc::Receiver<Arc<Published>>, mut done: Done, mark:
             event = events.recv() => event,
             // Events come first, so a failure seen here is one that no event has told.
             ended = &mut done, if !committed => match outcome(ended) {
-                Ok(_) => {
+                Ok(_) if mine.is_some() => {
                     committed = true;
                     continue;
+                }
+                // A repeated line joined a turn that was under way. Its events bear the mark of the
+                // first request, so it is told as a whole.
+                Ok(turn) => {
+                    let _ = out.send(turn_frame(&turn)).await;
+                    return;
                 }
                 Err(problem) => {
                     let _ = out.send(error_frame(&problem)).await;
@@ -174,6 +178,11 @@ fn of_turn(event: &Published, mark: &str, mine: &mut Option<u32>) -> Option<(&'s
 fn frame(kind: &str, json: &str) -> Bytes {
     // JSON has no raw line breaks, so one `data` line is enough.
     Bytes::from(format!("event: {kind}\ndata: {json}\n\n"))
+}
+
+fn turn_frame(turn: &Turn) -> Bytes {
+    let view = serde_json::to_string(&TurnView::from(turn)).unwrap_or_default();
+    frame("turn", &view)
 }
 
 fn error_frame(problem: &Problem) -> Bytes {

@@ -1,6 +1,8 @@
 //! Says everything that is wrong with a body that could not be read, from the same schema the
 //! OpenAPI document shows. Runs only after serde has refused the body.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
@@ -19,18 +21,54 @@ pub fn explain<T: ToSchema>(raw: &[u8], error: &serde_json::Error) -> Problem {
         .collect();
     let schema = serde_json::to_value(T::schema()).unwrap_or_default();
     let found = faults(&schema, &components, &body);
-    if found.is_empty() {
+    if found.kept.is_empty() {
         // Something the schema cannot say; serde's own message names the field or the place.
         let text = error.to_string();
         return Problem::field(quoted(&text).unwrap_or_else(|| "body".to_owned()), text);
     }
-    Problem::fields(found)
+    let mut problem = Problem::fields(found.kept);
+    if found.more > 0 {
+        let _ = write!(problem.detail, "; and {} more", found.more);
+    }
+    problem
+}
+
+/// Faults that are told; a body can have as many as it has bytes.
+const MAX_TOLD: usize = 32;
+/// Characters of a field's name that are told.
+const MAX_NAME: usize = 64;
+
+/// The first [`MAX_TOLD`] faults, and how many there are beyond them.
+#[derive(Debug, Default)]
+pub struct Faults {
+    pub kept: Vec<FieldError>,
+    pub more: usize,
+}
+
+impl Faults {
+    fn push(&mut self, param: &str, detail: impl FnOnce() -> String) {
+        if self.kept.len() < MAX_TOLD {
+            self.kept.push(FieldError {
+                param: if param.is_empty() { "body" } else { param }.to_owned(),
+                detail: detail(),
+            });
+        } else {
+            self.more += 1;
+        }
+    }
+    fn append(&mut self, other: Self) {
+        for fault in other.kept {
+            let FieldError { param, detail } = fault;
+            self.push(&param, || detail);
+        }
+        self.more += other.more;
+    }
 }
 
 /// Everything in `value` that `schema` does not allow. Knows what our documents use: references,
 /// types, required and unknown fields, enumerations, constants, patterns, items and choices.
-pub fn faults(schema: &Value, components: &Map<String, Value>, value: &Value) -> Vec<FieldError> {
-    let mut found = Vec::new();
+pub fn faults(schema: &Value, components: &Map<String, Value>, value: &Value) -> Faults {
+    let mut found = Faults::default();
     walk(schema, value, "", components, &mut found);
     found
 }
@@ -41,7 +79,7 @@ pub fn quoted(text: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-fn walk(schema: &Value, value: &Value, path: &str, components: &Map<String, Value>, found: &mut Vec<FieldError>) {
+fn walk(schema: &Value, value: &Value, path: &str, components: &Map<String, Value>, found: &mut Faults) {
     if let Some(name) = schema["$ref"].as_str().and_then(|text| text.rsplit('/').next()) {
         if let Some(target) = components.get(name) {
             walk(target, value, path, components, found);
@@ -55,16 +93,7 @@ fn walk(schema: &Value, value: &Value, path: &str, components: &Map<String, Valu
         walk_choice(choices, value, path, components, found);
         return;
     }
-    let mut bad = |detail: String| {
-        found.push(FieldError {
-            param: if path.is_empty() {
-                "body".to_owned()
-            } else {
-                path.to_owned()
-            },
-            detail,
-        });
-    };
+    let mut bad = |detail: String| found.push(path, || detail);
     if let Some(expected) = wrong_type(&schema["type"], value) {
         bad(format!("must be {expected}, not {}", kind_of(value)));
         return;
@@ -100,18 +129,12 @@ fn walk(schema: &Value, value: &Value, path: &str, components: &Map<String, Valu
 }
 
 /// A choice between shapes: fine if one fits; explained only where it is plain which was meant.
-fn walk_choice(
-    choices: &[Value],
-    value: &Value,
-    path: &str,
-    components: &Map<String, Value>,
-    found: &mut Vec<FieldError>,
-) {
+fn walk_choice(choices: &[Value], value: &Value, path: &str, components: &Map<String, Value>, found: &mut Faults) {
     let mut reasons = Vec::new();
     for choice in choices {
-        let mut here = Vec::new();
+        let mut here = Faults::default();
         walk(choice, value, path, components, &mut here);
-        if here.is_empty() {
+        if here.kept.is_empty() {
             return;
         }
         if choice["type"] != "null" {
@@ -119,11 +142,8 @@ fn walk_choice(
         }
     }
     match reasons.len() {
-        1 => found.append(&mut reasons[0]),
-        _ => found.push(FieldError {
-            param: path.to_owned(),
-            detail: "fits none of the documented shapes".to_owned(),
-        }),
+        1 => found.append(reasons.remove(0)),
+        _ => found.push(path, || "fits none of the documented shapes".to_owned()),
     }
 }
 
@@ -132,12 +152,14 @@ fn walk_object(
     fields: &Map<String, Value>,
     path: &str,
     components: &Map<String, Value>,
-    found: &mut Vec<FieldError>,
+    found: &mut Faults,
 ) {
     let Some(properties) = schema["properties"].as_object() else {
         return;
     };
     let join = |name: &str| {
+        // An unknown name is the client's, and as long as it likes.
+        let name = name.char_indices().nth(MAX_NAME).map_or(name, |(end, _)| &name[..end]);
         if path.is_empty() {
             name.to_owned()
         } else {
@@ -151,19 +173,15 @@ fn walk_object(
         .filter_map(Value::as_str)
     {
         if !fields.contains_key(name) {
-            found.push(FieldError {
-                param: join(name),
-                detail: "is missing".to_owned(),
-            });
+            found.push(&join(name), || "is missing".to_owned());
         }
     }
     for (name, value) in fields {
         match properties.get(name) {
             Some(property) => walk(property, value, &join(name), components, found),
-            None if schema["additionalProperties"] == Value::Bool(false) => found.push(FieldError {
-                param: join(name),
-                detail: "unknown field".to_owned(),
-            }),
+            None if schema["additionalProperties"] == Value::Bool(false) => {
+                found.push(&join(name), || "unknown field".to_owned());
+            }
             None => {}
         }
     }
@@ -248,6 +266,18 @@ mod tests {
             assert!(params.contains(&expected), "{expected} is not in {found:?}");
         }
         assert_eq!(found.len(), 6, "{found:?}");
+    }
+
+    #[test]
+    fn a_body_of_faults_is_not_answered_with_as_many() {
+        let names = vec!["5"; 1_000].join(",");
+        let long = "x".repeat(5_000);
+        let text = format!(r#"{{"world_id":"vale","count":1,"{long}":1,"inner":{{"names":[{names}]}}}}"#);
+        let error = serde_json::from_str::<Sample>(&text).unwrap_err();
+        let problem = explain::<Sample>(text.as_bytes(), &error);
+        assert_eq!(problem.errors.len(), 32);
+        assert!(problem.detail.ends_with("; and 969 more"), "{}", problem.detail);
+        assert!(problem.detail.len() < 4_000, "{}", problem.detail.len());
     }
 
     #[test]

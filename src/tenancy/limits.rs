@@ -4,6 +4,7 @@
 //! whenever a map outgrows `max_keys`.
 
 use std::{
+    collections::HashMap,
     hash::Hash,
     num::NonZeroU32,
     sync::{
@@ -17,6 +18,7 @@ use governor::{
     DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter,
     clock::{Clock as _, DefaultClock},
 };
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::ids::{PlayerId, TenantId};
@@ -27,6 +29,11 @@ use crate::ids::{PlayerId, TenantId};
 pub struct LimitSettings {
     /// REST requests and socket messages of one tenant, per second; 1,000.
     pub tenant_requests_per_s: u32,
+    /// REST requests and socket messages of one player, per second; 50. Counted before the
+    /// tenant's, so that one player's token cannot use up what all players share.
+    pub player_requests_per_s: u32,
+    /// Sockets one player may have open at once; 8.
+    pub player_sockets: usize,
     /// Lines of one player, per minute; 20.
     pub player_turns_per_min: u32,
     /// Messages on one socket, per second; 32.
@@ -47,10 +54,22 @@ pub struct RateLimited {
     pub retry_after: Duration,
 }
 
+/// A player has as many sockets open as it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a player may have {max} sockets open at once")]
+pub struct TooManySockets {
+    pub max: usize,
+}
+
+type Player = (TenantId, PlayerId);
+
 /// The limiters of this node.
 pub struct Limits {
     tenants: Option<Keyed<TenantId>>,
-    players: Option<Keyed<(TenantId, PlayerId)>>,
+    requests: Option<Keyed<Player>>,
+    lines: Option<Keyed<Player>>,
+    /// Open sockets of each player that has any.
+    sockets: Mutex<HashMap<Player, usize>>,
     settings: LimitSettings,
 }
 
@@ -61,24 +80,51 @@ impl Limits {
         Arc::new(Self {
             tenants: NonZeroU32::new(settings.tenant_requests_per_s)
                 .map(|n| Keyed::new("tenant", Quota::per_second(n), settings.max_keys)),
-            players: NonZeroU32::new(settings.player_turns_per_min)
+            requests: NonZeroU32::new(settings.player_requests_per_s)
+                .map(|n| Keyed::new("player", Quota::per_second(n), settings.max_keys)),
+            lines: NonZeroU32::new(settings.player_turns_per_min)
                 .map(|n| Keyed::new("player", Quota::per_minute(n), settings.max_keys)),
+            sockets: Mutex::default(),
             settings,
         })
     }
-    /// Counts a request or message of a tenant.
+    /// Counts a request or message of a caller. `player` is whom a player's token is for; other
+    /// roles have none and count for their tenant only.
     ///
     /// # Errors
-    /// [`RateLimited`] when the tenant is over its limit.
-    pub fn tenant(&self, tenant: &TenantId) -> Result<(), RateLimited> {
+    /// [`RateLimited`] when the player or the tenant is over its limit. What a player sends beyond
+    /// its own limit does not count for the tenant.
+    pub fn request(&self, tenant: &TenantId, player: Option<&PlayerId>) -> Result<(), RateLimited> {
+        if let (Some(keyed), Some(player)) = (&self.requests, player) {
+            keyed.check(&(tenant.clone(), player.clone()))?;
+        }
         self.tenants.as_ref().map_or(Ok(()), |keyed| keyed.check(tenant))
+    }
+    /// Takes one of a player's sockets, until the seat is dropped.
+    ///
+    /// # Errors
+    /// [`TooManySockets`] when all of them are open.
+    pub fn open_socket(self: &Arc<Self>, tenant: &TenantId, player: &PlayerId) -> Result<SocketSeat, TooManySockets> {
+        let max = self.settings.player_sockets;
+        let player = (tenant.clone(), player.clone());
+        let mut sockets = self.sockets.lock();
+        let open = sockets.entry(player.clone()).or_default();
+        if max > 0 && *open >= max {
+            return Err(TooManySockets { max });
+        }
+        *open += 1;
+        drop(sockets);
+        Ok(SocketSeat {
+            limits: Arc::clone(self),
+            player,
+        })
     }
     /// Counts a line of a player.
     ///
     /// # Errors
     /// [`RateLimited`] when the player is over its limit.
     pub fn player(&self, tenant: &TenantId, player: &PlayerId) -> Result<(), RateLimited> {
-        self.players
+        self.lines
             .as_ref()
             .map_or(Ok(()), |keyed| keyed.check(&(tenant.clone(), player.clone())))
     }
@@ -90,6 +136,24 @@ impl Limits {
                 .map(|n| RateLimiter::direct(Quota::per_second(n))),
             strikes: 0,
             max_strikes: self.settings.socket_strikes,
+        }
+    }
+}
+
+/// One of a player's open sockets; given back when dropped.
+pub struct SocketSeat {
+    limits: Arc<Limits>,
+    player: Player,
+}
+
+impl Drop for SocketSeat {
+    fn drop(&mut self) {
+        let mut sockets = self.limits.sockets.lock();
+        if let Some(open) = sockets.get_mut(&self.player) {
+            *open -= 1;
+            if *open == 0 {
+                sockets.remove(&self.player);
+            }
         }
     }
 }
@@ -181,6 +245,8 @@ mod tests {
     fn settings() -> LimitSettings {
         LimitSettings {
             tenant_requests_per_s: 5,
+            player_requests_per_s: 3,
+            player_sockets: 2,
             player_turns_per_min: 2,
             socket_messages_per_s: 3,
             socket_strikes: 2,
@@ -203,18 +269,56 @@ mod tests {
     }
 
     #[test]
+    fn one_player_cannot_use_up_what_its_tenant_has() {
+        let limits = Limits::new(settings());
+        let tenant: TenantId = "t".parse().unwrap();
+        let (a, b): (PlayerId, PlayerId) = ("a".parse().unwrap(), "b".parse().unwrap());
+        for _ in 0..3 {
+            limits.request(&tenant, Some(&a)).unwrap();
+        }
+        for _ in 0..100 {
+            assert_eq!(limits.request(&tenant, Some(&a)).unwrap_err().what, "player");
+        }
+        // Two of the tenant's five are left for the others.
+        limits.request(&tenant, Some(&b)).unwrap();
+        limits.request(&tenant, None).unwrap();
+        assert_eq!(limits.request(&tenant, None).unwrap_err().what, "tenant");
+    }
+
+    #[test]
+    fn a_players_sockets_are_counted_until_they_close() {
+        let limits = Limits::new(settings());
+        let tenant: TenantId = "t".parse().unwrap();
+        let (a, b): (PlayerId, PlayerId) = ("a".parse().unwrap(), "b".parse().unwrap());
+        let first = limits.open_socket(&tenant, &a).unwrap();
+        let second = limits.open_socket(&tenant, &a).unwrap();
+        assert_eq!(limits.open_socket(&tenant, &a).err(), Some(TooManySockets { max: 2 }));
+        assert!(limits.open_socket(&tenant, &b).is_ok());
+        drop(first);
+        let third = limits.open_socket(&tenant, &a).unwrap();
+        assert!(limits.open_socket(&tenant, &a).is_err());
+        drop((second, third));
+        assert!(limits.sockets.lock().is_empty());
+    }
+
+    #[test]
     fn zero_switches_a_limit_off() {
         let limits = Limits::new(LimitSettings {
             tenant_requests_per_s: 0,
+            player_requests_per_s: 0,
+            player_sockets: 0,
             player_turns_per_min: 0,
             socket_messages_per_s: 0,
             ..settings()
         });
         let tenant: TenantId = "t".parse().unwrap();
         let mut socket = limits.socket();
+        let mut seats = Vec::new();
         for _ in 0..1_000 {
-            assert!(limits.tenant(&tenant).is_ok());
-            assert!(limits.player(&tenant, &"p".parse().unwrap()).is_ok());
+            let player = "p".parse().unwrap();
+            assert!(limits.request(&tenant, Some(&player)).is_ok());
+            assert!(limits.player(&tenant, &player).is_ok());
+            seats.push(limits.open_socket(&tenant, &player).unwrap());
             assert!(socket.check().is_ok());
         }
     }

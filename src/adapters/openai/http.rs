@@ -86,7 +86,7 @@ impl Endpoint {
     pub(super) fn client(&self, http: &HttpClient) -> Result<Client<OpenAIConfig>, InvalidEndpoint> {
         let base = self.base_url.trim_end_matches('/');
         let invalid = |reason: String| InvalidEndpoint::Url {
-            url: base.to_owned(),
+            url: shown(base),
             reason,
         };
         let url = reqwest::Url::parse(base).map_err(|error| invalid(error.to_string()))?;
@@ -104,6 +104,19 @@ impl Endpoint {
             .with_project_id("");
         Ok(Client::with_config(config).with_http_service(OneAttempt(http.0.clone())))
     }
+}
+
+/// A base URL for people: without user, password and query, any of which may be a secret. Works on
+/// what is no URL too.
+pub fn shown(base_url: &str) -> String {
+    let (scheme, rest) = match base_url.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), base_url),
+    };
+    // A password that was not escaped may hold a slash or a question mark, so the last @ counts.
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    format!("{scheme}{rest}")
 }
 
 /// Sends a request once, and turns every answer but a 2xx into an [`LlmError`] while the status
@@ -146,7 +159,13 @@ async fn failure(mut response: Response) -> LlmError {
             break;
         }
     }
-    let message = format!("{status}: {}", message_of(&body));
+    // Traces and jobs show their error to the tenant; the endpoint's words may name the operator's
+    // account, so they go to the log alone.
+    tracing::warn!(%status, said = %message_of(&body), "a model endpoint refused a call");
+    let message = match code_of(&body) {
+        Some(code) => format!("{status} ({code})"),
+        None => status.to_string(),
+    };
     match status {
         StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => LlmError::Timeout,
         // A key that was revoked, a model that is not loaded, a proxy in between: what is wrong is the
@@ -169,6 +188,18 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         .map(|ms| ms / 1e3)
         .or_else(|| number("retry-after"))?;
     Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// The `error.code` or `error.type` of an error body, if it is a plain name.
+fn code_of(body: &[u8]) -> Option<String> {
+    let body: serde_json::Value = serde_json::from_slice(body).ok()?;
+    let plain = |name: &&str| {
+        (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'.')
+    };
+    ["code", "type"]
+        .into_iter()
+        .find_map(|key| body["error"][key].as_str().filter(plain))
+        .map(str::to_owned)
 }
 
 /// The `error.message` of an error body, or its beginning as text.
@@ -254,6 +285,21 @@ mod tests {
     }
 
     #[test]
+    fn a_url_is_shown_without_its_secrets() {
+        for (url, plain) in [
+            ("https://host/v1", "https://host/v1"),
+            ("https://me:hidden@host:8/v1", "https://host:8/v1"),
+            ("http://me:hid/den?@host/v1?key=hidden", "http://host/v1"),
+            ("me:hidden@host", "host"),
+            ("", ""),
+        ] {
+            assert_eq!(shown(url), plain);
+        }
+        let error = endpoint("ftp://me:hidden@host/v1", None).err().unwrap().to_string();
+        assert!(error.contains("ftp://host/v1") && !error.contains("hidden"), "{error}");
+    }
+
+    #[test]
     fn retry_after_is_read_in_seconds_and_milliseconds() {
         let headers = |pairs: &[(&'static str, &'static str)]| {
             let mut headers = HeaderMap::new();
@@ -274,6 +320,27 @@ mod tests {
             assert_eq!(retry_after(&headers(&[("retry-after", odd)])), None, "{odd}");
         }
         assert_eq!(retry_after(&headers(&[])), None);
+    }
+
+    #[test]
+    fn an_error_body_yields_a_code_that_names_nobody() {
+        let code = |text: &str| code_of(text.as_bytes());
+        assert_eq!(
+            code(r#"{"error":{"code":"insufficient_quota","type":"x"}}"#).as_deref(),
+            Some("insufficient_quota")
+        );
+        assert_eq!(
+            code(r#"{"error":{"code":null,"type":"invalid_request_error"}}"#).as_deref(),
+            Some("invalid_request_error")
+        );
+        for none in [
+            r#"{"error":{"code":"org-Ab12 is out of credit"}}"#,
+            r#"{"error":{"code":"org-ab12"}}"#,
+            r#"{"error":"busy"}"#,
+            "<html>",
+        ] {
+            assert_eq!(code(none), None, "{none}");
+        }
     }
 
     #[test]

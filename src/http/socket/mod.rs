@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     actors::player_socket::{SocketOptions, SocketProtocol},
-    tenancy::{Principal, Role},
+    tenancy::{Principal, Role, limits::SocketSeat},
 };
 
 /// The subprotocol this server speaks.
@@ -55,7 +55,7 @@ pub async fn open_socket(
         return Err(Problem::field("coalesce_ms", "must be 0 to 1000").into());
     }
     let protocol: Arc<dyn SocketProtocol> = match admit(&state, &request, query.0.ticket.as_deref()).await {
-        Ok(principal) => Arc::new(Socket::new(state.clone(), principal)),
+        Ok((principal, seat)) => Arc::new(Socket::new(state.clone(), principal, seat)),
         // Script in a browser cannot see why an upgrade failed, so there the refusal is told on
         // the socket. Who can set headers can also read a status.
         Err(problem) if told_on_socket(&request) => Arc::new(Refused::new(problem)),
@@ -68,7 +68,11 @@ pub async fn open_socket(
     state.sockets.serve(&request, payload, protocol, options)
 }
 
-async fn admit(state: &AppState, request: &HttpRequest, ticket: Option<&str>) -> Result<Principal, Problem> {
+async fn admit(
+    state: &AppState,
+    request: &HttpRequest,
+    ticket: Option<&str>,
+) -> Result<(Principal, Option<SocketSeat>), Problem> {
     let principal = if let Some(ticket) = ticket {
         state.auth.redeem_ticket(ticket).await?
     } else if let Some(token) = offered_token(request) {
@@ -79,8 +83,12 @@ async fn admit(state: &AppState, request: &HttpRequest, ticket: Option<&str>) ->
     if principal.role == Role::Operator {
         return Err(Problem::new(Code::Forbidden, "an operator takes part in no dialogue"));
     }
-    state.limits.tenant(&principal.tenant)?;
-    Ok(principal)
+    state.limits.request(&principal.tenant, principal.player.as_ref())?;
+    let seat = match &principal.player {
+        Some(player) => Some(state.limits.open_socket(&principal.tenant, player)?),
+        None => None,
+    };
+    Ok((principal, seat))
 }
 
 fn told_on_socket(request: &HttpRequest) -> bool {

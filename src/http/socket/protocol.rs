@@ -35,7 +35,7 @@ use crate::{
     ids::{DialogueId, PlayerId},
     tenancy::{
         Principal,
-        limits::{SocketLimit, SocketRefusal},
+        limits::{SocketLimit, SocketRefusal, SocketSeat},
     },
 };
 
@@ -79,6 +79,8 @@ pub(super) struct Inner {
     limit: Mutex<SocketLimit>,
     inbox: Mutex<Inbox>,
     pub(super) open: Mutex<HashMap<DialogueId, Opened>>,
+    /// The socket's place among its player's, until it closes.
+    seat: Mutex<Option<SocketSeat>>,
     /// Closes the socket when its token expires.
     expiry: Mutex<Option<JoinHandle<()>>>,
 }
@@ -98,7 +100,7 @@ pub(super) struct Opened {
 }
 
 impl Socket {
-    pub fn new(state: web::Data<AppState>, principal: Principal) -> Self {
+    pub fn new(state: web::Data<AppState>, principal: Principal, seat: Option<SocketSeat>) -> Self {
         let limit = state.limits.socket();
         Self(Arc::new(Inner {
             state,
@@ -106,6 +108,7 @@ impl Socket {
             limit: Mutex::new(limit),
             inbox: Mutex::default(),
             open: Mutex::default(),
+            seat: Mutex::new(seat),
             expiry: Mutex::default(),
         }))
     }
@@ -164,6 +167,8 @@ impl SocketProtocol for Socket {
         if let Some(task) = self.0.expiry.lock().take() {
             task.abort();
         }
+        // A task that still handles a message may hold the rest for a while.
+        drop(self.0.seat.lock().take());
         self.0.inbox.lock().waiting.clear();
         let scope = self.0.principal.lock().scope();
         for (id, opened) in self.0.open.lock().drain() {
@@ -266,7 +271,7 @@ impl Inner {
         let who = self.who();
         self.state
             .limits
-            .tenant(&who.tenant)
+            .request(&who.tenant, who.player.as_ref())
             .map_err(|limited| nowhere(limited.into()))?;
         match kind {
             "player.say" => {

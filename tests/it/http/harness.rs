@@ -53,6 +53,7 @@ pub struct Options {
     pub limits: LimitSettings,
     pub auth: AuthSettings,
     pub http: HttpSettings,
+    pub sockets: SocketSettings,
 }
 
 impl Default for Options {
@@ -60,6 +61,8 @@ impl Default for Options {
         Self {
             limits: LimitSettings {
                 tenant_requests_per_s: 0,
+                player_requests_per_s: 0,
+                player_sockets: 0,
                 player_turns_per_min: 0,
                 socket_messages_per_s: 0,
                 socket_strikes: 3,
@@ -85,6 +88,7 @@ impl Default for Options {
                 max_sessions_per_socket: 2,
                 sse_queue: 256,
             },
+            sockets: SocketSettings::default(),
         }
     }
 }
@@ -272,7 +276,7 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
                 ..ActorSettings::default()
             },
         ),
-        sockets: SocketHub::start(SocketSettings::default(), clock),
+        sockets: SocketHub::start(options.sockets.clone(), clock),
         services,
         auth: Arc::new(auth),
         limits: Limits::new(options.limits.clone()),

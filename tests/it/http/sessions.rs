@@ -233,3 +233,33 @@ async fn a_player_that_talks_too_much_is_told_to_wait() {
         )
         .await;
 }
+
+#[actix_web::test]
+async fn a_streamed_line_that_is_repeated_while_it_runs_ends_with_its_turn() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let session = client.session("p7").await;
+    let path = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
+    let stream = || {
+        client
+            .request(Method::POST, &format!("{path}/turns"))
+            .header("accept", "text/event-stream")
+            .json(&json!({"text": "STALL", "key": "k1"}))
+            .send()
+    };
+    let mut first = stream().await.unwrap();
+    let mut seen = String::new();
+    while !seen.contains("reply.delta") {
+        seen.push_str(&String::from_utf8_lossy(&first.chunk().await.unwrap().unwrap()));
+    }
+    let second = stream().await.unwrap();
+    client.post(&format!("{path}:interrupt"), &json!({})).await;
+    let told = events(&second.text().await.unwrap());
+    let (name, turn) = told.last().unwrap();
+    assert_eq!((name.as_str(), told.len()), ("turn", 1), "{told:?}");
+    assert_eq!((&turn["turn"], &turn["status"]), (&json!(1), &json!("interrupted")));
+    while let Some(chunk) = first.chunk().await.unwrap() {
+        seen.push_str(&String::from_utf8_lossy(&chunk));
+    }
+    assert!(seen.contains("event: turn.committed"), "{seen}");
+}

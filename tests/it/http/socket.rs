@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     fakes::REPLY,
-    harness::{Options, Server, Socket},
+    harness::{Options, Server, Socket, json_of},
 };
 
 async fn player(server: &Server) -> Socket {
@@ -228,6 +228,55 @@ async fn a_socket_that_floods_is_closed() {
     };
     assert_eq!(closed, 4429);
     assert_eq!(codes, ["rate_limited"; 4], "three strikes and a last word");
+}
+
+#[actix_web::test]
+async fn a_player_cannot_take_more_than_its_share() {
+    let mut options = Options::default();
+    options.limits.player_sockets = 1;
+    options.limits.player_requests_per_s = 4;
+    options.limits.tenant_requests_per_s = 1_000;
+    let server = Server::with(options);
+    let mut socket = player(&server).await;
+    let bearer = format!("Bearer {}", server.token("acme", Role::Player, Some("p7")));
+    let again = || {
+        let mut request = server.upgrade("");
+        request.headers_mut().insert("authorization", bearer.parse().unwrap());
+        request
+    };
+    assert_eq!(
+        Socket::open(again()).await.err().map(|status| status.as_u16()),
+        Some(429)
+    );
+    // Another player of the same tenant has its own.
+    let mut other = server.socket(&server.token("acme", Role::Player, Some("p8"))).await;
+    for _ in 0..8 {
+        socket.send(json!({"type": "ping"})).await;
+    }
+    assert_eq!(socket.error().await, "rate_limited");
+    other.send(json!({"type": "ping"})).await;
+    other.until("pong").await;
+}
+
+#[actix_web::test]
+async fn a_full_server_says_when_to_come_back() {
+    let mut options = Options::default();
+    options.sockets.max_open = 1;
+    let server = Server::with(options);
+    let _socket = player(&server).await;
+    let refused = server
+        .as_role(Role::Player)
+        .request(reqwest::Method::GET, "/v1/ws")
+        .header("connection", "upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(refused.headers()["retry-after"], "1");
+    let (status, body) = json_of(refused).await;
+    assert_eq!((status.as_u16(), &body["code"]), (503, &json!("overloaded")), "{body}");
 }
 
 #[actix_web::test]

@@ -16,11 +16,11 @@ const BATCH: u32 = 32;
 /// many. What was done before a failure is kept.
 pub async fn embed_missing(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
     let facts = &services.ledger.facts;
-    let (mut after, mut embedded) = (None, 0);
+    let (mut after, mut done) = (None, 0);
     loop {
         let missing = facts.unembedded(scope, after, BATCH).await?;
         let Some((last, _)) = missing.last() else {
-            return Ok(embedded);
+            return Ok(done);
         };
         after = Some(*last);
         let (ids, texts): (Vec<FactId>, Vec<String>) = missing.into_iter().unzip();
@@ -31,7 +31,7 @@ pub async fn embed_missing(services: &Services, scope: &TenantScope) -> Result<u
             let wrong = format!("{} vectors came back for {} texts", vectors.len(), ids.len());
             return Err(LlmError::Broken(wrong).into());
         }
-        embedded += ids.len() as u64;
+        done += ids.len() as u64;
         let rows: Vec<(FactId, Vec<f32>)> = ids.into_iter().zip(vectors).collect();
         facts.put_embeddings(scope, &rows).await?;
         relay_outbox(services).await?;

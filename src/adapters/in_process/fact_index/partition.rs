@@ -93,10 +93,10 @@ impl Partition {
     pub(super) fn put(&mut self, point: &IndexPoint) {
         self.drop_fact(point.fact);
         let owner = point.audience.private_to.clone();
-        let shelf = self.shelves.entry(owner.clone()).or_default();
-        self.shelved -= shelf.bytes();
-        shelf.put(point);
-        self.shelved += shelf.bytes();
+        let of_owner = self.shelves.entry(owner.clone()).or_default();
+        self.shelved -= of_owner.bytes();
+        of_owner.put(point);
+        self.shelved += of_owner.bytes();
         self.places.insert(point.fact, owner);
     }
 

@@ -24,7 +24,7 @@ use self::{data_folder::DataFolder, observed::ObservedDialogues};
 use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     config::{Config, Listen},
-    dialogue::Services,
+    dialogue::{Services, jobs},
     http::{self, AppState, Readiness, metrics::HttpMetrics},
     ids::TenantId,
     lifecycle::{self, Running},
@@ -154,19 +154,23 @@ impl Application {
             server,
             running,
             deadline,
+            services,
             folder,
             ..
         } = self;
+        let embedding = actix_web::rt::spawn(jobs::embed_missing_of_all(services));
         // Polled here and there, so that connections are served while the actors drain.
         let serving = actix_web::rt::spawn(server);
         tokio::pin!(serving);
         tokio::select! {
             ended = &mut serving => {
+                embedding.abort();
                 running.stop(deadline).await;
                 return Ok(ended??);
             }
             () = stop => {}
         }
+        embedding.abort();
         running.stop(deadline).await;
         serving.await??;
         drop(folder);

@@ -409,7 +409,8 @@ CREATE TABLE state_events (
     at          INTEGER NOT NULL,
     lifted_at   INTEGER
 ) STRICT;
-CREATE INDEX state_events_standing ON state_events (tenant, world, seq) WHERE lifted_at IS NULL;
+CREATE INDEX state_events_standing ON state_events (tenant, world, at, seq) WHERE lifted_at IS NULL;
+CREATE INDEX state_events_since ON state_events (tenant, world, seq) WHERE lifted_at IS NULL;
 CREATE INDEX state_events_by_cause ON state_events (tenant, cause_id);
 
 CREATE TABLE jobs (

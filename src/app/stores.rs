@@ -38,7 +38,8 @@ pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSo
         readers: config.ledger.readers,
         busy_timeout: Duration::from_millis(config.ledger.busy_timeout_ms),
         write_queue: config.ledger.write_queue,
-        embedding_model: embedder.info().model.clone(),
+        // The same model makes vectors of several lengths, which do not compare either.
+        embedding_model: format!("{}@{}", embedder.info().model, embedder.info().dimensions),
     };
     let sqlite = sqlite::open(&url, options, clock.clone())
         .await

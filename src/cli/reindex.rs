@@ -1,4 +1,4 @@
-//! `colloquy reindex`: the search index from the ledger, without calling the embedder.
+//! `colloquy reindex`: the search index from the ledger. The embedder is called only for `--embed`.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::{
     config::Config,
     dialogue::{Services, jobs},
     ids::TenantId,
-    ports::clock::{IdSource, SystemClock},
+    ports::{
+        clock::{IdSource, SystemClock},
+        ledger::facts::EmbeddedBy,
+    },
     tenancy::TenantScope,
 };
-
-/// Facts read at a time.
-const PAGE: u32 = 500;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -25,6 +25,9 @@ pub(super) struct Args {
     /// Change nothing; only say whether every fact can be searched.
     #[arg(long)]
     check: bool,
+    /// Also embed the facts that the configured embedder has not embedded, after it was changed.
+    #[arg(long, conflicts_with = "check")]
+    embed: bool,
 }
 
 pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
@@ -46,50 +49,73 @@ async fn reindex(args: &Args, services: &Services) -> anyhow::Result<()> {
         },
         None => services.ledger.tenants.all().await?,
     };
-    let mut unusable = 0;
+    let mut waiting = 0;
     for tenant in tenants {
         let scope = TenantScope::new(tenant.id.clone());
-        let ledger = count(services, &scope).await?;
-        unusable += ledger.unusable;
+        if args.embed {
+            let embedded = jobs::embed_missing(services, &scope).await?;
+            println!("{}: embedded {embedded} facts", tenant.id);
+        }
         if !args.check {
             jobs::reindex(services, &scope).await?;
         }
-        println!(
-            "{}: valid facts: {}, of which cannot be searched: {}",
-            tenant.id, ledger.facts, ledger.unusable
-        );
+        let facts = services.ledger.facts.embedded_by(&scope, services.clock.now()).await?;
+        println!("{}: {}", tenant.id, described(&facts));
+        waiting += not_current(&facts);
     }
     // The embedded index keeps nothing: a server reads each part from the ledger on first use.
     println!("the embedded index is read from the ledger on first use; there is nothing else to rebuild");
-    if unusable > 0 {
+    if waiting > 0 {
         bail!(
-            "{unusable} facts have vectors of another length than the embedder `{}` makes ({}); \
-             use the embedder they were made with",
+            "{waiting} facts have no vector of the embedder `{}` and are found by words only: \
+             `colloquy reindex --embed` gives them one",
             services.embedder.info().model,
-            services.embedder.info().dimensions
         );
     }
     Ok(())
 }
 
-#[derive(Default)]
-struct Counted {
-    facts: u64,
-    /// Embedded by a model with vectors of another length.
-    unusable: u64,
+fn not_current(facts: &[EmbeddedBy]) -> u64 {
+    facts.iter().filter(|row| !row.current).map(|row| row.facts).sum()
 }
 
-async fn count(services: &Services, scope: &TenantScope) -> anyhow::Result<Counted> {
-    let dimensions = services.embedder.info().dimensions;
-    let mut counted = Counted::default();
-    let mut after = None;
-    loop {
-        let points = services.ledger.facts.all_points(scope, after, PAGE).await?;
-        let Some(last) = points.last() else { return Ok(counted) };
-        after = Some(last.fact);
-        for point in &points {
-            counted.facts += 1;
-            counted.unusable += u64::from(point.embedding.len() != dimensions);
-        }
+/// `valid facts: 12 (10 by e5@384, in use; 2 by older@1024)`
+fn described(facts: &[EmbeddedBy]) -> String {
+    let all: u64 = facts.iter().map(|row| row.facts).sum();
+    if all == 0 {
+        return "valid facts: 0".to_owned();
+    }
+    let by: Vec<String> = facts
+        .iter()
+        .map(|row| {
+            let model = row.model.as_deref().unwrap_or("no model");
+            format!("{} by {model}{}", row.facts, if row.current { ", in use" } else { "" })
+        })
+        .collect();
+    format!("valid facts: {all} ({})", by.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_names_each_model() {
+        let by = |model: Option<&str>, current, facts| EmbeddedBy {
+            model: model.map(str::to_owned),
+            current,
+            facts,
+        };
+        let facts = [
+            by(None, false, 1),
+            by(Some("e5@384"), true, 10),
+            by(Some("old@8"), false, 2),
+        ];
+        assert_eq!(
+            described(&facts),
+            "valid facts: 13 (1 by no model; 10 by e5@384, in use; 2 by old@8)"
+        );
+        assert_eq!(not_current(&facts), 3);
+        assert_eq!(described(&[]), "valid facts: 0");
     }
 }

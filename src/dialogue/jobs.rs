@@ -1,11 +1,15 @@
 //! After-turn jobs: what each kind runs. Leasing, retrying and spacing them is the curator's.
 
+mod embedding;
 pub(super) mod outbox;
 mod state;
 
 use serde::de::DeserializeOwned;
 
-pub use self::outbox::{expected_points, reindex, relay_outbox};
+pub use self::{
+    embedding::{embed_missing, embed_missing_of_all},
+    outbox::{expected_points, reindex, relay_outbox},
+};
 use super::{
     Services,
     events::MemoryChange,

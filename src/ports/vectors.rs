@@ -22,7 +22,8 @@ pub struct IndexPoint {
     pub audience: Audience,
     pub importance: Importance,
     pub valid_at: DateTime<Utc>,
-    /// A unit vector.
+    /// A unit vector; empty while the fact has none of the embedder in use. Such a point is proposed
+    /// by every leg but the dense one, and is similar to nothing.
     pub embedding: Vec<f32>,
     /// Terms of content and keywords, for the keyword leg.
     pub terms: TermWeights,

@@ -61,7 +61,8 @@ pub struct SqliteOptions {
     pub busy_timeout: Duration,
     /// Writes that may wait for the writer; more are refused as unavailable.
     pub write_queue: usize,
-    /// The name kept beside every embedding: which model made it.
+    /// The name kept beside every embedding: which model made it. Only embeddings of this name are
+    /// read; facts that have another one wait for `FactStore::put_embeddings`.
     pub embedding_model: String,
 }
 

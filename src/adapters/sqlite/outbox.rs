@@ -28,14 +28,18 @@ pub(super) struct SqlitePointSource(pub(super) Arc<Engine>);
 /// Points read in one go; between pages other readers get their turn.
 const PAGE: i64 = 1_000;
 
+/// A vector of another model says nothing beside those of this one; a fact that has only such a one
+/// is a point without a vector.
 macro_rules! points {
-    ($from:literal) => {
+    ($from:literal, $model:literal) => {
         concat!(
             "SELECT f.id, f.world, f.knowers, f.private_to, f.view_importance, f.valid_at, e.vector,
                 f.view_content, f.view_keywords
              FROM ",
             $from,
-            " JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id
+            " LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id AND e.model = ",
+            $model,
+            "
              WHERE f.tenant = $1 AND (f.invalid_at IS NULL OR f.invalid_at > $2)
                AND (f.expires_at IS NULL OR f.expires_at > $2)"
         )
@@ -43,10 +47,16 @@ macro_rules! points {
 }
 // A fact that begins later is a point already: nothing would bring it into the index then, and
 // whoever confirms it checks the moment.
-const POINTS: &str = concat!(points!("facts f"), " AND f.id IN (SELECT value FROM json_each($3))");
-const ALL_POINTS: &str = concat!(points!("facts f"), " AND f.id > $3 ORDER BY f.id LIMIT $4");
+const POINTS: &str = concat!(
+    points!("facts f", "$4"),
+    " AND f.id IN (SELECT value FROM json_each($3))"
+);
+const ALL_POINTS: &str = concat!(points!("facts f", "$5"), " AND f.id > $3 ORDER BY f.id LIMIT $4");
 const POINTS_OF: &str = concat!(
-    points!("fact_knowers k CROSS JOIN facts f ON f.tenant = k.tenant AND f.id = k.fact"),
+    points!(
+        "fact_knowers k CROSS JOIN facts f ON f.tenant = k.tenant AND f.id = k.fact",
+        "$8"
+    ),
     " AND k.tenant = $1 AND k.world = $3 AND k.knower = $4 AND (k.valid_at, k.fact) > ($5, $6)
       ORDER BY k.valid_at, k.fact LIMIT $7"
 );
@@ -67,7 +77,7 @@ fn read(row: &SqliteRow) -> StoreResult<IndexPoint> {
             Importance::new(value).ok_or_else(|| StoreError::Corrupt(format!("{value} is no importance")))?
         },
         valid_at: columns.time()?,
-        embedding: vector_from(columns.next()?)?,
+        embedding: vector_from(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?,
         terms: {
             let content: &str = columns.next()?;
             keywords::document_terms(content, &columns.json::<Vec<String>>()?)
@@ -123,6 +133,7 @@ pub(super) async fn points(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -
         .bind(tenant.as_str())
         .bind(micros(now))
         .bind(json_list(ids))
+        .bind(&*engine.embedding_model)
         .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
@@ -143,6 +154,7 @@ pub(super) async fn all_points(
         .bind(micros(now))
         .bind(after.map(|fact| fact.to_string()).unwrap_or_default())
         .bind(i64::from(limit))
+        .bind(&*engine.embedding_model)
         .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
@@ -166,6 +178,7 @@ impl PointSource for SqlitePointSource {
                 .bind(last.map_or(i64::MIN, |point| micros(point.valid_at)))
                 .bind(last.map(|point| point.fact.to_string()).unwrap_or_default())
                 .bind(PAGE)
+                .bind(&*self.0.embedding_model)
                 .fetch_all(&mut *connection)
                 .await
                 .map_err(store_error)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::json;
+use sqlx::sqlite::SqliteRow;
 
 use super::{
     Engine, jobs,
@@ -38,8 +39,21 @@ macro_rules! insert_state_events {
 pub(super) use insert_state_events;
 
 const INSERT: &str = insert_state_events!(2);
-const STANDING: &str = "SELECT id, change, cause_kind, cause_id, at FROM state_events
-    WHERE tenant = $1 AND world = $2 AND lifted_at IS NULL ORDER BY seq";
+const STANDING: &str = "SELECT id, seq, change, cause_kind, cause_id, at FROM state_events
+    WHERE tenant = $1 AND world = $2 AND lifted_at IS NULL ORDER BY at, seq";
+const SINCE: &str = "SELECT id, seq, change, cause_kind, cause_id, at FROM state_events
+    WHERE tenant = $1 AND world = $2 AND seq > $3 AND lifted_at IS NULL ORDER BY seq";
+
+fn read(row: &SqliteRow) -> StoreResult<StoredStateChange> {
+    let mut columns = Columns::of(row);
+    Ok(StoredStateChange {
+        id: columns.id()?,
+        seq: columns.next()?,
+        change: columns.json()?,
+        cause: columns.cause()?,
+        at: columns.time()?,
+    })
+}
 
 /// State changes as one JSON bind.
 pub(super) fn rows_json(changes: &[NewStateChange]) -> StoreResult<String> {
@@ -69,17 +83,18 @@ impl StateStore for SqliteStateStore {
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        rows.iter()
-            .map(|row| {
-                let mut columns = Columns::of(row);
-                Ok(StoredStateChange {
-                    id: columns.id()?,
-                    change: columns.json()?,
-                    cause: columns.cause()?,
-                    at: columns.time()?,
-                })
-            })
-            .collect()
+        rows.iter().map(read).collect()
+    }
+    async fn since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<Vec<StoredStateChange>> {
+        let mut connection = self.0.read().await?;
+        let rows = sqlx::query(SINCE)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(after)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter().map(read).collect()
     }
     async fn commit(&self, scope: &TenantScope, fence: &JobFence, changes: &[NewStateChange]) -> StoreResult<bool> {
         let (tenant, fence, now) = (scope.tenant().clone(), *fence, self.0.clock.now());
@@ -111,6 +126,9 @@ mod tests {
     #[tokio::test]
     async fn state_is_read_in_order_off_its_index() {
         assert_searches(STANDING, &["state_events_standing"]).await;
-        assert!(!plan(STANDING).await.contains("TEMP B-TREE"));
+        assert_searches(SINCE, &["state_events_since (tenant=? AND world=? AND seq>?)"]).await;
+        for statement in [STANDING, SINCE] {
+            assert!(!plan(statement).await.contains("TEMP B-TREE"));
+        }
     }
 }

@@ -57,7 +57,6 @@ pub(super) async fn extract(
     if !services.ledger.state.commit(scope, &job.fence(), &rows).await? {
         return Ok(JobReport::default());
     }
-    services.bodies.world_changed(scope, &said.world.id, changes.iter());
     Ok(JobReport {
         state: changes,
         ..JobReport::default()

@@ -1,23 +1,24 @@
 //! What this node keeps of memory between turns. All of it can be lost and read again.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use moka::sync::Cache;
-use parking_lot::Mutex;
 
 use super::CachedBody;
 use crate::{
     dialogue::Services,
     ids::{FactId, NpcId, TenantId, WorldId},
-    memory::state::{self, StateChange, WorldState},
-    ports::{StoreError, ledger::facts::Confirmed},
+    memory::state::WorldState,
+    ports::{
+        StoreError,
+        ledger::{facts::Confirmed, state::StoredStateChange},
+    },
     tenancy::TenantScope,
 };
 
 /// Worlds whose folded state is kept.
 const WORLDS: u64 = 1_024;
-/// How long another node's state changes may stay unseen here. This node's own are seen at once.
-const WORLD_TTL: Duration = Duration::from_secs(2);
 
 /// NPCs whose memory is being written to.
 const WRITERS: u64 = 10_000;
@@ -26,13 +27,36 @@ const WRITERS: u64 = 10_000;
 /// this node.
 pub struct BodyCache {
     bodies: Cache<FactId, Arc<CachedBody>>,
-    worlds: Cache<(TenantId, WorldId), Arc<WorldState>>,
-    /// Rises with every state change of this node: a fold read before one is not kept after it.
-    world_changes: Mutex<u64>,
+    worlds: Cache<(TenantId, WorldId), Arc<tokio::sync::Mutex<Folded>>>,
     /// Orders this node's writes to an NPC's memory, which would only make each other plan anew.
     writers: Cache<(TenantId, WorldId, NpcId), Arc<tokio::sync::Mutex<()>>>,
     /// Held by the one relay of this node that moves the outbox.
     pub(in crate::dialogue) relay: tokio::sync::Mutex<()>,
+}
+
+/// A world's state as far as it was read.
+#[derive(Default)]
+struct Folded {
+    /// The highest `seq` in it; 0: nothing yet.
+    seq: i64,
+    /// When the last change in it happened.
+    at: DateTime<Utc>,
+    state: Arc<WorldState>,
+}
+
+impl Folded {
+    /// Folds changes that happened after those in it, in their order.
+    fn add(&mut self, changes: &[StoredStateChange]) {
+        if changes.is_empty() {
+            return;
+        }
+        let state = Arc::make_mut(&mut self.state);
+        for stored in changes {
+            state.apply(&stored.change);
+            self.seq = self.seq.max(stored.seq);
+            self.at = self.at.max(stored.at);
+        }
+    }
 }
 
 impl BodyCache {
@@ -41,8 +65,7 @@ impl BodyCache {
     pub fn new(capacity: u64) -> Self {
         Self {
             bodies: Cache::new(capacity),
-            worlds: Cache::builder().max_capacity(WORLDS).time_to_live(WORLD_TTL).build(),
-            world_changes: Mutex::new(0),
+            worlds: Cache::new(WORLDS),
             writers: Cache::new(WRITERS),
             relay: tokio::sync::Mutex::new(()),
         }
@@ -83,57 +106,43 @@ impl BodyCache {
         if !missing.is_empty() {
             for body in services.ledger.facts.bodies(scope, &missing).await? {
                 let cached = Arc::new(CachedBody::new(body));
-                self.bodies.insert(cached.body.id, cached.clone());
+                // One that waits for its vector gets it without a new version.
+                if !cached.body.embedding.is_empty() {
+                    self.bodies.insert(cached.body.id, cached.clone());
+                }
                 found.push(cached);
             }
         }
         Ok(found)
     }
 
-    /// The state of a world, folded over its standing changes.
+    /// The state of a world, folded over its standing changes. What was written since the last time
+    /// is read anew, whoever wrote it; one reader at a time.
     pub(in crate::dialogue) async fn world(
         &self,
         services: &Services,
         scope: &TenantScope,
         world: &WorldId,
     ) -> Result<Arc<WorldState>, StoreError> {
-        let key = (scope.tenant().clone(), world.clone());
-        if let Some(known) = self.worlds.get(&key) {
-            return Ok(known);
+        let entry = self
+            .worlds
+            .get_with((scope.tenant().clone(), world.clone()), Arc::default);
+        let mut folded = entry.lock().await;
+        let store = &services.ledger.state;
+        let mut fresh = store.since(scope, world, folded.seq).await?;
+        if fresh.iter().any(|change| change.at < folded.at) {
+            // A turn's state that a job read late must not override what was said since.
+            fresh = store.standing(scope, world).await?;
+            *folded = Folded::default();
         }
-        let before = *self.world_changes.lock();
-        let changes = services.ledger.state.standing(scope, world).await?;
-        let folded = Arc::new(state::fold(changes.iter().map(|stored| &stored.change)));
-        let version = self.world_changes.lock();
-        if *version == before {
-            self.worlds.insert(key, folded.clone());
-        }
-        drop(version);
-        Ok(folded)
+        fresh.sort_by_key(|change| (change.at, change.seq));
+        folded.add(&fresh);
+        Ok(folded.state.clone())
     }
 
-    /// Applies changes this node has just committed, so that the next turn sees them.
-    pub(in crate::dialogue) fn world_changed<'a>(
-        &self,
-        scope: &TenantScope,
-        world: &WorldId,
-        changes: impl Iterator<Item = &'a StateChange>,
-    ) {
-        let key = (scope.tenant().clone(), world.clone());
-        let mut version = self.world_changes.lock();
-        *version += 1;
-        if let Some(known) = self.worlds.get(&key) {
-            let mut state = WorldState::clone(&known);
-            for change in changes {
-                state.apply(change);
-            }
-            self.worlds.insert(key, Arc::new(state));
-        }
-    }
-
-    /// Forgets the folded state of a world: after something else than a turn changed it.
+    /// Forgets the folded state of a world: after changes were lifted, which only a fold from the
+    /// beginning can see.
     pub fn forget_world(&self, scope: &TenantScope, world: &WorldId) {
-        *self.world_changes.lock() += 1;
         self.worlds.invalidate(&(scope.tenant().clone(), world.clone()));
     }
 }

@@ -39,8 +39,9 @@ use crate::{
 
 /// How often a plan is made before the job is put off.
 const MAX_PLANS: usize = 8;
-/// Known facts that one new fact is compared with.
-const NEIGHBOURS: usize = 12;
+/// Nearest facts of the audience, whatever their subject, among which those of the new fact's own are
+/// looked for. Many, since a talkative player has many near facts of other subjects.
+const NEIGHBOURS: usize = 40;
 
 /// Writes what was learned. Returns what changed; nothing if the turn was unsaid meanwhile.
 pub(super) async fn reconcile(

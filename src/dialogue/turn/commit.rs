@@ -79,11 +79,6 @@ pub(super) async fn commit(
         CommitOutcome::Fenced => return Err(TurnError::Fenced),
         CommitOutcome::KeyTaken => return Err(TurnError::KeyTaken),
     }
-    if !changes.is_empty() {
-        services
-            .bodies
-            .world_changed(&input.scope, &input.world.id, changes.iter());
-    }
     keep_in_buffer(services, input, &turn, &checkpoint).await;
     Ok(CommittedTurn {
         turn,

@@ -350,6 +350,11 @@ impl Reader<'_> {
         if matches!(name.to_lowercase().as_str(), "self" | "me" | "npc" | "나" | "저") {
             return Some(self.speaker.to_owned());
         }
+        // That is how players are told apart in a world's state: a block speaks of its own player only.
+        if name.to_lowercase().starts_with("player:") {
+            self.reject(format!("`{}` in `{key}` is not for a block to name", clip(&name, 64)));
+            return None;
+        }
         let known = &self.rules.known_names;
         if known.is_empty() || name == self.speaker {
             return Some(name);

@@ -40,7 +40,7 @@ pub struct RecallBody {
     pub kind: FactKind,
     pub view: FactView,
     pub valid_at: DateTime<Utc>,
-    /// A unit vector.
+    /// A unit vector; empty while the fact has none of the embedder in use.
     pub embedding: Arc<[f32]>,
 }
 
@@ -148,6 +148,16 @@ pub struct OutboxRow {
     pub fact: FactId,
 }
 
+/// How many valid facts have a vector of one model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddedBy {
+    /// `None`: of no model.
+    pub model: Option<String>,
+    /// The model is the one in use.
+    pub current: bool,
+    pub facts: u64,
+}
+
 /// Long-term memory.
 #[async_trait]
 pub trait FactStore: Send + Sync {
@@ -218,4 +228,18 @@ pub trait FactStore: Send + Sync {
     async fn outbox_done(&self, seqs: &[i64]) -> StoreResult<()>;
     /// Every valid fact's point, in pages ordered by id, for `reindex`.
     async fn all_points(&self, scope: &TenantScope, after: Option<FactId>, limit: u32) -> StoreResult<Vec<IndexPoint>>;
+
+    // --- another embedder ---
+    /// Facts that have no vector of the embedder in use, valid or not, with the text to embed; ordered by id.
+    async fn unembedded(
+        &self,
+        scope: &TenantScope,
+        after: Option<FactId>,
+        limit: u32,
+    ) -> StoreResult<Vec<(FactId, String)>>;
+    /// Unit vectors of the embedder in use for such facts, and an outbox row each. A fact that has
+    /// one by now keeps it; unknown facts are skipped.
+    async fn put_embeddings(&self, scope: &TenantScope, embeddings: &[(FactId, Vec<f32>)]) -> StoreResult<()>;
+    /// The facts valid at `at`, counted by the model of their vector.
+    async fn embedded_by(&self, scope: &TenantScope, at: DateTime<Utc>) -> StoreResult<Vec<EmbeddedBy>>;
 }

@@ -27,6 +27,8 @@ pub struct NewStateChange {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredStateChange {
     pub id: StateEventId,
+    /// Its place in the order of writing; from 1, rising.
+    pub seq: i64,
     pub change: StateChange,
     pub cause: Cause,
     pub at: DateTime<Utc>,
@@ -35,8 +37,12 @@ pub struct StoredStateChange {
 /// World-state events.
 #[async_trait]
 pub trait StateStore: Send + Sync {
-    /// Standing changes of a world, in the order they were written.
+    /// Standing changes of a world, in the order they happened (by `at`, then by `seq`): what a job
+    /// writes late stands before what was said since.
     async fn standing(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Vec<StoredStateChange>>;
+    /// Those of them with a `seq` above `after` (0: all), in the order they were written. Whatever is
+    /// written once this has answered has a higher `seq` than all of the answer.
+    async fn since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<Vec<StoredStateChange>>;
     /// Changes extracted by a job (the fall-back of a state block that did not parse), with the job's end.
     /// `false`: fenced, nothing was written.
     async fn commit(&self, scope: &TenantScope, fence: &JobFence, changes: &[NewStateChange]) -> StoreResult<bool>;

@@ -308,6 +308,49 @@ async fn upserts_and_removals_are_idempotent(index: impl AsyncFn(Vec<IndexPoint>
     assert_eq!(index.count(&acme).await.unwrap(), 0);
 }
 
+/// After a change of the embedder: facts without a vector of the new one, before and after others.
+async fn points_without_a_vector_are_found_otherwise(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+    let ergen = || audience(&["npc:ergen"], None);
+    let mut vital = point(3, ergen(), Vec::new());
+    vital.importance = Importance::new(10).unwrap();
+    let mut fresh = point(4, ergen(), Vec::new());
+    fresh.valid_at = day(9);
+    let query = leaning(0, 1.0);
+    let index = index(vec![
+        point(2, ergen(), Vec::new()),
+        point(1, ergen(), leaning(1, 0.5)),
+        vital,
+        fresh,
+        point(5, ergen(), vec![1.0; DIMENSIONS + 1]),
+    ])
+    .await;
+    let none = TermWeights::default();
+    let near = propose(&*index, &ergen_with(None), Some(&query), &none, ONLY_DENSE).await;
+    assert_eq!(numbers(&near), [1]);
+    let limits = LegLimits {
+        dense: 1,
+        sparse: 2,
+        important: 1,
+        recent: 1,
+    };
+    let terms = TermWeights(vec![(2, 1.0), (5, 1.0)]);
+    let found = propose(&*index, &ergen_with(None), Some(&query), &terms, limits).await;
+    assert!(
+        found
+            .iter()
+            .all(|candidate| candidate.fact.as_u128() == 1 || candidate.cosine == 0.0)
+    );
+    let mut found = numbers(&found);
+    found.sort_unstable();
+    assert_eq!(found, [1, 2, 3, 4, 5]);
+    let world = "vale".parse().unwrap();
+    let similar = index
+        .similar(&scope("acme"), &world, &ergen(), &query, -1.0, 10)
+        .await
+        .unwrap();
+    assert_eq!(numbers(&similar), [1]);
+}
+
 async fn in_process(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
     Arc::new(InProcessFactIndex::new(
         Arc::new(Points(scope("acme"), points)),
@@ -333,9 +376,10 @@ macro_rules! contract {
 }
 
 contract!(in_process: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, upserts_and_removals_are_idempotent);
+    a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, upserts_and_removals_are_idempotent,
+    points_without_a_vector_are_found_otherwise);
 contract!(in_process_without_room: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    a_foreign_tenant_finds_nothing, similar_compares_within_one_audience);
+    a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, points_without_a_vector_are_found_otherwise);
 
 /// A change that lands while a partition is being read must not be lost.
 #[tokio::test]

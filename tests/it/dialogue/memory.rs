@@ -48,6 +48,37 @@ fn what_was_told_is_found_in_another_session() {
 }
 
 #[test]
+fn facts_of_a_former_embedder_are_found_by_words_and_embedded_anew() {
+    run(async {
+        let mut stage = Stage::set().await;
+        stage
+            .session("p1")
+            .await
+            .teach("I like grapes", &json!([likes("grapes", &["grape", "fruit", "food"])]))
+            .await;
+        stage.change_embedder("second").await;
+        let mut talk = stage.session("p1").await;
+        talk.say("What fruit do I like?").await;
+        let used = |trace: colloquy::memory::trace::TurnTrace| {
+            let mut candidates = trace.candidates.into_iter();
+            candidates.find(|c| c.fate == CandidateFate::Used).unwrap().score
+        };
+        let score = used(talk.trace(1).await);
+        assert!(score.keyword > 0.0 && score.cosine == 0.0, "{score:?}");
+
+        // Nothing is lost when it fails, and once it has been done there is nothing left to do.
+        stage.break_embedder(true);
+        assert!(jobs::embed_missing(&stage.services, &stage.scope).await.is_err());
+        stage.break_embedder(false);
+        jobs::embed_missing_of_all(stage.services.clone()).await;
+        assert_eq!(jobs::embed_missing(&stage.services, &stage.scope).await.unwrap(), 0);
+        talk.say("And what fruit do I like now?").await;
+        let score = used(talk.trace(2).await);
+        assert!(score.cosine > 0.0, "{score:?}");
+    });
+}
+
+#[test]
 fn a_world_may_share_between_players() {
     run(async {
         let sharing = WorldSettings {

@@ -62,7 +62,7 @@ pub struct Stage {
     pub world: World,
     pub npc: Npc,
     node: NodeId,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Stage {
@@ -134,10 +134,27 @@ impl Stage {
             llm,
             embedder,
             clock,
-            _folder: folder,
+            folder,
         };
         stage.author().await;
         stage
+    }
+
+    /// Restarts with vectors kept under another model's name.
+    pub async fn change_embedder(&mut self, model: &str) {
+        self.services.ledger.maintenance.close().await;
+        let options = SqliteOptions {
+            embedding_model: model.to_owned(),
+            ..SqliteOptions::default()
+        };
+        let path = self.folder.path().join("colloquy.db");
+        let store = sqlite::open(path.to_str().unwrap(), options, self.clock.clone())
+            .await
+            .unwrap();
+        self.services.ledger = store.ledger();
+        let index = InProcessFactIndex::new(store.point_source(), FactIndexOptions::default());
+        self.services.index = Arc::new(index);
+        self.services.bodies = Arc::new(BodyCache::new(1_000));
     }
 
     async fn author(&mut self) {

@@ -272,6 +272,44 @@ fn an_unreadable_state_block_becomes_a_job() {
 }
 
 #[test]
+fn state_that_a_job_reads_late_does_not_override_what_was_said_since() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        stage
+            .llm
+            .tell_text(Task::Reply, "Come along.\n```state\nwe are somewhere\n```");
+        let unread = talk.say("Shall we go?").await;
+        let moving = |to: &str| format!("On.\n```state\n{{\"location\": \"{to}\", \"location_moved\": true}}\n```");
+        stage.clock.advance(std::time::Duration::from_mins(1));
+        stage.llm.tell_text(Task::Reply, moving("the ferry"));
+        talk.say("And on?").await;
+        talk.say("Where are we?").await;
+        assert!(stage.llm.last_context().contains("player; at: the ferry"));
+
+        // Another session of the same world adds to what is known already, once.
+        let mut other = stage.session("p2").await;
+        stage
+            .llm
+            .tell_text(Task::Reply, "Ouch.\n```state\n{\"player_hp_delta\": -10}\n```");
+        other.say("I fell.").await;
+
+        let job = unread
+            .jobs
+            .iter()
+            .find(|job| job.kind == JobKind::ExtractState)
+            .unwrap();
+        stage
+            .llm
+            .tell_text(Task::Extraction, r#"{"location": "the mill", "location_moved": true}"#);
+        assert_eq!(stage.run(job).await.unwrap().state.len(), 1);
+        talk.say("Where are we now?").await;
+        let context = stage.llm.last_context();
+        assert!(context.contains("player; at: the ferry"), "{context}");
+    });
+}
+
+#[test]
 fn useless_answers_are_asked_for_once_more() {
     run(async {
         let stage = Stage::set().await;

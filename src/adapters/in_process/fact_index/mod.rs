@@ -35,6 +35,12 @@ use partition::{Partition, Search};
 /// beyond which other dialogues of the same thread would feel it.
 const SCAN_INLINE: usize = 12_000;
 
+/// Partitions of more points than this are built on the blocking pool.
+const BUILD_INLINE: usize = 2_000;
+
+/// What a partition takes with nothing in it, so that NPCs who know nothing are dropped too.
+const ENTRY_BYTES: u64 = 512;
+
 /// Bounds of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FactIndexOptions {
@@ -70,6 +76,8 @@ struct Entry {
     loading: tokio::sync::Mutex<()>,
     /// Value of `InProcessFactIndex::clock` when it was last used.
     used: AtomicU64,
+    /// Of the points in it, as of the last change; read without its lock.
+    bytes: AtomicU64,
 }
 
 enum State {
@@ -120,7 +128,14 @@ impl InProcessFactIndex {
                 return Ok(Arc::clone(&entry));
             }
             let points = self.source.points_of(scope, world, &key.knower).await?;
-            entry.become_ready(points);
+            if points.len() <= BUILD_INLINE {
+                entry.become_ready(&points);
+            } else {
+                let entry = Arc::clone(&entry);
+                tokio::task::spawn_blocking(move || entry.become_ready(&points))
+                    .await
+                    .map_err(|error| StoreError::Unavailable(format!("the partition was not built: {error}")))?;
+            }
         }
         self.evict(&key);
         Ok(entry)
@@ -128,15 +143,18 @@ impl InProcessFactIndex {
 
     /// Drops the partitions used longest ago until the rest fits, but never `keep`.
     fn evict(&self, keep: &PartitionKey) {
+        let total =
+            |partitions: &HashMap<PartitionKey, Arc<Entry>>| partitions.values().map(|entry| entry.bytes()).sum();
+        let resident: u64 = total(&self.partitions.read());
+        if resident <= self.options.memory_bytes {
+            return;
+        }
         let mut partitions = self.partitions.write();
+        let mut total: u64 = total(&partitions);
         let mut sizes: Vec<(u64, u64, PartitionKey)> = partitions
             .iter()
             .map(|(key, entry)| (entry.used.load(Ordering::Relaxed), entry.bytes(), key.clone()))
             .collect();
-        let mut total: u64 = sizes.iter().map(|(_, bytes, _)| bytes).sum();
-        if total <= self.options.memory_bytes {
-            return;
-        }
         sizes.sort_unstable_by_key(|(used, ..)| *used);
         for (_, bytes, key) in sizes {
             if total <= self.options.memory_bytes {
@@ -149,13 +167,13 @@ impl InProcessFactIndex {
         }
     }
 
-    /// Every resident partition of a tenant, or of one of its worlds.
-    fn resident(&self, scope: &TenantScope, world: Option<&WorldId>) -> Vec<(Knower, Arc<Entry>)> {
+    /// Every resident partition of a tenant.
+    fn resident(&self, scope: &TenantScope) -> Vec<Arc<Entry>> {
         self.partitions
             .read()
             .iter()
-            .filter(|(key, _)| key.tenant == *scope.tenant() && world.is_none_or(|world| key.world == *world))
-            .map(|(key, entry)| (key.knower.clone(), Arc::clone(entry)))
+            .filter(|(key, _)| key.tenant == *scope.tenant())
+            .map(|(_, entry)| Arc::clone(entry))
             .collect()
     }
 
@@ -216,12 +234,21 @@ impl FactIndex for InProcessFactIndex {
 
     async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
         for point in points {
-            let mut shared = None;
-            for (knower, entry) in self.resident(scope, Some(&point.world)) {
-                if point.audience.knowers.contains(&knower) {
-                    let point = shared.get_or_insert_with(|| Arc::new(point.clone()));
-                    entry.apply(Change::Put(Arc::clone(point)));
-                }
+            let entries: Vec<Arc<Entry>> = {
+                let partitions = self.partitions.read();
+                let keys = point.audience.knowers.iter().map(|knower| PartitionKey {
+                    tenant: scope.tenant().clone(),
+                    world: point.world.clone(),
+                    knower: knower.clone(),
+                });
+                keys.filter_map(|key| partitions.get(&key).cloned()).collect()
+            };
+            if entries.is_empty() {
+                continue;
+            }
+            let point = Arc::new(point.clone());
+            for entry in entries {
+                entry.apply(Change::Put(Arc::clone(&point)));
             }
         }
         Ok(())
@@ -231,7 +258,7 @@ impl FactIndex for InProcessFactIndex {
         if facts.is_empty() {
             return Ok(());
         }
-        for (_, entry) in self.resident(scope, None) {
+        for entry in self.resident(scope) {
             for fact in facts {
                 entry.apply(Change::Drop(*fact));
             }
@@ -243,7 +270,7 @@ impl FactIndex for InProcessFactIndex {
     /// they are read from the ledger, so they cannot drift from it.
     async fn count(&self, scope: &TenantScope) -> StoreResult<u64> {
         let mut facts = std::collections::HashSet::new();
-        for (_, entry) in self.resident(scope, None) {
+        for entry in self.resident(scope) {
             entry.read(|partition| facts.extend(partition.facts()));
         }
         Ok(facts.len() as u64)
@@ -261,6 +288,7 @@ impl Entry {
             state: RwLock::new(State::Loading(Vec::new())),
             loading: tokio::sync::Mutex::default(),
             used: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
         }
     }
 
@@ -268,16 +296,17 @@ impl Entry {
         matches!(*self.state.read(), State::Ready(_))
     }
 
-    fn become_ready(&self, points: Vec<IndexPoint>) {
+    fn become_ready(&self, points: &[IndexPoint]) {
         let mut partition = Partition::default();
         for point in points {
-            partition.put(&point);
+            partition.put(point);
         }
         let mut state = self.state.write();
         if let State::Loading(changes) = &mut *state {
             for change in std::mem::take(changes) {
                 partition.apply(&change);
             }
+            self.bytes.store(partition.bytes(), Ordering::Relaxed);
             *state = State::Ready(partition);
         }
     }
@@ -285,7 +314,10 @@ impl Entry {
     fn apply(&self, change: Change) {
         match &mut *self.state.write() {
             State::Loading(changes) => changes.push(change),
-            State::Ready(partition) => partition.apply(&change),
+            State::Ready(partition) => {
+                partition.apply(&change);
+                self.bytes.store(partition.bytes(), Ordering::Relaxed);
+            }
         }
     }
 
@@ -298,7 +330,7 @@ impl Entry {
     }
 
     fn bytes(&self) -> u64 {
-        self.read(Partition::bytes)
+        ENTRY_BYTES + self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -307,5 +339,96 @@ impl std::fmt::Debug for InProcessFactIndex {
         f.debug_struct("InProcessFactIndex")
             .field("partitions", &self.partitions.read().len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::memory::{fact::Importance, keywords::TermWeights};
+
+    /// A ledger where one NPC knows many facts and the others none.
+    struct Learned(u128);
+
+    #[async_trait]
+    impl PointSource for Learned {
+        async fn points_of(&self, _: &TenantScope, _: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>> {
+            let learned = *knower == Knower::Npc("scholar".parse().unwrap());
+            Ok((1..=self.0).filter(|_| learned).map(|n| point(n, "scholar")).collect())
+        }
+    }
+
+    fn point(n: u128, npc: &str) -> IndexPoint {
+        IndexPoint {
+            fact: FactId::from_u128(n),
+            world: "vale".parse().unwrap(),
+            audience: Audience {
+                knowers: BTreeSet::from([Knower::Npc(npc.parse().unwrap())]),
+                private_to: None,
+            },
+            importance: Importance::DEFAULT,
+            valid_at: DateTime::UNIX_EPOCH,
+            embedding: vec![1.0, 0.0],
+            terms: TermWeights(vec![(u64::try_from(n).unwrap(), 1.0)]),
+        }
+    }
+
+    fn index(points: u128, memory_bytes: u64) -> (InProcessFactIndex, TenantScope) {
+        let index = InProcessFactIndex::new(Arc::new(Learned(points)), FactIndexOptions { memory_bytes });
+        (index, TenantScope::new("acme".parse().unwrap()))
+    }
+
+    async fn visit(index: &InProcessFactIndex, scope: &TenantScope, npc: &str) -> Arc<Entry> {
+        let knower = Knower::Npc(npc.parse().unwrap());
+        index.partition(scope, &"vale".parse().unwrap(), knower).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn those_who_know_nothing_are_dropped_too() {
+        let (index, scope) = index(0, 10 * ENTRY_BYTES);
+        for n in 0..50 {
+            visit(&index, &scope, &format!("npc-{n}")).await;
+        }
+        assert_eq!(index.partitions.read().len(), 10);
+        let newest = PartitionKey {
+            tenant: scope.tenant().clone(),
+            world: "vale".parse().unwrap(),
+            knower: Knower::Npc("npc-49".parse().unwrap()),
+        };
+        assert!(index.partitions.read().contains_key(&newest));
+    }
+
+    #[tokio::test]
+    async fn the_byte_count_follows_what_is_in_it() {
+        let (index, scope) = index(0, u64::MAX);
+        let entry = visit(&index, &scope, "scholar").await;
+        assert_eq!(entry.bytes(), ENTRY_BYTES);
+        let points: Vec<IndexPoint> = (1..=100).map(|n| point(n, "scholar")).collect();
+        index.upsert(&scope, &points).await.unwrap();
+        let full = entry.bytes();
+        assert!(full > ENTRY_BYTES + 100 * 64, "{full}");
+        // The same once more weighs about the same.
+        index.upsert(&scope, &points).await.unwrap();
+        assert!(entry.bytes() < full * 2, "{} after {full}", entry.bytes());
+        let gone: Vec<FactId> = points.iter().map(|point| point.fact).collect();
+        index.remove(&scope, &gone).await.unwrap();
+        assert_eq!(entry.bytes(), ENTRY_BYTES);
+        // A point of somebody else weighs nothing here.
+        index.upsert(&scope, &[point(7, "stranger")]).await.unwrap();
+        assert_eq!(entry.bytes(), ENTRY_BYTES);
+    }
+
+    #[tokio::test]
+    async fn a_large_partition_is_built_whole() {
+        let many = BUILD_INLINE as u128 + 1;
+        let (index, scope) = index(many, u64::MAX);
+        let entry = visit(&index, &scope, "scholar").await;
+        assert_eq!(entry.read(Partition::facts).len(), BUILD_INLINE + 1);
+        assert_eq!(index.count(&scope).await.unwrap(), BUILD_INLINE as u64 + 1);
     }
 }

@@ -78,6 +78,8 @@ pub(super) struct Partition {
     shelves: HashMap<Option<PlayerId>, Shelf>,
     /// Which shelf a fact is on.
     places: HashMap<FactId, Option<PlayerId>>,
+    /// Of the shelves, counted along.
+    shelved: u64,
 }
 
 impl Partition {
@@ -91,16 +93,22 @@ impl Partition {
     pub(super) fn put(&mut self, point: &IndexPoint) {
         self.drop_fact(point.fact);
         let owner = point.audience.private_to.clone();
-        self.shelves.entry(owner.clone()).or_default().put(point);
+        let of_owner = self.shelves.entry(owner.clone()).or_default();
+        self.shelved -= of_owner.bytes();
+        of_owner.put(point);
+        self.shelved += of_owner.bytes();
         self.places.insert(point.fact, owner);
     }
 
     fn drop_fact(&mut self, fact: FactId) {
         let Some(owner) = self.places.remove(&fact) else { return };
         if let Some(shelf) = self.shelves.get_mut(&owner) {
+            self.shelved -= shelf.bytes();
             shelf.remove(fact);
             if shelf.is_empty() {
                 self.shelves.remove(&owner);
+            } else {
+                self.shelved += shelf.bytes();
             }
         }
     }
@@ -122,7 +130,7 @@ impl Partition {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.shelves.values().map(Shelf::bytes).sum::<u64>() + self.places.len() as u64 * 48
+        self.shelved + self.places.len() as u64 * 48
     }
 
     fn seen_by<'a>(&'a self, search: &'a Search) -> impl Iterator<Item = &'a Shelf> {

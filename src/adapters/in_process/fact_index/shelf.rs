@@ -32,6 +32,8 @@ pub(super) struct Shelf {
     coarse: Vec<i8>,
     /// Term → (slot, weight).
     postings: HashMap<u64, Vec<(u32, f32)>>,
+    /// Entries of all postings, counted along: adding up thousands of lists on each change would not do.
+    posted: usize,
     important: BTreeSet<(Importance, DateTime<Utc>, FactId)>,
     recent: BTreeSet<(DateTime<Utc>, FactId)>,
     gaps: usize,
@@ -43,6 +45,8 @@ struct Slot {
     audience: u64,
     importance: Importance,
     valid_at: DateTime<Utc>,
+    /// Its embedder is the one in use. Without, its part of the arrays is zero.
+    has_vector: bool,
     /// What one step of the 8-bit form is worth.
     step: f32,
 }
@@ -56,9 +60,10 @@ impl Shelf {
         self.by_fact.is_empty()
     }
 
-    /// Approximate bytes.
+    /// Approximate bytes, in constant time.
     pub(super) fn bytes(&self) -> u64 {
-        let postings: usize = self.postings.values().map(|list| 48 + list.capacity() * 8).sum();
+        // A list that grows by doubling is three quarters full on average.
+        let postings = self.postings.len() * 48 + self.posted * 11;
         (self.slots.capacity() * size_of::<Slot>()
             + self.exact.capacity() * 4
             + self.coarse.capacity()
@@ -68,19 +73,26 @@ impl Shelf {
     }
 
     pub(super) fn put(&mut self, point: &IndexPoint) {
-        if self.slots.is_empty() {
+        if self.dimensions == 0 && !point.embedding.is_empty() {
+            // The first vector says how long they are; the points before it had none.
             self.dimensions = point.embedding.len();
+            self.exact = vec![0.0; self.slots.len() * self.dimensions];
+            self.coarse = vec![0; self.slots.len() * self.dimensions];
         }
-        if point.embedding.len() != self.dimensions {
-            // The embedder changed under this partition: `reindex` clears it. Until then the
-            // fact is not proposed, which costs recall and nothing else.
-            tracing::warn!(fact = %point.fact, have = self.dimensions, got = point.embedding.len(), "point of another dimension left out");
-            return;
-        }
+        let has_vector = !point.embedding.is_empty() && point.embedding.len() == self.dimensions;
         let slot = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-        let (coarse, step) = quantise(&point.embedding);
-        self.coarse.extend(coarse);
-        self.exact.extend_from_slice(&point.embedding);
+        let step = if has_vector {
+            let (coarse, step) = quantise(&point.embedding);
+            self.coarse.extend(coarse);
+            self.exact.extend_from_slice(&point.embedding);
+            step
+        } else {
+            // Nothing to compare with, which the other legs do not need.
+            self.coarse.resize(self.coarse.len() + self.dimensions, 0);
+            self.exact.resize(self.exact.len() + self.dimensions, 0.0);
+            0.0
+        };
+        self.posted += point.terms.0.len();
         for (term, weight) in &point.terms.0 {
             self.postings.entry(*term).or_default().push((slot, *weight));
         }
@@ -92,6 +104,7 @@ impl Shelf {
             audience: audience_hash(&point.audience),
             importance: point.importance,
             valid_at: point.valid_at,
+            has_vector,
             step,
         });
     }
@@ -132,6 +145,7 @@ impl Shelf {
             });
             !list.is_empty()
         });
+        self.posted = self.postings.values().map(Vec::len).sum();
         self.important = old.important;
         self.recent = old.recent;
     }
@@ -140,7 +154,7 @@ impl Shelf {
         let query = search
             .embedding
             .as_deref()
-            .filter(|query| query.len() == self.dimensions);
+            .filter(|query| !query.is_empty() && query.len() == self.dimensions);
         let limits = search.limits;
         if let Some(query) = query {
             for (cosine, slot) in self.nearest(query, limits.dense, search.audience) {
@@ -187,7 +201,7 @@ impl Shelf {
             .zip(self.coarse.chunks_exact(self.dimensions))
             .enumerate()
         {
-            if slot.fact.is_none() || audience.is_some_and(|audience| audience != slot.audience) {
+            if slot.fact.is_none() || !slot.has_vector || audience.is_some_and(|audience| audience != slot.audience) {
                 continue;
             }
             let about = coarse_dot(&coarse_query, coarse) * query_step * slot.step;

@@ -25,12 +25,12 @@ use crate::{
 /// standing invalidations, the edits, and the duplicates folded into it.
 const MATERIAL: &str = "SELECT f.id, f.content, f.keywords, f.importance, f.pinned,
         f.view_content, f.view_keywords, f.view_importance, f.view_pinned,
-        f.invalid_at, f.invalid_reason, f.invalid_by, f.expires_at,
+        f.invalid_at, f.invalid_reason, f.invalid_by, f.expires_at, f.valid_at, f.authored,
         (SELECT json_group_array(json_object('at', i.at, 'id', i.id, 'reason', i.reason, 'by', i.by_fact))
            FROM invalidations i WHERE i.tenant = f.tenant AND i.fact = f.id AND i.lifted_at IS NULL),
         (SELECT json_group_array(json_object('at', e.at, 'id', e.edit, 'patch', json(e.patch)))
            FROM fact_edits e WHERE e.tenant = f.tenant AND e.fact = f.id),
-        (SELECT json_group_array(json_object('at', i.at, 'fact', d.id, 'content', d.view_content,
+        (SELECT json_group_array(json_object('at', i.at, 'fact', d.id, 'valid_at', d.valid_at, 'content', d.view_content,
                 'keywords', json(d.view_keywords), 'importance', d.view_importance, 'pinned', json(CASE d.view_pinned WHEN 1 THEN 'true' ELSE 'false' END)))
            FROM invalidations i JOIN facts d ON d.tenant = i.tenant AND d.id = i.fact
            WHERE i.tenant = f.tenant AND i.by_fact = f.id AND i.reason = 'duplicate' AND i.lifted_at IS NULL)
@@ -80,6 +80,7 @@ struct Patch {
 struct Duplicate {
     at: i64,
     fact: FactId,
+    valid_at: i64,
     #[serde(flatten)]
     view: FactView,
 }
@@ -90,6 +91,8 @@ struct Material {
     cached_view: FactView,
     cached_invalid: Option<Invalid>,
     expires_at: Option<i64>,
+    valid_at: i64,
+    authored: bool,
     standing: Vec<Standing>,
     edits: Vec<EditRow>,
     duplicates: Vec<Duplicate>,
@@ -103,6 +106,8 @@ fn read(row: &SqliteRow) -> StoreResult<Material> {
         cached_view: view(columns)?,
         cached_invalid: invalid(columns)?,
         expires_at: columns.next()?,
+        valid_at: columns.next()?,
+        authored: columns.next()?,
         standing: columns.json()?,
         edits: columns.json()?,
         duplicates: columns.json()?,
@@ -226,7 +231,8 @@ enum Event<'m> {
 }
 
 /// The view of a fact: its statement, then in the order they happened its edits (set values
-/// replace) and the duplicates folded into it (an older wording yields to a newer one).
+/// replace) and the duplicates folded into it. An older wording yields to a newer one, by when it was
+/// said and not by when it was written; that of a protected fact yields only to a person's edit.
 fn view_of<'m>(
     id: FactId,
     materials: &'m HashMap<FactId, Material>,
@@ -251,17 +257,25 @@ fn view_of<'m>(
     events.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
 
     let mut view = material.base.clone();
+    let mut worded = (material.valid_at, id);
     for (_, _, event) in events {
         match event {
             Event::Edit(edit) => apply(&mut view, edit),
             Event::Duplicate(duplicate) => {
                 let other =
                     view_of(duplicate.fact, materials, fresh, visiting).unwrap_or_else(|| duplicate.view.clone());
-                view = if duplicate.fact < id {
-                    reconcile::fold(&other, &[view])
+                let said = (duplicate.valid_at, duplicate.fact);
+                if said < worded {
+                    view = reconcile::fold(&other, &[view]);
+                    continue;
+                }
+                let mut folded = reconcile::fold(&view, &[other]);
+                if material.authored || view.pinned {
+                    folded.content = view.content;
                 } else {
-                    reconcile::fold(&view, &[other])
-                };
+                    worded = said;
+                }
+                view = folded;
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Facts. `read` answers, `write` inserts and reconciles, `edit` is what people do, `fold`
-//! recomputes the cached results. This file maps rows to values and hands each call on.
+//! recomputes the cached results, `embeddings` finds vectors of other models. This file maps rows to values and hands each call on.
 
 mod edit;
+mod embeddings;
 mod fold;
 mod read;
 mod write;
@@ -27,8 +28,8 @@ use crate::{
         ledger::{
             audit::Edit,
             facts::{
-                Confirmed, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore, OutboxRow, RecallBody,
-                ReconcileOutcome, Reconciliation,
+                Confirmed, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore, OutboxRow,
+                RecallBody, ReconcileOutcome, Reconciliation,
             },
         },
         vectors::IndexPoint,
@@ -230,5 +231,20 @@ impl FactStore for SqliteFactStore {
     }
     async fn all_points(&self, scope: &TenantScope, after: Option<FactId>, limit: u32) -> StoreResult<Vec<IndexPoint>> {
         outbox::all_points(&self.0, scope.tenant(), after, limit).await
+    }
+
+    async fn unembedded(
+        &self,
+        scope: &TenantScope,
+        after: Option<FactId>,
+        limit: u32,
+    ) -> StoreResult<Vec<(FactId, String)>> {
+        embeddings::missing(&self.0, scope.tenant(), after, limit).await
+    }
+    async fn put_embeddings(&self, scope: &TenantScope, embeddings: &[(FactId, Vec<f32>)]) -> StoreResult<()> {
+        embeddings::put(&self.0, scope.tenant(), embeddings).await
+    }
+    async fn embedded_by(&self, scope: &TenantScope, at: DateTime<Utc>) -> StoreResult<Vec<EmbeddedBy>> {
+        embeddings::by_model(&self.0, scope.tenant(), at).await
     }
 }

@@ -32,7 +32,7 @@ const CONFIRM: &str = "SELECT group_concat(k.fact || ' ' || k.version) FROM fact
       AND (k.private_to = '' OR k.private_to = $6 OR $7)";
 const BODIES: &str = "SELECT f.id, f.version, f.subject, f.predicate, f.object, f.polarity, f.tense, f.kind,
         f.view_content, f.view_keywords, f.view_importance, f.view_pinned, f.valid_at, e.vector
-    FROM facts f JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id
+    FROM facts f LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id AND e.model = $3
     WHERE f.tenant = $1 AND f.id IN (SELECT value FROM json_each($2))";
 const ONE: &str = concat!(
     "SELECT ",
@@ -178,6 +178,7 @@ pub(super) async fn bodies(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -
     let rows = sqlx::query(BODIES)
         .bind(tenant.as_str())
         .bind(json_list(ids))
+        .bind(&*engine.embedding_model)
         .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
@@ -196,7 +197,7 @@ pub(super) async fn bodies(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -
                 kind: FactKind::parse_lenient(columns.next()?),
                 view: view(columns)?,
                 valid_at: columns.time()?,
-                embedding: vector_from(columns.next()?)?.into(),
+                embedding: vector_from(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?.into(),
             })
         })
         .collect()

@@ -181,6 +181,19 @@ fn only_known_people() {
 }
 
 #[test]
+fn no_other_player() {
+    let parsed = parse("npc_met: [\"player:p2\", Zorg]", "mira", &StateRules::default()).unwrap();
+    assert_eq!(
+        parsed.changes,
+        [StateChange::Met {
+            who: player(),
+            whom: "Zorg".into()
+        }]
+    );
+    assert!(parsed.rejected[0].contains("player:p2"), "{:?}", parsed.rejected);
+}
+
+#[test]
 fn what_is_no_block() {
     let rules = StateRules::default();
     assert_eq!(parse("I am fine", "mira", &rules), Err(StateBlockError::NotABlock));

@@ -258,6 +258,22 @@ pub async fn a_stale_head_is_fenced<S: Subject>(f: &Fixture<S>) {
     f.commit(&f.a_commit(&open, 2, Some(first.turn.id))).await;
 }
 
+pub async fn a_closed_dialogue_takes_no_more_turns<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let first = f.a_commit(&open, 1, None);
+    f.commit(&first).await;
+    let dialogues = &f.ledger().dialogues;
+    assert!(dialogues.close(&f.scope, open.dialogue.id, f.now()).await.unwrap());
+    let mut late = f.a_commit(&open, 2, Some(first.turn.id));
+    late.jobs.push(f.a_job(&late, JobKind::ExtractFacts));
+    assert_eq!(
+        dialogues.commit_turn(&f.scope, &late).await.unwrap(),
+        CommitOutcome::Fenced
+    );
+    let turns = dialogues.turns(&f.scope, open.dialogue.id, 1, 9).await.unwrap();
+    assert_eq!(turns.len(), 1);
+}
+
 pub async fn a_used_key_is_taken<S: Subject>(f: &Fixture<S>) {
     let open = f.open().await;
     let mut first = f.a_commit(&open, 1, None);

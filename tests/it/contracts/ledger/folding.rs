@@ -97,8 +97,70 @@ pub async fn a_protected_fact_absorbs_the_newer_one<S: Subject>(f: &Fixture<S>) 
     f.reconcile(&plan).await;
     let (old, new) = (f.fact(old).await, f.fact(new.id).await);
     assert_eq!(old.invalid, None);
-    assert_eq!(old.view, a_view("cannot eat nuts", &["nut", "allergy"], 9, false));
+    // Its words are a person's; what else the newer one says is taken over.
+    assert_eq!(old.view, a_view("is allergic to nuts", &["nut", "allergy"], 9, false));
     assert_eq!((old.version, new.invalid.unwrap().by), (2, Some(old.id)));
+}
+
+pub async fn a_pinned_fact_keeps_its_words<S: Subject>(f: &Fixture<S>) {
+    let mut old = worded(f, "promised to come back", "promise", 6);
+    old.statement.pinned = true;
+    let old = f.learn(old, &[]).await;
+    f.tick();
+    let new = worded(f, "said something about returning", "return", 3);
+    let mut plan = f.a_plan().await;
+    plan.invalidations = vec![f.an_invalidation(new.id, InvalidReason::Duplicate, Some(old))];
+    plan.facts = vec![new];
+    f.reconcile(&plan).await;
+    let expected = a_view("promised to come back", &["promise", "return"], 6, true);
+    assert_eq!(f.fact(old).await.view, expected);
+    // A person may still word it anew.
+    let patch = FactPatch {
+        content: Some("promised to return".to_owned()),
+        ..FactPatch::default()
+    };
+    f.tick();
+    f.ledger()
+        .facts
+        .edit(&f.scope, old, &patch, None, &f.edit("fact.edit"))
+        .await
+        .unwrap();
+    assert_eq!(f.fact(old).await.view.content, "promised to return");
+}
+
+pub async fn a_late_duplicate_does_not_give_the_older_words<S: Subject>(f: &Fixture<S>) {
+    // What was said first is written last, since its extraction had to be tried again.
+    let said_first = f.now();
+    f.tick();
+    let second = f.learn(worded(f, "moved to Vale last spring", "vale", 5), &[]).await;
+    f.tick();
+    let third = f
+        .learn(
+            worded(f, "lives in Vale by the mill", "mill", 5),
+            &[(second, InvalidReason::Duplicate)],
+        )
+        .await;
+    f.tick();
+    let mut first = worded(f, "is moving to Vale", "moving", 5);
+    first.valid_at = said_first;
+    let first = f.learn(first, &[(third, InvalidReason::Duplicate)]).await;
+    assert_eq!(f.fact(first).await.view.content, "lives in Vale by the mill");
+
+    // And with several in one: the newest wording stays, whatever comes in after it.
+    let mut base = worded(f, "base", "a", 5);
+    base.valid_at = said_first;
+    let base = f.learn(base, &[]).await;
+    let mut plan = f.a_plan().await;
+    for (content, seconds) in [("newest", 9), ("in between", 4)] {
+        f.tick();
+        let mut duplicate = worded(f, content, content, 5);
+        duplicate.valid_at = said_first + chrono::Duration::seconds(seconds);
+        plan.invalidations
+            .push(f.an_invalidation(duplicate.id, InvalidReason::Duplicate, Some(base)));
+        plan.facts.push(duplicate);
+    }
+    f.reconcile(&plan).await;
+    assert_eq!(f.fact(base).await.view.content, "newest");
 }
 
 pub async fn folds_reach_through_chains_of_duplicates<S: Subject>(f: &Fixture<S>) {

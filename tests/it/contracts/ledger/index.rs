@@ -151,3 +151,90 @@ pub async fn a_knower_has_the_points_it_may_know<S: Subject>(f: &Fixture<S>) {
         .unwrap();
     assert!(theirs.is_empty());
 }
+
+pub async fn vectors_of_another_embedder_are_not_read<S: Subject>(f: &mut Fixture<S>) {
+    let old = f.create(f.a_fact("likes grapes")).await;
+    f.subject.change_embedder(f.clock.clone(), "second").await;
+    let mut new = f.a_fact("likes plums");
+    new.embedding = vec![0.0, 1.0];
+    let new = f.create(new).await;
+
+    // Both are points, the old one without a vector, whichever way they are read.
+    let facts = &f.ledger().facts;
+    let expected = vec![(old, Vec::new()), (new, vec![0.0, 1.0])];
+    let vectors = |points: Vec<IndexPoint>| -> Vec<(FactId, Vec<f32>)> {
+        let mut vectors: Vec<_> = points.into_iter().map(|point| (point.fact, point.embedding)).collect();
+        vectors.sort_by_key(|(fact, _)| *fact);
+        vectors
+    };
+    assert_eq!(vectors(facts.points(&f.scope, &[old, new]).await.unwrap()), expected);
+    assert_eq!(vectors(facts.all_points(&f.scope, None, 9).await.unwrap()), expected);
+    let source = f.subject.points();
+    let knower = Knower::Npc(f.npc.clone());
+    let known = source.points_of(&f.scope, &f.world, &knower).await.unwrap();
+    assert_eq!(vectors(known), expected);
+    let mut bodies = facts.bodies(&f.scope, &[old, new]).await.unwrap();
+    bodies.sort_by_key(|body| body.id);
+    let bodies: Vec<_> = bodies.iter().map(|body| (body.id, body.embedding.to_vec())).collect();
+    assert_eq!(bodies, expected);
+    // The former embedder finds its own vectors again.
+    f.subject.reopen(f.clock.clone()).await;
+    let points = f.ledger().facts.points(&f.scope, &[old, new]).await.unwrap();
+    assert_eq!(vectors(points), [(old, vec![0.6, -0.8, 0.0]), (new, Vec::new())]);
+}
+
+pub async fn facts_are_embedded_anew<S: Subject>(f: &mut Fixture<S>) {
+    let mut ids = Vec::new();
+    for content in ["one", "two", "three"] {
+        ids.push(f.create(f.a_fact(content)).await);
+    }
+    assert!(f.ledger().facts.unembedded(&f.scope, None, 9).await.unwrap().is_empty());
+    f.subject.change_embedder(f.clock.clone(), "second").await;
+    let facts = &f.ledger().facts;
+    let gone = ids[2];
+    facts.remove(&f.scope, gone, &f.edit("fact.remove")).await.unwrap();
+    let patch = FactPatch {
+        content: Some("won".to_owned()),
+        embedding: Some(vec![1.0, 0.0]),
+        ..FactPatch::default()
+    };
+    f.drain_outbox().await;
+
+    // In pages; one that is taken out may come back.
+    let missing = facts.unembedded(&f.scope, None, 2).await.unwrap();
+    assert_eq!(missing.len(), 2);
+    assert_eq!(missing[0].0, ids[0]);
+    assert!(missing[0].1.contains("one") && missing[0].1.contains("grape"));
+    let rest = facts.unembedded(&f.scope, Some(missing[1].0), 2).await.unwrap();
+    assert_eq!(rest.iter().map(|(fact, _)| *fact).collect::<Vec<_>>(), [gone]);
+    assert!(facts.unembedded(&f.other, None, 9).await.unwrap().is_empty());
+    let counted = facts.embedded_by(&f.scope, f.now()).await.unwrap();
+    assert_eq!(counted.len(), 1);
+    assert_eq!((counted[0].current, counted[0].facts), (false, 2));
+
+    // The first is corrected while the others are being embedded: its vector is of the newer text.
+    facts
+        .edit(&f.scope, ids[0], &patch, None, &f.edit("fact.edit"))
+        .await
+        .unwrap();
+    f.drain_outbox().await;
+    let made: Vec<(FactId, Vec<f32>)> = ids.iter().map(|id| (*id, vec![0.0, 1.0])).collect();
+    facts.put_embeddings(&f.other, &made).await.unwrap();
+    assert!(f.drain_outbox().await.is_empty());
+    assert_eq!(facts.unembedded(&f.scope, None, 9).await.unwrap().len(), 2);
+    facts.put_embeddings(&f.scope, &made).await.unwrap();
+    facts
+        .put_embeddings(&f.scope, &[(f.id(), vec![0.0, 1.0])])
+        .await
+        .unwrap();
+    let points = facts.points(&f.scope, &ids).await.unwrap();
+    let vector = |id: FactId| points.iter().find(|point| point.fact == id).unwrap().embedding.clone();
+    assert_eq!((vector(ids[0]), vector(ids[1])), (vec![1.0, 0.0], vec![0.0, 1.0]));
+    assert!(f.drain_outbox().await.contains(&ids[1]));
+    assert!(facts.unembedded(&f.scope, None, 9).await.unwrap().is_empty());
+    let counted = facts.embedded_by(&f.scope, f.now()).await.unwrap();
+    assert_eq!(
+        counted.iter().map(|row| (row.current, row.facts)).collect::<Vec<_>>(),
+        [(true, 2)]
+    );
+}

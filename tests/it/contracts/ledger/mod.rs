@@ -32,6 +32,8 @@ pub trait Subject: Send + Sync + Sized {
     fn points(&self) -> Arc<dyn PointSource>;
     /// Ends this process's use of the ledger and opens the same data again.
     async fn reopen(&mut self, clock: Arc<ManualClock>);
+    /// The same, with vectors made by `model` from now on.
+    async fn change_embedder(&mut self, clock: Arc<ManualClock>, model: &str);
     /// Tries to change and to delete every audit row behind the port's back; `true` if both were refused.
     async fn audit_resists(&self) -> bool;
 }
@@ -48,7 +50,7 @@ macro_rules! ledger_contract {
                 dialogues: a_dialogue_reads_back_and_closes_once, dialogues_are_listed_newest_first_and_filtered,
                     claiming_takes_ownership_until_it_runs_out, claiming_reads_the_state_to_go_on_from,
                     renewing_needs_the_current_epoch, a_turn_reads_back_whole, a_stale_epoch_is_fenced,
-                    a_stale_head_is_fenced, a_used_key_is_taken, of_two_commits_on_one_head_one_wins,
+                    a_stale_head_is_fenced, a_closed_dialogue_takes_no_more_turns, a_used_key_is_taken, of_two_commits_on_one_head_one_wins,
                     turns_are_read_by_range_id_and_key, dialogues_of_another_tenant_are_not_found;
                 facts: a_created_fact_reads_back_whole, confirm_checks_validity_audience_and_privacy,
                     confirm_asks_about_the_moment_given, bodies_carry_view_and_embedding,
@@ -57,7 +59,8 @@ macro_rules! ledger_contract {
                     facts_are_listed_by_filter, editing_changes_the_view_and_not_the_statement,
                     editing_checks_the_version, removing_and_restoring_are_history, facts_of_another_tenant_are_not_found;
                 folding: a_duplicate_is_folded_into_the_newer_fact, restoring_a_duplicate_unfolds_it,
-                    a_protected_fact_absorbs_the_newer_one, folds_reach_through_chains_of_duplicates,
+                    a_protected_fact_absorbs_the_newer_one, a_pinned_fact_keeps_its_words,
+                    a_late_duplicate_does_not_give_the_older_words, folds_reach_through_chains_of_duplicates,
                     an_edit_of_a_duplicate_reaches_what_it_is_folded_into, an_edit_after_a_fold_has_the_last_word,
                     the_earliest_standing_invalidation_counts;
                 reconcile: a_reconciliation_writes_everything_at_once, a_fence_that_is_closed_lets_nothing_through,
@@ -67,7 +70,8 @@ macro_rules! ledger_contract {
                 summaries: summaries_land_fade_and_are_evicted, a_summary_of_a_finished_job_is_fenced,
                     a_turn_is_summed_up_once,
                     summaries_of_another_tenant_are_untouched;
-                state: standing_changes_come_in_order, a_fenced_state_change_writes_nothing,
+                state: standing_changes_come_in_order, state_is_read_on_from_where_it_was_left,
+                    a_fenced_state_change_writes_nothing,
                     state_of_another_tenant_is_not_found;
                 jobs: a_commit_leaves_its_jobs_leased, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
                     leases_of_a_dead_process_are_released, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages;
@@ -76,7 +80,8 @@ macro_rules! ledger_contract {
                     a_reservation_without_an_answer_runs_out, old_answers_are_swept, keys_belong_to_a_tenant;
                 usage: usage_adds_up_by_day_task_and_model;
                 index: the_outbox_names_every_fact_that_changed, points_are_of_valid_facts_only,
-                    all_points_come_in_pages_by_id, a_knower_has_the_points_it_may_know;
+                    all_points_come_in_pages_by_id, a_knower_has_the_points_it_may_know,
+                    vectors_of_another_embedder_are_not_read, facts_are_embedded_anew;
                 durability: what_was_acknowledged_is_there_after_reopening, a_failing_write_does_not_fail_its_neighbours,
                     a_write_is_done_though_its_caller_went_away, a_closed_ledger_says_so;
             );

@@ -15,22 +15,29 @@ use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use super::Subject;
 
+/// The embedder of a fresh subject.
+const FIRST_MODEL: &str = "first";
+
 pub struct SqliteSubject {
     folder: tempfile::TempDir,
     sqlite: SqliteLedger,
     ledger: Ledger,
 }
 
-async fn open_in(folder: &tempfile::TempDir, clock: Arc<ManualClock>) -> SqliteLedger {
+async fn open_in(folder: &tempfile::TempDir, clock: Arc<ManualClock>, model: &str) -> SqliteLedger {
     let url = format!("sqlite://{}", folder.path().join("deep/er/ledger.db").display());
-    open(&url, SqliteOptions::default(), clock).await.unwrap()
+    let options = SqliteOptions {
+        embedding_model: model.to_owned(),
+        ..SqliteOptions::default()
+    };
+    open(&url, options, clock).await.unwrap()
 }
 
 #[async_trait]
 impl Subject for SqliteSubject {
     async fn fresh(clock: Arc<ManualClock>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let sqlite = open_in(&folder, clock).await;
+        let sqlite = open_in(&folder, clock, FIRST_MODEL).await;
         Self {
             ledger: sqlite.ledger(),
             sqlite,
@@ -44,8 +51,11 @@ impl Subject for SqliteSubject {
         self.sqlite.point_source()
     }
     async fn reopen(&mut self, clock: Arc<ManualClock>) {
+        self.change_embedder(clock, FIRST_MODEL).await;
+    }
+    async fn change_embedder(&mut self, clock: Arc<ManualClock>, model: &str) {
         self.ledger.maintenance.close().await;
-        self.sqlite = open_in(&self.folder, clock).await;
+        self.sqlite = open_in(&self.folder, clock, model).await;
         self.ledger = self.sqlite.ledger();
     }
     async fn audit_resists(&self) -> bool {

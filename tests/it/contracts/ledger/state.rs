@@ -58,6 +58,42 @@ pub async fn standing_changes_come_in_order<S: Subject>(f: &Fixture<S>) {
     );
 }
 
+pub async fn state_is_read_on_from_where_it_was_left<S: Subject>(f: &Fixture<S>) {
+    let state = &f.ledger().state;
+    assert!(state.since(&f.scope, &f.world, 0).await.unwrap().is_empty());
+    let early = moved(f, "what a job reads late");
+    f.tick();
+    let (_, fence) = f.a_fence(JobKind::ExtractState).await;
+    let later = [moved(f, "a"), moved(f, "b")];
+    assert!(state.commit(&f.scope, &fence, &later).await.unwrap());
+    let read = state.since(&f.scope, &f.world, 0).await.unwrap();
+    assert_eq!(
+        read.iter().map(|row| row.id).collect::<Vec<_>>(),
+        [later[0].id, later[1].id]
+    );
+    assert!(0 < read[0].seq && read[0].seq < read[1].seq);
+    let seen = read[1].seq;
+    assert!(state.since(&f.scope, &f.world, seen).await.unwrap().is_empty());
+
+    let (_, fence) = f.a_fence(JobKind::ExtractState).await;
+    assert!(
+        state
+            .commit(&f.scope, &fence, std::slice::from_ref(&early))
+            .await
+            .unwrap()
+    );
+    let fresh = state.since(&f.scope, &f.world, seen).await.unwrap();
+    assert_eq!(fresh.iter().map(|row| row.id).collect::<Vec<_>>(), [early.id]);
+    assert!(fresh[0].seq > seen);
+    assert!(state.since(&f.other, &f.world, 0).await.unwrap().is_empty());
+    // It happened before the others, though it was written after them.
+    let standing = state.standing(&f.scope, &f.world).await.unwrap();
+    assert_eq!(
+        standing.iter().map(|row| row.id).collect::<Vec<_>>(),
+        [early.id, later[0].id, later[1].id]
+    );
+}
+
 pub async fn a_fenced_state_change_writes_nothing<S: Subject>(f: &Fixture<S>) {
     let (_, fence) = f.a_fence(JobKind::ExtractState).await;
     let state = &f.ledger().state;

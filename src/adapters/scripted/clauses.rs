@@ -1,11 +1,14 @@
 //! Cuts a text into clauses that a pattern can be held against: no questions, no quotations, no
 //! suppositions, no fillers.
 
-use std::sync::LazyLock;
+use std::{borrow::Cow, sync::LazyLock};
 
 use regex::Regex;
 
-use super::lexicon::{self, Lexicon};
+use super::{
+    forget,
+    lexicon::{self, Lexicon},
+};
 use crate::memory::authored::Language;
 
 /// One clause, without fillers and marks of time.
@@ -68,7 +71,7 @@ regex!(
 /// Every clause of `text` that may state something. `vocative` is a name that may be called first.
 pub(super) fn clauses(language: Language, text: &str, vocative: &str) -> Vec<Clause> {
     let lexicon = lexicon::of(language);
-    let text = QUOTED.replace_all(text, " ");
+    let text = unquoted(text);
     let mut found = Vec::new();
     for (sentence, raw) in SENTENCE.find_iter(&text).enumerate() {
         let raw = raw.as_str().trim();
@@ -76,12 +79,20 @@ pub(super) fn clauses(language: Language, text: &str, vocative: &str) -> Vec<Cla
             continue;
         }
         let normal = lexicon.normalise(raw.trim_end_matches(|c: char| !c.is_alphanumeric()));
+        if forget::is_wish(lexicon, &normal, vocative) {
+            continue;
+        }
         match language {
             Language::En => english(lexicon, &normal, vocative, sentence, &mut found),
             Language::Ko => korean(lexicon, &normal, vocative, sentence, &mut found),
         }
     }
     found
+}
+
+/// The text without what stands in quotation marks, brackets and cue tags.
+pub(super) fn unquoted(text: &str) -> Cow<'_, str> {
+    QUOTED.replace_all(text, " ")
 }
 
 /// Whether the sentence asks rather than states.
@@ -256,7 +267,7 @@ fn remove_phrases(tokens: &mut Vec<&str>, phrases: &[String]) -> bool {
 }
 
 /// Takes fillers and the name that is called off the start of an English clause.
-fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> String {
+pub(super) fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> String {
     let mut rest = piece.trim().trim_start_matches([',', ' ']);
     loop {
         let lower = rest.to_lowercase();

@@ -4,12 +4,13 @@
 use super::{
     claim::{self, Claim, Party, Voice, words},
     clauses,
+    forget::{self, Wish},
     lexicon::{self, Lexicon},
     view::ReplyView,
 };
 use crate::memory::{
     authored::Language,
-    fact::{Polarity, Tense},
+    fact::{FactKind, Polarity, Tense},
 };
 
 /// What a line asks for.
@@ -61,11 +62,11 @@ pub(super) enum Answer {
 pub(super) struct Memory {
     pub content: String,
     pub claim: Option<Claim>,
-    terms: Vec<String>,
+    pub terms: Vec<String>,
 }
 
 impl Memory {
-    fn new(content: &str, claim: Option<Claim>) -> Self {
+    pub fn new(content: &str, claim: Option<Claim>) -> Self {
         let lexicon = lexicon::of(lexicon::language_of(content));
         let mut terms: Vec<String> = words(content).iter().map(|word| term(lexicon, word)).collect();
         if let Some(claim) = &claim {
@@ -106,7 +107,8 @@ fn same_name(a: &str, b: &str) -> bool {
     last(a) == last(b)
 }
 
-fn term(lexicon: &Lexicon, word: &str) -> String {
+/// A word in its listed form.
+pub(super) fn term(lexicon: &Lexicon, word: &str) -> String {
     if lexicon.language == Language::Ko {
         lexicon.base(claim::strip_particle(lexicon, word)).to_owned()
     } else {
@@ -300,21 +302,45 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
 /// Everything the prompt lets the NPC know, newest first, what is contradicted by newer left out.
 fn memories(view: &ReplyView) -> Vec<Memory> {
     let mut found: Vec<Memory> = Vec::new();
+    // What was to be forgotten is not read from before the wish; what is told after it is new.
+    let mut wishes = Vec::new();
     let told = std::iter::once(&view.line).chain(view.said.iter().rev());
     for line in told {
         for claim in claim::read(line, Voice::Player, &view.npc).into_iter().rev() {
-            add(&mut found, Memory::of(&claim));
+            let memory = Memory::of(&claim);
+            if !forgotten(&wishes, &memory) {
+                add(&mut found, memory);
+            }
         }
+        wishes.extend(forget::wishes(line, &view.npc));
     }
     for line in view.replied.iter().rev() {
         for claim in claim::read(line, Voice::Npc, &view.npc) {
-            add(&mut found, Memory::of(&claim));
+            let memory = Memory::of(&claim);
+            if !forgotten(&wishes, &memory) {
+                add(&mut found, memory);
+            }
         }
     }
-    for content in view.facts.iter().chain(&view.state).chain(&view.pinned) {
+    for content in view.facts.iter().chain(&view.state) {
+        let memory = Memory::new(content, claim::of_record(content, &view.npc));
+        if !forgotten(&wishes, &memory) {
+            add(&mut found, memory);
+        }
+    }
+    for content in &view.pinned {
         add(&mut found, Memory::new(content, claim::of_record(content, &view.npc)));
     }
     found
+}
+
+/// Limits of health are never forgotten.
+fn forgotten(wishes: &[Wish], memory: &Memory) -> bool {
+    let of_safety = memory
+        .claim
+        .as_ref()
+        .is_some_and(|claim| claim.kind == FactKind::Constraint);
+    !of_safety && wishes.iter().any(|wish| wish.means(memory))
 }
 
 fn add(found: &mut Vec<Memory>, new: Memory) {
@@ -415,6 +441,10 @@ fn class_fits(question: &Question, claim: &Claim) -> bool {
 
 /// A sentence of a summary, or of the world's state, that shares what is asked for.
 fn passage(question: &Question, view: &ReplyView) -> Option<Answer> {
+    let wishes: Vec<Wish> = std::iter::once(&view.line)
+        .chain(&view.said)
+        .flat_map(|line| forget::wishes(line, &view.npc))
+        .collect();
     let best = |texts: &[String]| {
         texts
             .iter()
@@ -424,7 +454,9 @@ fn passage(question: &Question, view: &ReplyView) -> Option<Answer> {
                 let shared = question.nouns.iter().filter(|noun| memory.terms.contains(noun)).count();
                 (shared, memory.content)
             })
-            .filter(|(shared, _)| *shared > 0)
+            .filter(|(shared, text)| {
+                *shared > 0 && !forgotten(&wishes, &Memory::new(text, claim::of_record(text, &view.npc)))
+            })
             .max_by_key(|(shared, _)| *shared)
             .map(|(_, text)| text)
     };

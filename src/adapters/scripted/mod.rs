@@ -5,6 +5,7 @@
 
 mod claim;
 mod clauses;
+mod forget;
 mod judge;
 mod korean;
 mod lexicon;

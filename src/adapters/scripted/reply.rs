@@ -8,7 +8,9 @@ use serde_json::json;
 
 use super::{
     claim::{self, Claim, Party, Voice},
-    clauses, korean,
+    clauses,
+    forget::{self, Wish},
+    korean,
     lexicon::{self, Lexicon},
     memory::{self, Answer, Memory, Question},
     render, speech,
@@ -62,8 +64,16 @@ impl Speaker<'_> {
     fn speak(&self) -> Spoken {
         let line = &self.view.line;
         let occasion = occasion(line);
-        if let Some((name @ ("order" | "forget"), _)) = &occasion {
+        if let Some((name @ "order", _)) = &occasion {
             return self.plain(name);
+        }
+        let wishes = forget::wishes(line, &self.view.npc);
+        if !wishes.is_empty() {
+            return self.plain(match () {
+                () if wishes.iter().any(Wish::is_of_safety) => "forget_never",
+                () if wishes.iter().all(Wish::is_vague) => "forget_what",
+                () => "forget",
+            });
         }
         let claims = claim::read(line, Voice::Player, &self.view.npc);
         if let Some(question) = memory::question(line, &self.view.npc) {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     claim::{self, Claim, Party, Voice, words},
-    lexicon, memory, reply,
+    forget, lexicon, memory, reply,
     view::{all_tagged, language_of_instructions, tagged},
 };
 use crate::memory::{
@@ -100,7 +100,12 @@ pub(super) fn extraction(prompt: &str) -> Value {
         }
     }
     let facts: Vec<Value> = kept.iter().map(|(claim, voice)| fact(claim, *voice, &npc)).collect();
-    json!({ "facts": facts })
+    let known: Vec<&str> = all_tagged(prompt, "known");
+    let mut requests: Vec<String> = Vec::new();
+    for wish in forget::wishes(&line, &npc) {
+        requests.extend(wish.requests(&known, &npc));
+    }
+    json!({ "facts": facts, "forget": requests })
 }
 
 fn fact(claim: &Claim, voice: Voice, npc: &str) -> Value {

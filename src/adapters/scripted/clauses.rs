@@ -45,6 +45,10 @@ regex!(
     r"(?i)\b(?:says?|said|told|tells?|asks?|asked|claims?|claimed|heard|thinks?|thought|wrote|writes|lied|whispered|shouted)(?: (?:me|you|him|her|us|them))?$"
 );
 regex!(
+    EN_TAKEN_BACK,
+    r"(?i)^i (?:lied|(?:was|am) (?:lying|wrong|joking|mistaken)|made (?:that|it) up|misspoke|take (?:that|it) back)(?: (?:to you|before|about that|earlier))*$"
+);
+regex!(
     EN_AND,
     r"(?i) (?:and|but|because|so|though|although|while|yet|whereas) ((?:i|you|my|your|he|she|we|they|it|his|her) |(?-i:\p{Lu}\p{L}+) \w+s )"
 );
@@ -55,7 +59,7 @@ regex!(
 );
 regex!(
     KO_QUESTION_END,
-    r"(?:니|냐|까|나요|가요|는지|은지|던가|는가|인가|려나|더라)$"
+    r"(?:니|냐|까|나요|가요|는지|은지|던가|는가|인가|려나|더라|드라)$"
 );
 regex!(KO_SUPPOSED, r"(?:^|\s)(?:만약|만일|아마|혹여|설마)");
 regex!(
@@ -152,6 +156,10 @@ fn english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out
         }
     }
     for piece in pieces {
+        // "I lied, I am not": takes back what was said, and what follows is the speaker's own word.
+        if EN_TAKEN_BACK.is_match(&piece) {
+            continue;
+        }
         if EN_REPORTED.is_match(&piece) {
             return;
         }

@@ -458,7 +458,137 @@ const QUESTIONS: &[(&str, &[&str], &str, &[&str], &[&str])] = &[
         &["grapes"],
         &[],
     ),
+    (
+        "ko",
+        &["제 이름은 민수예요.", "우리 누나 이름은 지영이고 부산에 살아."],
+        "누나 이름이 뭐더라?",
+        &["지영"],
+        &["민수"],
+    ),
+    (
+        "en",
+        &["I am allergic to peanuts.", "I'm not allergic to peanuts."],
+        "Am I allergic to peanuts?",
+        &["ou are not allergic to peanuts", "ou are allergic to peanuts"],
+        &["Yes", "You do"],
+    ),
+    (
+        "ko",
+        &["나는 땅콩 알레르기가 있어.", "거짓말이었어, 나는 땅콩 알레르기가 없어."],
+        "내가 땅콩 알레르기가 있어?",
+        &["땅콩 알레르기가 없다", "땅콩 알레르기가 있다"],
+        &["그래,"],
+    ),
+    (
+        "en",
+        &["I am allergic to peanuts."],
+        "Can I eat peanuts?",
+        &["allergic to peanuts"],
+        &["Yes", "You do"],
+    ),
+    (
+        "en",
+        &["Tomorrow I'm going to the Dark Forest."],
+        "Where am I going tomorrow?",
+        &["Dark Forest"],
+        &[],
+    ),
+    (
+        "en",
+        &["I work as a baker."],
+        "What do I do for a living?",
+        &["baker"],
+        &[],
+    ),
+    (
+        "en",
+        &["My wife Clara hates mushrooms."],
+        "What does my wife hate?",
+        &["hates mushrooms"],
+        &[],
+    ),
+    (
+        "en",
+        &["My sister's name is Anna and she lives in Oakdale."],
+        "Where does my sister live?",
+        &["Oakdale"],
+        &[],
+    ),
 ];
+
+#[tokio::test]
+async fn a_limit_taken_back_is_met_without_alarm() {
+    for (language, told, again, has, lacks) in [
+        (
+            "en",
+            "I am allergic to peanuts.",
+            "I lied, I'm not allergic to peanuts.",
+            ["ou are not allergic", "ou are allergic"],
+            "serious",
+        ),
+        (
+            "ko",
+            "나는 땅콩 알레르기가 있어.",
+            "나는 땅콩 알레르기가 없어.",
+            ["알레르기가 없다", "전에는 땅콩 알레르기가 있다"],
+            "큰일",
+        ),
+    ] {
+        let mut table = Table::new(language);
+        table.say(told).await;
+        let reply = table.say(again).await;
+        assert!(
+            has.iter().all(|text| reply.contains(text)) && !reply.contains(lacks),
+            "{reply}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_was_to_be_forgotten_is_not_told_again() {
+    for (language, told, wish, question, word) in [
+        (
+            "en",
+            "I like plums.",
+            "Forget that I like plums.",
+            "What fruit do I like?",
+            "plum",
+        ),
+        (
+            "ko",
+            "나는 자두를 좋아해.",
+            "내가 자두를 좋아한다는 거 잊어 줘.",
+            "내가 좋아하는 과일이 뭐였지?",
+            "자두",
+        ),
+    ] {
+        let mut table = Table::new(language);
+        table.say(told).await;
+        let promise = table.say(wish).await;
+        let reply = table.reply(question).await;
+        assert!(!reply.contains(word), "{promise} / {reply}");
+        table.say(told).await;
+        let reply = table.reply(question).await;
+        assert!(reply.contains(word), "{reply}");
+    }
+    let mut table = Table::new("en");
+    table.say("I'm allergic to nuts.").await;
+    let reply = table.say("Forget that I'm allergic to nuts.").await;
+    assert!(!reply.contains("let it go") && !reply.contains("forgotten"), "{reply}");
+    assert!(table.say("Forget it.").await.contains("orget"));
+}
+
+#[tokio::test]
+async fn a_fact_of_others_answers_a_question_that_shares_its_words() {
+    let mut table = Table::new("en");
+    table
+        .facts
+        .push(serde_json::json!({ "content": "Old Hob owes Mira three silver.", "kind": "note" }));
+    let reply = table.reply("What does Hob owe you?").await;
+    assert!(reply.contains("ld Hob owes me three silver"), "{reply}");
+    let reply = table.reply("Where is this place?").await;
+    assert!(reply.contains("Mist Vale"), "{reply}");
+}
 
 #[tokio::test]
 async fn questions_are_answered_from_memory_and_nothing_is_made_up() {

@@ -109,9 +109,10 @@ impl Wish {
             return false;
         }
         match &memory.claim {
-            Some(known) if !self.claims.is_empty() => self.claims.iter().any(|claim| {
-                claim.class == known.class && claim.subject == known.subject && claim.same_object(known)
-            }),
+            Some(known) if !self.claims.is_empty() => self
+                .claims
+                .iter()
+                .any(|claim| claim.class == known.class && claim.subject == known.subject && claim.same_object(known)),
             _ => !self.terms.is_empty() && self.terms.iter().all(|term| memory.terms.contains(term)),
         }
     }

@@ -23,6 +23,8 @@ pub(super) struct Question {
     nouns: Vec<String>,
     past: bool,
     pub yes_no: bool,
+    /// "Can I eat …?" is not answered by "yes, you are allergic".
+    pub of_limits: bool,
     /// "Do you remember …": wants a memory whatever it is about.
     pub recall: bool,
 }
@@ -63,6 +65,8 @@ pub(super) struct Memory {
     pub content: String,
     pub claim: Option<Claim>,
     pub terms: Vec<String>,
+    /// An older statement of a limit of health that this one denies.
+    pub overruled: Option<Box<Memory>>,
 }
 
 impl Memory {
@@ -80,6 +84,7 @@ impl Memory {
             content: content.to_owned(),
             claim,
             terms,
+            overruled: None,
         }
     }
 
@@ -91,7 +96,7 @@ impl Memory {
     fn is_about(&self, subject: &Party) -> bool {
         match (&self.claim, subject) {
             (Some(claim), Party::Other(name)) => match &claim.subject {
-                Party::Other(other) => same_name(other, name),
+                Party::Other(other) => same_name(other, name) || is_relation_of(other, name),
                 // "My dog is called Rex" and "I have a dog" both answer a question about the dog.
                 _ => self.terms.iter().any(|term| same_name(term, name)),
             },
@@ -100,6 +105,12 @@ impl Memory {
             (None, _) => true,
         }
     }
+}
+
+/// "the player's wife Clara" is meant by "my wife".
+fn is_relation_of(named: &str, relation: &str) -> bool {
+    let mut parts = named.rsplit(' ');
+    parts.next().is_some_and(|last| last.starts_with(char::is_uppercase)) && parts.next() == Some(relation)
 }
 
 fn same_name(a: &str, b: &str) -> bool {
@@ -112,7 +123,10 @@ pub(super) fn term(lexicon: &Lexicon, word: &str) -> String {
     if lexicon.language == Language::Ko {
         lexicon.base(claim::strip_particle(lexicon, word)).to_owned()
     } else {
-        lexicon.base(word.trim_end_matches("'s")).to_owned()
+        let base = lexicon.base(word.trim_end_matches("'s"));
+        // "owes" answers "owe".
+        let plain = base.len() > 3 && base.ends_with('s') && !base.ends_with("ss") && !lexicon.knows(base);
+        base.strip_suffix('s').filter(|_| plain).unwrap_or(base).to_owned()
     }
 }
 
@@ -141,6 +155,8 @@ pub(super) fn question(line: &str, npc: &str) -> Option<Question> {
             break;
         }
     }
+    question.of_limits = question.classes.iter().any(|class| class == "cannot")
+        && !["allerg", "알레르기"].iter().any(|word| lower.contains(word));
     question.past = lower.contains("used to")
         || lower.contains(" before")
         || lower.contains("예전")
@@ -264,6 +280,18 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
             return Some(Party::Other(name));
         }
     }
+    // "누나 이름이 뭐더라", "동생은 뭘 좋아하지": nobody else's is meant.
+    for (at, token) in tokens.iter().enumerate() {
+        let told_of = tokens.get(at + 1).is_some_and(|next| {
+            ["이름", "나이", "생일", "고향", "직업", "취미"]
+                .iter()
+                .any(|noun| next.starts_with(noun))
+        });
+        let topic = at == 0 && ["은", "는", "이", "가"].iter().any(|end| token.ends_with(end)) && tokens.len() > 1;
+        if let Some(name) = relative(token).filter(|_| told_of || topic) {
+            return Some(Party::Other(name));
+        }
+    }
     for token in &tokens {
         let bare = token.trim_matches(|c: char| !c.is_alphanumeric());
         if lexicon.alternatives("ME").any(|form| form == bare)
@@ -293,7 +321,7 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
         }
     }
     // "좋아하는 과일이 뭐였지": what was, was told; so it is about whoever told it.
-    ["였지", "더라", "했지", "라고 했", "기억"]
+    ["였지", "더라", "드라", "했지", "라고 했", "기억"]
         .iter()
         .any(|end| text.contains(end))
         .then_some(Party::Player)
@@ -344,13 +372,29 @@ fn forgotten(wishes: &[Wish], memory: &Memory) -> bool {
 }
 
 fn add(found: &mut Vec<Memory>, new: Memory) {
-    let stale = found.iter().any(|known| match (&known.claim, &new.claim) {
+    let stale = found.iter().position(|known| match (&known.claim, &new.claim) {
         (Some(known), Some(new)) => known.says_same(new) || super::judge::contradicts(new, known),
         _ => known.content == new.content,
     });
-    if !stale {
+    let Some(at) = stale else {
         found.push(new);
+        return;
+    };
+    let denied = match (&found[at].claim, &new.claim) {
+        (Some(known), Some(new)) => known.class == "allergy" && known.polarity != new.polarity,
+        _ => false,
+    };
+    if denied && found[at].overruled.is_none() {
+        found[at].overruled = Some(Box::new(new));
     }
+}
+
+/// What was said before against a claim just made.
+pub(super) fn overruled(claim: &Claim, view: &ReplyView) -> Option<Memory> {
+    let known = memories(view)
+        .into_iter()
+        .find(|memory| memory.claim.as_ref().is_some_and(|known| known.says_same(claim)))?;
+    known.overruled.map(|memory| *memory)
 }
 
 /// Looks for the answer.
@@ -390,9 +434,18 @@ pub(super) fn answer(question: &Question, view: &ReplyView) -> Answer {
         && question.classes.is_empty()
         && question.nouns.is_empty()
         && question.recall
+        && !matches!(subject, Some(Party::Other(_)))
         && !about.is_empty()
     {
         return Answer::About(about.into_iter().take(3).cloned().collect());
+    }
+    // "What do you know of Hob?"
+    if hits.is_empty()
+        && question.classes.is_empty()
+        && question.nouns.is_empty()
+        && matches!(subject, Some(Party::Other(_)))
+    {
+        hits = about;
     }
     let is_former = |m: &&Memory| {
         m.claim.as_ref().is_some_and(|claim| {
@@ -448,7 +501,7 @@ fn passage(question: &Question, view: &ReplyView) -> Option<Answer> {
     let best = |texts: &[String]| {
         texts
             .iter()
-            .flat_map(|text| text.split_inclusive(['.', '!', '?']))
+            .flat_map(|text| sentences(text))
             .map(|sentence| {
                 let memory = Memory::new(sentence.trim(), None);
                 let shared = question.nouns.iter().filter(|noun| memory.terms.contains(noun)).count();
@@ -463,4 +516,25 @@ fn passage(question: &Question, view: &ReplyView) -> Option<Answer> {
     best(&view.world_state)
         .map(|text| Answer::Passage { text, world: true })
         .or_else(|| best(&view.summaries).map(|text| Answer::Passage { text, world: false }))
+}
+
+/// The sentences of a text; what stands in quotation marks ends none.
+fn sentences(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut start = 0;
+    let mut quoted = false;
+    for (at, c) in text.char_indices() {
+        match c {
+            '“' => quoted = true,
+            '”' => quoted = false,
+            '.' | '!' | '?' if !quoted => {
+                found.push(&text[start..=at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(&text[start..]);
+    found.retain(|sentence| !sentence.trim().is_empty());
+    found
 }

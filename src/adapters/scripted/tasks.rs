@@ -172,15 +172,17 @@ pub(super) fn summary(prompt: &str) -> Value {
     if let Some(question) = asked.last() {
         let question = shorten(question, 80);
         sentences.push(match language {
-            Language::En => format!("The player asked: “{question}”"),
-            Language::Ko => format!("플레이어가 물었다: “{question}”"),
+            Language::En => format!("The player asked: “{question}”."),
+            Language::Ko => format!("플레이어가 물었다: “{question}”."),
         });
     }
     if let (Some(line), Some(reply)) = (players.last(), npcs.last()) {
-        let (line, reply) = (shorten(line, 80), shorten(reply, 80));
+        // The sentence has its own full stop.
+        let quoted = |text: &str| shorten(text.trim().trim_end_matches('.'), 80);
+        let (line, reply) = (quoted(line), quoted(reply));
         sentences.push(match language {
             Language::En => format!("At the end the player said “{line}”, and {npc} answered “{reply}”."),
-            Language::Ko => format!("마지막에 플레이어는 “{line}”고 말했고, {npc}의 대답은 “{reply}”였다."),
+            Language::Ko => format!("마지막에 플레이어는 “{line}”라고 말했고, {npc}의 대답은 “{reply}”였다."),
         });
     }
     let mut text = String::new();

@@ -24,6 +24,9 @@ use crate::{
 
 /// The `event_id` of interrupts.
 const CUT: &str = "cut";
+/// How often one line is said again, and the longest wait between.
+const MAX_WAITS: usize = 20;
+const MAX_WAIT: Duration = Duration::from_mins(1);
 const TOKEN_LIFE: Duration = Duration::from_hours(24);
 
 #[derive(Debug, clap::Args)]
@@ -67,7 +70,12 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
         };
         let mut connection = Connection::open(&base, &token).await?;
         let session = create(&mut connection, args).await?;
-        let inspector = Inspector::new(base, backend, args.world.clone(), args.npc.clone(), session.clone())?;
+        let inspector = Inspector::new(
+            base,
+            backend,
+            (args.world.clone(), args.npc.clone(), args.player.clone()),
+            session.clone(),
+        )?;
         let mut chat = Chat {
             connection,
             inspector,
@@ -126,6 +134,13 @@ async fn create(connection: &mut Connection, args: &Args) -> anyhow::Result<Stri
     }
 }
 
+/// What came of a line.
+enum Said {
+    Answered(bool),
+    /// The server takes it after this long.
+    TooSoon(Duration),
+}
+
 struct Chat {
     connection: Connection,
     inspector: Inspector,
@@ -163,7 +178,7 @@ impl Chat {
                     self.report(move |i| Box::pin(i.facts(query))).await;
                 }
                 Some(word) if word.starts_with('/') => println!("There is no command {word}; /help lists them."),
-                Some(_) => failed = !self.say(line).await?,
+                Some(_) => failed = !self.say_when_allowed(line).await?,
             }
             if self.leaving {
                 break;
@@ -171,7 +186,7 @@ impl Chat {
         }
         self.connection.close().await;
         if failed && !self.interactive {
-            bail!("the last line was not answered");
+            bail!("the last thing said was not answered");
         }
         Ok(())
     }
@@ -202,8 +217,26 @@ impl Chat {
         }
     }
 
-    /// Speaks a line and shows the reply as it comes, up to its commit. Whether it was answered.
-    async fn say(&mut self, line: &str) -> anyhow::Result<bool> {
+    /// Speaks a line, and again when the server asked to wait first. Whether it was answered.
+    async fn say_when_allowed(&mut self, line: &str) -> anyhow::Result<bool> {
+        for _ in 0..MAX_WAITS {
+            match self.say(line).await? {
+                Said::Answered(answered) => return Ok(answered),
+                Said::TooSoon(wait) => {
+                    println!(
+                        "(too fast for this server; saying it again in {:.1} s)",
+                        wait.as_secs_f64()
+                    );
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+        println!("(given up after {MAX_WAITS} tries)");
+        Ok(false)
+    }
+
+    /// Speaks a line and shows the reply as it comes, up to its commit.
+    async fn say(&mut self, line: &str) -> anyhow::Result<Said> {
         self.spoken += 1;
         let re = format!("say-{}", self.spoken);
         self.connection
@@ -264,17 +297,20 @@ impl Chat {
                     if commits(&event) {
                         self.inspector.turn = event["turn"].as_u64();
                     } else {
-                        return Ok(false);
+                        return Ok(Said::Answered(false));
                     }
                 }
-                "turn.committed" => return Ok(outcome.unwrap_or(true)),
+                "turn.committed" => return Ok(Said::Answered(outcome.unwrap_or(true))),
                 // Nothing ran any more, or not yet: the reply decides, and may be cut again.
                 "error" if event["re"] == CUT => cut = false,
                 // What is still told about an earlier line is not this one's end.
                 "error" if event["re"].as_str().is_some_and(|of| of != re) => {}
                 "error" => {
+                    if let Some(wait) = wait_for(&event["error"]) {
+                        return Ok(Said::TooSoon(wait));
+                    }
                     println!("({})", error_text(&event["error"]));
-                    return Ok(false);
+                    return Ok(Said::Answered(false));
                 }
                 "session.closed" => bail!("the session was closed: {}", event["reason"]),
                 _ => {}
@@ -304,6 +340,14 @@ fn commits(done: &Value) -> bool {
     }
 }
 
+/// How long a refusal asks to wait before the same line may be said; `None` if waiting does not help.
+fn wait_for(error: &Value) -> Option<Duration> {
+    let millis = error["retry_after_ms"]
+        .as_u64()
+        .filter(|_| error["code"] == "rate_limited")?;
+    Some(Duration::from_millis(millis).min(MAX_WAIT))
+}
+
 fn kind(event: &Value) -> &str {
     event["type"].as_str().unwrap_or_default()
 }
@@ -326,5 +370,18 @@ mod tests {
         assert!(!commits(&json!({"status": "failed", "text": ""})));
         assert!(commits(&json!({"status": "interrupted", "text": "Well"})));
         assert!(commits(&json!({"status": "completed", "text": ""})));
+    }
+
+    #[test]
+    fn only_a_rate_limit_is_waited_out() {
+        let cases = [
+            (json!({"code": "rate_limited", "retry_after_ms": 250}), Some(250)),
+            (json!({"code": "rate_limited", "retry_after_ms": 900_000}), Some(60_000)),
+            (json!({"code": "rate_limited"}), None),
+            (json!({"code": "overloaded", "retry_after_ms": 250}), None),
+        ];
+        for (error, millis) in cases {
+            assert_eq!(wait_for(&error), millis.map(Duration::from_millis), "{error}");
+        }
     }
 }

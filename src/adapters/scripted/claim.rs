@@ -146,6 +146,7 @@ impl Reader<'_> {
     fn read_clause(&self, clause: &Clause, before: &mut Before, out: &mut Vec<Claim>) {
         let mut matched_subject = None;
         let mut matched = false;
+        let clause = &self.without_pronoun(clause, before);
         for pattern in &self.lexicon.patterns {
             let Some(found) = pattern.regex.captures(&clause.text) else {
                 continue;
@@ -195,6 +196,18 @@ impl Reader<'_> {
             before.subject = matched_subject.or(carried);
         }
         before.sentence = clause.sentence;
+    }
+
+    /// "… and she lives in Oakdale": she is who was just spoken of.
+    fn without_pronoun(&self, clause: &Clause, before: &Before) -> Clause {
+        let mut clause = clause.clone();
+        if let (false, Some(Ok(Party::Other(name)))) = (self.korean(), &before.subject) {
+            let (first, rest) = clause.text.split_once(' ').unwrap_or(("", ""));
+            if ["he", "she"].contains(&first.to_lowercase().as_str()) {
+                clause.text = format!("{name} {rest}");
+            }
+        }
+        clause
     }
 
     /// The subject of a clause that names none: the speaker, unless somebody else was just spoken of.

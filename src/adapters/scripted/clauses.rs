@@ -1,11 +1,14 @@
 //! Cuts a text into clauses that a pattern can be held against: no questions, no quotations, no
 //! suppositions, no fillers.
 
-use std::sync::LazyLock;
+use std::{borrow::Cow, sync::LazyLock};
 
 use regex::Regex;
 
-use super::lexicon::{self, Lexicon};
+use super::{
+    forget,
+    lexicon::{self, Lexicon},
+};
 use crate::memory::authored::Language;
 
 /// One clause, without fillers and marks of time.
@@ -42,6 +45,10 @@ regex!(
     r"(?i)\b(?:says?|said|told|tells?|asks?|asked|claims?|claimed|heard|thinks?|thought|wrote|writes|lied|whispered|shouted)(?: (?:me|you|him|her|us|them))?$"
 );
 regex!(
+    EN_TAKEN_BACK,
+    r"(?i)^i (?:lied|(?:was|am) (?:lying|wrong|joking|mistaken)|made (?:that|it) up|misspoke|take (?:that|it) back)(?: (?:to you|before|about that|earlier))*$"
+);
+regex!(
     EN_AND,
     r"(?i) (?:and|but|because|so|though|although|while|yet|whereas) ((?:i|you|my|your|he|she|we|they|it|his|her) |(?-i:\p{Lu}\p{L}+) \w+s )"
 );
@@ -52,7 +59,7 @@ regex!(
 );
 regex!(
     KO_QUESTION_END,
-    r"(?:니|냐|까|나요|가요|는지|은지|던가|는가|인가|려나|더라)$"
+    r"(?:니|냐|까|나요|가요|는지|은지|던가|는가|인가|려나|더라|드라)$"
 );
 regex!(KO_SUPPOSED, r"(?:^|\s)(?:만약|만일|아마|혹여|설마)");
 regex!(
@@ -68,7 +75,7 @@ regex!(
 /// Every clause of `text` that may state something. `vocative` is a name that may be called first.
 pub(super) fn clauses(language: Language, text: &str, vocative: &str) -> Vec<Clause> {
     let lexicon = lexicon::of(language);
-    let text = QUOTED.replace_all(text, " ");
+    let text = unquoted(text);
     let mut found = Vec::new();
     for (sentence, raw) in SENTENCE.find_iter(&text).enumerate() {
         let raw = raw.as_str().trim();
@@ -76,12 +83,20 @@ pub(super) fn clauses(language: Language, text: &str, vocative: &str) -> Vec<Cla
             continue;
         }
         let normal = lexicon.normalise(raw.trim_end_matches(|c: char| !c.is_alphanumeric()));
+        if forget::is_wish(lexicon, &normal, vocative) {
+            continue;
+        }
         match language {
             Language::En => english(lexicon, &normal, vocative, sentence, &mut found),
             Language::Ko => korean(lexicon, &normal, vocative, sentence, &mut found),
         }
     }
     found
+}
+
+/// The text without what stands in quotation marks, brackets and cue tags.
+pub(super) fn unquoted(text: &str) -> Cow<'_, str> {
+    QUOTED.replace_all(text, " ")
 }
 
 /// Whether the sentence asks rather than states.
@@ -141,6 +156,10 @@ fn english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out
         }
     }
     for piece in pieces {
+        // "I lied, I am not": takes back what was said, and what follows is the speaker's own word.
+        if EN_TAKEN_BACK.is_match(&piece) {
+            continue;
+        }
         if EN_REPORTED.is_match(&piece) {
             return;
         }
@@ -256,7 +275,7 @@ fn remove_phrases(tokens: &mut Vec<&str>, phrases: &[String]) -> bool {
 }
 
 /// Takes fillers and the name that is called off the start of an English clause.
-fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> String {
+pub(super) fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> String {
     let mut rest = piece.trim().trim_start_matches([',', ' ']);
     loop {
         let lower = rest.to_lowercase();

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use minijinja::{Environment, context};
 use serde_json::Value;
 
-use super::ScriptedLlm;
+use super::{ScriptedLlm, question_cases::QUESTIONS};
 use crate::ports::llm::{ChatMessage, ChatRole, Chunk, Llm, LlmRequest, Task};
 
 fn render(language: &str, name: &str, values: minijinja::Value) -> String {
@@ -260,205 +260,79 @@ async fn a_korean_conversation() {
     insta::assert_snapshot!(transcript("ko", KOREAN).await);
 }
 
-/// (lines told, question, what the answer must hold, what it must not)
-const QUESTIONS: &[(&str, &[&str], &str, &[&str], &[&str])] = &[
-    (
-        "en",
-        &["I used to like apples.", "I like grapes."],
-        "What fruit do I like?",
-        &["ou like grapes", "ou used to like apples"],
-        &[],
-    ),
-    (
-        "en",
-        &["I like grapes.", "I like dogs."],
-        "what fruit do I like?",
-        &["grapes"],
-        &["dogs"],
-    ),
-    (
-        "en",
-        &["I like grapes."],
-        "Do I like grapes?",
-        &["like grapes"],
-        &["No", "Not "],
-    ),
-    (
-        "en",
-        &["I hate apples."],
-        "Do I like apples?",
-        &["ou hate apples"],
-        &["Yes", "You do"],
-    ),
-    ("en", &["I hate apples."], "What do I hate?", &["hate apples"], &[]),
-    (
-        "en",
-        &["My favourite fruit is mango.", "I like pears."],
-        "What's my favourite fruit?",
-        &["our favourite fruit is mango"],
-        &[],
-    ),
-    (
-        "en",
-        &["My favourite fruit is mango.", "My favourite fruit is fig."],
-        "What's my favourite fruit?",
-        &["fig"],
-        &["mango"],
-    ),
-    (
-        "en",
-        &["I have a cat.", "My cat is called Whisper."],
-        "What is my cat's name?",
-        &["our cat's name is Whisper"],
-        &[],
-    ),
-    (
-        "en",
-        &["I'm afraid of spiders."],
-        "What am I afraid of?",
-        &["spiders"],
-        &[],
-    ),
-    (
-        "en",
-        &["I want to become a knight."],
-        "Do you remember my dream?",
-        &["become a knight"],
-        &[],
-    ),
-    ("en", &["I work as a baker."], "What's my job?", &["baker"], &[]),
-    ("en", &["You like tea."], "What do you like?", &["I like tea"], &[]),
-    (
-        "en",
-        &["Tom likes beer."],
-        "What does Tom like?",
-        &["Tom likes beer"],
-        &[],
-    ),
-    (
-        "en",
-        &["I live in Riverton.", "I live in Oakford."],
-        "Where do I live?",
-        &["Oakford"],
-        &["Riverton"],
-    ),
-    (
-        "en",
-        &["I got a dog named Biscuit"],
-        "what's my dog's name?",
-        &["our dog's name is Biscuit"],
-        &[],
-    ),
-    ("en", &["my name is tom"], "what is my name?", &["our name is Tom"], &[]),
-    (
-        "ko",
-        &["저는 강아지를 한 마리 키워요"],
-        "제가 뭘 키운다고 했죠?",
-        &["강아지"],
-        &[],
-    ),
-    (
-        "ko",
-        &["저는 강아지를 키워요"],
-        "저에 대해 뭘 알고 있어요?",
-        &["강아지"],
-        &[],
-    ),
-    ("en", &["I like apples."], "What's my name?", &[], &["apple", "?!"]),
-    ("en", &["My sister likes apples."], "What do I like?", &[], &["apples"]),
-    (
-        "en",
-        &["I like grapes."],
-        "What do you remember about me?",
-        &["grapes"],
-        &[],
-    ),
-    (
-        "ko",
-        &["예전에는 사과를 좋아했어.", "지금은 포도를 좋아해."],
-        "내가 좋아하는 과일이 뭐였지?",
-        &["포도를 좋아한다", "예전에 사과를 좋아했다"],
-        &[],
-    ),
-    (
-        "ko",
-        &["나는 포도를 좋아해.", "나는 강아지를 좋아해."],
-        "내가 무슨 과일을 좋아하지?",
-        &["포도"],
-        &["강아지"],
-    ),
-    (
-        "ko",
-        &["나는 포도를 좋아해."],
-        "나는 포도를 좋아해?",
-        &["포도를 좋아한다"],
-        &["아니"],
-    ),
-    (
-        "ko",
-        &["나는 사과를 싫어해."],
-        "내가 싫어하는 게 뭐였지?",
-        &["사과를 싫어한다"],
-        &[],
-    ),
-    (
-        "ko",
-        &["내 고양이 이름은 나비야."],
-        "내 고양이 이름이 뭐지?",
-        &["나비"],
-        &[],
-    ),
-    (
-        "ko",
-        &["나는 거미를 무서워해."],
-        "내가 뭘 무서워한다고 했지?",
-        &["거미"],
-        &[],
-    ),
-    (
-        "ko",
-        &["나는 기사가 되고 싶어."],
-        "내 꿈이 뭔지 기억해?",
-        &["기사가 되고 싶어 한다"],
-        &[],
-    ),
-    (
-        "ko",
-        &["너는 차를 좋아하지."],
-        "너는 뭘 좋아해?",
-        &["차를 좋아한다"],
-        &[],
-    ),
-    (
-        "ko",
-        &["미라는 맥주를 좋아해."],
-        "미라는 뭘 좋아하지?",
-        &["미라는 맥주를 좋아한다"],
-        &[],
-    ),
-    (
-        "ko",
-        &["내 동생은 사과를 좋아해."],
-        "내가 뭘 좋아한다고 했지?",
-        &[],
-        &["사과"],
-    ),
-    (
-        "ko",
-        &["나는 서울에 살아."],
-        "내가 어디에 산다고 했지?",
-        &["서울에 산다"],
-        &[],
-    ),
-    ("ko", &["나는 대장장이야."], "내 직업이 뭐였지?", &["대장장이라"], &[]),
-    (
-        "ko",
-        &["I like grapes."],
-        "내가 좋아하는 과일이 뭐였지?",
-        &["grapes"],
-        &[],
-    ),
-];
+#[tokio::test]
+async fn a_limit_taken_back_is_met_without_alarm() {
+    for (language, told, again, has, lacks) in [
+        (
+            "en",
+            "I am allergic to peanuts.",
+            "I lied, I'm not allergic to peanuts.",
+            ["ou are not allergic", "ou are allergic"],
+            "serious",
+        ),
+        (
+            "ko",
+            "나는 땅콩 알레르기가 있어.",
+            "나는 땅콩 알레르기가 없어.",
+            ["알레르기가 없다", "전에는 땅콩 알레르기가 있다"],
+            "큰일",
+        ),
+    ] {
+        let mut table = Table::new(language);
+        table.say(told).await;
+        let reply = table.say(again).await;
+        assert!(
+            has.iter().all(|text| reply.contains(text)) && !reply.contains(lacks),
+            "{reply}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_was_to_be_forgotten_is_not_told_again() {
+    for (language, told, wish, question, word) in [
+        (
+            "en",
+            "I like plums.",
+            "Forget that I like plums.",
+            "What fruit do I like?",
+            "plum",
+        ),
+        (
+            "ko",
+            "나는 자두를 좋아해.",
+            "내가 자두를 좋아한다는 거 잊어 줘.",
+            "내가 좋아하는 과일이 뭐였지?",
+            "자두",
+        ),
+    ] {
+        let mut table = Table::new(language);
+        table.say(told).await;
+        let promise = table.say(wish).await;
+        let reply = table.reply(question).await;
+        assert!(!reply.contains(word), "{promise} / {reply}");
+        table.say(told).await;
+        let reply = table.reply(question).await;
+        assert!(reply.contains(word), "{reply}");
+    }
+    let mut table = Table::new("en");
+    table.say("I'm allergic to nuts.").await;
+    let reply = table.say("Forget that I'm allergic to nuts.").await;
+    assert!(!reply.contains("let it go") && !reply.contains("forgotten"), "{reply}");
+    assert!(table.say("Forget it.").await.contains("orget"));
+}
+
+#[tokio::test]
+async fn a_fact_of_others_answers_a_question_that_shares_its_words() {
+    let mut table = Table::new("en");
+    table
+        .facts
+        .push(serde_json::json!({ "content": "Old Hob owes Mira three silver.", "kind": "note" }));
+    let reply = table.reply("What does Hob owe you?").await;
+    assert!(reply.contains("ld Hob owes me three silver"), "{reply}");
+    let reply = table.reply("Where is this place?").await;
+    assert!(reply.contains("Mist Vale"), "{reply}");
+}
 
 #[tokio::test]
 async fn questions_are_answered_from_memory_and_nothing_is_made_up() {

@@ -157,6 +157,59 @@ fn contents_stand_alone_and_carry_keywords_with_broader_categories() {
 }
 
 #[test]
+fn a_wish_to_forget_names_what_is_known() {
+    let cases: &[(&str, &[&str], &[&str])] = &[
+        (
+            "Forget that I like plums.",
+            &["The player likes pears.", "The player loves plums."],
+            &["The player loves plums."],
+        ),
+        ("Please forget I like plums.", &[], &["The player likes plums."]),
+        (
+            "Could you forget everything about my sister?",
+            &["The player's sister likes tea.", "The player likes tea."],
+            &["The player's sister likes tea."],
+        ),
+        (
+            "Never mind what I said about plums.",
+            &["The player likes plums."],
+            &["The player likes plums."],
+        ),
+        ("Forget it.", &["The player likes plums."], &[]),
+        ("Don't forget that I like plums.", &[], &[]),
+        (
+            "내가 자두를 좋아한다는 거 잊어 줘.",
+            &["플레이어는 자두를 좋아한다.", "플레이어는 배를 좋아한다."],
+            &["플레이어는 자두를 좋아한다."],
+        ),
+        (
+            "제가 자두를 좋아한다고 한 건 잊어 주세요.",
+            &[],
+            &["플레이어는 자두를 좋아한다."],
+        ),
+        (
+            "자두는 잊어버려.",
+            &["플레이어는 자두를 좋아한다."],
+            &["플레이어는 자두를 좋아한다."],
+        ),
+        (
+            "내 동생에 대해 말한 건 다 잊어 줘.",
+            &["플레이어의 동생은 차를 좋아한다.", "플레이어는 차를 좋아한다."],
+            &["플레이어의 동생은 차를 좋아한다."],
+        ),
+        ("내가 자두를 좋아한다는 거 잊지 마.", &[], &[]),
+        ("약속을 잊어버렸어.", &[], &[]),
+    ];
+    for (line, known, expected) in cases {
+        let answer = tasks::extraction(&prompt("player", line, known).0);
+        assert_eq!(answer["forget"], serde_json::json!(expected), "{line}");
+        if !expected.is_empty() {
+            assert_eq!(answer["facts"], serde_json::json!([]), "{line}");
+        }
+    }
+}
+
+#[test]
 fn limits_of_health_are_constraints_of_high_importance() {
     for text in [
         "I'm allergic to peanuts.",

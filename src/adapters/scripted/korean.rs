@@ -39,6 +39,7 @@ pub(super) fn particle(word: &str, particle: &str) -> String {
         "이었다" if !closed => "였다",
         "으로" if !closed || word.chars().next_back().is_some_and(|c| final_of(c) == 8) => "로",
         "이라" if !closed => "라",
+        "이에요" if !closed => "예요",
         other => other,
     }
     .to_owned()

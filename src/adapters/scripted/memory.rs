@@ -4,12 +4,13 @@
 use super::{
     claim::{self, Claim, Party, Voice, words},
     clauses,
+    forget::{self, Wish},
     lexicon::{self, Lexicon},
     view::ReplyView,
 };
 use crate::memory::{
     authored::Language,
-    fact::{Polarity, Tense},
+    fact::{FactKind, Polarity, Tense},
 };
 
 /// What a line asks for.
@@ -22,6 +23,8 @@ pub(super) struct Question {
     nouns: Vec<String>,
     past: bool,
     pub yes_no: bool,
+    /// "Can I eat …?" is not answered by "yes, you are allergic".
+    pub of_limits: bool,
     /// "Do you remember …": wants a memory whatever it is about.
     pub recall: bool,
 }
@@ -61,11 +64,13 @@ pub(super) enum Answer {
 pub(super) struct Memory {
     pub content: String,
     pub claim: Option<Claim>,
-    terms: Vec<String>,
+    pub terms: Vec<String>,
+    /// An older statement of a limit of health that this one denies.
+    pub overruled: Option<Box<Memory>>,
 }
 
 impl Memory {
-    fn new(content: &str, claim: Option<Claim>) -> Self {
+    pub fn new(content: &str, claim: Option<Claim>) -> Self {
         let lexicon = lexicon::of(lexicon::language_of(content));
         let mut terms: Vec<String> = words(content).iter().map(|word| term(lexicon, word)).collect();
         if let Some(claim) = &claim {
@@ -79,6 +84,7 @@ impl Memory {
             content: content.to_owned(),
             claim,
             terms,
+            overruled: None,
         }
     }
 
@@ -90,7 +96,7 @@ impl Memory {
     fn is_about(&self, subject: &Party) -> bool {
         match (&self.claim, subject) {
             (Some(claim), Party::Other(name)) => match &claim.subject {
-                Party::Other(other) => same_name(other, name),
+                Party::Other(other) => same_name(other, name) || is_relation_of(other, name),
                 // "My dog is called Rex" and "I have a dog" both answer a question about the dog.
                 _ => self.terms.iter().any(|term| same_name(term, name)),
             },
@@ -101,16 +107,26 @@ impl Memory {
     }
 }
 
+/// "the player's wife Clara" is meant by "my wife".
+fn is_relation_of(named: &str, relation: &str) -> bool {
+    let mut parts = named.rsplit(' ');
+    parts.next().is_some_and(|last| last.starts_with(char::is_uppercase)) && parts.next() == Some(relation)
+}
+
 fn same_name(a: &str, b: &str) -> bool {
     let last = |name: &str| name.rsplit(' ').next().unwrap_or_default().to_lowercase();
     last(a) == last(b)
 }
 
-fn term(lexicon: &Lexicon, word: &str) -> String {
+/// A word in its listed form.
+pub(super) fn term(lexicon: &Lexicon, word: &str) -> String {
     if lexicon.language == Language::Ko {
         lexicon.base(claim::strip_particle(lexicon, word)).to_owned()
     } else {
-        lexicon.base(word.trim_end_matches("'s")).to_owned()
+        let base = lexicon.base(word.trim_end_matches("'s"));
+        // "owes" answers "owe".
+        let plain = base.len() > 3 && base.ends_with('s') && !base.ends_with("ss") && !lexicon.knows(base);
+        base.strip_suffix('s').filter(|_| plain).unwrap_or(base).to_owned()
     }
 }
 
@@ -139,6 +155,8 @@ pub(super) fn question(line: &str, npc: &str) -> Option<Question> {
             break;
         }
     }
+    question.of_limits = question.classes.iter().any(|class| class == "cannot")
+        && !["allerg", "알레르기"].iter().any(|word| lower.contains(word));
     question.past = lower.contains("used to")
         || lower.contains(" before")
         || lower.contains("예전")
@@ -262,6 +280,18 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
             return Some(Party::Other(name));
         }
     }
+    // "누나 이름이 뭐더라", "동생은 뭘 좋아하지": nobody else's is meant.
+    for (at, token) in tokens.iter().enumerate() {
+        let told_of = tokens.get(at + 1).is_some_and(|next| {
+            ["이름", "나이", "생일", "고향", "직업", "취미"]
+                .iter()
+                .any(|noun| next.starts_with(noun))
+        });
+        let topic = at == 0 && ["은", "는", "이", "가"].iter().any(|end| token.ends_with(end)) && tokens.len() > 1;
+        if let Some(name) = relative(token).filter(|_| told_of || topic) {
+            return Some(Party::Other(name));
+        }
+    }
     for token in &tokens {
         let bare = token.trim_matches(|c: char| !c.is_alphanumeric());
         if lexicon.alternatives("ME").any(|form| form == bare)
@@ -291,7 +321,7 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
         }
     }
     // "좋아하는 과일이 뭐였지": what was, was told; so it is about whoever told it.
-    ["였지", "더라", "했지", "라고 했", "기억"]
+    ["였지", "더라", "드라", "했지", "라고 했", "기억"]
         .iter()
         .any(|end| text.contains(end))
         .then_some(Party::Player)
@@ -300,31 +330,71 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
 /// Everything the prompt lets the NPC know, newest first, what is contradicted by newer left out.
 fn memories(view: &ReplyView) -> Vec<Memory> {
     let mut found: Vec<Memory> = Vec::new();
+    // What was to be forgotten is not read from before the wish; what is told after it is new.
+    let mut wishes = Vec::new();
     let told = std::iter::once(&view.line).chain(view.said.iter().rev());
     for line in told {
         for claim in claim::read(line, Voice::Player, &view.npc).into_iter().rev() {
-            add(&mut found, Memory::of(&claim));
+            let memory = Memory::of(&claim);
+            if !forgotten(&wishes, &memory) {
+                add(&mut found, memory);
+            }
         }
+        wishes.extend(forget::wishes(line, &view.npc));
     }
     for line in view.replied.iter().rev() {
         for claim in claim::read(line, Voice::Npc, &view.npc) {
-            add(&mut found, Memory::of(&claim));
+            let memory = Memory::of(&claim);
+            if !forgotten(&wishes, &memory) {
+                add(&mut found, memory);
+            }
         }
     }
-    for content in view.facts.iter().chain(&view.state).chain(&view.pinned) {
+    for content in view.facts.iter().chain(&view.state) {
+        let memory = Memory::new(content, claim::of_record(content, &view.npc));
+        if !forgotten(&wishes, &memory) {
+            add(&mut found, memory);
+        }
+    }
+    for content in &view.pinned {
         add(&mut found, Memory::new(content, claim::of_record(content, &view.npc)));
     }
     found
 }
 
+/// Limits of health are never forgotten.
+fn forgotten(wishes: &[Wish], memory: &Memory) -> bool {
+    let of_safety = memory
+        .claim
+        .as_ref()
+        .is_some_and(|claim| claim.kind == FactKind::Constraint);
+    !of_safety && wishes.iter().any(|wish| wish.means(memory))
+}
+
 fn add(found: &mut Vec<Memory>, new: Memory) {
-    let stale = found.iter().any(|known| match (&known.claim, &new.claim) {
+    let stale = found.iter().position(|known| match (&known.claim, &new.claim) {
         (Some(known), Some(new)) => known.says_same(new) || super::judge::contradicts(new, known),
         _ => known.content == new.content,
     });
-    if !stale {
+    let Some(at) = stale else {
         found.push(new);
+        return;
+    };
+    let denied = match (&found[at].claim, &new.claim) {
+        (Some(known), Some(new)) => known.class == "allergy" && known.polarity != new.polarity,
+        _ => false,
+    };
+    if denied && found[at].overruled.is_none() {
+        found[at].overruled = Some(Box::new(new));
     }
+}
+
+/// What was said before against a claim just made.
+pub(super) fn overruled(claim: &Claim, view: &ReplyView) -> Option<Memory> {
+    let known = memories(view)
+        .into_iter()
+        .find(|memory| memory.claim.as_ref().is_some_and(|known| known.says_same(claim)))?;
+    known.overruled.map(|memory| *memory)
 }
 
 /// Looks for the answer.
@@ -364,9 +434,18 @@ pub(super) fn answer(question: &Question, view: &ReplyView) -> Answer {
         && question.classes.is_empty()
         && question.nouns.is_empty()
         && question.recall
+        && !matches!(subject, Some(Party::Other(_)))
         && !about.is_empty()
     {
         return Answer::About(about.into_iter().take(3).cloned().collect());
+    }
+    // "What do you know of Hob?"
+    if hits.is_empty()
+        && question.classes.is_empty()
+        && question.nouns.is_empty()
+        && matches!(subject, Some(Party::Other(_)))
+    {
+        hits = about;
     }
     let is_former = |m: &&Memory| {
         m.claim.as_ref().is_some_and(|claim| {
@@ -415,20 +494,47 @@ fn class_fits(question: &Question, claim: &Claim) -> bool {
 
 /// A sentence of a summary, or of the world's state, that shares what is asked for.
 fn passage(question: &Question, view: &ReplyView) -> Option<Answer> {
+    let wishes: Vec<Wish> = std::iter::once(&view.line)
+        .chain(&view.said)
+        .flat_map(|line| forget::wishes(line, &view.npc))
+        .collect();
     let best = |texts: &[String]| {
         texts
             .iter()
-            .flat_map(|text| text.split_inclusive(['.', '!', '?']))
+            .flat_map(|text| sentences(text))
             .map(|sentence| {
                 let memory = Memory::new(sentence.trim(), None);
                 let shared = question.nouns.iter().filter(|noun| memory.terms.contains(noun)).count();
                 (shared, memory.content)
             })
-            .filter(|(shared, _)| *shared > 0)
+            .filter(|(shared, text)| {
+                *shared > 0 && !forgotten(&wishes, &Memory::new(text, claim::of_record(text, &view.npc)))
+            })
             .max_by_key(|(shared, _)| *shared)
             .map(|(_, text)| text)
     };
     best(&view.world_state)
         .map(|text| Answer::Passage { text, world: true })
         .or_else(|| best(&view.summaries).map(|text| Answer::Passage { text, world: false }))
+}
+
+/// The sentences of a text; what stands in quotation marks ends none.
+fn sentences(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut start = 0;
+    let mut quoted = false;
+    for (at, c) in text.char_indices() {
+        match c {
+            '“' => quoted = true,
+            '”' => quoted = false,
+            '.' | '!' | '?' if !quoted => {
+                found.push(&text[start..=at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(&text[start..]);
+    found.retain(|sentence| !sentence.trim().is_empty());
+    found
 }

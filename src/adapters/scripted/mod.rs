@@ -5,6 +5,7 @@
 
 mod claim;
 mod clauses;
+mod forget;
 mod judge;
 mod korean;
 mod lexicon;
@@ -26,6 +27,9 @@ mod extraction_tests;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod prompt_tests;
+#[cfg(test)]
+#[allow(clippy::type_complexity)]
+mod question_cases;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};

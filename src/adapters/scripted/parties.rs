@@ -68,13 +68,19 @@ impl Reader<'_> {
             _ => {}
         }
         let relative = |rest: &str| {
-            self.lexicon
-                .lists("relations", rest.rsplit(' ').next().unwrap_or_default())
+            let (before, last) = rest.rsplit_once(' ').unwrap_or(("", rest));
+            // "my wife Clara" is a relative too.
+            let named = last.starts_with(char::is_uppercase)
+                && self
+                    .lexicon
+                    .lists("relations", before.rsplit(' ').next().unwrap_or_default());
+            self.lexicon.lists("relations", last) || named
         };
-        if let Some(rest) = lower.strip_prefix("my ") {
+        // "My" as well as "my", in the same bytes.
+        if let Some(rest) = lower.strip_prefix("my ").and_then(|_| said.get(3..)) {
             return relative(rest).then_some(Party::Other(format!("{} {rest}", self.owner(&self.voice.me()?))));
         }
-        if let Some(rest) = lower.strip_prefix("your ") {
+        if let Some(rest) = lower.strip_prefix("your ").and_then(|_| said.get(5..)) {
             return relative(rest).then_some(Party::Other(format!("{} {rest}", self.owner(&self.voice.you()?))));
         }
         if let Some((owner, rest)) = said.split_once("'s ") {
@@ -118,6 +124,22 @@ impl Reader<'_> {
         if after_npc.is_some_and(|rest| particles.contains(&rest.trim_start_matches(" 씨"))) {
             return Some(Party::Npc);
         }
+        // "친구 철수는": by name.
+        let tokens: Vec<&str> = said.split(' ').collect();
+        if let [.., relation, named] = tokens.as_slice() {
+            let name = strip_subject_particle(named).unwrap_or(named);
+            let common = self.lexicon.knows(name)
+                || self.lexicon.is_category(name)
+                || self.lexicon.lists("not_names", name)
+                || name == "씨";
+            if self.is_near(relation) && !common {
+                return Some(Party::Other(name.to_owned()));
+            }
+        }
+        let bare = said.trim_end_matches('의');
+        if self.voice != Voice::Record && self.is_near(bare) {
+            return Some(Party::Other(format!("{} {bare}", self.owner(&self.voice.me()?))));
+        }
         let (owner, rest) = said.split_once(' ').unwrap_or(("", said));
         let name = if self.lexicon.knows(rest) {
             rest
@@ -153,6 +175,14 @@ impl Reader<'_> {
             || (self.lexicon.knows(name) && !person)
             || self.lexicon.is_category(name);
         (!common).then(|| Party::Other(name.to_owned()))
+    }
+
+    /// Whether a word means a relative, a friend or a pet.
+    fn is_near(&self, word: &str) -> bool {
+        self.lexicon
+            .categories(word)
+            .iter()
+            .any(|c| ["가족", "친구", "지인", "반려동물"].contains(&c.as_str()))
     }
 
     /// A party as the owner of something, inside a sentence.

@@ -8,7 +8,9 @@ use serde_json::json;
 
 use super::{
     claim::{self, Claim, Party, Voice},
-    clauses, korean,
+    clauses,
+    forget::{self, Wish},
+    korean,
     lexicon::{self, Lexicon},
     memory::{self, Answer, Memory, Question},
     render, speech,
@@ -62,11 +64,22 @@ impl Speaker<'_> {
     fn speak(&self) -> Spoken {
         let line = &self.view.line;
         let occasion = occasion(line);
-        if let Some((name @ ("order" | "forget"), _)) = &occasion {
+        if let Some((name @ "order", _)) = &occasion {
             return self.plain(name);
+        }
+        let wishes = forget::wishes(line, &self.view.npc);
+        if !wishes.is_empty() {
+            return self.plain(match () {
+                () if wishes.iter().any(Wish::is_of_safety) => "forget_never",
+                () if wishes.iter().all(Wish::is_vague) => "forget_what",
+                () => "forget",
+            });
         }
         let claims = claim::read(line, Voice::Player, &self.view.npc);
         if let Some(question) = memory::question(line, &self.view.npc) {
+            if let Some(("where", _)) = &occasion {
+                return self.occasion("where", None);
+            }
             if let Some(spoken) = self.recall(&question) {
                 return spoken;
             }
@@ -107,7 +120,9 @@ impl Speaker<'_> {
                     .all(|m| m.claim.as_ref().is_some_and(|c| c.tense == Tense::Past));
                 let occasion = match () {
                     () if about_self => "answer_self",
-                    () if question.yes_no && negative && question.classes.iter().any(|c| c == "like") => "answer_no",
+                    () if now.iter().any(|m| m.claim.is_none()) => "known",
+                    () if question.of_limits => "answer",
+                    () if question.yes_no && negative && decides(question) => "answer_no",
                     () if question.yes_no && !question.recall && !past && !about_other => "answer_yes",
                     () if about_other => "answer_other",
                     () => "answer",
@@ -116,6 +131,11 @@ impl Speaker<'_> {
                 if let Some(former) = former.and_then(|m| self.values(&[m])) {
                     text.push(' ');
                     text.push_str(&self.phrase("former", &former));
+                }
+                let overruled = now.first().and_then(|m| m.overruled.as_deref().cloned());
+                if let Some(before) = overruled.and_then(|m| self.values(&[m])) {
+                    text.push(' ');
+                    text.push_str(&self.phrase("otherwise", &before));
                 }
                 Some(Spoken {
                     occasion: "answer",
@@ -185,6 +205,7 @@ impl Speaker<'_> {
         let occasion = match (chief.class.as_str(), chief.kind) {
             _ if chief.subject == Party::Npc => "ack_you",
             ("name", _) if chief.subject == Party::Player => "ack_name",
+            ("allergy", _) if chief.polarity == Polarity::Negative => "ack_not_so",
             (_, FactKind::Constraint) => "ack_constraint",
             _ if chief.tense == Tense::Past && chief.kind == FactKind::Preference => "ack_past",
             (_, FactKind::Preference) if chief.subject != Party::Player => "ack_other",
@@ -193,9 +214,15 @@ impl Speaker<'_> {
             (_, FactKind::Goal) if chief.subject == Party::Player => "ack_goal",
             _ => "ack_other",
         };
+        let mut text = self.phrase(occasion, &values);
+        let overruled = memory::overruled(chief, self.view);
+        if let Some(before) = overruled.and_then(|m| self.values(&[m])) {
+            text.push(' ');
+            text.push_str(&self.phrase("otherwise", &before));
+        }
         Some(Spoken {
             occasion,
-            text: self.phrase(occasion, &values),
+            text,
             state: None,
         })
     }
@@ -278,6 +305,7 @@ impl Speaker<'_> {
             .replace("{x:이라}", &with_particle(&values.named, "이라"))
             .replace("{npc:이라}", &with_particle(npc, "이라"))
             .replace("{npc}", npc)
+            .replace("{world:예요}", &with_particle(&self.view.world, "이에요"))
             .replace("{world}", &self.view.world)
     }
 
@@ -295,6 +323,14 @@ impl Speaker<'_> {
             None => text,
         }
     }
+}
+
+/// Whether "no" answers such a question when what is known is negative.
+fn decides(question: &Question) -> bool {
+    question
+        .classes
+        .iter()
+        .any(|class| class == "like" || class == "allergy")
 }
 
 fn with_particle(word: &str, particle: &str) -> String {

@@ -48,6 +48,9 @@ fn english(content: &str, npc: &str) -> String {
             text = agree("I", rest);
         }
         text = text.replace(&format!(" {npc}'s "), " my ");
+        if !text.contains(&format!(" and {npc} ")) {
+            text = text.replace(&format!(" {npc} "), " me ");
+        }
         if let Some(start) = text.strip_suffix(&format!(" {npc}")) {
             text = format!("{start} me");
         }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     claim::{self, Claim, Party, Voice, words},
-    lexicon, memory, reply,
+    forget, lexicon, memory, reply,
     view::{all_tagged, language_of_instructions, tagged},
 };
 use crate::memory::{
@@ -100,7 +100,12 @@ pub(super) fn extraction(prompt: &str) -> Value {
         }
     }
     let facts: Vec<Value> = kept.iter().map(|(claim, voice)| fact(claim, *voice, &npc)).collect();
-    json!({ "facts": facts })
+    let known: Vec<&str> = all_tagged(prompt, "known");
+    let mut requests: Vec<String> = Vec::new();
+    for wish in forget::wishes(&line, &npc) {
+        requests.extend(wish.requests(&known, &npc));
+    }
+    json!({ "facts": facts, "forget": requests })
 }
 
 fn fact(claim: &Claim, voice: Voice, npc: &str) -> Value {
@@ -167,15 +172,17 @@ pub(super) fn summary(prompt: &str) -> Value {
     if let Some(question) = asked.last() {
         let question = shorten(question, 80);
         sentences.push(match language {
-            Language::En => format!("The player asked: “{question}”"),
-            Language::Ko => format!("플레이어가 물었다: “{question}”"),
+            Language::En => format!("The player asked: “{question}”."),
+            Language::Ko => format!("플레이어가 물었다: “{question}”."),
         });
     }
     if let (Some(line), Some(reply)) = (players.last(), npcs.last()) {
-        let (line, reply) = (shorten(line, 80), shorten(reply, 80));
+        // The sentence has its own full stop.
+        let quoted = |text: &str| shorten(text.trim().trim_end_matches('.'), 80);
+        let (line, reply) = (quoted(line), quoted(reply));
         sentences.push(match language {
             Language::En => format!("At the end the player said “{line}”, and {npc} answered “{reply}”."),
-            Language::Ko => format!("마지막에 플레이어는 “{line}”고 말했고, {npc}의 대답은 “{reply}”였다."),
+            Language::Ko => format!("마지막에 플레이어는 “{line}”라고 말했고, {npc}의 대답은 “{reply}”였다."),
         });
     }
     let mut text = String::new();

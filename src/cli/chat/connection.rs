@@ -26,8 +26,13 @@ impl Connection {
             Err(Error::Http(response)) => {
                 let body = response.body().as_deref().unwrap_or_default();
                 let problem: Value = serde_json::from_slice(body).unwrap_or_default();
+                let hint = if response.status().as_u16() == 401 {
+                    " (is this the same data folder, and so the same secret, as the server's?)"
+                } else {
+                    ""
+                };
                 bail!(
-                    "the server refused the connection: {} {}",
+                    "the server refused the connection: {} {}{hint}",
                     response.status(),
                     problem["detail"].as_str().unwrap_or_default()
                 )

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     adapters::openai::install_crypto,
-    ids::{NpcId, WorldId},
+    ids::{NpcId, PlayerId, WorldId},
 };
 
 /// Asks the REST API as the game's backend would.
@@ -18,6 +18,7 @@ pub(super) struct Inspector {
     backend: Option<String>,
     world: WorldId,
     npc: NpcId,
+    player: PlayerId,
     session: String,
     /// The last turn.
     pub turn: Option<u64>,
@@ -27,8 +28,7 @@ impl Inspector {
     pub(super) fn new(
         base: String,
         backend: Option<String>,
-        world: WorldId,
-        npc: NpcId,
+        (world, npc, player): (WorldId, NpcId, PlayerId),
         session: String,
     ) -> anyhow::Result<Self> {
         install_crypto();
@@ -38,6 +38,7 @@ impl Inspector {
             backend,
             world,
             npc,
+            player,
             session,
             turn: None,
         })
@@ -54,7 +55,8 @@ impl Inspector {
 
     /// What the NPC remembers; with a query, what it would find.
     pub(super) async fn facts(&self, query: String) -> anyhow::Result<String> {
-        let mut params = vec![("limit", "20")];
+        // What other players told it in private is none of this one's business.
+        let mut params = vec![("limit", "20"), ("player_id", self.player.as_str())];
         if !query.is_empty() {
             params.push(("q", query.as_str()));
         }

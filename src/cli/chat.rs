@@ -259,7 +259,7 @@ impl Chat {
                     if cut {
                         println!();
                         self.leaving = true;
-                        return Ok(true);
+                        return Ok(Said::Answered(true));
                     }
                     cut = true;
                     self.connection

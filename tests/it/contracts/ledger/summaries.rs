@@ -89,7 +89,7 @@ pub async fn a_turn_is_summed_up_once<S: Subject>(f: &Fixture<S>) {
     let (_, fence) = f.a_fence(JobKind::Summarise).await;
     let overlapping = SummaryCommit {
         evict: Some(first.summary.id),
-        ..landing(f, fence.clone(), dialogue, (1, 12))
+        ..landing(f, fence, dialogue, (1, 12))
     };
     assert!(!summaries.commit(&f.scope, &overlapping).await.unwrap());
     assert_eq!(

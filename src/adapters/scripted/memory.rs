@@ -23,8 +23,6 @@ pub(super) struct Question {
     nouns: Vec<String>,
     past: bool,
     pub yes_no: bool,
-    /// "Can I eat …?" is not answered by "yes, you are allergic".
-    pub of_limits: bool,
     /// "Do you remember …": wants a memory whatever it is about.
     pub recall: bool,
 }
@@ -155,8 +153,10 @@ pub(super) fn question(line: &str, npc: &str) -> Option<Question> {
             break;
         }
     }
-    question.of_limits = question.classes.iter().any(|class| class == "cannot")
+    // "Can I eat …?" is not answered by "yes, you are allergic".
+    let of_limits = question.classes.iter().any(|class| class == "cannot")
         && !["allerg", "알레르기"].iter().any(|word| lower.contains(word));
+    question.yes_no &= !of_limits;
     question.past = lower.contains("used to")
         || lower.contains(" before")
         || lower.contains("예전")

@@ -24,8 +24,6 @@ pub(super) struct Question {
     nouns: Vec<String>,
     past: bool,
     pub yes_no: bool,
-    /// "Can I eat …?" is not answered by "yes, you are allergic".
-    pub of_limits: bool,
     /// "Do you remember …": wants a memory whatever it is about.
     pub recall: bool,
 }
@@ -156,8 +154,10 @@ pub(super) fn question(line: &str, npc: &str) -> Option<Question> {
             break;
         }
     }
-    question.of_limits = question.classes.iter().any(|class| class == "cannot")
+    // "Can I eat …?" is not answered by "yes, you are allergic".
+    let of_limits = question.classes.iter().any(|class| class == "cannot")
         && !["allerg", "알레르기"].iter().any(|word| lower.contains(word));
+    question.yes_no &= !of_limits;
     question.past = lower.contains("used to")
         || lower.contains(" before")
         || lower.contains("예전")
@@ -459,6 +459,9 @@ pub(super) fn answer(question: &Question, view: &ReplyView) -> Answer {
     if question.past && !former.is_empty() {
         return known(&former, None);
     }
+    if let Some((had, lost)) = now.iter().find_map(|had| Some((*had, loss(had, &all)?))) {
+        return known(&[lost], Some(had));
+    }
     if !now.is_empty() {
         return known(&now, former.first().copied());
     }
@@ -466,6 +469,22 @@ pub(super) fn answer(question: &Question, view: &ReplyView) -> Answer {
         return known(&former, None);
     }
     passage(question, view).unwrap_or(Answer::Unknown)
+}
+
+/// That whom somebody has ("a dog") is dead or gone, told of "my dog" or by name.
+fn loss<'m>(had: &Memory, all: &'m [Memory]) -> Option<&'m Memory> {
+    let had = had.claim.as_ref().filter(|claim| claim.class == "have")?;
+    let kind = had.object.rsplit(' ').next()?.to_lowercase();
+    let is_kind = |party: &Party| matches!(party, Party::Other(name) if same_name(name, &kind));
+    let claims = || all.iter().filter_map(|m| m.claim.as_ref().map(|claim| (m, claim)));
+    claims()
+        .filter(|(_, claim)| claim.class == "status")
+        .find(|(_, status)| {
+            let by_name = |name: &str| matches!(&status.subject, Party::Other(other) if other == name);
+            is_kind(&status.subject)
+                || claims().any(|(_, claim)| claim.class == "name" && is_kind(&claim.subject) && by_name(&claim.object))
+        })
+        .map(|(memory, _)| memory)
 }
 
 fn known(now: &[&Memory], former: Option<&Memory>) -> Answer {

@@ -254,4 +254,11 @@ pub(super) const QUESTIONS: &[(&str, &[&str], &str, &[&str], &[&str])] = &[
         &["Oakdale"],
         &[],
     ),
+    (
+        "en",
+        &["I have a dog named Rex.", "Rex died yesterday."],
+        "Do I have a dog?",
+        &["ex died"],
+        &["Yes", "You do"],
+    ),
 ];

@@ -121,7 +121,6 @@ impl Speaker<'_> {
                 let occasion = match () {
                     () if about_self => "answer_self",
                     () if now.iter().any(|m| m.claim.is_none()) => "known",
-                    () if question.of_limits => "answer",
                     () if question.yes_no && negative && decides(question) => "answer_no",
                     () if question.yes_no && !question.recall && !past && !about_other => "answer_yes",
                     () if about_other => "answer_other",

@@ -13,6 +13,7 @@ struct Language {
     changes: &'static str,
     new_fruit: &'static str,
     former: &'static str,
+    wish: &'static str,
 }
 
 const ENGLISH: Language = Language {
@@ -24,6 +25,7 @@ const ENGLISH: Language = Language {
     changes: "I don't like grapes anymore. I like peaches now.",
     new_fruit: "peaches",
     former: "I used to like apples.",
+    wish: "Forget that I like grapes.",
 };
 
 const KOREAN: Language = Language {
@@ -35,6 +37,7 @@ const KOREAN: Language = Language {
     changes: "이제 포도는 싫어. 지금은 복숭아를 좋아해.",
     new_fruit: "복숭아",
     former: "예전에는 사과를 좋아했어.",
+    wish: "내가 포도를 좋아한다는 거 잊어 줘.",
 };
 
 fn mentions(text: &str, word: &str) -> bool {
@@ -185,4 +188,46 @@ fn a_former_taste_does_not_erase_a_present_one_in_english() {
 #[test]
 fn a_former_taste_does_not_erase_a_present_one_in_korean() {
     keeps_the_present(&KOREAN);
+}
+
+fn forgets(language: &Language) {
+    run(async {
+        let server = Data::new(&[]).start();
+        let mut socket = server.player("p1").await;
+        let session = socket.session(language.npc, "p1").await;
+        socket.say(&session, language.likes).await;
+        let told = remembered(&server, language.npc, language.fruit).await;
+        socket.say(&session, language.wish).await;
+
+        let rest = server.backend();
+        let forgotten = eventually("the fact to be forgotten", || async {
+            let facts = rest.facts(language.npc).await;
+            facts
+                .into_iter()
+                .find(|f| f["id"] == told["id"] && !f["invalid_at"].is_null())
+        })
+        .await;
+        assert_eq!(forgotten["invalid_reason"], "forgotten", "{forgotten}");
+        assert_eq!(
+            about(&rest.facts(language.npc).await, language.fruit).count(),
+            1,
+            "asking to forget taught nothing"
+        );
+
+        let answer = socket.say(&session, language.asks).await;
+        assert!(!mentions(&answer.text, language.fruit), "in this session: {answer:?}");
+        let session = socket.session(language.npc, "p1").await;
+        let answer = socket.say(&session, language.asks).await;
+        assert!(!mentions(&answer.text, language.fruit), "in a new session: {answer:?}");
+    });
+}
+
+#[test]
+fn a_taste_is_forgotten_when_asked_in_english() {
+    forgets(&ENGLISH);
+}
+
+#[test]
+fn a_taste_is_forgotten_when_asked_in_korean() {
+    forgets(&KOREAN);
 }

@@ -15,7 +15,6 @@ use crate::memory::{
 
 /// What a line asks for.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "independent traits of a question")]
 pub(super) struct Question {
     pub subject: Option<Party>,
     /// Classes of claims that would answer it.

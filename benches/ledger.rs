@@ -21,7 +21,7 @@ use colloquy::{
         clock::{Clock as _, IdSource, SystemClock},
         ledger::{
             Ledger,
-            dialogues::{Claim, CommitOutcome, Dialogue, DialogueStatus, TurnCommit},
+            dialogues::{Claim, CommitOutcome, Dialogue, DialogueOptions, DialogueStatus, TurnCommit},
             facts::{ReconcileOutcome, Reconciliation},
             jobs::{JobKind, NewJob},
         },
@@ -82,6 +82,8 @@ impl Bench {
             witnesses: Vec::new(),
             resume_token_hash: vec![0; 32],
             status: DialogueStatus::Open,
+            options: DialogueOptions::default(),
+            cause: None,
             created_at: now,
             updated_at: now,
             head_turn: 0,

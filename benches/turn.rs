@@ -43,7 +43,7 @@ use colloquy::{
         embedder::{EmbedAs, Embedder, EmbedderInfo},
         ledger::{
             audit::Edit,
-            dialogues::{Claim, Dialogue, DialogueStatus, OpenDialogue},
+            dialogues::{Claim, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue},
         },
         llm::{Llm, LlmError},
     },
@@ -200,6 +200,8 @@ impl Stage {
             witnesses: vec![],
             resume_token_hash: vec![],
             status: DialogueStatus::Open,
+            options: DialogueOptions::default(),
+            cause: None,
             created_at: now,
             updated_at: now,
             head_turn: 0,

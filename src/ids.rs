@@ -192,6 +192,10 @@ generated_ids! {
     StateEventId = "ste", "a state event id";
     /// One running server process.
     NodeId = "node", "a node id";
+    /// One move of a dialogue's head: turns unsaid, or said again.
+    RewindId = "rew", "a rewind id";
+    /// A save slot of a world.
+    SaveId = "save", "a save id";
     /// One line of the audit log.
     AuditId = "aud", "an audit id";
 }

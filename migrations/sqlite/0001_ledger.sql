@@ -136,6 +136,8 @@ CREATE TABLE dialogues (
     player      TEXT,
     resume_token_hash BLOB NOT NULL,
     status      TEXT NOT NULL,
+    -- Topic, pace and the like: what it was opened with and keeps.
+    options     TEXT NOT NULL DEFAULT '{}',
     -- What opened it, where that was a turn of another dialogue (a player who joined) or an event.
     cause_kind  TEXT,
     cause_id    TEXT,
@@ -170,12 +172,16 @@ CREATE TABLE turns (
     id          TEXT NOT NULL,
     dialogue    TEXT NOT NULL,
     number      INTEGER NOT NULL,
-    -- 1 until it is unsaid; then it names what unsaid it, and keeps its key and its id for ever.
+    -- The turn it followed: what stood when it was said is the chain of these, whatever was unsaid since.
+    previous    TEXT,
+    -- 1 while it stands. A turn that does not names what unsaid it, and keeps its key and its id for ever.
     stands      INTEGER NOT NULL DEFAULT 1,
     unsaid_at   INTEGER,
-    unsaid_by_kind TEXT,
-    unsaid_by_id TEXT,
-    -- The reply as it was before `heard_chars` cut it, sealed until then.
+    unsaid_by   TEXT,
+    -- The turn in whose place it stands, which said more than was heard. It has the same number,
+    -- the same line and the same key.
+    replaces    TEXT,
+    -- What a cut reply would have said, sealed until then.
     uncut_reply_text TEXT,
     uncut_until INTEGER,
     text_version INTEGER NOT NULL,
@@ -197,7 +203,8 @@ CREATE TABLE turns (
     PRIMARY KEY (tenant, id)
 ) STRICT;
 CREATE UNIQUE INDEX turns_standing ON turns (tenant, dialogue, number) WHERE stands = 1;
-CREATE UNIQUE INDEX turns_by_key ON turns (tenant, dialogue, key) WHERE key IS NOT NULL;
+CREATE INDEX turns_by_key ON turns (tenant, dialogue, key) WHERE key IS NOT NULL;
+CREATE INDEX turns_unsaid ON turns (tenant, unsaid_by) WHERE unsaid_by IS NOT NULL;
 
 CREATE TABLE checkpoints (
     tenant      TEXT NOT NULL,
@@ -205,6 +212,20 @@ CREATE TABLE checkpoints (
     body        TEXT NOT NULL,
     PRIMARY KEY (tenant, turn)
 ) STRICT, WITHOUT ROWID;
+
+-- Each time a dialogue's head was moved: the event its listeners heard, for those who were away.
+CREATE TABLE rewinds (
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    dialogue    TEXT NOT NULL,
+    key         TEXT,
+    seq         INTEGER NOT NULL,
+    outcome     TEXT NOT NULL,
+    at          INTEGER NOT NULL,
+    PRIMARY KEY (tenant, id)
+) STRICT;
+CREATE UNIQUE INDEX rewinds_by_key ON rewinds (tenant, dialogue, key) WHERE key IS NOT NULL;
+CREATE INDEX rewinds_of_dialogue ON rewinds (tenant, dialogue, seq);
 
 CREATE TABLE traces (
     tenant      TEXT NOT NULL,
@@ -257,6 +278,7 @@ CREATE TABLE facts (
     PRIMARY KEY (tenant, id)
 ) STRICT;
 CREATE INDEX facts_by_cause ON facts (tenant, cause_id);
+CREATE INDEX facts_in_order ON facts (tenant, world, audience, valid_at);
 
 -- Who knows a fact: one row per search partition. Carries what recall asks of a fact, so that
 -- confirming a candidate and ranking the standing ones reads one narrow row and no body.
@@ -329,6 +351,8 @@ CREATE TABLE fact_edits (
     edit        TEXT NOT NULL,
     at          INTEGER NOT NULL,
     patch       TEXT NOT NULL,
+    -- The vector of the wording before this edit, where the edit changed it.
+    vector_before BLOB,
     PRIMARY KEY (tenant, fact, edit)
 ) STRICT, WITHOUT ROWID;
 
@@ -341,6 +365,7 @@ CREATE TABLE fact_flags (
     cause_id    TEXT NOT NULL,
     at          INTEGER NOT NULL,
     lifted_at   INTEGER,
+    lifted_by   TEXT,
     PRIMARY KEY (tenant, fact, by_fact)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX fact_flags_by_cause ON fact_flags (tenant, cause_id);
@@ -354,6 +379,38 @@ CREATE TABLE verdicts (
     model       TEXT NOT NULL,
     at          INTEGER NOT NULL,
     PRIMARY KEY (tenant, pair)
+) STRICT, WITHOUT ROWID;
+
+-- What the extraction of a turn brought beside facts. With it, a memory can be reconciled again in
+-- the order in which things were said, without asking the model once more.
+CREATE TABLE extractions (
+    tenant      TEXT NOT NULL,
+    turn        TEXT NOT NULL,
+    dialogue    TEXT NOT NULL,
+    number      INTEGER NOT NULL,
+    world       TEXT NOT NULL,
+    audience    TEXT NOT NULL,
+    said_at     INTEGER NOT NULL,
+    -- What the player asked to forget, in words.
+    forget      TEXT NOT NULL,
+    -- Facts that were in the turn's prompt.
+    injected    TEXT NOT NULL,
+    PRIMARY KEY (tenant, turn)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX extractions_in_order ON extractions (tenant, world, audience, said_at);
+CREATE INDEX extractions_of_world ON extractions (tenant, world, said_at);
+
+-- Memories from which something was unsaid: what was said in them since then is to be reconciled again.
+CREATE TABLE unsettled (
+    tenant      TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    audience    TEXT NOT NULL,
+    knowers     TEXT NOT NULL,
+    private_to  TEXT,
+    since       INTEGER NOT NULL,
+    -- Rises with every mark, so that one that comes while another is being settled is not lost.
+    mark        INTEGER NOT NULL,
+    PRIMARY KEY (tenant, world, audience)
 ) STRICT, WITHOUT ROWID;
 
 -- Facts that changed; what they are now is read when the row is handled.
@@ -377,6 +434,7 @@ CREATE TABLE summaries (
     cause_id    TEXT NOT NULL,
     created_at  INTEGER NOT NULL,
     lifted_at   INTEGER,
+    lifted_by   TEXT,
     PRIMARY KEY (tenant, id)
 ) STRICT;
 CREATE INDEX summaries_of_dialogue ON summaries (tenant, dialogue, from_turn);
@@ -393,6 +451,7 @@ CREATE TABLE summary_changes (
     cause_id    TEXT NOT NULL,
     at          INTEGER NOT NULL,
     lifted_at   INTEGER,
+    lifted_by   TEXT,
     PRIMARY KEY (tenant, summary, change, by_summary)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX summary_changes_by_cause ON summary_changes (tenant, cause_id);
@@ -407,7 +466,8 @@ CREATE TABLE state_events (
     cause_kind  TEXT NOT NULL,
     cause_id    TEXT NOT NULL,
     at          INTEGER NOT NULL,
-    lifted_at   INTEGER
+    lifted_at   INTEGER,
+    lifted_by   TEXT
 ) STRICT;
 CREATE INDEX state_events_standing ON state_events (tenant, world, at, seq) WHERE lifted_at IS NULL;
 CREATE INDEX state_events_since ON state_events (tenant, world, seq) WHERE lifted_at IS NULL;
@@ -449,7 +509,8 @@ CREATE TABLE narrative_memory (
     cause_kind  TEXT NOT NULL,
     cause_id    TEXT NOT NULL,
     at          INTEGER NOT NULL,
-    lifted_at   INTEGER
+    lifted_at   INTEGER,
+    lifted_by   TEXT
 ) STRICT;
 CREATE INDEX narrative_memory_of_dialogue ON narrative_memory (tenant, dialogue, seq);
 CREATE INDEX narrative_memory_by_cause ON narrative_memory (tenant, cause_id);
@@ -467,6 +528,7 @@ CREATE TABLE curation_findings (
     cause_id    TEXT NOT NULL,
     at          INTEGER NOT NULL,
     lifted_at   INTEGER,
+    lifted_by   TEXT,
     PRIMARY KEY (tenant, id)
 ) STRICT;
 CREATE INDEX curation_findings_of_world ON curation_findings (tenant, world, at);

@@ -28,7 +28,7 @@ use crate::{
     memory::{summary::Summary, turn::Checkpoint},
     ports::{
         buffer::BufferedTurn,
-        ledger::dialogues::{Dialogue, DialogueStatus},
+        ledger::dialogues::{Dialogue, DialogueOptions, DialogueStatus},
     },
     tenancy::TenantScope,
 };
@@ -227,6 +227,8 @@ impl Sessions {
             witnesses: new.witnesses,
             resume_token_hash: session::token_hash(&resume_token),
             status: DialogueStatus::Open,
+            options: DialogueOptions::default(),
+            cause: None,
             created_at: now,
             updated_at: now,
             head_turn: 0,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::ids::{
-    DialogueId, EditId, EventId, FactId, FactionId, InvalidationId, JobId, NpcId, PlayerId, TurnId, WorldId,
+    DialogueId, EditId, EventId, FactId, FactionId, InvalidationId, JobId, NpcId, PlayerId, RewindId, TurnId, WorldId,
 };
 
 /// What a fact is about (ALGORITHMS §1).
@@ -263,6 +263,8 @@ pub enum Cause {
     Event(EventId),
     /// Consolidation or curation; the job's rows name what they were derived from.
     Job(JobId),
+    /// A move of a dialogue's head took it back.
+    Rewind(RewindId),
 }
 
 impl Cause {
@@ -274,6 +276,7 @@ impl Cause {
             Self::Edit(id) => ("edit", id.to_string()),
             Self::Event(id) => ("event", id.to_string()),
             Self::Job(id) => ("job", id.to_string()),
+            Self::Rewind(id) => ("rewind", id.to_string()),
         }
     }
     /// The inverse of [`Self::columns`].
@@ -284,6 +287,7 @@ impl Cause {
             "edit" => Self::Edit(id.parse().ok()?),
             "event" => Self::Event(id.parse().ok()?),
             "job" => Self::Job(id.parse().ok()?),
+            "rewind" => Self::Rewind(id.parse().ok()?),
             _ => return None,
         })
     }
@@ -301,6 +305,9 @@ pub enum InvalidReason {
     Forgotten,
     /// Its turn was rewound.
     Unsaid,
+    /// It only repeats what the speaker's prompt had said: no news. Not folded, and valid as soon as
+    /// what it repeated is not.
+    Echo,
     /// A person took it out over REST.
     Removed,
     /// Its only premise is gone.
@@ -318,6 +325,7 @@ impl InvalidReason {
             Self::Superseded => "superseded",
             Self::Forgotten => "forgotten",
             Self::Unsaid => "unsaid",
+            Self::Echo => "echo",
             Self::Removed => "removed",
             Self::PremiseGone => "premise_gone",
             Self::Expired => "expired",
@@ -331,6 +339,7 @@ impl InvalidReason {
             Self::Superseded,
             Self::Forgotten,
             Self::Unsaid,
+            Self::Echo,
             Self::Removed,
             Self::PremiseGone,
             Self::Expired,

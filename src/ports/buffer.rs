@@ -74,9 +74,15 @@ pub trait BufferStore: Send + Sync {
         turn: &BufferedTurn,
         keep_from: u32,
     ) -> StoreResult<bool>;
-    /// Drops turns numbered above `last`, atomically, if the epoch is `epoch`; the head becomes the
-    /// last turn left. `false`: another epoch, or no buffer.
-    async fn truncate(&self, scope: &TenantScope, dialogue: DialogueId, epoch: u64, last: u32) -> StoreResult<bool>;
+    /// Drops turns numbered above `last`, atomically, if the epoch is below that of `head`, which the
+    /// buffer has from then on. `false`: it had no older epoch, or there is no buffer.
+    async fn truncate(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        last: u32,
+        head: BufferHead,
+    ) -> StoreResult<bool>;
     /// Forgets the buffer.
     async fn remove(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()>;
 }

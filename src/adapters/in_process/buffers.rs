@@ -101,7 +101,13 @@ impl BufferStore for InProcessBuffers {
         Ok(appended)
     }
 
-    async fn truncate(&self, scope: &TenantScope, dialogue: DialogueId, epoch: u64, last: u32) -> StoreResult<bool> {
+    async fn truncate(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        last: u32,
+        head: BufferHead,
+    ) -> StoreResult<bool> {
         let mut truncated = false;
         self.cache
             .entry((scope.tenant().clone(), dialogue))
@@ -109,13 +115,13 @@ impl BufferStore for InProcessBuffers {
                 let Some(mut snapshot) = entry.map(moka::Entry::into_value) else {
                     return Op::Nop;
                 };
-                if snapshot.head.epoch != epoch {
+                if snapshot.head.epoch >= head.epoch {
                     return Op::Nop;
                 }
                 truncated = true;
                 let changed = Arc::make_mut(&mut snapshot);
                 changed.turns.retain(|kept| kept.number <= last);
-                changed.head.turn = changed.turns.last().map(|kept| kept.id);
+                changed.head = head;
                 Op::Put(snapshot)
             });
         Ok(truncated)

@@ -31,13 +31,15 @@ pub(super) struct SqliteDialogueStore(pub(super) Arc<Engine>);
 
 macro_rules! dialogue_columns {
     () => {
-        "id, world, npcs, player, witnesses, resume_token_hash, status, created_at, updated_at, head_turn"
+        "id, world, npcs, player, witnesses, resume_token_hash, status, options, cause_kind, cause_id, created_at,
+         updated_at, head_turn"
     };
 }
 
 const CREATE: &str = "INSERT INTO dialogues
-        (tenant, id, world, npcs, player, witnesses, resume_token_hash, status, created_at, updated_at, head_turn)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+        (tenant, id, world, npcs, player, witnesses, resume_token_hash, status, created_at, updated_at, head_turn,
+         options, cause_kind, cause_id)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
      INSERT INTO participants (tenant, world, npc, part, dialogue)
      SELECT $1, $3, value, 'speaker', $2 FROM json_each($4) WHERE true ON CONFLICT DO NOTHING;
      INSERT INTO participants (tenant, world, npc, part, dialogue)
@@ -87,6 +89,8 @@ fn read(columns: &mut Columns<'_>) -> StoreResult<Dialogue> {
         witnesses: columns.json()?,
         resume_token_hash: columns.next()?,
         status: columns.named(status_named)?,
+        options: columns.json()?,
+        cause: columns.maybe_cause()?,
         created_at: columns.time()?,
         updated_at: columns.time()?,
         head_turn: columns.number()?,
@@ -159,6 +163,7 @@ impl DialogueStore for SqliteDialogueStore {
     async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<()> {
         let (tenant, dialogue) = (scope.tenant().clone(), dialogue.clone());
         let (npcs, witnesses) = (json(&dialogue.npcs)?, json(&dialogue.witnesses)?);
+        let options = json(&dialogue.options)?;
         self.0
             .write(move |connection| {
                 Box::pin(async move {
@@ -174,6 +179,9 @@ impl DialogueStore for SqliteDialogueStore {
                         .bind(micros(dialogue.created_at))
                         .bind(micros(dialogue.updated_at))
                         .bind(i64::from(dialogue.head_turn))
+                        .bind(&options)
+                        .bind(dialogue.cause.map(|cause| cause.columns().0))
+                        .bind(dialogue.cause.map(|cause| cause.columns().1))
                         .execute(connection)
                         .await
                         .map(drop)

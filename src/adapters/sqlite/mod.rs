@@ -14,6 +14,7 @@ mod outbox;
 #[cfg(test)]
 mod plans;
 mod readers;
+mod rewinds;
 mod rows;
 mod state;
 mod summaries;
@@ -150,6 +151,7 @@ impl SqliteLedger {
             summaries: Arc::new(summaries::SqliteSummaryStore(engine.clone())),
             state: Arc::new(state::SqliteStateStore(engine.clone())),
             jobs: Arc::new(jobs::SqliteJobStore(engine.clone())),
+            rewinds: Arc::new(rewinds::SqliteRewindStore(engine.clone())),
             audit: Arc::new(audit::SqliteAuditStore(engine.clone())),
             idempotency: Arc::new(idempotency::SqliteIdempotencyStore(engine.clone())),
             usage: Arc::new(usage::SqliteUsageStore(engine.clone())),

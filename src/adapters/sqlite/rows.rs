@@ -131,9 +131,18 @@ impl<'r> Columns<'r> {
     /// Two columns: kind and id of a cause.
     pub(super) fn cause(&mut self) -> StoreResult<crate::memory::fact::Cause> {
         let (kind, id): (&str, &str) = (self.next()?, self.next()?);
-        crate::memory::fact::Cause::from_columns(kind, id)
-            .ok_or_else(|| StoreError::Corrupt(format!("unknown cause `{kind}` `{id}`")))
+        cause(kind, id)
     }
+    /// As [`Self::cause`], where there may be none.
+    pub(super) fn maybe_cause(&mut self) -> StoreResult<Option<crate::memory::fact::Cause>> {
+        let (kind, id): (Option<&str>, Option<&str>) = (self.next()?, self.next()?);
+        kind.zip(id).map(|(kind, id)| cause(kind, id)).transpose()
+    }
+}
+
+fn cause(kind: &str, id: &str) -> StoreResult<crate::memory::fact::Cause> {
+    crate::memory::fact::Cause::from_columns(kind, id)
+        .ok_or_else(|| StoreError::Corrupt(format!("unknown cause `{kind}` `{id}`")))
 }
 
 fn moment(micros: i64) -> StoreResult<DateTime<Utc>> {

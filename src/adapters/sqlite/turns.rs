@@ -39,7 +39,8 @@ pub(super) const BY_ID: &str = concat!(
 pub(super) const BY_KEY: &str = concat!(
     "SELECT ",
     turn_columns!(),
-    " FROM turns t WHERE t.tenant = $1 AND t.dialogue = $2 AND t.key = $3"
+    " FROM turns t WHERE t.tenant = $1 AND t.dialogue = $2 AND t.key = $3
+      ORDER BY t.stands DESC, t.committed_at DESC LIMIT 1"
 );
 pub(super) const TRACE: &str = "SELECT c.body FROM turns t JOIN traces c ON c.tenant = t.tenant AND c.turn = t.id
     WHERE t.tenant = $1 AND t.dialogue = $2 AND t.number = $3 AND t.stands = 1";
@@ -53,8 +54,8 @@ const KEY_TAKEN: &str = "SELECT EXISTS (SELECT 1 FROM turns
 const WRITE: &str = concat!(
     "INSERT INTO turns (tenant, id, dialogue, number, text_version, key, status, player, player_text, npc, reply_text,
         cues, prompt_tokens, cached_tokens, completion_tokens, started_at, committed_at,
-        seq_started, seq_done, seq_committed)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20);
+        seq_started, seq_done, seq_committed, previous)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $25);
      INSERT INTO checkpoints (tenant, turn, body) VALUES ($1, $2, $21);
      INSERT INTO traces (tenant, turn, body) VALUES ($1, $2, $22);
      INSERT INTO jobs (tenant, id, kind, dialogue, turn, text_version, status, due_at, leased_to, leased_until,
@@ -150,6 +151,7 @@ impl PreparedCommit {
             .bind(&self.trace)
             .bind(&self.jobs)
             .bind(&self.state)
+            .bind(commit.expected_head.map(|head| head.to_string()))
             .execute(connection)
             .await
             .map_err(store_error)?;

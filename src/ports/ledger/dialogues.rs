@@ -8,6 +8,7 @@ use super::{jobs::NewJob, state::NewStateChange};
 use crate::{
     ids::{DialogueId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
+        fact::Cause,
         trace::TurnTrace,
         turn::{Checkpoint, Turn},
     },
@@ -21,6 +22,33 @@ use crate::{
 pub enum DialogueStatus {
     Open,
     Closed,
+}
+
+/// When a turn of a session counts as heard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Playback {
+    /// As soon as it was sent.
+    #[default]
+    Immediate,
+    /// When the client says that it was played, at the next line, or after a while. Nothing is learned
+    /// from a turn before that.
+    Ack,
+}
+
+/// What a dialogue was opened with and keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DialogueOptions {
+    /// What NPCs are to talk about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
+    /// After how many turns an NPC conversation ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_turns: Option<u32>,
+    /// An NPC conversation that goes on by itself, not step by step.
+    pub auto: bool,
+    pub playback: Playback,
 }
 
 /// A dialogue without its turns.
@@ -37,6 +65,9 @@ pub struct Dialogue {
     /// SHA-256 of the resume token.
     pub resume_token_hash: Vec<u8>,
     pub status: DialogueStatus,
+    pub options: DialogueOptions,
+    /// What opened it, where that was a turn of another dialogue: a player joined there.
+    pub cause: Option<Cause>,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
     /// Number of the last turn that stands; 0 before the first.

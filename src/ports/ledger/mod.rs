@@ -10,6 +10,7 @@ pub mod dialogues;
 pub mod facts;
 pub mod idempotency;
 pub mod jobs;
+pub mod rewinds;
 pub mod state;
 pub mod summaries;
 pub mod tenants;
@@ -31,6 +32,7 @@ pub struct Ledger {
     pub summaries: Arc<dyn summaries::SummaryStore>,
     pub state: Arc<dyn state::StateStore>,
     pub jobs: Arc<dyn jobs::JobStore>,
+    pub rewinds: Arc<dyn rewinds::RewindStore>,
     pub audit: Arc<dyn audit::AuditStore>,
     pub idempotency: Arc<dyn idempotency::IdempotencyStore>,
     pub usage: Arc<dyn usage::UsageStore>,

@@ -32,7 +32,7 @@ macro_rules! adapters {
                 appending_needs_the_head_and_moves_it,
                 appending_drops_what_is_no_longer_kept,
                 of_many_who_append_to_one_head_one_succeeds,
-                truncating_needs_the_epoch_and_ends_at_the_turn,
+                truncating_raises_the_epoch_and_ends_at_the_turn,
                 tenants_and_dialogues_do_not_meet,
                 an_unused_buffer_is_forgotten_and_a_used_one_is_not,
             ]);
@@ -174,28 +174,31 @@ async fn of_many_who_append_to_one_head_one_succeeds(subject: &Subject) {
     assert_eq!(subject.load(dialogue).await.unwrap().turns.len(), 2);
 }
 
-async fn truncating_needs_the_epoch_and_ends_at_the_turn(subject: &Subject) {
+async fn truncating_raises_the_epoch_and_ends_at_the_turn(subject: &Subject) {
     let dialogue = subject.dialogue();
-    let truncate = async |epoch, last| {
+    let truncate = async |last, head| {
         subject
             .buffers
-            .truncate(&scope("a"), dialogue, epoch, last)
+            .truncate(&scope("a"), dialogue, last, head)
             .await
             .unwrap()
     };
-    assert!(!truncate(3, 1).await, "there is no buffer");
+    assert!(!truncate(1, head(4, None)).await, "there is no buffer");
     let filled = subject.filled(dialogue, 5).await;
-    assert!(!truncate(4, 2).await, "another epoch");
+    let second = Some(filled.turns[1].id);
+    for epoch in [2, 3] {
+        assert!(!truncate(2, head(epoch, second)).await, "not above the buffer's own");
+    }
     assert_eq!(subject.load(dialogue).await.unwrap(), filled);
-    assert!(truncate(3, 2).await);
+    assert!(truncate(2, head(4, second)).await);
     let left = subject.load(dialogue).await.unwrap();
     assert_eq!(left.turns, filled.turns[..2]);
-    assert_eq!(left.head, head(3, Some(filled.turns[1].id)));
-    assert!(truncate(3, 9).await, "nothing to drop is no failure");
-    assert_eq!(subject.load(dialogue).await.unwrap(), left);
-    assert!(truncate(3, 0).await);
+    assert_eq!(left.head, head(4, second));
+    assert!(truncate(9, head(5, second)).await, "nothing to drop is no failure");
+    assert_eq!(subject.load(dialogue).await.unwrap().turns, left.turns);
+    assert!(truncate(0, head(6, None)).await);
     let empty = subject.load(dialogue).await.unwrap();
-    assert_eq!((empty.head, empty.turns.len()), (head(3, None), 0));
+    assert_eq!((empty.head, empty.turns.len()), (head(6, None), 0));
 }
 
 async fn tenants_and_dialogues_do_not_meet(subject: &Subject) {
@@ -203,7 +206,13 @@ async fn tenants_and_dialogues_do_not_meet(subject: &Subject) {
     let filled = subject.filled(dialogue, 2).await;
     let foreign = scope("b");
     assert_eq!(subject.buffers.load(&foreign, dialogue).await.unwrap(), None);
-    assert!(!subject.buffers.truncate(&foreign, dialogue, 3, 1).await.unwrap());
+    assert!(
+        !subject
+            .buffers
+            .truncate(&foreign, dialogue, 1, head(9, None))
+            .await
+            .unwrap()
+    );
     let turn = subject.turn(3);
     assert!(
         !subject

@@ -39,7 +39,7 @@ use colloquy::{
         clock::{Clock as _, IdSource, ManualClock},
         ledger::{
             audit::Edit,
-            dialogues::{Claim, Dialogue, DialogueStatus, OpenDialogue},
+            dialogues::{Claim, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue},
             facts::FactFilter,
             jobs::Job,
         },
@@ -195,6 +195,8 @@ impl Stage {
             witnesses: vec![],
             resume_token_hash: vec![],
             status: DialogueStatus::Open,
+            options: DialogueOptions::default(),
+            cause: None,
             created_at: now,
             updated_at: now,
             head_turn: 0,

@@ -33,7 +33,7 @@ const EMBED: &str = "INSERT INTO fact_embeddings (tenant, fact, model, vector) V
 const INVALIDATE: &str = "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const LIFT: &str = "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = $4, lifted_by_id = $5
-    WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL
+    WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL AND reason <> 'unsaid'
     RETURNING by_fact";
 
 pub(super) async fn create(engine: &Engine, tenant: &TenantId, fact: &NewFact, edit: &Edit) -> StoreResult<()> {

@@ -115,7 +115,7 @@ fn read(row: &SqliteRow) -> StoreResult<Material> {
 }
 
 /// Recomputes `facts` and whatever their changes reach.
-pub(super) async fn refresh(
+pub(in crate::adapters::sqlite) async fn refresh(
     connection: &mut SqliteConnection,
     tenant: &TenantId,
     facts: BTreeSet<FactId>,

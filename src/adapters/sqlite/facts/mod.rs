@@ -3,9 +3,9 @@
 
 mod edit;
 mod embeddings;
-mod fold;
+pub(super) mod fold;
 mod read;
-mod write;
+pub(super) mod write;
 
 use std::sync::Arc;
 

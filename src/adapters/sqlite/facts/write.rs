@@ -65,12 +65,12 @@ const INSERT_REST: &str = "INSERT INTO npc_memories (tenant, world, npc, memory_
      FROM json_each($6) v CROSS JOIN facts f ON f.tenant = $1 AND f.id = v.value ->> 0 WHERE true
      ON CONFLICT (tenant, fact, by_fact) DO UPDATE SET lifted_at = NULL";
 
-pub(super) const RAISE_MEMORY: &str = "INSERT INTO npc_memories (tenant, world, npc, memory_seq)
+pub(in crate::adapters::sqlite) const RAISE_MEMORY: &str = "INSERT INTO npc_memories (tenant, world, npc, memory_seq)
     SELECT $1, $2, value, 1 FROM json_each($3) WHERE true
     ON CONFLICT (tenant, world, npc) DO UPDATE SET memory_seq = npc_memories.memory_seq + 1";
 
 /// The NPCs among knowers, for their `memory_seq`.
-pub(super) fn npcs_of<'k>(knowers: impl IntoIterator<Item = &'k Knower>) -> BTreeSet<String> {
+pub(in crate::adapters::sqlite) fn npcs_of<'k>(knowers: impl IntoIterator<Item = &'k Knower>) -> BTreeSet<String> {
     knowers
         .into_iter()
         .filter_map(|knower| match knower {

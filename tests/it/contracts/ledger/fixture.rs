@@ -20,7 +20,7 @@ use colloquy::{
         ledger::{
             Ledger,
             audit::Edit,
-            dialogues::{Claim, CommitOutcome, Dialogue, DialogueStatus, OpenDialogue, TurnCommit},
+            dialogues::{Claim, CommitOutcome, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue, TurnCommit},
             facts::{ReconcileOutcome, Reconciliation},
             jobs::{JobFence, JobKind, NewJob},
         },
@@ -135,6 +135,8 @@ impl<S: Subject> Fixture<S> {
             witnesses: vec!["ergen".parse().unwrap()],
             resume_token_hash: vec![1, 2, 3],
             status: DialogueStatus::Open,
+            options: DialogueOptions::default(),
+            cause: None,
             created_at: self.now(),
             updated_at: self.now(),
             head_turn: 0,

@@ -1,0 +1,146 @@
+//! Moving a dialogue's head: turns unsaid, and said again (DESIGN §6).
+//!
+//! Every turn names the one it followed, so a head stands for the whole chain of turns before it. To
+//! move the head is to say which chain stands: turns outside it are unsaid and those in it that had
+//! been unsaid stand again, with everything either of them caused. One operation serves an
+//! interrupt, a rewind, a reply taken up again and a save that is loaded.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{audit::Edit, jobs::NewJob};
+use crate::{
+    ids::{DialogueId, RewindId, TurnId, WorldId},
+    memory::{fact::Audience, turn::Turn},
+    ports::StoreResult,
+    tenancy::TenantScope,
+};
+
+/// A move of the head, in one transaction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rewind {
+    pub id: RewindId,
+    pub dialogue: DialogueId,
+    /// Must be the owner's epoch. It rises with the move, so that a turn that was under way cannot commit.
+    pub epoch: u64,
+    /// The head from now on, standing or not until now; `None`: nothing was ever said.
+    pub to: Option<TurnId>,
+    /// Said after `to`, in the place of a turn of which less was heard.
+    pub replacement: Option<Replacement>,
+    /// Makes a retry safe; unique in a dialogue.
+    pub key: Option<String>,
+    /// `seq` of the event that tells of it.
+    pub seq: u64,
+    /// Its moment, its author and its audit row.
+    pub edit: Edit,
+}
+
+/// A turn that takes the place of another one: the same line, the same number and the same key, and
+/// as much of the reply as was heard.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replacement {
+    /// The turn it replaces; its checkpoint and its trace are taken over.
+    pub of: TurnId,
+    pub turn: Turn,
+    pub jobs: Vec<NewJob>,
+    /// The whole reply, and until when it may be taken up again.
+    pub uncut: Option<(String, DateTime<Utc>)>,
+}
+
+/// What was taken back, as the wire tells it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RolledBack {
+    /// Facts that are no longer valid, since what said them was unsaid.
+    pub facts: u32,
+    /// Facts that are valid again, since what had ended them was unsaid.
+    pub restored: u32,
+    pub summaries: u32,
+    /// Changes of world state.
+    pub state: u32,
+}
+
+/// A turn elsewhere whose prompt had something that is unsaid now. What was said there stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub struct QuotedIn {
+    #[schema(value_type = String)]
+    pub dialogue_id: DialogueId,
+    pub turn: u32,
+}
+
+/// What a move did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rewound {
+    pub id: RewindId,
+    pub world: WorldId,
+    /// The owner's epoch from now on.
+    pub epoch: u64,
+    pub head: Option<TurnId>,
+    pub head_turn: u32,
+    /// Numbers of turns that no longer stand, rising; not that of a turn which was replaced.
+    pub removed: Vec<u32>,
+    /// Numbers of turns that stand again, rising.
+    pub reinstated: Vec<u32>,
+    pub rolled_back: RolledBack,
+    /// Latest first, at most [`MAX_QUOTED`].
+    pub quoted_in: Vec<QuotedIn>,
+    /// Sessions that a player had joined from a turn which no longer stands: closed.
+    pub closed: Vec<DialogueId>,
+    pub seq: u64,
+    pub at: DateTime<Utc>,
+}
+
+/// Turns named in [`Rewound::quoted_in`] at most.
+pub const MAX_QUOTED: usize = 100;
+
+/// What came of asking for a move.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RewindOutcome {
+    Done(Box<Rewound>),
+    /// The epoch was another, or the dialogue is closed. Nothing was written.
+    Fenced,
+    /// `to` is no turn of this dialogue. Nothing was written.
+    NoSuchTurn,
+    /// The key belongs to this earlier move. Nothing was written.
+    Repeated(Box<Rewound>),
+}
+
+/// A memory from which something was unsaid, or into which something was put back: everything said in
+/// it since then is to be reconciled again, in the order in which it was said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unsettled {
+    pub world: WorldId,
+    pub audience: Audience,
+    pub since: DateTime<Utc>,
+    /// Which marks this covers: a later one leaves the row in place.
+    pub mark: u64,
+}
+
+/// Heads and what moving them leaves to be done.
+#[async_trait]
+pub trait RewindStore: Send + Sync {
+    /// Moves a head. Durable when this returns.
+    async fn rewind(&self, scope: &TenantScope, rewind: &Rewind) -> StoreResult<RewindOutcome>;
+    /// The moves of a dialogue with a `seq` above `after`, in order; at most `limit`.
+    async fn since(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        after: u64,
+        limit: u32,
+    ) -> StoreResult<Vec<Rewound>>;
+    /// A turn, standing or not, and the reply it would have had if nobody had cut it, until its seal runs out.
+    async fn sealed(&self, scope: &TenantScope, turn: TurnId, now: DateTime<Utc>) -> StoreResult<Option<Sealed>>;
+    /// Memories to be settled, oldest mark first.
+    async fn unsettled(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<Unsettled>>;
+}
+
+/// What a cut reply would have been.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sealed {
+    /// The turn it was cut from, where that one said all of it: it can stand again as it was.
+    pub whole: Option<TurnId>,
+    /// The text, as far as it had been generated.
+    pub text: String,
+}

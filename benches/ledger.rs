@@ -167,6 +167,7 @@ impl Bench {
             candidates: (0..12)
                 .map(|_| CandidateTrace {
                     fact: self.ids.next(),
+                    subject: "player:p1".to_owned(),
                     content: "The player likes grapes from the old orchard".to_owned(),
                     score: ScoreParts {
                         recency: 0.5,

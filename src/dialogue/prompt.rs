@@ -13,6 +13,7 @@ mod world;
 #[cfg(test)]
 mod tests;
 
+use minijinja::context;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -30,12 +31,35 @@ use super::{
     turn::{TurnError, TurnInput, gather},
 };
 use crate::{
+    ids::PlayerId,
     memory::{
+        authored::Language,
+        party,
         trace::{ScoreParts, SectionTrace},
         turn::Intent,
     },
     ports::llm::ChatMessage,
 };
+
+/// A fact as a model reads it. What is known about another player than the one who is spoken with
+/// says so: its sentence calls that player `the player` too.
+pub(in crate::dialogue) fn told(
+    templates: &Templates,
+    language: Language,
+    player: Option<&PlayerId>,
+    subject: &str,
+    content: &str,
+) -> Result<String, TemplateError> {
+    let text = untrusted(content);
+    match party::owner(subject).filter(|&id| player.is_none_or(|player| player.as_str() != id)) {
+        Some(other) => templates.render(
+            language,
+            Template::AboutAnother,
+            context! { player => untrusted(other), text },
+        ),
+        None => Ok(text),
+    }
+}
 
 /// The score of a fact that is in the prompt without having been searched for.
 const UNSCORED: ScoreParts = ScoreParts {

@@ -10,6 +10,7 @@ pub(super) use self::extraction::number;
 use super::{
     Services,
     jobs::{JobError, JobReport, Said, outbox::relay_or_log},
+    prompt::told,
 };
 use crate::{
     ids::{FactId, NpcId},
@@ -17,7 +18,7 @@ use crate::{
         fact::{Audience, Knower},
         trace::CandidateFate,
     },
-    ports::{StoreResult, ledger::jobs::Job},
+    ports::ledger::jobs::Job,
     tenancy::TenantScope,
 };
 
@@ -25,7 +26,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Injected {
     pub ids: Vec<FactId>,
-    pub contents: Vec<String>,
+    /// As the prompt had them: what is about another player says so.
+    pub texts: Vec<String>,
 }
 
 /// Extracts what a turn taught, reconciles it with what is known, and has it indexed before it
@@ -50,7 +52,7 @@ pub(super) async fn extract(
     })
 }
 
-async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> StoreResult<Injected> {
+async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Result<Injected, JobError> {
     let (dialogue, number) = (said.turn.dialogue, said.turn.number);
     let trace = services.ledger.dialogues.trace(scope, dialogue, number).await?;
     let in_prompt = |fate| {
@@ -63,7 +65,13 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Stor
     for candidate in trace.into_iter().flat_map(|trace| trace.candidates) {
         if in_prompt(candidate.fate) {
             injected.ids.push(candidate.fact);
-            injected.contents.push(candidate.content);
+            injected.texts.push(told(
+                &services.prompts,
+                said.npc.language,
+                said.turn.player.as_ref(),
+                &candidate.subject,
+                &candidate.content,
+            )?);
         }
     }
     Ok(injected)

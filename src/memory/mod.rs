@@ -9,6 +9,7 @@ pub mod calibration;
 pub mod fact;
 pub mod keywords;
 pub mod packing;
+pub mod party;
 pub mod pii;
 pub mod reconcile;
 pub mod scoring;

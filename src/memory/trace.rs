@@ -48,6 +48,8 @@ pub enum CandidateFate {
 pub struct CandidateTrace {
     #[schema(value_type = String)]
     pub fact: FactId,
+    /// Whom or what it is about; a player is `player:<id>`.
+    pub subject: String,
     pub content: String,
     pub score: ScoreParts,
     pub fate: CandidateFate,

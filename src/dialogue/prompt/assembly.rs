@@ -12,7 +12,7 @@ use super::{
     history::{self, HistoryWindow},
     selection::{Selection, Standing},
     templates::{Template, Templates},
-    untrusted,
+    told, untrusted,
 };
 use crate::{
     dialogue::{
@@ -20,7 +20,7 @@ use crate::{
         settings::{DialogueSettings, PromptSettings},
         turn::TurnError,
     },
-    ids::FactId,
+    ids::{FactId, PlayerId},
     memory::{
         agreement::{self, Claim},
         authored::{Language, Npc, World},
@@ -57,6 +57,8 @@ const TRACED: usize = 32;
 pub(in crate::dialogue) struct Material<'a> {
     pub world: &'a World,
     pub npc: &'a Npc,
+    /// Whom the NPC talks with.
+    pub player: &'a PlayerId,
     pub line: &'a str,
     pub history: &'a [BufferedTurn],
     pub summaries: &'a [Summary],
@@ -110,7 +112,7 @@ pub(in crate::dialogue) fn assemble(
     }
     let mut left = budgets.total_tokens - fixed;
 
-    let standing = Standing::select(material, budgets, left, &count);
+    let standing = Standing::select(templates, material, budgets, left, &count)?;
     left = left.saturating_sub(standing.tokens());
     let turns = history::render(templates, language, material.history, &count)?;
     let window = HistoryWindow::fit(
@@ -122,8 +124,17 @@ pub(in crate::dialogue) fn assemble(
     let (mut fates, packable) = sort_hits(material, &standing, settings);
     let texts: Vec<String> = packable
         .iter()
-        .map(|&at| untrusted(&material.hits[at].cached.body.view.content))
-        .collect();
+        .map(|&at| {
+            let body = &material.hits[at].cached.body;
+            told(
+                templates,
+                language,
+                Some(material.player),
+                &body.subject,
+                &body.view.content,
+            )
+        })
+        .collect::<Result<_, _>>()?;
     let packing = pack(
         &texts.iter().map(String::as_str).collect::<Vec<_>>(),
         Budget {
@@ -299,6 +310,7 @@ fn trace_candidates(material: &Material<'_>, selection: &Selection, fates: &[Can
         .filter_map(|fact| {
             Some(CandidateTrace {
                 fact: fact.id,
+                subject: fact.statement.subject.clone(),
                 content: fact.view.content.clone(),
                 score: super::UNSCORED,
                 fate: selection.standing_fate(fact.id)?,
@@ -306,6 +318,7 @@ fn trace_candidates(material: &Material<'_>, selection: &Selection, fates: &[Can
         });
     let hits = material.hits.iter().zip(fates).map(|(hit, &fate)| CandidateTrace {
         fact: hit.cached.body.id,
+        subject: hit.cached.body.subject.clone(),
         content: hit.cached.body.view.content.clone(),
         score: hit.score,
         fate,

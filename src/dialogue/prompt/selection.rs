@@ -8,14 +8,15 @@ use super::{
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, Material},
     history::HistoryWindow,
     templates::{Template, Templates},
-    untrusted,
+    told, untrusted,
 };
 use crate::{
     dialogue::{settings::PromptSettings, turn::TurnError},
     ids::FactId,
     memory::{
         authored::Language,
-        fact::FactKind,
+        fact::{Fact, FactKind},
+        party,
         trace::{CandidateFate, SectionTrace},
     },
     ports::llm::{ChatMessage, ChatRole},
@@ -62,11 +63,16 @@ pub(super) struct Standing {
 impl Standing {
     /// Takes what fits the budgets of the pinned slot and of the state block, most important first.
     pub(super) fn select(
+        templates: &Templates,
         material: &Material<'_>,
         budgets: &PromptSettings,
         left: u32,
         count: &dyn Fn(&str) -> u32,
-    ) -> Self {
+    ) -> Result<Self, TurnError> {
+        let told = |fact: &Fact| {
+            let (language, player) = (material.npc.language, Some(material.player));
+            told(templates, language, player, &fact.statement.subject, &fact.view.content)
+        };
         let mut standing = Self {
             pinned: Vec::new(),
             state: Vec::new(),
@@ -79,7 +85,7 @@ impl Standing {
         let mut left = left.saturating_sub(2 * (HEADING_TOKENS + FRAME_TOKENS));
         let mut slot = budgets.pinned_tokens.min(left);
         for fact in material.standing.iter().filter(|fact| fact.view.pinned) {
-            let text = untrusted(&fact.view.content);
+            let text = told(fact)?;
             let tokens = count(&text) + ITEM_TOKENS;
             if tokens > slot {
                 standing.pinned_dropped += 1;
@@ -91,14 +97,14 @@ impl Standing {
             standing.pinned.push(Pinned {
                 fact: fact.id,
                 text,
-                said_by_player: !fact.authored && fact.statement.speaker == super::world::PLAYER,
+                said_by_player: !fact.authored && party::is_player(&fact.statement.speaker),
                 tokens,
             });
         }
         let mut chars = if budgets.state_block { budgets.state_chars } else { 0 };
-        let mutable = |fact: &&crate::memory::fact::Fact| !fact.view.pinned && fact.statement.kind.is_mutable_state();
+        let mutable = |fact: &&Fact| !fact.view.pinned && fact.statement.kind.is_mutable_state();
         for fact in material.standing.iter().filter(mutable) {
-            let (key, value) = (untrusted(&fact.statement.subject), untrusted(&fact.view.content));
+            let (key, value) = (untrusted(&party::plain(&fact.statement.subject)), told(fact)?);
             let length = fact.statement.kind.as_str().len() + key.chars().count() + value.chars().count() + 8;
             let tokens = count(&value) + count(&key) + ITEM_TOKENS;
             if length > chars || tokens > left {
@@ -126,7 +132,7 @@ impl Standing {
             left -= tokens;
             standing.world.push((line.clone(), tokens));
         }
-        standing
+        Ok(standing)
     }
 
     fn pinned_tokens(&self) -> u32 {

@@ -23,6 +23,8 @@ pub(in crate::dialogue) enum Template {
     ReplyContext,
     ReplyWorld,
     ReplyLine,
+    /// A fact about a player other than the one who is spoken with.
+    AboutAnother,
     Intent,
     Extraction,
     Judge,
@@ -48,6 +50,7 @@ shipped! {
     ReplyContext = "reply_context.j2",
     ReplyWorld = "reply_world.j2",
     ReplyLine = "reply_line.j2",
+    AboutAnother = "about_another.j2",
     Intent = "intent.j2",
     Extraction = "extraction.j2",
     Judge = "judge.j2",
@@ -166,6 +169,7 @@ impl Templates {
                 turns => each(context! { number => 1, player => "x", npc => "x" }),
                 titles => list(), known => list(), previous => list(),
                 npc_name => "x", line => "x", reply => "x", date => "x", older => "x", newer => "x", kind => "x",
+                player => "x", text => "x",
             };
             for language in [Language::En, Language::Ko] {
                 for &(template, ..) in SHIPPED {

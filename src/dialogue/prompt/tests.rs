@@ -256,6 +256,7 @@ impl Case {
         let material = Material {
             world: &self.world,
             npc: &self.npc,
+            player: &"p7".parse().unwrap(),
             line: &self.line,
             history: &self.history,
             summaries: &self.summaries,

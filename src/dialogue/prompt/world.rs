@@ -13,25 +13,19 @@ use crate::{
     ids::PlayerId,
     memory::{
         authored::{Language, Npc},
+        party::{self, PLAYER},
         state::{Character, StateChange, WorldState},
     },
 };
 
-/// How a state block calls whoever the NPC talks with.
-pub(super) const PLAYER: &str = "player";
 /// Relationships and items shown at most, each.
 const MOST: usize = 8;
-
-/// The name under which world state keeps `player`: `player:p7`.
-fn name_of(player: &PlayerId) -> String {
-    format!("{PLAYER}:{player}")
-}
 
 /// Replaces the word `player` in a change by the player's own name in world state.
 pub(in crate::dialogue) fn bind_player(change: &mut StateChange, player: &PlayerId) {
     let bind = |name: &mut String| {
-        if name.trim().eq_ignore_ascii_case(PLAYER) || name.trim() == "플레이어" {
-            *name = name_of(player);
+        if party::names_player(name) {
+            *name = party::key_of(player);
         }
     };
     match change {
@@ -61,7 +55,7 @@ pub(in crate::dialogue) fn world_lines(
     npc: &Npc,
     player: &PlayerId,
 ) -> Result<Vec<String>, TemplateError> {
-    let bound = name_of(player);
+    let bound = party::key_of(player);
     let shown = |name: &str| {
         if name == bound {
             PLAYER.to_owned()

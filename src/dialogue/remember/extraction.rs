@@ -12,11 +12,13 @@ use crate::{
         models::salvage_objects,
         prompt::{Template, untrusted},
     },
-    ids::FactId,
+    ids::{FactId, PlayerId},
     memory::{
         agreement,
+        authored::Npc,
         fact::{FactKind, Importance, Polarity, Statement, Tense},
         keywords::normalise,
+        party::{self, PLAYER},
         pii, reconcile,
         scoring::dot,
     },
@@ -34,8 +36,6 @@ const MAX_CONTENT: usize = 500;
 const MAX_PART: usize = 120;
 const MAX_KEYWORD: usize = 40;
 const MAX_KEYWORDS: usize = 16;
-/// How the player is called in subjects and speakers.
-pub(super) const PLAYER: &str = "player";
 
 #[derive(Deserialize)]
 struct Answer {
@@ -79,7 +79,7 @@ pub(super) async fn extract(
         npc_name => npc.name.as_str(),
         line => untrusted(&turn.player_text),
         reply => untrusted(&turn.reply_text),
-        known => injected.contents.iter().map(|text| untrusted(text)).collect::<Vec<_>>(),
+        known => &injected.texts,
         date => turn.started_at.format("%Y-%m-%d").to_string(),
     };
     let prompt = services.prompts.render(npc.language, Template::Extraction, values)?;
@@ -92,10 +92,10 @@ pub(super) async fn extract(
         })
     };
     let (answer, _) = ask_json_or(services, scope, Task::Extraction, prompt, schema(), salvage).await?;
-    let known: Vec<String> = injected.contents.iter().map(|text| gist(text)).collect();
+    let known: Vec<String> = injected.texts.iter().map(|text| gist(text)).collect();
     let mut statements: Vec<Statement> = Vec::new();
     for value in answer.facts.iter().take(MAX_FACTS) {
-        let Some(mut statement) = statement_of(value, &npc.name, npc.id.as_str()) else {
+        let Some(mut statement) = statement_of(value, npc, turn.player.as_ref()) else {
             continue;
         };
         let gist = gist(&statement.content);
@@ -159,13 +159,13 @@ pub(super) fn found_pii(statement: &Statement) -> Vec<String> {
         .collect()
 }
 
-/// Reads one fact. `None`: it lacks what a fact needs, or is too long to be one.
-fn statement_of(value: &Value, npc_name: &str, npc_id: &str) -> Option<Statement> {
+/// Reads one fact; `player` is bound to the one who took part. `None`: it lacks what a fact needs, or
+/// is too long to be one.
+fn statement_of(value: &Value, npc: &Npc, player: Option<&PlayerId>) -> Option<Statement> {
     let text = |key: &str, max| bounded(value.get(key).and_then(Value::as_str), max);
-    let who = |name: String| match name.to_lowercase().as_str() {
-        "player" | "the player" | "user" | "the user" | "플레이어" => PLAYER.to_owned(),
-        other if other == npc_id || other == npc_name.to_lowercase() => npc_name.to_owned(),
-        _ => name,
+    let who = |name: String| match name.to_lowercase() {
+        other if other == npc.id.as_str() || other == npc.name.to_lowercase() => npc.name.clone(),
+        _ => party::bind(&name, player),
     };
     let content = text("content", MAX_CONTENT)?;
     let keywords = match value.get("keywords") {
@@ -187,8 +187,8 @@ fn statement_of(value: &Value, npc_name: &str, npc_id: &str) -> Option<Statement
         keywords: distinct(keywords),
         // Only two speak in a turn; whoever else a model names was spoken of.
         speaker: match text("speaker", MAX_PART).map(who) {
-            Some(name) if name == npc_name => name,
-            _ => PLAYER.to_owned(),
+            Some(name) if name == npc.name => name,
+            _ => party::bind(PLAYER, player),
         },
         kind: text("kind", MAX_PART).map_or(FactKind::Other, |kind| FactKind::parse_lenient(&kind.to_lowercase())),
         importance: value
@@ -286,7 +286,18 @@ mod tests {
     use super::*;
 
     fn read(value: &Value) -> Option<Statement> {
-        statement_of(value, "Ergen", "ergen")
+        let ergen = Npc {
+            world: "vale".parse().unwrap(),
+            id: "ergen".parse().unwrap(),
+            name: "Ergen".to_owned(),
+            persona: crate::memory::authored::Persona::default(),
+            language: crate::memory::authored::Language::En,
+            factions: vec![],
+            model: None,
+            version: 1,
+            updated_at: chrono::DateTime::UNIX_EPOCH,
+        };
+        statement_of(value, &ergen, Some(&"p7".parse().unwrap()))
     }
 
     #[test]
@@ -297,8 +308,8 @@ mod tests {
             "kind": "taste",
         }))
         .unwrap();
-        assert_eq!(statement.subject, "player");
-        assert_eq!(statement.speaker, "player");
+        assert_eq!(statement.subject, "player:p7");
+        assert_eq!(statement.speaker, "player:p7");
         assert_eq!(statement.keywords, ["apple", "fruit"]);
         assert_eq!(statement.importance.get(), 8);
         assert_eq!(statement.kind, FactKind::Other);
@@ -308,10 +319,11 @@ mod tests {
     #[test]
     fn subject_and_speaker_are_kept_apart() {
         for (subject, speaker, wanted) in [
-            ("ergen", "player", ("Ergen", "player")),
-            ("플레이어", "Ergen", ("player", "Ergen")),
-            ("the player's sister", "the player", ("the player's sister", "player")),
-            ("Mira", "Mira", ("Mira", "player")),
+            ("ergen", "player", ("Ergen", "player:p7")),
+            ("플레이어", "Ergen", ("player:p7", "Ergen")),
+            ("the player's sister", "the player", ("player:p7's sister", "player:p7")),
+            ("player:p8", "player:p8", ("player p8", "player:p7")),
+            ("Mira", "Mira", ("Mira", "player:p7")),
         ] {
             let statement = read(&json!({
                 "subject": subject, "speaker": speaker, "predicate": "like", "object": "tea", "content": "x likes tea",

@@ -4,11 +4,11 @@ use crate::{
     dialogue::{
         Services,
         jobs::{JobError, Said},
-        remember::extraction::PLAYER,
     },
+    ids::PlayerId,
     memory::{
         fact::{Audience, Fact},
-        keywords,
+        keywords, party,
     },
     ports::embedder::EmbedAs,
     tenancy::TenantScope,
@@ -20,7 +20,7 @@ const NEIGHBOURS: usize = 8;
 /// worse than not forgetting.
 const MIN_COVERAGE: f64 = 0.5;
 
-/// For each request the one fact it names, if the player said that fact and nothing protects it.
+/// For each request the one fact it names, if it is the player's own and nothing protects it.
 pub(super) async fn found(
     services: &Services,
     scope: &TenantScope,
@@ -52,7 +52,7 @@ pub(super) async fn found(
                 &terms,
                 &keywords::document_terms(&fact.view.content, &fact.view.keywords),
             ) >= MIN_COVERAGE;
-            let own = fact.statement.speaker == PLAYER && fact.audience == *audience;
+            let own = fact.audience == *audience && is_own(&fact, said.turn.player.as_ref());
             let free = fact.invalid.is_none() && !fact.is_protected() && fact.valid_at < said.turn.committed_at;
             if named && own && free && meant.iter().all(|other| other.id != fact.id) {
                 meant.push(fact);
@@ -61,4 +61,19 @@ pub(super) async fn found(
         }
     }
     Ok(meant)
+}
+
+/// Whether a fact is the player's to take back: it is about the player, or the player said it of
+/// somebody else in private. What is said where others hear it is not one player's alone.
+fn is_own(fact: &Fact, player: Option<&PlayerId>) -> bool {
+    let Some(player) = player else {
+        return false;
+    };
+    match party::owner(&fact.statement.subject) {
+        Some(owner) => owner == player.as_str(),
+        None => {
+            fact.audience.private_to.as_ref() == Some(player)
+                && party::owner(&fact.statement.speaker) == Some(player.as_str())
+        }
+    }
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{
     Injected,
-    extraction::{Fresh, Learned, PLAYER},
+    extraction::{Fresh, Learned},
     forgetting,
 };
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
     ids::FactId,
     memory::{
         fact::{Audience, Cause, Fact, FactView, InvalidReason, NewFact, NewInvalidation, Statement},
+        party,
         reconcile::{Decision, Relation, Verdict, compare, decide, pair_hash},
     },
     ports::{
@@ -207,7 +208,7 @@ async fn add(
             Relation::Judge => judge.verdict(&old.statement, &fresh.statement).await?,
             Relation::Same | Relation::Independent => None,
         };
-        let echoed = fresh.statement.speaker != PLAYER
+        let echoed = !party::is_player(&fresh.statement.speaker)
             && injected.ids.contains(&old.id)
             && (relation == Relation::Same || verdict == Some(Verdict::Same));
         if echoed {

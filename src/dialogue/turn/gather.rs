@@ -51,6 +51,7 @@ impl Gathered {
         let material = Material {
             world: &input.world,
             npc: &input.npc,
+            player: &input.player,
             line: &input.line,
             history: &input.history,
             summaries: &input.summaries,

@@ -23,7 +23,10 @@ use crate::{
         npcs, to_the_end,
     },
     ids::{FactId, NpcId, PlayerId, WorldId},
-    memory::fact::{Audience, FactKind, Importance, Knower},
+    memory::{
+        fact::{Audience, FactKind, Importance, Knower},
+        party,
+    },
     ports::ledger::{audit::Edit, facts::FactEdit},
 };
 
@@ -32,7 +35,8 @@ use crate::{
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
 pub struct FactBody {
-    /// Who or what it is about: `player`, an NPC's name, a thing.
+    /// Who or what it is about: `player:<id>` or what is that player's (`player:<id>'s sister`), an NPC's
+    /// name, a thing. With `private_to`, `player` is that player; otherwise it is nobody in particular.
     #[garde(length(chars, min = 1, max = 200))]
     #[schema(min_length = 1, max_length = 200)]
     subject: String,
@@ -110,13 +114,17 @@ pub async fn create_fact(
 
 impl FactBody {
     fn into_fact(self, world: WorldId, npc: NpcId) -> HandWritten {
+        let subject = match &self.private_to {
+            Some(player) => party::bind(&self.subject, Some(player)),
+            None => self.subject,
+        };
         HandWritten {
             world,
             audience: Audience {
                 knowers: self.knowers.unwrap_or_else(|| BTreeSet::from([Knower::Npc(npc)])),
                 private_to: self.private_to,
             },
-            subject: self.subject,
+            subject,
             predicate: self.predicate,
             object: self.object,
             content: self.content,

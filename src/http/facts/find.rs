@@ -18,7 +18,10 @@ use crate::{
         worlds,
     },
     ids::{FactId, NpcId, PlayerId, WorldId},
-    memory::fact::{FactKind, Viewpoint},
+    memory::{
+        fact::{FactKind, Viewpoint},
+        party,
+    },
     ports::ledger::facts::FactFilter,
 };
 
@@ -32,7 +35,7 @@ pub struct FactsQuery {
     /// Hybrid search: the best first, each with the parts of its score. Not with `after`, `subject`,
     /// `kind`, `from`, `to` or `include_invalid`.
     q: Option<String>,
-    /// Exactly this subject.
+    /// Exactly this subject. With `player_id`, `player` is that player; otherwise name it: `player:<id>`.
     subject: Option<String>,
     #[param(inline)]
     kind: Option<FactKind>,
@@ -99,7 +102,10 @@ pub async fn list_facts(
     }
     let filter = FactFilter {
         viewpoint,
-        subject: query.subject,
+        subject: query.subject.map(|subject| match &query.player_id {
+            Some(player) => party::bind(&subject, Some(player)),
+            None => subject,
+        }),
         kind: query.kind,
         from: query.from,
         to: query.to,

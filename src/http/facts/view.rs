@@ -20,12 +20,14 @@ pub struct FactView {
     id: FactId,
     #[schema(value_type = String)]
     world_id: WorldId,
+    /// Who or what it is about. A player is `player:<id>`, and what is a player's `player:<id>'s …`
+    /// (`player:<id>의 …` in Korean).
     subject: String,
     predicate: String,
     object: String,
     content: String,
     keywords: Vec<String>,
-    /// Who said it: `player`, or an NPC's name.
+    /// Who said it: `player:<id>`, an NPC's name, or `author`.
     speaker: String,
     kind: FactKind,
     #[schema(value_type = u8, minimum = 1, maximum = 10)]

@@ -81,15 +81,93 @@ fn facts_of_a_former_embedder_are_found_by_words_and_embedded_anew() {
 #[test]
 fn a_world_may_share_between_players() {
     run(async {
-        let sharing = WorldSettings {
-            share_between_players: Some(true),
-            ..WorldSettings::default()
-        };
-        let stage = Stage::set_with(|_| {}, sharing).await;
+        let stage = Stage::set_with(|_| {}, sharing()).await;
         let mut talk = stage.session("p1").await;
         talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
         stage.session("p2").await.say("Who likes fruit?").await;
         assert!(stage.llm.last_context().contains("grapes"));
+    });
+}
+
+fn sharing() -> WorldSettings {
+    WorldSettings {
+        share_between_players: Some(true),
+        ..WorldSettings::default()
+    }
+}
+
+#[test]
+fn in_a_world_that_shares_each_player_speaks_for_itself() {
+    run(async {
+        let stage = Stage::set_with(|_| {}, sharing()).await;
+        let sister = |content: &str| {
+            let mut fact = statement("like", "tea", content, "positive", &["drink"]);
+            fact["subject"] = json!("the player's sister");
+            fact
+        };
+        let facts = json!([likes("grapes", &["fruit"]), sister("The player's sister likes tea.")]);
+        stage.session("p1").await.teach("I like grapes", &facts).await;
+
+        // The same words of another player are not the same fact, nor do they end the first one's.
+        let mut second = stage.session("p2").await;
+        second.teach("So do I", &facts).await;
+        assert_eq!(stage.valid().await.len(), 4);
+        second.teach("No more grapes", &json!([hates()])).await;
+        assert!(
+            stage
+                .llm
+                .asked(Task::Judge)
+                .iter()
+                .all(|prompt| !prompt.contains("player:")),
+            "models read plain words"
+        );
+        let subjects = |facts: Vec<colloquy::memory::fact::Fact>| {
+            let mut subjects: Vec<String> = facts.into_iter().map(|fact| fact.statement.subject).collect();
+            subjects.sort();
+            subjects.dedup();
+            subjects
+        };
+        assert_eq!(
+            subjects(stage.facts().await),
+            ["player:p1", "player:p1's sister", "player:p2", "player:p2's sister"]
+        );
+
+        // "Forget that" is about the one who says it.
+        let committed = second.say("Forget that I like grapes").await;
+        stage.llm.tell_text(
+            Task::Extraction,
+            json!({ "facts": [], "forget": ["The player likes grapes."] }).to_string(),
+        );
+        stage.run(&committed.jobs[0]).await.unwrap();
+        let valid = |facts: Vec<colloquy::memory::fact::Fact>, subject: &str| {
+            facts
+                .into_iter()
+                .filter(|fact| fact.invalid.is_none() && fact.statement.subject == subject)
+                .count()
+        };
+        assert_eq!(valid(stage.facts().await, "player:p1"), 1, "another's stays");
+        assert!(
+            stage.facts().await.iter().any(|fact| {
+                fact.statement.subject == "player:p2"
+                    && fact
+                        .invalid
+                        .as_ref()
+                        .is_some_and(|invalid| invalid.reason == InvalidReason::Forgotten)
+            }),
+            "the speaker's own goes"
+        );
+
+        // Who is spoken with reads as the player, anybody else by name.
+        stage.session("p1").await.say("Which fruit do I like?").await;
+        let context = stage.llm.last_context();
+        assert!(context.contains("] The player likes grapes."), "{context}");
+        stage.session("p3").await.say("Which fruit do I like?").await;
+        let context = stage.llm.last_context();
+        assert!(
+            context.contains("] (about another player, p1) The player likes grapes."),
+            "{context}"
+        );
+        assert!(!context.contains("] The player likes grapes."), "{context}");
     });
 }
 

@@ -116,6 +116,26 @@ fn grapes() -> Value {
 }
 
 #[actix_web::test]
+async fn a_player_is_a_subject_of_its_own() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let facts = "/v1/worlds/vale/npcs/ergen/facts";
+    assert_eq!(client.post(facts, &grapes()).await["subject"], "player");
+    let mut private = grapes();
+    private["private_to"] = json!("p7");
+    assert_eq!(client.post(facts, &private).await["subject"], "player:p7");
+    for (query, found) in [
+        ("subject=player", 1),
+        ("subject=player:p7", 1),
+        ("subject=player&player_id=p7", 1),
+        ("subject=player&player_id=p8", 0),
+    ] {
+        let items = &client.get(&format!("{facts}?{query}")).await["items"];
+        assert_eq!(items.as_array().unwrap().len(), found, "{query}: {items}");
+    }
+}
+
+#[actix_web::test]
 async fn facts_are_written_found_corrected_taken_out_and_brought_back() {
     let server = Server::start();
     let client = server.demo().await;

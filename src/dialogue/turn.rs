@@ -182,7 +182,6 @@ pub async fn run(
     }
 }
 
-/// `commit` stays 0: the trace is written by that very commit.
 fn timings(
     input: &TurnInput,
     stopwatch: &Stopwatch<'_>,
@@ -196,7 +195,6 @@ fn timings(
         assemble: assemble_ms,
         first_token: reply.first_token_ms,
         reply: reply.whole_ms,
-        commit: 0.0,
         added: (stopwatch.own_ms() - input.memory_wait_ms).max(0.0),
         ..gathered.timings.clone()
     }

@@ -503,11 +503,10 @@ impl Session {
         if jobs.is_empty() {
             return;
         }
-        let npc = Some((loaded.dialogue.world.clone(), loaded.npc.clone()));
         match self.node.curator(&self.key.0) {
             Some(curator) => {
                 // A curator that stops just now leaves the jobs leased; they are found again later.
-                let hand_over = async move { send(&curator, TakeOn { jobs, npc }).await };
+                let hand_over = async move { send(&curator, TakeOn { jobs }).await };
                 ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
             }
             None => self.memory.of = None,

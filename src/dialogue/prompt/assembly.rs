@@ -5,14 +5,13 @@
 
 use std::collections::HashSet;
 
-use minijinja::context;
 use sha2::{Digest as _, Sha256};
 
 use super::{
     history::{self, HistoryWindow},
     selection::{Selection, Standing},
-    templates::{Template, Templates},
-    told, untrusted,
+    templates::Templates,
+    told,
 };
 use crate::{
     dialogue::{
@@ -23,7 +22,7 @@ use crate::{
     ids::{FactId, PlayerId},
     memory::{
         agreement::{self, Claim},
-        authored::{Language, Npc, World},
+        authored::{Npc, World},
         fact::Fact,
         packing::{Budget, pack},
         scoring::dot,
@@ -97,12 +96,8 @@ pub(in crate::dialogue) fn assemble(
     let budgets = &settings.prompt;
     let language = material.npc.language;
     let count = |text: &str| templates.count(material.counter, text);
-    let system = render_system(templates, language, material, budgets.ask_for_state)?;
-    let line = templates.render(
-        language,
-        Template::ReplyLine,
-        context! { line => untrusted(material.line) },
-    )?;
+    let system = templates.system(material.world, material.npc, budgets.ask_for_state)?;
+    let line = templates.line(language, material.line)?;
     let (system_tokens, line_tokens) = (count(&system), count(&line));
     let fixed = system_tokens + line_tokens + 2 * FRAME_TOKENS + OPENING_TOKENS;
     if fixed > budgets.total_tokens {
@@ -195,27 +190,6 @@ fn history_room(budgets: &PromptSettings, left: u32, changing: u32) -> impl Fn(u
             budget.min(left.saturating_sub(reserve))
         }
     }
-}
-
-fn render_system(
-    templates: &Templates,
-    language: Language,
-    material: &Material<'_>,
-    ask_for_state: bool,
-) -> Result<String, TurnError> {
-    let (world, npc) = (material.world, material.npc);
-    let values = context! {
-        world => context! { name => world.name.as_str(), premise => world.premise.as_str(), rules => world.rules.clone() },
-        npc => context! {
-            name => npc.name.as_str(),
-            description => npc.persona.description.as_str(),
-            speech_style => npc.persona.speech_style.as_str(),
-            boundaries => npc.persona.boundaries.clone(),
-            cues => npc.persona.cues.clone(),
-        },
-        ask_for_state,
-    };
-    Ok(templates.render(language, Template::ReplySystem, values)?)
 }
 
 /// Says of every hit whether it may be packed (its position is in the second list) or why not.

@@ -1,11 +1,8 @@
 //! The raw turns of a prompt: rendered once as they were sent, trimmed in blocks.
 
-use minijinja::context;
-
 use super::{
     assembly::FRAME_TOKENS,
-    templates::{Template, TemplateError, Templates},
-    untrusted,
+    templates::{TemplateError, Templates},
 };
 use crate::{
     memory::authored::Language,
@@ -40,9 +37,8 @@ pub(super) fn render(
             let mut messages = Vec::with_capacity(2);
             // A greeting has no line before it.
             if !turn.player_text.is_empty() {
-                let values = context! { line => untrusted(&turn.player_text) };
-                let line = templates.render(language, Template::ReplyLine, values)?;
-                messages.push(ChatMessage::new(ChatRole::User, line));
+                let line = templates.line(language, &turn.player_text)?;
+                messages.push(ChatMessage::new(ChatRole::User, &*line));
             }
             messages.push(ChatMessage::new(ChatRole::Assistant, turn.reply_text.clone()));
             Ok(RenderedTurn {

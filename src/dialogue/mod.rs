@@ -9,6 +9,7 @@ pub mod models;
 pub mod prompt;
 pub mod recall;
 pub mod remember;
+pub mod rewind;
 pub mod settings;
 pub mod summarise;
 pub mod turn;

@@ -14,7 +14,10 @@ use std::{sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 
-pub(super) use self::commit::{rules_of, summary_rules};
+pub(super) use self::{
+    commit::{rules_of, summary_rules},
+    speak::beginning,
+};
 use self::{
     commit::{Spoken, commit},
     gather::{Classify, Gathered},

@@ -101,6 +101,8 @@ pub fn dialogue_settings() -> DialogueSettings {
             wait_for_memory_ms: 5_000,
             timeout_ms: 60_000,
             intent_turns: 3,
+            seal_s: 30,
+            playback_timeout_s: 60,
         },
         prompt: PromptSettings {
             total_tokens: 8_000,

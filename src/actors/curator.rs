@@ -46,6 +46,11 @@ pub(super) struct TakeOn {
     pub jobs: Vec<Job>,
 }
 
+/// Turns were unsaid, or stand again: their jobs may be due, and memories are to be settled.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Unsettle;
+
 /// Starts nothing new; answers when nothing runs, with how many jobs were left.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -70,6 +75,9 @@ pub(super) struct Curator {
     running: usize,
     slots: Arc<Semaphore>,
     leasing: bool,
+    settling: bool,
+    /// Asked for again while it was being done.
+    unsettled: bool,
     draining: Option<Vec<oneshot::Sender<usize>>>,
     used: Instant,
 }
@@ -105,6 +113,8 @@ impl Curator {
             running: 0,
             slots,
             leasing: false,
+            settling: false,
+            unsettled: false,
             draining: None,
             used,
         }
@@ -222,7 +232,7 @@ impl Curator {
         let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s).max(Duration::from_millis(50));
         let idle = Duration::from_secs(self.node.settings.idle_s);
         let now = self.node.ports.clock.instant();
-        let resting = self.held.is_empty() && !self.leasing;
+        let resting = self.held.is_empty() && !self.leasing && !self.settling;
         if resting && now.saturating_duration_since(self.used) >= idle {
             self.node.curator_ends(&self.scope, self.generation);
             return ctx.stop();
@@ -233,6 +243,29 @@ impl Curator {
         }
         self.lease(ctx);
         ctx.run_later(poll, Self::tick);
+    }
+
+    /// Does what moves of heads left to be done; once more if another move comes meanwhile.
+    fn settle(&mut self, ctx: &mut Context<Self>) {
+        if self.settling || self.draining.is_some() {
+            self.unsettled = true;
+            return;
+        }
+        self.settling = true;
+        self.unsettled = false;
+        let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
+        let settling = async move {
+            let settle = AssertUnwindSafe(node.use_cases.settle(&scope)).catch_unwind();
+            if settle.await.is_err() {
+                tracing::error!(tenant = %scope.tenant(), "settling memories panicked");
+            }
+        };
+        ctx.spawn(settling.into_actor(self).map(|(), curator, ctx| {
+            curator.settling = false;
+            if curator.unsettled {
+                curator.settle(ctx);
+            }
+        }));
     }
 
     fn lease(&mut self, ctx: &mut Context<Self>) {
@@ -343,6 +376,17 @@ impl Handler<TakeOn> for Curator {
     fn handle(&mut self, TakeOn { jobs }: TakeOn, ctx: &mut Self::Context) {
         self.used = self.node.ports.clock.instant();
         self.take_on(jobs, ctx);
+    }
+}
+
+impl Handler<Unsettle> for Curator {
+    type Result = ();
+
+    fn handle(&mut self, Unsettle: Unsettle, ctx: &mut Self::Context) {
+        self.used = self.node.ports.clock.instant();
+        self.settle(ctx);
+        // Turns that were cut or stand again left jobs that nobody has leased.
+        self.lease(ctx);
     }
 }
 

@@ -125,10 +125,7 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
     };
     let replacement = rewind.replacement.map(|replacement| replacement.turn);
     follow(services, &request, &rewound, replacement.as_ref()).await;
-    Ok(Moved::Done(Box::new(Move {
-        rewound,
-        replacement,
-    })))
+    Ok(Moved::Done(Box::new(Move { rewound, replacement })))
 }
 
 /// What moves leave to be done for a tenant: the index learns what is no longer valid, and memories
@@ -163,7 +160,12 @@ async fn back_to(
     let turns = services
         .ledger
         .dialogues
-        .turns(&request.scope, request.dialogue, number.saturating_sub(1).max(1), number)
+        .turns(
+            &request.scope,
+            request.dialogue,
+            number.saturating_sub(1).max(1),
+            number,
+        )
         .await?;
     let mut turns = turns.into_iter().rev();
     let Some(turn) = turns.next().filter(|turn| turn.number == number) else {

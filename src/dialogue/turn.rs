@@ -14,15 +14,15 @@ use std::{sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 
-pub(super) use self::{
-    commit::{rules_of, summary_rules},
-    speak::beginning,
-};
 use self::{
     commit::{Spoken, commit},
     gather::{Classify, Gathered},
     speak::{Question, Reply, speak, unless_cut},
     stopwatch::Stopwatch,
+};
+pub(super) use self::{
+    commit::{rules_of, summary_rules},
+    speak::beginning,
 };
 use super::{Services, events::ReplyDone};
 use crate::{
@@ -135,6 +135,9 @@ pub enum TurnError {
     CutBeforeReply,
     #[error("the turn took longer than it may")]
     TimedOut,
+    /// The dialogue was taken back to an earlier turn meanwhile.
+    #[error("the dialogue was taken back to an earlier turn")]
+    Unsaid,
     /// The prompt's fixed sections alone exceed the budget.
     #[error("the persona and rules alone exceed the prompt budget by {over} tokens")]
     PromptTooLarge { over: u32 },

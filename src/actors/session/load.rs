@@ -16,7 +16,7 @@ use crate::{
         turn::{Checkpoint, Turn},
     },
     ports::{
-        StoreResult,
+        StoreError, StoreResult,
         buffer::{BufferHead, BufferSnapshot, BufferedTurn},
         ledger::dialogues::{Claim, Dialogue, DialogueStatus, OpenDialogue},
     },
@@ -75,14 +75,18 @@ pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, Ses
         // An empty cell: the first turn reads the rows, and gets the cell that they are kept in.
         Err(_) => Arc::default(),
     };
+    let mut checkpoint = open.checkpoint;
+    checkpoint.catch_up(&summaries, ports.settings.summaries.buffer_min_turns);
+    let mut history = history?;
+    history.retain(|turn| turn.number >= checkpoint.buffer_from);
     Ok(Loaded {
         closed: open.dialogue.status == DialogueStatus::Closed,
         player,
         npc,
         epoch: open.epoch,
         head: open.head,
-        checkpoint: open.checkpoint,
-        history: Arc::new(history?),
+        checkpoint,
+        history: Arc::new(history),
         summaries: Arc::new(summaries),
         next_seq: open.next_seq,
         awaited: open.head.filter(|_| extracting),
@@ -90,6 +94,57 @@ pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, Ses
         renewed,
         dialogue: Arc::new(open.dialogue),
     })
+}
+
+/// Reads again what a move of the head changed; ownership stays.
+pub(super) async fn moved(
+    node: Arc<Node>,
+    (scope, id): SessionKey,
+    epoch: u64,
+    head: Option<TurnId>,
+) -> StoreResult<Reread> {
+    let ledger = &node.ports.ledger;
+    let key = (scope.clone(), id);
+    let (dialogue, checkpoint, summaries) = tokio::try_join!(
+        ledger.dialogues.get(&scope, id),
+        ledger.dialogues.checkpoint(&scope, id),
+        ledger.summaries.kept(&scope, id),
+    )?;
+    let dialogue = dialogue.ok_or_else(|| StoreError::Corrupt("a dialogue is gone".to_owned()))?;
+    let mut checkpoint = checkpoint.unwrap_or_default();
+    checkpoint.catch_up(&summaries, node.ports.settings.summaries.buffer_min_turns);
+    let open = OpenDialogue {
+        dialogue,
+        epoch,
+        head,
+        checkpoint,
+        next_seq: 0,
+    };
+    let history = history(&node, &key, &open).await?;
+    let awaited = match head {
+        Some(turn) => {
+            let now = node.ports.clock.now();
+            let extracting = ledger.jobs.extracting(&scope, id, turn, now).await?;
+            head.filter(|_| extracting)
+        }
+        None => None,
+    };
+    Ok(Reread {
+        dialogue: open.dialogue,
+        checkpoint: open.checkpoint,
+        history,
+        summaries,
+        awaited,
+    })
+}
+
+/// What [`moved`] read.
+pub(super) struct Reread {
+    pub dialogue: Dialogue,
+    pub checkpoint: Checkpoint,
+    pub history: Vec<BufferedTurn>,
+    pub summaries: Vec<Summary>,
+    pub awaited: Option<TurnId>,
 }
 
 /// The buffer, if it is the one the ledger describes, or else built anew from the ledger.
@@ -103,7 +158,8 @@ async fn history(node: &Node, (scope, id): &SessionKey, open: &OpenDialogue) -> 
         turn: open.head,
     };
     match buffers.load(scope, *id).await {
-        Ok(Some(kept)) if kept.head == head => {
+        // After a rewind it may begin too late: a summary that had taken turns out of it is gone.
+        Ok(Some(kept)) if kept.head == head && begins_by(&kept.turns, open) => {
             let mut turns = kept.turns;
             turns.retain(|turn| turn.number >= open.checkpoint.buffer_from);
             return Ok(turns);
@@ -129,6 +185,13 @@ async fn history(node: &Node, (scope, id): &SessionKey, open: &OpenDialogue) -> 
     Ok(snapshot.turns)
 }
 
+fn begins_by(turns: &[BufferedTurn], open: &OpenDialogue) -> bool {
+    let from = open.checkpoint.buffer_from.max(1);
+    turns
+        .first()
+        .map_or(from > open.dialogue.head_turn, |first| first.number <= from)
+}
+
 /// A turn as the buffer keeps it.
 pub(super) fn buffered(turn: &Turn) -> BufferedTurn {
     turn.into()
@@ -141,15 +204,8 @@ pub(super) async fn renew(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) 
 }
 
 /// What summarising changed, read again.
-pub(super) async fn summarised(
-    node: Arc<Node>,
-    (scope, id): SessionKey,
-) -> StoreResult<(Vec<Summary>, Option<Checkpoint>)> {
-    let ledger = &node.ports.ledger;
-    tokio::try_join!(
-        ledger.summaries.kept(&scope, id),
-        ledger.dialogues.checkpoint(&scope, id)
-    )
+pub(super) async fn summarised(node: Arc<Node>, (scope, id): SessionKey) -> StoreResult<Vec<Summary>> {
+    node.ports.ledger.summaries.kept(&scope, id).await
 }
 
 /// SHA-256 of a resume token, as it is stored.

@@ -5,6 +5,7 @@
 mod after_turn;
 mod life;
 mod resume;
+mod rewinding;
 mod sockets;
 mod speaking;
 pub(super) mod world;

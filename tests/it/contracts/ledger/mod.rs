@@ -12,6 +12,7 @@ mod idempotency;
 mod index;
 mod jobs;
 mod reconcile;
+mod rewinds;
 mod sqlite;
 mod state;
 mod summaries;
@@ -75,6 +76,11 @@ macro_rules! ledger_contract {
                     state_of_another_tenant_is_not_found;
                 jobs: a_commit_leaves_its_jobs_leased, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
                     leases_of_a_dead_process_are_released, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages;
+                rewinds: a_move_takes_back_what_later_turns_caused, moving_there_and_back_changes_nothing,
+                    what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too,
+                    what_was_under_way_for_an_unsaid_turn_cannot_write, a_move_that_may_not_be_made_writes_nothing,
+                    a_key_finds_its_move_and_moves_are_read_in_order,
+                    a_session_that_was_joined_from_an_unsaid_turn_is_closed, a_cut_turn_is_replaced;
                 audit: edits_are_listed_newest_first_in_pages, the_log_cannot_be_changed;
                 idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,
                     a_reservation_without_an_answer_runs_out, old_answers_are_swept, keys_belong_to_a_tenant;

@@ -343,6 +343,7 @@ CREATE TABLE invalidations (
 CREATE INDEX invalidations_of_fact ON invalidations (tenant, fact);
 CREATE INDEX invalidations_by_fact ON invalidations (tenant, by_fact) WHERE by_fact IS NOT NULL;
 CREATE INDEX invalidations_by_cause ON invalidations (tenant, cause_id);
+CREATE INDEX invalidations_by_hand ON invalidations (tenant, at) WHERE cause_kind = 'edit';
 
 -- Corrections by people. They live while their fact lives.
 CREATE TABLE fact_edits (
@@ -390,7 +391,10 @@ CREATE TABLE extractions (
     number      INTEGER NOT NULL,
     world       TEXT NOT NULL,
     audience    TEXT NOT NULL,
+    knowers     TEXT NOT NULL,
+    private_to  TEXT,
     said_at     INTEGER NOT NULL,
+    player      TEXT,
     -- What the player asked to forget, in words.
     forget      TEXT NOT NULL,
     -- Facts that were in the turn's prompt.

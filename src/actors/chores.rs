@@ -83,7 +83,8 @@ async fn sweep(node: &Arc<Node>) -> Result<(), StoreError> {
     for tenant in node.ports.ledger.tenants.all().await? {
         let scope = TenantScope::new(tenant.id);
         let jobs = curator::lease(node, &scope, SWEEP_JOBS).await?;
-        if jobs.is_empty() {
+        let unsettled = node.ports.ledger.rewinds.unsettled(&scope, 1).await?;
+        if jobs.is_empty() && unsettled.is_empty() {
             continue;
         }
         tracing::info!(tenant = %scope.tenant(), jobs = jobs.len(), "resuming jobs left behind");

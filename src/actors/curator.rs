@@ -46,6 +46,11 @@ pub(super) struct TakeOn {
     pub jobs: Vec<Job>,
 }
 
+/// Something was unsaid, or put back: the memories concerned are reconciled again.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Settle;
+
 /// Starts nothing new; answers when nothing runs, with how many jobs were left.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -70,6 +75,7 @@ pub(super) struct Curator {
     running: usize,
     slots: Arc<Semaphore>,
     leasing: bool,
+    settling: Settling,
     draining: Option<Vec<oneshot::Sender<usize>>>,
     used: Instant,
 }
@@ -82,6 +88,15 @@ fn lane_of(job: &Job) -> Option<LaneKey> {
         JobKind::ExtractFacts | JobKind::Summarise => Some((job.dialogue, job.kind)),
         JobKind::ExtractState => None,
     }
+}
+
+/// Whether memories are being settled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Settling {
+    Idle,
+    Running,
+    /// Something was unsaid since it began.
+    Again,
 }
 
 #[derive(Default)]
@@ -105,6 +120,7 @@ impl Curator {
             running: 0,
             slots,
             leasing: false,
+            settling: Settling::Idle,
             draining: None,
             used,
         }
@@ -232,7 +248,36 @@ impl Curator {
             self.next_in_lane(key, ctx);
         }
         self.lease(ctx);
+        self.settle(ctx);
         ctx.run_later(poll, Self::tick);
+    }
+
+    /// Settles what is marked, in this tenant, one after the other. What fails stays marked and comes
+    /// again with the next tick.
+    fn settle(&mut self, ctx: &mut Context<Self>) {
+        if self.draining.is_some() {
+            return;
+        }
+        if self.settling != Settling::Idle {
+            self.settling = Settling::Again;
+            return;
+        }
+        self.settling = Settling::Running;
+        let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
+        let settling = async move { AssertUnwindSafe(node.use_cases.settle(&scope)).catch_unwind().await };
+        ctx.spawn(settling.into_actor(self).map(|settled, curator, ctx| {
+            let again = curator.settling == Settling::Again;
+            curator.settling = Settling::Idle;
+            match settled {
+                // There may be more than fitted into one go.
+                Ok(Ok(some)) if some > 0 || again => curator.settle(ctx),
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(tenant = %curator.scope.tenant(), %error, "a memory could not be settled");
+                }
+                Err(_panic) => tracing::error!(tenant = %curator.scope.tenant(), "settling a memory panicked"),
+            }
+        }));
     }
 
     fn lease(&mut self, ctx: &mut Context<Self>) {
@@ -343,6 +388,15 @@ impl Handler<TakeOn> for Curator {
     fn handle(&mut self, TakeOn { jobs }: TakeOn, ctx: &mut Self::Context) {
         self.used = self.node.ports.clock.instant();
         self.take_on(jobs, ctx);
+    }
+}
+
+impl Handler<Settle> for Curator {
+    type Result = ();
+
+    fn handle(&mut self, Settle: Settle, ctx: &mut Self::Context) {
+        self.used = self.node.ports.clock.instant();
+        self.settle(ctx);
     }
 }
 

@@ -59,6 +59,8 @@ pub(super) trait UseCases: Send + Sync + 'static {
     async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError>;
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError>;
     async fn relay_outbox(&self) -> Result<usize, StoreError>;
+    /// Reconciles again the memories from which something was unsaid; how many there were.
+    async fn settle(&self, scope: &TenantScope) -> Result<usize, JobError>;
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)>;
 }
 
@@ -80,6 +82,9 @@ impl UseCases for Services {
     }
     async fn relay_outbox(&self) -> Result<usize, StoreError> {
         dialogue::jobs::relay_outbox(self).await
+    }
+    async fn settle(&self, scope: &TenantScope) -> Result<usize, JobError> {
+        dialogue::remember::settle_all(self, scope).await
     }
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
         self.models.take_usage()

@@ -584,6 +584,9 @@ impl UseCases for Fake {
         Ok(0)
     }
 
+    async fn settle(&self, _: &TenantScope) -> Result<usize, JobError> {
+        Ok(0)
+    }
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
         std::mem::take(&mut *self.usage.lock())
     }

@@ -145,7 +145,7 @@ fn cause(kind: &str, id: &str) -> StoreResult<crate::memory::fact::Cause> {
         .ok_or_else(|| StoreError::Corrupt(format!("unknown cause `{kind}` `{id}`")))
 }
 
-fn moment(micros: i64) -> StoreResult<DateTime<Utc>> {
+pub(super) fn moment(micros: i64) -> StoreResult<DateTime<Utc>> {
     DateTime::from_timestamp_micros(micros).ok_or_else(|| StoreError::Corrupt(format!("{micros} is no moment")))
 }
 

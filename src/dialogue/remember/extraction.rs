@@ -17,7 +17,7 @@ use crate::{
         agreement,
         authored::Npc,
         fact::{FactKind, Importance, Polarity, Statement, Tense},
-        keywords::normalise,
+        keywords,
         party::{self, PLAYER},
         pii, reconcile,
         scoring::dot,
@@ -92,14 +92,13 @@ pub(super) async fn extract(
         })
     };
     let (answer, _) = ask_json_or(services, scope, Task::Extraction, prompt, schema(), salvage).await?;
-    let known: Vec<String> = injected.texts.iter().map(|text| gist(text)).collect();
     let mut statements: Vec<Statement> = Vec::new();
     for value in answer.facts.iter().take(MAX_FACTS) {
         let Some(mut statement) = statement_of(value, npc, turn.player.as_ref()) else {
             continue;
         };
-        let gist = gist(&statement.content);
-        let repeated = known.contains(&gist) || statements.iter().any(|other| self::gist(&other.content) == gist);
+        let gist = keywords::gist(&statement.content);
+        let repeated = statements.iter().any(|other| keywords::gist(&other.content) == gist);
         if !repeated {
             reconcile::safety_boost(&mut statement);
             statements.push(statement);
@@ -231,15 +230,6 @@ fn distinct(keywords: Vec<String>) -> Vec<String> {
         }
     }
     kept
-}
-
-/// A text without its punctuation and case, for finding the same sentence again.
-fn gist(text: &str) -> String {
-    normalise(text)
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ")
 }
 
 fn schema() -> JsonSchema {

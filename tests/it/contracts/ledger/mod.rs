@@ -16,6 +16,7 @@ mod sqlite;
 mod state;
 mod summaries;
 mod tenants;
+mod timeline;
 mod usage;
 
 use std::sync::Arc;
@@ -55,7 +56,7 @@ macro_rules! ledger_contract {
                 facts: a_created_fact_reads_back_whole, confirm_checks_validity_audience_and_privacy,
                     confirm_asks_about_the_moment_given, bodies_carry_view_and_embedding,
                     standing_facts_are_ranked_and_limited, a_designer_sees_what_is_private_to_any_player,
-                    comparable_facts_share_audience_and_subject, facts_are_listed_newest_first_in_pages,
+                    facts_are_listed_newest_first_in_pages,
                     facts_are_listed_by_filter, editing_changes_the_view_and_not_the_statement,
                     editing_checks_the_version, removing_and_restoring_are_history, facts_of_another_tenant_are_not_found;
                 folding: a_duplicate_is_folded_into_the_newer_fact, restoring_a_duplicate_unfolds_it,
@@ -67,6 +68,7 @@ macro_rules! ledger_contract {
                     memory_that_moved_is_told_and_nothing_is_written, of_two_plans_on_one_memory_one_is_told_to_look_again,
                     an_edit_by_a_person_moves_memory, verdicts_are_kept_by_pair, flags_are_history,
                     a_foreign_fact_cannot_be_invalidated, an_extraction_that_found_nothing_only_ends_its_job;
+                timeline: a_timeline_has_what_was_said_or_ended_since, a_timeline_knows_what_people_changed;
                 summaries: summaries_land_fade_and_are_evicted, a_summary_of_a_finished_job_is_fenced,
                     a_turn_is_summed_up_once,
                     summaries_of_another_tenant_are_untouched;

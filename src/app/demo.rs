@@ -83,6 +83,7 @@ fn read(now: DateTime<Utc>) -> anyhow::Result<Demo> {
                 language: file.language,
                 factions: file.factions,
                 model: None,
+                settings: WorldSettings::default(),
                 version: 0,
                 updated_at: now,
             })

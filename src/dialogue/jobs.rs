@@ -104,7 +104,7 @@ impl Said {
         Ok(Some(Self {
             turn: found.turn,
             dialogue,
-            world,
+            world: world.for_npc(&npc),
             npc,
         }))
     }

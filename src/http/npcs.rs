@@ -12,11 +12,12 @@ use super::{
     etag::{self, IfMatch},
     extract::{Author, Body, Caller, Path, Query},
     pagination::{self, Items},
-    to_the_end, worlds,
+    to_the_end,
+    worlds::{self, SettingsBody},
 };
 use crate::{
     ids::{FactionId, NpcId, WorldId},
-    memory::authored::{Language, Npc, Persona},
+    memory::authored::{Language, Npc, Persona, WorldSettings},
     ports::ledger::{audit::Edit, authored::PutOutcome},
 };
 
@@ -43,6 +44,11 @@ pub struct NpcBody {
     #[garde(inner(length(chars, min = 1, max = 200)))]
     #[schema(min_length = 1, max_length = 200)]
     model: Option<String>,
+    /// Over the settings of its world.
+    #[serde(default)]
+    #[garde(dive)]
+    #[schema(inline)]
+    settings: SettingsBody,
 }
 
 /// A fixed character: never changed by play.
@@ -84,6 +90,8 @@ pub struct NpcView {
     #[schema(value_type = Vec<String>)]
     factions: Vec<FactionId>,
     model: Option<String>,
+    /// What it sets itself; the rest is as its world has it.
+    settings: WorldSettings,
     /// The `ETag`, without its quotes.
     version: u32,
     updated_at: DateTime<Utc>,
@@ -99,6 +107,7 @@ impl From<Npc> for NpcView {
             language: npc.language,
             factions: npc.factions,
             model: npc.model,
+            settings: npc.settings,
             version: npc.version,
             updated_at: npc.updated_at,
         }
@@ -121,6 +130,7 @@ impl NpcBody {
             language: self.language,
             factions: self.factions,
             model: self.model,
+            settings: self.settings.into(),
             version: 0,
             updated_at: at,
         }

@@ -43,14 +43,14 @@ pub struct WorldBody {
     #[serde(default)]
     #[garde(dive)]
     #[schema(inline)]
-    settings: WorldSettingsBody,
+    settings: SettingsBody,
 }
 
-/// What a world may set for itself.
+/// What a world may set for itself, and an NPC over its world.
 #[derive(Debug, Default, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
-pub struct WorldSettingsBody {
+pub struct SettingsBody {
     /// Recency decay λ per day; default 0.002.
     #[garde(range(min = 0.0, max = 10.0))]
     #[schema(minimum = 0, maximum = 10)]
@@ -65,6 +65,17 @@ pub struct WorldSettingsBody {
     #[garde(range(min = 0, max = 1_000_000))]
     #[schema(minimum = 0, maximum = 1_000_000)]
     max_hp_delta: Option<i32>,
+}
+
+impl From<SettingsBody> for WorldSettings {
+    fn from(body: SettingsBody) -> Self {
+        Self {
+            recency_lambda_per_day: body.recency_lambda_per_day,
+            share_between_players: body.share_between_players,
+            max_relationship_delta: body.max_relationship_delta,
+            max_hp_delta: body.max_hp_delta,
+        }
+    }
 }
 
 /// A world as it is stored.
@@ -105,12 +116,7 @@ impl WorldBody {
             premise: self.premise,
             language: self.language,
             rules: self.rules,
-            settings: WorldSettings {
-                recency_lambda_per_day: self.settings.recency_lambda_per_day,
-                share_between_players: self.settings.share_between_players,
-                max_relationship_delta: self.settings.max_relationship_delta,
-                max_hp_delta: self.settings.max_hp_delta,
-            },
+            settings: self.settings.into(),
             version: 0,
             updated_at: at,
         }

@@ -42,14 +42,14 @@ const CLOSE_OF_WORLD: &str = "UPDATE dialogues SET status = 'closed', updated_at
 const NPC_VERSION: &str = "SELECT version FROM npcs
     WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
 const PUT_NPC: &str = "INSERT INTO npcs
-        (tenant, world, id, name, persona, language, factions, model, version, updated_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+        (tenant, world, id, name, persona, language, factions, model, settings, version, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
     ON CONFLICT (tenant, world, id) DO UPDATE SET name = excluded.name, persona = excluded.persona,
         language = excluded.language, factions = excluded.factions, model = excluded.model,
-        version = excluded.version, updated_at = excluded.updated_at, deleted_at = NULL";
-const NPC: &str = "SELECT world, id, name, persona, language, factions, model, version, updated_at
+        settings = excluded.settings, version = excluded.version, updated_at = excluded.updated_at, deleted_at = NULL";
+const NPC: &str = "SELECT world, id, name, persona, language, factions, model, settings, version, updated_at
     FROM npcs WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
-const NPCS: &str = "SELECT world, id, name, persona, language, factions, model, version, updated_at
+const NPCS: &str = "SELECT world, id, name, persona, language, factions, model, settings, version, updated_at
     FROM npcs WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL AND ($3 IS NULL OR id > $3)
     ORDER BY id LIMIT $4";
 const HIDE_NPC: &str = "UPDATE npcs SET deleted_at = $4
@@ -88,6 +88,7 @@ fn read_npc(row: &SqliteRow) -> StoreResult<Npc> {
         language: columns.named(language_named)?,
         factions: columns.json()?,
         model: columns.next()?,
+        settings: columns.json()?,
         version: columns.number()?,
         updated_at: columns.time()?,
     })
@@ -211,7 +212,7 @@ impl AuthoredStore for SqliteAuthoredStore {
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
         let (tenant, npc, edit) = (scope.tenant().clone(), npc.clone(), edit.clone());
-        let (persona, factions) = (json(&npc.persona)?, json(&npc.factions)?);
+        let (persona, factions, settings) = (json(&npc.persona)?, json(&npc.factions)?, json(&npc.settings)?);
         self.0
             .write(move |connection| {
                 Box::pin(async move {
@@ -238,6 +239,7 @@ impl AuthoredStore for SqliteAuthoredStore {
                         .bind(npc.language.as_str())
                         .bind(&factions)
                         .bind(&npc.model)
+                        .bind(&settings)
                         .bind(i64::from(version))
                         .bind(micros(npc.updated_at))
                         .execute(&mut *connection)

@@ -73,8 +73,8 @@ pub async fn list_facts(
     let at = query.at.unwrap_or_else(|| state.services.clock.now());
     let viewpoint = Viewpoint {
         world: path.0.0.clone(),
-        npc: npc.id,
-        factions: npc.factions,
+        npc: npc.id.clone(),
+        factions: npc.factions.clone(),
         sees_all_players: query.player_id.is_none(),
         player: query.player_id.clone(),
     };
@@ -86,7 +86,7 @@ pub async fn list_facts(
                 format!("must be 1 to {MAX_QUERY_CHARS} characters"),
             ));
         }
-        let world = worlds::find(&state, &caller, &path.0.0).await?;
+        let world = worlds::find(&state, &caller, &path.0.0).await?.for_npc(&npc);
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let (hits, _) = recall::search(&state.services, &caller.scope, &world, &viewpoint, text, at, limit).await?;
         return Ok(HttpResponse::Ok().json(Items {

@@ -1,15 +1,144 @@
-//! Says everything that is wrong with a body that could not be read, from the same schema the
-//! OpenAPI document shows. Runs only after serde has refused the body.
+//! Reads bodies and queries, and says everything that is wrong with one that could not be read, from
+//! the same schemas the OpenAPI document shows. What serde says is made for programmers, so it is
+//! the last resort.
 
 use std::fmt::Write as _;
 
+use actix_web::{error::QueryPayloadError, web};
+use garde::Validate;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
+use utoipa::{
+    IntoParams, ToSchema,
+    openapi::path::{Parameter, ParameterIn},
+};
 
 use super::errors::{Code, FieldError, Problem};
 
+/// A JSON object, without unknown fields and valid.
+///
+/// # Errors
+/// Every fault, with the name of its field.
+pub fn read<T>(raw: &[u8]) -> Result<T, Problem>
+where
+    T: DeserializeOwned + Validate + ToSchema,
+    T::Context: Default,
+{
+    let value: T = serde_json::from_slice(raw).map_err(|error| explain::<T>(raw, &error))?;
+    // What serde derives also takes the fields in order, as an array.
+    if raw.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(Problem::field("body", "must be object, not array"));
+    }
+    checked(&value)?;
+    Ok(value)
+}
+
+/// Every rule that `value` breaks, at once.
+fn checked<T: Validate>(value: &T) -> Result<(), Problem>
+where
+    T::Context: Default,
+{
+    value.validate().map_err(|report| {
+        let mut found = Faults::default();
+        for (path, error) in report.iter() {
+            found.push(&path.to_string(), || error.message().to_string());
+        }
+        found.problem()
+    })
+}
+
+/// The parameters of a query string, without unknown ones.
+///
+/// # Errors
+/// Every fault, with the name of its parameter.
+pub fn query<T: DeserializeOwned + IntoParams>(text: &str) -> Result<T, Problem> {
+    let error = match web::Query::<T>::from_query(text) {
+        Ok(query) => return Ok(query.into_inner()),
+        Err(error) => plain(error),
+    };
+    let known = T::into_params(|| Some(ParameterIn::Query));
+    let pairs =
+        web::Query::<Vec<(String, String)>>::from_query(text).map_or_else(|_| Vec::new(), web::Query::into_inner);
+    let mut found = Faults::default();
+    for (index, (name, value)) in pairs.iter().enumerate() {
+        let Some(parameter) = known.iter().find(|one| one.name == *name) else {
+            let names: Vec<_> = known.iter().map(|one| one.name.as_str()).collect();
+            found.push(short(name), || {
+                format!("unknown parameter; there are {}", names.join(", "))
+            });
+            continue;
+        };
+        if pairs[..index].iter().any(|(before, _)| before == name) {
+            found.push(name, || "is given more than once".to_owned());
+        } else if let Some(detail) = parameter_fault(parameter, value).or_else(|| alone::<T>(name, value)) {
+            found.push(name, || detail);
+        }
+    }
+    if found.kept.is_empty() {
+        let name = quoted(&error).unwrap_or_else(|| "query".to_owned());
+        let missing = error.starts_with("missing field");
+        return Err(Problem::field(
+            name,
+            if missing { "is missing".to_owned() } else { error },
+        ));
+    }
+    Err(found.problem())
+}
+
+/// What is wrong with the text of one parameter, as far as its schema says.
+fn parameter_fault(parameter: &Parameter, text: &str) -> Option<String> {
+    let schema = serde_json::to_value(&parameter.schema).ok()?;
+    let is =
+        |kind: &str| schema["type"] == kind || schema["type"].as_array().is_some_and(|all| all.contains(&kind.into()));
+    if is("integer") {
+        return text
+            .parse::<u64>()
+            .is_err()
+            .then(|| "must be a whole number".to_owned());
+    }
+    if is("boolean") {
+        return (!matches!(text, "true" | "false")).then(|| "must be true or false".to_owned());
+    }
+    if schema["format"] == "date-time" && chrono::DateTime::parse_from_rfc3339(text).is_err() {
+        return Some("must be a time such as 2026-01-31T12:00:00Z".to_owned());
+    }
+    let found = faults(&schema, &Map::new(), &Value::String(text.to_owned()));
+    found.kept.into_iter().next().map(|fault| fault.detail)
+}
+
+/// What serde has against a parameter when it is the only one, unless it is that others are missing.
+fn alone<T: DeserializeOwned>(name: &str, text: &str) -> Option<String> {
+    let without = web::Query::<T>::from_query("").err().map(plain);
+    let pair = actix_web::http::Uri::builder()
+        .path_and_query(format!("/?{name}={}", escaped(text)))
+        .build()
+        .ok()?;
+    let error = plain(web::Query::<T>::from_query(pair.query().unwrap_or_default()).err()?);
+    (Some(&error) != without.as_ref()).then_some(error)
+}
+
+/// A query value with everything but letters and digits escaped.
+fn escaped(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut escaped, byte| {
+        if byte.is_ascii_alphanumeric() {
+            escaped.push(byte.into());
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+        escaped
+    })
+}
+
+fn plain(error: QueryPayloadError) -> String {
+    match error {
+        QueryPayloadError::Deserialize(inner) => inner.to_string(),
+        other => other.to_string(),
+    }
+}
+
 /// The problem with a body that serde refused with `error`.
-pub fn explain<T: ToSchema>(raw: &[u8], error: &serde_json::Error) -> Problem {
+fn explain<T: DeserializeOwned + ToSchema>(raw: &[u8], error: &serde_json::Error) -> Problem {
     let Ok(body) = serde_json::from_slice::<Value>(raw) else {
         return Problem::new(Code::MalformedJson, format!("the body is not JSON: {error}"));
     };
@@ -22,15 +151,29 @@ pub fn explain<T: ToSchema>(raw: &[u8], error: &serde_json::Error) -> Problem {
     let schema = serde_json::to_value(T::schema()).unwrap_or_default();
     let found = faults(&schema, &components, &body);
     if found.kept.is_empty() {
-        // Something the schema cannot say; serde's own message names the field or the place.
-        let text = error.to_string();
-        return Problem::field(quoted(&text).unwrap_or_else(|| "body".to_owned()), text);
+        return beyond_schema::<T>(body);
     }
-    let mut problem = Problem::fields(found.kept);
-    if found.more > 0 {
-        let _ = write!(problem.detail, "; and {} more", found.more);
+    found.problem()
+}
+
+/// Something the schema cannot say, such as an id that is none. The field is the one without which
+/// the reader has nothing against the body, or something else.
+fn beyond_schema<T: DeserializeOwned>(body: Value) -> Problem {
+    let refusal = |body: Value| serde_json::from_value::<T>(body).err().map(|error| error.to_string());
+    let Some(text) = refusal(body.clone()) else {
+        // Only fields that are there twice are lost on the way to a value.
+        return Problem::field("body", "has a field more than once");
+    };
+    let fields = body.as_object().into_iter().flat_map(Map::keys);
+    let guilty = fields.cloned().find(|name| {
+        let mut rest = body.clone();
+        rest.as_object_mut().map(|fields| fields.remove(name));
+        refusal(rest).is_none_or(|other| other != text)
+    });
+    match guilty {
+        Some(name) => Problem::field(short(&name), text),
+        None => Problem::field("body", text),
     }
-    problem
 }
 
 /// Faults that are told; a body can have as many as it has bytes.
@@ -46,6 +189,14 @@ pub struct Faults {
 }
 
 impl Faults {
+    fn problem(self) -> Problem {
+        let mut problem = Problem::fields(self.kept);
+        if self.more > 0 {
+            // Writing to a string cannot fail.
+            let _ = write!(problem.detail, "; and {} more", self.more);
+        }
+        problem
+    }
     fn push(&mut self, param: &str, detail: impl FnOnce() -> String) {
         if self.kept.len() < MAX_TOLD {
             self.kept.push(FieldError {
@@ -73,8 +224,13 @@ pub fn faults(schema: &Value, components: &Map<String, Value>, value: &Value) ->
     found
 }
 
+/// An unknown name is the client's, and as long as it likes.
+fn short(name: &str) -> &str {
+    name.char_indices().nth(MAX_NAME).map_or(name, |(end, _)| &name[..end])
+}
+
 /// The first name between backticks, as serde writes field names.
-pub fn quoted(text: &str) -> Option<String> {
+fn quoted(text: &str) -> Option<String> {
     let name = text.split('`').nth(1)?;
     (!name.is_empty()).then(|| name.to_owned())
 }
@@ -158,8 +314,7 @@ fn walk_object(
         return;
     };
     let join = |name: &str| {
-        // An unknown name is the client's, and as long as it likes.
-        let name = name.char_indices().nth(MAX_NAME).map_or(name, |(end, _)| &name[..end]);
+        let name = short(name);
         if path.is_empty() {
             name.to_owned()
         } else {
@@ -219,9 +374,13 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::{actors::OnBusy, ids::WorldId};
+    use crate::{
+        actors::OnBusy,
+        ids::{DialogueId, WorldId},
+    };
 
-    #[derive(Debug, Deserialize, ToSchema)]
+    #[derive(Debug, Deserialize, Validate, ToSchema)]
+    #[garde(allow_unvalidated)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
     struct Sample {
@@ -232,6 +391,30 @@ mod tests {
         on_busy: OnBusy,
         #[serde(default)]
         inner: Option<Inner>,
+        /// Its schema says nothing of its form.
+        #[serde(default)]
+        #[schema(value_type = Option<String>)]
+        session_id: Option<DialogueId>,
+        #[serde(default)]
+        #[garde(inner(length(max = 1)))]
+        tags: Vec<String>,
+    }
+    #[derive(Debug, Deserialize, IntoParams)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Asked {
+        limit: Option<u32>,
+        #[param(value_type = Option<String>)]
+        session_id: Option<DialogueId>,
+        #[param(inline)]
+        on_busy: Option<OnBusy>,
+        since: Option<chrono::DateTime<chrono::Utc>>,
+        all: Option<bool>,
+    }
+    #[derive(Debug, Deserialize, IntoParams)]
+    #[allow(dead_code)]
+    struct Needed {
+        limit: u32,
     }
     #[derive(Debug, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
@@ -241,8 +424,8 @@ mod tests {
     }
 
     fn explain_sample(text: &str) -> Vec<(String, String)> {
-        let error = serde_json::from_str::<Sample>(text).unwrap_err();
-        explain::<Sample>(text.as_bytes(), &error)
+        read::<Sample>(text.as_bytes())
+            .unwrap_err()
             .errors
             .into_iter()
             .map(|error| (error.param, error.detail))
@@ -273,8 +456,7 @@ mod tests {
         let names = vec!["5"; 1_000].join(",");
         let long = "x".repeat(5_000);
         let text = format!(r#"{{"world_id":"vale","count":1,"{long}":1,"inner":{{"names":[{names}]}}}}"#);
-        let error = serde_json::from_str::<Sample>(&text).unwrap_err();
-        let problem = explain::<Sample>(text.as_bytes(), &error);
+        let problem = read::<Sample>(text.as_bytes()).unwrap_err();
         assert_eq!(problem.errors.len(), 32);
         assert!(problem.detail.ends_with("; and 969 more"), "{}", problem.detail);
         assert!(problem.detail.len() < 4_000, "{}", problem.detail.len());
@@ -282,11 +464,66 @@ mod tests {
 
     #[test]
     fn text_that_is_not_json_is_called_so() {
-        let error = serde_json::from_str::<Sample>("{").unwrap_err();
-        assert_eq!(explain::<Sample>(b"{", &error).code, Code::MalformedJson);
+        assert_eq!(read::<Sample>(b"{").unwrap_err().code, Code::MalformedJson);
         assert_eq!(
             explain_sample("[]"),
             [("body".to_owned(), "must be object, not array".to_owned())]
         );
+    }
+
+    #[test]
+    fn what_the_schema_cannot_say_names_its_field_too() {
+        let found = explain_sample(r#"{"world_id":"vale","count":1,"session_id":"nobody"}"#);
+        assert_eq!(found[0].0, "session_id", "{found:?}");
+        assert!(found[0].1.contains("ULID") && found.len() == 1, "{found:?}");
+        assert_eq!(
+            explain_sample(r#"{"world_id":"vale","count":-1}"#)[0].0,
+            "count",
+            "a number out of range"
+        );
+        let twice = read::<Sample>(br#"{"world_id":"vale","count":1,"count":2}"#).unwrap_err();
+        assert_eq!(twice.detail, "body: has a field more than once");
+        assert_eq!(explain_sample(r#"["vale",1]"#)[0].1, "must be object, not array");
+        for text in [r#"{"world_id":"vale","count":"1"}"#, r#"["vale"]"#, r#""vale""#, "5"] {
+            let told = read::<Sample>(text.as_bytes()).unwrap_err().detail;
+            assert!(!told.contains("struct") && !told.contains("u32"), "{told}");
+        }
+    }
+
+    #[test]
+    fn broken_rules_are_capped_as_well() {
+        let tags = vec!["\"too long\""; 1_000].join(",");
+        let text = format!(r#"{{"world_id":"vale","count":1,"tags":[{tags}]}}"#);
+        let problem = read::<Sample>(text.as_bytes()).unwrap_err();
+        assert_eq!(problem.errors.len(), 32);
+        assert!(problem.detail.ends_with("; and 968 more"), "{}", problem.detail);
+    }
+
+    #[test]
+    fn every_bad_parameter_is_named_at_once() {
+        let text = "limit=abc&session_id=x%20y&on_busy=shout&since=today&all=maybe&colour=red&limit=2";
+        let problem = query::<Asked>(text).unwrap_err();
+        let told: Vec<_> = problem
+            .errors
+            .iter()
+            .map(|e| (e.param.as_str(), e.detail.as_str()))
+            .collect();
+        let names: Vec<_> = told.iter().map(|(name, _)| *name).collect();
+        assert_eq!(
+            names,
+            ["limit", "session_id", "on_busy", "since", "all", "colour", "limit"],
+            "{told:?}"
+        );
+        assert_eq!(told[0].1, "must be a whole number");
+        assert!(told[1].1.contains("ULID"), "{told:?}");
+        assert!(told[2].1.contains("queue"), "{told:?}");
+        assert_eq!(told[6].1, "is given more than once");
+        assert_eq!(query::<Asked>("limit=7&all=true").unwrap().limit, Some(7));
+        assert_eq!(
+            query::<Asked>("limit=99999999999").unwrap_err().param.as_deref(),
+            Some("limit")
+        );
+        let missing = query::<Needed>("").unwrap_err();
+        assert_eq!(missing.detail, "limit: is missing");
     }
 }

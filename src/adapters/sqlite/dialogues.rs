@@ -47,6 +47,7 @@ const GET: &str = concat!(
     dialogue_columns!(),
     " FROM dialogues WHERE tenant = $1 AND id = $2"
 );
+const SET_RESUME_TOKEN: &str = "UPDATE dialogues SET resume_token_hash = $3 WHERE tenant = $1 AND id = $2";
 const CLOSE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
     WHERE tenant = $1 AND id = $2 AND status = 'open'";
 const CLAIM: &str = concat!(
@@ -209,6 +210,23 @@ impl DialogueStore for SqliteDialogueStore {
             .map(|row| read(&mut Columns::of(row)))
             .collect::<StoreResult<Vec<_>>>()?;
         Ok(page_of(items, page, |dialogue| dialogue.id.to_string()))
+    }
+    async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
+        let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    let set = sqlx::query(SET_RESUME_TOKEN)
+                        .bind(tenant.as_str())
+                        .bind(id.to_string())
+                        .bind(&hash)
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(set.rows_affected() == 1)
+                })
+            })
+            .await
     }
     async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool> {
         let tenant = scope.tenant().clone();

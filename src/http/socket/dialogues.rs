@@ -10,11 +10,17 @@ use super::{
     protocol::{Inner, Opened},
 };
 use crate::{
-    actors::{Accepted, Interrupted, Line, Published, handle::CREATED_SEQ, player_socket::Connection},
+    actors::{
+        Accepted, Interrupted, Line, Published,
+        handle::CREATED_SEQ,
+        player_socket::{Connection, close},
+        resume_token,
+    },
     dialogue::events::{DialogueEvent, EventBody, ReplyDone},
     http::{
         errors::{Code, Problem},
         sessions::{SessionBody, new_session, reachable},
+        turns::heard,
     },
     ids::{DialogueId, PlayerId},
     memory::turn::Turn,
@@ -44,8 +50,8 @@ impl Inner {
         let scope = who.scope();
         let created = self.state.sessions.create(&scope, new).await?;
         let id = created.dialogue.id;
-        let ear = Arc::new(Ear::new(connection.clone(), include));
-        let attached = self.state.sessions.attach(&scope, id, ear.clone(), None, None).await?;
+        let ear = Arc::new(Ear::new(connection.clone(), include).owning(self, id));
+        let attached = self.state.sessions.attach(&scope, id, ear.clone(), None).await?;
         let _ = connection.send(events::write(&SessionCreated {
             kind: "session.created",
             re,
@@ -72,6 +78,13 @@ impl Inner {
         }
         let include = allowed_includes(who, &message.include)?;
         let dialogue = reachable(&self.state, who, id).await?;
+        let mut ear = Ear::new(connection.clone(), include);
+        if let Some(token) = &message.resume_token {
+            if !resume_token::matches(token, &dialogue.resume_token_hash) {
+                return Err(Problem::new(Code::WrongResumeToken, "the resume token is wrong").param("resume_token"));
+            }
+            ear = ear.owning(self, id);
+        }
         let scope = who.scope();
         // Twice in one dialogue would hear everything twice; one that cannot be resumed still hears.
         let before = self
@@ -80,11 +93,11 @@ impl Inner {
             .get(&id)
             .map(|opened| (opened.listener, opened.ear.clone()));
         let heard_by = before.as_ref().map(|(_, ear)| ear.clone());
-        let ear = Arc::new(Ear::in_place_of(heard_by, connection.clone(), include));
+        let ear = Arc::new(ear.in_place_of(heard_by));
         let attached = self
             .state
             .sessions
-            .attach(&scope, id, ear.clone(), message.resume_token, message.last_seq)
+            .attach(&scope, id, ear.clone(), message.last_seq)
             .await?;
         if let Some((listener, _)) = before {
             self.state.sessions.detach(&scope, id, listener);
@@ -122,13 +135,34 @@ impl Inner {
         ear: Arc<Ear>,
         player: Option<PlayerId>,
     ) {
+        let lost = ear.clone();
         self.open.lock().insert(id, Opened { listener, ear, player });
-        // The socket may have closed while the session was being opened; `on_close` ran before
-        // there was anything to take off.
-        if connection.is_gone()
-            && let Some(opened) = self.open.lock().remove(&id)
-        {
-            self.state.sessions.detach(&who.scope(), id, opened.listener);
+        // While the session was being opened the socket may have closed, or lost it to a newer one;
+        // `on_close` or `lose` ran before there was anything to take off.
+        if connection.is_gone() || lost.is_replaced() {
+            let opened = self.open.lock().remove(&id);
+            if let Some(opened) = opened {
+                self.state.sessions.detach(&who.scope(), id, opened.listener);
+            }
+        }
+    }
+
+    /// A newer connection took the session over. The socket stays if it has others.
+    pub(super) fn lose(&self, connection: &Connection, id: DialogueId, ear: &Ear) {
+        let last = {
+            let mut open = self.open.lock();
+            if open
+                .get(&id)
+                .is_some_and(|opened| std::ptr::eq(Arc::as_ptr(&opened.ear), ear))
+            {
+                open.remove(&id);
+            }
+            open.is_empty()
+        };
+        let problem = Problem::new(Code::Replaced, "the session was resumed on a newer connection");
+        self.tell(connection, &problem, None, Some(id));
+        if last {
+            connection.close(close::REPLACED, "replaced by a newer connection");
         }
     }
 
@@ -163,16 +197,8 @@ impl Inner {
     }
 
     pub(super) async fn interrupt(&self, who: &Principal, message: PlayerInterrupt) -> Result<(), Problem> {
-        let heard = match (message.heard_chars, message.heard_utf16) {
-            (Some(_), Some(_)) => {
-                return Err(Problem::field("heard_utf16", "does not go together with heard_chars"));
-            }
-            (chars, None) => {
-                self.with_open(message.session_id, |_| ())?;
-                chars
-            }
-            (None, Some(units)) => Some(self.with_open(message.session_id, |opened| opened.ear.scalars(units))?),
-        };
+        let heard = heard(message.heard_chars, message.heard_utf16)?;
+        self.with_open(message.session_id, |_| ())?;
         let done = self
             .state
             .sessions

@@ -7,7 +7,7 @@ use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
     Engine, audit,
-    rows::{Columns, json, micros, page_of, rows_of, store_error},
+    rows::{Columns, json, list, micros, rows_of, store_error},
 };
 use crate::{
     ids::{NpcId, TenantId, WorldId},
@@ -169,16 +169,11 @@ impl AuthoredStore for SqliteAuthoredStore {
         row.as_ref().map(read_world).transpose()
     }
     async fn worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>> {
-        let mut connection = self.0.read().await?;
-        let rows = sqlx::query(WORLDS)
+        let query = sqlx::query(WORLDS)
             .bind(scope.tenant().as_str())
             .bind(&page.after)
-            .bind(rows_of(page))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
-        let items = rows.iter().map(read_world).collect::<StoreResult<Vec<_>>>()?;
-        Ok(page_of(items, page, |world| world.id.to_string()))
+            .bind(rows_of(page));
+        list(&self.0, query, page, read_world, |world| world.id.to_string()).await
     }
     async fn delete_world(&self, scope: &TenantScope, world: &WorldId, edit: &Edit) -> StoreResult<bool> {
         let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
@@ -263,17 +258,12 @@ impl AuthoredStore for SqliteAuthoredStore {
         row.as_ref().map(read_npc).transpose()
     }
     async fn npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>> {
-        let mut connection = self.0.read().await?;
-        let rows = sqlx::query(NPCS)
+        let query = sqlx::query(NPCS)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
             .bind(&page.after)
-            .bind(rows_of(page))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
-        let items = rows.iter().map(read_npc).collect::<StoreResult<Vec<_>>>()?;
-        Ok(page_of(items, page, |npc| npc.id.to_string()))
+            .bind(rows_of(page));
+        list(&self.0, query, page, read_npc, |npc| npc.id.to_string()).await
     }
     async fn delete_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId, edit: &Edit) -> StoreResult<bool> {
         let (tenant, world, npc, edit) = (scope.tenant().clone(), world.clone(), npc.clone(), edit.clone());

@@ -8,7 +8,7 @@ use sqlx::{QueryBuilder, Sqlite, sqlite::SqliteRow};
 
 use super::{
     Engine,
-    rows::{Columns, json, micros, page_of, rows_of, store_error},
+    rows::{Columns, json, list, micros, rows_of, store_error},
     turns::{self, PreparedCommit, signed},
 };
 use crate::{
@@ -199,17 +199,9 @@ impl DialogueStore for SqliteDialogueStore {
         filter: &DialogueFilter,
         page: &PageRequest,
     ) -> StoreResult<Page<Dialogue>> {
-        let mut connection = self.0.read().await?;
-        let rows = list_query(scope, filter, page)
-            .build()
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
-        let items = rows
-            .iter()
-            .map(|row| read(&mut Columns::of(row)))
-            .collect::<StoreResult<Vec<_>>>()?;
-        Ok(page_of(items, page, |dialogue| dialogue.id.to_string()))
+        let mut query = list_query(scope, filter, page);
+        let read = |row: &SqliteRow| read(&mut Columns::of(row));
+        list(&self.0, query.build(), page, read, |dialogue| dialogue.id.to_string()).await
     }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());

@@ -463,12 +463,13 @@ fn failed(turn: u32, npc: NpcId, code: &'static str, message: &str) -> ReplyDone
     }
 }
 
-/// The three durable events of a committed turn, for a resume after a restart.
-pub(super) fn events_of(turn: &Turn) -> [DialogueEvent; 3] {
+/// The three durable events of a committed turn, for a resume after a restart or a repeated line.
+#[must_use]
+pub fn events_of(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] {
     let event = |seq, body| DialogueEvent {
         dialogue_id: turn.dialogue,
         seq: Some(seq),
-        re: None,
+        re: re.cloned(),
         body,
     };
     [

@@ -24,6 +24,7 @@ use std::{
     time::Duration,
 };
 
+pub use event_log::events_of;
 pub use heard::Heard;
 
 use bytestring::ByteString;

@@ -329,7 +329,7 @@ impl Session {
                     };
                     let complete = from == 1 || turns.first().is_some_and(|turn| turn.seqs.started <= seen + 1);
                     if complete {
-                        let earlier = turns.iter().flat_map(events_of).collect();
+                        let earlier = turns.iter().flat_map(|turn| events_of(turn, None)).collect();
                         ask.answer(session.seat(listener, Some(seen), earlier));
                     } else {
                         ask.answer(Err(SessionError::ResumeExpired { last_seq: seen }));

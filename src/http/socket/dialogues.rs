@@ -11,19 +11,17 @@ use super::{
 };
 use crate::{
     actors::{
-        Accepted, Interrupted, Line, Published,
+        Accepted, Interrupted, Line, Published, events_of,
         handle::CREATED_SEQ,
         player_socket::{Connection, close},
         resume_token,
     },
-    dialogue::events::{DialogueEvent, EventBody, ReplyDone},
     http::{
         errors::{Code, Problem},
         sessions::{SessionBody, new_session, reachable},
         turns::heard,
     },
     ids::{DialogueId, PlayerId},
-    memory::turn::Turn,
     tenancy::{Principal, Role},
 };
 
@@ -188,7 +186,7 @@ impl Inner {
             // Its events come through the ear, a failure among them.
             Accepted::Turn { done } => drop(done),
             Accepted::Repeated(turn) => {
-                for event in tell_again(&turn, re.as_ref()) {
+                for event in events_of(&turn, re.as_ref()) {
                     let _ = connection.deliver(&Published::new(event));
                 }
             }
@@ -244,36 +242,4 @@ fn allowed_includes<'a>(who: &Principal, asked: &'a [Include]) -> Result<&'a [In
     } else {
         Err(Problem::new(Code::Forbidden, "only admins and backends may get these events").param("include"))
     }
-}
-
-/// The durable events of a committed turn, for a client that repeats its line.
-fn tell_again(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] {
-    let event = |seq, body| DialogueEvent {
-        dialogue_id: turn.dialogue,
-        seq: Some(seq),
-        re: re.cloned(),
-        body,
-    };
-    [
-        event(turn.seqs.started, EventBody::TurnStarted { turn: turn.number }),
-        event(
-            turn.seqs.done,
-            EventBody::ReplyDone(ReplyDone {
-                turn: turn.number,
-                npc_id: turn.npc.clone(),
-                text: turn.reply_text.clone(),
-                status: turn.status,
-                usage: turn.usage,
-                cues: turn.cues.clone(),
-                error: None,
-            }),
-        ),
-        event(
-            turn.seqs.committed,
-            EventBody::TurnCommitted {
-                turn: turn.number,
-                turn_id: turn.id,
-            },
-        ),
-    ]
 }

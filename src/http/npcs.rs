@@ -1,6 +1,6 @@
 //! NPCs of a world: `/v1/worlds/{w}/npcs`.
 
-use actix_web::{HttpRequest, HttpResponse, delete, get, http::header, put, web};
+use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,7 @@ use super::{
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Body, Caller, Path, Query},
+    gone_or_not_found,
     pagination::{self, Items},
     to_the_end,
     worlds::{self, SettingsBody},
@@ -18,7 +19,7 @@ use super::{
 use crate::{
     ids::{FactionId, NpcId, WorldId},
     memory::authored::{Language, Npc, Persona, WorldSettings},
-    ports::ledger::{audit::Edit, authored::PutOutcome},
+    ports::ledger::audit::Edit,
 };
 
 /// An NPC as its author writes it.
@@ -168,25 +169,11 @@ pub async fn put_npc(
         let edit = Edit::by(&caller.principal, &state.services.ids, at, "npc.put", &object);
         let npc = body.value.into_npc(world.clone(), id.clone(), at);
         let outcome = store.put_npc(&caller.scope, &npc, wanted.version(), &edit).await?;
-        let created = match outcome {
-            PutOutcome::NoParent => return Err(Problem::not_found("world")),
-            PutOutcome::VersionMismatch { stored } => return Err(etag::mismatch(stored)),
-            PutOutcome::Created => true,
-            PutOutcome::Updated { .. } => false,
-        };
+        let created = etag::is_new(outcome, "world")?;
         state.sessions.forget_authored(&caller.scope, &world);
         let stored = find(&state, &caller, &world, &id).await?;
-        let mut response = if created {
-            HttpResponse::Created()
-        } else {
-            HttpResponse::Ok()
-        };
-        if created {
-            response.insert_header((header::LOCATION, format!("/v1/worlds/{world}/npcs/{id}")));
-        }
-        Ok(response
-            .insert_header((header::ETAG, etag::of(stored.version)))
-            .json(NpcView::from(stored)))
+        let location = format!("/v1/worlds/{world}/npcs/{id}");
+        Ok(etag::stored(created, &location, stored.version, &NpcView::from(stored)))
     })
     .await
 }
@@ -206,12 +193,7 @@ pub async fn get_npc(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let npc = find(&state, &caller, &path.0.0, &path.0.1).await?;
-    if etag::is_known(&request, npc.version) {
-        return Ok(HttpResponse::NotModified().finish());
-    }
-    Ok(HttpResponse::Ok()
-        .insert_header((header::ETAG, etag::of(npc.version)))
-        .json(NpcView::from(npc)))
+    Ok(etag::found(&request, npc.version, &NpcView::from(npc)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -270,11 +252,7 @@ pub async fn delete_npc(
         let store = &state.services.ledger.authored;
         let gone = store.delete_npc(&caller.scope, &world, &id, &edit).await?;
         state.sessions.forget_authored(&caller.scope, &world);
-        if gone {
-            Ok(HttpResponse::NoContent().finish())
-        } else {
-            Err(Problem::not_found("NPC"))
-        }
+        gone_or_not_found(gone, "NPC")
     })
     .await
 }

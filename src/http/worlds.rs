@@ -1,6 +1,6 @@
 //! Worlds: `/v1/worlds`.
 
-use actix_web::{HttpRequest, HttpResponse, delete, get, http::header, put, web};
+use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,14 @@ use super::{
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Body, Caller, Path, Query},
+    gone_or_not_found,
     pagination::{self, Items},
     to_the_end,
 };
 use crate::{
     ids::WorldId,
     memory::authored::{Language, World, WorldSettings},
-    ports::ledger::{audit::Edit, authored::PutOutcome},
+    ports::ledger::audit::Edit,
 };
 
 /// A world as its author writes it.
@@ -154,24 +155,15 @@ pub async fn put_world(
         let world = body.value.into_world(id.clone(), at);
         let outcome = store.put_world(&caller.scope, &world, wanted.version(), &edit).await?;
         state.sessions.forget_authored(&caller.scope, &id);
-        let created = match outcome {
-            PutOutcome::VersionMismatch { stored } => return Err(etag::mismatch(stored)),
-            PutOutcome::NoParent => return Err(Problem::not_found("world")),
-            PutOutcome::Created => true,
-            PutOutcome::Updated { .. } => false,
-        };
+        let created = etag::is_new(outcome, "world")?;
         let stored = find(&state, &caller, &id).await?;
-        let mut response = if created {
-            HttpResponse::Created()
-        } else {
-            HttpResponse::Ok()
-        };
-        if created {
-            response.insert_header((header::LOCATION, format!("/v1/worlds/{id}")));
-        }
-        Ok(response
-            .insert_header((header::ETAG, etag::of(stored.version)))
-            .json(WorldView::from(stored)))
+        let location = format!("/v1/worlds/{id}");
+        Ok(etag::stored(
+            created,
+            &location,
+            stored.version,
+            &WorldView::from(stored),
+        ))
     })
     .await
 }
@@ -191,12 +183,7 @@ pub async fn get_world(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let world = find(&state, &caller, &path.0).await?;
-    if etag::is_known(&request, world.version) {
-        return Ok(HttpResponse::NotModified().finish());
-    }
-    Ok(HttpResponse::Ok()
-        .insert_header((header::ETAG, etag::of(world.version)))
-        .json(WorldView::from(world)))
+    Ok(etag::found(&request, world.version, &WorldView::from(world)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -246,11 +233,7 @@ pub async fn delete_world(
         let store = &state.services.ledger.authored;
         let gone = store.delete_world(&caller.scope, &path.0, &edit).await?;
         state.sessions.forget_authored(&caller.scope, &path.0);
-        if gone {
-            Ok(HttpResponse::NoContent().finish())
-        } else {
-            Err(Problem::not_found("world"))
-        }
+        gone_or_not_found(gone, "world")
     })
     .await
 }

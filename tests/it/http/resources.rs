@@ -35,6 +35,15 @@ async fn worlds_and_npcs_are_made_replaced_and_taken_away() {
     let stale = put(&tag).await.unwrap();
     assert_eq!(stale.status(), 412);
     assert_eq!(json_of(stale).await.1["code"], "version_mismatch");
+    for (tag, status) in [
+        ("\"banana\"", 412),
+        ("W/\"2\"", 412),
+        ("banana", 400),
+        ("\"1\", \"2\"", 400),
+        ("2", 400),
+    ] {
+        assert_eq!(put(tag).await.unwrap().status(), status, "{tag}");
+    }
     assert_eq!(client.get("/v1/worlds/vale").await["name"], "The Vale");
 
     let npc = json!({"name": "Ergen", "factions": ["smiths"], "persona": {"description": "A smith.", "cues": ["nod"]}});
@@ -198,6 +207,8 @@ async fn facts_are_written_found_corrected_taken_out_and_brought_back() {
         .iter()
         .map(|entry| entry["what"].as_str().unwrap())
         .collect();
+    assert_eq!(whats[0], "created", "{history}");
+    assert_eq!(history["items"][0]["cause"]["kind"], "edit", "{history}");
     assert!(whats.contains(&"edited") && whats.contains(&"invalidated"), "{history}");
 }
 

@@ -455,3 +455,27 @@ async fn a_newer_connection_takes_the_session_over() {
     newer.send(say(&one)).await;
     newer.until("turn.committed").await;
 }
+
+#[actix_web::test]
+async fn a_defect_in_a_handler_closes_that_socket_and_no_other() {
+    let server = Server::start();
+    server.demo().await;
+    let (mut unlucky, mut other) = (player(&server).await, player(&server).await);
+    let session = other.session().await;
+    let poison = server.token("panic", Role::Backend, None);
+    unlucky
+        .send(json!({"type": "auth.refresh", "event_id": "e1", "token": poison}))
+        .await;
+    let told = unlucky.next().await.unwrap();
+    assert_eq!(
+        (&told["re"], &told["error"]["code"]),
+        (&json!("e1"), &json!("internal"))
+    );
+    assert!(!told.to_string().contains("a test asked for it"), "{told}");
+    assert_eq!(unlucky.closed().await, 4500);
+    other
+        .send(json!({"type": "player.say", "session_id": session, "text": "hello"}))
+        .await;
+    other.until("turn.committed").await;
+    player(&server).await.session().await;
+}

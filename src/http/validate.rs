@@ -109,11 +109,8 @@ fn parameter_fault(parameter: &Parameter, text: &str) -> Option<String> {
 /// What serde has against a parameter when it is the only one, unless it is that others are missing.
 fn alone<T: DeserializeOwned>(name: &str, text: &str) -> Option<String> {
     let without = web::Query::<T>::from_query("").err().map(plain);
-    let pair = actix_web::http::Uri::builder()
-        .path_and_query(format!("/?{name}={}", escaped(text)))
-        .build()
-        .ok()?;
-    let error = plain(web::Query::<T>::from_query(pair.query().unwrap_or_default()).err()?);
+    // The name is one of ours, so only the value needs escaping.
+    let error = plain(web::Query::<T>::from_query(&format!("{name}={}", escaped(text))).err()?);
     (Some(&error) != without.as_ref()).then_some(error)
 }
 
@@ -151,27 +148,27 @@ fn explain<T: DeserializeOwned + ToSchema>(raw: &[u8], error: &serde_json::Error
     let schema = serde_json::to_value(T::schema()).unwrap_or_default();
     let found = faults(&schema, &components, &body);
     if found.kept.is_empty() {
-        return beyond_schema::<T>(body);
+        return beyond_schema::<T>(&body);
     }
     found.problem()
 }
 
 /// Something the schema cannot say, such as an id that is none. The field is the one without which
 /// the reader has nothing against the body, or something else.
-fn beyond_schema<T: DeserializeOwned>(body: Value) -> Problem {
+fn beyond_schema<T: DeserializeOwned>(body: &Value) -> Problem {
     let refusal = |body: Value| serde_json::from_value::<T>(body).err().map(|error| error.to_string());
     let Some(text) = refusal(body.clone()) else {
         // Only fields that are there twice are lost on the way to a value.
         return Problem::field("body", "has a field more than once");
     };
-    let fields = body.as_object().into_iter().flat_map(Map::keys);
-    let guilty = fields.cloned().find(|name| {
+    let mut fields = body.as_object().into_iter().flat_map(Map::keys);
+    let guilty = fields.find(|name| {
         let mut rest = body.clone();
-        rest.as_object_mut().map(|fields| fields.remove(name));
+        rest.as_object_mut().map(|fields| fields.remove(name.as_str()));
         refusal(rest).is_none_or(|other| other != text)
     });
     match guilty {
-        Some(name) => Problem::field(short(&name), text),
+        Some(name) => Problem::field(short(name), text),
         None => Problem::field("body", text),
     }
 }

@@ -238,13 +238,10 @@ impl Inner {
     }
 
     async fn handle(self: &Arc<Self>, connection: &Arc<Connection>, text: &str) {
-        let envelope = match serde_json::from_str::<Envelope<'_>>(text) {
-            Ok(envelope) => envelope,
-            Err(_) => {
-                self.tell(connection, &not_a_message(text), None, None);
-                connection.close(close::MALFORMED, "malformed message");
-                return;
-            }
+        let Ok(envelope) = serde_json::from_str::<Envelope<'_>>(text) else {
+            self.tell(connection, &not_a_message(text), None, None);
+            connection.close(close::MALFORMED, "malformed message");
+            return;
         };
         let re = envelope.event_id.as_deref();
         self.state

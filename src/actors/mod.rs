@@ -9,9 +9,11 @@ mod connection;
 mod curator;
 mod event_log;
 pub mod handle;
+mod heard;
 mod npc;
 pub mod player_socket;
 mod registry;
+pub mod resume_token;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,9 @@ use std::{
     sync::{Arc, OnceLock},
     time::Duration,
 };
+
+pub use event_log::events_of;
+pub use heard::Heard;
 
 use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
@@ -46,6 +51,13 @@ pub trait Listener: Send + Sync {
     fn is_gone(&self) -> bool {
         false
     }
+    /// Whether it is the session's own client, of which there is one at a time, and not somebody
+    /// who only watches or waits.
+    fn owns(&self) -> bool {
+        false
+    }
+    /// A newer owner was seated and this one hears nothing more. Called without any lock.
+    fn replaced(&self) {}
 }
 
 /// An event on its way to every listener, written as JSON once for all of them.
@@ -210,10 +222,10 @@ pub enum SessionError {
     Elsewhere { node: NodeId },
     #[error("the key belongs to a turn that was unsaid")]
     TurnUnsaid,
+    #[error("this key was used with another text")]
+    KeyReused,
     #[error("turn {turn} is not running")]
     NotRunning { turn: u32 },
-    #[error("the resume token is wrong")]
-    WrongResumeToken,
     #[error("the events since {last_seq} are no longer kept; read /turns")]
     ResumeExpired { last_seq: u64 },
     #[error(transparent)]

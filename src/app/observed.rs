@@ -130,6 +130,9 @@ impl DialogueStore for ObservedDialogues {
     ) -> StoreResult<Page<Dialogue>> {
         self.inner.list(scope, filter, page).await
     }
+    async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
+        self.inner.set_resume_token(scope, id, hash).await
+    }
     async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool> {
         self.inner.close(scope, id, at).await
     }

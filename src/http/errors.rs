@@ -73,6 +73,7 @@ codes! {
     TurnNotRunning = "turn_not_running", CONFLICT, "That turn is not running";
     TurnCut = "turn_cut", CONFLICT, "The turn was cut before the reply began";
     KeyTaken = "key_taken", CONFLICT, "The key belongs to another turn";
+    Replaced = "replaced", CONFLICT, "A newer connection took the session over";
     ResumeExpired = "resume_expired", CONFLICT, "The missed events are no longer kept";
     LineTooLong = "line_too_long", UNPROCESSABLE_ENTITY, "The line is too long";
     LineEmpty = "line_empty", UNPROCESSABLE_ENTITY, "The line is empty";
@@ -274,9 +275,9 @@ impl From<SessionError> for Problem {
             SessionError::Draining => Self::new(Code::Draining, detail),
             // Which node it is would tell nothing that a client could use.
             SessionError::Elsewhere { .. } => Self::new(Code::WrongNode, "the session lives on another node"),
+            SessionError::KeyReused => Self::new(Code::IdempotencyMismatch, detail).param("key"),
             SessionError::TurnUnsaid => Self::new(Code::TurnUnsaid, detail).param("key"),
             SessionError::NotRunning { .. } => Self::new(Code::TurnNotRunning, detail).param("turn"),
-            SessionError::WrongResumeToken => Self::new(Code::WrongResumeToken, detail).param("resume_token"),
             SessionError::ResumeExpired { .. } => Self::new(Code::ResumeExpired, detail).param("last_seq"),
             SessionError::Store(error) => error.into(),
         }

@@ -111,6 +111,15 @@ async fn unmatched(request: HttpRequest) -> Result<HttpResponse, Problem> {
     })
 }
 
+/// The answer to a deletion.
+fn gone_or_not_found(gone: bool, what: &str) -> Result<HttpResponse, Problem> {
+    if gone {
+        Ok(HttpResponse::NoContent().finish())
+    } else {
+        Err(Problem::not_found(what))
+    }
+}
+
 /// Runs `work` to its end even if the client hangs up: a write must not stop between the ledger
 /// and what follows from it.
 async fn to_the_end<T: 'static>(work: impl Future<Output = Result<T, Problem>> + 'static) -> Result<T, Problem> {

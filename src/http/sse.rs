@@ -78,7 +78,7 @@ pub async fn speak(
     let (feed, events) = mpsc::channel(state.settings.sse_queue);
     let attached = state
         .sessions
-        .attach(&caller.scope, id, Arc::new(Feed(feed)), None, None)
+        .attach(&caller.scope, id, Arc::new(Feed(feed)), None)
         .await?;
     let attachment = Attachment {
         state: state.clone(),

@@ -11,13 +11,13 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     AppState,
     errors::Problem,
-    extract::{Author, Body, Caller, Path, Query, Talker},
+    extract::{Author, Body, Caller, OptionalBody, Path, Query, Talker},
     idempotency,
     pagination::{self, Items},
     sessions, sse, to_the_end,
 };
 use crate::{
-    actors::{Accepted, Interrupted, Line, OnBusy},
+    actors::{Accepted, Heard, Interrupted, Line, OnBusy},
     ids::{DialogueId, NpcId, TurnId},
     memory::{
         trace::TurnTrace,
@@ -30,7 +30,7 @@ use crate::{
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
 pub struct TurnBody {
-    /// At most `dialogue.turn.max_line_chars` characters.
+    /// At most `turn.max_line_chars` characters.
     #[schema(min_length = 1)]
     text: String,
     /// Makes a retry safe: the same key is the same turn. `Idempotency-Key` does the same.
@@ -85,7 +85,7 @@ impl From<&Turn> for TurnView {
     tag = "turns",
     params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Used as `key` when the body has none")),
     request_body = TurnBody,
-    responses((status = 200, content((TurnView = "application/json"), (String = "text/event-stream"))), (status = 409, description = "The session is closed, a reply is running, or the key belongs to another turn"), (status = 502, description = "The language model failed"), (status = 504, description = "The language model did not answer in time")),
+    responses((status = 200, content((TurnView = "application/json"), (String = "text/event-stream"))), (status = 409, description = "The session is closed, a reply is running, or the key belongs to a turn that was unsaid"), (status = 422, description = "Fields are not valid, or the key was used with another text"), (status = 502, description = "The language model failed"), (status = 504, description = "The language model did not answer in time")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
 )]
 #[post("/v1/sessions/{session}/turns")]
@@ -229,6 +229,21 @@ pub struct InterruptBody {
     turn: Option<u32>,
     /// How much of the reply was heard, in Unicode scalar values; unset: all that was sent.
     heard_chars: Option<usize>,
+    /// The same in UTF-16 code units, as C# and JavaScript count. Not together with `heard_chars`.
+    heard_utf16: Option<usize>,
+}
+
+/// How much a client heard, in the one unit it may count in.
+///
+/// # Errors
+/// Two counts.
+pub fn heard(chars: Option<usize>, utf16: Option<usize>) -> Result<Option<Heard>, Problem> {
+    match (chars, utf16) {
+        (Some(_), Some(_)) => Err(Problem::field("heard_utf16", "does not go together with heard_chars")),
+        (Some(chars), None) => Ok(Some(Heard::Chars(chars))),
+        (None, Some(units)) => Ok(Some(Heard::Utf16(units))),
+        (None, None) => Ok(None),
+    }
 }
 
 /// What an interrupt did.
@@ -255,7 +270,7 @@ impl From<Interrupted> for InterruptView {
     }
 }
 
-/// Cuts the running reply. Harmless when none is running.
+/// Cuts the running reply. Harmless when none is running. The body may be left out.
 #[utoipa::path(
     tag = "turns",
     params(("session" = String, Path)),
@@ -268,9 +283,9 @@ pub async fn interrupt_turn(
     state: web::Data<AppState>,
     caller: Caller<Talker>,
     path: Path<DialogueId>,
-    body: Body<InterruptBody>,
+    body: OptionalBody<InterruptBody>,
 ) -> Result<HttpResponse, Problem> {
-    to_the_end(async move { reachable_then_cut(&state, &caller, path.0, &body.value).await }).await
+    to_the_end(async move { reachable_then_cut(&state, &caller, path.0, &body.0).await }).await
 }
 
 async fn reachable_then_cut(
@@ -279,10 +294,8 @@ async fn reachable_then_cut(
     id: DialogueId,
     body: &InterruptBody,
 ) -> Result<HttpResponse, Problem> {
+    let heard = heard(body.heard_chars, body.heard_utf16)?;
     sessions::reachable(state, &caller.principal, id).await?;
-    let done = state
-        .sessions
-        .interrupt(&caller.scope, id, body.turn, body.heard_chars)
-        .await?;
+    let done = state.sessions.interrupt(&caller.scope, id, body.turn, heard).await?;
     Ok(HttpResponse::Ok().json(InterruptView::from(done)))
 }

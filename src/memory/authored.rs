@@ -42,7 +42,8 @@ pub struct World {
     pub updated_at: DateTime<Utc>,
 }
 
-/// What a world may set for itself; unset values come from the configuration.
+/// What a world may set for itself, and an NPC over its world; unset values come from the tier before:
+/// configuration, world, NPC.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorldSettings {
@@ -58,6 +59,28 @@ pub struct WorldSettings {
     /// Most that one turn may change hit points; default 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hp_delta: Option<i32>,
+}
+
+impl World {
+    /// The world as it is for `npc`: with the NPC's own settings over the world's.
+    #[must_use]
+    pub fn for_npc(mut self, npc: &Npc) -> Self {
+        self.settings = self.settings.overridden_by(&npc.settings);
+        self
+    }
+}
+
+impl WorldSettings {
+    /// These settings with `own` over them.
+    #[must_use]
+    pub fn overridden_by(&self, own: &Self) -> Self {
+        Self {
+            recency_lambda_per_day: own.recency_lambda_per_day.or(self.recency_lambda_per_day),
+            share_between_players: own.share_between_players.or(self.share_between_players),
+            max_relationship_delta: own.max_relationship_delta.or(self.max_relationship_delta),
+            max_hp_delta: own.max_hp_delta.or(self.max_hp_delta),
+        }
+    }
 }
 
 /// A fixed character: never changed by play (003).
@@ -87,6 +110,35 @@ pub struct Npc {
     pub factions: Vec<FactionId>,
     /// Replaces the configured reply model.
     pub model: Option<String>,
+    /// Over those of its world.
+    pub settings: WorldSettings,
     pub version: u32,
     pub updated_at: DateTime<Utc>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_npc_sets_over_its_world_what_it_sets_and_no_more() {
+        let world = WorldSettings {
+            recency_lambda_per_day: Some(0.5),
+            share_between_players: Some(true),
+            max_relationship_delta: Some(10),
+            max_hp_delta: None,
+        };
+        let npc = WorldSettings {
+            share_between_players: Some(false),
+            max_hp_delta: Some(0),
+            ..WorldSettings::default()
+        };
+        let both = WorldSettings {
+            recency_lambda_per_day: Some(0.5),
+            share_between_players: Some(false),
+            max_relationship_delta: Some(10),
+            max_hp_delta: Some(0),
+        };
+        assert_eq!(world.overridden_by(&npc), both);
+    }
 }

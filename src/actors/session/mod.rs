@@ -21,7 +21,7 @@ use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler,
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
-    Accepted, Interrupted, Line, Listener, SessionError,
+    Accepted, Heard, Interrupted, Line, Listener, SessionError,
     event_log::{EventLog, Missed, events_of},
     handle::{Attached, SessionView},
     registry::{Node, SessionKey},
@@ -38,7 +38,6 @@ use crate::{
 };
 use keys::Keys;
 use load::Loaded;
-pub(super) use load::token_hash;
 use turns::{Running, Waiting};
 
 /// A request's way back, and its permit, which is free again once it was answered.
@@ -66,12 +65,11 @@ pub(super) enum Request {
     },
     Interrupt {
         turn: Option<u32>,
-        heard_chars: Option<usize>,
+        heard: Option<Heard>,
         ask: Ask<Interrupted>,
     },
     Attach {
         listener: Arc<dyn Listener>,
-        resume_token: Option<String>,
         last_seq: Option<u64>,
         ask: Ask<Attached>,
     },
@@ -277,13 +275,12 @@ impl Session {
         }
         match request {
             Request::Say { line, accepted_at, ask } => self.say(line, accepted_at, ask, ctx),
-            Request::Interrupt { turn, heard_chars, ask } => ask.answer(self.interrupt(turn, heard_chars)),
+            Request::Interrupt { turn, heard, ask } => ask.answer(self.interrupt(turn, heard)),
             Request::Attach {
                 listener,
-                resume_token,
                 last_seq,
                 ask,
-            } => self.attach(listener, resume_token.as_deref(), last_seq, ask, ctx),
+            } => self.attach(listener, last_seq, ask, ctx),
             Request::View { ask } => match self.view() {
                 Some(view) => ask.answer(Ok(view)),
                 None => ask.answer(Err(SessionError::Closed)),
@@ -296,7 +293,6 @@ impl Session {
     fn attach(
         &mut self,
         listener: Arc<dyn Listener>,
-        resume_token: Option<&str>,
         last_seq: Option<u64>,
         ask: Ask<Attached>,
         ctx: &mut Context<Self>,
@@ -304,9 +300,6 @@ impl Session {
         let Phase::Ready(loaded) = &self.phase else { return };
         if loaded.closed || self.closing.is_some() {
             return ask.answer(Err(SessionError::Closed));
-        }
-        if resume_token.is_some_and(|token| !load::is_token(token, &loaded.dialogue.resume_token_hash)) {
-            return ask.answer(Err(SessionError::WrongResumeToken));
         }
         let Some(seen) = last_seq else {
             return ask.answer(self.seat(listener, None, Vec::new()));
@@ -336,7 +329,7 @@ impl Session {
                     };
                     let complete = from == 1 || turns.first().is_some_and(|turn| turn.seqs.started <= seen + 1);
                     if complete {
-                        let earlier = turns.iter().flat_map(events_of).collect();
+                        let earlier = turns.iter().flat_map(|turn| events_of(turn, None)).collect();
                         ask.answer(session.seat(listener, Some(seen), earlier));
                     } else {
                         ask.answer(Err(SessionError::ResumeExpired { last_seq: seen }));

@@ -9,15 +9,15 @@ use tokio::sync::{oneshot, watch};
 use super::{Ask, JobEnded, Phase, Session, load};
 use crate::{
     actors::{
-        Accepted, Interrupted, Line, OnBusy, SessionError, curator::TakeOn, event_log::TurnEvents, npc::Authored,
-        registry::send, use_cases::event_error,
+        Accepted, Heard, Interrupted, Line, OnBusy, SessionError, curator::TakeOn, event_log::TurnEvents,
+        npc::Authored, registry::send, use_cases::event_error,
     },
     dialogue::{
         events::{EventBody, EventError},
         jobs::JobReport,
         turn::{CommittedTurn, Cut, TurnError, TurnInput},
     },
-    memory::turn::{Checkpoint, Turn},
+    memory::turn::Turn,
     ports::{
         StoreError, StoreResult,
         ledger::{dialogues::KeyedTurn, jobs::JobKind},
@@ -46,7 +46,8 @@ pub(super) struct Waiting {
 /// The turn that runs.
 pub(super) struct Running {
     pub number: u32,
-    key: Option<String>,
+    /// The client's key, and the line it came with.
+    key: Option<(String, String)>,
     re: Option<Arc<str>>,
     cut: watch::Sender<Option<Cut>>,
     waiters: Vec<oneshot::Sender<Outcome>>,
@@ -63,12 +64,30 @@ impl Waiting {
         self.line.re.clone()
     }
 
-    fn join(&mut self, ask: Ask<Accepted>) {
+    /// One more asks for this line, with the same key.
+    fn join(&mut self, text: &str, ask: Ask<Accepted>) {
+        if self.line.text == text {
+            self.take_on(ask);
+        } else {
+            ask.answer(Err(SessionError::KeyReused));
+        }
+    }
+
+    fn take_on(&mut self, ask: Ask<Accepted>) {
         if self.checked {
             accept(&mut self.waiters, ask);
         } else {
             self.asking.push(ask);
         }
+    }
+}
+
+/// A committed turn is the answer to its own line only.
+fn repeated(turn: &Arc<Turn>, text: &str) -> Result<Accepted, SessionError> {
+    if turn.player_text == text {
+        Ok(Accepted::Repeated(Arc::clone(turn)))
+    } else {
+        Err(SessionError::KeyReused)
     }
 }
 
@@ -91,13 +110,14 @@ impl Session {
         }
         if let Some(key) = &line.key {
             if let Some(turn) = self.keys.find(key) {
-                return ask.answer(Ok(Accepted::Repeated(Arc::clone(turn))));
+                return ask.answer(repeated(turn, &line.text));
             }
-            if let Some(running) = self
-                .running
-                .as_mut()
-                .filter(|running| running.key.as_ref() == Some(key))
+            if let Some(running) = self.running.as_mut()
+                && let Some((_, text)) = running.key.as_ref().filter(|(own, _)| own == key)
             {
+                if *text != line.text {
+                    return ask.answer(Err(SessionError::KeyReused));
+                }
                 return accept(&mut running.waiters, ask);
             }
             if let Some(waiting) = self
@@ -105,7 +125,7 @@ impl Session {
                 .iter_mut()
                 .find(|waiting| waiting.line.key.as_ref() == Some(key))
             {
-                return waiting.join(ask);
+                return waiting.join(&line.text, ask);
             }
         }
         let busy = self.running.is_some() || !self.queue.is_empty();
@@ -133,7 +153,7 @@ impl Session {
             asking: Vec::new(),
             waiters: Vec::new(),
         };
-        waiting.join(ask);
+        waiting.take_on(ask);
         let cuts = waiting.checked && waiting.line.on_busy == OnBusy::Interrupt;
         self.queue.push_back(waiting);
         if let Some(key) = to_check {
@@ -178,7 +198,7 @@ impl Session {
         let found = found.map(|found| found.map(|found| (found.stands, Arc::new(found.turn))));
         for ask in waiting.asking {
             ask.answer(match &found {
-                Ok(Some((true, turn))) => Ok(Accepted::Repeated(Arc::clone(turn))),
+                Ok(Some((true, turn))) => repeated(turn, &waiting.line.text),
                 Ok(_) => Err(SessionError::TurnUnsaid),
                 Err(error) => Err(error.clone().into()),
             });
@@ -212,16 +232,13 @@ impl Session {
 
     // --- cutting ---
 
-    pub(super) fn interrupt(
-        &mut self,
-        turn: Option<u32>,
-        heard_chars: Option<usize>,
-    ) -> Result<Interrupted, SessionError> {
+    pub(super) fn interrupt(&mut self, turn: Option<u32>, heard: Option<Heard>) -> Result<Interrupted, SessionError> {
         let Phase::Ready(loaded) = &self.phase else {
             return Err(SessionError::Closed);
         };
         let head_turn = loaded.dialogue.head_turn;
         let replying = self.log.replying();
+        let heard_chars = heard.map(|heard| self.log.scalars(heard));
         let running = self.running.as_ref().filter(|running| replying == Some(running.number));
         match (running.map(|running| running.number), turn) {
             (Some(number), None) => {
@@ -372,8 +389,9 @@ impl Session {
             ctx.cancel_future(timer);
         }
         let number = loaded.dialogue.head_turn + 1;
+        let key = line.key.clone().map(|key| (key, line.text.clone()));
         let mut input = self.input(loaded, authored, line.text, accepted_at);
-        input.key.clone_from(&line.key);
+        input.key = line.key;
         input.queue_ms = queued.as_secs_f64() * 1_000.0;
         input.memory_wait_ms = memory_wait.as_secs_f64() * 1_000.0;
         input.started_seq = self.log.turn_started(number, loaded.npc.clone(), line.re.clone());
@@ -384,7 +402,7 @@ impl Session {
         };
         self.running = Some(Running {
             number,
-            key: line.key,
+            key,
             re: line.re,
             cut,
             waiters,
@@ -493,7 +511,7 @@ impl Session {
         loaded.keep_summarised(&summarised);
         Arc::make_mut(&mut loaded.history).push(load::buffered(&turn));
         loaded.trim();
-        if let Some(key) = running.key {
+        if let Some((key, _)) = running.key {
             self.keys.remember(key, Arc::clone(&turn));
         }
         self.memory.of = jobs
@@ -570,26 +588,6 @@ impl Session {
                     }
                 }
             }));
-        }
-    }
-}
-
-impl load::Loaded {
-    /// A turn that ran while a summary landed knows nothing of it: what was summarised only grows.
-    fn keep_summarised(&mut self, other: &Checkpoint) {
-        let ours = &mut self.checkpoint;
-        if other.summarised_through > ours.summarised_through {
-            ours.summarised_through = other.summarised_through;
-            ours.summarised_at = other.summarised_at;
-        }
-        ours.buffer_from = ours.buffer_from.max(other.buffer_from);
-    }
-
-    /// Drops what is no longer in the buffer.
-    fn trim(&mut self) {
-        let from = self.checkpoint.buffer_from;
-        if self.history.first().is_some_and(|turn| turn.number < from) {
-            Arc::make_mut(&mut self.history).retain(|turn| turn.number >= from);
         }
     }
 }

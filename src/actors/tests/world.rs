@@ -260,10 +260,7 @@ impl World {
     pub async fn listen(&self, id: DialogueId) -> Arc<Ear> {
         let ear = Ear::new();
         let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
-        self.sessions
-            .attach(&self.scope, id, listener, None, None)
-            .await
-            .unwrap();
+        self.sessions.attach(&self.scope, id, listener, None).await.unwrap();
         ear
     }
 
@@ -332,6 +329,7 @@ async fn author(ports: &Ports) -> TenantScope {
             language: Language::En,
             factions: Vec::new(),
             model: None,
+            settings: WorldSettings::default(),
             version: 1,
             updated_at: now,
         };

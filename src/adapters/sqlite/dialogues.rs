@@ -8,7 +8,7 @@ use sqlx::{QueryBuilder, Sqlite, sqlite::SqliteRow};
 
 use super::{
     Engine,
-    rows::{Columns, json, micros, page_of, rows_of, store_error},
+    rows::{Columns, json, list, micros, rows_of, store_error},
     turns::{self, PreparedCommit, signed},
 };
 use crate::{
@@ -77,6 +77,7 @@ const GET: &str = concat!(
     dialogue_columns!(""),
     " FROM dialogues WHERE tenant = $1 AND id = $2"
 );
+const SET_RESUME_TOKEN: &str = "UPDATE dialogues SET resume_token_hash = $3 WHERE tenant = $1 AND id = $2";
 const CLOSE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
     WHERE tenant = $1 AND id = $2 AND status = 'open'";
 const CLAIM: &str = concat!(
@@ -234,17 +235,26 @@ impl DialogueStore for SqliteDialogueStore {
         filter: &DialogueFilter,
         page: &PageRequest,
     ) -> StoreResult<Page<Dialogue>> {
-        let mut connection = self.0.read().await?;
-        let rows = list_query(scope, filter, page)
-            .build()
-            .fetch_all(&mut *connection)
+        let mut query = list_query(scope, filter, page);
+        let read = |row: &SqliteRow| read(&mut Columns::of(row));
+        list(&self.0, query.build(), page, read, |dialogue| dialogue.id.to_string()).await
+    }
+    async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
+        let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    let set = sqlx::query(SET_RESUME_TOKEN)
+                        .bind(tenant.as_str())
+                        .bind(id.to_string())
+                        .bind(&hash)
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(set.rows_affected() == 1)
+                })
+            })
             .await
-            .map_err(store_error)?;
-        let items = rows
-            .iter()
-            .map(|row| read(&mut Columns::of(row)))
-            .collect::<StoreResult<Vec<_>>>()?;
-        Ok(page_of(items, page, |dialogue| dialogue.id.to_string()))
     }
     async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool> {
         let tenant = scope.tenant().clone();

@@ -8,7 +8,7 @@ use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
     Engine, authored, dialogues,
-    rows::{Columns, micros, page_of, rows_of, store_error},
+    rows::{Columns, list, micros, rows_of, store_error},
     turns,
 };
 use crate::{
@@ -270,7 +270,6 @@ impl JobStore for SqliteJobStore {
             Some(JobStatus::Dead) => LIST_DEAD,
             Some(JobStatus::Pending | JobStatus::Done) => LIST_STATUS,
         };
-        let mut connection = self.0.read().await?;
         let mut query = sqlx::query(statement)
             .bind(scope.tenant().as_str())
             .bind(&page.after)
@@ -278,9 +277,7 @@ impl JobStore for SqliteJobStore {
         if statement == LIST_STATUS {
             query = query.bind(status.map(status_name));
         }
-        let rows = query.fetch_all(&mut *connection).await.map_err(store_error)?;
-        let items = rows.iter().map(read_row).collect::<StoreResult<Vec<_>>>()?;
-        Ok(page_of(items, page, |row| row.id.to_string()))
+        list(&self.0, query, page, read_row, |row| row.id.to_string()).await
     }
     async fn pending(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64> {
         let mut connection = self.0.read().await?;

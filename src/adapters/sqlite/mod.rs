@@ -41,11 +41,14 @@ use self::{
     readers::{ReadConnection, Readers},
     writer::Writer,
 };
-use crate::ports::{
-    StoreError, StoreResult,
-    clock::Clock,
-    ledger::{Ledger, Maintenance},
-    vectors::PointSource,
+use crate::{
+    ids::TenantId,
+    ports::{
+        StoreError, StoreResult,
+        clock::Clock,
+        ledger::{Ledger, Maintenance},
+        vectors::PointSource,
+    },
 };
 
 static MIGRATIONS: Migrator = sqlx::migrate!("./migrations/sqlite");
@@ -138,6 +141,19 @@ pub async fn migrate(path_or_url: &str) -> StoreResult<i64> {
         .unwrap_or_default())
 }
 
+/// Whether a database that is there has this tenant, without changing it, its schema included.
+///
+/// # Errors
+/// There is no such database, or it cannot be read.
+pub async fn has_tenant(path_or_url: &str, tenant: &TenantId) -> StoreResult<bool> {
+    let file = file_named(path_or_url)?;
+    let options = SqliteConnectOptions::new().filename(&file).read_only(true);
+    let mut connection = connect_to(options).await.map_err(|error| cannot_open(&file, &error))?;
+    let found = tenants::exists(&mut connection, tenant).await;
+    connection.close().await.map_err(rows::store_error)?;
+    found
+}
+
 impl SqliteLedger {
     /// The ledger port.
     #[must_use]
@@ -202,7 +218,7 @@ impl Maintenance for SqliteMaintenance {
     }
 }
 
-fn prepare_file(path_or_url: &str) -> StoreResult<PathBuf> {
+fn file_named(path_or_url: &str) -> StoreResult<PathBuf> {
     let path = path_or_url
         .strip_prefix("sqlite://")
         .or_else(|| path_or_url.strip_prefix("sqlite:"))
@@ -212,13 +228,17 @@ fn prepare_file(path_or_url: &str) -> StoreResult<PathBuf> {
             "`{path_or_url}` does not name a database file: use sqlite://<path> without parameters"
         )));
     }
-    let path = Path::new(path);
+    Ok(path.into())
+}
+
+fn prepare_file(path_or_url: &str) -> StoreResult<PathBuf> {
+    let path = file_named(path_or_url)?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|error| {
             StoreError::Unavailable(format!("cannot create the folder {}: {error}", folder.display()))
         })?;
     }
-    Ok(path.to_owned())
+    Ok(path)
 }
 
 fn connect_options(file: &Path, options: &SqliteOptions) -> SqliteConnectOptions {

@@ -123,6 +123,7 @@ fn npc(language: Language) -> Npc {
         language,
         factions: vec![],
         model: None,
+        settings: WorldSettings::default(),
         version: 1,
         updated_at: at(0),
     }

@@ -156,6 +156,8 @@ pub trait DialogueStore: Send + Sync {
         filter: &DialogueFilter,
         page: &PageRequest,
     ) -> StoreResult<Page<Dialogue>>;
+    /// Replaces the hash of the resume token. `false`: there is no such dialogue.
+    async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool>;
     /// Marks it closed. `false`: it was not there or closed already.
     async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool>;
 

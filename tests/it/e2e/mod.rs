@@ -3,6 +3,8 @@
 mod access;
 mod conversation;
 mod crashes;
+mod drain;
 mod frames;
 mod model_faults;
 mod slow_reader;
+mod terminal;

@@ -9,6 +9,7 @@ use colloquy::{
     ports::{
         StoreResult,
         embedder::{EmbedAs, Embedder, EmbedderInfo},
+        ledger::tenants::{Tenant, TenantStore},
         llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
         vectors::{Candidate, FactIndex, IndexPoint, Proposal},
     },
@@ -101,6 +102,23 @@ impl Embedder for FakeEmbedder {
     }
     fn info(&self) -> &EmbedderInfo {
         &self.0
+    }
+}
+
+/// The ledger's tenants, and one whose look-up panics as a defect would: `panic`.
+pub struct Tenants(pub Arc<dyn TenantStore>);
+
+#[async_trait]
+impl TenantStore for Tenants {
+    async fn ensure(&self, tenant: &Tenant) -> StoreResult<bool> {
+        self.0.ensure(tenant).await
+    }
+    async fn get(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
+        assert_ne!(id.as_str(), "panic", "a test asked for it");
+        self.0.get(id).await
+    }
+    async fn all(&self) -> StoreResult<Vec<Tenant>> {
+        self.0.all().await
     }
 }
 

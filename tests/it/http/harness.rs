@@ -45,7 +45,7 @@ use tokio_tungstenite::{
     tungstenite::{self, Message, client::IntoClientRequest, handshake::client::Request},
 };
 
-use super::fakes::{FakeEmbedder, FakeIndex, PATIENCE, llm};
+use super::fakes::{FakeEmbedder, FakeIndex, PATIENCE, Tenants, llm};
 
 /// What a test may want otherwise.
 #[derive(Clone)]
@@ -264,7 +264,8 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
         services.ledger.tenants.ensure(&tenant).await.unwrap();
     }
     let registry = prometheus::Registry::new();
-    let auth = Authenticator::new(options.auth.clone(), clock.clone(), services.ledger.tenants.clone()).unwrap();
+    let tenants = Arc::new(Tenants(services.ledger.tenants.clone()));
+    let auth = Authenticator::new(options.auth.clone(), clock.clone(), tenants).unwrap();
     let readiness = Readiness::default();
     readiness.set(true);
     AppState {

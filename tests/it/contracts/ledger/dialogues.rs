@@ -27,12 +27,21 @@ pub async fn a_dialogue_reads_back_and_closes_once<S: Subject>(f: &Fixture<S>) {
         dialogues.checkpoint(&f.scope, dialogue.id).await.unwrap(),
         Some(Checkpoint::default())
     );
+    let fresh = vec![7; 32];
+    assert!(dialogues.set_resume_token(&f.scope, dialogue.id, &fresh).await.unwrap());
+    assert!(
+        !dialogues
+            .set_resume_token(&f.other, dialogue.id, &[8; 32])
+            .await
+            .unwrap()
+    );
     f.tick();
     assert!(dialogues.close(&f.scope, dialogue.id, f.now()).await.unwrap());
     assert!(!dialogues.close(&f.scope, dialogue.id, f.now()).await.unwrap());
     let closed = Dialogue {
         status: DialogueStatus::Closed,
         updated_at: f.now(),
+        resume_token_hash: fresh,
         ..dialogue
     };
     assert_eq!(dialogues.get(&f.scope, closed.id).await.unwrap(), Some(closed));

@@ -121,6 +121,10 @@ impl<S: Subject> Fixture<S> {
             language: Language::En,
             factions: vec!["guild".parse().unwrap()],
             model: Some("small".to_owned()),
+            settings: WorldSettings {
+                max_hp_delta: Some(7),
+                ..WorldSettings::default()
+            },
             version: 0,
             updated_at: self.now(),
         }

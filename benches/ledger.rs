@@ -234,6 +234,7 @@ impl Bench {
             invalidations: Vec::new(),
             verdicts: Vec::new(),
             flags: Vec::new(),
+            forget: Vec::new(),
         };
         let outcome = store.reconcile(&self.scope, &result).await.unwrap();
         assert_eq!(outcome, ReconcileOutcome::Committed);

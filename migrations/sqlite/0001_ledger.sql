@@ -322,6 +322,22 @@ CREATE INDEX invalidations_of_fact ON invalidations (tenant, fact);
 CREATE INDEX invalidations_by_fact ON invalidations (tenant, by_fact) WHERE by_fact IS NOT NULL;
 CREATE INDEX invalidations_by_cause ON invalidations (tenant, cause_id);
 
+-- What a player asked to have forgotten, in words. It binds what was said before it and is written
+-- after it, and counts while its turn stands with this text.
+CREATE TABLE forget_requests (
+    tenant      TEXT NOT NULL,
+    turn        TEXT NOT NULL,
+    text_version INTEGER NOT NULL,
+    place       INTEGER NOT NULL,
+    world       TEXT NOT NULL,
+    -- The fingerprint of the facts it may reach.
+    audience    TEXT NOT NULL,
+    text        TEXT NOT NULL,
+    at          INTEGER NOT NULL,
+    PRIMARY KEY (tenant, turn, text_version, place)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX forget_requests_since ON forget_requests (tenant, world, audience, at);
+
 -- Corrections by people. They live while their fact lives.
 CREATE TABLE fact_edits (
     tenant      TEXT NOT NULL,
@@ -424,11 +440,15 @@ CREATE TABLE jobs (
     -- pending | done | dead
     status      TEXT NOT NULL,
     attempts    INTEGER NOT NULL DEFAULT 0,
+    -- Of these, those whose model answered and the answer was of no use.
+    useless     INTEGER NOT NULL DEFAULT 0,
     due_at      INTEGER NOT NULL,
     leased_to   TEXT,
     leased_until INTEGER,
     last_error  TEXT,
     created_at  INTEGER NOT NULL,
+    -- When a person had it tried again after it was given up.
+    retried_at  INTEGER,
     finished_at INTEGER,
     PRIMARY KEY (tenant, id)
 ) STRICT;

@@ -90,6 +90,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("summaries.keep", 1.0, 1000.0),
     ("summaries.buffer_min_turns", 1.0, 10_000.0),
     ("jobs.max_attempts", 1.0, 100.0),
+    ("jobs.max_useless", 1.0, 100.0),
     ("jobs.give_up_after_s", 1.0, 31_536_000.0),
     ("jobs.lease_s", 1.0, 86_400.0),
     ("jobs.retry_base_s", 1.0, 86_400.0),

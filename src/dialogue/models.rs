@@ -23,7 +23,7 @@ use futures_util::{StreamExt, stream::BoxStream};
 use tokio::sync::OwnedSemaphorePermit;
 
 pub use self::{
-    answer::{parse_json_answer, salvage_objects},
+    answer::{parse_json_answer, salvage_list},
     routes::{Route, RouteTable, TaskDefaults},
 };
 use self::{

@@ -96,8 +96,10 @@ pub struct SummarySettings {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobSettings {
-    /// Attempts before a job whose answers are of no use is dead; 8.
+    /// Attempts before a job that fails for no outage is dead; 8.
     pub max_attempts: u32,
+    /// Attempts before a job whose model answers, and whose answers are of no use, is dead; 2.
+    pub max_useless: u32,
     /// How long after it was written a job is still tried again when a model or the store could not
     /// be reached, in seconds; 86,400.
     pub give_up_after_s: u64,

@@ -135,6 +135,7 @@ pub fn dialogue_settings() -> DialogueSettings {
         },
         jobs: JobSettings {
             max_attempts: 3,
+            max_useless: 3,
             give_up_after_s: 86_400,
             lease_s: 120,
             retry_base_s: 0,

@@ -74,6 +74,7 @@ fn settings() -> DialogueSettings {
         },
         jobs: JobSettings {
             max_attempts: 8,
+            max_useless: 2,
             give_up_after_s: 86_400,
             lease_s: 120,
             retry_base_s: 2,

@@ -30,7 +30,7 @@ use crate::{
     ports::{
         StoreError, StoreResult,
         ledger::{
-            facts::{Flag, JudgedPair, ReconcileOutcome, Reconciliation},
+            facts::{Flag, JudgedPair, NewForgetRequest, ReconcileOutcome, Reconciliation},
             jobs::Job,
         },
         llm::{JsonSchema, Task},
@@ -88,6 +88,7 @@ pub(super) async fn reconcile(
             invalidations: plan.invalidations,
             verdicts: judge.judged.clone(),
             flags: plan.flags,
+            forget: plan.forget,
         };
         match facts.reconcile(scope, &result).await? {
             ReconcileOutcome::Committed => return Ok(plan.changes),
@@ -104,12 +105,13 @@ struct Plan {
     facts: Vec<NewFact>,
     invalidations: Vec<NewInvalidation>,
     flags: Vec<Flag>,
+    forget: Vec<NewForgetRequest>,
     changes: Vec<MemoryChange>,
 }
 
 impl Plan {
     fn is_empty(&self) -> bool {
-        self.facts.is_empty() && self.invalidations.is_empty()
+        self.facts.is_empty() && self.invalidations.is_empty() && self.forget.is_empty()
     }
     fn invalidates(&self, fact: FactId) -> bool {
         self.invalidations.iter().any(|row| row.fact == fact)
@@ -130,6 +132,27 @@ async fn plan(
         let neighbours = neighbours(services, scope, said, &audience, fresh).await?;
         add(services, said, injected, &audience, fresh, neighbours, judge, &mut plan).await?;
     }
+    // What is learned here may have been asked to be forgotten since.
+    for (fresh, request) in forgetting::forgotten_since(services, scope, said, &audience, &learned.facts).await? {
+        let written = plan.facts.iter().any(|fact| fact.id == fresh);
+        if written && !plan.invalidates(fresh) {
+            plan.changes.retain(|change| change.id != fresh);
+            plan.invalidations.push(NewInvalidation {
+                cause: Cause::Turn(request.turn),
+                at: request.at,
+                ..invalidation(services, said, fresh, InvalidReason::Forgotten, None)
+            });
+        }
+    }
+    plan.forget = learned
+        .forget
+        .iter()
+        .map(|text| NewForgetRequest {
+            audience: audience.clone(),
+            text: text.clone(),
+            at: said.turn.committed_at,
+        })
+        .collect();
     for old in forgetting::found(services, scope, said, &audience, &learned.forget).await? {
         if !plan.invalidates(old.id) {
             let row = invalidation(services, said, old.id, InvalidReason::Forgotten, None);

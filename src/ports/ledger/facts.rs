@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::{audit::Edit, jobs::JobFence};
 use crate::{
-    ids::{FactId, NpcId, TenantId, WorldId},
+    ids::{FactId, NpcId, PlayerId, TenantId, TurnId, WorldId},
     memory::{
         fact::{
             Audience, Fact, FactKind, FactView, Importance, Invalidation, NewFact, NewInvalidation, Polarity, Tense,
@@ -61,6 +61,28 @@ pub struct Flag {
     pub by: FactId,
 }
 
+/// What a player asks to have forgotten, to be written with the turn that asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewForgetRequest {
+    /// Of the facts it may reach.
+    pub audience: Audience,
+    /// In words.
+    pub text: String,
+    /// When it was asked.
+    pub at: DateTime<Utc>,
+}
+
+/// What a player asked to have forgotten in a turn that stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ForgetRequest {
+    pub turn: TurnId,
+    pub player: Option<PlayerId>,
+    pub text: String,
+    pub at: DateTime<Utc>,
+    /// Its turn has ended a fact.
+    pub met: bool,
+}
+
 /// Everything one extraction writes, in one transaction: facts, invalidations, verdicts, flags,
 /// outbox rows for every fact touched, the rise of each knower's `memory_seq`, and the job's end.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,6 +97,8 @@ pub struct Reconciliation {
     pub invalidations: Vec<NewInvalidation>,
     pub verdicts: Vec<JudgedPair>,
     pub flags: Vec<Flag>,
+    /// In the order in which they were asked.
+    pub forget: Vec<NewForgetRequest>,
 }
 
 /// What came of a reconciliation.
@@ -194,6 +218,15 @@ pub trait FactStore: Send + Sync {
         ids: &[FactId],
         at: DateTime<Utc>,
     ) -> StoreResult<Vec<Fact>>;
+    /// What was asked to be forgotten of this audience's facts after `since`, oldest first, at most `limit`.
+    async fn forget_requests(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        audience: &Audience,
+        since: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<ForgetRequest>>;
     async fn verdict(&self, scope: &TenantScope, pair: &[u8; 32]) -> StoreResult<Option<Verdict>>;
     async fn reconcile(&self, scope: &TenantScope, result: &Reconciliation) -> StoreResult<ReconcileOutcome>;
 

@@ -4,6 +4,7 @@
 mod edit;
 mod embeddings;
 mod fold;
+mod forget;
 mod read;
 mod write;
 
@@ -28,8 +29,8 @@ use crate::{
         ledger::{
             audit::Edit,
             facts::{
-                Confirmed, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore, OutboxRow,
-                RecallBody, ReconcileOutcome, Reconciliation,
+                Confirmed, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore, ForgetRequest,
+                OutboxRow, RecallBody, ReconcileOutcome, Reconciliation,
             },
         },
         vectors::IndexPoint,
@@ -179,6 +180,16 @@ impl FactStore for SqliteFactStore {
         at: DateTime<Utc>,
     ) -> StoreResult<Vec<Fact>> {
         read::comparable(&self.0, scope.tenant(), audience, subject, ids, at).await
+    }
+    async fn forget_requests(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        audience: &Audience,
+        since: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<ForgetRequest>> {
+        forget::since(&self.0, scope.tenant(), world, audience, since, limit).await
     }
     async fn verdict(&self, scope: &TenantScope, pair: &[u8; 32]) -> StoreResult<Option<Verdict>> {
         read::verdict(&self.0, scope.tenant(), pair).await

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::SqliteConnection;
 
-use super::{fold, polarity_name, read::hexadecimal, tense_name};
+use super::{fold, forget, polarity_name, read::hexadecimal, tense_name};
 use crate::{
     adapters::sqlite::{
         Engine,
@@ -130,7 +130,11 @@ async fn write(
     for fact in &result.facts {
         insert_fact(connection, tenant, model, fact).await?;
     }
-    let memory_changed = !result.facts.is_empty() || !result.invalidations.is_empty();
+    if !result.forget.is_empty() {
+        forget::insert(connection, tenant, result).await?;
+    }
+    // A request too: whoever plans to write what it is about must look again.
+    let memory_changed = !result.facts.is_empty() || !result.invalidations.is_empty() || !result.forget.is_empty();
     if memory_changed || !result.verdicts.is_empty() || !result.flags.is_empty() {
         insert_rest(connection, tenant, result, memory_changed, &turn, now).await?;
     }

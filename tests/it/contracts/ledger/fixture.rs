@@ -333,6 +333,7 @@ impl<S: Subject> Fixture<S> {
             invalidations: Vec::new(),
             verdicts: Vec::new(),
             flags: Vec::new(),
+            forget: Vec::new(),
         }
     }
 

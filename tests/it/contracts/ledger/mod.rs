@@ -66,7 +66,7 @@ macro_rules! ledger_contract {
                 reconcile: a_reconciliation_writes_everything_at_once, a_fence_that_is_closed_lets_nothing_through,
                     memory_that_moved_is_told_and_nothing_is_written, of_two_plans_on_one_memory_one_is_told_to_look_again,
                     an_edit_by_a_person_moves_memory, verdicts_are_kept_by_pair, flags_are_history,
-                    a_foreign_fact_cannot_be_invalidated, an_extraction_that_found_nothing_only_ends_its_job;
+                    a_foreign_fact_cannot_be_invalidated, what_is_to_be_forgotten_is_kept_while_its_turn_stands, an_extraction_that_found_nothing_only_ends_its_job;
                 summaries: summaries_land_fade_and_are_evicted, a_summary_of_a_finished_job_is_fenced,
                     a_turn_is_summed_up_once,
                     summaries_of_another_tenant_are_untouched;
@@ -74,7 +74,8 @@ macro_rules! ledger_contract {
                     a_fenced_state_change_writes_nothing,
                     state_of_another_tenant_is_not_found;
                 jobs: a_commit_leaves_its_jobs_leased, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
-                    leases_of_a_dead_process_are_released, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages;
+                    leases_of_a_dead_process_are_released, what_was_of_no_use_is_counted_apart,
+                    a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages;
                 audit: edits_are_listed_newest_first_in_pages, the_log_cannot_be_changed;
                 idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,
                     a_reservation_without_an_answer_runs_out, old_answers_are_swept, keys_belong_to_a_tenant;

@@ -1,6 +1,8 @@
 use colloquy::{
     memory::{fact::InvalidReason, reconcile::Verdict},
-    ports::ledger::facts::{FactHistoryEntry, FactPatch, Flag, JudgedPair, ReconcileOutcome, Reconciliation},
+    ports::ledger::facts::{
+        FactHistoryEntry, FactPatch, Flag, JudgedPair, NewForgetRequest, ReconcileOutcome, Reconciliation,
+    },
 };
 
 use super::{Subject, fixture::Fixture};
@@ -192,4 +194,51 @@ pub async fn an_extraction_that_found_nothing_only_ends_its_job<S: Subject>(f: &
     assert_eq!(f.memory_seq().await, seq);
     assert!(f.drain_outbox().await.is_empty());
     assert_eq!(outcome(f, &plan).await, ReconcileOutcome::Fenced);
+}
+
+pub async fn what_is_to_be_forgotten_is_kept_while_its_turn_stands<S: Subject>(f: &Fixture<S>) {
+    let before = f.now();
+    f.tick();
+    let known = f.learn(f.a_fact("likes tea"), &[]).await;
+    let seq = f.memory_seq().await;
+    let request = |text: &str| NewForgetRequest {
+        audience: f.audience(),
+        text: text.to_owned(),
+        at: f.now(),
+    };
+    let mut plan = f.a_plan().await;
+    plan.forget = vec![request("likes grapes"), request("likes tea")];
+    f.reconcile(&plan).await;
+    assert_eq!(f.memory_seq().await, seq + 1, "who plans to write grapes looks again");
+
+    let facts = &f.ledger().facts;
+    let since = async |scope, audience: &_, at| {
+        let found = facts.forget_requests(scope, &f.world, audience, at, 9).await.unwrap();
+        found
+            .into_iter()
+            .map(|request| {
+                assert_eq!(
+                    (request.turn, request.player),
+                    (plan.fence.turn, Some(f.player.clone()))
+                );
+                (request.text, request.met)
+            })
+            .collect::<Vec<_>>()
+    };
+    let both = |met| [("likes grapes".to_owned(), met), ("likes tea".to_owned(), met)];
+    assert_eq!(since(&f.scope, &f.audience(), before).await, both(false));
+    assert!(since(&f.scope, &f.audience(), f.now()).await.is_empty());
+    assert!(since(&f.other, &f.audience(), before).await.is_empty());
+    let private = colloquy::memory::fact::Audience {
+        private_to: Some(f.player.clone()),
+        ..f.audience()
+    };
+    assert!(since(&f.scope, &private, before).await.is_empty());
+
+    let mut ended = f.an_invalidation(known, InvalidReason::Forgotten, None);
+    ended.cause = colloquy::memory::fact::Cause::Turn(plan.fence.turn);
+    let mut late = f.a_plan().await;
+    late.invalidations = vec![ended];
+    f.reconcile(&late).await;
+    assert_eq!(since(&f.scope, &f.audience(), before).await, both(true));
 }

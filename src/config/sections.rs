@@ -191,6 +191,7 @@ pub struct LlmSection {
     pub supports_json_schema: bool,
     pub explicit_cache_marks: bool,
     pub max_completion_tokens: bool,
+    pub concurrency: usize,
     pub tenant_concurrency: usize,
     pub tasks: TasksSection,
     #[serde(default)]
@@ -261,6 +262,8 @@ pub struct EndpointSection {
     pub explicit_cache_marks: bool,
     #[serde(default)]
     pub max_completion_tokens: bool,
+    #[serde(default = "wide")]
+    pub concurrency: usize,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -277,6 +280,7 @@ pub struct RetrySection {
 pub struct BreakerSection {
     pub failure_share: f32,
     pub window: usize,
+    pub timeouts_in_a_row: u32,
     pub open_ms: u64,
     pub trials: usize,
 }
@@ -388,6 +392,11 @@ pub struct DemoSection {
 
 const fn yes() -> bool {
     true
+}
+
+/// As `llm.concurrency` by default.
+const fn wide() -> usize {
+    256
 }
 
 fn unset_if_empty<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {

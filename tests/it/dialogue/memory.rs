@@ -431,7 +431,10 @@ fn a_job_that_was_given_up_works_when_it_is_tried_again() {
             .unwrap();
         assert_eq!(leased.iter().map(|job| job.turn).collect::<Vec<_>>(), [first.turn.id]);
         stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
-        let facts = json!({ "facts": [likes("grapes", &["fruit"]), likes("tea", &["drink"])] });
+        // Of another kind, so that the judge is asked about the grapes alone.
+        let mut tea = likes("tea", &["drink"]);
+        tea["kind"] = json!("note");
+        let facts = json!({ "facts": [likes("grapes", &["fruit"]), tea] });
         stage.llm.tell_text(Task::Extraction, facts.to_string());
         stage.run(&leased[0]).await.unwrap();
         let mut valid = stage.valid().await;

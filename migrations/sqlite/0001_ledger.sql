@@ -153,6 +153,7 @@ CREATE TABLE dialogues (
 CREATE INDEX dialogues_newest ON dialogues (tenant, created_at, id);
 CREATE INDEX dialogues_of_player ON dialogues (tenant, player, created_at, id) WHERE player IS NOT NULL;
 CREATE INDEX dialogues_of_world ON dialogues (tenant, world, created_at, id);
+CREATE INDEX dialogues_owned ON dialogues (owner_node) WHERE owner_node IS NOT NULL;
 CREATE INDEX dialogues_by_cause ON dialogues (tenant, cause_id) WHERE cause_id IS NOT NULL;
 
 CREATE TABLE participants (

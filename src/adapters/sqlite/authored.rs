@@ -52,6 +52,9 @@ const NPC: &str = "SELECT world, id, name, persona, language, factions, model, v
 const NPCS: &str = "SELECT world, id, name, persona, language, factions, model, version, updated_at
     FROM npcs WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL AND ($3 IS NULL OR id > $3)
     ORDER BY id LIMIT $4";
+const NPCS_NAMED: &str = "SELECT DISTINCT CASE WHEN n.name = v.value COLLATE NOCASE THEN n.name ELSE n.id END
+    FROM npcs n CROSS JOIN json_each($3) v ON n.name = v.value COLLATE NOCASE OR n.id = v.value COLLATE NOCASE
+    WHERE n.tenant = $1 AND n.world = $2 AND n.deleted_at IS NULL";
 const HIDE_NPC: &str = "UPDATE npcs SET deleted_at = $4
     WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
 const CLOSE_OF_NPC: &str = "UPDATE dialogues SET status = 'closed', updated_at = $4
@@ -272,6 +275,16 @@ impl AuthoredStore for SqliteAuthoredStore {
             .map_err(store_error)?;
         let items = rows.iter().map(read_npc).collect::<StoreResult<Vec<_>>>()?;
         Ok(page_of(items, page, |npc| npc.id.to_string()))
+    }
+    async fn npcs_named(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>> {
+        let mut connection = self.0.read().await?;
+        sqlx::query_scalar(NPCS_NAMED)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(json(names)?)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)
     }
     async fn delete_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId, edit: &Edit) -> StoreResult<bool> {
         let (tenant, world, npc, edit) = (scope.tenant().clone(), world.clone(), npc.clone(), edit.clone());

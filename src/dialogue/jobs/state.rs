@@ -7,12 +7,9 @@ use crate::{
     dialogue::{
         Services,
         prompt::{Template, bind_player, untrusted},
-        turn::rules_of,
+        turn::{read_state, rules_of},
     },
-    memory::{
-        fact::Cause,
-        state_block::{self, StateRules},
-    },
+    memory::{fact::Cause, state_block::StateRules},
     ports::{
         ledger::{jobs::Job, state::NewStateChange},
         llm::{JsonSchema, Task},
@@ -39,8 +36,9 @@ pub(super) async fn extract(
     // How the schema has a model say that a key did not change.
     answer.retain(|_, value| !value.is_null());
     let block = serde_json::Value::Object(answer).to_string();
-    let parsed =
-        state_block::parse(&block, &npc.name, &rules).map_err(|error| JobError::Unusable(error.to_string()))?;
+    let parsed = read_state(services, scope, &said.world, npc, &block)
+        .await?
+        .map_err(|error| JobError::Unusable(error.to_string()))?;
     let mut changes = parsed.changes;
     if let Some(player) = &turn.player {
         for change in &mut changes {
@@ -120,6 +118,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::memory::state_block;
     /// What an endpoint with strict schemas asks of every object in one.
     fn assert_strict(schema: &Value) {
         let object = schema["type"] == "object" || schema["type"][0] == "object";

@@ -49,6 +49,7 @@ macro_rules! ledger_contract {
                     authored_content_of_another_tenant_is_not_found;
                 dialogues: a_dialogue_reads_back_and_closes_once, dialogues_are_listed_newest_first_and_filtered,
                     claiming_takes_ownership_until_it_runs_out, claiming_reads_the_state_to_go_on_from,
+                    what_is_given_up_is_anybodys,
                     renewing_needs_the_current_epoch, a_turn_reads_back_whole, a_stale_epoch_is_fenced,
                     a_stale_head_is_fenced, a_closed_dialogue_takes_no_more_turns, a_used_key_is_taken, of_two_commits_on_one_head_one_wins,
                     turns_are_read_by_range_id_and_key, dialogues_of_another_tenant_are_not_found;

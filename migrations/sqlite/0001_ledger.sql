@@ -373,6 +373,8 @@ CREATE TABLE verdicts (
     PRIMARY KEY (tenant, pair)
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX verdicts_by_age ON verdicts (tenant, at);
+
 -- Facts that changed; what they are now is read when the row is handled.
 CREATE TABLE outbox (
     seq         INTEGER PRIMARY KEY AUTOINCREMENT,

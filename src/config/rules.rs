@@ -80,6 +80,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("recall.recent", 0.0, 10_000.0),
     ("recall.near_duplicate_cosine", 0.0, 1.0),
     ("recall.min_score", 0.0, 1.0),
+    ("recall.diversity", 0.0, 1.0),
     ("recall.body_cache", 1.0, 100_000_000.0),
     ("recall.weights.recency", 0.0, 1.0),
     ("recall.weights.importance", 0.0, 1.0),
@@ -92,6 +93,9 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("summaries.force_tokens", 1.0, 2_000_000.0),
     ("summaries.keep", 1.0, 1000.0),
     ("summaries.buffer_min_turns", 1.0, 10_000.0),
+    ("retention.done_jobs_d", 0.0, 36_500.0),
+    ("retention.traces_d", 0.0, 36_500.0),
+    ("retention.verdicts_d", 0.0, 36_500.0),
     ("jobs.max_attempts", 1.0, 100.0),
     ("jobs.max_useless", 1.0, 100.0),
     ("jobs.give_up_after_s", 1.0, 31_536_000.0),
@@ -112,6 +116,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
 ];
 
 const CHOICES: &[(&str, &[&str])] = &[
+    ("recall.preset", &["", "four_factor", "rag"]),
     ("ledger.synchronous", &["normal", "full"]),
     ("embedder.input_type", &["none", "field", "prefix"]),
     ("telemetry.format", &["text", "json"]),
@@ -119,8 +124,10 @@ const CHOICES: &[(&str, &[&str])] = &[
 
 /// The range of the number `key`.
 pub(super) fn range_of(key: &str) -> Option<(f64, f64)> {
-    let starred = key.strip_prefix("llm.tasks.").and_then(|rest| rest.split_once('.'));
-    let starred = starred.map(|(_, field)| format!("llm.tasks.*.{field}"));
+    let starred = ["llm.tasks.", "llm.endpoints."].into_iter().find_map(|group| {
+        let (_, field) = key.strip_prefix(group)?.split_once('.')?;
+        Some(format!("{group}*.{field}"))
+    });
     RANGES
         .iter()
         .find(|(name, ..)| *name == key || Some(*name) == starred.as_deref())

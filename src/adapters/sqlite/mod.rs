@@ -13,6 +13,7 @@ mod jobs;
 mod outbox;
 #[cfg(test)]
 mod plans;
+mod prune;
 mod readers;
 mod rows;
 mod state;
@@ -40,11 +41,14 @@ use self::{
     readers::{ReadConnection, Readers},
     writer::Writer,
 };
-use crate::ports::{
-    StoreError, StoreResult,
-    clock::Clock,
-    ledger::{Ledger, Maintenance},
-    vectors::PointSource,
+use crate::{
+    ports::{
+        StoreError, StoreResult,
+        clock::Clock,
+        ledger::{Ledger, Maintenance, PruneBefore},
+        vectors::PointSource,
+    },
+    tenancy::TenantScope,
 };
 
 static MIGRATIONS: Migrator = sqlx::migrate!("./migrations/sqlite");
@@ -193,6 +197,9 @@ impl Maintenance for SqliteMaintenance {
             .await
             .map_err(rows::store_error)?;
         Ok(())
+    }
+    async fn prune(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
+        prune::prune(&self.0, scope.tenant(), before, limit).await
     }
     async fn close(&self) {
         self.0.readers.close().await;

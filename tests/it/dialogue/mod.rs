@@ -2,6 +2,7 @@
 
 mod fakes;
 mod faults;
+mod forgetting;
 mod memory;
 mod turns;
 

@@ -334,3 +334,19 @@ async fn a_job_that_was_given_up_is_tried_again() {
         404
     );
 }
+
+#[actix_web::test]
+async fn a_world_says_how_memories_are_chosen() {
+    let server = Server::start();
+    let client = server.as_role(Role::Backend);
+    let recall = json!({"preset": "rag", "diversity": 0.3});
+    let world = json!({"name": "Vale", "settings": {"recall": recall}});
+    let (_, made) = client.call(Method::PUT, "/v1/worlds/vale", Some(&world)).await;
+    assert_eq!(made["settings"]["recall"], recall);
+    assert_eq!(client.get("/v1/worlds/vale").await["settings"]["recall"], recall);
+    for wrong in [json!({"preset": "magic"}), json!({"diversity": 1.5}), json!({"mmr": 1})] {
+        let world = json!({"name": "Vale", "settings": {"recall": wrong}});
+        let refused = client.refused(Method::PUT, "/v1/worlds/vale", Some(&world)).await;
+        assert_eq!(refused.0, 422, "{wrong}");
+    }
+}

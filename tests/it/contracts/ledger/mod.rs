@@ -11,6 +11,7 @@ mod folding;
 mod idempotency;
 mod index;
 mod jobs;
+mod prune;
 mod reconcile;
 mod sqlite;
 mod state;
@@ -77,6 +78,7 @@ macro_rules! ledger_contract {
                 jobs: a_commit_leaves_its_jobs_leased, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
                     leases_of_a_dead_process_are_released, what_was_of_no_use_is_counted_apart,
                     a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages;
+                prune: what_is_too_old_goes_and_nothing_else;
                 audit: edits_are_listed_newest_first_in_pages, the_log_cannot_be_changed;
                 idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,
                     a_reservation_without_an_answer_runs_out, old_answers_are_swept, keys_belong_to_a_tenant;

@@ -329,10 +329,14 @@ async fn attempt(
 async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, error: &JobError) -> Option<Duration> {
     let jobs = &node.ports.settings.jobs;
     let now = node.ports.clock.now();
-    let age = (now - job.created_at).to_std().unwrap_or_default();
-    let pause = is_worth_another_try(error, jobs, job.attempts, age)
-        .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), job.attempts, rand::random()));
+    let age = (now - job.since).to_std().unwrap_or_default();
+    let useless = matches!(error, JobError::Unusable(_));
+    // Waiting makes no answer better, and the dialogue's later jobs wait too.
+    let doublings = if useless { 0 } else { job.attempts };
+    let pause = is_worth_another_try(error, jobs, job, age)
+        .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), doublings, rand::random()));
     let then = match pause {
+        Some(pause) if useless => JobFailure::RetryUselessAt(now + pause),
         Some(pause) => JobFailure::RetryAt(now + pause),
         None => JobFailure::Dead,
     };
@@ -353,17 +357,17 @@ async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, error: &JobEr
     pause
 }
 
-/// Whether a job that has failed `attempts` times before this one is tried again, `age` after it was
-/// written.
+/// Whether a job that has failed again is tried once more, `age` after it was written.
 ///
 /// What cannot be reached comes back, however often it was asked meanwhile: only time ends that. An
 /// answer of no use, or a job that panics, will not be much better the hundredth time.
-fn is_worth_another_try(error: &JobError, jobs: &JobSettings, attempts: u32, age: Duration) -> bool {
+fn is_worth_another_try(error: &JobError, jobs: &JobSettings, job: &Job, age: Duration) -> bool {
     match error {
         JobError::Model(error) if error.is_transient() => age < Duration::from_secs(jobs.give_up_after_s),
         JobError::Store(StoreError::Unavailable(_)) => age < Duration::from_secs(jobs.give_up_after_s),
         JobError::Model(_) | JobError::Store(StoreError::Corrupt(_)) => false,
-        JobError::Store(_) | JobError::Unusable(_) => attempts + 1 < jobs.max_attempts,
+        JobError::Store(_) => job.attempts + 1 < jobs.max_attempts,
+        JobError::Unusable(_) => job.useless + 1 < jobs.max_useless,
     }
 }
 
@@ -422,10 +426,26 @@ impl Handler<Stop> for Curator {
 mod tests {
     use super::*;
 
+    fn tried(attempts: u32, useless: u32) -> Job {
+        let at = chrono::DateTime::UNIX_EPOCH;
+        Job {
+            id: JobId::from_u128(1),
+            kind: JobKind::ExtractFacts,
+            dialogue: DialogueId::new(crate::ids::DialogueKind::Session, ulid::Ulid(1)),
+            turn: crate::ids::TurnId::from_u128(1),
+            text_version: 1,
+            attempts,
+            useless,
+            created_at: at,
+            since: at,
+        }
+    }
+
     #[test]
     fn only_time_ends_the_wait_for_what_cannot_be_reached() {
         let jobs = JobSettings {
             max_attempts: 3,
+            max_useless: 2,
             give_up_after_s: 3_600,
             lease_s: 120,
             retry_base_s: 2,
@@ -440,14 +460,20 @@ mod tests {
             JobError::Model(LlmError::Broken("cut".into())),
             JobError::Store(StoreError::Unavailable("locked".into())),
         ] {
-            assert!(is_worth_another_try(&passing, &jobs, 500, soon), "{passing}");
-            assert!(!is_worth_another_try(&passing, &jobs, 0, late), "{passing}");
+            assert!(is_worth_another_try(&passing, &jobs, &tried(500, 1), soon), "{passing}");
+            assert!(!is_worth_another_try(&passing, &jobs, &tried(0, 0), late), "{passing}");
         }
         let useless = JobError::Unusable("prose".into());
-        assert!(is_worth_another_try(&useless, &jobs, 1, late));
-        assert!(!is_worth_another_try(&useless, &jobs, 2, soon));
+        assert!(
+            is_worth_another_try(&useless, &jobs, &tried(500, 0), late),
+            "after an outage"
+        );
+        assert!(!is_worth_another_try(&useless, &jobs, &tried(1, 1), soon));
+        let defect = JobError::Store(StoreError::Rejected("syntax".into()));
+        assert!(is_worth_another_try(&defect, &jobs, &tried(1, 1), late));
+        assert!(!is_worth_another_try(&defect, &jobs, &tried(2, 0), soon));
         let refused = JobError::Model(LlmError::Refused("400".into()));
-        assert!(!is_worth_another_try(&refused, &jobs, 0, soon));
+        assert!(!is_worth_another_try(&refused, &jobs, &tried(0, 0), soon));
     }
 
     #[test]

@@ -171,6 +171,11 @@ impl Sessions {
         for addr in self.session_addrs() {
             let _ = addr.try_send(session::Stop);
         }
+        let last = self.node.ports.clock.instant().max(end) + Duration::from_secs(1);
+        let released = self.node.ports.ledger.dialogues.release_all(self.node.id);
+        if !matches!(timeout_at(last, released).await, Ok(Ok(()))) {
+            tracing::warn!("the dialogues of this node could not be given up; their ownership runs out by itself");
+        }
         drained
     }
 

@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 
-pub(super) use self::commit::{rules_of, summary_rules};
+pub(super) use self::commit::{read_state, rules_of, summary_rules};
 use self::{
     commit::{Spoken, commit},
     gather::{Classify, Gathered},

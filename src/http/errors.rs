@@ -72,6 +72,7 @@ codes! {
     TurnUnsaid = "turn_unsaid", CONFLICT, "The key belongs to a turn that was unsaid";
     TurnNotRunning = "turn_not_running", CONFLICT, "That turn is not running";
     TurnCut = "turn_cut", CONFLICT, "The turn was cut before the reply began";
+    JobNotDead = "job_not_dead", CONFLICT, "The job has not been given up";
     KeyTaken = "key_taken", CONFLICT, "The key belongs to another turn";
     Replaced = "replaced", CONFLICT, "A newer connection took the session over";
     ResumeExpired = "resume_expired", CONFLICT, "The missed events are no longer kept";

@@ -95,6 +95,7 @@ fn routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
         .service(turns::get_trace)
         .service(summaries::list_summaries)
         .service(jobs::list_jobs)
+        .service(jobs::retry_job)
         .service(usage::get_usage)
         .service(audit::list_audit)
         .service(socket::open_socket);

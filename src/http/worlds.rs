@@ -17,7 +17,10 @@ use super::{
 };
 use crate::{
     ids::WorldId,
-    memory::authored::{Language, World, WorldSettings},
+    memory::{
+        authored::{Language, World, WorldRecall, WorldSettings},
+        scoring::RecallPreset,
+    },
     ports::ledger::audit::Edit,
 };
 
@@ -56,6 +59,10 @@ pub struct SettingsBody {
     #[garde(range(min = 0.0, max = 10.0))]
     #[schema(minimum = 0, maximum = 10)]
     recency_lambda_per_day: Option<f64>,
+    /// How memories are weighed and chosen.
+    #[garde(dive)]
+    #[schema(inline)]
+    recall: Option<WorldRecallBody>,
     /// What one player tells an NPC in private may be used with other players. Default false.
     share_between_players: Option<bool>,
     /// Most that one turn may change a relationship; default 20.
@@ -68,6 +75,22 @@ pub struct SettingsBody {
     max_hp_delta: Option<i32>,
 }
 
+/// How a world's memories are weighed and chosen.
+#[derive(Debug, Default, Deserialize, Serialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorldRecallBody {
+    /// `four_factor`: relevance .5, keywords .2, recency .15, importance .15. `rag`: relevance .7,
+    /// recency .2, importance .1. Default: as configured.
+    #[schema(inline)]
+    preset: Option<RecallPreset>,
+    /// How much a memory that resembles a better one gives way to one that does not, 0 (not at all) to 1;
+    /// default: as configured.
+    #[garde(range(min = 0.0, max = 1.0))]
+    #[schema(minimum = 0, maximum = 1)]
+    diversity: Option<f64>,
+}
+
 impl From<SettingsBody> for WorldSettings {
     fn from(body: SettingsBody) -> Self {
         Self {
@@ -75,6 +98,10 @@ impl From<SettingsBody> for WorldSettings {
             share_between_players: body.share_between_players,
             max_relationship_delta: body.max_relationship_delta,
             max_hp_delta: body.max_hp_delta,
+            recall: body.recall.map(|recall| WorldRecall {
+                preset: recall.preset,
+                diversity: recall.diversity,
+            }),
         }
     }
 }

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::scoring::RecallPreset;
 use crate::ids::{FactionId, NpcId, WorldId};
 
 /// The language an NPC speaks; picks the prompt templates.
@@ -50,6 +51,10 @@ pub struct WorldSettings {
     /// Recency decay λ per day, 0–10; default 0.002. Game time may run differently.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recency_lambda_per_day: Option<f64>,
+    /// How memories are weighed and chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub recall: Option<WorldRecall>,
     /// What one player tells an NPC in private may be used with other players. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_between_players: Option<bool>,
@@ -59,6 +64,20 @@ pub struct WorldSettings {
     /// Most that one turn may change hit points; default 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hp_delta: Option<i32>,
+}
+
+/// How a world's memories are weighed and chosen; unset values come from the configuration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorldRecall {
+    /// `four_factor`: relevance .5, keywords .2, recency .15, importance .15. `rag`: relevance .7,
+    /// recency .2, importance .1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub preset: Option<RecallPreset>,
+    /// How much a memory that resembles a better one gives way to one that does not, 0 (not at all) to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diversity: Option<f64>,
 }
 
 impl World {
@@ -79,6 +98,7 @@ impl WorldSettings {
             share_between_players: own.share_between_players.or(self.share_between_players),
             max_relationship_delta: own.max_relationship_delta.or(self.max_relationship_delta),
             max_hp_delta: own.max_hp_delta.or(self.max_hp_delta),
+            recall: own.recall.or(self.recall),
         }
     }
 }

@@ -158,6 +158,13 @@ pub(super) async fn renew(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) 
     node.ports.ledger.dialogues.renew(&scope, id, epoch, until).await
 }
 
+/// Gives ownership up. If that fails it runs out by itself.
+pub(super) async fn release(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) {
+    if let Err(error) = node.ports.ledger.dialogues.release(&scope, id, epoch).await {
+        tracing::warn!(dialogue = %id, %error, "ownership could not be given up");
+    }
+}
+
 /// What summarising changed, read again.
 pub(super) async fn summarised(
     node: Arc<Node>,

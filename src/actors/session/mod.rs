@@ -420,8 +420,7 @@ impl Session {
                     for ask in closing.asks {
                         ask.answer(Ok(()));
                     }
-                    session.node.session_ends(&session.key, session.generation);
-                    ctx.stop();
+                    session.leave(ctx);
                 }
                 Err(error) => {
                     for ask in closing.asks {
@@ -445,8 +444,7 @@ impl Session {
             || self.closing.is_some()
             || matches!(self.phase, Phase::Loading);
         if !busy && now.saturating_duration_since(self.used) >= idle && !self.log.has_listeners() {
-            self.node.session_ends(&self.key, self.generation);
-            return ctx.stop();
+            return self.leave(ctx);
         }
         if let Phase::Ready(loaded) = &mut self.phase
             && now.saturating_duration_since(loaded.renewed) >= half
@@ -462,6 +460,16 @@ impl Session {
             }));
         }
         ctx.run_later(idle.min(half).max(Duration::from_millis(20)), Self::tick);
+    }
+
+    /// Stops, and leaves the dialogue to whoever wants it next.
+    fn leave(&mut self, ctx: &mut Context<Self>) {
+        if let Phase::Ready(loaded) = &self.phase {
+            // Not awaited: an actor that takes the dialogue again meanwhile has an epoch of its own.
+            actix::spawn(load::release(Arc::clone(&self.node), self.key.clone(), loaded.epoch));
+        }
+        self.node.session_ends(&self.key, self.generation);
+        ctx.stop();
     }
 
     /// Another node owns the dialogue. A running turn learns it at its commit.
@@ -542,8 +550,7 @@ impl Handler<Stop> for Session {
     type Result = ();
 
     fn handle(&mut self, Stop: Stop, ctx: &mut Self::Context) {
-        self.node.session_ends(&self.key, self.generation);
-        ctx.stop();
+        self.leave(ctx);
     }
 }
 

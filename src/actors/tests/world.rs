@@ -25,7 +25,10 @@ use crate::{
         events::{EventBody, MemoryChange, MemoryOp, ReplyDone},
         jobs::{JobError, JobReport},
         prompt::Preview,
-        settings::{DialogueSettings, JobSettings, PromptSettings, RecallSettings, SummarySettings, TurnSettings},
+        settings::{
+            DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SummarySettings,
+            TurnSettings,
+        },
         turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
     ids::{DialogueId, NodeId, TenantId},
@@ -114,6 +117,7 @@ pub fn dialogue_settings() -> DialogueSettings {
             ask_for_state: true,
         },
         recall: RecallSettings {
+            diversity: 0.0,
             weights: RecallWeights::FOUR_FACTOR,
             recency_lambda_per_day: 0.002,
             top_k: 8,
@@ -133,8 +137,14 @@ pub fn dialogue_settings() -> DialogueSettings {
             keep: 5,
             buffer_min_turns: 8,
         },
+        retention: RetentionSettings {
+            done_jobs_d: 90,
+            traces_d: 90,
+            verdicts_d: 90,
+        },
         jobs: JobSettings {
             max_attempts: 3,
+            max_useless: 3,
             give_up_after_s: 86_400,
             lease_s: 120,
             retry_base_s: 0,

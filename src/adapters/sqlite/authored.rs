@@ -79,6 +79,9 @@ const NPCS: &str = concat!(
     " FROM npcs n WHERE n.tenant = $1 AND n.world = $2 AND n.deleted_at IS NULL AND ($3 IS NULL OR n.id > $3)
       ORDER BY n.id LIMIT $4"
 );
+const NPCS_NAMED: &str = "SELECT DISTINCT CASE WHEN n.name = v.value COLLATE NOCASE THEN n.name ELSE n.id END
+    FROM npcs n CROSS JOIN json_each($3) v ON n.name = v.value COLLATE NOCASE OR n.id = v.value COLLATE NOCASE
+    WHERE n.tenant = $1 AND n.world = $2 AND n.deleted_at IS NULL";
 const HIDE_NPC: &str = "UPDATE npcs SET deleted_at = $4
     WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
 const CLOSE_OF_NPC: &str = "UPDATE dialogues SET status = 'closed', updated_at = $4
@@ -297,6 +300,16 @@ impl AuthoredStore for SqliteAuthoredStore {
             .bind(&page.after)
             .bind(rows_of(page));
         list(&self.0, query, page, read_npc, |npc| npc.id.to_string()).await
+    }
+    async fn npcs_named(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>> {
+        let mut connection = self.0.read().await?;
+        sqlx::query_scalar(NPCS_NAMED)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(json(names)?)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)
     }
     async fn delete_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId, edit: &Edit) -> StoreResult<bool> {
         let (tenant, world, npc, edit) = (scope.tenant().clone(), world.clone(), npc.clone(), edit.clone());

@@ -92,6 +92,9 @@ const CLAIM: &str = concat!(
 const OWNER: &str = "SELECT owner_node, owner_until FROM dialogues WHERE tenant = $1 AND id = $2";
 const RENEW: &str = "UPDATE dialogues SET owner_until = $4
     WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND owner_node IS NOT NULL";
+const RELEASE: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL
+    WHERE tenant = $1 AND id = $2 AND owner_epoch = $3";
+const RELEASE_ALL: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL WHERE owner_node = $1";
 const CHECKPOINT: &str = "SELECT c.body FROM dialogues d
     LEFT JOIN checkpoints c ON c.tenant = d.tenant AND c.turn = d.head_turn_id
     WHERE d.tenant = $1 AND d.id = $2";
@@ -333,6 +336,38 @@ impl DialogueStore for SqliteDialogueStore {
             .await
     }
 
+    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64) -> StoreResult<()> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    sqlx::query(RELEASE)
+                        .bind(tenant.as_str())
+                        .bind(id.to_string())
+                        .bind(signed(epoch))
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+    async fn release_all(&self, node: NodeId) -> StoreResult<()> {
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    sqlx::query(RELEASE_ALL)
+                        .bind(node.to_string())
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+
     async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
         let prepared = PreparedCommit::new(scope.tenant(), commit)?;
         self.0
@@ -406,7 +441,8 @@ mod tests {
 
     #[tokio::test]
     async fn dialogues_are_found_by_key_and_listed_by_index() {
-        for statement in [GET, CLAIM, CLOSE, RENEW, CHECKPOINT] {
+        assert_searches(RELEASE_ALL, &["dialogues_owned"]).await;
+        for statement in [GET, CLAIM, CLOSE, RENEW, RELEASE, CHECKPOINT] {
             assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
         }
         let scope = TenantScope::new("studio".parse().unwrap());

@@ -13,6 +13,7 @@ mod jobs;
 mod outbox;
 #[cfg(test)]
 mod plans;
+mod prune;
 mod readers;
 mod rewinds;
 mod rows;
@@ -46,9 +47,10 @@ use crate::{
     ports::{
         StoreError, StoreResult,
         clock::Clock,
-        ledger::{Ledger, Maintenance},
+        ledger::{Ledger, Maintenance, PruneBefore},
         vectors::PointSource,
     },
+    tenancy::TenantScope,
 };
 
 static MIGRATIONS: Migrator = sqlx::migrate!("./migrations/sqlite");
@@ -211,6 +213,9 @@ impl Maintenance for SqliteMaintenance {
             .await
             .map_err(rows::store_error)?;
         Ok(())
+    }
+    async fn prune(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
+        prune::prune(&self.0, scope.tenant(), before, limit).await
     }
     async fn close(&self) {
         self.0.readers.close().await;

@@ -174,6 +174,12 @@ pub trait DialogueStore: Send + Sync {
     /// Prolongs ownership without a new epoch; `false`: it was lost.
     async fn renew(&self, scope: &TenantScope, id: DialogueId, epoch: u64, until: DateTime<Utc>) -> StoreResult<bool>;
 
+    /// Gives up the ownership that was taken with this epoch, so that another node need not wait until it
+    /// has run out. Nothing happens if it was lost or taken anew.
+    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64) -> StoreResult<()>;
+    /// Gives up everything `node` owns: called once, when it stops.
+    async fn release_all(&self, node: NodeId) -> StoreResult<()>;
+
     /// Writes a turn. Durable when this returns `Committed`.
     async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome>;
 

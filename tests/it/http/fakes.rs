@@ -19,7 +19,7 @@ use futures_util::{StreamExt, stream, stream::BoxStream};
 use parking_lot::Mutex;
 
 /// Says [`REPLY`] in pieces. A line with `STALL` in it stops after the first piece for ever, one with
-/// `REFUSE` is refused.
+/// `REFUSE` is refused. Learns nothing from a turn, and refuses to where `DULL` is in it.
 pub struct FakeLlm;
 
 pub const PIECES: [&str; 3] = ["Well 😀, ", "hello there, ", "traveller."];
@@ -38,6 +38,9 @@ fn line(request: &LlmRequest) -> &str {
 #[async_trait]
 impl Llm for FakeLlm {
     async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+        if request.task == Task::Extraction && line(request).contains("DULL") {
+            return Err(LlmError::Refused("too dull".into()));
+        }
         let text = match request.task {
             Task::Intent => "memory".to_owned(),
             Task::Reply => REPLY.to_owned(),

@@ -344,3 +344,59 @@ async fn an_npc_sets_over_its_world_what_it_wants_otherwise() {
         "{searched} {recalled}: this NPC does not forget"
     );
 }
+
+#[actix_web::test]
+async fn a_job_that_was_given_up_is_tried_again() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let session = client.session("p7").await["id"].as_str().unwrap().to_owned();
+    for text in ["hello", "DULL"] {
+        client
+            .post(&format!("/v1/sessions/{session}/turns"), &json!({"text": text}))
+            .await;
+    }
+    let one = async |status: &str| loop {
+        let jobs = client.get(&format!("/v1/jobs?status={status}")).await;
+        if let Some(job) = jobs["items"].get(0) {
+            break job["id"].as_str().unwrap().to_owned();
+        }
+        tokio::task::yield_now().await;
+    };
+    let (done, dead) = (one("done").await, one("dead").await);
+    let retry = |job: &str| format!("/v1/jobs/{job}:retry");
+    assert_eq!(
+        client.refused(Method::POST, &retry(&done), None).await,
+        (409, "job_not_dead".to_owned())
+    );
+    let rival = server.client(server.token("rival", Role::Admin, None));
+    assert_eq!(rival.refused(Method::POST, &retry(&dead), None).await.0, 404);
+    let (status, job) = client.call(Method::POST, &retry(&dead), None).await;
+    assert_eq!(
+        (status.as_u16(), &job["id"], &job["attempts"]),
+        (200, &json!(dead), &json!(0))
+    );
+    assert_eq!(job["status"], "pending");
+    let audit = server.as_role(Role::Admin).get("/v1/audit").await;
+    let row = &audit["items"][0];
+    assert_eq!((&row["action"], &row["object"]), (&json!("job.retry"), &json!(dead)));
+    assert_eq!(
+        client.refused(Method::POST, "/v1/jobs/nonsense:retry", None).await.0,
+        404
+    );
+}
+
+#[actix_web::test]
+async fn a_world_says_how_memories_are_chosen() {
+    let server = Server::start();
+    let client = server.as_role(Role::Backend);
+    let recall = json!({"preset": "rag", "diversity": 0.3});
+    let world = json!({"name": "Vale", "settings": {"recall": recall}});
+    let (_, made) = client.call(Method::PUT, "/v1/worlds/vale", Some(&world)).await;
+    assert_eq!(made["settings"]["recall"], recall);
+    assert_eq!(client.get("/v1/worlds/vale").await["settings"]["recall"], recall);
+    for wrong in [json!({"preset": "magic"}), json!({"diversity": 1.5}), json!({"mmr": 1})] {
+        let world = json!({"name": "Vale", "settings": {"recall": wrong}});
+        let refused = client.refused(Method::PUT, "/v1/worlds/vale", Some(&world)).await;
+        assert_eq!(refused.0, 422, "{wrong}");
+    }
+}

@@ -157,6 +157,30 @@ pub async fn claiming_takes_ownership_until_it_runs_out<S: Subject>(f: &Fixture<
     );
 }
 
+pub async fn what_is_given_up_is_anybodys<S: Subject>(f: &Fixture<S>) {
+    let dialogues = &f.ledger().dialogues;
+    let (one, two) = (f.open().await, f.open().await);
+    let rival: NodeId = f.id();
+    let until = f.now() + chrono::Duration::seconds(30);
+    let claim = async |node, id| dialogues.claim(&f.scope, id, node, f.now(), until).await.unwrap();
+    dialogues.release(&f.other, one.dialogue.id, one.epoch).await.unwrap();
+    dialogues
+        .release(&f.scope, one.dialogue.id, one.epoch + 1)
+        .await
+        .unwrap();
+    assert!(matches!(claim(rival, one.dialogue.id).await, Claim::OwnedBy { .. }));
+    dialogues.release(&f.scope, one.dialogue.id, one.epoch).await.unwrap();
+    let Claim::Owned(taken) = claim(rival, one.dialogue.id).await else {
+        panic!("it was given up")
+    };
+    assert_eq!(taken.epoch, one.epoch + 1);
+    // Late, the former owner gives nothing up that is another's.
+    dialogues.release(&f.scope, one.dialogue.id, one.epoch).await.unwrap();
+    dialogues.release_all(f.node).await.unwrap();
+    assert!(matches!(claim(f.node, one.dialogue.id).await, Claim::OwnedBy { node, .. } if node == rival));
+    assert!(matches!(claim(rival, two.dialogue.id).await, Claim::Owned(_)));
+}
+
 pub async fn claiming_reads_the_state_to_go_on_from<S: Subject>(f: &Fixture<S>) {
     let open = f.open().await;
     assert_eq!((open.epoch, open.head, open.next_seq), (1, None, 1));

@@ -11,6 +11,7 @@ mod folding;
 mod idempotency;
 mod index;
 mod jobs;
+mod prune;
 mod reconcile;
 mod sqlite;
 mod state;
@@ -50,6 +51,7 @@ macro_rules! ledger_contract {
                     authored_content_of_another_tenant_is_not_found;
                 dialogues: a_dialogue_reads_back_and_closes_once, dialogues_are_listed_newest_first_and_filtered,
                     claiming_takes_ownership_until_it_runs_out, claiming_reads_the_state_to_go_on_from,
+                    what_is_given_up_is_anybodys,
                     renewing_needs_the_current_epoch, a_turn_reads_back_whole, a_stale_epoch_is_fenced,
                     a_stale_head_is_fenced, a_closed_dialogue_takes_no_more_turns, a_used_key_is_taken, of_two_commits_on_one_head_one_wins,
                     turns_are_read_by_range_id_and_key, dialogues_of_another_tenant_are_not_found;
@@ -76,7 +78,9 @@ macro_rules! ledger_contract {
                     a_fenced_state_change_writes_nothing,
                     state_of_another_tenant_is_not_found;
                 jobs: a_commit_leaves_its_jobs_leased, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
-                    leases_of_a_dead_process_are_released, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages;
+                    leases_of_a_dead_process_are_released, what_was_of_no_use_is_counted_apart,
+                    a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages;
+                prune: what_is_too_old_goes_and_nothing_else;
                 audit: edits_are_listed_newest_first_in_pages, the_log_cannot_be_changed;
                 idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,
                     a_reservation_without_an_answer_runs_out, old_answers_are_swept, keys_belong_to_a_tenant;

@@ -33,8 +33,26 @@ pub(super) struct SqliteDialogueStore(pub(super) Arc<Engine>);
 macro_rules! dialogue_columns {
     ($d:literal) => {
         concat!(
-            $d, "id, ", $d, "world, ", $d, "npcs, ", $d, "player, ", $d, "witnesses, ", $d, "resume_token_hash, ",
-            $d, "status, ", $d, "created_at, ", $d, "updated_at, ", $d, "head_turn"
+            $d,
+            "id, ",
+            $d,
+            "world, ",
+            $d,
+            "npcs, ",
+            $d,
+            "player, ",
+            $d,
+            "witnesses, ",
+            $d,
+            "resume_token_hash, ",
+            $d,
+            "status, ",
+            $d,
+            "created_at, ",
+            $d,
+            "updated_at, ",
+            $d,
+            "head_turn"
         )
     };
 }

@@ -324,7 +324,11 @@ mod tests {
         }
         assert_searches(PENDING, &["jobs_open"]).await;
         assert_searches(LIST_DEAD, &["jobs_dead"]).await;
-        assert_searches(SAID, &["SEARCH t USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)"]).await;
+        assert_searches(
+            SAID,
+            &["SEARCH t USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)"],
+        )
+        .await;
         for statement in [FINISH, FAIL] {
             assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
         }

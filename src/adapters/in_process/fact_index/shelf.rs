@@ -365,3 +365,22 @@ fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
 fn coarse_dot(a: &[i8], b: &[i8]) -> f32 {
     i8::dot(a, b).unwrap_or(0.0) as f32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_is_scanned_once_whatever_the_number_of_threads() {
+        for slots in [0, 1, SCAN_ALONE, SCAN_ALONE + 1, 100_000, 1_000_003] {
+            let parts: Vec<Range<usize>> = parts(slots).collect();
+            assert!(parts.len() <= MOST_SCANS, "{slots}: {parts:?}");
+            let mut next = 0;
+            for part in parts {
+                assert_eq!(part.start, next, "{slots}");
+                next = part.end;
+            }
+            assert_eq!(next, slots);
+        }
+    }
+}

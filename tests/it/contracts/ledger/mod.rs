@@ -73,7 +73,7 @@ macro_rules! ledger_contract {
                 state: standing_changes_come_in_order, state_is_read_on_from_where_it_was_left,
                     a_fenced_state_change_writes_nothing,
                     state_of_another_tenant_is_not_found;
-                jobs: a_commit_leaves_its_jobs_leased, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
+                jobs: a_commit_leaves_its_jobs_leased, a_job_reads_what_it_works_on, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
                     leases_of_a_dead_process_are_released, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages;
                 audit: edits_are_listed_newest_first_in_pages, the_log_cannot_be_changed;
                 idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeSet, BinaryHeap, HashMap},
     num::NonZero,
     ops::Range,
+    sync::LazyLock,
 };
 
 use chrono::{DateTime, Utc};
@@ -321,8 +322,9 @@ impl Shelf {
 /// Slots in as many parts as are scanned side by side: one for each core, none so small that its thread
 /// would cost more than its scan.
 fn parts(slots: usize) -> impl Iterator<Item = Range<usize>> {
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let size = slots.div_ceil(cores.min(MOST_SCANS)).max(SCAN_ALONE);
+    // Asked once: the answer is read from several files.
+    static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get));
+    let size = slots.div_ceil(MOST_SCANS.min(*CORES)).max(SCAN_ALONE);
     (0..slots).step_by(size).map(move |from| from..slots.min(from + size))
 }
 

@@ -246,6 +246,8 @@ fn prepare_file(path_or_url: &str) -> StoreResult<PathBuf> {
     Ok(path)
 }
 
+/// No `mmap_size`: a reader gives its mapping up whenever somebody has committed, and page faults cost
+/// more than reads.
 fn connect_options(file: &Path, options: &SqliteOptions) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(file)
@@ -260,7 +262,6 @@ fn connect_options(file: &Path, options: &SqliteOptions) -> SqliteConnectOptions
         .foreign_keys(false)
         .pragma("temp_store", "MEMORY")
         .pragma("cache_size", "-32000")
-        .pragma("mmap_size", std::env::var("MMAP").unwrap_or("268435456".to_owned()))
         .pragma("wal_autocheckpoint", "4000")
         .pragma("journal_size_limit", "67108864")
         .statement_cache_capacity(256)

@@ -50,6 +50,41 @@ pub async fn a_commit_leaves_its_jobs_leased<S: Subject>(f: &Fixture<S>) {
     assert_eq!(lease(f, f.node, 9).await, taken[1..]);
 }
 
+pub async fn a_job_reads_what_it_works_on<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let mut commit = f.a_commit(&open, 1, None);
+    commit.jobs = vec![f.a_job(&commit, JobKind::ExtractFacts)];
+    f.commit(&commit).await;
+    let job = Job::from(&commit.jobs[0]);
+    let jobs = &f.ledger().jobs;
+    let said = async |job: &Job| jobs.said(&f.scope, job).await.unwrap();
+    assert_eq!(said(&job).await, None, "nobody wrote the world and the NPC");
+
+    let authored = &f.ledger().authored;
+    let (world, npc) = (f.a_world("vale"), f.an_npc("vale", "mira"));
+    let (made_world, made_npc) = (f.edit("world.put"), f.edit("npc.put"));
+    authored.put_world(&f.scope, &world, None, &made_world).await.unwrap();
+    authored.put_npc(&f.scope, &npc, None, &made_npc).await.unwrap();
+    let found = said(&job).await.unwrap();
+    assert_eq!(found.turn, commit.turn);
+    assert_eq!(
+        Some(found.dialogue),
+        f.ledger().dialogues.get(&f.scope, open.dialogue.id).await.unwrap()
+    );
+    assert_eq!(Some(found.world), authored.world(&f.scope, &f.world).await.unwrap());
+    assert_eq!(Some(found.npc), authored.npc(&f.scope, &f.world, &f.npc).await.unwrap());
+
+    let cut_since = Job {
+        text_version: 2,
+        ..job.clone()
+    };
+    assert_eq!(said(&cut_since).await, None);
+    assert_eq!(jobs.said(&f.other, &job).await.unwrap(), None);
+    let deleted = f.edit("npc.delete");
+    assert!(authored.delete_npc(&f.scope, &f.world, &f.npc, &deleted).await.unwrap());
+    assert_eq!(said(&job).await, None, "the NPC is gone");
+}
+
 pub async fn due_jobs_are_leased_oldest_first<S: Subject>(f: &Fixture<S>) {
     let mut fences = Vec::new();
     for _ in 0..3 {

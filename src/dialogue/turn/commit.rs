@@ -168,8 +168,8 @@ pub(in crate::dialogue) async fn read_state(
     let Ok(parsed) = &anybody else {
         return Ok(anybody);
     };
-    let names = parsed.changes.iter().flat_map(StateChange::people);
-    let strangers: BTreeSet<String> = names
+    let people = parsed.changes.iter().flat_map(StateChange::people);
+    let strangers: BTreeSet<String> = people
         .filter(|name| *name != npc.name && !party::names_player(name))
         .map(str::to_owned)
         .collect();

@@ -413,13 +413,16 @@ fn a_state_block_names_nobody_whom_the_world_does_not_know() {
         let reply = format!("Good day.\n```state\n{block}\n```");
         stage.llm.tell_text(Task::Reply, &reply);
         let committed = talk.say("Hello").await;
-        let state = serde_json::to_string(&committed.state).unwrap();
-        assert!(!state.contains("\"Zorg\""), "{state}");
+        let changed = serde_json::to_string(&committed.state).unwrap();
+        assert!(!changed.contains("\"Zorg\""), "{changed}");
         assert!(
-            state.contains("Zorgheim") && state.contains("Zorg's hat"),
-            "places and things may be new: {state}"
+            changed.contains("Zorgheim") && changed.contains("Zorg's hat"),
+            "places and things may be new: {changed}"
         );
-        assert!(state.contains(r#""whom":"Mira""#) && state.contains("trust"), "{state}");
+        assert!(
+            changed.contains(r#""whom":"Mira""#) && changed.contains("trust"),
+            "{changed}"
+        );
         let notes = talk.trace(1).await.notes;
         let refused = notes.iter().filter(|note| note.contains("nobody known"));
         assert_eq!(refused.count(), 2, "{notes:?}");
@@ -440,7 +443,7 @@ fn a_state_block_names_nobody_whom_the_world_does_not_know() {
         let states = &stage.services.ledger.state;
         assert!(states.commit(&stage.scope, &fence, &[row]).await.unwrap());
         stage.llm.tell_text(Task::Reply, &reply);
-        let state = serde_json::to_string(&talk.say("Hello again").await.state).unwrap();
-        assert_eq!(state.matches("\"Zorg\"").count(), 2, "{state}");
+        let changed = serde_json::to_string(&talk.say("Hello again").await.state).unwrap();
+        assert_eq!(changed.matches("\"Zorg\"").count(), 2, "{changed}");
     });
 }

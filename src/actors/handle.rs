@@ -4,7 +4,6 @@
 //! message is sent and carried by it. Full means an error with a time to wait, never a queue.
 
 use std::{
-    fmt::Write,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
@@ -19,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, SessionError, TakeBack, chores, curator,
     registry::{Node, send},
+    resume_token,
     session::{self, Ask, Request, Session},
     use_cases::{Ports, UseCases},
 };
@@ -171,6 +171,11 @@ impl Sessions {
         for addr in self.session_addrs() {
             let _ = addr.try_send(session::Stop);
         }
+        let last = self.node.ports.clock.instant().max(end) + Duration::from_secs(1);
+        let released = self.node.ports.ledger.dialogues.release_all(self.node.id);
+        if !matches!(timeout_at(last, released).await, Ok(Ok(()))) {
+            tracing::warn!("the dialogues of this node could not be given up; their ownership runs out by itself");
+        }
         drained
     }
 
@@ -217,7 +222,7 @@ impl Sessions {
         for witness in &new.witnesses {
             node.authored(scope, &new.world, witness).await?;
         }
-        let resume_token = resume_token();
+        let resume_token = resume_token::generate();
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
             id: node.ports.ids.dialogue(DialogueKind::Session),
@@ -225,7 +230,7 @@ impl Sessions {
             npcs: vec![new.npc],
             player: Some(new.player),
             witnesses: new.witnesses,
-            resume_token_hash: session::token_hash(&resume_token),
+            resume_token_hash: resume_token::hash(&resume_token),
             status: DialogueStatus::Open,
             options: DialogueOptions::default(),
             cause: None,
@@ -237,6 +242,20 @@ impl Sessions {
         // No other process gave out numbers of this one.
         node.last_seqs.insert((scope.clone(), dialogue.id), CREATED_SEQ);
         Ok(CreatedSession { dialogue, resume_token })
+    }
+
+    /// Gives a session a new resume token; the one before is void. `None`: there is no such session.
+    pub async fn renew_resume_token(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+    ) -> Result<Option<String>, SessionError> {
+        let token = resume_token::generate();
+        let dialogues = &self.node.ports.ledger.dialogues;
+        let known = dialogues
+            .set_resume_token(scope, id, &resume_token::hash(&token))
+            .await?;
+        Ok(known.then_some(token))
     }
 
     /// Speaks a line.
@@ -321,19 +340,17 @@ impl Sessions {
             .await
     }
 
-    /// Adds a listener. With `last_seq`, events after it are delivered again first, in order;
-    /// `resume_token` is checked when given.
+    /// Adds a listener. With `last_seq`, events after it are delivered again first, in order. Then
+    /// comes what a running reply has said so far, as one delta from its beginning.
     pub async fn attach(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         listener: Arc<dyn Listener>,
-        resume_token: Option<String>,
         last_seq: Option<u64>,
     ) -> Result<Attached, SessionError> {
         self.ask(scope, id, |ask| Request::Attach {
             listener: Arc::clone(&listener),
-            resume_token: resume_token.clone(),
             last_seq,
             ask,
         })
@@ -429,16 +446,6 @@ impl Sessions {
         }
         Err(overloaded)
     }
-}
-
-/// 256 random bits, so that knowing one token says nothing about another.
-fn resume_token() -> String {
-    let bits: [u8; 32] = rand::random();
-    bits.iter().fold(String::from("rt_"), |mut token, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(token, "{byte:02x}");
-        token
-    })
 }
 
 async fn timeout_at<F: Future>(at: Instant, future: F) -> Result<F::Output, tokio::time::error::Elapsed> {

@@ -9,9 +9,11 @@ mod connection;
 mod curator;
 mod event_log;
 pub mod handle;
+mod heard;
 mod npc;
 pub mod player_socket;
 mod registry;
+pub mod resume_token;
 mod rewinding;
 mod session;
 #[cfg(test)]
@@ -22,6 +24,9 @@ use std::{
     sync::{Arc, OnceLock},
     time::Duration,
 };
+
+pub use event_log::events_of;
+pub use heard::Heard;
 
 use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
@@ -48,6 +53,13 @@ pub trait Listener: Send + Sync {
     fn is_gone(&self) -> bool {
         false
     }
+    /// Whether it is the session's own client, of which there is one at a time, and not somebody
+    /// who only watches or waits.
+    fn owns(&self) -> bool {
+        false
+    }
+    /// A newer owner was seated and this one hears nothing more. Called without any lock.
+    fn replaced(&self) {}
 }
 
 /// An event on its way to every listener, written as JSON once for all of them.
@@ -191,8 +203,9 @@ pub enum Interrupted {
 pub struct TakeBack {
     /// The turn to cut, or the last one that is to stand. `None`: the running one.
     pub turn: Option<u32>,
-    /// How much of that turn's reply was heard, in Unicode scalar values; `None`: all of it.
-    pub heard_chars: Option<usize>,
+    /// How much of that turn's reply was heard; `None`: all of it. In UTF-16 units only of a reply that
+    /// runs or was the last to.
+    pub heard: Option<Heard>,
     /// 1–128 characters; makes a retry safe.
     pub key: Option<String>,
     /// The last turn as the caller knows it.
@@ -228,6 +241,8 @@ pub enum SessionError {
     Elsewhere { node: NodeId },
     #[error("the key belongs to a turn that was unsaid")]
     TurnUnsaid,
+    #[error("this key was used with another text")]
+    KeyReused,
     #[error("turn {turn} is not running")]
     NotRunning { turn: u32 },
     #[error("there is no turn {turn}; the last one is {head_turn}")]
@@ -238,8 +253,6 @@ pub enum SessionError {
     NothingToResume,
     #[error("there is no reply to say anew")]
     NothingToRegenerate,
-    #[error("the resume token is wrong")]
-    WrongResumeToken,
     #[error("the events since {last_seq} are no longer kept; read /turns")]
     ResumeExpired { last_seq: u64 },
     #[error(transparent)]

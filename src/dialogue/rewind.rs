@@ -6,7 +6,12 @@
 
 use chrono::TimeDelta;
 
-use super::{Services, jobs::outbox::relay_or_log, turn::beginning};
+use super::{
+    Services,
+    jobs::{JobError, outbox::relay_or_log},
+    remember::settle_all,
+    turn::beginning,
+};
 use crate::{
     ids::{DialogueId, NodeId, TurnId, WorldId},
     memory::turn::{Turn, TurnStatus},
@@ -129,9 +134,12 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
 }
 
 /// What moves leave to be done for a tenant: the index learns what is no longer valid, and memories
-/// from which something was unsaid are reconciled again. Both are durable and come again if they fail.
-pub async fn settle(services: &Services, _scope: &TenantScope) {
+/// from which something was unsaid are reconciled again; how many there were. Both are durable and come
+/// again if they fail.
+pub async fn settle(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
+    // First, since a judge may keep the rest waiting.
     relay_or_log(services).await;
+    settle_all(services, scope).await
 }
 
 /// Which turn is to be the head, and what takes its place on top.

@@ -43,7 +43,7 @@ pub struct SessionBody {
 }
 
 /// A session as it is stored.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SessionView {
     #[schema(value_type = String)]
     id: DialogueId,
@@ -53,8 +53,10 @@ pub struct SessionView {
     npc_id: Option<NpcId>,
     #[schema(value_type = Option<String>)]
     player_id: Option<PlayerId>,
-    #[schema(value_type = Vec<String>)]
-    witnesses: Vec<NpcId>,
+    /// Not told to players.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, nullable = false)]
+    witnesses: Option<Vec<NpcId>>,
     status: DialogueStatus,
     /// Number of the last turn; 0 before the first.
     head_turn: u32,
@@ -62,14 +64,15 @@ pub struct SessionView {
     updated_at: DateTime<Utc>,
 }
 
-impl From<Dialogue> for SessionView {
-    fn from(dialogue: Dialogue) -> Self {
+impl SessionView {
+    /// What `who` may see of it.
+    fn of(dialogue: Dialogue, who: &Principal) -> Self {
         Self {
             id: dialogue.id,
             world_id: dialogue.world,
             npc_id: dialogue.npcs.into_iter().next(),
             player_id: dialogue.player,
-            witnesses: dialogue.witnesses,
+            witnesses: (who.role != Role::Player).then_some(dialogue.witnesses),
             status: dialogue.status,
             head_turn: dialogue.head_turn,
             created_at: dialogue.created_at,
@@ -83,7 +86,7 @@ impl From<Dialogue> for SessionView {
 pub struct NewSessionView {
     #[serde(flatten)]
     session: SessionView,
-    /// Shown once. For `session.resume` on a socket.
+    /// Shown once and not stored. For `session.resume` on a socket.
     resume_token: String,
 }
 
@@ -146,7 +149,7 @@ fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
 /// Opens a session between a player and an NPC.
 #[utoipa::path(
     tag = "sessions",
-    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer, with a new resume token in place of the first, which is void then")),
     request_body = SessionBody,
     responses((status = 201, body = NewSessionView), (status = 404, description = "There is no such world or NPC"), (status = 409, description = "The same request is being handled")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
@@ -161,18 +164,28 @@ pub async fn create_session(
     let raw = body.raw.clone();
     let new = new_session(&caller.principal, body.value)?;
     let work = {
-        let (state, scope) = (state.clone(), caller.scope.clone());
+        let (state, who) = (state.clone(), caller.principal.clone());
         async move {
-            let created = state.sessions.create(&scope, new).await?;
+            let created = state.sessions.create(&who.scope(), new).await?;
             let location = format!("/v1/sessions/{}", created.dialogue.id);
             let view = NewSessionView {
-                session: created.dialogue.into(),
+                session: SessionView::of(created.dialogue, &who),
                 resume_token: created.resume_token,
             };
-            Answer::created(&view, location)
+            Answer::created(&view, location)?.keeping(&view.session)
         }
     };
-    idempotency::once(&state, &caller.principal, &request, &raw, work).await
+    // The token is not kept with the answer. Whoever asks again did not get it, so it gets another.
+    let again = |kept: Answer| {
+        let (state, scope) = (state.clone(), caller.scope.clone());
+        async move {
+            let session: SessionView = serde_json::from_str(kept.body()).map_err(|error| Problem::internal(&error))?;
+            let renewed = state.sessions.renew_resume_token(&scope, session.id).await?;
+            let resume_token = renewed.ok_or_else(|| Problem::not_found("session"))?;
+            kept.with_body(&NewSessionView { session, resume_token })
+        }
+    };
+    idempotency::once_or(&state, &caller.principal, &request, &raw, work, again).await
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -229,7 +242,7 @@ pub async fn list_sessions(
         .dialogues
         .list(&caller.scope, &filter, &page)
         .await?;
-    Ok(HttpResponse::Ok().json(Items::of(found, SessionView::from)))
+    Ok(HttpResponse::Ok().json(Items::of(found, |dialogue| SessionView::of(dialogue, who))))
 }
 
 /// A session.
@@ -246,7 +259,7 @@ pub async fn get_session(
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
     let dialogue = reachable(&state, &caller.principal, path.0).await?;
-    Ok(HttpResponse::Ok().json(SessionView::from(dialogue)))
+    Ok(HttpResponse::Ok().json(SessionView::of(dialogue, &caller.principal)))
 }
 
 /// Ends a session. Its transcript and what was learned in it stay.

@@ -1,4 +1,4 @@
-//! The queue of lines, the running turn, and what follows a turn.
+//! The queue of lines and the running turn.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration, time::Instant};
 
@@ -9,7 +9,7 @@ use futures_util::{
 };
 use tokio::sync::{oneshot, watch};
 
-use super::{Ask, JobEnded, Phase, Session, load};
+use super::{Ask, Phase, Session, load};
 use crate::{
     actors::{
         Accepted, Line, OnBusy, SessionError, curator::TakeOn, event_log::TurnEvents, npc::Authored, registry::send,
@@ -17,11 +17,9 @@ use crate::{
     },
     dialogue::{
         events::{EventBody, EventError},
-        jobs::JobReport,
         turn::{CommittedTurn, Cut, TurnError, TurnInput},
     },
-    ids::TurnId,
-    memory::turn::{Checkpoint, Turn},
+    memory::turn::Turn,
     ports::{
         StoreError, StoreResult,
         ledger::{dialogues::KeyedTurn, jobs::JobKind},
@@ -50,7 +48,8 @@ pub(super) struct Waiting {
 /// The turn that runs.
 pub(super) struct Running {
     pub number: u32,
-    key: Option<String>,
+    /// The client's key, and the line it came with.
+    key: Option<(String, String)>,
     re: Option<Arc<str>>,
     cut: watch::Sender<Option<Cut>>,
     /// Lets the turn go wherever it is.
@@ -92,16 +91,34 @@ impl Waiting {
             asking: Vec::new(),
             waiters: Vec::new(),
         };
-        waiting.join(ask);
+        waiting.take_on(ask);
         waiting
     }
 
-    fn join(&mut self, ask: Ask<Accepted>) {
+    /// One more asks for this line, with the same key.
+    fn join(&mut self, text: &str, ask: Ask<Accepted>) {
+        if self.line.text == text {
+            self.take_on(ask);
+        } else {
+            ask.answer(Err(SessionError::KeyReused));
+        }
+    }
+
+    fn take_on(&mut self, ask: Ask<Accepted>) {
         if self.checked {
             accept(&mut self.waiters, ask);
         } else {
             self.asking.push(ask);
         }
+    }
+}
+
+/// A committed turn is the answer to its own line only.
+fn repeated(turn: &Arc<Turn>, text: &str) -> Result<Accepted, SessionError> {
+    if turn.player_text == text {
+        Ok(Accepted::Repeated(Arc::clone(turn)))
+    } else {
+        Err(SessionError::KeyReused)
     }
 }
 
@@ -124,13 +141,14 @@ impl Session {
         }
         if let Some(key) = &line.key {
             if let Some(turn) = self.keys.find(key) {
-                return ask.answer(Ok(Accepted::Repeated(Arc::clone(turn))));
+                return ask.answer(repeated(turn, &line.text));
             }
-            if let Some(running) = self
-                .running
-                .as_mut()
-                .filter(|running| running.key.as_ref() == Some(key))
+            if let Some(running) = self.running.as_mut()
+                && let Some((_, text)) = running.key.as_ref().filter(|(own, _)| own == key)
             {
+                if *text != line.text {
+                    return ask.answer(Err(SessionError::KeyReused));
+                }
                 return accept(&mut running.waiters, ask);
             }
             if let Some(waiting) = self
@@ -138,7 +156,7 @@ impl Session {
                 .iter_mut()
                 .find(|waiting| waiting.line.key.as_ref() == Some(key))
             {
-                return waiting.join(ask);
+                return waiting.join(&line.text, ask);
             }
         }
         let busy = self.running.is_some() || !self.queue.is_empty();
@@ -166,7 +184,7 @@ impl Session {
             asking: Vec::new(),
             waiters: Vec::new(),
         };
-        waiting.join(ask);
+        waiting.take_on(ask);
         let cuts = waiting.checked && waiting.line.on_busy == OnBusy::Interrupt;
         self.queue.push_back(waiting);
         if let Some(key) = to_check {
@@ -211,7 +229,7 @@ impl Session {
         let found = found.map(|found| found.map(|found| (found.stands, Arc::new(found.turn))));
         for ask in waiting.asking {
             ask.answer(match &found {
-                Ok(Some((true, turn))) => Ok(Accepted::Repeated(Arc::clone(turn))),
+                Ok(Some((true, turn))) => repeated(turn, &waiting.line.text),
                 Ok(_) => Err(SessionError::TurnUnsaid),
                 Err(error) => Err(error.clone().into()),
             });
@@ -380,8 +398,9 @@ impl Session {
             ctx.cancel_future(timer);
         }
         let number = loaded.dialogue.head_turn + 1;
+        let key = line.key.clone().map(|key| (key, line.text.clone()));
         let mut input = self.input(loaded, authored, line.text, accepted_at);
-        input.key.clone_from(&line.key);
+        input.key = line.key;
         input.queue_ms = queued.as_secs_f64() * 1_000.0;
         input.memory_wait_ms = memory_wait.as_secs_f64() * 1_000.0;
         input.started_seq = self.log.turn_started(number, loaded.npc.clone(), line.re.clone());
@@ -393,7 +412,7 @@ impl Session {
         let (abort, aborted) = AbortHandle::new_pair();
         self.running = Some(Running {
             number,
-            key: line.key,
+            key,
             re: line.re,
             cut,
             abort,
@@ -515,7 +534,7 @@ impl Session {
         loaded.keep_summarised(&summarised);
         Arc::make_mut(&mut loaded.history).push(load::buffered(&turn));
         loaded.trim();
-        if let Some(key) = running.key {
+        if let Some((key, _)) = running.key {
             self.keys.remember(key, Arc::clone(&turn));
         }
         self.memory.of = jobs
@@ -549,89 +568,6 @@ impl Session {
             self.load(ctx);
         } else {
             self.advance(ctx);
-        }
-    }
-
-    // --- after a turn ---
-
-    pub(super) fn job_ended(&mut self, ended: JobEnded, ctx: &mut Context<Self>) {
-        if ended.kind == JobKind::ExtractFacts && self.memory.of == Some(ended.turn_id) {
-            self.memory.of = None;
-        }
-        if let Some(report) = ended.report {
-            self.reported(ended.turn_id, report, ctx);
-        }
-        self.advance(ctx);
-    }
-
-    /// Whether a turn that a job was for has not been unsaid meanwhile.
-    fn stands(&self, id: TurnId, number: u32) -> bool {
-        let Phase::Ready(loaded) = &self.phase else {
-            return false;
-        };
-        match loaded.history.iter().find(|turn| turn.number == number) {
-            Some(turn) => turn.id == id,
-            // It has left the buffer, or the dialogue.
-            None => number <= loaded.dialogue.head_turn,
-        }
-    }
-
-    fn reported(&mut self, turn_id: TurnId, report: JobReport, ctx: &mut Context<Self>) {
-        let turn = report.turn;
-        if !self.stands(turn_id, turn) {
-            return;
-        }
-        if !report.memory.is_empty() {
-            let facts = report.memory;
-            self.log.publish(EventBody::MemoryUpdated { turn, facts }, None);
-        }
-        if !report.state.is_empty() {
-            let changes = report.state;
-            self.log.publish(EventBody::StateChanged { turn, changes }, None);
-        }
-        if report.summaries_changed {
-            let Phase::Ready(loaded) = &self.phase else { return };
-            let epoch = loaded.epoch;
-            let buffer_min = self.node.ports.settings.summaries.buffer_min_turns;
-            let read = load::summarised(Arc::clone(&self.node), self.key.clone());
-            ctx.spawn(read.into_actor(self).map(move |read, session, _| {
-                let loaded = match &mut session.phase {
-                    // What was read before a move of the head may be gone, and is read anew after it.
-                    Phase::Ready(loaded) if loaded.epoch == epoch => loaded,
-                    _ => return,
-                };
-                match read {
-                    Ok(summaries) => {
-                        loaded.checkpoint.catch_up(&summaries, buffer_min);
-                        loaded.summaries = Arc::new(summaries);
-                        loaded.trim();
-                    }
-                    Err(error) => {
-                        // The next one, or the next load, brings them.
-                        tracing::warn!(dialogue = %session.key.1, %error, "summaries could not be read");
-                    }
-                }
-            }));
-        }
-    }
-}
-
-impl load::Loaded {
-    /// A turn that ran while a summary landed knows nothing of it: what was summarised only grows.
-    fn keep_summarised(&mut self, other: &Checkpoint) {
-        let ours = &mut self.checkpoint;
-        if other.summarised_through > ours.summarised_through {
-            ours.summarised_through = other.summarised_through;
-            ours.summarised_at = other.summarised_at;
-        }
-        ours.buffer_from = ours.buffer_from.max(other.buffer_from);
-    }
-
-    /// Drops what is no longer in the buffer.
-    fn trim(&mut self) {
-        let from = self.checkpoint.buffer_from;
-        if self.history.first().is_some_and(|turn| turn.number < from) {
-            Arc::make_mut(&mut self.history).retain(|turn| turn.number >= from);
         }
     }
 }

@@ -27,10 +27,6 @@ fn rewound(outcome: Result<Interrupted, SessionError>) -> Arc<Rewound> {
     }
 }
 
-fn count(ear: &Ear, what: &str) -> usize {
-    ear.story().iter().filter(|event| event.starts_with(what)).count()
-}
-
 #[actix::test]
 async fn of_ten_interrupts_the_lowest_turn_wins_and_all_are_told() {
     let world = World::new().await;
@@ -203,7 +199,7 @@ async fn a_move_comes_again_from_the_ledger_after_a_restart() {
     let seen = ear.seqs()[2];
     world
         .sessions
-        .attach(&world.scope, id, listener, None, Some(seen))
+        .attach(&world.scope, id, listener, Some(seen))
         .await
         .unwrap();
     assert_eq!(late.story(), story[9..], "turns that were unsaid are not told");

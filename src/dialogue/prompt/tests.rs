@@ -1,6 +1,8 @@
 //! Prompts as they are sent: what they look like, what stays the same, what never happens.
 #![allow(clippy::unwrap_used)]
 
+mod diversity;
+
 use std::sync::{Arc, LazyLock};
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -10,7 +12,10 @@ use super::{Material, Prompt, Templates, assemble};
 use crate::{
     dialogue::{
         recall::{CachedBody, Hit},
-        settings::{DialogueSettings, JobSettings, PromptSettings, RecallSettings, SummarySettings, TurnSettings},
+        settings::{
+            DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SummarySettings,
+            TurnSettings,
+        },
         turn::TurnError,
     },
     ids::{DialogueKind, FactId, SummaryId, TurnId},
@@ -55,6 +60,7 @@ fn settings() -> DialogueSettings {
             ask_for_state: true,
         },
         recall: RecallSettings {
+            diversity: 0.0,
             weights: RecallWeights::FOUR_FACTOR,
             recency_lambda_per_day: 0.002,
             top_k: 8,
@@ -74,8 +80,14 @@ fn settings() -> DialogueSettings {
             keep: 5,
             buffer_min_turns: 8,
         },
+        retention: RetentionSettings {
+            done_jobs_d: 90,
+            traces_d: 90,
+            verdicts_d: 90,
+        },
         jobs: JobSettings {
             max_attempts: 8,
+            max_useless: 2,
             give_up_after_s: 86_400,
             lease_s: 120,
             retry_base_s: 2,
@@ -125,6 +137,7 @@ fn npc(language: Language) -> Npc {
         language,
         factions: vec![],
         model: None,
+        settings: WorldSettings::default(),
         version: 1,
         updated_at: at(0),
     }

@@ -75,7 +75,10 @@ messages! {
         #[serde(default)]
         include: Vec<Include>,
     }
-    /// Takes up a session: the events after `last_seq` come again, then `session.resumed`.
+    /// Takes up a session: the events after `last_seq` come again, then what a running reply has said
+    /// so far as one `reply.delta` from offset 0, then `session.resumed`. With `resume_token` this
+    /// socket becomes the session's own: an older one is told `replaced` and loses the session, and
+    /// is closed with 4409 if it has no other. Without it nobody is replaced.
     SessionResume = "session.resume" {
         #[schema(value_type = String)]
         session_id: DialogueId,
@@ -103,7 +106,9 @@ messages! {
         on_busy: OnBusy,
     }
     /// Cuts a reply where it was heard. Of the running turn, `reply.done` with status `interrupted`
-    /// follows; of an earlier one `dialogue.rewound`, and what was said after it never happened.
+    /// follows, then `turn.committed`; a reply cut before its first character is no turn: an `error` with
+    /// code `turn_cut` follows. Of an earlier turn `dialogue.rewound` follows, and what was said after it
+    /// never happened.
     PlayerInterrupt = "player.interrupt" {
         #[schema(value_type = String)]
         session_id: DialogueId,
@@ -113,7 +118,7 @@ messages! {
         /// How much was heard, in Unicode scalar values; unset: all that was sent.
         #[serde(default)]
         heard_chars: Option<usize>,
-        /// The same in UTF-16 code units, as C# and JavaScript count.
+        /// The same in UTF-16 code units, as C# and JavaScript count. Not together with `heard_chars`.
         #[serde(default)]
         heard_utf16: Option<usize>,
         /// Makes a retry safe: nothing is taken back twice.
@@ -205,8 +210,7 @@ mod tests {
     #[test]
     fn a_wrong_message_names_its_fields() {
         let text = r#"{"type":"player.say","session_id":5,"loud":true}"#;
-        let error = serde_json::from_str::<PlayerSay>(text).unwrap_err();
-        let problem = validate::explain::<PlayerSay>(text.as_bytes(), &error);
+        let problem = validate::read::<PlayerSay>(text.as_bytes()).unwrap_err();
         let mut params: Vec<_> = problem.errors.iter().map(|error| error.param.as_str()).collect();
         params.sort_unstable();
         assert_eq!(params, ["loud", "session_id", "text"]);

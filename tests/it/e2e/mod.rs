@@ -3,7 +3,9 @@
 mod access;
 mod conversation;
 mod crashes;
+mod drain;
 mod frames;
 mod model_faults;
 mod rewinds;
 mod slow_reader;
+mod terminal;

@@ -147,6 +147,7 @@ mod tests {
             share_between_players: Some(true),
             max_relationship_delta: Some(10),
             max_hp_delta: None,
+            recall: None,
         };
         let npc = WorldSettings {
             share_between_players: Some(false),
@@ -158,6 +159,7 @@ mod tests {
             share_between_players: Some(false),
             max_relationship_delta: Some(10),
             max_hp_delta: Some(0),
+            recall: None,
         };
         assert_eq!(world.overridden_by(&npc), both);
     }

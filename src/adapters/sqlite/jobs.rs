@@ -28,7 +28,8 @@ pub(super) struct SqliteJobStore(pub(super) Arc<Engine>);
 // Only what is due goes to the writer: an idle poll writes nothing.
 const ANY_DUE: &str = "SELECT EXISTS (SELECT 1 FROM jobs
     WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2))";
-const FINISH_UNSAID: &str = "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $2, leased_to = NULL, leased_until = NULL
+const FINISH_UNSAID: &str =
+    "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $2, leased_to = NULL, leased_until = NULL
     WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND turn IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = jobs.turn
                       AND turns.stands = 1 AND turns.text_version = jobs.text_version)";

@@ -330,6 +330,7 @@ mod tests {
             language: Language::En,
             factions: vec![],
             model: None,
+            settings: crate::memory::authored::WorldSettings::default(),
             version: 1,
             updated_at: now,
         };

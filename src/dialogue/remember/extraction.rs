@@ -283,6 +283,7 @@ mod tests {
             language: crate::memory::authored::Language::En,
             factions: vec![],
             model: None,
+            settings: crate::memory::authored::WorldSettings::default(),
             version: 1,
             updated_at: chrono::DateTime::UNIX_EPOCH,
         };

@@ -591,7 +591,6 @@ impl UseCases for Fake {
     async fn relay_outbox(&self) -> Result<usize, StoreError> {
         Ok(0)
     }
-
     async fn settle(&self, _: &TenantScope) -> Result<usize, JobError> {
         Ok(0)
     }

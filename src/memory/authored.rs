@@ -147,7 +147,7 @@ mod tests {
             share_between_players: Some(true),
             max_relationship_delta: Some(10),
             max_hp_delta: None,
-            ..WorldSettings::default()
+            recall: None,
         };
         let npc = WorldSettings {
             share_between_players: Some(false),
@@ -159,7 +159,7 @@ mod tests {
             share_between_players: Some(false),
             max_relationship_delta: Some(10),
             max_hp_delta: Some(0),
-            ..WorldSettings::default()
+            recall: None,
         };
         assert_eq!(world.overridden_by(&npc), both);
     }

@@ -6,7 +6,7 @@ use colloquy::{
         PageRequest,
         ledger::{
             PruneBefore,
-            facts::JudgedPair,
+            facts::{JudgedPair, Writing},
             jobs::{JobFailure, JobKind},
         },
     },
@@ -33,8 +33,11 @@ pub async fn what_is_too_old_goes_and_nothing_else<S: Subject>(f: &Fixture<S>) {
             verdict: Verdict::Same,
             model: "judge".to_owned(),
         }];
+        let Writing::Job(fence) = plan.writing.clone() else {
+            unreachable!()
+        };
         f.reconcile(&plan).await;
-        made.push((dialogue, done.job, plan.fence.job, [pending.job, dead.job]));
+        made.push((dialogue, done.job, fence.job, [pending.job, dead.job]));
         f.clock.advance(Duration::from_hours(24));
     }
     let at = f.now() - chrono::Duration::hours(36);

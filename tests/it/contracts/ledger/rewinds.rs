@@ -10,9 +10,9 @@ use colloquy::{
     },
     ports::ledger::{
         dialogues::{CommitOutcome, DialogueStatus, OpenDialogue, TurnCommit},
-        facts::{ReconcileOutcome, Reconciliation},
-        jobs::{JobKind, NewJob},
-        rewinds::{Replacement, Rewind, RewindOutcome, Rewound},
+        facts::{Extraction, ReconcileOutcome, Reconciliation, Writing},
+        jobs::{JobFence, JobKind, NewJob},
+        rewinds::{QuotedIn, Replacement, Rewind, RewindOutcome, Rewound},
         state::NewStateChange,
         summaries::SummaryCommit,
     },
@@ -89,8 +89,12 @@ impl Told {
     async fn plan<S: Subject>(&self, f: &Fixture<S>, number: usize, content: &str, ended: &[FactId]) -> Reconciliation {
         let job = &self.extractions[number - 1];
         let mut plan = f.a_plan().await;
-        plan.fence.job = job.id;
-        plan.fence.turn = job.turn;
+        plan.writing = Writing::Job(JobFence {
+            job: job.id,
+            turn: job.turn,
+            text_version: 1,
+        });
+        plan.flagging = vec![job.turn];
         let mut fact = f.a_fact(content);
         fact.cause = Cause::Turn(job.turn);
         for older in ended {
@@ -238,7 +242,7 @@ pub async fn moving_there_and_back_changes_nothing<S: Subject>(f: &mut Fixture<S
         f.a_job(&commit, JobKind::ExtractState),
     ];
     f.commit(&commit).await;
-    let fence = colloquy::ports::ledger::jobs::JobFence {
+    let fence = JobFence {
         job: commit.jobs[0].id,
         turn: commit.turn.id,
         text_version: 1,
@@ -521,4 +525,43 @@ pub async fn a_cut_turn_is_replaced<S: Subject>(f: &mut Fixture<S>) {
     );
     let checkpoint = f.ledger().dialogues.checkpoint(&f.scope, told.id()).await.unwrap();
     assert_eq!(checkpoint.unwrap().turn, 2);
+}
+
+pub async fn turns_elsewhere_that_quoted_what_was_unsaid_are_named<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 2).await;
+    let kept = told.learn(f, 1, "The player likes grapes.", &[]).await;
+    let gone = told.learn(f, 2, "The player likes figs.", &[]).await;
+    let mut elsewhere = Vec::new();
+    for injected in [vec![kept], vec![kept, gone]] {
+        let other = self::told(f, 1).await;
+        let mut plan = other.plan(f, 1, "The player is back.", &[]).await;
+        plan.extraction = Some(Extraction {
+            turn: other.turn(1),
+            dialogue: other.id(),
+            number: 1,
+            audience: f.audience(),
+            said_at: other.turns[0].committed_at,
+            player: Some(f.player.clone()),
+            forget: Vec::new(),
+            injected,
+        });
+        f.reconcile(&plan).await;
+        elsewhere.push(other);
+    }
+    let to = told.turn(1);
+    let rewound = told.back(f, Some(to)).await;
+    let quoted = QuotedIn {
+        dialogue_id: elsewhere[1].id(),
+        turn: 1,
+    };
+    assert_eq!(rewound.quoted_in, [quoted]);
+    assert_eq!(
+        f.ledger()
+            .dialogues
+            .turns(&f.scope, elsewhere[1].id(), 1, 9)
+            .await
+            .unwrap(),
+        elsewhere[1].turns,
+        "what was said there stands"
+    );
 }

@@ -203,7 +203,7 @@ async fn back_to(
             replacement: None,
         })),
         Some(text) => {
-            let replacement = cut_to(services, request, &turn, text.to_owned());
+            let replacement = cut_to(services, request, &turn, text.trim_end().to_owned());
             Ok(Some(Plan {
                 number,
                 to: before,

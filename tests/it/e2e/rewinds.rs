@@ -264,3 +264,36 @@ fn a_reply_is_said_anew_and_players_take_back_nothing_but_their_own() {
         );
     });
 }
+
+#[test]
+fn nothing_is_learned_from_a_reply_before_it_was_played() {
+    run(async {
+        let server = Data::new(&[]).start();
+        let rest = server.backend();
+        let mut socket = server.player("p1").await;
+        let create = json!({"type": "session.create", "world_id": "vale", "npc_id": "mira", "player_id": "p1", "playback": "ack"});
+        socket.send(&create).await;
+        let session = socket.until("session.created").await["session_id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        socket.say(&session, "I like grapes.").await;
+        // What is said elsewhere later is learned meanwhile.
+        let mut other = server.player("p2").await;
+        let elsewhere = other.session("mira", "p2").await;
+        other.say(&elsewhere, "I like figs.").await;
+        learned(&rest, "mira", "figs").await;
+        assert!(!valid(&rest, "mira").await.iter().any(|fact| fact.contains("grapes")));
+        socket
+            .send(&json!({"type": "reply.played", "session_id": session, "turn": 1}))
+            .await;
+        learned(&rest, "mira", "grapes").await;
+        socket.say(&session, "I like plums.").await;
+        socket.say(&session, "Hello again.").await;
+        learned(&rest, "mira", "plums").await;
+        socket
+            .send(&json!({"type": "reply.played", "session_id": session, "turn": 9}))
+            .await;
+        assert_eq!(hears(&mut socket, "error").await["error"]["param"], "turn");
+    });
+}

@@ -1,8 +1,9 @@
 //! Interrupts and rewinds over real sockets: what was cut never happened, whatever was in flight.
 
-use std::time::Instant;
-
-use colloquy::mock_llm::{self, MockHandle, MockOptions};
+use colloquy::{
+    mock_llm::{self, MockHandle, MockOptions},
+    ports::clock::{Clock, SystemClock},
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -134,10 +135,10 @@ fn an_interrupt_does_not_wait_for_the_model_and_nothing_of_what_it_cut_appears()
             .unwrap();
         socket.tell(&session, "k3", "I like figs.").await;
         socket.until("reply.delta").await;
-        let begin = Instant::now();
+        let begin = SystemClock.instant();
         let path = format!("/v1/sessions/{session}:interrupt");
         let told = rest.post(&path, &json!({"turn": 2, "key": "cut"})).await;
-        let took = begin.elapsed();
+        let took = SystemClock.instant() - begin;
         assert!(took.as_millis() < 2_000, "it waited for the model: {took:?}");
         assert_eq!((&told["turn"], &told["interrupted"]), (&json!(2), &json!(true)));
         let done = hears(&mut socket, "reply.done").await;

@@ -234,6 +234,7 @@ fn cut_to(services: &Services, request: &RewindRequest, of: &Turn, heard: String
         created_at: now,
         leased_to: request.node,
         leased_until: now,
+        held_until: None,
     };
     let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
     Replacement {

@@ -36,7 +36,7 @@ use crate::{
         turn::TurnError,
     },
     ids::TurnId,
-    ports::StoreError,
+    ports::{StoreError, ledger::dialogues::Playback},
 };
 use keys::Keys;
 use load::Loaded;
@@ -59,6 +59,8 @@ pub(super) struct Session {
     queue: VecDeque<Waiting>,
     running: Option<Running>,
     moving: Moving,
+    /// The last turn has jobs that wait until it was heard.
+    unheard: bool,
     keys: Keys,
     memory: MemoryWait,
     reading_authored: bool,
@@ -115,6 +117,7 @@ impl Session {
             queue: VecDeque::new(),
             running: None,
             moving: Moving::default(),
+            unheard: false,
             keys: Keys::default(),
             memory: MemoryWait::default(),
             reading_authored: false,
@@ -157,6 +160,7 @@ impl Session {
             of: loaded.awaited,
             ..MemoryWait::default()
         };
+        self.unheard = loaded.dialogue.options.playback == Playback::Ack;
         self.phase = Phase::Ready(Box::new(loaded));
         self.ready(ctx);
     }
@@ -213,6 +217,7 @@ impl Session {
                 ask,
             } => self.regenerate(key, if_head, re, who, ask, ctx),
             Request::Resume { who, ask } => self.resume(who, ask, ctx),
+            Request::Played { turn, ask } => self.played(turn, ask, ctx),
             Request::Attach {
                 listener,
                 last_seq,

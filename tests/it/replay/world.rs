@@ -549,16 +549,13 @@ impl World {
             };
             let facts = &self.services.ledger.facts;
             for fact in facts.list(&self.scope, &filter, &page).await.unwrap().items {
-                all.insert(fact.statement.content.clone(), fact);
+                let unsaid = fact.invalid.as_ref().map(|invalid| invalid.reason) == Some(InvalidReason::Unsaid);
+                if !unsaid {
+                    all.insert(fact.statement.content.clone(), fact);
+                }
             }
         }
-        all.into_values()
-            .filter(|fact| {
-                fact.invalid
-                    .as_ref()
-                    .is_none_or(|invalid| invalid.reason != InvalidReason::Unsaid)
-            })
-            .collect()
+        all.into_values().collect()
     }
 
     async fn correct_any(&mut self, pick: u16, how: Edit) {

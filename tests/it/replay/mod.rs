@@ -81,7 +81,7 @@ fn what_was_taken_back_never_happened() {
             std::thread::spawn(move || {
                 let config = Config {
                     cases: histories_in_all.div_ceil(THREADS),
-                    max_shrink_iters: 2_000,
+                    max_shrink_iters: 20_000,
                     failure_persistence: None,
                     ..Config::default()
                 };

@@ -83,7 +83,7 @@ static EMPTY: LazyLock<Vec<u8>> = LazyLock::new(|| {
 /// A correction as it was made, to be made again.
 #[derive(Debug, Clone)]
 enum Corrected {
-    Fact { content: String, how: Edit },
+    Fact { fact: FactId, content: String, how: Edit },
     Written { fruit: u8, adjective: u8 },
 }
 
@@ -566,6 +566,7 @@ impl World {
         let fact = &facts[usize::from(pick) % facts.len()];
         self.correct(fact.id, how).await;
         let corrected = Corrected::Fact {
+            fact: fact.id,
             content: fact.statement.content.clone(),
             how,
         };
@@ -650,9 +651,17 @@ impl World {
             turns.extend(standing.into_iter().map(|turn| (talk, turn)));
         }
         turns.sort_by_key(|(_, turn)| turn.committed_at);
+        // A correction lives while its fact lives. What is learned from a turn of which less was heard is
+        // learned anew.
+        let living: BTreeSet<FactId> = self.facts().await.into_iter().map(|fact| fact.id).collect();
+        let lives = |corrected: &Corrected| match corrected {
+            Corrected::Fact { fact, .. } => living.contains(fact),
+            Corrected::Written { .. } => true,
+        };
+        let corrections = self.corrections.iter().filter(|(_, corrected)| lives(corrected));
         Record {
             turns,
-            corrections: self.corrections.clone(),
+            corrections: corrections.cloned().collect(),
             lines: self.lines.clone(),
             end: self.clock.now(),
         }
@@ -691,8 +700,7 @@ impl World {
         self.advance_to(at);
         match corrected {
             Corrected::Written { fruit, adjective } => self.write(*fruit, *adjective).await,
-            Corrected::Fact { content, how } => {
-                // A correction lives while its fact lives.
+            Corrected::Fact { content, how, .. } => {
                 let facts = self.facts().await;
                 if let Some(fact) = facts.iter().find(|fact| fact.statement.content == *content) {
                     self.correct(fact.id, *how).await;

@@ -222,20 +222,21 @@ impl EventLog {
             return None;
         }
         let why = "the server stopped before this turn was committed";
-        let body = EventBody::ReplyDone(failed(turn, npc, "turn_lost", why));
+        let body = EventBody::done(self.dialogue.kind(), failed(turn, npc, "turn_lost", why));
         Some(self.event(Some(inner.loaded_at - 1), body, None))
     }
 
     /// Says `turn.started`; returns its number.
     pub fn turn_started(&self, turn: u32, npc: NpcId, re: Option<Arc<str>>) -> u64 {
         let mut inner = self.inner.lock();
+        let body = EventBody::started(self.dialogue.kind(), turn, npc.clone());
         inner.open = Some(OpenTurn {
             turn,
             npc,
             re: re.clone(),
             done: None,
         });
-        inner.emit(self, EventBody::TurnStarted { turn }, re)
+        inner.emit(self, body, re)
     }
 
     /// The turn whose reply has not ended yet.
@@ -246,9 +247,9 @@ impl EventLog {
     }
 
     /// Settles the reserved number with `turn.committed`, then lets go what was held back.
-    pub fn committed(&self, turn: u32, turn_id: TurnId, re: Option<Arc<str>>) {
+    pub fn committed(&self, turn: u32, turn_id: TurnId, npc: NpcId, re: Option<Arc<str>>) {
         let mut inner = self.inner.lock();
-        let body = EventBody::TurnCommitted { turn, turn_id };
+        let body = EventBody::committed(self.dialogue.kind(), turn, turn_id, npc);
         match inner.reserved.take() {
             Some(seq) => inner.emit_as(self, seq, body, re),
             None => {
@@ -273,7 +274,7 @@ impl EventLog {
                     if let Some(told) = &mut done.error {
                         told.retry_after_ms = error.retry_after_ms;
                     }
-                    inner.emit(self, EventBody::ReplyDone(done), open.re);
+                    inner.emit(self, EventBody::done(self.dialogue.kind(), done), open.re);
                 }
                 Some(TurnStatus::Failed) => {}
                 Some(_) => {
@@ -376,16 +377,11 @@ pub(super) struct TurnEvents {
 
 impl TurnFeed for TurnEvents {
     fn delta(&self, turn: u32, offset: usize, npc: &NpcId, text: &str) {
-        let body = EventBody::ReplyDelta {
-            turn,
-            offset,
-            npc_id: npc.clone(),
-            text: text.to_owned(),
-        };
         let mut inner = self.log.inner.lock();
         if inner.listeners.is_empty() {
             return;
         }
+        let body = EventBody::delta(self.log.dialogue.kind(), turn, offset, npc.clone(), text.to_owned());
         inner.deliver(&Published::new(self.log.event(None, body, None)));
     }
 
@@ -394,7 +390,11 @@ impl TurnFeed for TurnEvents {
         if let Some(open) = &mut inner.open {
             open.done = Some(done.status);
         }
-        inner.emit(&self.log, EventBody::ReplyDone(done), self.re.clone())
+        inner.emit(
+            &self.log,
+            EventBody::done(self.log.dialogue.kind(), done),
+            self.re.clone(),
+        )
     }
 
     fn reserve_committed(&self) -> u64 {
@@ -429,26 +429,22 @@ pub(super) fn events_of(turn: &Turn) -> [DialogueEvent; 3] {
         re: None,
         body,
     };
+    let done = ReplyDone {
+        turn: turn.number,
+        npc_id: turn.npc.clone(),
+        text: turn.reply_text.clone(),
+        status: turn.status,
+        usage: turn.usage,
+        cues: turn.cues.clone(),
+        error: None,
+    };
+    let (kind, number, npc) = (turn.dialogue.kind(), turn.number, &turn.npc);
     [
-        event(turn.seqs.started, EventBody::TurnStarted { turn: turn.number }),
-        event(
-            turn.seqs.done,
-            EventBody::ReplyDone(ReplyDone {
-                turn: turn.number,
-                npc_id: turn.npc.clone(),
-                text: turn.reply_text.clone(),
-                status: turn.status,
-                usage: turn.usage,
-                cues: turn.cues.clone(),
-                error: None,
-            }),
-        ),
+        event(turn.seqs.started, EventBody::started(kind, number, npc.clone())),
+        event(turn.seqs.done, EventBody::done(kind, done)),
         event(
             turn.seqs.committed,
-            EventBody::TurnCommitted {
-                turn: turn.number,
-                turn_id: turn.id,
-            },
+            EventBody::committed(kind, number, turn.id, npc.clone()),
         ),
     ]
 }
@@ -499,7 +495,7 @@ mod tests {
             reserved - 1,
             "a reserved number was not seen by anybody"
         );
-        log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), None);
+        log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), "mira".parse().unwrap(), None);
         assert_eq!(ear.story(), ["started 1", "completed 1", "committed 1", "memory 0"]);
         assert_eq!(ear.seqs(), [2, 3, reserved, reserved + 1]);
     }
@@ -559,7 +555,7 @@ mod tests {
         log.attach(Arc::new(Plain(Arc::clone(&heard))), None, Vec::new())
             .unwrap();
         spoken(&log);
-        log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), None);
+        log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), "mira".parse().unwrap(), None);
         log.turn_started(2, "mira".parse().unwrap(), None);
         assert_eq!(all.seqs(), [2, 3, 4, 5, 6]);
         assert_eq!(heard.seqs(), [2, 3, 4, 6]);

@@ -13,7 +13,8 @@ use serde::{Deserialize, Deserializer};
 use crate::{
     actors::{ActorSettings, player_socket::SocketSettings},
     dialogue::settings::{
-        DialogueSettings, JobSettings, PromptSettings, RecallSettings, SummarySettings, TurnSettings,
+        ConversationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings, SummarySettings,
+        TurnSettings,
     },
     http::HttpSettings,
     ids::TenantId,
@@ -43,6 +44,7 @@ pub struct Config {
     pub recall: RecallSection,
     pub summaries: SummarySettings,
     pub jobs: JobSettings,
+    pub conversation: ConversationSettings,
     pub actors: ActorSettings,
     pub telemetry: TelemetrySection,
     pub demo: DemoSection,
@@ -58,6 +60,7 @@ impl Config {
             recall: self.recall.settings(),
             summaries: self.summaries.clone(),
             jobs: self.jobs.clone(),
+            conversation: self.conversation.clone(),
         }
     }
     /// The ledger's URL, `colloquy.db` in `data_dir` by default.
@@ -316,6 +319,7 @@ pub struct PromptSection {
     pub pinned_tokens: u32,
     pub summary_tokens: u32,
     pub history_tokens: u32,
+    pub overheard_tokens: u32,
     pub memory_tokens: u32,
     pub memory_item_tokens: u32,
     pub state_chars: usize,
@@ -332,6 +336,7 @@ impl PromptSection {
             pinned_tokens: self.pinned_tokens,
             summary_tokens: self.summary_tokens,
             history_tokens: self.history_tokens,
+            overheard_tokens: self.overheard_tokens,
             memory_tokens: self.memory_tokens,
             memory_item_tokens: self.memory_item_tokens,
             state_chars: self.state_chars,

@@ -7,11 +7,12 @@ use sha2::{Digest, Sha256};
 use crate::{
     actors::{
         SessionError,
-        npc::NpcCell,
+        cast::Cast,
         registry::{Node, SessionKey},
     },
     ids::{NpcId, PlayerId, TurnId},
     memory::{
+        fact::Cause,
         summary::Summary,
         turn::{Checkpoint, Turn},
     },
@@ -23,9 +24,11 @@ use crate::{
 };
 
 /// A dialogue as its owner holds it.
-pub(super) struct Loaded {
+pub(in crate::actors) struct Loaded {
     pub dialogue: Arc<Dialogue>,
-    pub player: PlayerId,
+    /// `None` in an NPC conversation.
+    pub player: Option<PlayerId>,
+    /// Who speaks when nobody else is meant: the one who spoke last.
     pub npc: NpcId,
     pub closed: bool,
     pub epoch: u64,
@@ -36,13 +39,13 @@ pub(super) struct Loaded {
     pub next_seq: u64,
     /// The last turn, if its facts are being extracted or about to be.
     pub awaited: Option<TurnId>,
-    pub cell: Arc<NpcCell>,
+    pub cast: Cast,
     /// When ownership was taken or renewed.
     pub renewed: Instant,
 }
 
 /// Takes ownership and reads everything a session goes on from.
-pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, SessionError> {
+pub(in crate::actors) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, SessionError> {
     let (scope, id) = &key;
     let ports = &node.ports;
     let renewed = ports.clock.instant();
@@ -53,9 +56,8 @@ pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, Ses
         Claim::OwnedBy { node, .. } => return Err(SessionError::Elsewhere { node }),
         Claim::NotFound => return Err(SessionError::NotFound),
     };
-    let player = open.dialogue.player.clone().ok_or(SessionError::NotFound)?;
-    let npc = open.dialogue.npcs.first().cloned().ok_or(SessionError::NotFound)?;
-    let (history, rest, authored) = tokio::join!(
+    let first = open.dialogue.npcs.first().cloned().ok_or(SessionError::NotFound)?;
+    let (history, rest, cast) = tokio::join!(
         history(&node, &key, &open),
         async {
             let Some(head) = open.head else {
@@ -67,26 +69,34 @@ pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, Ses
             )
         },
         // Read now so that the first turn need not; what is wrong with it shows when a turn needs it.
-        node.authored(scope, &open.dialogue.world, &npc),
+        Cast::read(&node, scope, &open.dialogue.world, &open.dialogue.npcs),
     );
     let (summaries, extracting) = rest?;
-    let cell = match authored {
-        Ok((_, cell)) => cell,
-        // An empty cell: the first turn reads the rows, and gets the cell that they are kept in.
-        Err(_) => Arc::default(),
+    let history = history?;
+    let npc = match (history.last(), open.dialogue.cause) {
+        (Some(last), _) => last.npc.clone(),
+        (None, Some(Cause::Turn(turn))) => {
+            let joined = ports.ledger.dialogues.turn(scope, turn).await?;
+            joined
+                .map(|found| found.turn.npc)
+                .filter(|npc| open.dialogue.npcs.contains(npc))
+                .unwrap_or(first)
+        }
+        (None, _) => first,
     };
     Ok(Loaded {
         closed: open.dialogue.status == DialogueStatus::Closed,
-        player,
+        player: open.dialogue.player.clone(),
         npc,
         epoch: open.epoch,
         head: open.head,
         checkpoint: open.checkpoint,
-        history: Arc::new(history?),
+        history: Arc::new(history),
         summaries: Arc::new(summaries),
         next_seq: open.next_seq,
         awaited: open.head.filter(|_| extracting),
-        cell,
+        // Not read: the first turn tries again.
+        cast: cast.unwrap_or_else(|_| Cast::unread(&open.dialogue.npcs)),
         renewed,
         dialogue: Arc::new(open.dialogue),
     })
@@ -130,18 +140,18 @@ async fn history(node: &Node, (scope, id): &SessionKey, open: &OpenDialogue) -> 
 }
 
 /// A turn as the buffer keeps it.
-pub(super) fn buffered(turn: &Turn) -> BufferedTurn {
+pub(in crate::actors) fn buffered(turn: &Turn) -> BufferedTurn {
     turn.into()
 }
 
 /// Prolongs ownership. `false`: it was lost.
-pub(super) async fn renew(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) -> StoreResult<bool> {
+pub(in crate::actors) async fn renew(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) -> StoreResult<bool> {
     let until = node.ports.clock.now() + Duration::from_secs(node.settings.ownership_s);
     node.ports.ledger.dialogues.renew(&scope, id, epoch, until).await
 }
 
 /// What summarising changed, read again.
-pub(super) async fn summarised(
+pub(in crate::actors) async fn summarised(
     node: Arc<Node>,
     (scope, id): SessionKey,
 ) -> StoreResult<(Vec<Summary>, Option<Checkpoint>)> {
@@ -158,7 +168,7 @@ pub(in crate::actors) fn token_hash(token: &str) -> Vec<u8> {
 }
 
 /// Whether `token` has this hash; takes the same time whatever the answer.
-pub(super) fn is_token(token: &str, hash: &[u8]) -> bool {
+pub(in crate::actors) fn is_token(token: &str, hash: &[u8]) -> bool {
     let given = token_hash(token);
     given.len() == hash.len() && given.iter().zip(hash).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }

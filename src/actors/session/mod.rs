@@ -5,7 +5,7 @@
 //! turns, `load` what is read from the stores.
 
 mod keys;
-mod load;
+pub(super) mod load;
 mod turns;
 
 use std::{
@@ -18,12 +18,12 @@ use std::{
 };
 
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle, WrapFuture};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use super::{
     Accepted, Interrupted, Line, Listener, SessionError,
     event_log::{EventLog, Missed, events_of},
-    handle::{Attached, SessionView},
+    handle::{Ask, Attached, SessionView},
     registry::{Node, SessionKey},
     use_cases::event_error,
 };
@@ -39,21 +39,8 @@ use crate::{
 use keys::Keys;
 use load::Loaded;
 pub(super) use load::token_hash;
+pub(super) use turns::{GRACE, next_turn};
 use turns::{Running, Waiting};
-
-/// A request's way back, and its permit, which is free again once it was answered.
-pub(super) struct Ask<T> {
-    pub reply: oneshot::Sender<Result<T, SessionError>>,
-    pub permit: OwnedSemaphorePermit,
-}
-
-impl<T> Ask<T> {
-    fn answer(self, answer: Result<T, SessionError>) {
-        drop(self.permit);
-        // Whoever asked may have gone away.
-        let _ = self.reply.send(answer);
-    }
-}
 
 /// What a session can be asked.
 #[derive(Message)]
@@ -178,7 +165,14 @@ struct Closing {
 }
 
 /// Counts this actor for as long as it is in memory.
-struct Live(Arc<AtomicUsize>);
+pub(super) struct Live(Arc<AtomicUsize>);
+
+impl Live {
+    pub fn of(node: &Node) -> Self {
+        node.live.fetch_add(1, Relaxed);
+        Self(Arc::clone(&node.live))
+    }
+}
 
 impl Drop for Live {
     fn drop(&mut self) {
@@ -188,8 +182,7 @@ impl Drop for Live {
 
 impl Session {
     pub fn new(node: Arc<Node>, key: SessionKey, generation: u64, log: Arc<EventLog>) -> Self {
-        node.live.fetch_add(1, Relaxed);
-        let live = Live(Arc::clone(&node.live));
+        let live = Live::of(&node);
         let used = node.ports.clock.instant();
         Self {
             node,
@@ -481,7 +474,7 @@ impl Session {
 }
 
 /// What listeners hear of a turn that died with its actor.
-fn lost_turn() -> EventError {
+pub(super) fn lost_turn() -> EventError {
     event_error(&TurnError::Store(StoreError::Rejected(String::new())))
 }
 

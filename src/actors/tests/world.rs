@@ -107,6 +107,7 @@ pub fn dialogue_settings() -> DialogueSettings {
             pinned_tokens: 400,
             summary_tokens: 1_200,
             history_tokens: 6_000,
+            overheard_tokens: 600,
             memory_tokens: 1_200,
             memory_item_tokens: 150,
             state_chars: 1_500,
@@ -140,6 +141,12 @@ pub fn dialogue_settings() -> DialogueSettings {
             retry_base_s: 0,
             concurrency: 4,
             poll_s: 0,
+        },
+        conversation: crate::dialogue::settings::ConversationSettings {
+            max_turns: 20,
+            pause_ms: 0,
+            reading_ms_per_char: 0,
+            longest_pause_ms: 0,
         },
     }
 }
@@ -224,9 +231,10 @@ impl World {
     pub async fn created(&self) -> (DialogueId, String) {
         let new = NewSession {
             world: "vale".parse().unwrap(),
-            npc: "mira".parse().unwrap(),
+            npcs: vec!["mira".parse().unwrap()],
             player: "p1".parse().unwrap(),
             witnesses: Vec::new(),
+            cause: None,
         };
         let created = self.sessions.create(&self.scope, new).await.unwrap();
         (created.dialogue.id, created.resume_token)
@@ -245,6 +253,7 @@ impl World {
     ) -> Result<Accepted, SessionError> {
         let line = Line {
             text: text.to_owned(),
+            to: None,
             key: key.map(str::to_owned),
             on_busy,
             re: Some(text.into()),
@@ -402,6 +411,13 @@ pub fn brief(event: &Published) -> String {
         EventBody::MemoryUpdated { turn, .. } => format!("memory {turn}"),
         EventBody::StateChanged { turn, .. } => format!("state {turn}"),
         EventBody::SessionClosed { reason } => format!("closed {reason}"),
+        EventBody::NpcTurnStarted { turn, npc_id } => format!("{npc_id} started {turn}"),
+        EventBody::NpcTurnDelta { turn, .. } => format!("delta {turn}"),
+        EventBody::NpcTurnDone(done) => format!("{} {}", done.status.as_str(), done.turn),
+        EventBody::NpcTurnCommitted { turn, .. } => format!("committed {turn}"),
+        EventBody::ConversationPaused { turn, reason } => format!("paused {turn} {reason}"),
+        EventBody::ConversationResumed { turn } => format!("resumed {turn}"),
+        EventBody::ConversationEnded { turn, reason } => format!("ended {turn} {reason}"),
         EventBody::Error { error, .. } => format!("error {}", error.code),
     }
 }
@@ -443,7 +459,7 @@ impl Fake {
             dialogue: input.dialogue.id,
             number: input.number,
             status,
-            player: Some(input.player.clone()),
+            player: input.player.clone(),
             player_text: input.line.clone(),
             npc: input.npc.id.clone(),
             reply_text,

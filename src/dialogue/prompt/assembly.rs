@@ -16,6 +16,8 @@ use super::{
 };
 use crate::{
     dialogue::{
+        npc_conversation::{END_MARK, Scene},
+        overheard::OverheardLine,
         recall::Hit,
         settings::{DialogueSettings, PromptSettings},
         turn::TurnError,
@@ -57,8 +59,12 @@ const TRACED: usize = 32;
 pub(in crate::dialogue) struct Material<'a> {
     pub world: &'a World,
     pub npc: &'a Npc,
-    /// Whom the NPC talks with.
-    pub player: &'a PlayerId,
+    /// Whom the NPC talks with; `None`: with other NPCs.
+    pub player: Option<&'a PlayerId>,
+    /// Who else is there.
+    pub scene: Option<&'a Scene>,
+    /// What NPCs said to each other, oldest first.
+    pub overheard: &'a [OverheardLine],
     pub line: &'a str,
     pub history: &'a [BufferedTurn],
     pub summaries: &'a [Summary],
@@ -98,11 +104,14 @@ pub(in crate::dialogue) fn assemble(
     let language = material.npc.language;
     let count = |text: &str| templates.count(material.counter, text);
     let system = render_system(templates, language, material, budgets.ask_for_state)?;
-    let line = templates.render(
-        language,
-        Template::ReplyLine,
-        context! { line => untrusted(material.line) },
-    )?;
+    let line = match (material.player, material.scene) {
+        (None, Some(scene)) => scene.cue(templates, material.npc, material.history)?,
+        _ => templates.render(
+            language,
+            Template::ReplyLine,
+            context! { line => untrusted(material.line) },
+        )?,
+    };
     let (system_tokens, line_tokens) = (count(&system), count(&line));
     let fixed = system_tokens + line_tokens + 2 * FRAME_TOKENS + OPENING_TOKENS;
     if fixed > budgets.total_tokens {
@@ -114,7 +123,7 @@ pub(in crate::dialogue) fn assemble(
 
     let standing = Standing::select(templates, material, budgets, left, &count)?;
     left = left.saturating_sub(standing.tokens());
-    let turns = history::render(templates, language, material.history, &count)?;
+    let turns = history::render(templates, material, &count)?;
     let window = HistoryWindow::fit(
         turns,
         history_room(budgets, left, line_tokens + standing.changing_tokens()),
@@ -126,13 +135,7 @@ pub(in crate::dialogue) fn assemble(
         .iter()
         .map(|&at| {
             let body = &material.hits[at].cached.body;
-            told(
-                templates,
-                language,
-                Some(material.player),
-                &body.subject,
-                &body.view.content,
-            )
+            told(templates, language, material.player, &body.subject, &body.view.content)
         })
         .collect::<Result<_, _>>()?;
     let packing = pack(
@@ -214,8 +217,15 @@ fn render_system(
             cues => npc.persona.cues.clone(),
         },
         ask_for_state,
+        others => material.scene.map(|scene| scene.others(&material.npc.id)).unwrap_or_default(),
+        topic => material.scene.and_then(|scene| scene.topic.as_deref()).map(untrusted).unwrap_or_default(),
+        end_mark => END_MARK,
     };
-    Ok(templates.render(language, Template::ReplySystem, values)?)
+    let template = match material.player {
+        Some(_) => Template::ReplySystem,
+        None => Template::ConversationSystem,
+    };
+    Ok(templates.render(language, template, values)?)
 }
 
 /// Says of every hit whether it may be packed (its position is in the second list) or why not.

@@ -23,6 +23,14 @@ pub(in crate::dialogue) enum Template {
     ReplyContext,
     ReplyWorld,
     ReplyLine,
+    /// As `ReplySystem`, for NPCs among themselves.
+    ConversationSystem,
+    /// What another NPC said.
+    ConversationLine,
+    /// Asks an NPC for its next line.
+    ConversationCue,
+    ConversationExtraction,
+    ConversationSummary,
     /// A fact about a player other than the one who is spoken with.
     AboutAnother,
     Intent,
@@ -50,6 +58,11 @@ shipped! {
     ReplyContext = "reply_context.j2",
     ReplyWorld = "reply_world.j2",
     ReplyLine = "reply_line.j2",
+    ConversationSystem = "conversation_system.j2",
+    ConversationLine = "conversation_line.j2",
+    ConversationCue = "conversation_cue.j2",
+    ConversationExtraction = "conversation_extraction.j2",
+    ConversationSummary = "conversation_summary.j2",
     AboutAnother = "about_another.j2",
     Intent = "intent.j2",
     Extraction = "extraction.j2",
@@ -166,7 +179,10 @@ impl Templates {
                     name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
                 }),
                 relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
-                turns => each(context! { number => 1, player => "x", npc => "x" }),
+                turns => each(context! { number => 1, player => "x", npc => "x", name => "x" }),
+                overheard => each(context! { name => "x", text => "x" }),
+                others => list(), listeners => list(), before => list(), end_mark => "x", name => "x",
+                topic => if texts.is_empty() { "" } else { "x" }, opening => texts.is_empty(), last => !texts.is_empty(),
                 titles => list(), known => list(), previous => list(),
                 npc_name => "x", line => "x", reply => "x", date => "x", older => "x", newer => "x", kind => "x",
                 player => "x", text => "x",

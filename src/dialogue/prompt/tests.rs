@@ -46,6 +46,7 @@ fn settings() -> DialogueSettings {
             pinned_tokens: 400,
             summary_tokens: 1_200,
             history_tokens: 6_000,
+            overheard_tokens: 600,
             memory_tokens: 1_200,
             memory_item_tokens: 150,
             state_chars: 1_500,
@@ -79,6 +80,12 @@ fn settings() -> DialogueSettings {
             retry_base_s: 2,
             concurrency: 8,
             poll_s: 5,
+        },
+        conversation: crate::dialogue::settings::ConversationSettings {
+            max_turns: 20,
+            pause_ms: 0,
+            reading_ms_per_char: 0,
+            longest_pause_ms: 0,
         },
     }
 }
@@ -256,7 +263,9 @@ impl Case {
         let material = Material {
             world: &self.world,
             npc: &self.npc,
-            player: &"p7".parse().unwrap(),
+            player: Some(&"p7".parse().unwrap()),
+            scene: None,
+            overheard: &[],
             line: &self.line,
             history: &self.history,
             summaries: &self.summaries,

@@ -49,7 +49,7 @@ pub(super) async fn commit(
     let mut notes = Vec::new();
     let block = spoken.reply.state_block.as_deref();
     let (changes, extract_state) = state_of(input, block, &mut notes);
-    let checkpoint = checkpoint_of(services, input);
+    let checkpoint = checkpoint_of(services, input, spoken.reply.ends);
     let summarise = summary_is_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let jobs = jobs_of(services, input, &turn, extract_state, summarise);
     let state: Vec<NewStateChange> = changes
@@ -94,7 +94,7 @@ fn turn_of(services: &Services, input: &TurnInput, spoken: &Spoken, committed_se
         dialogue: input.dialogue.id,
         number: input.number,
         status: spoken.reply.status,
-        player: Some(input.player.clone()),
+        player: input.player.clone(),
         player_text: input.line.clone(),
         npc: input.npc.id.clone(),
         reply_text: spoken.reply.text.clone(),
@@ -121,8 +121,10 @@ fn state_of(input: &TurnInput, block: Option<&str>, notes: &mut Vec<String>) -> 
         Ok(parsed) => {
             notes.extend(parsed.rejected.iter().map(|why| format!("state block: {why}")));
             let mut changes = parsed.changes;
-            for change in &mut changes {
-                prompt::bind_player(change, &input.player);
+            if let Some(player) = &input.player {
+                for change in &mut changes {
+                    prompt::bind_player(change, player);
+                }
             }
             (changes, false)
         }
@@ -147,7 +149,7 @@ pub(in crate::dialogue) fn rules_of(settings: &crate::memory::authored::WorldSet
 
 /// The checkpoint after this turn: what summaries have landed since the last one moves the counters
 /// and the beginning of the buffer.
-fn checkpoint_of(services: &Services, input: &TurnInput) -> Checkpoint {
+fn checkpoint_of(services: &Services, input: &TurnInput, ended: bool) -> Checkpoint {
     let before = &input.checkpoint;
     let latest = input.summaries.iter().max_by_key(|summary| summary.to_turn);
     let summarised_through = latest
@@ -175,6 +177,7 @@ fn checkpoint_of(services: &Services, input: &TurnInput) -> Checkpoint {
             .filter(|(_, until)| *until > input.number)
             .cloned()
             .collect(),
+        ended,
     }
 }
 

@@ -72,8 +72,10 @@ impl Listener for Ear {
             return Err(ListenerGone);
         }
         match &event.body {
-            EventBody::ReplyDelta { turn, offset, text, .. } => self.running.lock().note(*turn, *offset, text),
-            EventBody::TurnStarted { .. } => *self.running.lock() = Wide::default(),
+            EventBody::ReplyDelta { turn, offset, text, .. } | EventBody::NpcTurnDelta { turn, offset, text, .. } => {
+                self.running.lock().note(*turn, *offset, text)
+            }
+            EventBody::TurnStarted { .. } | EventBody::NpcTurnStarted { .. } => *self.running.lock() = Wide::default(),
             EventBody::MemoryUpdated { .. } if !self.memory => return Ok(()),
             EventBody::StateChanged { .. } if !self.state => return Ok(()),
             _ => {}

@@ -3,6 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
+
+/// A turn allocates some thousands of times, on several threads; see ARCHITECTURE.md.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     match colloquy::cli::Cli::parse().run() {

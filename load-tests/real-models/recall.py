@@ -132,7 +132,7 @@ def main():
     out["turns"] = turns
     used = sum(bool({"used", "pinned", "in_state_block"} & set(t["fate"].values())) for t in turns)
     print(f"turns: the answer is in the prompt in {used} of {len(turns)}")
-    for name in ("embed", "recall", "intent", "assemble", "commit", "added"):
+    for name in ("embed", "recall", "intent", "assemble", "added"):
         values = sorted(t["timings"][name] for t in turns)
         print(f"  {name}: p50 {statistics.median(values):.2f} ms, max {values[-1]:.2f} ms")
     out["report"] = report

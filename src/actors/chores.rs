@@ -105,7 +105,7 @@ async fn sweep(node: &Arc<Node>) -> Result<(), StoreError> {
         tracing::info!(tenant = %scope.tenant(), jobs = jobs.len(), "resuming jobs left behind");
         if let Some(curator) = node.curator(&scope) {
             // A curator that stops just now leaves the jobs leased; they come again later.
-            let _ = send(&curator, TakeOn { jobs, npc: None }).await;
+            let _ = send(&curator, TakeOn { jobs }).await;
         }
     }
     Ok(())

@@ -16,7 +16,6 @@ use futures_util::FutureExt;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
-    npc::Remember,
     registry::{Node, send},
     session::JobEnded,
 };
@@ -25,7 +24,7 @@ use crate::{
         jobs::{JobError, JobReport},
         settings::JobSettings,
     },
-    ids::{DialogueId, JobId, NpcId, WorldId},
+    ids::{DialogueId, JobId},
     ports::{
         StoreError,
         ledger::jobs::{Job, JobFailure, JobKind},
@@ -45,9 +44,12 @@ const MOST_HELD: usize = 10_000;
 #[rtype(result = "()")]
 pub(super) struct TakeOn {
     pub jobs: Vec<Job>,
-    /// The NPC whose memory they write, where the sender knows it.
-    pub npc: Option<(WorldId, NpcId)>,
 }
+
+/// Turns were unsaid, or stand again: their jobs may be due, and memories are to be settled.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Unsettle;
 
 /// Starts nothing new; answers when nothing runs, with how many jobs were left.
 #[derive(Message)]
@@ -73,6 +75,9 @@ pub(super) struct Curator {
     running: usize,
     slots: Arc<Semaphore>,
     leasing: bool,
+    settling: bool,
+    /// Asked for again while it was being done.
+    unsettled: bool,
     draining: Option<Vec<oneshot::Sender<usize>>>,
     used: Instant,
 }
@@ -87,17 +92,9 @@ fn lane_of(job: &Job) -> Option<LaneKey> {
     }
 }
 
-/// When a job may run.
-enum Order {
-    Any,
-    /// After the other writes to the memory of this NPC (where it is known, of the dialogue's).
-    OfNpc(Option<(WorldId, NpcId)>),
-}
-
 #[derive(Default)]
 struct Lane {
     waiting: BTreeMap<JobId, Job>,
-    npc: Option<(WorldId, NpcId)>,
     running: bool,
     /// The first job failed and is to be leased again; later ones wait for it until then.
     blocked_until: Option<Instant>,
@@ -116,12 +113,14 @@ impl Curator {
             running: 0,
             slots,
             leasing: false,
+            settling: false,
+            unsettled: false,
             draining: None,
             used,
         }
     }
 
-    fn take_on(&mut self, jobs: Vec<Job>, npc: Option<&(WorldId, NpcId)>, ctx: &mut Context<Self>) {
+    fn take_on(&mut self, jobs: Vec<Job>, ctx: &mut Context<Self>) {
         for job in jobs {
             // What is beyond stays in the ledger, leased, and is found again when its lease has run out.
             if self.held.len() >= MOST_HELD || !self.held.insert(job.id) {
@@ -132,11 +131,10 @@ impl Curator {
                 if job.attempts > 0 {
                     lane.blocked_until = None;
                 }
-                lane.npc = lane.npc.take().or_else(|| npc.cloned());
                 lane.waiting.insert(job.id, job);
                 self.next_in_lane(key, ctx);
             } else if self.draining.is_none() {
-                self.run(job, Order::Any, ctx);
+                self.run(job, ctx);
             }
         }
     }
@@ -156,11 +154,7 @@ impl Curator {
         match lane.waiting.pop_first() {
             Some((_, job)) => {
                 lane.running = true;
-                let order = match job.kind {
-                    JobKind::ExtractFacts => Order::OfNpc(lane.npc.clone()),
-                    JobKind::ExtractState | JobKind::Summarise => Order::Any,
-                };
-                self.run(job, order, ctx);
+                self.run(job, ctx);
             }
             None => {
                 self.lanes.remove(&key);
@@ -168,15 +162,13 @@ impl Curator {
         }
     }
 
-    /// Runs a job.
-    fn run(&mut self, job: Job, order: Order, ctx: &mut Context<Self>) {
+    /// Runs a job. Jobs of different dialogues run side by side even when they write to the memory of the
+    /// same NPC: only their writes take turns (`BodyCache::write_memory`), never their model calls.
+    fn run(&mut self, job: Job, ctx: &mut Context<Self>) {
         self.running += 1;
         let (node, scope, slots) = (Arc::clone(&self.node), self.scope.clone(), Arc::clone(&self.slots));
         let running = async move {
-            let result = match order {
-                Order::Any => attempt(&node, &slots, &scope, &job).await,
-                Order::OfNpc(npc) => in_order(&node, &slots, &scope, &job, npc).await,
-            };
+            let result = attempt(&node, &slots, &scope, &job).await;
             let retry_at = match &result {
                 Ok(_) => None,
                 Err(error) => Some(note_failure(&node, &scope, &job, error).await),
@@ -242,7 +234,7 @@ impl Curator {
         let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s).max(Duration::from_millis(50));
         let idle = Duration::from_secs(self.node.settings.idle_s);
         let now = self.node.ports.clock.instant();
-        let resting = self.held.is_empty() && !self.leasing;
+        let resting = self.held.is_empty() && !self.leasing && !self.settling;
         if resting && now.saturating_duration_since(self.used) >= idle {
             self.node.curator_ends(&self.scope, self.generation);
             return ctx.stop();
@@ -253,6 +245,29 @@ impl Curator {
         }
         self.lease(ctx);
         ctx.run_later(poll, Self::tick);
+    }
+
+    /// Does what moves of heads left to be done; once more if another move comes meanwhile.
+    fn settle(&mut self, ctx: &mut Context<Self>) {
+        if self.settling || self.draining.is_some() {
+            self.unsettled = true;
+            return;
+        }
+        self.settling = true;
+        self.unsettled = false;
+        let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
+        let settling = async move {
+            let settle = AssertUnwindSafe(node.use_cases.settle(&scope)).catch_unwind();
+            if settle.await.is_err() {
+                tracing::error!(tenant = %scope.tenant(), "settling memories panicked");
+            }
+        };
+        ctx.spawn(settling.into_actor(self).map(|(), curator, ctx| {
+            curator.settling = false;
+            if curator.unsettled {
+                curator.settle(ctx);
+            }
+        }));
     }
 
     fn lease(&mut self, ctx: &mut Context<Self>) {
@@ -267,7 +282,7 @@ impl Curator {
         ctx.spawn(leasing.into_actor(self).map(|leased, curator, ctx| {
             curator.leasing = false;
             match leased {
-                Ok(jobs) => curator.take_on(jobs, None, ctx),
+                Ok(jobs) => curator.take_on(jobs, ctx),
                 Err(error) => tracing::warn!(tenant = %curator.scope.tenant(), %error, "jobs could not be leased"),
             }
         }));
@@ -298,42 +313,6 @@ async fn attempt(
         Ok(Err(_panic)) => Err(StoreError::Rejected("the job panicked".into()).into()),
         Err(_elapsed) => Err(JobError::Model(LlmError::Timeout)),
     }
-}
-
-/// Runs a job after the other writes to its NPC's memory that this node has begun.
-async fn in_order(
-    node: &Arc<Node>,
-    slots: &Arc<Semaphore>,
-    scope: &TenantScope,
-    job: &Job,
-    npc: Option<(WorldId, NpcId)>,
-) -> Result<JobReport, JobError> {
-    let npc = if npc.is_some() {
-        npc
-    } else {
-        let dialogue = node.ports.ledger.dialogues.get(scope, job.dialogue).await?;
-        dialogue.and_then(|dialogue| Some((dialogue.world, dialogue.npcs.into_iter().next()?)))
-    };
-    let Some((world, npc)) = npc else {
-        return attempt(node, slots, scope, job).await;
-    };
-    let key = (scope.clone(), world, npc);
-    for _ in 0..3 {
-        let Ok((addr, _)) = node.npc(&key) else { break };
-        let (reply, answer) = oneshot::channel();
-        let (node, slots, scope, job) = (Arc::clone(node), Arc::clone(slots), scope.clone(), job.clone());
-        let work = async move {
-            // The curator may have stopped; the job's own transaction has settled it then.
-            let _ = reply.send(attempt(&node, &slots, &scope, &job).await);
-        };
-        // An NPC that stopped before it came to the work is asked anew.
-        if send(&addr, Remember(work.boxed())).await.is_ok()
-            && let Ok(result) = answer.await
-        {
-            return result;
-        }
-    }
-    attempt(node, slots, scope, job).await
 }
 
 /// Writes down that a job failed. `Some`: it is tried again after so long.
@@ -396,9 +375,20 @@ impl Actor for Curator {
 impl Handler<TakeOn> for Curator {
     type Result = ();
 
-    fn handle(&mut self, TakeOn { jobs, npc }: TakeOn, ctx: &mut Self::Context) {
+    fn handle(&mut self, TakeOn { jobs }: TakeOn, ctx: &mut Self::Context) {
         self.used = self.node.ports.clock.instant();
-        self.take_on(jobs, npc.as_ref(), ctx);
+        self.take_on(jobs, ctx);
+    }
+}
+
+impl Handler<Unsettle> for Curator {
+    type Result = ();
+
+    fn handle(&mut self, Unsettle: Unsettle, ctx: &mut Self::Context) {
+        self.used = self.node.ports.clock.instant();
+        self.settle(ctx);
+        // Turns that were cut or stand again left jobs that nobody has leased.
+        self.lease(ctx);
     }
 }
 

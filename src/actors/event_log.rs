@@ -16,7 +16,7 @@ use crate::{
     },
     ids::{DialogueId, NpcId, TurnId},
     memory::turn::{Turn, TurnStatus, Usage},
-    ports::clock::Clock,
+    ports::{clock::Clock, ledger::rewinds::Rewound},
 };
 
 /// Events of one dialogue.
@@ -55,7 +55,19 @@ struct Inner {
     reserved: Option<u64>,
     held: VecDeque<(EventBody, Option<Arc<str>>)>,
     open: Option<OpenTurn>,
+    moving: Option<Moving>,
 }
+
+/// The head is being moved: until it has been, or has not, durable events wait.
+struct Moving {
+    /// Numbers for the end of the turn under way, should the move end it, and for the move itself.
+    first: u64,
+    /// What happened meanwhile, with the number it was promised.
+    held: Vec<(Option<u64>, EventBody, Option<Arc<str>>)>,
+}
+
+/// Numbers that a move reserves: for `reply.done` and `error` of the turn it ends, and its own.
+const OF_A_MOVE: u64 = 3;
 
 struct Kept {
     at: Instant,
@@ -108,6 +120,7 @@ impl EventLog {
                 reserved: None,
                 held: VecDeque::new(),
                 open: None,
+                moving: None,
             }),
         }
     }
@@ -289,11 +302,81 @@ impl EventLog {
         inner.release(self);
     }
 
+    /// The head is about to be moved. Returns the number of the event that will tell of it; durable
+    /// events wait until [`Self::moved`] or [`Self::not_moved`].
+    pub fn begin_move(&self) -> u64 {
+        let mut inner = self.inner.lock();
+        let first = inner.next_seq;
+        inner.next_seq += OF_A_MOVE;
+        inner.moving = Some(Moving {
+            first,
+            held: Vec::new(),
+        });
+        first + OF_A_MOVE - 1
+    }
+
+    /// The head was moved. The turn under way, if there was one, ends unsaid: `reply.done` goes out if
+    /// it had not yet, and what it would have told is dropped; then `body` tells of the move.
+    pub fn moved(&self, body: EventBody, unsaid: &EventError) {
+        let mut inner = self.inner.lock();
+        let Some(Moving { first, held }) = inner.moving.take() else {
+            return;
+        };
+        inner.reserved = None;
+        if let Some(open) = inner.open.take() {
+            // One that was told while the move was under way was not delivered.
+            let told = !held.iter().any(|(_, body, _)| matches!(body, EventBody::ReplyDone(_)));
+            let done = open.done.filter(|_| told);
+            if done.is_none() {
+                let mut done = failed(open.turn, open.npc, unsaid.code, &unsaid.message);
+                done.status = TurnStatus::Interrupted;
+                done.error = None;
+                inner.emit_as(self, first, EventBody::ReplyDone(done), open.re.clone());
+            }
+            if done != Some(TurnStatus::Failed) {
+                let body = EventBody::Error {
+                    turn: Some(open.turn),
+                    error: unsaid.clone(),
+                };
+                inner.emit_as(self, first + 1, body, open.re);
+            }
+        }
+        inner.emit_as(self, first + OF_A_MOVE - 1, body, None);
+        inner.release(self);
+        for (promised, body, re) in held {
+            // What has a number was the unsaid turn's.
+            if promised.is_none() {
+                inner.emit(self, body, re);
+            }
+        }
+    }
+
+    /// The head was not moved: what waited goes out.
+    pub fn not_moved(&self) {
+        let mut inner = self.inner.lock();
+        let Some(Moving { held, .. }) = inner.moving.take() else {
+            return;
+        };
+        let (promised, later): (Vec<_>, Vec<_>) = held.into_iter().partition(|(seq, ..)| seq.is_some());
+        for (seq, body, re) in promised {
+            inner.emit_as(self, seq.unwrap_or_default(), body, re);
+        }
+        for (_, body, re) in later {
+            if inner.reserved.is_some() {
+                inner.held.push_back((body, re));
+            } else {
+                inner.emit(self, body, re);
+            }
+        }
+    }
+
     /// Publishes any other event.
     pub fn publish(&self, body: EventBody, re: Option<Arc<str>>) {
         let mut inner = self.inner.lock();
         if !body.is_durable() {
             inner.deliver(&Published::new(self.event(None, body, re)));
+        } else if let Some(moving) = &mut inner.moving {
+            moving.held.push((None, body, re));
         } else if inner.reserved.is_some() {
             inner.held.push_back((body, re));
         } else {
@@ -390,11 +473,15 @@ impl TurnFeed for TurnEvents {
         if let Some(open) = &mut inner.open {
             open.done = Some(done.status);
         }
-        inner.emit(
-            &self.log,
-            EventBody::done(self.log.dialogue.kind(), done),
-            self.re.clone(),
-        )
+        let body = EventBody::done(self.log.dialogue.kind(), done);
+        if inner.moving.is_some() {
+            let seq = inner.take_seq();
+            if let Some(moving) = &mut inner.moving {
+                moving.held.push((Some(seq), body, self.re.clone()));
+            }
+            return seq;
+        }
+        inner.emit(&self.log, body, self.re.clone())
     }
 
     fn reserve_committed(&self) -> u64 {
@@ -447,6 +534,16 @@ pub(super) fn events_of(turn: &Turn) -> [DialogueEvent; 3] {
             EventBody::committed(kind, number, turn.id, npc.clone()),
         ),
     ]
+}
+
+/// The event of a move, for a resume after a restart.
+pub(super) fn event_of(dialogue: DialogueId, rewound: &Rewound) -> DialogueEvent {
+    DialogueEvent {
+        dialogue_id: dialogue,
+        seq: Some(rewound.seq),
+        re: None,
+        body: EventBody::DialogueRewound(rewound.into()),
+    }
 }
 
 #[cfg(test)]

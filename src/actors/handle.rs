@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, SessionError, chores, curator,
+    Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, SessionError, TakeBack, chores, curator,
     npc_conversation::handle::NpcConversations,
     registry::{Node, send},
     session::{self, Request},
@@ -31,7 +31,7 @@ use crate::{
         buffer::BufferedTurn,
         ledger::dialogues::{Dialogue, DialogueOptions, DialogueStatus},
     },
-    tenancy::TenantScope,
+    tenancy::{Principal, TenantScope},
 };
 
 /// A session that was just made.
@@ -280,15 +280,63 @@ impl Sessions {
         .await
     }
 
-    /// Cuts the running reply. `turn`: only if that turn is the running one.
+    /// Cuts the running reply, or an earlier one: then what followed it never happened. `wish.turn`
+    /// unset: whichever runs.
     pub async fn interrupt(
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        turn: Option<u32>,
-        heard_chars: Option<usize>,
+        wish: TakeBack,
     ) -> Result<Interrupted, SessionError> {
-        self.ask(scope, id, |ask| Request::Interrupt { turn, heard_chars, ask })
+        self.ask(scope, id, |ask| Request::Interrupt {
+            wish: wish.clone(),
+            ask,
+        })
+        .await
+    }
+
+    /// Takes the dialogue back to `wish.turn` (unset: to before its first); what followed never happened.
+    pub async fn rewind(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        wish: TakeBack,
+    ) -> Result<Interrupted, SessionError> {
+        self.ask(scope, id, |ask| Request::Rewind {
+            wish: wish.clone(),
+            ask,
+        })
+        .await
+    }
+
+    /// Takes the last turn back and says its line anew; `key` makes a retry safe and is the new turn's.
+    pub async fn regenerate(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        who: &Principal,
+        key: Option<String>,
+        if_head: Option<u32>,
+        re: Option<Arc<str>>,
+    ) -> Result<Accepted, SessionError> {
+        self.ask(scope, id, |ask| Request::Regenerate {
+            key: key.clone(),
+            if_head,
+            re: re.clone(),
+            who: who.clone(),
+            ask,
+        })
+        .await
+    }
+
+    /// Takes a reply that was cut a moment ago up again, if nothing was said since.
+    pub async fn resume(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        who: &Principal,
+    ) -> Result<Interrupted, SessionError> {
+        self.ask(scope, id, |ask| Request::Resume { who: who.clone(), ask })
             .await
     }
 

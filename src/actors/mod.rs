@@ -14,6 +14,7 @@ mod npc;
 pub mod npc_conversation;
 pub mod player_socket;
 mod registry;
+mod rewinding;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,8 @@ use crate::{
     dialogue::{events::DialogueEvent, turn::TurnError},
     ids::{FactionId, NodeId, NpcId, PlayerId, WorldId},
     memory::{fact::Cause, turn::Turn},
-    ports::StoreError,
+    ports::{StoreError, ledger::rewinds::Rewound},
+    tenancy::Principal,
 };
 
 /// Someone who listens to a dialogue: a socket, an SSE response, a waiting REST request.
@@ -203,12 +205,28 @@ pub enum Accepted {
 }
 
 /// What an interrupt did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Interrupted {
     /// Turn `turn` was cut and will be committed as interrupted (or, before its first character, dropped).
     Cut { turn: u32 },
-    /// Nothing was running.
+    /// Nothing was running, and nothing is said after `head_turn`.
     Idle { head_turn: u32 },
+    /// The dialogue was taken back, and what followed never happened.
+    Rewound(Arc<Rewound>),
+}
+
+/// A wish to cut a reply or to take a dialogue back.
+#[derive(Debug, Clone)]
+pub struct TakeBack {
+    /// The turn to cut, or the last one that is to stand. `None`: the running one.
+    pub turn: Option<u32>,
+    /// How much of that turn's reply was heard, in Unicode scalar values; `None`: all of it.
+    pub heard_chars: Option<usize>,
+    /// 1–128 characters; makes a retry safe.
+    pub key: Option<String>,
+    /// The last turn as the caller knows it.
+    pub if_head: Option<u32>,
+    pub who: Principal,
 }
 
 /// Why a session did not do what it was asked. Each variant has one code on the wire
@@ -243,6 +261,14 @@ pub enum SessionError {
     TurnUnsaid,
     #[error("turn {turn} is not running")]
     NotRunning { turn: u32 },
+    #[error("there is no turn {turn}; the last one is {head_turn}")]
+    NoSuchTurn { turn: u32, head_turn: u32 },
+    #[error("the last turn is {head_turn}")]
+    StaleHead { head_turn: u32 },
+    #[error("no reply was cut a moment ago, or something was said since")]
+    NothingToResume,
+    #[error("there is no reply to say anew")]
+    NothingToRegenerate,
     #[error("the resume token is wrong")]
     WrongResumeToken,
     #[error("the events since {last_seq} are no longer kept; read /turns")]

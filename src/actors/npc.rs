@@ -1,9 +1,8 @@
-//! An NPC in use on this node: its authored rows, and the order of this node's writes to its memory.
+//! An NPC in use on this node: its authored rows, read once for all its sessions.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -66,11 +65,6 @@ pub(super) struct Fetch {
     pub reply: oneshot::Sender<Result<Authored, SessionError>>,
 }
 
-/// Does some work on this NPC's memory after the work that was given before.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct Remember(pub BoxFuture<'static, ()>);
-
 pub(super) struct Npc {
     node: Arc<Node>,
     key: NpcKey,
@@ -78,8 +72,6 @@ pub(super) struct Npc {
     cell: Arc<NpcCell>,
     /// Who waits for the rows that are being read.
     fetching: Vec<oneshot::Sender<Result<Authored, SessionError>>>,
-    work: VecDeque<BoxFuture<'static, ()>>,
-    working: bool,
     used: std::time::Instant,
 }
 
@@ -92,8 +84,6 @@ impl Npc {
             generation,
             cell,
             fetching: Vec::new(),
-            work: VecDeque::new(),
-            working: false,
             used,
         }
     }
@@ -119,8 +109,7 @@ impl Npc {
                         return npc.fetch(ctx);
                     }
                     let unknown = matches!(rows, Err(SessionError::NoWorld(_) | SessionError::NoNpc(_)));
-                    let ends = unknown && !npc.working && npc.work.is_empty();
-                    if ends {
+                    if unknown {
                         // Names that nobody wrote would otherwise fill the memory until they are idle.
                         npc.node.npc_unknown(&npc.key, npc.generation);
                     }
@@ -128,32 +117,17 @@ impl Npc {
                         // Whoever asked may have gone away.
                         let _ = reply.send(rows.clone());
                     }
-                    if ends {
+                    if unknown {
                         ctx.stop();
                     }
                 }),
         );
     }
 
-    fn work_on(&mut self, ctx: &mut Context<Self>) {
-        if self.working {
-            return;
-        }
-        if let Some(work) = self.work.pop_front() {
-            self.working = true;
-            ctx.spawn(work.into_actor(self).map(|(), npc, ctx| {
-                npc.working = false;
-                npc.used = npc.node.ports.clock.instant();
-                npc.work_on(ctx);
-            }));
-        }
-    }
-
     fn rest(&mut self, ctx: &mut Context<Self>) {
         let idle = Duration::from_secs(self.node.settings.idle_s);
         let rested = self.node.ports.clock.instant().saturating_duration_since(self.used) >= idle;
-        let busy = self.working || !self.fetching.is_empty();
-        if rested && !busy && self.node.npc_ends(&self.key, self.generation) {
+        if rested && self.fetching.is_empty() && self.node.npc_ends(&self.key, self.generation) {
             return ctx.stop();
         }
         ctx.run_later(idle.max(Duration::from_millis(20)), Self::rest);
@@ -182,15 +156,5 @@ impl Handler<Fetch> for Npc {
         if self.fetching.len() == 1 {
             self.fetch(ctx);
         }
-    }
-}
-
-impl Handler<Remember> for Npc {
-    type Result = ();
-
-    fn handle(&mut self, Remember(work): Remember, ctx: &mut Self::Context) {
-        self.used = self.node.ports.clock.instant();
-        self.work.push_back(work);
-        self.work_on(ctx);
     }
 }

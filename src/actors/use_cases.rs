@@ -12,6 +12,7 @@ use crate::{
         events::EventError,
         jobs::{JobError, JobReport},
         prompt::Preview,
+        rewind::{Moved, RewindError, RewindRequest},
         settings::DialogueSettings,
         turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
@@ -58,6 +59,9 @@ pub(super) trait UseCases: Send + Sync + 'static {
     ) -> Result<CommittedTurn, TurnError>;
     async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError>;
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError>;
+    async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError>;
+    /// What moves of heads left to be done for a tenant.
+    async fn settle(&self, scope: &TenantScope);
     async fn relay_outbox(&self) -> Result<usize, StoreError>;
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)>;
 }
@@ -77,6 +81,12 @@ impl UseCases for Services {
     }
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
         dialogue::jobs::run(self, scope, job).await
+    }
+    async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError> {
+        dialogue::rewind::rewind(self, request).await
+    }
+    async fn settle(&self, scope: &TenantScope) {
+        dialogue::rewind::settle(self, scope).await;
     }
     async fn relay_outbox(&self) -> Result<usize, StoreError> {
         dialogue::jobs::relay_outbox(self).await
@@ -110,6 +120,7 @@ pub(super) fn event_error(error: &TurnError) -> EventError {
         TurnError::Store(_) | TurnError::Template(_) => ("internal", "the server failed; the turn was not kept", None),
         TurnError::Fenced => ("wrong_node", "this dialogue moved; the turn was not kept", None),
         TurnError::KeyTaken => ("key_taken", "the key belongs to another turn", None),
+        TurnError::Unsaid => ("turn_unsaid", "the dialogue was taken back to an earlier turn", None),
         TurnError::CutBeforeReply => ("turn_cut", "the turn was cut before the reply began", None),
         TurnError::PromptTooLarge { .. } => (
             "prompt_too_large",

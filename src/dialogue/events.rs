@@ -12,6 +12,7 @@ use crate::{
         state::StateChange,
         turn::{TurnStatus, Usage},
     },
+    ports::ledger::rewinds::{QuotedIn, Rewound, RolledBack},
 };
 
 /// An event about one dialogue. Serialises to exactly the wire form of PROTOCOL §3.
@@ -77,6 +78,9 @@ pub enum EventBody {
     /// `npc_deleted`, `world_deleted` or `moved` (it goes on elsewhere).
     #[serde(rename = "npc_conversation.ended")]
     ConversationEnded { turn: u32, reason: &'static str },
+    /// Turns were unsaid, or stand again: whoever keeps a transcript cuts it there and reads on.
+    #[serde(rename = "dialogue.rewound")]
+    DialogueRewound(DialogueRewound),
     #[serde(rename = "session.closed")]
     SessionClosed { reason: &'static str },
     /// A line that never became a turn (`turn` unset), or a turn whose `reply.done` went out but
@@ -87,6 +91,47 @@ pub enum EventBody {
         turn: Option<u32>,
         error: EventError,
     },
+}
+
+/// What a rewind took back.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct DialogueRewound {
+    /// The last turn that stands; 0: none.
+    pub turn: u32,
+    /// How much of its reply was heard, in Unicode scalar values, where it was cut there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heard_chars: Option<usize>,
+    /// Turns that no longer stand.
+    pub removed_turns: Vec<u32>,
+    /// Turns that stand again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reinstated_turns: Vec<u32>,
+    pub rolled_back: RolledBack,
+    /// Turns of other dialogues in whose prompts something was that is unsaid now. What was said
+    /// there stands. Empty for players.
+    pub quoted_in: Vec<QuotedIn>,
+}
+
+impl DialogueRewound {
+    /// Without what a player's client must not learn: where else there are dialogues.
+    #[must_use]
+    pub fn for_players(mut self) -> Self {
+        self.quoted_in.clear();
+        self
+    }
+}
+
+impl From<&Rewound> for DialogueRewound {
+    fn from(rewound: &Rewound) -> Self {
+        Self {
+            turn: rewound.head_turn,
+            heard_chars: rewound.heard_chars,
+            removed_turns: rewound.removed.clone(),
+            reinstated_turns: rewound.reinstated.clone(),
+            rolled_back: rewound.rolled_back,
+            quoted_in: rewound.quoted_in.clone(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -17,18 +17,12 @@ use super::{
     npc_conversation::Member,
     remember, summarise,
 };
+pub(super) use crate::ports::ledger::jobs::Said;
 use crate::{
-    memory::{
-        authored::{Npc, World},
-        state::StateChange,
-        turn::Turn,
-    },
+    memory::state::StateChange,
     ports::{
         StoreError,
-        ledger::{
-            dialogues::Dialogue,
-            jobs::{Job, JobKind},
-        },
+        ledger::jobs::{Job, JobKind},
         llm::{ChatMessage, ChatRole, JsonSchema, LlmError, Task},
     },
     tenancy::TenantScope,
@@ -60,7 +54,7 @@ pub enum JobError {
 /// Runs one leased job to its end. Idempotent in effect: a job whose turn no longer stands, or that
 /// was finished meanwhile, writes nothing and reports nothing.
 pub async fn run(services: &Services, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
-    let Some(said) = Said::read(services, scope, job).await? else {
+    let Some(said) = services.ledger.jobs.said(scope, job).await? else {
         services.ledger.jobs.finish(scope, job.id).await?;
         return Ok(JobReport::default());
     };
@@ -71,44 +65,6 @@ pub async fn run(services: &Services, scope: &TenantScope, job: &Job) -> Result<
     };
     report.turn = said.turn.number;
     Ok(report)
-}
-
-/// A turn that stands, and where it was said.
-pub(super) struct Said {
-    pub turn: Turn,
-    pub dialogue: Dialogue,
-    pub world: World,
-    pub npc: Npc,
-}
-
-impl Said {
-    /// `None`: the turn was unsaid or cut since, or its world or NPC is gone.
-    async fn read(services: &Services, scope: &TenantScope, job: &Job) -> Result<Option<Self>, StoreError> {
-        let ledger = &services.ledger;
-        let (turn, dialogue) = tokio::try_join!(
-            ledger.dialogues.turn(scope, job.turn),
-            ledger.dialogues.get(scope, job.dialogue)
-        )?;
-        let (Some(found), Some(dialogue)) = (turn, dialogue) else {
-            return Ok(None);
-        };
-        if !found.stands || found.turn.text_version != job.text_version {
-            return Ok(None);
-        }
-        let (world, npc) = tokio::try_join!(
-            ledger.authored.world(scope, &dialogue.world),
-            ledger.authored.npc(scope, &dialogue.world, &found.turn.npc)
-        )?;
-        let (Some(world), Some(npc)) = (world, npc) else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            turn: found.turn,
-            dialogue,
-            world,
-            npc,
-        }))
-    }
 }
 
 impl Said {

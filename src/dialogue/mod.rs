@@ -11,6 +11,7 @@ mod overheard;
 pub mod prompt;
 pub mod recall;
 pub mod remember;
+pub mod rewind;
 pub mod settings;
 pub mod summarise;
 pub mod turn;

@@ -44,6 +44,11 @@ pub struct TurnSettings {
     pub timeout_ms: u64,
     /// Raw turns shown to the intent classifier; 3.
     pub intent_turns: usize,
+    /// How long what was cut off a reply is kept sealed, so that it may be taken up again, in seconds; 30.
+    pub seal_s: u32,
+    /// How long a turn of a session with `playback: "ack"` waits for being played until it counts as
+    /// heard, in seconds; 60.
+    pub playback_timeout_s: u32,
 }
 
 /// Token budgets of the prompt's sections (ALGORITHMS §9).

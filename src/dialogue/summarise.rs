@@ -187,7 +187,8 @@ async fn write(
             .as_ref()
             .and_then(super::remember::number)
             .map_or(Importance::DEFAULT, Importance::clamped),
-        created_at: services.clock.now(),
+        // Not the moment it lands, so that a history does not depend on how fast the model was.
+        created_at: said.turn.committed_at,
     })
 }
 

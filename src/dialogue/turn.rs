@@ -15,12 +15,15 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 
-pub(super) use self::commit::{rules_of, summary_rules};
 use self::{
     commit::{Spoken, commit},
     gather::{Classify, Gathered},
     speak::{Question, Reply, speak, unless_cut},
     stopwatch::Stopwatch,
+};
+pub(super) use self::{
+    commit::{rules_of, summary_rules},
+    speak::beginning,
 };
 use super::{Services, events::ReplyDone, npc_conversation::Scene};
 use crate::{
@@ -145,6 +148,9 @@ pub enum TurnError {
     CutBeforeReply,
     #[error("the turn took longer than it may")]
     TimedOut,
+    /// The dialogue was taken back to an earlier turn meanwhile.
+    #[error("the dialogue was taken back to an earlier turn")]
+    Unsaid,
     /// The prompt's fixed sections alone exceed the budget.
     #[error("the persona and rules alone exceed the prompt budget by {over} tokens")]
     PromptTooLarge { over: u32 },
@@ -195,7 +201,6 @@ pub async fn run(
     }
 }
 
-/// `commit` stays 0: the trace is written by that very commit.
 fn timings(
     input: &TurnInput,
     stopwatch: &Stopwatch<'_>,
@@ -209,7 +214,6 @@ fn timings(
         assemble: assemble_ms,
         first_token: reply.first_token_ms,
         reply: reply.whole_ms,
-        commit: 0.0,
         added: (stopwatch.own_ms() - input.memory_wait_ms).max(0.0),
         ..gathered.timings.clone()
     }

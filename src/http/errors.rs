@@ -73,6 +73,9 @@ codes! {
     TurnUnsaid = "turn_unsaid", CONFLICT, "The key belongs to a turn that was unsaid";
     TurnNotRunning = "turn_not_running", CONFLICT, "That turn is not running";
     TurnCut = "turn_cut", CONFLICT, "The turn was cut before the reply began";
+    StaleHead = "stale_head", CONFLICT, "The dialogue has gone on, or back, since then";
+    NothingToResume = "nothing_to_resume", CONFLICT, "There is no cut reply to take up again";
+    NothingToRegenerate = "nothing_to_regenerate", CONFLICT, "There is no reply to say anew";
     KeyTaken = "key_taken", CONFLICT, "The key belongs to another turn";
     ResumeExpired = "resume_expired", CONFLICT, "The missed events are no longer kept";
     LineTooLong = "line_too_long", UNPROCESSABLE_ENTITY, "The line is too long";
@@ -278,6 +281,10 @@ impl From<SessionError> for Problem {
             SessionError::Elsewhere { .. } => Self::new(Code::WrongNode, "the session lives on another node"),
             SessionError::TurnUnsaid => Self::new(Code::TurnUnsaid, detail).param("key"),
             SessionError::NotRunning { .. } => Self::new(Code::TurnNotRunning, detail).param("turn"),
+            SessionError::NoSuchTurn { .. } => Self::new(Code::NotFound, detail).param("turn"),
+            SessionError::StaleHead { .. } => Self::new(Code::StaleHead, detail).param("if_head"),
+            SessionError::NothingToResume => Self::new(Code::NothingToResume, detail),
+            SessionError::NothingToRegenerate => Self::new(Code::NothingToRegenerate, detail),
             SessionError::WrongResumeToken => Self::new(Code::WrongResumeToken, detail).param("resume_token"),
             SessionError::ResumeExpired { .. } => Self::new(Code::ResumeExpired, detail).param("last_seq"),
             SessionError::Store(error) => error.into(),
@@ -324,6 +331,7 @@ impl From<&TurnError> for Problem {
             TurnError::Store(error) => error.clone().into(),
             TurnError::Fenced => Self::new(Code::WrongNode, error.to_string()),
             TurnError::KeyTaken => Self::new(Code::KeyTaken, error.to_string()).param("key"),
+            TurnError::Unsaid => Self::new(Code::TurnUnsaid, error.to_string()),
             TurnError::CutBeforeReply => Self::new(Code::TurnCut, error.to_string()),
             TurnError::TimedOut => Self::new(Code::ModelTimeout, error.to_string()),
             TurnError::PromptTooLarge { .. } => Self::new(Code::PromptTooLarge, error.to_string()),

@@ -22,6 +22,7 @@ mod npc_conversations;
 mod npcs;
 mod openapi;
 mod pagination;
+mod rewinds;
 mod sessions;
 pub mod settings;
 pub mod socket;
@@ -87,7 +88,10 @@ fn routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
         .service(facts::fact_history)
         .service(sessions::list_sessions)
         .service(sessions::create_session)
-        .service(turns::interrupt_turn)
+        .service(rewinds::interrupt_turn)
+        .service(rewinds::rewind_session)
+        .service(rewinds::regenerate_turn)
+        .service(rewinds::resume_turn)
         .service(sessions::get_session)
         .service(sessions::delete_session)
         .service(sessions::preview_context)

@@ -13,10 +13,11 @@ use super::{
     extract::{Author, Body, Caller, Path, Query, Talker},
     idempotency::{self, Answer},
     pagination::{self, Items},
+    rewinds::{InterruptBody, InterruptView},
     sessions::NewSessionView,
     summaries::SummaryView,
     to_the_end,
-    turns::{self, InterruptView, TurnView, TurnsQuery},
+    turns::{self, TurnView, TurnsQuery},
 };
 use crate::{
     actors::NewConversation,
@@ -347,23 +348,13 @@ pub async fn step_conversation(
     Ok(HttpResponse::Ok().json(TurnView::from(&*turn)))
 }
 
-/// Where to cut in.
-#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
-#[garde(allow_unvalidated)]
-#[serde(default, deny_unknown_fields)]
-pub struct ConversationInterruptBody {
-    /// Only if this is the line that is being said.
-    turn: Option<u32>,
-    /// How much of it was heard, in Unicode scalar values; unset: all that was sent.
-    heard_chars: Option<usize>,
-}
-
-/// Cuts the line that is being said and pauses the conversation.
+/// Cuts the line that is being said, or goes back to an earlier one: then what followed it never
+/// happened. The conversation pauses.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path)),
-    request_body = ConversationInterruptBody,
-    responses((status = 200, body = InterruptView), (status = 409, description = "That line is not being said, or the conversation has ended")),
+    request_body = InterruptBody,
+    responses((status = 200, body = InterruptView), (status = 409, description = "There is no such line to cut, the last one is another (`stale_head`), or the conversation has ended")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
 )]
 #[post("/v1/npc-conversations/{conversation}:interrupt")]
@@ -371,20 +362,19 @@ pub async fn interrupt_conversation(
     state: web::Data<AppState>,
     caller: Caller<Talker>,
     path: Path<DialogueId>,
-    body: Body<ConversationInterruptBody>,
+    body: Body<InterruptBody>,
 ) -> Result<HttpResponse, Problem> {
     to_the_end(async move {
         reachable(&state, &caller.principal, path.0).await?;
+        let wish = body.value.wish(&state, &caller.principal, path.0).await?;
         let conversations = state.sessions.npc_conversations();
-        let done = conversations
-            .interrupt(&caller.scope, path.0, body.turn, body.heard_chars)
-            .await?;
-        Ok(HttpResponse::Ok().json(InterruptView::from(done)))
+        let done = conversations.interrupt(&caller.scope, path.0, wish).await?;
+        Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
     })
     .await
 }
 
-/// Goes on after a pause.
+/// Goes on after a pause. A line that was cut a moment ago is taken up again, if nothing was said since.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path)),
@@ -399,7 +389,8 @@ pub async fn resume_conversation(
 ) -> Result<HttpResponse, Problem> {
     to_the_end(async move {
         reachable(&state, &caller.principal, path.0).await?;
-        let view = state.sessions.npc_conversations().resume(&caller.scope, path.0).await?;
+        let conversations = state.sessions.npc_conversations();
+        let view = conversations.resume(&caller.scope, path.0, &caller.principal).await?;
         Ok(HttpResponse::Ok().json(ConversationView::of(&state, (*view.dialogue).clone())))
     })
     .await

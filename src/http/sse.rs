@@ -14,11 +14,10 @@ use tokio::sync::mpsc;
 use super::{
     AppState,
     errors::{Code, Problem},
-    extract::{Caller, Talker},
     turns::{TurnView, outcome},
 };
 use crate::{
-    actors::{Accepted, Line, Listener, ListenerGone, Published},
+    actors::{Accepted, Listener, ListenerGone, Published, SessionError},
     dialogue::events::EventBody,
     ids::DialogueId,
     memory::turn::{Turn, TurnStatus},
@@ -67,29 +66,31 @@ impl Stream for Events {
     }
 }
 
-/// Speaks a line and streams its turn. The listener is attached before the line is spoken, so no
-/// event is missed.
-pub async fn speak(
+/// Streams the turn of the line that `say` speaks with the mark it is given. The listener is attached
+/// before the line is spoken, so no event is missed.
+pub async fn stream<F>(
     state: &web::Data<AppState>,
-    caller: &Caller<Talker>,
+    scope: &TenantScope,
     id: DialogueId,
-    mut line: Line,
-) -> Result<HttpResponse, Problem> {
+    say: impl FnOnce(Arc<str>) -> F,
+) -> Result<HttpResponse, Problem>
+where
+    F: Future<Output = Result<Accepted, SessionError>>,
+{
     let (feed, events) = mpsc::channel(state.settings.sse_queue);
     let attached = state
         .sessions
-        .attach(&caller.scope, id, Arc::new(Feed(feed)), None, None)
+        .attach(scope, id, Arc::new(Feed(feed)), None, None)
         .await?;
     let attachment = Attachment {
         state: state.clone(),
-        scope: caller.scope.clone(),
+        scope: scope.clone(),
         id,
         listener: attached.listener,
     };
     // Other lines of the session may be under way; ours is known by this mark.
     let mark: Arc<str> = format!("sse_{:032x}", rand::random::<u128>()).into();
-    line.re = Some(mark.clone());
-    let accepted = state.sessions.say(&caller.scope, id, line).await?;
+    let accepted = say(mark.clone()).await?;
 
     let (out, lines) = mpsc::channel(16);
     actix_web::rt::spawn(async move {

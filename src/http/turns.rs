@@ -1,4 +1,4 @@
-//! Turns of a session: speaking a line, cutting a reply, reading the transcript and the traces.
+//! Turns of a session: speaking a line, reading the transcript and the traces.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::{
     extract::{Author, Body, Caller, Path, Query, Talker},
     idempotency,
     pagination::{self, Items},
-    sessions, sse, to_the_end,
+    sessions, sse,
 };
 use crate::{
-    actors::{Accepted, Interrupted, Line, OnBusy},
+    actors::{Accepted, Line, OnBusy},
     ids::{DialogueId, NpcId, TurnId},
     memory::{
         trace::TurnTrace,
@@ -119,7 +119,14 @@ pub async fn create_turn(
         re: None,
     };
     if wants_events(&request) {
-        return sse::speak(&state, &caller, dialogue.id, line).await;
+        let said = |mark| {
+            let (state, scope) = (state.clone(), caller.scope.clone());
+            async move {
+                let line = Line { re: Some(mark), ..line };
+                state.sessions.say(&scope, dialogue.id, line).await
+            }
+        };
+        return sse::stream(&state, &caller.scope, dialogue.id, said).await;
     }
     let turn = match state.sessions.say(&caller.scope, dialogue.id, line).await? {
         Accepted::Repeated(turn) => turn,
@@ -146,7 +153,7 @@ pub fn outcome<E>(
     }
 }
 
-fn wants_events(request: &HttpRequest) -> bool {
+pub(super) fn wants_events(request: &HttpRequest) -> bool {
     request
         .headers()
         .get(header::ACCEPT)
@@ -236,71 +243,4 @@ pub async fn get_trace(
         .await?
         .ok_or_else(|| Problem::not_found("turn"))?;
     Ok(HttpResponse::Ok().json(trace))
-}
-
-/// What to cut.
-#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
-#[garde(allow_unvalidated)]
-#[serde(default, deny_unknown_fields)]
-pub struct InterruptBody {
-    /// Only if this turn is the running one.
-    turn: Option<u32>,
-    /// How much of the reply was heard, in Unicode scalar values; unset: all that was sent.
-    heard_chars: Option<usize>,
-}
-
-/// What an interrupt did.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct InterruptView {
-    /// Whether a reply was running and is cut.
-    interrupted: bool,
-    /// The turn that was cut, or the last one that stands.
-    turn: u32,
-}
-
-impl From<Interrupted> for InterruptView {
-    fn from(done: Interrupted) -> Self {
-        match done {
-            Interrupted::Cut { turn } => Self {
-                interrupted: true,
-                turn,
-            },
-            Interrupted::Idle { head_turn } => Self {
-                interrupted: false,
-                turn: head_turn,
-            },
-        }
-    }
-}
-
-/// Cuts the running reply. Harmless when none is running.
-#[utoipa::path(
-    tag = "turns",
-    params(("session" = String, Path)),
-    request_body = InterruptBody,
-    responses((status = 200, body = InterruptView), (status = 409, description = "That turn is not running, or the session is closed")),
-    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
-)]
-#[post("/v1/sessions/{session}:interrupt")]
-pub async fn interrupt_turn(
-    state: web::Data<AppState>,
-    caller: Caller<Talker>,
-    path: Path<DialogueId>,
-    body: Body<InterruptBody>,
-) -> Result<HttpResponse, Problem> {
-    to_the_end(async move { reachable_then_cut(&state, &caller, path.0, &body.value).await }).await
-}
-
-async fn reachable_then_cut(
-    state: &AppState,
-    caller: &Caller<Talker>,
-    id: DialogueId,
-    body: &InterruptBody,
-) -> Result<HttpResponse, Problem> {
-    sessions::reachable(state, &caller.principal, id).await?;
-    let done = state
-        .sessions
-        .interrupt(&caller.scope, id, body.turn, body.heard_chars)
-        .await?;
-    Ok(HttpResponse::Ok().json(InterruptView::from(done)))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::fact::Importance;
+use super::{fact::Importance, turn::Checkpoint};
 use crate::ids::{DialogueId, SummaryId};
 
 /// A dated digest of turns `from_turn..=to_turn` of one dialogue.
@@ -95,6 +95,20 @@ pub fn buffer_from(summarised_through: u32, head: u32, buffer_min: u32) -> u32 {
     let unsummarised = summarised_through.saturating_add(1);
     let last = head.saturating_sub(buffer_min).saturating_add(1);
     unsummarised.min(last).max(1)
+}
+
+impl Checkpoint {
+    /// Takes in what the kept summaries have summed up. Says the same whenever they landed: it depends
+    /// on the turns they cover and not on the turn that first saw them.
+    pub fn catch_up(&mut self, kept: &[Summary], buffer_min: u32) {
+        self.buffer_from = self.buffer_from.max(1);
+        for summary in kept {
+            let to = summary.to_turn;
+            self.summarised_through = self.summarised_through.max(to);
+            self.summarised_at = self.summarised_at.max(Some(summary.created_at));
+            self.buffer_from = self.buffer_from.max(buffer_from(to, to, buffer_min));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -221,6 +235,27 @@ mod tests {
         assert_eq!(buffer_from(10, 10, 8), 3, "the last eight stay");
         assert_eq!(buffer_from(10, 30, 8), 11, "all unsummarised ones stay");
         assert_eq!(buffer_from(10, 5, 8), 1, "rewound below the summary");
+    }
+
+    #[test]
+    fn a_checkpoint_is_the_same_whenever_it_saw_a_summary() {
+        let kept = [summary(0, 5), summary(1, 5)];
+        let mut at_once = Checkpoint::default();
+        at_once.catch_up(&kept[..1], 8);
+        assert_eq!((at_once.summarised_through, at_once.buffer_from), (10, 3));
+        at_once.catch_up(&kept, 8);
+        let mut late = Checkpoint {
+            turn: 27,
+            ..Checkpoint::default()
+        };
+        late.catch_up(&kept, 8);
+        assert_eq!((late.summarised_through, late.buffer_from), (20, 13));
+        assert_eq!(
+            (at_once.summarised_at, at_once.buffer_from),
+            (late.summarised_at, late.buffer_from)
+        );
+        late.catch_up(&[], 8);
+        assert_eq!(late.buffer_from, 13, "it never goes back");
     }
 
     proptest! {

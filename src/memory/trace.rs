@@ -84,7 +84,10 @@ pub struct CallTrace {
     pub error: Option<String>,
 }
 
-/// Milliseconds spent per phase of a turn.
+/// Milliseconds spent per phase of a turn, up to its `reply.done`.
+///
+/// The commit is not among them: it writes this very trace. How long it takes is the metric
+/// `colloquy_turn_phase_seconds{phase="commit"}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Timings {
     pub queue: f64,
@@ -96,7 +99,6 @@ pub struct Timings {
     pub assemble: f64,
     pub first_token: f64,
     pub reply: f64,
-    pub commit: f64,
     /// From `player.say` to `reply.done`, less model and embedder time and `memory_wait`.
     pub added: f64,
 }

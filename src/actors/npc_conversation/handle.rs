@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::{Request, lines::Outcome};
 use crate::{
     actors::{
-        Interrupted, Listener, NewConversation, NewSession, SessionError,
+        Interrupted, Listener, NewConversation, NewSession, SessionError, TakeBack,
         handle::{Ask, Attached, CREATED_SEQ, CreatedSession, Sessions, ask},
     },
     ids::{DialogueId, DialogueKind, PlayerId, TurnId},
     memory::fact::Cause,
     ports::ledger::dialogues::{Dialogue, DialogueOptions, DialogueStatus, Playback},
-    tenancy::TenantScope,
+    tenancy::{Principal, TenantScope},
 };
 
 /// How a conversation stands.
@@ -121,21 +121,31 @@ impl NpcConversations {
         self.ask(scope, id, |ask| Request::Step { ask }).await
     }
 
-    /// Cuts the line that is being said and pauses; answers once what was said of it is committed.
+    /// Cuts the line that is being said, or goes back to an earlier one, and pauses; answers once that is
+    /// durable. `wish.turn` unset: whichever is being said.
     pub async fn interrupt(
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        turn: Option<u32>,
-        heard_chars: Option<usize>,
+        wish: TakeBack,
     ) -> Result<Interrupted, SessionError> {
-        self.ask(scope, id, |ask| Request::Interrupt { turn, heard_chars, ask })
-            .await
+        self.ask(scope, id, |ask| Request::Interrupt {
+            wish: wish.clone(),
+            ask,
+        })
+        .await
     }
 
-    /// Goes on after a pause. Harmless when there was none.
-    pub async fn resume(&self, scope: &TenantScope, id: DialogueId) -> Result<ConversationView, SessionError> {
-        self.ask(scope, id, |ask| Request::Resume { ask }).await
+    /// Goes on after a pause; a line that was cut a moment ago is taken up again, if nothing was said
+    /// since. Harmless when there was no pause.
+    pub async fn resume(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        who: &Principal,
+    ) -> Result<ConversationView, SessionError> {
+        self.ask(scope, id, |ask| Request::Resume { who: who.clone(), ask })
+            .await
     }
 
     /// Opens a session of a player with everybody who takes part. The conversation pauses (`joined`);

@@ -3,7 +3,10 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration, time::Instant};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use futures_util::FutureExt;
+use futures_util::{
+    FutureExt,
+    future::{AbortHandle, Abortable},
+};
 use tokio::sync::{oneshot, watch};
 
 use super::{NpcConversation, Phase, load};
@@ -15,7 +18,7 @@ use crate::{
         event_log::TurnEvents,
         handle::Ask,
         registry::send,
-        session::{GRACE, next_turn},
+        session::{GRACE, JobEnded, next_turn},
         use_cases::event_error,
     },
     dialogue::{
@@ -48,6 +51,19 @@ pub(super) struct Running {
     cut: watch::Sender<Option<Cut>>,
     waiters: Vec<oneshot::Sender<Outcome>>,
     started: Instant,
+    /// Lets go of it, its model's stream included.
+    abort: AbortHandle,
+}
+
+impl Running {
+    /// It never happened.
+    pub(super) fn unsay(self) {
+        self.abort.abort();
+        for waiter in self.waiters {
+            // Whoever waited may have gone away.
+            let _ = waiter.send(Err(Arc::new(TurnError::Unsaid)));
+        }
+    }
 }
 
 impl NpcConversation {
@@ -81,10 +97,13 @@ impl NpcConversation {
 
     /// Starts the next line, or whatever has to happen before it, unless one is being said.
     pub(super) fn advance(&mut self, ctx: &mut Context<Self>) {
-        if self.running.is_some() || matches!(self.phase, Phase::Loading) {
+        if self.running.is_some() || self.moving.is_busy() || matches!(self.phase, Phase::Loading) {
             return;
         }
-        self.settle();
+        self.settle(ctx);
+        if self.moving.is_busy() {
+            return;
+        }
         if let Some(reply) = self.drained.take() {
             self.stepping.clear();
             // Whoever drains may have given up.
@@ -162,11 +181,13 @@ impl NpcConversation {
             log: Arc::clone(&self.log),
             re: None,
         };
+        let (abort, registration) = AbortHandle::new_pair();
         self.running = Some(Running {
             number,
             cut,
             waiters: std::mem::take(&mut self.stepping),
             started: now,
+            abort,
         });
         let use_cases = Arc::clone(&self.node.use_cases);
         let limit = Duration::from_millis(self.node.ports.settings.turn.timeout_ms) + GRACE;
@@ -178,10 +199,21 @@ impl NpcConversation {
                 Err(_elapsed) => Err(TurnError::TimedOut),
             }
         };
-        ctx.spawn(line.into_actor(self).map(|ended, talk, ctx| talk.ended(ended, ctx)));
+        let line = Abortable::new(line, registration);
+        ctx.spawn(line.into_actor(self).map(|ended, talk, ctx| {
+            // One that was let go is not there any more.
+            if let Ok(ended) = ended {
+                talk.ended(ended, ctx);
+            }
+        }));
     }
 
-    fn ended(&mut self, ended: Result<CommittedTurn, TurnError>, ctx: &mut Context<Self>) {
+    pub(super) fn ended(&mut self, ended: Result<CommittedTurn, TurnError>, ctx: &mut Context<Self>) {
+        if self.moving.is_busy() {
+            // Whether it stands, the move decides.
+            self.ended_meanwhile = Some(ended);
+            return;
+        }
         let Some(running) = self.running.take() else { return };
         self.used = self.now();
         self.last_line = self.used.saturating_duration_since(running.started);
@@ -214,12 +246,11 @@ impl NpcConversation {
             self.log.publish(body, None);
         }
         loaded.keep_turn(&turn, checkpoint);
-        let npc = Some((loaded.dialogue.world.clone(), turn.npc.clone()));
         if !jobs.is_empty()
             && let Some(curator) = self.node.curator(&self.key.0)
         {
             // A curator that stops just now leaves the jobs leased; they are found again later.
-            let hand_over = async move { send(&curator, TakeOn { jobs, npc }).await };
+            let hand_over = async move { send(&curator, TakeOn { jobs }).await };
             ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
         }
         if turn.status == TurnStatus::Completed {
@@ -255,11 +286,7 @@ impl NpcConversation {
         self.failures += 1;
         self.rest_for(retry_pause(self.failures), ctx);
         if self.failures >= MOST_FAILURES && self.paces_itself() && matches!(self.phase, Phase::Ready(_)) {
-            self.set_paused(true, ctx, |talk, paused, _| {
-                if paused.is_ok() {
-                    talk.say_paused("failed");
-                }
-            });
+            self.set_paused(true, "failed", ctx, |_, _, _| {});
         }
         self.advance(ctx);
     }
@@ -277,7 +304,13 @@ impl NpcConversation {
 
     // --- after a line ---
 
-    pub(super) fn reported(&mut self, report: JobReport, ctx: &mut Context<Self>) {
+    pub(super) fn job_ended(&mut self, ended: JobEnded, ctx: &mut Context<Self>) {
+        if let Some(report) = ended.report {
+            self.reported(report, ctx);
+        }
+    }
+
+    fn reported(&mut self, report: JobReport, ctx: &mut Context<Self>) {
         let turn = report.turn;
         if !report.memory.is_empty() {
             let facts = report.memory;
@@ -289,12 +322,16 @@ impl NpcConversation {
         }
         if report.summaries_changed {
             let read = load::summarised(Arc::clone(&self.node), self.key.clone());
-            ctx.spawn(read.into_actor(self).map(|read, talk, _| {
-                let Phase::Ready(loaded) = &mut talk.phase else {
-                    return;
+            let Phase::Ready(loaded) = &self.phase else { return };
+            let (epoch, buffer_min) = (loaded.epoch, self.node.ports.settings.summaries.buffer_min_turns);
+            ctx.spawn(read.into_actor(self).map(move |read, talk, _| {
+                let loaded = match &mut talk.phase {
+                    // What was read before a move of the head may be gone, and is read anew after it.
+                    Phase::Ready(loaded) if loaded.epoch == epoch => loaded,
+                    _ => return,
                 };
                 match read {
-                    Ok((summaries, checkpoint)) => loaded.keep_summaries(summaries, checkpoint),
+                    Ok(summaries) => loaded.keep_summaries(summaries, buffer_min),
                     // The next one, or the next load, brings them.
                     Err(error) => tracing::warn!(dialogue = %talk.key.1, %error, "summaries could not be read"),
                 }

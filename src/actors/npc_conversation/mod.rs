@@ -3,13 +3,15 @@
 //! As a session, the actor is a state machine whose mailbox stays open; what a line is made of is
 //! `dialogue::turn`. One that paces itself says a line, waits until it can have been read, and says the
 //! next, until somebody cuts in, a speaker concludes, or the last line is said. This file has the actor,
-//! its messages and its life; `lines` the lines and what follows them, `handle` the way in.
+//! its messages and its life; `lines` the lines and what follows them, `moves` what cuts them and takes
+//! them back, `handle` the way in.
 //!
 //! An open conversation that paces itself goes on after a restart as soon as anybody looks at it. One
 //! whose actor panicked is taken up again by the node's chores.
 
 pub mod handle;
 mod lines;
+mod moves;
 
 use std::{
     collections::VecDeque,
@@ -23,10 +25,11 @@ use tokio::sync::oneshot;
 use self::{
     handle::{ConversationView, JoinPoint},
     lines::{Outcome, Running},
+    moves::Moving,
 };
 use super::{
-    Interrupted, Listener, SessionError,
-    event_log::{EventLog, Missed, events_of},
+    Interrupted, Listener, SessionError, TakeBack,
+    event_log::{EventLog, Missed, event_of, events_of},
     handle::{Ask, Attached},
     registry::{Node, SessionKey},
     session::{
@@ -39,9 +42,10 @@ use super::{
 use crate::{
     dialogue::{
         events::{DialogueEvent, EventBody},
-        turn::TurnError,
+        turn::{CommittedTurn, TurnError},
     },
     ports::StoreError,
+    tenancy::Principal,
 };
 
 /// What a conversation can be asked.
@@ -60,14 +64,14 @@ pub(super) enum Request {
     Step {
         ask: Ask<oneshot::Receiver<Outcome>>,
     },
-    /// Cuts the running line and pauses.
+    /// Cuts the running line, or goes back to an earlier one, and pauses.
     Interrupt {
-        turn: Option<u32>,
-        heard_chars: Option<usize>,
+        wish: TakeBack,
         ask: Ask<Interrupted>,
     },
     /// Goes on after a pause.
     Resume {
+        who: Principal,
         ask: Ask<ConversationView>,
     },
     /// Pauses for a player, and says where.
@@ -83,7 +87,7 @@ pub(super) enum Request {
 impl Request {
     fn refuse(self, error: SessionError) {
         match self {
-            Self::View { ask } | Self::Resume { ask } => ask.answer(Err(error)),
+            Self::View { ask } | Self::Resume { ask, .. } => ask.answer(Err(error)),
             Self::Attach { ask, .. } => ask.answer(Err(error)),
             Self::Step { ask } => ask.answer(Err(error)),
             Self::Interrupt { ask, .. } => ask.answer(Err(error)),
@@ -105,7 +109,10 @@ pub(super) struct NpcConversation {
     /// Who waits for the line that is to be said next.
     stepping: Vec<oneshot::Sender<Outcome>>,
     /// Who is to be told once no line runs.
-    settling: Vec<Settling>,
+    cutting: Vec<Cutting>,
+    moving: Moving,
+    /// How the running line ended while the head was being moved.
+    ended_meanwhile: Option<Result<CommittedTurn, TurnError>>,
     /// The pause before the next line.
     rest: Option<SpawnHandle>,
     /// Lines that failed one after another.
@@ -126,9 +133,22 @@ enum Phase {
 }
 
 /// Who waits until nothing is being said.
-enum Settling {
-    Interrupt { cut: u32, ask: Ask<Interrupted> },
+enum Cutting {
+    Line {
+        number: u32,
+        wish: TakeBack,
+        ask: Ask<Interrupted>,
+    },
     Join(Ask<JoinPoint>),
+}
+
+impl Cutting {
+    fn refuse(self, error: SessionError) {
+        match self {
+            Self::Line { ask, .. } => ask.answer(Err(error)),
+            Self::Join(ask) => ask.answer(Err(error)),
+        }
+    }
 }
 
 struct Ending {
@@ -150,7 +170,9 @@ impl NpcConversation {
             early: VecDeque::new(),
             running: None,
             stepping: Vec::new(),
-            settling: Vec::new(),
+            cutting: Vec::new(),
+            moving: Moving::default(),
+            ended_meanwhile: None,
             rest: None,
             failures: 0,
             reading_cast: false,
@@ -190,7 +212,16 @@ impl NpcConversation {
         let gap = (self.node.settings.replay_events as u64).saturating_mul(loaded.epoch);
         self.log.loaded(loaded.next_seq, known, loaded.dialogue.head_turn, gap);
         self.log.not_committed(&lost_turn());
+        self.log.not_moved();
         self.phase = Phase::Ready(Box::new(loaded));
+        self.ready(ctx);
+    }
+
+    /// Everything is read: what waited for it goes on.
+    fn ready(&mut self, ctx: &mut Context<Self>) {
+        for ended in std::mem::take(&mut self.moving.jobs) {
+            self.job_ended(ended, ctx);
+        }
         for request in std::mem::take(&mut self.early) {
             self.dispatch(request, ctx);
         }
@@ -201,6 +232,8 @@ impl NpcConversation {
         for request in self.early.drain(..) {
             request.refuse(error.clone());
         }
+        self.give_up_moves(error);
+        self.log.not_moved();
         let told = match error {
             SessionError::Elsewhere { .. } => {
                 let body = EventBody::ConversationEnded {
@@ -225,8 +258,10 @@ impl NpcConversation {
 
     fn dispatch(&mut self, request: Request, ctx: &mut Context<Self>) {
         self.used = self.now();
-        let Phase::Ready(loaded) = &self.phase else {
-            return self.early.push_back(request);
+        let interrupts = matches!(request, Request::Interrupt { .. });
+        let loaded = match &self.phase {
+            Phase::Ready(loaded) if interrupts || !self.moving.is_busy() => loaded,
+            _ => return self.early.push_back(request),
         };
         let over = loaded.closed || self.ending.is_some();
         match request {
@@ -245,8 +280,8 @@ impl NpcConversation {
             } => self.attach(listener, last_seq, ask, ctx),
             refused if self.drained.is_some() || self.node.is_draining() => refused.refuse(SessionError::Draining),
             Request::Step { ask } => self.step(ask, ctx),
-            Request::Interrupt { turn, heard_chars, ask } => self.interrupt(turn, heard_chars, ask, ctx),
-            Request::Resume { ask } => self.resume(ask, ctx),
+            Request::Interrupt { wish, ask } => self.interrupt(wish, ask, ctx),
+            Request::Resume { who, ask } => self.resume(who, ask, ctx),
             Request::Join { ask } => self.join(ask, ctx),
         }
     }
@@ -284,11 +319,18 @@ impl NpcConversation {
                 let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
                 let head = loaded.dialogue.head_turn;
                 // No more than a conversation may have lines.
-                let read = async move { ports.ledger.dialogues.turns(&scope, id, 1, head).await };
-                ctx.spawn(read.into_actor(self).map(move |turns, talk, _| {
-                    ask.answer(match turns {
-                        Ok(turns) => {
-                            let earlier = turns.iter().flat_map(events_of).collect();
+                let most = u32::try_from(self.node.settings.replay_events).unwrap_or(u32::MAX);
+                let read = async move {
+                    let turns = ports.ledger.dialogues.turns(&scope, id, 1, head);
+                    tokio::try_join!(turns, ports.ledger.rewinds.since(&scope, id, seen, most))
+                };
+                ctx.spawn(read.into_actor(self).map(move |read, talk, _| {
+                    ask.answer(match read {
+                        Ok((turns, moves)) => {
+                            let told = moves.iter().map(|rewound| event_of(talk.key.1, rewound));
+                            let mut earlier: Vec<DialogueEvent> =
+                                turns.iter().flat_map(events_of).chain(told).collect();
+                            earlier.sort_by_key(|event| event.seq);
                             talk.seat(listener, Some(seen), earlier)
                         }
                         Err(error) => Err(error.into()),
@@ -325,16 +367,18 @@ impl NpcConversation {
 
     // --- pausing ---
 
-    /// Writes that it is paused, or goes on, and then does what follows. A pause is written before
-    /// anything is cut, so that no restart goes on where somebody cut in.
+    /// Writes that it is paused for `reason`, or goes on, tells of it, and does what follows. A pause is
+    /// written before anything is cut, so that no restart goes on where somebody cut in.
     fn set_paused(
         &mut self,
         paused: bool,
+        reason: &'static str,
         ctx: &mut Context<Self>,
         then: impl FnOnce(&mut Self, Result<(), SessionError>, &mut Context<Self>) + 'static,
     ) {
         let Phase::Ready(loaded) = &self.phase else {
-            return then(self, Err(self.busy()), ctx);
+            let busy = self.busy();
+            return then(self, Err(busy), ctx);
         };
         if loaded.dialogue.options.paused == paused {
             return then(self, Ok(()), ctx);
@@ -344,9 +388,7 @@ impl NpcConversation {
         ctx.spawn(write.into_actor(self).map(move |written, talk, ctx| {
             let outcome = match written {
                 Ok(true) => {
-                    if let Phase::Ready(loaded) = &mut talk.phase {
-                        Arc::make_mut(&mut loaded.dialogue).options.paused = paused;
-                    }
+                    talk.now_paused(paused, reason);
                     Ok(())
                 }
                 Ok(false) => Err(SessionError::Ended),
@@ -356,62 +398,35 @@ impl NpcConversation {
         }));
     }
 
-    fn say_paused(&self, reason: &'static str) {
-        if let Phase::Ready(loaded) = &self.phase {
+    fn now_paused(&mut self, paused: bool, reason: &'static str) {
+        let Phase::Ready(loaded) = &mut self.phase else { return };
+        let options = &mut Arc::make_mut(&mut loaded.dialogue).options;
+        // Whoever asked at the same time has told of it.
+        if std::mem::replace(&mut options.paused, paused) != paused {
             let turn = loaded.dialogue.head_turn;
-            self.log.publish(EventBody::ConversationPaused { turn, reason }, None);
+            let body = if paused {
+                EventBody::ConversationPaused { turn, reason }
+            } else {
+                EventBody::ConversationResumed { turn }
+            };
+            self.log.publish(body, None);
         }
-    }
-
-    fn interrupt(
-        &mut self,
-        turn: Option<u32>,
-        heard_chars: Option<usize>,
-        ask: Ask<Interrupted>,
-        ctx: &mut Context<Self>,
-    ) {
-        if let Some(asked) = turn
-            && self.running.as_ref().map(|running| running.number) != Some(asked)
-        {
-            return ask.answer(Err(SessionError::NotRunning { turn: asked }));
-        }
-        self.set_paused(true, ctx, move |talk, paused, ctx| {
-            if let Err(error) = paused {
-                return ask.answer(Err(error));
-            }
-            let cut = talk.running.as_ref().map(|running| running.number);
-            talk.cut(heard_chars);
-            match (cut, &talk.phase) {
-                (Some(cut), _) => talk.settling.push(Settling::Interrupt { cut, ask }),
-                (None, Phase::Ready(loaded)) => ask.answer(Ok(Interrupted::Idle {
-                    head_turn: loaded.dialogue.head_turn,
-                })),
-                (None, Phase::Loading) => ask.answer(Err(talk.busy())),
-            }
-            talk.say_paused("interrupted");
-            talk.advance(ctx);
-        });
     }
 
     fn join(&mut self, ask: Ask<JoinPoint>, ctx: &mut Context<Self>) {
-        self.set_paused(true, ctx, move |talk, paused, ctx| {
+        self.set_paused(true, "joined", ctx, move |talk, paused, ctx| {
             if let Err(error) = paused {
                 return ask.answer(Err(error));
             }
             talk.cut(None);
-            talk.settling.push(Settling::Join(ask));
-            talk.say_paused("joined");
+            talk.cutting.push(Cutting::Join(ask));
             talk.advance(ctx);
         });
     }
 
-    fn resume(&mut self, ask: Ask<ConversationView>, ctx: &mut Context<Self>) {
-        let was_paused = matches!(&self.phase, Phase::Ready(loaded) if loaded.dialogue.options.paused);
-        self.set_paused(false, ctx, move |talk, written, ctx| {
-            if let (Ok(()), true, Phase::Ready(loaded)) = (&written, was_paused, &talk.phase) {
-                let turn = loaded.dialogue.head_turn;
-                talk.log.publish(EventBody::ConversationResumed { turn }, None);
-            }
+    /// Says lines by itself again.
+    fn go_on(&mut self, ask: Ask<ConversationView>, ctx: &mut Context<Self>) {
+        self.set_paused(false, "", ctx, move |talk, written, ctx| {
             talk.failures = 0;
             talk.advance(ctx);
             ask.answer(written.and_then(|()| talk.view()));
@@ -419,15 +434,15 @@ impl NpcConversation {
     }
 
     /// Nothing is being said: tells those who waited for that.
-    fn settle(&mut self) {
-        let Phase::Ready(loaded) = &self.phase else { return };
-        for settling in self.settling.drain(..) {
-            match settling {
-                Settling::Interrupt { cut, ask } => ask.answer(Ok(Interrupted::Cut { turn: cut })),
-                Settling::Join(ask) => ask.answer(Ok(JoinPoint {
+    fn settle(&mut self, ctx: &mut Context<Self>) {
+        for cutting in std::mem::take(&mut self.cutting) {
+            match (cutting, &self.phase) {
+                (Cutting::Line { number, wish, ask }, _) => self.line_was_cut(number, wish, ask, ctx),
+                (Cutting::Join(ask), Phase::Ready(loaded)) => ask.answer(Ok(JoinPoint {
                     dialogue: Arc::clone(&loaded.dialogue),
                     head: loaded.head,
                 })),
+                (join @ Cutting::Join(_), Phase::Loading) => self.cutting.push(join),
             }
         }
     }
@@ -508,7 +523,8 @@ impl NpcConversation {
             || self.paces_itself()
             || !self.early.is_empty()
             || !self.stepping.is_empty()
-            || !self.settling.is_empty()
+            || !self.cutting.is_empty()
+            || self.moving.is_busy()
             || self.ending.is_some();
         if !busy && now.saturating_duration_since(self.used) >= idle && !self.log.has_listeners() {
             return self.leave(ctx);
@@ -532,7 +548,7 @@ impl NpcConversation {
     /// Another node owns the dialogue. A running line learns it at its commit.
     fn lost(&mut self, epoch: u64, ctx: &mut Context<Self>) {
         let ours = matches!(&self.phase, Phase::Ready(loaded) if loaded.epoch == epoch);
-        if ours && self.running.is_none() {
+        if ours && self.running.is_none() && !self.moving.is_busy() {
             self.load(ctx);
         }
     }
@@ -568,8 +584,11 @@ impl Handler<JobEnded> for NpcConversation {
     type Result = ();
 
     fn handle(&mut self, ended: JobEnded, ctx: &mut Self::Context) {
-        if let Some(report) = ended.report {
-            self.reported(report, ctx);
+        if self.moving.is_busy() || matches!(self.phase, Phase::Loading) {
+            // Whether its line stands is known when the head is.
+            self.moving.jobs.push(ended);
+        } else {
+            self.job_ended(ended, ctx);
         }
     }
 }

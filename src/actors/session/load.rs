@@ -17,7 +17,7 @@ use crate::{
         turn::{Checkpoint, Turn},
     },
     ports::{
-        StoreResult,
+        StoreError, StoreResult,
         buffer::{BufferHead, BufferSnapshot, BufferedTurn},
         ledger::dialogues::{Claim, Dialogue, DialogueStatus, OpenDialogue},
     },
@@ -72,7 +72,7 @@ pub(in crate::actors) async fn load(node: Arc<Node>, key: SessionKey) -> Result<
         Cast::read(&node, scope, &open.dialogue.world, &open.dialogue.npcs),
     );
     let (summaries, extracting) = rest?;
-    let history = history?;
+    let mut history = history?;
     let npc = match (history.last(), open.dialogue.cause) {
         (Some(last), _) => last.npc.clone(),
         (None, Some(Cause::Turn(turn))) => {
@@ -84,13 +84,16 @@ pub(in crate::actors) async fn load(node: Arc<Node>, key: SessionKey) -> Result<
         }
         (None, _) => first,
     };
+    let mut checkpoint = open.checkpoint;
+    checkpoint.catch_up(&summaries, ports.settings.summaries.buffer_min_turns);
+    history.retain(|turn| turn.number >= checkpoint.buffer_from);
     Ok(Loaded {
         closed: open.dialogue.status == DialogueStatus::Closed,
         player: open.dialogue.player.clone(),
         npc,
         epoch: open.epoch,
         head: open.head,
-        checkpoint: open.checkpoint,
+        checkpoint,
         history: Arc::new(history),
         summaries: Arc::new(summaries),
         next_seq: open.next_seq,
@@ -100,6 +103,57 @@ pub(in crate::actors) async fn load(node: Arc<Node>, key: SessionKey) -> Result<
         renewed,
         dialogue: Arc::new(open.dialogue),
     })
+}
+
+/// Reads again what a move of the head changed; ownership stays.
+pub(in crate::actors) async fn moved(
+    node: Arc<Node>,
+    (scope, id): SessionKey,
+    epoch: u64,
+    head: Option<TurnId>,
+) -> StoreResult<Reread> {
+    let ledger = &node.ports.ledger;
+    let key = (scope.clone(), id);
+    let (dialogue, checkpoint, summaries) = tokio::try_join!(
+        ledger.dialogues.get(&scope, id),
+        ledger.dialogues.checkpoint(&scope, id),
+        ledger.summaries.kept(&scope, id),
+    )?;
+    let dialogue = dialogue.ok_or_else(|| StoreError::Corrupt("a dialogue is gone".to_owned()))?;
+    let mut checkpoint = checkpoint.unwrap_or_default();
+    checkpoint.catch_up(&summaries, node.ports.settings.summaries.buffer_min_turns);
+    let open = OpenDialogue {
+        dialogue,
+        epoch,
+        head,
+        checkpoint,
+        next_seq: 0,
+    };
+    let history = history(&node, &key, &open).await?;
+    let awaited = match head {
+        Some(turn) => {
+            let now = node.ports.clock.now();
+            let extracting = ledger.jobs.extracting(&scope, id, turn, now).await?;
+            head.filter(|_| extracting)
+        }
+        None => None,
+    };
+    Ok(Reread {
+        dialogue: open.dialogue,
+        checkpoint: open.checkpoint,
+        history,
+        summaries,
+        awaited,
+    })
+}
+
+/// What [`moved`] read.
+pub(in crate::actors) struct Reread {
+    pub dialogue: Dialogue,
+    pub checkpoint: Checkpoint,
+    pub history: Vec<BufferedTurn>,
+    pub summaries: Vec<Summary>,
+    pub awaited: Option<TurnId>,
 }
 
 /// The buffer, if it is the one the ledger describes, or else built anew from the ledger.
@@ -113,7 +167,8 @@ async fn history(node: &Node, (scope, id): &SessionKey, open: &OpenDialogue) -> 
         turn: open.head,
     };
     match buffers.load(scope, *id).await {
-        Ok(Some(kept)) if kept.head == head => {
+        // After a rewind it may begin too late: a summary that had taken turns out of it is gone.
+        Ok(Some(kept)) if kept.head == head && begins_by(&kept.turns, open) => {
             let mut turns = kept.turns;
             turns.retain(|turn| turn.number >= open.checkpoint.buffer_from);
             return Ok(turns);
@@ -139,6 +194,13 @@ async fn history(node: &Node, (scope, id): &SessionKey, open: &OpenDialogue) -> 
     Ok(snapshot.turns)
 }
 
+fn begins_by(turns: &[BufferedTurn], open: &OpenDialogue) -> bool {
+    let from = open.checkpoint.buffer_from.max(1);
+    turns
+        .first()
+        .map_or(from > open.dialogue.head_turn, |first| first.number <= from)
+}
+
 /// A turn as the buffer keeps it.
 pub(in crate::actors) fn buffered(turn: &Turn) -> BufferedTurn {
     turn.into()
@@ -151,15 +213,8 @@ pub(in crate::actors) async fn renew(node: Arc<Node>, (scope, id): SessionKey, e
 }
 
 /// What summarising changed, read again.
-pub(in crate::actors) async fn summarised(
-    node: Arc<Node>,
-    (scope, id): SessionKey,
-) -> StoreResult<(Vec<Summary>, Option<Checkpoint>)> {
-    let ledger = &node.ports.ledger;
-    tokio::try_join!(
-        ledger.summaries.kept(&scope, id),
-        ledger.dialogues.checkpoint(&scope, id)
-    )
+pub(in crate::actors) async fn summarised(node: Arc<Node>, (scope, id): SessionKey) -> StoreResult<Vec<Summary>> {
+    node.ports.ledger.summaries.kept(&scope, id).await
 }
 
 /// SHA-256 of a resume token, as it is stored.

@@ -6,6 +6,7 @@
 
 mod keys;
 pub(super) mod load;
+mod moves;
 mod turns;
 
 use std::{
@@ -21,8 +22,8 @@ use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler,
 use tokio::sync::oneshot;
 
 use super::{
-    Accepted, Interrupted, Line, Listener, SessionError,
-    event_log::{EventLog, Missed, events_of},
+    Accepted, Interrupted, Line, Listener, SessionError, TakeBack,
+    event_log::{EventLog, Missed, event_of, events_of},
     handle::{Ask, Attached, SessionView},
     registry::{Node, SessionKey},
     use_cases::event_error,
@@ -35,10 +36,12 @@ use crate::{
     },
     ids::TurnId,
     ports::{StoreError, ledger::jobs::JobKind},
+    tenancy::Principal,
 };
 use keys::Keys;
 use load::Loaded;
 pub(super) use load::token_hash;
+use moves::Moving;
 pub(super) use turns::{GRACE, next_turn};
 use turns::{Running, Waiting};
 
@@ -52,8 +55,24 @@ pub(super) enum Request {
         ask: Ask<Accepted>,
     },
     Interrupt {
-        turn: Option<u32>,
-        heard_chars: Option<usize>,
+        wish: TakeBack,
+        ask: Ask<Interrupted>,
+    },
+    Rewind {
+        wish: TakeBack,
+        ask: Ask<Interrupted>,
+    },
+    /// Takes the last turn back and says its line anew.
+    Regenerate {
+        key: Option<String>,
+        if_head: Option<u32>,
+        re: Option<Arc<str>>,
+        who: Principal,
+        ask: Ask<Accepted>,
+    },
+    /// Takes a reply that was cut a moment ago up again.
+    Resume {
+        who: Principal,
         ask: Ask<Interrupted>,
     },
     Attach {
@@ -77,10 +96,19 @@ pub(super) enum Request {
 }
 
 impl Request {
+    /// Whether it takes the dialogue back; then it does not wait for another that does.
+    fn takes_back(&self) -> bool {
+        matches!(
+            self,
+            Self::Interrupt { .. } | Self::Rewind { .. } | Self::Regenerate { .. } | Self::Resume { .. }
+        )
+    }
+
     fn refuse(self, error: SessionError) {
         match self {
             Self::Say { ask, .. } => ask.answer(Err(error)),
-            Self::Interrupt { ask, .. } => ask.answer(Err(error)),
+            Self::Interrupt { ask, .. } | Self::Rewind { ask, .. } | Self::Resume { ask, .. } => ask.answer(Err(error)),
+            Self::Regenerate { ask, .. } => ask.answer(Err(error)),
             Self::Attach { ask, .. } => ask.answer(Err(error)),
             Self::View { ask } => ask.answer(Err(error)),
             Self::Prepare { ask, .. } => ask.answer(Err(error)),
@@ -110,6 +138,16 @@ pub(super) struct Drain {
 #[rtype(result = "()")]
 pub(super) struct CutNow;
 
+/// The dialogue was closed in the ledger, by what happened elsewhere.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct WasClosed(pub &'static str);
+
+/// What was asked to be taken back so far is begun.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct BeginMove;
+
 /// Stops at once.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -132,6 +170,7 @@ pub(super) struct Session {
     /// Lines that are not turns yet, in the order they were spoken.
     queue: VecDeque<Waiting>,
     running: Option<Running>,
+    moving: Moving,
     keys: Keys,
     memory: MemoryWait,
     reading_authored: bool,
@@ -193,6 +232,7 @@ impl Session {
             early: VecDeque::new(),
             queue: VecDeque::new(),
             running: None,
+            moving: Moving::default(),
             keys: Keys::default(),
             memory: MemoryWait::default(),
             reading_authored: false,
@@ -227,6 +267,7 @@ impl Session {
         // Grows with each load, so that two processes killed one after the other share no number.
         let gap = (self.node.settings.replay_events as u64).saturating_mul(loaded.epoch);
         self.log.loaded(loaded.next_seq, known, loaded.dialogue.head_turn, gap);
+        self.log.not_moved();
         // A turn that ran when an earlier actor panicked, if nobody has said so yet.
         self.log.not_committed(&lost_turn());
         self.keys = Keys::new(loaded.next_seq > 1);
@@ -235,8 +276,16 @@ impl Session {
             ..MemoryWait::default()
         };
         self.phase = Phase::Ready(Box::new(loaded));
+        self.ready(ctx);
+    }
+
+    /// Everything is read: what waited for it goes on.
+    fn ready(&mut self, ctx: &mut Context<Self>) {
         for request in std::mem::take(&mut self.early) {
             self.dispatch(request, ctx);
+        }
+        for ended in std::mem::take(&mut self.moving.jobs) {
+            self.job_ended(ended, ctx);
         }
         self.advance(ctx);
     }
@@ -252,7 +301,9 @@ impl Session {
             }
             _ => event_error(&TurnError::Store(StoreError::Unavailable(String::new()))),
         };
+        self.log.not_moved();
         self.log.not_committed(&told);
+        self.give_up_moves(error);
         self.drop_lines(&told, error);
         // With listeners the entry stays, and with it the log; the next message tries again.
         if !matches!(error, SessionError::Store(_)) || !self.log.has_listeners() {
@@ -265,12 +316,21 @@ impl Session {
 
     fn dispatch(&mut self, request: Request, ctx: &mut Context<Self>) {
         self.used = self.now();
-        if let Phase::Loading = self.phase {
+        if matches!(self.phase, Phase::Loading) || (self.moving.is_busy() && !request.takes_back()) {
             return self.early.push_back(request);
         }
         match request {
             Request::Say { line, accepted_at, ask } => self.say(line, accepted_at, ask, ctx),
-            Request::Interrupt { turn, heard_chars, ask } => ask.answer(self.interrupt(turn, heard_chars)),
+            Request::Interrupt { wish, ask } => self.interrupt(wish, ask, ctx),
+            Request::Rewind { wish, ask } => self.rewind(wish, ask, ctx),
+            Request::Regenerate {
+                key,
+                if_head,
+                re,
+                who,
+                ask,
+            } => self.regenerate(key, if_head, re, who, ask, ctx),
+            Request::Resume { who, ask } => self.resume(who, ask, ctx),
             Request::Attach {
                 listener,
                 resume_token,
@@ -316,20 +376,26 @@ impl Session {
                 let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
                 let head = loaded.dialogue.head_turn;
                 let from = head.saturating_sub(limit.max(1)) + 1;
+                let most = u32::try_from(self.node.settings.replay_events).unwrap_or(u32::MAX);
                 let read = async move {
-                    if head == 0 {
-                        return Ok(Vec::new());
-                    }
-                    ports.ledger.dialogues.turns(&scope, id, from, head).await
+                    let turns = async {
+                        if head == 0 {
+                            return Ok(Vec::new());
+                        }
+                        ports.ledger.dialogues.turns(&scope, id, from, head).await
+                    };
+                    tokio::try_join!(turns, ports.ledger.rewinds.since(&scope, id, seen, most))
                 };
-                ctx.spawn(read.into_actor(self).map(move |turns, session, _| {
-                    let turns = match turns {
-                        Ok(turns) => turns,
+                ctx.spawn(read.into_actor(self).map(move |read, session, _| {
+                    let (turns, moves) = match read {
+                        Ok(read) => read,
                         Err(error) => return ask.answer(Err(error.into())),
                     };
                     let complete = from == 1 || turns.first().is_some_and(|turn| turn.seqs.started <= seen + 1);
-                    if complete {
-                        let earlier = turns.iter().flat_map(events_of).collect();
+                    if complete && moves.len() < most as usize {
+                        let told = moves.iter().map(|rewound| event_of(session.key.1, rewound));
+                        let mut earlier: Vec<DialogueEvent> = turns.iter().flat_map(events_of).chain(told).collect();
+                        earlier.sort_by_key(|event| event.seq);
                         ask.answer(session.seat(listener, Some(seen), earlier));
                     } else {
                         ask.answer(Err(SessionError::ResumeExpired { last_seq: seen }));
@@ -443,6 +509,7 @@ impl Session {
             || !self.queue.is_empty()
             || !self.early.is_empty()
             || self.closing.is_some()
+            || self.moving.is_busy()
             || matches!(self.phase, Phase::Loading);
         if !busy && now.saturating_duration_since(self.used) >= idle && !self.log.has_listeners() {
             self.node.session_ends(&self.key, self.generation);
@@ -467,7 +534,7 @@ impl Session {
     /// Another node owns the dialogue. A running turn learns it at its commit.
     fn lost(&mut self, epoch: u64, ctx: &mut Context<Self>) {
         let ours = matches!(&self.phase, Phase::Ready(loaded) if loaded.epoch == epoch);
-        if ours && self.running.is_none() {
+        if ours && self.running.is_none() && !self.moving.is_busy() {
             self.load(ctx);
         }
     }
@@ -512,11 +579,32 @@ impl Handler<Request> for Session {
     }
 }
 
+impl Handler<BeginMove> for Session {
+    type Result = ();
+
+    fn handle(&mut self, BeginMove: BeginMove, ctx: &mut Self::Context) {
+        self.begin_move(ctx);
+    }
+}
+
+impl Handler<WasClosed> for Session {
+    type Result = ();
+
+    fn handle(&mut self, WasClosed(reason): WasClosed, ctx: &mut Self::Context) {
+        self.end(reason, None, ctx);
+    }
+}
+
 impl Handler<JobEnded> for Session {
     type Result = ();
 
     fn handle(&mut self, ended: JobEnded, ctx: &mut Self::Context) {
-        self.job_ended(ended, ctx);
+        if self.moving.is_busy() || matches!(self.phase, Phase::Loading) {
+            // Whether its turn stands is known when the head is.
+            self.moving.jobs.push(ended);
+        } else {
+            self.job_ended(ended, ctx);
+        }
     }
 }
 

@@ -3,13 +3,16 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration, time::Instant};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use futures_util::FutureExt;
+use futures_util::{
+    FutureExt,
+    future::{AbortHandle, Abortable},
+};
 use tokio::sync::{oneshot, watch};
 
 use super::{JobEnded, Phase, Session, load};
 use crate::{
     actors::{
-        Accepted, Interrupted, Line, OnBusy, SessionError,
+        Accepted, Line, OnBusy, SessionError,
         cast::{Cast, Rows},
         curator::TakeOn,
         event_log::TurnEvents,
@@ -23,7 +26,7 @@ use crate::{
         npc_conversation::{self, Scene},
         turn::{CommittedTurn, Cut, TurnError, TurnInput},
     },
-    ids::NpcId,
+    ids::{NpcId, TurnId},
     memory::{
         authored::Npc,
         summary::Summary,
@@ -61,8 +64,22 @@ pub(super) struct Running {
     key: Option<String>,
     re: Option<Arc<str>>,
     cut: watch::Sender<Option<Cut>>,
+    /// Lets the turn go wherever it is.
+    abort: AbortHandle,
     waiters: Vec<oneshot::Sender<Outcome>>,
     started: Instant,
+}
+
+impl Running {
+    /// The dialogue was taken back to before this turn.
+    pub(super) fn unsay(self) {
+        self.abort.abort();
+        let error = Arc::new(TurnError::Unsaid);
+        for waiter in self.waiters {
+            // Whoever waited may have gone away.
+            let _ = waiter.send(Err(Arc::clone(&error)));
+        }
+    }
 }
 
 impl Waiting {
@@ -73,6 +90,21 @@ impl Waiting {
 
     pub(super) fn re(&self) -> Option<Arc<str>> {
         self.line.re.clone()
+    }
+
+    /// A line that is said anew.
+    pub(super) fn anew(id: u64, line: Line, now: Instant, ask: Ask<Accepted>) -> Self {
+        let mut waiting = Self {
+            id,
+            line,
+            accepted_at: now,
+            ready_at: None,
+            checked: true,
+            asking: Vec::new(),
+            waiters: Vec::new(),
+        };
+        waiting.join(ask);
+        waiting
     }
 
     fn join(&mut self, ask: Ask<Accepted>) {
@@ -227,31 +259,6 @@ impl Session {
 
     // --- cutting ---
 
-    pub(super) fn interrupt(
-        &mut self,
-        turn: Option<u32>,
-        heard_chars: Option<usize>,
-    ) -> Result<Interrupted, SessionError> {
-        let Phase::Ready(loaded) = &self.phase else {
-            return Err(SessionError::Closed);
-        };
-        let head_turn = loaded.dialogue.head_turn;
-        let replying = self.log.replying();
-        let running = self.running.as_ref().filter(|running| replying == Some(running.number));
-        match (running.map(|running| running.number), turn) {
-            (Some(number), None) => {
-                self.cut(heard_chars);
-                Ok(Interrupted::Cut { turn: number })
-            }
-            (Some(number), Some(asked)) if asked == number => {
-                self.cut(heard_chars);
-                Ok(Interrupted::Cut { turn: number })
-            }
-            (None, None) => Ok(Interrupted::Idle { head_turn }),
-            (_, Some(turn)) => Err(SessionError::NotRunning { turn }),
-        }
-    }
-
     /// Asks the running turn to end where it is. The first to ask decides.
     pub(super) fn cut(&mut self, heard_chars: Option<usize>) {
         if let Some(running) = &self.running {
@@ -269,7 +276,7 @@ impl Session {
 
     /// Starts the next turn, or whatever it still needs, unless one runs.
     pub(super) fn advance(&mut self, ctx: &mut Context<Self>) {
-        if self.running.is_some() {
+        if self.running.is_some() || self.moving.is_busy() {
             return;
         }
         if self.closing.is_some() || self.drained.is_some() {
@@ -400,11 +407,13 @@ impl Session {
             log: Arc::clone(&self.log),
             re: line.re.clone(),
         };
+        let (abort, aborted) = AbortHandle::new_pair();
         self.running = Some(Running {
             number,
             key: line.key,
             re: line.re,
             cut,
+            abort,
             waiters,
             started: now,
         });
@@ -419,8 +428,14 @@ impl Session {
             }
         };
         ctx.spawn(
-            turn.into_actor(self)
-                .map(|ended, session, ctx| session.ended(ended, ctx)),
+            Abortable::new(turn, aborted)
+                .into_actor(self)
+                .map(|ended, session, ctx| {
+                    // One that was let go has been told of.
+                    if let Ok(ended) = ended {
+                        session.ended(ended, ctx);
+                    }
+                }),
         );
     }
 
@@ -477,7 +492,12 @@ impl Session {
         Ok(self.input(loaded, authored, npc, text, self.now()))
     }
 
-    fn ended(&mut self, ended: Result<CommittedTurn, TurnError>, ctx: &mut Context<Self>) {
+    pub(super) fn ended(&mut self, ended: Result<CommittedTurn, TurnError>, ctx: &mut Context<Self>) {
+        if self.moving.is_under_way() {
+            // Whether it stands, the move decides.
+            self.moving.ended = Some(ended);
+            return;
+        }
         let Some(running) = self.running.take() else { return };
         self.used = self.now();
         self.last_turn = self.used.saturating_duration_since(running.started);
@@ -488,6 +508,7 @@ impl Session {
             }
             Err(error) => self.not_committed(error, running, ctx),
         }
+        self.turn_ended(ctx);
     }
 
     fn committed(&mut self, committed: CommittedTurn, running: Running, ctx: &mut Context<Self>) {
@@ -522,11 +543,10 @@ impl Session {
         if jobs.is_empty() {
             return;
         }
-        let npc = Some((loaded.dialogue.world.clone(), loaded.npc.clone()));
         match self.node.curator(&self.key.0) {
             Some(curator) => {
                 // A curator that stops just now leaves the jobs leased; they are found again later.
-                let hand_over = async move { send(&curator, TakeOn { jobs, npc }).await };
+                let hand_over = async move { send(&curator, TakeOn { jobs }).await };
                 ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
             }
             None => self.memory.of = None,
@@ -557,13 +577,28 @@ impl Session {
             self.memory.of = None;
         }
         if let Some(report) = ended.report {
-            self.reported(report, ctx);
+            self.reported(ended.turn_id, report, ctx);
         }
         self.advance(ctx);
     }
 
-    fn reported(&mut self, report: JobReport, ctx: &mut Context<Self>) {
+    /// Whether a turn that a job was for has not been unsaid meanwhile.
+    fn stands(&self, id: TurnId, number: u32) -> bool {
+        let Phase::Ready(loaded) = &self.phase else {
+            return false;
+        };
+        match loaded.history.iter().find(|turn| turn.number == number) {
+            Some(turn) => turn.id == id,
+            // It has left the buffer, or the dialogue.
+            None => number <= loaded.dialogue.head_turn,
+        }
+    }
+
+    fn reported(&mut self, turn_id: TurnId, report: JobReport, ctx: &mut Context<Self>) {
         let turn = report.turn;
+        if !self.stands(turn_id, turn) {
+            return;
+        }
         if !report.memory.is_empty() {
             let facts = report.memory;
             self.log.publish(EventBody::MemoryUpdated { turn, facts }, None);
@@ -573,13 +608,18 @@ impl Session {
             self.log.publish(EventBody::StateChanged { turn, changes }, None);
         }
         if report.summaries_changed {
+            let Phase::Ready(loaded) = &self.phase else { return };
+            let epoch = loaded.epoch;
+            let buffer_min = self.node.ports.settings.summaries.buffer_min_turns;
             let read = load::summarised(Arc::clone(&self.node), self.key.clone());
-            ctx.spawn(read.into_actor(self).map(|read, session, _| {
-                let Phase::Ready(loaded) = &mut session.phase else {
-                    return;
+            ctx.spawn(read.into_actor(self).map(move |read, session, _| {
+                let loaded = match &mut session.phase {
+                    // What was read before a move of the head may be gone, and is read anew after it.
+                    Phase::Ready(loaded) if loaded.epoch == epoch => loaded,
+                    _ => return,
                 };
                 match read {
-                    Ok((summaries, checkpoint)) => loaded.keep_summaries(summaries, checkpoint),
+                    Ok(summaries) => loaded.keep_summaries(summaries, buffer_min),
                     Err(error) => {
                         // The next one, or the next load, brings them.
                         tracing::warn!(dialogue = %session.key.1, %error, "summaries could not be read");
@@ -650,9 +690,9 @@ impl load::Loaded {
     }
 
     /// Summaries were read again.
-    pub(in crate::actors) fn keep_summaries(&mut self, summaries: Vec<Summary>, checkpoint: Option<Checkpoint>) {
+    pub(in crate::actors) fn keep_summaries(&mut self, summaries: Vec<Summary>, buffer_min: u32) {
+        self.checkpoint.catch_up(&summaries, buffer_min);
         self.summaries = Arc::new(summaries);
-        self.keep_summarised(&checkpoint.unwrap_or_default());
         self.trim();
     }
 

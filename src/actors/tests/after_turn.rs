@@ -50,7 +50,7 @@ async fn the_wait_for_memory_is_bounded() {
 }
 
 #[actix::test]
-async fn extraction_runs_one_at_a_time_for_an_npc_and_in_the_order_of_turns() {
+async fn extraction_follows_the_turns_of_a_dialogue_and_waits_for_no_other_dialogue_of_the_npc() {
     let world = World::with(settings(), no_wait()).await;
     *world.fake.with_jobs.lock() = true;
     *world.fake.hold_jobs.lock() = true;
@@ -59,7 +59,10 @@ async fn extraction_runs_one_at_a_time_for_an_npc_and_in_the_order_of_turns() {
         world.turn(a, line).await;
         world.turn(b, line).await;
     }
-    until("a job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    until("both dialogues' first jobs run", || {
+        world.fake.running_jobs.load(Relaxed) == 2
+    })
+    .await;
     world.fake.job_go.add_permits(6);
     until("all ran", || world.fake.jobs.lock().len() == 6).await;
     let jobs = world.fake.jobs.lock().clone();
@@ -71,7 +74,11 @@ async fn extraction_runs_one_at_a_time_for_an_npc_and_in_the_order_of_turns() {
             .collect();
         assert!(ids.is_sorted(), "the order of the turns");
     }
-    assert_eq!(world.fake.most_running_jobs.load(Relaxed), 1, "one NPC, one at a time");
+    assert_eq!(
+        world.fake.most_running_jobs.load(Relaxed),
+        2,
+        "one at a time in a dialogue"
+    );
     world.end().await;
 }
 

@@ -60,21 +60,13 @@ async fn a_line_may_cut_the_running_reply() {
 async fn an_interrupt_cuts_only_a_turn_that_runs() {
     let world = World::new().await;
     let id = world.session().await;
-    let idle = world.sessions.interrupt(&world.scope, id, None, None).await.unwrap();
+    let idle = world.interrupt(id, None, None).await.unwrap();
     assert_eq!(idle, Interrupted::Idle { head_turn: 0 });
     let first = world.say(id, "hold").await;
     world.begun(1).await;
-    let wrong = world
-        .sessions
-        .interrupt(&world.scope, id, Some(7), None)
-        .await
-        .unwrap_err();
+    let wrong = world.interrupt(id, Some(7), None).await.unwrap_err();
     assert!(matches!(wrong, SessionError::NotRunning { turn: 7 }));
-    let cut = world
-        .sessions
-        .interrupt(&world.scope, id, Some(1), Some(3))
-        .await
-        .unwrap();
+    let cut = world.interrupt(id, Some(1), Some(3)).await.unwrap();
     assert_eq!(cut, Interrupted::Cut { turn: 1 });
     assert_eq!(outcome(first).await.unwrap().status, TurnStatus::Interrupted);
     world.end().await;

@@ -13,7 +13,8 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::{
     actors::{
-        Accepted, ActorSettings, Line, Listener, ListenerGone, NewSession, OnBusy, Published, SessionError,
+        Accepted, ActorSettings, Interrupted, Line, Listener, ListenerGone, NewSession, OnBusy, Published,
+        SessionError, TakeBack,
         handle::Sessions,
         use_cases::{Ports, UseCases},
     },
@@ -25,6 +26,7 @@ use crate::{
         events::{EventBody, MemoryChange, MemoryOp, ReplyDone},
         jobs::{JobError, JobReport},
         prompt::Preview,
+        rewind::{Move, Moved, RewindError, RewindRequest, Target},
         settings::{DialogueSettings, JobSettings, PromptSettings, RecallSettings, SummarySettings, TurnSettings},
         turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
@@ -42,6 +44,7 @@ use crate::{
             audit::Edit,
             dialogues::{CommitOutcome, TurnCommit},
             jobs::{Job, JobKind, NewJob},
+            rewinds::{Rewind, RewindOutcome},
             tenants::Tenant,
             usage::UsageDelta,
         },
@@ -51,7 +54,7 @@ use crate::{
 };
 
 /// How long a condition may take to come true.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct World {
     pub sessions: Sessions,
@@ -83,6 +86,12 @@ pub struct Fake {
     pub running_jobs: AtomicUsize,
     pub most_running_jobs: AtomicUsize,
     pub usage: Mutex<Vec<(TenantScope, UsageDelta)>>,
+    /// What was asked to be taken back, in order.
+    pub rewinds: Mutex<Vec<RewindRequest>>,
+    /// Moves of a head wait for a permit of `rewind_go` when set.
+    pub hold_rewinds: Mutex<bool>,
+    pub rewind_go: Semaphore,
+    pub settled: AtomicUsize,
 }
 
 pub fn settings() -> ActorSettings {
@@ -101,6 +110,8 @@ pub fn dialogue_settings() -> DialogueSettings {
             wait_for_memory_ms: 5_000,
             timeout_ms: 60_000,
             intent_turns: 3,
+            seal_s: 30,
+            playback_timeout_s: 60,
         },
         prompt: PromptSettings {
             total_tokens: 8_000,
@@ -197,6 +208,10 @@ impl World {
             running_jobs: AtomicUsize::new(0),
             most_running_jobs: AtomicUsize::new(0),
             usage: Mutex::default(),
+            rewinds: Mutex::default(),
+            hold_rewinds: Mutex::new(false),
+            rewind_go: Semaphore::new(0),
+            settled: AtomicUsize::new(0),
         });
         let use_cases: Arc<dyn UseCases> = Arc::<Fake>::clone(&fake);
         let sessions = Sessions::start_with(ports.clone(), use_cases, node, settings.clone());
@@ -266,6 +281,42 @@ impl World {
         outcome(self.say(id, text).await).await.unwrap()
     }
 
+    /// Takes a dialogue back to a turn.
+    pub async fn back(&self, id: DialogueId, turn: u32) -> Result<Interrupted, SessionError> {
+        self.sessions.rewind(&self.scope, id, self.wish(Some(turn), None)).await
+    }
+
+    pub async fn interrupt(
+        &self,
+        id: DialogueId,
+        turn: Option<u32>,
+        heard_chars: Option<usize>,
+    ) -> Result<Interrupted, SessionError> {
+        let wish = self.wish(turn, heard_chars);
+        self.sessions.interrupt(&self.scope, id, wish).await
+    }
+
+    pub fn wish(&self, turn: Option<u32>, heard_chars: Option<usize>) -> TakeBack {
+        TakeBack {
+            turn,
+            heard_chars,
+            key: None,
+            if_head: None,
+            who: self.who(),
+        }
+    }
+
+    pub fn who(&self) -> Principal {
+        Principal {
+            subject: "test".into(),
+            tenant: self.scope.tenant().clone(),
+            role: Role::Backend,
+            player: None,
+            world: None,
+            expires_at: self.ports.clock.now(),
+        }
+    }
+
     pub async fn listen(&self, id: DialogueId) -> Arc<Ear> {
         let ear = Ear::new();
         let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
@@ -285,6 +336,7 @@ impl World {
     pub async fn end(self) {
         self.fake.go.add_permits(1_000);
         self.fake.job_go.add_permits(1_000);
+        self.fake.rewind_go.add_permits(1_000);
         self.sessions.drain(Duration::from_secs(5)).await;
         until("no actor is left", || self.sessions.live() == 0).await;
         // A mailbox is dropped just after its actor, and the permits in it with it.
@@ -410,6 +462,7 @@ pub fn brief(event: &Published) -> String {
         EventBody::TurnCommitted { turn, .. } => format!("committed {turn}"),
         EventBody::MemoryUpdated { turn, .. } => format!("memory {turn}"),
         EventBody::StateChanged { turn, .. } => format!("state {turn}"),
+        EventBody::DialogueRewound(rewound) => format!("rewound {}", rewound.turn),
         EventBody::SessionClosed { reason } => format!("closed {reason}"),
         EventBody::NpcTurnStarted { turn, npc_id } => format!("{npc_id} started {turn}"),
         EventBody::NpcTurnDelta { turn, .. } => format!("delta {turn}"),
@@ -442,7 +495,10 @@ impl Fake {
         feed: &dyn TurnFeed,
         status: TurnStatus,
     ) -> Result<CommittedTurn, TurnError> {
-        let reply_text = format!("You said {}", input.line);
+        let reply_text = match input.player {
+            Some(_) => format!("You said {}", input.line),
+            None => format!("{} says {}", input.npc.name, input.number),
+        };
         let done = feed.done(ReplyDone {
             turn: input.number,
             npc_id: input.npc.id.clone(),
@@ -476,6 +532,10 @@ impl Fake {
         };
         let mut checkpoint = input.checkpoint.clone();
         checkpoint.turn = input.number;
+        checkpoint.ended = input
+            .scene
+            .as_ref()
+            .is_some_and(|scene| scene.topic.as_deref() == Some("conclude at 2") && input.number == 2);
         let jobs: Vec<NewJob> = if *self.with_jobs.lock() {
             vec![NewJob {
                 id: self.ports.ids.next(),
@@ -536,16 +596,20 @@ impl UseCases for Fake {
     ) -> Result<CommittedTurn, TurnError> {
         feed.delta(input.number, 0, &input.npc.id, "You ");
         self.memory_waits.lock().push(input.memory_wait_ms);
-        self.spoken.lock().push(input.line.clone());
+        let topic = input.scene.as_ref().and_then(|scene| scene.topic.clone());
+        let line = topic
+            .filter(|_| input.player.is_none())
+            .unwrap_or_else(|| input.line.clone());
+        self.spoken.lock().push(line.clone());
         let mut status = TurnStatus::Completed;
-        if input.line.starts_with("hold") {
+        if line.starts_with("hold") {
             tokio::select! {
                 permit = self.go.acquire() => permit.unwrap().forget(),
                 _ = cut.wait_for(Option::is_some) => status = TurnStatus::Interrupted,
             }
         }
-        assert!(!input.line.starts_with("panic"), "a test asked for it");
-        if input.line.starts_with("fail") {
+        assert!(!line.starts_with("panic"), "a test asked for it");
+        if line.starts_with("fail") {
             feed.done(ReplyDone {
                 turn: input.number,
                 npc_id: input.npc.id.clone(),
@@ -594,6 +658,45 @@ impl UseCases for Fake {
             }],
             ..JobReport::default()
         })
+    }
+
+    async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError> {
+        self.rewinds.lock().push(request.clone());
+        if *self.hold_rewinds.lock() {
+            self.rewind_go.acquire().await.unwrap().forget();
+        }
+        let Target::Turn { number, .. } = request.target else {
+            return Err(RewindError::NothingToResume);
+        };
+        let ledger = &self.ports.ledger;
+        let turns = ledger
+            .dialogues
+            .turns(&request.scope, request.dialogue, number, number)
+            .await?;
+        let now = self.ports.clock.now();
+        let rewind = Rewind {
+            id: self.ports.ids.next(),
+            dialogue: request.dialogue,
+            epoch: request.epoch,
+            to: turns.first().map(|turn| turn.id),
+            replacement: None,
+            key: request.key.clone(),
+            seq: request.seq,
+            edit: Edit::by(&request.who, &self.ports.ids, now, request.action, request.dialogue),
+        };
+        match ledger.rewinds.rewind(&request.scope, &rewind).await? {
+            RewindOutcome::Done(rewound) => Ok(Moved::Done(Box::new(Move {
+                rewound: *rewound,
+                replacement: None,
+            }))),
+            RewindOutcome::Repeated(rewound) => Ok(Moved::Repeated(rewound)),
+            RewindOutcome::Fenced => Err(RewindError::Fenced),
+            RewindOutcome::NoSuchTurn => Err(RewindError::NothingToResume),
+        }
+    }
+
+    async fn settle(&self, _: &TenantScope) {
+        self.settled.fetch_add(1, Relaxed);
     }
 
     async fn relay_outbox(&self) -> Result<usize, StoreError> {

@@ -24,16 +24,37 @@ use crate::{
 
 pub(super) struct SqliteAuthoredStore(pub(super) Arc<Engine>);
 
+/// The columns of [`read_world`], of the table alias `w`.
+macro_rules! world_columns {
+    () => {
+        "w.id, w.name, w.premise, w.language, w.rules, w.settings, w.version, w.updated_at"
+    };
+}
+/// The columns of [`read_npc`], of the table alias `n`.
+macro_rules! npc_columns {
+    () => {
+        "n.world, n.id, n.name, n.persona, n.language, n.factions, n.model, n.version, n.updated_at"
+    };
+}
+pub(super) use {npc_columns, world_columns};
+
 const WORLD_VERSION: &str = "SELECT version FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
 const PUT_WORLD: &str = "INSERT INTO worlds (tenant, id, name, premise, language, rules, settings, version, updated_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
     ON CONFLICT (tenant, id) DO UPDATE SET name = excluded.name, premise = excluded.premise,
         language = excluded.language, rules = excluded.rules, settings = excluded.settings,
         version = excluded.version, updated_at = excluded.updated_at, deleted_at = NULL";
-const WORLD: &str = "SELECT id, name, premise, language, rules, settings, version, updated_at
-    FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
-const WORLDS: &str = "SELECT id, name, premise, language, rules, settings, version, updated_at
-    FROM worlds WHERE tenant = $1 AND deleted_at IS NULL AND ($2 IS NULL OR id > $2) ORDER BY id LIMIT $3";
+const WORLD: &str = concat!(
+    "SELECT ",
+    world_columns!(),
+    " FROM worlds w WHERE w.tenant = $1 AND w.id = $2 AND w.deleted_at IS NULL"
+);
+const WORLDS: &str = concat!(
+    "SELECT ",
+    world_columns!(),
+    " FROM worlds w
+      WHERE w.tenant = $1 AND w.deleted_at IS NULL AND ($2 IS NULL OR w.id > $2) ORDER BY w.id LIMIT $3"
+);
 const HIDE_WORLD: &str = "UPDATE worlds SET deleted_at = $3 WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
 const HIDE_NPCS: &str = "UPDATE npcs SET deleted_at = $3 WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
 const CLOSE_OF_WORLD: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
@@ -47,11 +68,17 @@ const PUT_NPC: &str = "INSERT INTO npcs
     ON CONFLICT (tenant, world, id) DO UPDATE SET name = excluded.name, persona = excluded.persona,
         language = excluded.language, factions = excluded.factions, model = excluded.model,
         version = excluded.version, updated_at = excluded.updated_at, deleted_at = NULL";
-const NPC: &str = "SELECT world, id, name, persona, language, factions, model, version, updated_at
-    FROM npcs WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
-const NPCS: &str = "SELECT world, id, name, persona, language, factions, model, version, updated_at
-    FROM npcs WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL AND ($3 IS NULL OR id > $3)
-    ORDER BY id LIMIT $4";
+const NPC: &str = concat!(
+    "SELECT ",
+    npc_columns!(),
+    " FROM npcs n WHERE n.tenant = $1 AND n.world = $2 AND n.id = $3 AND n.deleted_at IS NULL"
+);
+const NPCS: &str = concat!(
+    "SELECT ",
+    npc_columns!(),
+    " FROM npcs n WHERE n.tenant = $1 AND n.world = $2 AND n.deleted_at IS NULL AND ($3 IS NULL OR n.id > $3)
+      ORDER BY n.id LIMIT $4"
+);
 const HIDE_NPC: &str = "UPDATE npcs SET deleted_at = $4
     WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
 const CLOSE_OF_NPC: &str = "UPDATE dialogues SET status = 'closed', updated_at = $4
@@ -65,7 +92,10 @@ fn language_named(name: &str) -> Option<Language> {
 }
 
 fn read_world(row: &SqliteRow) -> StoreResult<World> {
-    let mut columns = Columns::of(row);
+    world_from(&mut Columns::of(row))
+}
+
+pub(super) fn world_from(columns: &mut Columns<'_>) -> StoreResult<World> {
     Ok(World {
         id: columns.id()?,
         name: columns.next()?,
@@ -79,7 +109,10 @@ fn read_world(row: &SqliteRow) -> StoreResult<World> {
 }
 
 fn read_npc(row: &SqliteRow) -> StoreResult<Npc> {
-    let mut columns = Columns::of(row);
+    npc_from(&mut Columns::of(row))
+}
+
+pub(super) fn npc_from(columns: &mut Columns<'_>) -> StoreResult<Npc> {
     Ok(Npc {
         world: columns.id()?,
         id: columns.id()?,

@@ -29,12 +29,40 @@ use crate::{
 
 pub(super) struct SqliteDialogueStore(pub(super) Arc<Engine>);
 
+/// The columns of [`read`], of the table alias `$d` (with its dot).
 macro_rules! dialogue_columns {
-    () => {
-        "id, world, npcs, player, witnesses, resume_token_hash, status, options, cause_kind, cause_id, created_at,
-         updated_at, head_turn"
+    ($d:literal) => {
+        concat!(
+            $d,
+            "id, ",
+            $d,
+            "world, ",
+            $d,
+            "npcs, ",
+            $d,
+            "player, ",
+            $d,
+            "witnesses, ",
+            $d,
+            "resume_token_hash, ",
+            $d,
+            "status, ",
+            $d,
+            "options, ",
+            $d,
+            "cause_kind, ",
+            $d,
+            "cause_id, ",
+            $d,
+            "created_at, ",
+            $d,
+            "updated_at, ",
+            $d,
+            "head_turn"
+        )
     };
 }
+pub(super) use dialogue_columns;
 
 const CREATE: &str = "INSERT INTO dialogues
         (tenant, id, world, npcs, player, witnesses, resume_token_hash, status, created_at, updated_at, head_turn,
@@ -46,7 +74,7 @@ const CREATE: &str = "INSERT INTO dialogues
      SELECT $1, $3, value, 'witness', $2 FROM json_each($6) WHERE true ON CONFLICT DO NOTHING";
 const GET: &str = concat!(
     "SELECT ",
-    dialogue_columns!(),
+    dialogue_columns!(""),
     " FROM dialogues WHERE tenant = $1 AND id = $2"
 );
 const CLOSE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
@@ -57,7 +85,7 @@ const CLAIM: &str = concat!(
     "UPDATE dialogues SET owner_node = $3, owner_epoch = owner_epoch + 1, owner_until = $5
      WHERE tenant = $1 AND id = $2 AND (owner_node IS NULL OR owner_node = $3 OR owner_until <= $4)
      RETURNING ",
-    dialogue_columns!(),
+    dialogue_columns!(""),
     ", owner_epoch, head_turn_id, next_seq,
      (SELECT body FROM checkpoints WHERE checkpoints.tenant = dialogues.tenant
                                      AND checkpoints.turn = dialogues.head_turn_id)"
@@ -82,7 +110,7 @@ fn status_named(name: &str) -> Option<DialogueStatus> {
         .find(|status| status_name(*status) == name)
 }
 
-fn read(columns: &mut Columns<'_>) -> StoreResult<Dialogue> {
+pub(super) fn read(columns: &mut Columns<'_>) -> StoreResult<Dialogue> {
     Ok(Dialogue {
         id: columns.id()?,
         world: columns.id()?,
@@ -122,7 +150,7 @@ fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) 
     let tenant = scope.tenant().as_str();
     let mut query = QueryBuilder::new(concat!(
         "SELECT ",
-        dialogue_columns!(),
+        dialogue_columns!(""),
         " FROM dialogues WHERE tenant = "
     ));
     query.push_bind(tenant.to_owned());

@@ -7,14 +7,15 @@ use chrono::{DateTime, Utc};
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
-    Engine,
+    Engine, authored, dialogues,
     rows::{Columns, micros, page_of, rows_of, store_error},
+    turns,
 };
 use crate::{
     ids::{DialogueId, JobId, NodeId, TenantId, TurnId},
     ports::{
         Page, PageRequest, StoreResult,
-        ledger::jobs::{Job, JobFailure, JobFence, JobKind, JobRow, JobStatus, JobStore},
+        ledger::jobs::{Job, JobFailure, JobFence, JobKind, JobRow, JobStatus, JobStore, Said},
     },
     tenancy::TenantScope,
 };
@@ -36,6 +37,21 @@ const LEASE: &str = "UPDATE jobs SET leased_to = $3, leased_until = $4
     RETURNING id, kind, dialogue, turn, text_version, attempts, created_at";
 const RELEASE_ALL: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
     WHERE status = 'pending' AND leased_to = $1";
+/// The turn decides; everything else hangs on it by primary key.
+const SAID: &str = concat!(
+    "SELECT ",
+    turns::turn_columns!(),
+    ", ",
+    dialogues::dialogue_columns!("d."),
+    ", ",
+    authored::world_columns!(),
+    ", ",
+    authored::npc_columns!(),
+    " FROM turns t CROSS JOIN dialogues d ON d.tenant = t.tenant AND d.id = t.dialogue
+      CROSS JOIN worlds w ON w.tenant = t.tenant AND w.id = d.world AND w.deleted_at IS NULL
+      CROSS JOIN npcs n ON n.tenant = t.tenant AND n.world = d.world AND n.id = t.npc AND n.deleted_at IS NULL
+      WHERE t.tenant = $1 AND t.id = $2 AND t.stands = 1 AND t.text_version = $3"
+);
 const FINISH: &str = "UPDATE jobs SET status = 'done', finished_at = $3, leased_to = NULL, leased_until = NULL
     WHERE tenant = $1 AND id = $2 AND status = 'pending'";
 const FAIL: &str = "UPDATE jobs SET attempts = attempts + 1, last_error = $3, leased_to = NULL, leased_until = NULL,
@@ -103,6 +119,16 @@ fn read_job(row: &SqliteRow) -> StoreResult<Job> {
         text_version: columns.number()?,
         attempts: columns.number()?,
         created_at: columns.time()?,
+    })
+}
+
+fn read_said(row: &SqliteRow) -> StoreResult<Said> {
+    let columns = &mut Columns::of(row);
+    Ok(Said {
+        turn: turns::read_columns(columns)?.turn,
+        dialogue: dialogues::read(columns)?,
+        world: authored::world_from(columns)?,
+        npc: authored::npc_from(columns)?,
     })
 }
 
@@ -182,6 +208,18 @@ impl JobStore for SqliteJobStore {
                 })
             })
             .await
+    }
+    async fn said(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<Said>> {
+        let mut connection = self.0.read().await?;
+        let row = sqlx::query(SAID)
+            .bind(scope.tenant().as_str())
+            .bind(job.turn.to_string())
+            .bind(i64::from(job.text_version))
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        drop(connection);
+        row.as_ref().map(read_said).transpose()
     }
     async fn finish(&self, scope: &TenantScope, job: JobId) -> StoreResult<()> {
         let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
@@ -286,6 +324,11 @@ mod tests {
         }
         assert_searches(PENDING, &["jobs_open"]).await;
         assert_searches(LIST_DEAD, &["jobs_dead"]).await;
+        assert_searches(
+            SAID,
+            &["SEARCH t USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)"],
+        )
+        .await;
         for statement in [FINISH, FAIL] {
             assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
         }

@@ -235,7 +235,7 @@ fn connect_options(file: &Path, options: &SqliteOptions) -> SqliteConnectOptions
         .foreign_keys(false)
         .pragma("temp_store", "MEMORY")
         .pragma("cache_size", "-32000")
-        .pragma("mmap_size", "268435456")
+        .pragma("mmap_size", std::env::var("MMAP").unwrap_or("268435456".to_owned()))
         .pragma("wal_autocheckpoint", "4000")
         .pragma("journal_size_limit", "67108864")
         .statement_cache_capacity(256)

@@ -25,6 +25,8 @@ macro_rules! turn_columns {
     };
 }
 
+pub(super) use turn_columns;
+
 pub(super) const STANDING: &str = concat!(
     "SELECT ",
     turn_columns!(),
@@ -190,7 +192,11 @@ pub(super) fn signed(counter: u64) -> i64 {
 }
 
 pub(super) fn read(row: &SqliteRow) -> StoreResult<KeyedTurn> {
-    let mut columns = Columns::of(row);
+    read_columns(&mut Columns::of(row))
+}
+
+/// The columns of `turn_columns!`.
+pub(super) fn read_columns(columns: &mut Columns<'_>) -> StoreResult<KeyedTurn> {
     let turn = Turn {
         id: columns.id()?,
         dialogue: columns.id()?,

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::{
     history::{self, HistoryWindow},
     selection::{Selection, Standing},
-    templates::{Template, Templates},
+    templates::{Template, Templates, system_values},
     told, untrusted,
 };
 use crate::{
@@ -103,14 +103,13 @@ pub(in crate::dialogue) fn assemble(
     let budgets = &settings.prompt;
     let language = material.npc.language;
     let count = |text: &str| templates.count(material.counter, text);
-    let system = render_system(templates, language, material, budgets.ask_for_state)?;
+    let system = match material.scene {
+        None => templates.system(material.world, material.npc, budgets.ask_for_state)?,
+        Some(scene) => scene_system(templates, language, material, scene, budgets.ask_for_state)?.into(),
+    };
     let line = match (material.player, material.scene) {
-        (None, Some(scene)) => scene.cue(templates, material.npc, material.history)?,
-        _ => templates.render(
-            language,
-            Template::ReplyLine,
-            context! { line => untrusted(material.line) },
-        )?,
+        (None, Some(scene)) => scene.cue(templates, material.npc, material.history)?.into(),
+        _ => templates.line(language, material.line)?,
     };
     let (system_tokens, line_tokens) = (count(&system), count(&line));
     let fixed = system_tokens + line_tokens + 2 * FRAME_TOKENS + OPENING_TOKENS;
@@ -200,30 +199,24 @@ fn history_room(budgets: &PromptSettings, left: u32, changing: u32) -> impl Fn(u
     }
 }
 
-fn render_system(
+/// The first section where several NPCs are together: who they are belongs to it.
+fn scene_system(
     templates: &Templates,
     language: Language,
     material: &Material<'_>,
+    scene: &Scene,
     ask_for_state: bool,
 ) -> Result<String, TurnError> {
-    let (world, npc) = (material.world, material.npc);
-    let values = context! {
-        world => context! { name => world.name.as_str(), premise => world.premise.as_str(), rules => world.rules.clone() },
-        npc => context! {
-            name => npc.name.as_str(),
-            description => npc.persona.description.as_str(),
-            speech_style => npc.persona.speech_style.as_str(),
-            boundaries => npc.persona.boundaries.clone(),
-            cues => npc.persona.cues.clone(),
-        },
-        ask_for_state,
-        others => material.scene.map(|scene| scene.others(&material.npc.id)).unwrap_or_default(),
-        topic => material.scene.and_then(|scene| scene.topic.as_deref()).map(untrusted).unwrap_or_default(),
-        end_mark => END_MARK,
-    };
     let template = match material.player {
         Some(_) => Template::ReplySystem,
         None => Template::ConversationSystem,
+    };
+    let others = scene.others(&material.npc.id);
+    let topic = scene.topic.as_deref().map(untrusted).unwrap_or_default();
+    let values = context! {
+        topic,
+        end_mark => END_MARK,
+        ..system_values(material.world, material.npc, ask_for_state, others)
     };
     Ok(templates.render(language, template, values)?)
 }

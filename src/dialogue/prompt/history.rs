@@ -36,9 +36,8 @@ pub(super) fn render(
             let mut messages = Vec::with_capacity(2);
             // A greeting has no line before it.
             if !turn.player_text.is_empty() {
-                let values = context! { line => untrusted(&turn.player_text) };
-                let line = templates.render(language, Template::ReplyLine, values)?;
-                messages.push(ChatMessage::new(ChatRole::User, line));
+                let line = templates.line(language, &turn.player_text)?;
+                messages.push(ChatMessage::new(ChatRole::User, &*line));
             }
             messages.push(match material.scene {
                 Some(scene) if turn.npc != *npc => {

@@ -1,10 +1,17 @@
 //! The prompt templates of every language: shipped with the binary, replaceable by files.
 
-use std::{hash::BuildHasher as _, path::Path};
+use std::{hash::BuildHasher as _, path::Path, sync::Arc};
 
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 
-use crate::memory::{authored::Language, tokens::TokenCounter};
+use super::untrusted;
+use crate::{
+    ids::{NpcId, WorldId},
+    memory::{
+        authored::{Language, Npc, World},
+        tokens::TokenCounter,
+    },
+};
 
 /// A template that cannot be rendered.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -86,10 +93,19 @@ const KEPT_COUNTS: u64 = 100_000;
 /// Shorter texts are counted faster than they are looked up.
 const KEPT_FROM_BYTES: usize = 48;
 
-/// The prompt templates of every language, and the token counts of what was rendered from them.
+/// Lines of players that are kept as they are rendered: each comes back with the history of every
+/// later turn.
+const KEPT_LINES: u64 = 20_000;
+/// NPCs whose first section is kept: it is the same in every turn until somebody edits it.
+const KEPT_SYSTEMS: u64 = 10_000;
+
+/// The prompt templates of every language, and what was rendered and counted before. All of it can be
+/// lost and made again.
 pub struct Templates {
     env: Environment<'static>,
     counts: moka::sync::Cache<(TokenCounter, u64), u32>,
+    lines: moka::sync::Cache<(Language, String), Arc<str>>,
+    systems: moka::sync::Cache<(WorldId, NpcId), Arc<KeptSystem>>,
     hasher: std::hash::RandomState,
 }
 
@@ -125,6 +141,8 @@ impl Templates {
         let templates = Self {
             env,
             counts: moka::sync::Cache::new(KEPT_COUNTS),
+            lines: moka::sync::Cache::new(KEPT_LINES),
+            systems: moka::sync::Cache::new(KEPT_SYSTEMS),
             hasher: std::hash::RandomState::new(),
         };
         templates.try_out()?;
@@ -147,6 +165,44 @@ impl Templates {
                 message: format!("{error:#}"),
                 file,
             })
+    }
+
+    /// A player's line as it stands in the prompt, this turn and as history later.
+    pub(in crate::dialogue) fn line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
+        let key = (language, line.to_owned());
+        if let Some(kept) = self.lines.get(&key) {
+            return Ok(kept);
+        }
+        let values = context! { line => untrusted(line) };
+        let rendered: Arc<str> = self.render(language, Template::ReplyLine, values)?.into();
+        self.lines.insert(key, rendered.clone());
+        Ok(rendered)
+    }
+
+    /// Section 1: the NPC and its world.
+    pub(in crate::dialogue) fn system(
+        &self,
+        world: &World,
+        npc: &Npc,
+        ask_for_state: bool,
+    ) -> Result<Arc<str>, TemplateError> {
+        // Tenants may use the same names, and rows are edited: only the same rows are the same text.
+        let key = (world.id.clone(), npc.id.clone());
+        if let Some(kept) = self.systems.get(&key)
+            && kept.is_of(world, npc, ask_for_state)
+        {
+            return Ok(kept.text.clone());
+        }
+        let values = system_values(world, npc, ask_for_state, Vec::new());
+        let text: Arc<str> = self.render(npc.language, Template::ReplySystem, values)?.into();
+        let kept = KeptSystem {
+            world: world.clone(),
+            npc: npc.clone(),
+            ask_for_state,
+            text: text.clone(),
+        };
+        self.systems.insert(key, Arc::new(kept));
+        Ok(text)
     }
 
     /// Tokens of `text`; counts of longer texts are kept.
@@ -194,6 +250,38 @@ impl Templates {
             }
         }
         Ok(())
+    }
+}
+
+/// A rendered first section, and what it was rendered from.
+struct KeptSystem {
+    world: World,
+    npc: Npc,
+    ask_for_state: bool,
+    text: Arc<str>,
+}
+
+impl KeptSystem {
+    fn is_of(&self, world: &World, npc: &Npc, ask_for_state: bool) -> bool {
+        self.ask_for_state == ask_for_state && self.world == *world && self.npc == *npc
+    }
+}
+
+/// What the first section is rendered with; `others`: the names of NPCs that are there too.
+pub(super) fn system_values(world: &World, npc: &Npc, ask_for_state: bool, others: Vec<String>) -> Value {
+    context! {
+        world => context! {
+            name => world.name.as_str(), premise => world.premise.as_str(), rules => world.rules.clone(),
+        },
+        npc => context! {
+            name => npc.name.as_str(),
+            description => npc.persona.description.as_str(),
+            speech_style => npc.persona.speech_style.as_str(),
+            boundaries => npc.persona.boundaries.clone(),
+            cues => npc.persona.cues.clone(),
+        },
+        ask_for_state,
+        others,
     }
 }
 

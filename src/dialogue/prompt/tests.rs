@@ -40,6 +40,8 @@ fn settings() -> DialogueSettings {
             wait_for_memory_ms: 300,
             timeout_ms: 120_000,
             intent_turns: 3,
+            seal_s: 30,
+            playback_timeout_s: 60,
         },
         prompt: PromptSettings {
             total_tokens: 8_000,

@@ -48,7 +48,9 @@ pub(super) async fn commit(
     let turn = turn_of(services, input, &spoken, committed_seq);
     let mut notes = Vec::new();
     let block = spoken.reply.state_block.as_deref();
-    let (changes, extract_state) = state_of(input, block, &mut notes);
+    let (changes, unreadable) = state_of(input, block, &mut notes);
+    // What a cut reply would have said of the state at its end was never written.
+    let extract_state = unreadable || turn.status == TurnStatus::Interrupted;
     let checkpoint = checkpoint_of(services, input, spoken.reply.ends);
     let summarise = summary_is_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let jobs = jobs_of(services, input, &turn, extract_state, summarise);
@@ -148,37 +150,14 @@ pub(in crate::dialogue) fn rules_of(settings: &crate::memory::authored::WorldSet
 }
 
 /// The checkpoint after this turn: what summaries have landed since the last one moves the counters
-/// and the beginning of the buffer.
+/// and the beginning of the buffer, in blocks, so that the prompt's prefix stays.
 fn checkpoint_of(services: &Services, input: &TurnInput, ended: bool) -> Checkpoint {
-    let before = &input.checkpoint;
-    let latest = input.summaries.iter().max_by_key(|summary| summary.to_turn);
-    let summarised_through = latest
-        .map_or(0, |summary| summary.to_turn)
-        .max(before.summarised_through);
-    let summarised_at = input.summaries.iter().map(|summary| summary.created_at).max();
-    let buffer_from = summary::buffer_from(
-        summarised_through,
-        input.number,
-        services.settings.summaries.buffer_min_turns,
-    );
-    Checkpoint {
-        turn: input.number,
-        summarised_through,
-        summarised_at: summarised_at.max(before.summarised_at),
-        // It only moves when a summary has landed: in blocks, so that the prompt's prefix stays.
-        buffer_from: if summarised_through > before.summarised_through {
-            buffer_from.max(before.buffer_from)
-        } else {
-            before.buffer_from.max(1)
-        },
-        recently_unlocked: before
-            .recently_unlocked
-            .iter()
-            .filter(|(_, until)| *until > input.number)
-            .cloned()
-            .collect(),
-        ended,
-    }
+    let mut checkpoint = input.checkpoint.clone();
+    checkpoint.turn = input.number;
+    checkpoint.ended = ended;
+    checkpoint.catch_up(&input.summaries, services.settings.summaries.buffer_min_turns);
+    checkpoint.recently_unlocked.retain(|(_, until)| *until > input.number);
+    checkpoint
 }
 
 /// The numbers of the configuration as the pure rules take them.

@@ -10,7 +10,7 @@ use crate::{
 /// The end of a turn that leaves nothing behind. A cut before the first character is not a fault.
 pub(super) fn told(input: &TurnInput, error: &TurnError) -> ReplyDone {
     let (status, error) = match error {
-        TurnError::CutBeforeReply => (TurnStatus::Interrupted, None),
+        TurnError::CutBeforeReply | TurnError::Unsaid => (TurnStatus::Interrupted, None),
         fault => (TurnStatus::Failed, Some(in_words(fault))),
     };
     ReplyDone {
@@ -47,6 +47,7 @@ fn in_words(error: &TurnError) -> EventError {
         ),
         TurnError::Fenced => ("wrong_node", "this dialogue moved to another node", None),
         TurnError::KeyTaken => ("key_taken", "the key belongs to another turn", None),
+        TurnError::Unsaid => ("turn_unsaid", "the dialogue was taken back to an earlier turn", None),
         TurnError::CutBeforeReply => ("turn_cut", "the turn was cut before the reply began", None),
         TurnError::Store(_) | TurnError::Template(_) => ("internal", "an internal error", None),
     };

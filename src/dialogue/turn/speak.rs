@@ -254,7 +254,7 @@ impl<'a> Voice<'a> {
 }
 
 /// The longest beginning of `text` in whole graphemes that is at most `chars` Unicode scalar values.
-fn beginning(text: &str, chars: usize) -> &str {
+pub(in crate::dialogue) fn beginning(text: &str, chars: usize) -> &str {
     let mut left = chars;
     let end = text
         .grapheme_indices(true)

@@ -10,10 +10,11 @@ use super::{
     protocol::Inner,
 };
 use crate::{
-    actors::{Accepted, Line, OnBusy, handle::CREATED_SEQ, player_socket::Connection},
+    actors::{Accepted, Line, OnBusy, TakeBack, handle::CREATED_SEQ, player_socket::Connection},
     http::{
         errors::{Code, Problem},
         npc_conversations::{joining, reachable},
+        rewinds::heard_of,
     },
     ids::DialogueId,
     ports::ledger::dialogues::DialogueStatus,
@@ -93,6 +94,7 @@ impl Inner {
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let id = message.conversation_id;
+        reachable(&self.state, who, id).await?;
         let heard = match (message.heard_chars, message.heard_utf16) {
             (Some(_), Some(_)) => {
                 return Err(Problem::field("heard_utf16", "does not go together with heard_chars"));
@@ -101,7 +103,12 @@ impl Inner {
             (None, Some(units)) => {
                 let ear = self.open.lock().get(&id).map(|opened| opened.ear.clone());
                 let ear = ear.ok_or_else(|| Problem::field("heard_utf16", "needs npc_conversation.watch"))?;
-                Some(ear.scalars(units))
+                let heard = ear.scalars(message.turn, units);
+                Some(match heard {
+                    Some(heard) => heard,
+                    // Said already: the text is in the ledger.
+                    None => heard_of(&self.state, &who.scope(), id, message.turn, units).await?,
+                })
             }
         };
         let player = match &message.text {
@@ -111,10 +118,16 @@ impl Inner {
         if player.is_some() {
             self.room_for_one_more()?;
         }
-        reachable(&self.state, who, id).await?;
         let scope = who.scope();
         let conversations = self.state.sessions.npc_conversations();
-        conversations.interrupt(&scope, id, message.turn, heard).await?;
+        let wish = TakeBack {
+            turn: message.turn,
+            heard_chars: heard,
+            key: message.key,
+            if_head: message.if_head,
+            who: who.clone(),
+        };
+        conversations.interrupt(&scope, id, wish).await?;
         let (Some(player), Some(text)) = (player, message.text) else {
             return Ok(());
         };

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use super::{
     ear::Ear,
     events::{self, SessionCreated, SessionResumed},
-    messages::{Include, PlayerInterrupt, PlayerSay, SessionCreate, SessionResume},
+    messages::{Include, PlayerInterrupt, PlayerRegenerate, PlayerSay, SessionCreate, SessionResume},
     protocol::{Inner, Opened},
 };
 use crate::{
     actors::{
-        Accepted, Interrupted, Line, Published,
+        Accepted, Interrupted, Line, Published, TakeBack,
         handle::{CREATED_SEQ, CreatedSession},
         player_socket::Connection,
     },
     dialogue::events::{DialogueEvent, EventBody, ReplyDone},
     http::{
         errors::{Code, Problem},
+        rewinds::heard_of,
         sessions::{SessionBody, new_session, reachable},
     },
     ids::{DialogueId, PlayerId},
@@ -167,41 +168,71 @@ impl Inner {
             re: re.map(Arc::from),
         };
         let re = line.re.clone();
-        match self.state.sessions.say(&who.scope(), message.session_id, line).await? {
-            // Its events come through the ear, a failure among them.
-            Accepted::Turn { done } => drop(done),
-            Accepted::Repeated(turn) => {
-                for event in tell_again(&turn, re.as_ref()) {
-                    let _ = connection.deliver(&Published::new(event));
-                }
-            }
-        }
+        let accepted = self.state.sessions.say(&who.scope(), message.session_id, line).await?;
+        tell_if_repeated(connection, accepted, re.as_ref());
         Ok(())
     }
 
     pub(super) async fn interrupt(&self, who: &Principal, message: PlayerInterrupt) -> Result<(), Problem> {
-        let heard = match (message.heard_chars, message.heard_utf16) {
+        let id = message.session_id;
+        let heard_chars = match (message.heard_chars, message.heard_utf16) {
             (Some(_), Some(_)) => {
                 return Err(Problem::field("heard_utf16", "does not go together with heard_chars"));
             }
             (chars, None) => {
-                self.with_open(message.session_id, |_| ())?;
+                self.with_open(id, |_| ())?;
                 chars
             }
-            (None, Some(units)) => Some(self.with_open(message.session_id, |opened| opened.ear.scalars(units))?),
+            (None, Some(units)) => match self.with_open(id, |opened| opened.ear.scalars(message.turn, units))? {
+                Some(chars) => Some(chars),
+                // A reply that this socket has not heard, or not last.
+                None => Some(heard_of(&self.state, &who.scope(), id, message.turn, units).await?),
+            },
         };
-        let done = self
-            .state
-            .sessions
-            .interrupt(&who.scope(), message.session_id, message.turn, heard)
-            .await?;
-        match done {
-            Interrupted::Cut { .. } => Ok(()),
+        let wish = TakeBack {
+            turn: message.turn,
+            heard_chars,
+            key: message.key,
+            if_head: message.if_head,
+            who: who.clone(),
+        };
+        match self.state.sessions.interrupt(&who.scope(), id, wish).await? {
+            // Events tell of it.
+            Interrupted::Cut { .. } | Interrupted::Rewound(_) => Ok(()),
             Interrupted::Idle { head_turn } => Err(Problem::new(
                 Code::TurnNotRunning,
                 format!("no reply is running; the last turn is {head_turn}"),
             )),
         }
+    }
+
+    pub(super) async fn regenerate(
+        &self,
+        connection: &Connection,
+        who: &Principal,
+        message: PlayerRegenerate,
+        re: Option<&str>,
+    ) -> Result<(), Problem> {
+        let id = message.session_id;
+        let player = self.with_open(id, |opened| opened.player.clone())?;
+        if let Some(player) = player {
+            self.state.limits.player(&who.tenant, &player)?;
+        }
+        let re: Option<Arc<str>> = re.map(Arc::from);
+        let accepted = self
+            .state
+            .sessions
+            .regenerate(&who.scope(), id, who, message.key, message.if_head, re.clone())
+            .await?;
+        tell_if_repeated(connection, accepted, re.as_ref());
+        Ok(())
+    }
+
+    pub(super) async fn take_up(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {
+        self.with_open(id, |_| ())?;
+        // `dialogue.rewound` tells of it.
+        self.state.sessions.resume(&who.scope(), id, who).await?;
+        Ok(())
     }
 
     pub(super) async fn close(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {
@@ -225,6 +256,15 @@ impl Inner {
             )
             .param("session_id")
         })
+    }
+}
+
+/// A turn that runs is told of by its events, a failure among them; one that was committed long ago again.
+fn tell_if_repeated(connection: &Connection, accepted: Accepted, re: Option<&Arc<str>>) {
+    if let Accepted::Repeated(turn) = accepted {
+        for event in tell_again(&turn, re) {
+            let _ = connection.deliver(&Published::new(event));
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::messages::Include;
 use crate::{
     actors::{Listener, ListenerGone, Published, player_socket::Connection},
-    dialogue::events::EventBody,
+    dialogue::events::{DialogueEvent, EventBody},
 };
 
 /// Listens to one dialogue for one socket.
@@ -55,9 +55,12 @@ impl Ear {
             ..Self::new(connection, include)
         }
     }
-    /// A count of UTF-16 units of the running reply in Unicode scalar values.
-    pub fn scalars(&self, utf16: usize) -> usize {
-        self.running.lock().scalars(utf16)
+    /// A count of UTF-16 units of the reply that was heard last in Unicode scalar values; `None` if
+    /// that was not the reply of `turn`.
+    pub fn scalars(&self, turn: Option<u32>, utf16: usize) -> Option<usize> {
+        let running = self.running.lock();
+        let heard = turn.is_none_or(|turn| turn == running.turn);
+        heard.then(|| running.scalars(utf16))
     }
 }
 
@@ -76,6 +79,15 @@ impl Listener for Ear {
                 self.running.lock().note(*turn, *offset, text)
             }
             EventBody::TurnStarted { .. } | EventBody::NpcTurnStarted { .. } => *self.running.lock() = Wide::default(),
+            EventBody::DialogueRewound(rewound) if !rewound.quoted_in.is_empty() && !self.sees_optional() => {
+                let body = EventBody::DialogueRewound(rewound.clone().for_players());
+                return self.connection.deliver(&Published::new(DialogueEvent {
+                    dialogue_id: event.dialogue_id,
+                    seq: event.seq,
+                    re: event.re.clone(),
+                    body,
+                }));
+            }
             EventBody::MemoryUpdated { .. } if !self.memory => return Ok(()),
             EventBody::StateChanged { .. } if !self.state => return Ok(()),
             _ => {}

@@ -13,6 +13,7 @@ use crate::{
     http::errors::{FieldError, Problem},
     ids::{DialogueId, NpcId},
     memory::turn::{TurnStatus, Usage},
+    ports::ledger::rewinds::{QuotedIn, RolledBack},
 };
 
 /// A message type with its schema, for the AsyncAPI document.
@@ -286,6 +287,23 @@ dialogue_events! {
         /// `concluded`, `max_turns`, `closed by request`, `npc_deleted`, `world_deleted` or `moved`.
         reason: String,
     }
+    /// Turns were unsaid, or stand again: whoever keeps a transcript cuts it there and reads on.
+    DialogueRewound = "dialogue.rewound" {
+        seq: u64,
+        /// The last turn that stands; 0: none.
+        turn: u32,
+        /// How much of its reply was heard, in Unicode scalar values, where it was cut there.
+        #[schema(nullable = false)]
+        heard_chars: Option<u64>,
+        /// Turns that no longer stand.
+        removed_turns: Vec<u32>,
+        /// Turns that stand again, as they were.
+        #[schema(nullable = false)]
+        reinstated_turns: Option<Vec<u32>>,
+        rolled_back: RolledBack,
+        /// Turns of other dialogues in whose prompts something was that is unsaid now. Empty without `include`.
+        quoted_in: Vec<QuotedIn>,
+    }
     /// The session has ended.
     SessionClosed = "session.closed" { seq: u64, reason: String, }
 }
@@ -343,7 +361,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        dialogue::events::{DialogueEvent, EventBody, EventError, MemoryOp, ReplyDone as Done},
+        dialogue::events::{
+            DialogueEvent, DialogueRewound as Rewound, EventBody, EventError, MemoryOp, ReplyDone as Done,
+        },
         http::{errors::Code, validate::faults},
         ids::{DialogueKind, FactId, TurnId},
         memory::state::StateChange,
@@ -409,6 +429,17 @@ mod tests {
                 turn: 1,
                 changes: vec![StateChange::Note { text: "n".into() }],
             },
+            EventBody::DialogueRewound(Rewound {
+                turn: 6,
+                heard_chars: Some(42),
+                removed_turns: vec![7],
+                reinstated_turns: vec![6],
+                rolled_back: RolledBack::default(),
+                quoted_in: vec![QuotedIn {
+                    dialogue_id: dialogue(),
+                    turn: 3,
+                }],
+            }),
             EventBody::SessionClosed { reason: "idle" },
             EventBody::NpcTurnStarted {
                 turn: 1,

@@ -114,11 +114,12 @@ messages! {
         #[serde(default)]
         on_busy: OnBusy,
     }
-    /// Cuts the running reply. `reply.done` with status `interrupted` follows.
+    /// Cuts a reply where it was heard. Of the running turn, `reply.done` with status `interrupted`
+    /// follows; of an earlier one `dialogue.rewound`, and what was said after it never happened.
     PlayerInterrupt = "player.interrupt" {
         #[schema(value_type = String)]
         session_id: DialogueId,
-        /// Only if this turn is the running one.
+        /// The turn whose reply is cut; unset: the running one.
         #[serde(default)]
         turn: Option<u32>,
         /// How much was heard, in Unicode scalar values; unset: all that was sent.
@@ -127,6 +128,32 @@ messages! {
         /// The same in UTF-16 code units, as C# and JavaScript count.
         #[serde(default)]
         heard_utf16: Option<usize>,
+        /// Makes a retry safe: nothing is taken back twice.
+        #[serde(default)]
+        #[garde(length(chars, min = 1, max = 128))]
+        #[schema(min_length = 1, max_length = 128)]
+        key: Option<String>,
+        /// The last turn as the client knows it; if it is another, `stale_head`.
+        #[serde(default)]
+        if_head: Option<u32>,
+    }
+    /// Takes the last turn back and answers its line anew: `dialogue.rewound`, then its events.
+    PlayerRegenerate = "player.regenerate" {
+        #[schema(value_type = String)]
+        session_id: DialogueId,
+        /// Makes a retry safe; the new turn has it.
+        #[serde(default)]
+        #[garde(length(chars, min = 1, max = 128))]
+        #[schema(min_length = 1, max_length = 128)]
+        key: Option<String>,
+        /// The last turn as the client knows it; if it is another, `stale_head`.
+        #[serde(default)]
+        if_head: Option<u32>,
+    }
+    /// Takes a reply up again that was cut a moment ago. `dialogue.rewound` names the turn that stands again.
+    PlayerResume = "player.resume" {
+        #[schema(value_type = String)]
+        session_id: DialogueId,
     }
     /// The client has played a reply to its end. Accepted; sessions play back at once.
     ReplyPlayed = "reply.played" {
@@ -156,12 +183,13 @@ messages! {
         #[schema(value_type = String)]
         conversation_id: DialogueId,
     }
-    /// Cuts the line that is being said and pauses the conversation. With `text` the player joins at once:
+    /// Cuts the line that is being said, or goes back to an earlier one (what followed it never happened,
+    /// and `dialogue.rewound` tells of it), and pauses the conversation. With `text` the player joins at once:
     /// `session.created` follows, and the line is the first turn of that session.
     ConversationInterrupt = "npc_conversation.interrupt" {
         #[schema(value_type = String)]
         conversation_id: DialogueId,
-        /// Only if this is the line that is being said.
+        /// The last line that is to stand; unset: the one that is being said.
         #[serde(default)]
         turn: Option<u32>,
         /// How much was heard, in Unicode scalar values; unset: all that was sent.
@@ -170,6 +198,14 @@ messages! {
         /// The same in UTF-16 code units, as C# and JavaScript count. Only while watching.
         #[serde(default)]
         heard_utf16: Option<usize>,
+        /// Makes a retry safe.
+        #[serde(default)]
+        #[garde(length(chars, min = 1, max = 128))]
+        #[schema(min_length = 1, max_length = 128)]
+        key: Option<String>,
+        /// The last line as the client knows it; another answers `stale_head`.
+        #[serde(default)]
+        if_head: Option<u32>,
         /// What the player says.
         #[serde(default)]
         text: Option<String>,
@@ -193,7 +229,7 @@ messages! {
 }
 
 /// Messages of PROTOCOL §3 that this version does not offer yet.
-pub const NOT_OFFERED: [&str; 2] = ["player.regenerate", "world.watch"];
+pub const NOT_OFFERED: [&str; 1] = ["world.watch"];
 
 /// An optional event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]

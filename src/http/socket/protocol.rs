@@ -21,7 +21,7 @@ use super::{
     events::{self, AuthRefreshed, Pong},
     messages::{
         self, AuthRefresh, ConversationInterrupt, ConversationUnwatch, ConversationWatch, Envelope, NOT_OFFERED, Ping,
-        PlayerInterrupt, PlayerSay, ReplyPlayed, SessionClose, SessionResume,
+        PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionClose, SessionResume,
     },
 };
 use crate::{
@@ -283,6 +283,16 @@ impl Inner {
                 let message: PlayerInterrupt = parse(text)?;
                 let id = message.session_id;
                 self.interrupt(&who, message).await.map_err(at(id))
+            }
+            "player.regenerate" => {
+                let message: PlayerRegenerate = parse(text)?;
+                let id = message.session_id;
+                self.regenerate(connection, &who, message, re).await.map_err(at(id))
+            }
+            "player.resume" => {
+                let message: PlayerResume = parse(text)?;
+                let id = message.session_id;
+                self.take_up(&who, id).await.map_err(at(id))
             }
             "session.create" => self.create(connection, &who, parse(text)?, re).await.map_err(nowhere),
             "session.resume" => {

@@ -5,8 +5,13 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::dialogues::Dialogue;
 use crate::{
     ids::{DialogueId, JobId, NodeId, TurnId},
+    memory::{
+        authored::{Npc, World},
+        turn::Turn,
+    },
     ports::{Page, PageRequest, StoreResult},
     tenancy::TenantScope,
 };
@@ -104,6 +109,15 @@ impl Job {
     }
 }
 
+/// What a job works on: a turn that stands, and where it was said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    pub turn: Turn,
+    pub dialogue: Dialogue,
+    pub world: World,
+    pub npc: Npc,
+}
+
 /// Status of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -149,6 +163,9 @@ pub trait JobStore: Send + Sync {
     ) -> StoreResult<Vec<Job>>;
     /// Frees every lease of `node`: called once at start, since nothing of an earlier process runs.
     async fn release_all(&self, node: NodeId) -> StoreResult<()>;
+    /// What a job works on, in one read. `None`: its turn was unsaid or cut since, or the world or the
+    /// NPC is gone.
+    async fn said(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<Said>>;
     /// Ends a job that had nothing to write.
     async fn finish(&self, scope: &TenantScope, job: JobId) -> StoreResult<()>;
     async fn fail(&self, scope: &TenantScope, job: JobId, error: &str, then: JobFailure) -> StoreResult<()>;

@@ -78,6 +78,8 @@ pub struct Rewound {
     pub epoch: u64,
     pub head: Option<TurnId>,
     pub head_turn: u32,
+    /// How much of the last reply was heard, in Unicode scalar values, where the move cut it.
+    pub heard_chars: Option<usize>,
     /// Numbers of turns that no longer stand, rising; not that of a turn which was replaced.
     pub removed: Vec<u32>,
     /// Numbers of turns that stand again, rising.
@@ -122,6 +124,8 @@ pub struct Unsettled {
 pub trait RewindStore: Send + Sync {
     /// Moves a head. Durable when this returns.
     async fn rewind(&self, scope: &TenantScope, rewind: &Rewind) -> StoreResult<RewindOutcome>;
+    /// The move that a key belongs to.
+    async fn by_key(&self, scope: &TenantScope, dialogue: DialogueId, key: &str) -> StoreResult<Option<Rewound>>;
     /// The moves of a dialogue with a `seq` above `after`, in order; at most `limit`.
     async fn since(
         &self,

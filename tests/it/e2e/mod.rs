@@ -5,4 +5,5 @@ mod conversation;
 mod crashes;
 mod frames;
 mod model_faults;
+mod npc_conversation;
 mod slow_reader;

@@ -3,6 +3,8 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeSet, BinaryHeap, HashMap},
+    num::NonZero,
+    ops::Range,
 };
 
 use chrono::{DateTime, Utc};
@@ -18,6 +20,10 @@ use crate::{
 /// How many more than asked for the 8-bit scan keeps for rescoring. Measured on clustered vectors
 /// (`benches/index.rs`): at 3 the exact best 30 of 100,000 were always among them.
 const RESCORE: usize = 3;
+/// Fewer slots than this are scanned by one thread: about a millisecond.
+const SCAN_ALONE: usize = 32_000;
+/// A scan takes at most so many threads, whatever the machine has: others search, too.
+const MOST_SCANS: usize = 4;
 /// A removed point stays as a gap until gaps make up a quarter of the shelf.
 const MAX_GAPS: usize = 4;
 
@@ -30,6 +36,11 @@ pub(super) struct Shelf {
     exact: Vec<f32>,
     /// The same, scaled to 8 bits.
     coarse: Vec<i8>,
+    /// What one step of each slot's 8-bit form is worth; 0: nothing to compare with, a gap or a point
+    /// without a vector of the embedder in use. Apart from the slots, like the audiences, since the
+    /// scan is bound by how many bytes it reads.
+    steps: Vec<f32>,
+    audiences: Vec<u64>,
     /// Term → (slot, weight).
     postings: HashMap<u64, Vec<(u32, f32)>>,
     /// Entries of all postings, counted along: adding up thousands of lists on each change would not do.
@@ -42,13 +53,8 @@ pub(super) struct Shelf {
 struct Slot {
     /// `None`: a gap.
     fact: Option<FactId>,
-    audience: u64,
     importance: Importance,
     valid_at: DateTime<Utc>,
-    /// Its embedder is the one in use. Without, its part of the arrays is zero.
-    has_vector: bool,
-    /// What one step of the 8-bit form is worth.
-    step: f32,
 }
 
 impl Shelf {
@@ -67,6 +73,8 @@ impl Shelf {
         (self.slots.capacity() * size_of::<Slot>()
             + self.exact.capacity() * 4
             + self.coarse.capacity()
+            + self.steps.capacity() * 4
+            + self.audiences.capacity() * 8
             + self.by_fact.capacity() * 24
             + postings
             + self.by_fact.len() * 128) as u64
@@ -99,13 +107,12 @@ impl Shelf {
         self.important.insert((point.importance, point.valid_at, point.fact));
         self.recent.insert((point.valid_at, point.fact));
         self.by_fact.insert(point.fact, slot);
+        self.steps.push(step);
+        self.audiences.push(audience_hash(&point.audience));
         self.slots.push(Slot {
             fact: Some(point.fact),
-            audience: audience_hash(&point.audience),
             importance: point.importance,
             valid_at: point.valid_at,
-            has_vector,
-            step,
         });
     }
 
@@ -113,6 +120,7 @@ impl Shelf {
         let Some(slot) = self.by_fact.remove(&fact) else { return };
         let gone = &mut self.slots[slot as usize];
         gone.fact = None;
+        self.steps[slot as usize] = 0.0;
         self.important.remove(&(gone.importance, gone.valid_at, fact));
         self.recent.remove(&(gone.valid_at, fact));
         self.gaps += 1;
@@ -132,6 +140,8 @@ impl Shelf {
             let range = at * self.dimensions..(at + 1) * self.dimensions;
             self.exact.extend_from_slice(&old.exact[range.clone()]);
             self.coarse.extend_from_slice(&old.coarse[range]);
+            self.steps.push(old.steps[at]);
+            self.audiences.push(old.audiences[at]);
             self.by_fact.insert(fact, to);
             self.slots.push(slot);
         }
@@ -191,20 +201,50 @@ impl Shelf {
         if limit == 0 {
             return Vec::new();
         }
-        let (coarse_query, query_step) = quantise(query);
         let keep = limit.saturating_mul(RESCORE);
+        let (query_in_8_bits, _) = quantise(query);
+        let scan = |slots: Range<usize>| self.about_nearest(&query_in_8_bits, keep, audience, slots);
+        let mut about = std::thread::scope(|scope| {
+            let mut parts = parts(self.slots.len());
+            let own = parts.next().unwrap_or_default();
+            let others: Vec<_> = parts.map(|part| scope.spawn(move || scan(part))).collect();
+            let mut about = scan(own);
+            for other in others {
+                match other.join() {
+                    Ok(found) => about.extend(found),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            about
+        });
+        about.sort_unstable_by(|a, b| b.cmp(a));
+        about.truncate(keep);
+        let mut exact: Vec<(f32, u32)> = about
+            .into_iter()
+            .map(|(_, slot)| (self.cosine(query, slot), slot))
+            .collect();
+        exact.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        exact.truncate(limit);
+        exact
+    }
+
+    /// The `keep` slots of a range that are nearest in 8 bits, in no particular order.
+    fn about_nearest(
+        &self,
+        query: &[i8],
+        keep: usize,
+        audience: Option<u64>,
+        slots: Range<usize>,
+    ) -> Vec<(Score, u32)> {
         let mut top: BinaryHeap<Reverse<(Score, u32)>> = BinaryHeap::with_capacity(keep + 1);
         let mut bar = f32::NEG_INFINITY;
-        for (at, (slot, coarse)) in self
-            .slots
-            .iter()
-            .zip(self.coarse.chunks_exact(self.dimensions))
-            .enumerate()
-        {
-            if slot.fact.is_none() || !slot.has_vector || audience.is_some_and(|audience| audience != slot.audience) {
+        let range = slots.start * self.dimensions..slots.end * self.dimensions;
+        let vectors = self.coarse[range].chunks_exact(self.dimensions);
+        for (at, (step, coarse)) in slots.clone().zip(self.steps[slots].iter().zip(vectors)) {
+            if *step == 0.0 || audience.is_some_and(|audience| audience != self.audiences[at]) {
                 continue;
             }
-            let about = coarse_dot(&coarse_query, coarse) * query_step * slot.step;
+            let about = coarse_dot(query, coarse) * step;
             if about <= bar {
                 continue;
             }
@@ -214,13 +254,7 @@ impl Shelf {
                 bar = top.peek().map_or(bar, |Reverse((score, _))| score.0);
             }
         }
-        let mut exact: Vec<(f32, u32)> = top
-            .into_iter()
-            .map(|Reverse((_, slot))| (self.cosine(query, slot), slot))
-            .collect();
-        exact.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        exact.truncate(limit);
-        exact
+        top.into_iter().map(|Reverse(found)| found).collect()
     }
 
     /// The `limit` slots that share the most informative terms with the query.
@@ -238,15 +272,24 @@ impl Shelf {
             })
             .filter(|(weight, _)| *weight > 0.0)
             .collect();
-        let mut sums: HashMap<u32, f32> = HashMap::new();
+        // A sum per slot: a common word has thousands of them, and a table of hashes would cost more
+        // than all else here. Weights are positive, so a sum of zero is a slot not met before.
+        let mut sums = vec![0.0_f32; self.slots.len()];
+        let mut touched: Vec<u32> = Vec::new();
         for (query_weight, list) in lists {
             for (slot, weight) in list {
-                if self.slots[*slot as usize].fact.is_some() {
-                    *sums.entry(*slot).or_default() += query_weight * weight;
+                let sum = &mut sums[*slot as usize];
+                if *sum == 0.0 {
+                    touched.push(*slot);
                 }
+                *sum += query_weight * weight;
             }
         }
-        let mut best: Vec<(f32, u32)> = sums.into_iter().map(|(slot, sum)| (sum, slot)).collect();
+        let mut best: Vec<(f32, u32)> = touched
+            .into_iter()
+            .filter(|slot| self.slots[*slot as usize].fact.is_some())
+            .map(|slot| (sums[slot as usize], slot))
+            .collect();
         let by_sum = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1));
         if best.len() > limit {
             best.select_nth_unstable_by(limit - 1, by_sum);
@@ -275,8 +318,16 @@ impl Shelf {
     }
 }
 
+/// Slots in as many parts as are scanned side by side: one for each core, none so small that its thread
+/// would cost more than its scan.
+fn parts(slots: usize) -> impl Iterator<Item = Range<usize>> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let size = slots.div_ceil(cores.min(MOST_SCANS)).max(SCAN_ALONE);
+    (0..slots).step_by(size).map(move |from| from..slots.min(from + size))
+}
+
 /// A finite score with a total order.
-#[derive(PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 struct Score(f32);
 impl Eq for Score {}
 impl PartialOrd for Score {

@@ -173,6 +173,9 @@ pub(in crate::adapters::sqlite) async fn move_head(
         epoch: epoch + 1,
         head: head.0,
         head_turn: head.1,
+        heard_chars: asked
+            .replacement
+            .map(|replacement| replacement.turn.reply_text.chars().count()),
         removed: numbers(&removed, replaced),
         reinstated: numbers(&branch, None),
         rolled_back: back,

@@ -43,17 +43,10 @@ const UNSETTLED: &str = "SELECT world, knowers, private_to, since, mark FROM uns
 
 async fn rewind(connection: &mut SqliteConnection, tenant: &TenantId, rewind: &Rewind) -> StoreResult<RewindOutcome> {
     let dialogue = rewind.dialogue.to_string();
-    if let Some(key) = &rewind.key {
-        let known = sqlx::query(BY_KEY)
-            .bind(tenant.as_str())
-            .bind(&dialogue)
-            .bind(key)
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
-        if let Some(row) = known {
-            return Ok(RewindOutcome::Repeated(Box::new(Columns::of(&row).json()?)));
-        }
+    if let Some(key) = &rewind.key
+        && let Some(known) = known(connection, tenant, &dialogue, key).await?
+    {
+        return Ok(RewindOutcome::Repeated(Box::new(known)));
     }
     let owned = sqlx::query(OWNED)
         .bind(tenant.as_str())
@@ -80,6 +73,23 @@ async fn rewind(connection: &mut SqliteConnection, tenant: &TenantId, rewind: &R
     record(connection, tenant, &rewound, rewind.dialogue, rewind.key.as_deref()).await?;
     audit::record(connection, tenant, &rewind.edit).await?;
     Ok(RewindOutcome::Done(Box::new(rewound)))
+}
+
+/// The move that a key belongs to.
+async fn known(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    dialogue: &str,
+    key: &str,
+) -> StoreResult<Option<Rewound>> {
+    let row = sqlx::query(BY_KEY)
+        .bind(tenant.as_str())
+        .bind(dialogue)
+        .bind(key)
+        .fetch_optional(connection)
+        .await
+        .map_err(store_error)?;
+    row.map(|row| Columns::of(&row).json()).transpose()
 }
 
 /// Keeps what listeners are told, for those who ask again or were away.
@@ -124,6 +134,10 @@ impl RewindStore for SqliteRewindStore {
         self.0
             .write(move |connection| Box::pin(async move { rewind(connection, &tenant, &asked).await }))
             .await
+    }
+    async fn by_key(&self, scope: &TenantScope, dialogue: DialogueId, key: &str) -> StoreResult<Option<Rewound>> {
+        let mut connection = self.0.read().await?;
+        known(&mut connection, scope.tenant(), &dialogue.to_string(), key).await
     }
     async fn since(
         &self,

@@ -1,0 +1,201 @@
+//! Requests to take a dialogue back: collected while a move is under way, so that whoever asks at the
+//! same time is told one outcome, that of the lowest turn. For sessions and NPC conversations alike;
+//! moving the head is `dialogue::rewind`.
+
+use crate::{dialogue::rewind::Target, tenancy::Principal};
+
+/// One request, and whom to answer.
+pub(super) struct Wish<A> {
+    pub target: Target,
+    pub key: Option<String>,
+    pub who: Principal,
+    /// For the audit log.
+    pub action: &'static str,
+    pub caller: A,
+}
+
+/// The move to make now.
+#[derive(Debug, Clone)]
+pub(super) struct Goal {
+    pub target: Target,
+    pub key: Option<String>,
+    pub who: Principal,
+    pub action: &'static str,
+}
+
+/// What is asked of one dialogue.
+pub(super) struct Moves<A> {
+    /// Not served by any move yet.
+    waiting: Vec<Wish<A>>,
+    /// Who hears the outcome once nothing is asked any more.
+    callers: Vec<A>,
+    under_way: bool,
+}
+
+impl<A> Default for Moves<A> {
+    fn default() -> Self {
+        Self {
+            waiting: Vec::new(),
+            callers: Vec::new(),
+            under_way: false,
+        }
+    }
+}
+
+impl<A> Moves<A> {
+    /// Whether anything is asked or under way: nothing else may happen to the dialogue then.
+    pub fn is_busy(&self) -> bool {
+        self.under_way || !self.waiting.is_empty()
+    }
+
+    /// Whether the ledger is being asked.
+    pub fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
+    pub fn add(&mut self, wish: Wish<A>) {
+        self.waiting.push(wish);
+    }
+
+    /// The lowest of what is asked; all that was asked so far is served by it. `None`: a move is under
+    /// way, or nothing is asked.
+    pub fn begin(&mut self) -> Option<Goal> {
+        if self.under_way || self.waiting.is_empty() {
+            return None;
+        }
+        let mut lowest: Option<Goal> = None;
+        for wish in self.waiting.drain(..) {
+            let lower = lowest.as_ref().is_none_or(|goal| rank(wish.target) < rank(goal.target));
+            if lower {
+                lowest = Some(Goal {
+                    target: wish.target,
+                    key: wish.key,
+                    who: wish.who,
+                    action: wish.action,
+                });
+            }
+            self.callers.push(wish.caller);
+        }
+        self.under_way = true;
+        lowest
+    }
+
+    /// The move has ended with `head` as the last turn. What was asked meanwhile and is so already
+    /// needs no other. Whom to answer, unless something lower is still asked: then [`Self::begin`].
+    pub fn ended(&mut self, head: u32) -> Vec<A> {
+        self.under_way = false;
+        let (served, waiting) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition::<Vec<_>, _>(|wish| is_so(wish.target, head));
+        self.waiting = waiting;
+        self.callers.extend(served.into_iter().map(|wish| wish.caller));
+        if self.waiting.is_empty() {
+            std::mem::take(&mut self.callers)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// The move came to nothing: whom to tell. What was asked since is still asked.
+    pub fn failed(&mut self) -> Vec<A> {
+        self.under_way = false;
+        std::mem::take(&mut self.callers)
+    }
+
+    /// Gives everything up: whom to tell.
+    pub fn give_up(&mut self) -> Vec<A> {
+        let mut callers = self.failed();
+        callers.extend(self.waiting.drain(..).map(|wish| wish.caller));
+        callers
+    }
+}
+
+/// Lower goes further back.
+fn rank(target: Target) -> (u32, usize) {
+    match target {
+        Target::Turn { number, heard_chars } => (number, heard_chars.unwrap_or(usize::MAX)),
+        Target::Uncut => (u32::MAX, usize::MAX),
+    }
+}
+
+/// Whether nothing is left to do for `target` once turn `head` is the last one.
+fn is_so(target: Target, head: u32) -> bool {
+    match target {
+        Target::Turn { number, heard_chars } => number > head || (number == head && heard_chars.is_none()),
+        // Something was unsaid since: there is nothing to take up.
+        Target::Uncut => true,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use chrono::{DateTime, Utc};
+
+    use super::*;
+    use crate::tenancy::Role;
+
+    fn wish(number: u32, heard_chars: Option<usize>, caller: u32) -> Wish<u32> {
+        Wish {
+            target: Target::Turn { number, heard_chars },
+            key: Some(format!("k{caller}")),
+            who: Principal {
+                subject: "s".into(),
+                tenant: "t".parse().unwrap(),
+                role: Role::Backend,
+                player: None,
+                world: None,
+                expires_at: DateTime::<Utc>::MAX_UTC,
+            },
+            action: "session.rewind",
+            caller,
+        }
+    }
+
+    #[test]
+    fn the_lowest_turn_wins_and_everybody_is_told() {
+        let mut moves = Moves::default();
+        for (number, heard, caller) in [(7, None, 1), (3, Some(9), 2), (3, Some(4), 3), (5, None, 4)] {
+            moves.add(wish(number, heard, caller));
+        }
+        let goal = moves.begin().unwrap();
+        assert_eq!(
+            (goal.target, goal.key.as_deref()),
+            (
+                Target::Turn {
+                    number: 3,
+                    heard_chars: Some(4)
+                },
+                Some("k3")
+            )
+        );
+        assert!(moves.begin().is_none(), "one at a time");
+        assert_eq!(moves.ended(3), [1, 2, 3, 4]);
+        assert!(!moves.is_busy());
+    }
+
+    #[test]
+    fn answers_are_held_until_nothing_lower_is_asked() {
+        let mut moves = Moves::default();
+        moves.add(wish(7, None, 1));
+        moves.begin().unwrap();
+        moves.add(wish(9, None, 2));
+        moves.add(wish(4, None, 3));
+        assert_eq!(moves.ended(7), [0; 0]);
+        let goal = moves.begin().unwrap();
+        assert_eq!(goal.key.as_deref(), Some("k3"));
+        assert_eq!(moves.ended(4), [1, 2, 3]);
+    }
+
+    #[test]
+    fn what_failed_is_told_to_those_it_was_made_for() {
+        let mut moves = Moves::default();
+        moves.add(wish(7, None, 1));
+        moves.begin().unwrap();
+        moves.add(wish(4, None, 2));
+        assert_eq!(moves.failed(), [1]);
+        assert!(moves.is_busy());
+        assert_eq!(moves.give_up(), [2]);
+        assert!(!moves.is_busy());
+    }
+}

@@ -1,0 +1,527 @@
+//! Taking the dialogue back: interrupts of what was said, rewinds, replies said anew or taken up again.
+//!
+//! The ledger is asked at once, whatever the running turn waits for; only when the head has moved is
+//! that turn let go. Meanwhile lines wait, and whoever else asks to take the dialogue back is told
+//! the same outcome.
+
+use std::{collections::VecDeque, panic::AssertUnwindSafe, sync::Arc};
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use futures_util::FutureExt;
+
+use super::{BeginMove, JobEnded, Phase, Request, Session, WasClosed, keys::Keys, load, turns::Waiting};
+use crate::{
+    actors::{
+        Accepted, Interrupted, Line, OnBusy, SessionError, TakeBack,
+        curator::Unsettle,
+        handle::Ask,
+        registry::send,
+        rewinding::{Moves, Wish},
+        use_cases::event_error,
+    },
+    dialogue::{
+        events::EventBody,
+        rewind::{Move, Moved, RewindError, RewindRequest, Target},
+        turn::{CommittedTurn, TurnError},
+    },
+    ids::DialogueId,
+    ports::{StoreError, ledger::rewinds::Rewound},
+    tenancy::Principal,
+};
+
+/// Cuts of running replies remembered by their keys.
+const REMEMBERED: usize = 16;
+
+/// What is asked of the head, and what waits for it.
+#[derive(Default)]
+pub(super) struct Moving {
+    moves: Moves<Caller>,
+    /// Cuts of a turn whose reply has ended and that is being committed.
+    after_turn: Vec<(TakeBack, Ask<Interrupted>)>,
+    /// How the running turn ended while the head was being moved.
+    pub ended: Option<Result<CommittedTurn, TurnError>>,
+    /// Jobs that ended meanwhile.
+    pub jobs: Vec<JobEnded>,
+    /// What the moves of the callers that still wait have come to.
+    outcome: Option<Arc<Rewound>>,
+    /// The last move, and the turn that it ended, for whoever asked too late for it.
+    last: Option<(Arc<Rewound>, Option<u32>)>,
+    cuts: VecDeque<(String, u32)>,
+}
+
+/// Who is told of a move.
+enum Caller {
+    Back(Ask<Interrupted>),
+    /// Its line is said anew once turn `before` is the last one.
+    Anew {
+        before: u32,
+        line: Line,
+        ask: Ask<Accepted>,
+    },
+}
+
+impl Moving {
+    pub fn is_busy(&self) -> bool {
+        self.moves.is_busy()
+    }
+
+    pub fn is_under_way(&self) -> bool {
+        self.moves.is_under_way()
+    }
+}
+
+impl Caller {
+    fn refuse(self, error: SessionError) {
+        match self {
+            Self::Back(ask) => ask.answer(Err(error)),
+            Self::Anew { ask, .. } => ask.answer(Err(error)),
+        }
+    }
+}
+
+impl Session {
+    // --- what can be asked ---
+
+    pub(super) fn interrupt(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+        if let Some(key) = &wish.key
+            && let Some((_, turn)) = self.moving.cuts.iter().find(|(known, _)| known == key)
+        {
+            return ask.answer(Ok(Interrupted::Cut { turn: *turn }));
+        }
+        self.unless_known(
+            wish,
+            ask,
+            ctx,
+            |wish, ask| Request::Interrupt { wish, ask },
+            Self::cut_at,
+        );
+    }
+
+    pub(super) fn rewind(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+        self.unless_known(wish, ask, ctx, |wish, ask| Request::Rewind { wish, ask }, Self::back_to);
+    }
+
+    /// Answers a repeated key with what it came to, else goes on with `then`.
+    fn unless_known(
+        &mut self,
+        wish: TakeBack,
+        ask: Ask<Interrupted>,
+        ctx: &mut Context<Self>,
+        again: fn(TakeBack, Ask<Interrupted>) -> Request,
+        then: fn(&mut Self, TakeBack, Ask<Interrupted>, &mut Context<Self>),
+    ) {
+        let Some(key) = wish.key.clone() else {
+            return then(self, wish, ask, ctx);
+        };
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let look = async move { ports.ledger.rewinds.by_key(&scope, id, &key).await };
+        ctx.spawn(look.into_actor(self).map(move |known, session, ctx| match known {
+            Ok(Some(rewound)) => ask.answer(Ok(Interrupted::Rewound(Arc::new(rewound)))),
+            Ok(None) if matches!(session.phase, Phase::Loading) => session.early.push_back(again(wish, ask)),
+            Ok(None) => then(session, wish, ask, ctx),
+            Err(error) => ask.answer(Err(error.into())),
+        }));
+    }
+
+    /// Whether the dialogue can be taken back at all, and is what the caller takes it for.
+    fn may_move(&self, if_head: Option<u32>) -> Result<u32, SessionError> {
+        let Phase::Ready(loaded) = &self.phase else {
+            return Err(self.overloaded());
+        };
+        if loaded.closed || self.closing.is_some() {
+            return Err(SessionError::Closed);
+        }
+        let head_turn = loaded.dialogue.head_turn;
+        let running = self.running.as_ref().map(|running| running.number);
+        match if_head {
+            Some(known) if known != head_turn && Some(known) != running => Err(SessionError::StaleHead { head_turn }),
+            _ => Ok(head_turn),
+        }
+    }
+
+    fn overloaded(&self) -> SessionError {
+        SessionError::Overloaded {
+            retry_after: self.last_turn,
+        }
+    }
+
+    fn cut_at(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+        let head_turn = match self.may_move(wish.if_head) {
+            Ok(head_turn) => head_turn,
+            Err(error) => return ask.answer(Err(error)),
+        };
+        let running = self.running.as_ref().map(|running| running.number);
+        let replying = self.log.replying().filter(|number| Some(*number) == running);
+        if let Some(number) = replying.filter(|number| wish.turn.is_none_or(|turn| turn == *number)) {
+            if self.moving.is_busy() {
+                // The move ends it; it is told what that came to.
+                return self.wish(Some(number), None, wish, "session.interrupt", ask, ctx);
+            }
+            self.cut(wish.heard_chars);
+            if let Some(key) = wish.key {
+                self.moving.cuts.truncate(REMEMBERED - 1);
+                self.moving.cuts.push_front((key, number));
+            }
+            return ask.answer(Ok(Interrupted::Cut { turn: number }));
+        }
+        match wish.turn {
+            None => ask.answer(Ok(Interrupted::Idle { head_turn })),
+            Some(turn) if Some(turn) == running && wish.heard_chars.is_some() => {
+                // All of it was said and it is being committed: it is cut when it has been.
+                self.moving.after_turn.push((wish, ask));
+            }
+            Some(turn) if Some(turn) == running => ask.answer(Ok(Interrupted::Idle { head_turn })),
+            Some(turn) if turn > head_turn => ask.answer(match self.unsaid_with(turn) {
+                Some(rewound) => Ok(Interrupted::Rewound(rewound)),
+                None => Err(SessionError::NotRunning { turn }),
+            }),
+            Some(turn) => {
+                let heard = wish.heard_chars;
+                self.wish(Some(turn), heard, wish, "session.interrupt", ask, ctx);
+            }
+        }
+    }
+
+    fn back_to(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+        let head_turn = match self.may_move(wish.if_head) {
+            Ok(head_turn) => head_turn,
+            Err(error) => return ask.answer(Err(error)),
+        };
+        match wish.turn {
+            Some(turn) if turn > head_turn => ask.answer(match self.unsaid_with(turn) {
+                Some(rewound) => Ok(Interrupted::Rewound(rewound)),
+                None => Err(SessionError::NoSuchTurn { turn, head_turn }),
+            }),
+            turn => self.wish(turn, None, wish, "session.rewind", ask, ctx),
+        }
+    }
+
+    /// The last move, if it took `turn` back and nothing was said since.
+    fn unsaid_with(&self, turn: u32) -> Option<Arc<Rewound>> {
+        let Phase::Ready(loaded) = &self.phase else { return None };
+        let (rewound, ended) = self.moving.last.as_ref()?;
+        let gone = *ended == Some(turn) || rewound.removed.contains(&turn);
+        (gone && rewound.head_turn == loaded.dialogue.head_turn).then(|| Arc::clone(rewound))
+    }
+
+    fn wish(
+        &mut self,
+        turn: Option<u32>,
+        heard_chars: Option<usize>,
+        wish: TakeBack,
+        action: &'static str,
+        ask: Ask<Interrupted>,
+        ctx: &mut Context<Self>,
+    ) {
+        let target = Target::Turn {
+            number: turn.unwrap_or_default(),
+            heard_chars,
+        };
+        self.want(target, wish.key, wish.who, action, Caller::Back(ask), ctx);
+    }
+
+    fn want(
+        &mut self,
+        target: Target,
+        key: Option<String>,
+        who: Principal,
+        action: &'static str,
+        caller: Caller,
+        ctx: &mut Context<Self>,
+    ) {
+        self.moving.moves.add(Wish {
+            target,
+            key,
+            who,
+            action,
+            caller,
+        });
+        // After the messages that are here already: what is asked at once is one move.
+        ctx.notify(BeginMove);
+    }
+
+    pub(super) fn regenerate(
+        &mut self,
+        key: Option<String>,
+        if_head: Option<u32>,
+        re: Option<Arc<str>>,
+        who: Principal,
+        ask: Ask<Accepted>,
+        ctx: &mut Context<Self>,
+    ) {
+        let Some(known) = key.clone() else {
+            return self.anew(None, if_head, re, who, ask, ctx);
+        };
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let look = async move { ports.ledger.dialogues.turn_by_key(&scope, id, &known).await };
+        ctx.spawn(look.into_actor(self).map(move |found, session, ctx| match found {
+            Ok(Some(found)) if found.stands => ask.answer(Ok(Accepted::Repeated(Arc::new(found.turn)))),
+            Ok(Some(_)) => ask.answer(Err(SessionError::TurnUnsaid)),
+            Ok(None) => session.anew(key, if_head, re, who, ask, ctx),
+            Err(error) => ask.answer(Err(error.into())),
+        }));
+    }
+
+    fn anew(
+        &mut self,
+        key: Option<String>,
+        if_head: Option<u32>,
+        re: Option<Arc<str>>,
+        who: Principal,
+        ask: Ask<Accepted>,
+        ctx: &mut Context<Self>,
+    ) {
+        if self.drained.is_some() || self.node.is_draining() {
+            return ask.answer(Err(SessionError::Draining));
+        }
+        let head_turn = match self.may_move(if_head) {
+            Ok(head_turn) => head_turn,
+            Err(error) => return ask.answer(Err(error)),
+        };
+        if self.running.is_some() || !self.queue.is_empty() || self.moving.is_busy() {
+            return ask.answer(Err(SessionError::TurnInProgress {
+                retry_after: self.last_turn,
+            }));
+        }
+        let Phase::Ready(loaded) = &self.phase else { return };
+        let Some(last) = loaded.history.last().filter(|turn| turn.number == head_turn) else {
+            return ask.answer(Err(SessionError::NothingToRegenerate));
+        };
+        let line = Line {
+            text: last.player_text.clone(),
+            to: Some(last.npc.clone()),
+            key: key.clone(),
+            on_busy: OnBusy::Queue,
+            re,
+        };
+        let before = head_turn - 1;
+        let target = Target::Turn {
+            number: before,
+            heard_chars: None,
+        };
+        self.want(
+            target,
+            key,
+            who,
+            "session.regenerate",
+            Caller::Anew { before, line, ask },
+            ctx,
+        );
+    }
+
+    pub(super) fn resume(&mut self, who: Principal, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+        if let Err(error) = self.may_move(None) {
+            return ask.answer(Err(error));
+        }
+        if self.running.is_some() || !self.queue.is_empty() || self.moving.is_busy() {
+            return ask.answer(Err(SessionError::NothingToResume));
+        }
+        self.want(Target::Uncut, None, who, "session.resume", Caller::Back(ask), ctx);
+    }
+
+    // --- moving the head ---
+
+    pub(super) fn begin_move(&mut self, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else { return };
+        let Some(goal) = self.moving.moves.begin() else { return };
+        let request = RewindRequest {
+            scope: self.key.0.clone(),
+            node: self.node.id,
+            dialogue: self.key.1,
+            world: loaded.dialogue.world.clone(),
+            epoch: loaded.epoch,
+            head_turn: loaded.dialogue.head_turn,
+            head: loaded.head,
+            fence: self.running.is_some(),
+            target: goal.target,
+            key: goal.key,
+            seq: self.log.begin_move(),
+            who: goal.who,
+            action: goal.action,
+        };
+        let use_cases = Arc::clone(&self.node.use_cases);
+        let moving = async move {
+            let run = AssertUnwindSafe(use_cases.rewind(request)).catch_unwind();
+            run.await
+                .unwrap_or_else(|_panic| Err(StoreError::Rejected("the rewind panicked".into()).into()))
+        };
+        ctx.spawn(
+            moving
+                .into_actor(self)
+                .map(|moved, session, ctx| session.move_ended(moved, ctx)),
+        );
+    }
+
+    fn move_ended(&mut self, moved: Result<Moved, RewindError>, ctx: &mut Context<Self>) {
+        self.used = self.now();
+        match moved {
+            Ok(Moved::Done(done)) => self.head_moved(*done, ctx),
+            Ok(Moved::Repeated(rewound)) => {
+                self.head_stays(&|_| Ok(Interrupted::Rewound(Arc::new((*rewound).clone()))), ctx)
+            }
+            Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), ctx),
+            Err(RewindError::Fenced) => {
+                self.head_stays(
+                    &|_| {
+                        Err(SessionError::Overloaded {
+                            retry_after: std::time::Duration::from_millis(200),
+                        })
+                    },
+                    ctx,
+                );
+                if self.running.is_none() {
+                    self.load(ctx);
+                }
+            }
+            Err(RewindError::Store(error)) => {
+                let doubtful = self.running.is_none();
+                self.head_stays(&|_| Err(error.clone().into()), ctx);
+                // Whether it was written, only the ledger knows.
+                if doubtful {
+                    self.load(ctx);
+                }
+            }
+            Err(RewindError::NoSuchTurn { turn, head_turn }) => {
+                self.head_stays(&|_| Err(SessionError::NoSuchTurn { turn, head_turn }), ctx);
+            }
+            Err(RewindError::NothingToResume) => self.head_stays(&|_| Err(SessionError::NothingToResume), ctx),
+        }
+    }
+
+    /// Nothing was written: the running turn goes on, and who asked is told why.
+    fn head_stays(&mut self, told: &dyn Fn(u32) -> Result<Interrupted, SessionError>, ctx: &mut Context<Self>) {
+        self.log.not_moved();
+        let Phase::Ready(loaded) = &self.phase else { return };
+        let head_turn = loaded.dialogue.head_turn;
+        let outcome = self.moving.outcome.take();
+        for caller in self.moving.moves.failed() {
+            match caller {
+                Caller::Back(ask) => ask.answer(match (&outcome, told(head_turn)) {
+                    (Some(rewound), Ok(_)) => Ok(Interrupted::Rewound(Arc::clone(rewound))),
+                    (_, told) => told,
+                }),
+                Caller::Anew { ask, .. } => ask.answer(Err(match told(head_turn) {
+                    Err(error) => error,
+                    Ok(_) => SessionError::NothingToRegenerate,
+                })),
+            }
+        }
+        let moved_before = outcome.is_some();
+        if let Some(ended) = self.moving.ended.take() {
+            self.ended(ended, ctx);
+        }
+        if self.moving.is_busy() {
+            self.begin_move(ctx);
+        } else if moved_before {
+            self.reread(ctx);
+        } else {
+            self.ready(ctx);
+        }
+    }
+
+    fn head_moved(&mut self, done: Move, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &mut self.phase else { return };
+        let rewound = Arc::new(done.rewound);
+        loaded.epoch = rewound.epoch;
+        loaded.head = rewound.head;
+        Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
+        self.moving.ended = None;
+        let running = self.running.take();
+        let ended = running.as_ref().map(|running| running.number);
+        if let Some(running) = running {
+            running.unsay();
+        }
+        let unsaid = event_error(&TurnError::Unsaid);
+        self.log.moved(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
+        self.keys = Keys::new(true);
+        if let Some(timer) = self.memory.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        self.memory = super::MemoryWait::default();
+        for id in &rewound.closed {
+            self.tell_closed(*id, ctx);
+        }
+        if let Some(curator) = self.node.curator(&self.key.0) {
+            // A curator that stops just now leaves it to the next one.
+            let settle = async move { send(&curator, Unsettle).await };
+            ctx.spawn(settle.into_actor(self).map(|_, _, _| ()));
+        }
+        self.moving.last = Some((Arc::clone(&rewound), ended));
+        self.moving.outcome = Some(Arc::clone(&rewound));
+        let callers = self.moving.moves.ended(rewound.head_turn);
+        if self.moving.is_busy() {
+            return self.begin_move(ctx);
+        }
+        self.moving.outcome = None;
+        self.tell(callers, &rewound);
+        self.reread(ctx);
+    }
+
+    fn tell(&mut self, callers: Vec<Caller>, rewound: &Arc<Rewound>) {
+        for caller in callers {
+            match caller {
+                Caller::Back(ask) => ask.answer(Ok(Interrupted::Rewound(Arc::clone(rewound)))),
+                Caller::Anew { before, line, ask } if before == rewound.head_turn => {
+                    let id = self.next_line;
+                    self.next_line += 1;
+                    self.queue.push_front(Waiting::anew(id, line, self.now(), ask));
+                }
+                Caller::Anew { ask, .. } => ask.answer(Err(SessionError::StaleHead {
+                    head_turn: rewound.head_turn,
+                })),
+            }
+        }
+    }
+
+    /// A session that a player joined from a turn which no longer stands.
+    fn tell_closed(&self, id: DialogueId, ctx: &mut Context<Self>) {
+        let key = (self.key.0.clone(), id);
+        if let Some(session) = self.node.sessions.live(&key) {
+            let tell = async move { send(&session, WasClosed("rewound")).await };
+            ctx.spawn(tell.into_actor(self).map(|_, _, _| ()));
+        }
+    }
+
+    /// Reads what the move changed; until then everything waits.
+    fn reread(&mut self, ctx: &mut Context<Self>) {
+        let Phase::Ready(mut loaded) = std::mem::replace(&mut self.phase, Phase::Loading) else {
+            return;
+        };
+        let read = load::moved(Arc::clone(&self.node), self.key.clone(), loaded.epoch, loaded.head);
+        ctx.spawn(read.into_actor(self).map(move |read, session, ctx| match read {
+            Ok(read) => {
+                loaded.dialogue = Arc::new(read.dialogue);
+                loaded.checkpoint = read.checkpoint;
+                loaded.history = Arc::new(read.history);
+                loaded.summaries = Arc::new(read.summaries);
+                session.memory.of = read.awaited;
+                session.phase = Phase::Ready(loaded);
+                session.turn_ended(ctx);
+                session.ready(ctx);
+            }
+            Err(error) => {
+                tracing::warn!(dialogue = %session.key.1, %error, "a rewound dialogue could not be read");
+                session.load(ctx);
+            }
+        }));
+    }
+
+    /// The turn whose commit cuts waited for has ended, one way or another.
+    pub(super) fn turn_ended(&mut self, ctx: &mut Context<Self>) {
+        for (wish, ask) in std::mem::take(&mut self.moving.after_turn) {
+            match self.phase {
+                Phase::Ready(_) => self.cut_at(wish, ask, ctx),
+                Phase::Loading => self.early.push_back(Request::Interrupt { wish, ask }),
+            }
+        }
+    }
+
+    pub(super) fn give_up_moves(&mut self, error: &SessionError) {
+        for caller in self.moving.moves.give_up() {
+            caller.refuse(error.clone());
+        }
+        for (_, ask) in self.moving.after_turn.drain(..) {
+            ask.answer(Err(error.clone()));
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Taking a dialogue back to a turn, or a cut turn up again (DESIGN §6). Serves an interrupt of what
+//! was said already, a rewind, a regenerated reply and a resumed one, in sessions and between NPCs.
+//!
+//! The ledger moves the head and everything with it in one transaction; the rest here brings the
+//! copies along. What settling the memories concerned takes is [`settle`], which nobody waits for.
+
+use chrono::TimeDelta;
+
+use super::{Services, jobs::outbox::relay_or_log, turn::beginning};
+use crate::{
+    ids::{DialogueId, NodeId, TurnId, WorldId},
+    memory::turn::{Turn, TurnStatus},
+    ports::{
+        StoreError,
+        buffer::{BufferHead, BufferedTurn},
+        ledger::{
+            audit::Edit,
+            jobs::{JobKind, NewJob},
+            rewinds::{Replacement, Rewind, RewindOutcome, Rewound},
+        },
+    },
+    tenancy::{Principal, TenantScope},
+};
+
+/// Where the head is to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// This turn is the last one that stands; 0: nothing was said. With `heard_chars` of its reply,
+    /// in Unicode scalar values, the reply ends there too; with nothing heard, the turn goes as well.
+    Turn { number: u32, heard_chars: Option<usize> },
+    /// The last turn as it would have been, had nobody cut it a moment ago.
+    Uncut,
+}
+
+/// What is asked, and of which state of the dialogue.
+#[derive(Debug, Clone)]
+pub struct RewindRequest {
+    pub scope: TenantScope,
+    pub node: NodeId,
+    pub dialogue: DialogueId,
+    pub world: WorldId,
+    /// The owner's epoch; it rises with the move.
+    pub epoch: u64,
+    /// The last turn that stands, as the owner knows it.
+    pub head_turn: u32,
+    pub head: Option<TurnId>,
+    /// A turn is under way that must not commit: the epoch rises even if every turn stays.
+    pub fence: bool,
+    pub target: Target,
+    /// Makes a retry safe; unique in a dialogue.
+    pub key: Option<String>,
+    /// `seq` of the event that will tell of it.
+    pub seq: u64,
+    pub who: Principal,
+    /// Dotted verb for the audit log: `session.rewind`, `conversation.interrupt`, …
+    pub action: &'static str,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Moved {
+    /// The head was moved.
+    Done(Box<Move>),
+    /// The key belongs to this earlier move; nothing was written.
+    Repeated(Box<Rewound>),
+    /// It stands there already; nothing was written.
+    Unchanged,
+}
+
+/// A move that was made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Move {
+    pub rewound: Rewound,
+    /// The turn that took the place of the one that was cut.
+    pub replacement: Option<Turn>,
+}
+
+/// Why a head was not moved. Nothing was written.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RewindError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Another node owns the dialogue now, or it is closed.
+    #[error("this dialogue moved to another node, or is closed")]
+    Fenced,
+    #[error("there is no turn {turn}; the last one is {head_turn}")]
+    NoSuchTurn { turn: u32, head_turn: u32 },
+    /// The last turn was not cut, was cut too long ago, or something was said since.
+    #[error("there is no cut reply to take up again")]
+    NothingToResume,
+}
+
+/// Moves the head. Durable when this returns; the buffer and the caches have followed.
+///
+/// What is left can wait and is [`settle`]: the index, and the memories from which something was unsaid.
+pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved, RewindError> {
+    let now = services.clock.now();
+    let plan = match request.target {
+        Target::Turn { number, heard_chars } => back_to(services, &request, number, heard_chars).await?,
+        Target::Uncut => uncut(services, &request).await?,
+    };
+    let Some(plan) = plan else {
+        return Ok(Moved::Unchanged);
+    };
+    let rewind = Rewind {
+        id: services.ids.next(),
+        dialogue: request.dialogue,
+        epoch: request.epoch,
+        to: plan.to,
+        replacement: plan.replacement,
+        key: request.key.clone(),
+        seq: request.seq,
+        edit: Edit::by(&request.who, &services.ids, now, request.action, request.dialogue),
+    };
+    let rewound = match services.ledger.rewinds.rewind(&request.scope, &rewind).await? {
+        RewindOutcome::Done(rewound) => *rewound,
+        RewindOutcome::Repeated(rewound) => return Ok(Moved::Repeated(rewound)),
+        RewindOutcome::Fenced => return Err(RewindError::Fenced),
+        RewindOutcome::NoSuchTurn => {
+            return Err(RewindError::NoSuchTurn {
+                turn: plan.number,
+                head_turn: request.head_turn,
+            });
+        }
+    };
+    let replacement = rewind.replacement.map(|replacement| replacement.turn);
+    follow(services, &request, &rewound, replacement.as_ref()).await;
+    Ok(Moved::Done(Box::new(Move { rewound, replacement })))
+}
+
+/// What moves leave to be done for a tenant: the index learns what is no longer valid, and memories
+/// from which something was unsaid are reconciled again. Both are durable and come again if they fail.
+pub async fn settle(services: &Services, _scope: &TenantScope) {
+    relay_or_log(services).await;
+}
+
+/// Which turn is to be the head, and what takes its place on top.
+struct Plan {
+    number: u32,
+    to: Option<TurnId>,
+    replacement: Option<Replacement>,
+}
+
+async fn back_to(
+    services: &Services,
+    request: &RewindRequest,
+    number: u32,
+    heard: Option<usize>,
+) -> Result<Option<Plan>, RewindError> {
+    if number == 0 {
+        let plan = Plan {
+            number,
+            to: None,
+            replacement: None,
+        };
+        let already = request.head.is_none() && !request.fence && request.key.is_none();
+        return Ok((!already).then_some(plan));
+    }
+    // With its predecessor, which is the head when nothing of it was heard.
+    let turns = services
+        .ledger
+        .dialogues
+        .turns(
+            &request.scope,
+            request.dialogue,
+            number.saturating_sub(1).max(1),
+            number,
+        )
+        .await?;
+    let mut turns = turns.into_iter().rev();
+    let Some(turn) = turns.next().filter(|turn| turn.number == number) else {
+        return Err(RewindError::NoSuchTurn {
+            turn: number,
+            head_turn: request.head_turn,
+        });
+    };
+    let before = turns.next().map(|turn| turn.id);
+    let cut = heard
+        .map(|heard| beginning(&turn.reply_text, heard))
+        .filter(|text| text.len() < turn.reply_text.len());
+    match cut {
+        None => {
+            // A key must find the move again, so it is written even where nothing moves.
+            let already = request.head == Some(turn.id) && !request.fence && request.key.is_none();
+            let plan = Plan {
+                number,
+                to: Some(turn.id),
+                replacement: None,
+            };
+            Ok((!already).then_some(plan))
+        }
+        Some(text) if text.trim().is_empty() => Ok(Some(Plan {
+            number: number - 1,
+            to: before,
+            replacement: None,
+        })),
+        Some(text) => {
+            let replacement = cut_to(services, request, &turn, text.to_owned());
+            Ok(Some(Plan {
+                number,
+                to: before,
+                replacement: Some(replacement),
+            }))
+        }
+    }
+}
+
+/// The same turn, of which only `heard` was heard. It stands where the other one stood, at the same
+/// moment, and is learned from anew.
+fn cut_to(services: &Services, request: &RewindRequest, of: &Turn, heard: String) -> Replacement {
+    let now = services.clock.now();
+    let turn = Turn {
+        id: services.ids.next(),
+        status: TurnStatus::Interrupted,
+        reply_text: heard,
+        // Where they were in the text is not kept, and one that came later was never seen.
+        cues: Vec::new(),
+        ..of.clone()
+    };
+    let job = |kind| NewJob {
+        id: services.ids.next(),
+        kind,
+        dialogue: turn.dialogue,
+        turn: turn.id,
+        text_version: turn.text_version,
+        created_at: now,
+        leased_to: request.node,
+        leased_until: now,
+    };
+    let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
+    Replacement {
+        of: of.id,
+        jobs: [JobKind::ExtractFacts, JobKind::ExtractState, JobKind::Summarise]
+            .map(job)
+            .into(),
+        uncut: Some((of.reply_text.clone(), now + seal)),
+        turn,
+    }
+}
+
+async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Plan>, RewindError> {
+    let head = request.head.ok_or(RewindError::NothingToResume)?;
+    let sealed = services
+        .ledger
+        .rewinds
+        .sealed(&request.scope, head, services.clock.now())
+        .await?;
+    let whole = sealed
+        .and_then(|sealed| sealed.whole)
+        .ok_or(RewindError::NothingToResume)?;
+    Ok(Some(Plan {
+        number: request.head_turn,
+        to: Some(whole),
+        replacement: None,
+    }))
+}
+
+/// Brings the copies along: the buffer ends where the ledger does, or is gone, and what was folded
+/// from lifted rows is folded anew.
+async fn follow(services: &Services, request: &RewindRequest, rewound: &Rewound, replacement: Option<&Turn>) {
+    services.bodies.forget_world(&request.scope, &rewound.world);
+    if let Err(error) = cut_buffer(services, request, rewound, replacement).await {
+        // It carries an epoch that the ledger left behind, so nobody believes it.
+        tracing::warn!(dialogue = %request.dialogue, %error, "the buffer could not follow a rewind; it is built anew");
+    }
+}
+
+async fn cut_buffer(
+    services: &Services,
+    request: &RewindRequest,
+    rewound: &Rewound,
+    replacement: Option<&Turn>,
+) -> Result<(), StoreError> {
+    let (buffers, scope, dialogue) = (&services.buffers, &request.scope, request.dialogue);
+    if !rewound.reinstated.is_empty() {
+        // Turns came back that the buffer does not have.
+        return buffers.remove(scope, dialogue).await;
+    }
+    let last = match replacement {
+        Some(turn) => turn.number - 1,
+        None => rewound.head_turn,
+    };
+    let head = |turn| BufferHead {
+        epoch: rewound.epoch,
+        turn,
+    };
+    let kept = match replacement {
+        None => buffers.truncate(scope, dialogue, last, head(rewound.head)).await?,
+        Some(turn) => {
+            // No turn has this head yet, so whoever reads in between does not believe the buffer.
+            buffers.truncate(scope, dialogue, last, head(None)).await?
+                && buffers
+                    .append(scope, dialogue, head(None), &BufferedTurn::from(turn), 1)
+                    .await?
+        }
+    };
+    if kept {
+        return Ok(());
+    }
+    buffers.remove(scope, dialogue).await
+}

@@ -1,0 +1,302 @@
+//! Cutting a reply and taking a session back: `:interrupt`, `:rewind`, `:regenerate`, `:resume`.
+
+use actix_web::{HttpRequest, HttpResponse, post, web};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    AppState,
+    errors::Problem,
+    extract::{Author, Body, Caller, Path, Talker},
+    idempotency, sessions, sse, to_the_end,
+    turns::{TurnView, outcome, wants_events},
+};
+use crate::{
+    actors::{Accepted, Interrupted, TakeBack},
+    dialogue::events::DialogueRewound,
+    ids::DialogueId,
+    tenancy::{Principal, Role, TenantScope},
+};
+
+/// What to cut.
+#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(default, deny_unknown_fields)]
+pub struct InterruptBody {
+    /// The turn whose reply is cut: the running one, or one that was said already; then what followed
+    /// it never happened. Unset: the running one.
+    turn: Option<u32>,
+    /// How much of the reply was heard, in Unicode scalar values; unset: all that was sent. With nothing
+    /// heard the turn never happened.
+    heard_chars: Option<usize>,
+    /// The same in UTF-16 code units, as C# and JavaScript count; of a turn that was said already.
+    heard_utf16: Option<usize>,
+    /// Makes a retry safe: the same key is told what it came to, and nothing is taken back twice.
+    #[garde(inner(length(chars, min = 1, max = 128)))]
+    #[schema(min_length = 1, max_length = 128)]
+    key: Option<String>,
+    /// The last turn as the client knows it; if it is another, `stale_head`.
+    if_head: Option<u32>,
+}
+
+impl InterruptBody {
+    /// What is asked of the dialogue `id`.
+    ///
+    /// # Errors
+    /// If it says twice how much was heard, or in units of a turn that does not stand.
+    pub(super) async fn wish(self, state: &AppState, who: &Principal, id: DialogueId) -> Result<TakeBack, Problem> {
+        let heard_chars = match (self.heard_chars, self.heard_utf16) {
+            (Some(_), Some(_)) => {
+                return Err(Problem::field("heard_utf16", "does not go together with heard_chars"));
+            }
+            (chars, None) => chars,
+            (None, Some(units)) => Some(heard_of(state, &who.scope(), id, self.turn, units).await?),
+        };
+        Ok(TakeBack {
+            turn: self.turn,
+            heard_chars,
+            key: self.key,
+            if_head: self.if_head,
+            who: who.clone(),
+        })
+    }
+}
+
+/// What an interrupt or a rewind did.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct InterruptView {
+    /// Whether anything was cut or taken back.
+    interrupted: bool,
+    /// The turn that was cut, or the last one that stands.
+    turn: u32,
+    /// What was taken back, as `dialogue.rewound` tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    rewound: Option<DialogueRewound>,
+}
+
+impl InterruptView {
+    pub(super) fn of(done: Interrupted, who: &Principal) -> Self {
+        match done {
+            Interrupted::Cut { turn } => Self {
+                interrupted: true,
+                turn,
+                rewound: None,
+            },
+            Interrupted::Idle { head_turn } => Self {
+                interrupted: false,
+                turn: head_turn,
+                rewound: None,
+            },
+            Interrupted::Rewound(rewound) => {
+                let mut rewound = DialogueRewound::from(&*rewound);
+                if who.role == Role::Player {
+                    rewound = rewound.for_players();
+                }
+                Self {
+                    interrupted: true,
+                    turn: rewound.turn,
+                    rewound: Some(rewound),
+                }
+            }
+        }
+    }
+}
+
+/// Cuts a reply where it was heard. Harmless when nothing runs and no turn is named.
+#[utoipa::path(
+    tag = "turns",
+    params(("session" = String, Path)),
+    request_body = InterruptBody,
+    responses((status = 200, body = InterruptView), (status = 409, description = "There is no such turn to cut, the last turn is another (`stale_head`), or the session is closed")),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[post("/v1/sessions/{session}:interrupt")]
+pub async fn interrupt_turn(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    path: Path<DialogueId>,
+    body: Body<InterruptBody>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move {
+        sessions::reachable(&state, &caller.principal, path.0).await?;
+        let wish = body.value.wish(&state, &caller.principal, path.0).await?;
+        let done = state.sessions.interrupt(&caller.scope, path.0, wish).await?;
+        Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
+    })
+    .await
+}
+
+/// A count of UTF-16 units of a reply that was said already, in Unicode scalar values. A count that ends
+/// inside a pair is taken back to before it.
+///
+/// # Errors
+/// If that turn does not stand: only its own text says which characters count twice.
+pub(super) async fn heard_of(
+    state: &AppState,
+    scope: &TenantScope,
+    id: DialogueId,
+    turn: Option<u32>,
+    units: usize,
+) -> Result<usize, Problem> {
+    let number = turn.ok_or_else(|| Problem::field("turn", "is needed with heard_utf16"))?;
+    let turns = &state.services.ledger.dialogues;
+    let found = turns.turns(scope, id, number, number).await?;
+    let turn = found
+        .first()
+        .ok_or_else(|| Problem::field("heard_utf16", "counts in a turn that was said already; use heard_chars"))?;
+    Ok(scalars(&turn.reply_text, units))
+}
+
+fn scalars(text: &str, units: usize) -> usize {
+    let mut left = units;
+    text.chars()
+        .take_while(|c| match left.checked_sub(c.len_utf16()) {
+            Some(rest) => {
+                left = rest;
+                true
+            }
+            None => false,
+        })
+        .count()
+}
+
+/// Where to go back to.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct RewindBody {
+    /// The last turn that is to stand; 0: none.
+    turn: u32,
+    /// Makes a retry safe: the same key is told what it came to, and nothing is taken back twice.
+    #[serde(default)]
+    #[garde(inner(length(chars, min = 1, max = 128)))]
+    #[schema(min_length = 1, max_length = 128)]
+    key: Option<String>,
+    /// The last turn as the client knows it; if it is another, `stale_head`.
+    #[serde(default)]
+    if_head: Option<u32>,
+}
+
+/// Takes a session back to a turn: what followed never happened, whatever was under way.
+#[utoipa::path(
+    tag = "turns",
+    params(("session" = String, Path)),
+    request_body = RewindBody,
+    responses((status = 200, body = InterruptView), (status = 409, description = "The last turn is another (`stale_head`), or the session is closed")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/sessions/{session}:rewind")]
+pub async fn rewind_session(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<DialogueId>,
+    body: Body<RewindBody>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move {
+        sessions::reachable(&state, &caller.principal, path.0).await?;
+        let wish = TakeBack {
+            turn: Some(body.value.turn),
+            heard_chars: None,
+            key: body.value.key,
+            if_head: body.value.if_head,
+            who: caller.principal.clone(),
+        };
+        let done = state.sessions.rewind(&caller.scope, path.0, wish).await?;
+        Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
+    })
+    .await
+}
+
+/// Which reply to say anew.
+#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(default, deny_unknown_fields)]
+pub struct RegenerateBody {
+    /// Makes a retry safe; the new turn has it. `Idempotency-Key` does the same.
+    #[garde(inner(length(chars, min = 1, max = 128)))]
+    #[schema(min_length = 1, max_length = 128)]
+    key: Option<String>,
+    /// The last turn as the client knows it; if it is another, `stale_head`.
+    if_head: Option<u32>,
+}
+
+/// Takes the last turn back and answers its line anew: with the finished turn, or with
+/// `Accept: text/event-stream` with its events as they happen.
+#[utoipa::path(
+    tag = "turns",
+    params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Used as `key` when the body has none")),
+    request_body = RegenerateBody,
+    responses((status = 200, content((TurnView = "application/json"), (String = "text/event-stream"))), (status = 409, description = "Nothing was said yet, a reply is running, or the last turn is another"), (status = 502, description = "The language model failed"), (status = 504, description = "The language model did not answer in time")),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[post("/v1/sessions/{session}:regenerate")]
+pub async fn regenerate_turn(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    path: Path<DialogueId>,
+    request: HttpRequest,
+    body: Body<RegenerateBody>,
+) -> Result<HttpResponse, Problem> {
+    let dialogue = sessions::reachable(&state, &caller.principal, path.0).await?;
+    if let Some(player) = &dialogue.player {
+        state.limits.player(caller.scope.tenant(), player)?;
+    }
+    let key = match body.value.key {
+        Some(key) => Some(key),
+        None => idempotency::key_of(&request)?,
+    };
+    let (id, if_head) = (dialogue.id, body.value.if_head);
+    let again = |mark| {
+        let (state, scope, who) = (state.clone(), caller.scope.clone(), caller.principal.clone());
+        async move { state.sessions.regenerate(&scope, id, &who, key, if_head, mark).await }
+    };
+    if wants_events(&request) {
+        return sse::stream(&state, &caller.scope, id, |mark| again(Some(mark))).await;
+    }
+    let turn = match again(None).await? {
+        Accepted::Repeated(turn) => turn,
+        Accepted::Turn { done } => outcome(done.await)?,
+    };
+    Ok(HttpResponse::Ok().json(TurnView::from(&*turn)))
+}
+
+/// Takes a reply up again that was cut a moment ago, if nothing was said since: it stands as it was.
+#[utoipa::path(
+    tag = "turns",
+    params(("session" = String, Path)),
+    responses((status = 200, body = InterruptView), (status = 409, description = "No reply was cut a moment ago, or something was said since (`nothing_to_resume`)")),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[post("/v1/sessions/{session}:resume")]
+pub async fn resume_turn(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    path: Path<DialogueId>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move {
+        sessions::reachable(&state, &caller.principal, path.0).await?;
+        let done = state.sessions.resume(&caller.scope, path.0, &caller.principal).await?;
+        Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scalars;
+
+    #[test]
+    fn units_of_a_text_become_scalars() {
+        for (text, units, chars) in [
+            ("abc", 2, 2),
+            ("a\u{1f600}b", 1, 1),
+            ("a\u{1f600}b", 2, 1),
+            ("a\u{1f600}b", 3, 2),
+            ("a\u{1f600}b", 99, 3),
+        ] {
+            assert_eq!(scalars(text, units), chars, "{text} {units}");
+        }
+    }
+}

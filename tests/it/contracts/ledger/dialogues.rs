@@ -49,12 +49,7 @@ pub async fn a_conversation_is_paused_while_it_is_open<S: Subject>(f: &Fixture<S
         let stored = dialogues.get(&f.scope, dialogue.id).await.unwrap().unwrap();
         assert_eq!(stored.options, dialogue.options, "and nothing else changes");
     }
-    assert!(
-        !dialogues
-            .set_paused(&f.other_scope(), dialogue.id, false)
-            .await
-            .unwrap()
-    );
+    assert!(!dialogues.set_paused(&f.other, dialogue.id, false).await.unwrap());
     dialogues.close(&f.scope, dialogue.id, f.now()).await.unwrap();
     assert!(!dialogues.set_paused(&f.scope, dialogue.id, false).await.unwrap());
 }

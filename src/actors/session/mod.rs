@@ -7,6 +7,7 @@
 mod keys;
 pub(super) mod load;
 mod moves;
+mod next;
 mod turns;
 
 use std::{
@@ -42,7 +43,8 @@ use keys::Keys;
 use load::Loaded;
 pub(super) use load::token_hash;
 use moves::Moving;
-pub(super) use turns::{GRACE, next_turn};
+pub(super) use next::next_turn;
+pub(super) use turns::GRACE;
 use turns::{Running, Waiting};
 
 /// What a session can be asked.

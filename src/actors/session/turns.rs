@@ -9,7 +9,10 @@ use futures_util::{
 };
 use tokio::sync::{oneshot, watch};
 
-use super::{JobEnded, Phase, Session, load};
+use super::{
+    JobEnded, Phase, Session, load,
+    next::{answering, next_turn},
+};
 use crate::{
     actors::{
         Accepted, Line, OnBusy, SessionError,
@@ -17,26 +20,20 @@ use crate::{
         curator::TakeOn,
         event_log::TurnEvents,
         handle::Ask,
-        registry::{Node, send},
+        registry::send,
         use_cases::event_error,
     },
     dialogue::{
         events::{EventBody, EventError},
         jobs::JobReport,
-        npc_conversation::{self, Scene},
         turn::{CommittedTurn, Cut, TurnError, TurnInput},
     },
-    ids::{NpcId, TurnId},
-    memory::{
-        authored::Npc,
-        summary::Summary,
-        turn::{Checkpoint, Turn},
-    },
+    ids::TurnId,
+    memory::{authored::Npc, turn::Turn},
     ports::{
         StoreError, StoreResult,
         ledger::{dialogues::KeyedTurn, jobs::JobKind},
     },
-    tenancy::TenantScope,
 };
 
 type Outcome = Result<Arc<Turn>, Arc<TurnError>>;
@@ -626,91 +623,6 @@ impl Session {
                     }
                 }
             }));
-        }
-    }
-}
-
-/// A turn that comes next, spoken by `npc`, with an empty line.
-pub(in crate::actors) fn next_turn(
-    node: &Node,
-    scope: &TenantScope,
-    loaded: &load::Loaded,
-    authored: &Rows,
-    npc: Arc<Npc>,
-    scene: Option<Arc<Scene>>,
-) -> TurnInput {
-    let ports = &node.ports;
-    TurnInput {
-        scope: scope.clone(),
-        node: node.id,
-        world: Arc::clone(&authored.world),
-        npc,
-        dialogue: Arc::clone(&loaded.dialogue),
-        player: loaded.player.clone(),
-        scene,
-        epoch: loaded.epoch,
-        id: ports.ids.next(),
-        number: loaded.dialogue.head_turn + 1,
-        previous: loaded.head,
-        line: String::new(),
-        key: None,
-        history: Arc::clone(&loaded.history),
-        summaries: Arc::clone(&loaded.summaries),
-        checkpoint: loaded.checkpoint.clone(),
-        accepted_at: ports.clock.instant(),
-        started_at: ports.clock.now(),
-        queue_ms: 0.0,
-        memory_wait_ms: 0.0,
-        started_seq: 0,
-    }
-}
-
-/// Who answers a line: the one it is for, or whom it names, or else the one who spoke last.
-fn answering(loaded: &load::Loaded, authored: &Rows, line: &str, to: Option<&NpcId>) -> Option<Arc<Npc>> {
-    if let [only] = authored.npcs.as_slice() {
-        return Some(Arc::clone(only));
-    }
-    let named = || npc_conversation::addressed(authored.members().iter(), line).map(|member| member.id.clone());
-    let npc = to.cloned().or_else(named).unwrap_or_else(|| loaded.npc.clone());
-    authored.npc(&npc).or_else(|| authored.npcs.first().cloned())
-}
-
-impl load::Loaded {
-    /// A turn was committed, with this checkpoint.
-    pub(in crate::actors) fn keep_turn(&mut self, turn: &Turn, checkpoint: Checkpoint) {
-        self.head = Some(turn.id);
-        self.npc = turn.npc.clone();
-        let dialogue = Arc::make_mut(&mut self.dialogue);
-        dialogue.head_turn = turn.number;
-        dialogue.updated_at = turn.committed_at;
-        let summarised = std::mem::replace(&mut self.checkpoint, checkpoint);
-        self.keep_summarised(&summarised);
-        Arc::make_mut(&mut self.history).push(load::buffered(turn));
-        self.trim();
-    }
-
-    /// Summaries were read again.
-    pub(in crate::actors) fn keep_summaries(&mut self, summaries: Vec<Summary>, buffer_min: u32) {
-        self.checkpoint.catch_up(&summaries, buffer_min);
-        self.summaries = Arc::new(summaries);
-        self.trim();
-    }
-
-    /// A turn that ran while a summary landed knows nothing of it: what was summarised only grows.
-    fn keep_summarised(&mut self, other: &Checkpoint) {
-        let ours = &mut self.checkpoint;
-        if other.summarised_through > ours.summarised_through {
-            ours.summarised_through = other.summarised_through;
-            ours.summarised_at = other.summarised_at;
-        }
-        ours.buffer_from = ours.buffer_from.max(other.buffer_from);
-    }
-
-    /// Drops what is no longer in the buffer.
-    fn trim(&mut self) {
-        let from = self.checkpoint.buffer_from;
-        if self.history.first().is_some_and(|turn| turn.number < from) {
-            Arc::make_mut(&mut self.history).retain(|turn| turn.number >= from);
         }
     }
 }

@@ -74,7 +74,7 @@ pub enum EventBody {
     ConversationPaused { turn: u32, reason: &'static str },
     #[serde(rename = "npc_conversation.resumed")]
     ConversationResumed { turn: u32 },
-    /// Nothing more will be said. `reason` is `concluded`, `max_turns`, `joined`, `closed by request`,
+    /// Nothing more will be said. `reason` is `concluded`, `max_turns`, `closed by request`,
     /// `npc_deleted`, `world_deleted` or `moved` (it goes on elsewhere).
     #[serde(rename = "npc_conversation.ended")]
     ConversationEnded { turn: u32, reason: &'static str },

@@ -22,7 +22,7 @@ use colloquy::{
         ledger::{
             Ledger,
             dialogues::{Claim, CommitOutcome, Dialogue, DialogueOptions, DialogueStatus, TurnCommit},
-            facts::{ReconcileOutcome, Reconciliation},
+            facts::{ReconcileOutcome, Reconciliation, Writing},
             jobs::{JobKind, NewJob},
         },
     },
@@ -121,6 +121,7 @@ impl Bench {
             created_at: now,
             leased_to: self.node,
             leased_until: now + chrono::Duration::seconds(120),
+            held_until: None,
         };
         let commit = TurnCommit {
             epoch: line.epoch,
@@ -228,14 +229,17 @@ impl Bench {
         let store = &self.ledger.facts;
         let expected_memory_seq = store.memory_seq(&self.scope, &self.world, &npcs).await.unwrap();
         let result = Reconciliation {
-            fence: colloquy::ports::ledger::jobs::Job::from(job).fence(),
+            writing: Writing::Job(colloquy::ports::ledger::jobs::Job::from(job).fence()),
             world: self.world.clone(),
             npcs,
             expected_memory_seq,
             facts,
+            extraction: None,
             invalidations: Vec::new(),
+            lifts: Vec::new(),
             verdicts: Vec::new(),
             flags: Vec::new(),
+            flagging: Vec::new(),
         };
         let outcome = store.reconcile(&self.scope, &result).await.unwrap();
         assert_eq!(outcome, ReconcileOutcome::Committed);

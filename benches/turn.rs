@@ -187,6 +187,7 @@ impl Stage {
             language: Language::En,
             factions: vec![],
             model: None,
+            settings: WorldSettings::default(),
             version: 1,
             updated_at: now,
         };

@@ -256,6 +256,14 @@ pub async fn migrate(config: &Config) -> anyhow::Result<i64> {
     Ok(crate::adapters::sqlite::migrate(&config.ledger_url()).await?)
 }
 
+/// Whether the ledger has this tenant. Changes nothing.
+///
+/// # Errors
+/// If there is no ledger yet, or it cannot be read.
+pub async fn has_tenant(config: &Config, tenant: &TenantId) -> anyhow::Result<bool> {
+    Ok(crate::adapters::sqlite::has_tenant(&config.ledger_url(), tenant).await?)
+}
+
 /// The configured embedder with its cosines as they are, to measure what they mean.
 ///
 /// # Errors

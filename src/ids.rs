@@ -145,6 +145,13 @@ macro_rules! generated_ids {
             pub fn as_u128(self) -> u128 {
                 self.0.0
             }
+            /// When it was made, to the millisecond.
+            #[must_use]
+            pub fn made_at(self) -> chrono::DateTime<chrono::Utc> {
+                // 48 bits of milliseconds are well within what chrono can say.
+                let ms = i64::try_from(self.0.timestamp_ms()).unwrap_or_default();
+                chrono::DateTime::from_timestamp_millis(ms).unwrap_or_default()
+            }
             /// The inverse of [`Self::as_u128`].
             #[must_use]
             pub fn from_u128(bits: u128) -> Self {

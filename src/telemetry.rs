@@ -1,7 +1,7 @@
 //! Logs and metrics of the process. Other rooms own their metrics; this owns the registry, the
 //! logger, and values that are read at the moment of a scrape.
 
-use std::fmt;
+use std::{fmt, io::IsTerminal};
 
 use prometheus::{
     Registry,
@@ -33,6 +33,9 @@ pub fn start_logging(filter: &str, format: Format) -> Result<(), InvalidFilter> 
         Ok(text) if !text.is_empty() => text,
         _ => filter.to_owned(),
     };
+    // The server's own account of its workers says nothing that ours does not; a filter that names it
+    // brings it back.
+    let filter = format!("actix_server=warn,{filter}");
     let filter = EnvFilter::try_new(filter).map_err(|error| InvalidFilter(error.to_string()))?;
     let registry = tracing_subscriber::registry().with(filter);
     // An error means that another logger was set first: a test's.
@@ -41,6 +44,7 @@ pub fn start_logging(filter: &str, format: Format) -> Result<(), InvalidFilter> 
             .with(
                 tracing_subscriber::fmt::layer()
                     .with_writer(std::io::stderr)
+                    .with_ansi(is_coloured(std::io::stderr().is_terminal()))
                     .with_target(false),
             )
             .try_init(),
@@ -49,6 +53,11 @@ pub fn start_logging(filter: &str, format: Format) -> Result<(), InvalidFilter> 
             .try_init(),
     };
     Ok(())
+}
+
+/// Colours are for terminals, and there only for who has not declined them (<https://no-color.org>).
+fn is_coloured(terminal: bool) -> bool {
+    terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// One value of an observed family: its label's value, and the value.

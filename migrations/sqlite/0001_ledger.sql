@@ -155,6 +155,7 @@ CREATE TABLE dialogues (
 CREATE INDEX dialogues_newest ON dialogues (tenant, created_at, id);
 CREATE INDEX dialogues_of_player ON dialogues (tenant, player, created_at, id) WHERE player IS NOT NULL;
 CREATE INDEX dialogues_of_world ON dialogues (tenant, world, created_at, id);
+CREATE INDEX dialogues_owned ON dialogues (owner_node) WHERE owner_node IS NOT NULL;
 CREATE INDEX dialogues_by_cause ON dialogues (tenant, cause_id) WHERE cause_id IS NOT NULL;
 
 CREATE TABLE participants (
@@ -343,6 +344,7 @@ CREATE TABLE invalidations (
 CREATE INDEX invalidations_of_fact ON invalidations (tenant, fact);
 CREATE INDEX invalidations_by_fact ON invalidations (tenant, by_fact) WHERE by_fact IS NOT NULL;
 CREATE INDEX invalidations_by_cause ON invalidations (tenant, cause_id);
+CREATE INDEX invalidations_by_hand ON invalidations (tenant, at) WHERE cause_kind = 'edit';
 
 -- Corrections by people. They live while their fact lives.
 CREATE TABLE fact_edits (
@@ -381,6 +383,8 @@ CREATE TABLE verdicts (
     PRIMARY KEY (tenant, pair)
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX verdicts_by_age ON verdicts (tenant, at);
+
 -- What the extraction of a turn brought beside facts. With it, a memory can be reconciled again in
 -- the order in which things were said, without asking the model once more.
 CREATE TABLE extractions (
@@ -390,7 +394,10 @@ CREATE TABLE extractions (
     number      INTEGER NOT NULL,
     world       TEXT NOT NULL,
     audience    TEXT NOT NULL,
+    knowers     TEXT NOT NULL,
+    private_to  TEXT,
     said_at     INTEGER NOT NULL,
+    player      TEXT,
     -- What the player asked to forget, in words.
     forget      TEXT NOT NULL,
     -- Facts that were in the turn's prompt.
@@ -484,11 +491,15 @@ CREATE TABLE jobs (
     -- pending | done | dead
     status      TEXT NOT NULL,
     attempts    INTEGER NOT NULL DEFAULT 0,
+    -- Of these, those whose model answered and the answer was of no use.
+    useless     INTEGER NOT NULL DEFAULT 0,
     due_at      INTEGER NOT NULL,
     leased_to   TEXT,
     leased_until INTEGER,
     last_error  TEXT,
     created_at  INTEGER NOT NULL,
+    -- When a person had it tried again after it was given up.
+    retried_at  INTEGER,
     finished_at INTEGER,
     PRIMARY KEY (tenant, id)
 ) STRICT;

@@ -1,8 +1,9 @@
 //! What this node does for all tenants now and then: usage, the outbox's left-overs, answers to
-//! forget, and jobs that a process that is no more left behind.
+//! forget, what has been kept long enough, and jobs that a process that is no more left behind.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use chrono::TimeDelta;
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
@@ -11,7 +12,10 @@ use super::{
     registry::{Node, send},
 };
 use crate::{
-    ports::{StoreError, ledger::usage::UsageDelta},
+    ports::{
+        StoreError,
+        ledger::{PruneBefore, usage::UsageDelta},
+    },
     tenancy::TenantScope,
 };
 
@@ -24,6 +28,10 @@ const SWEEP_JOBS: usize = 32;
 const MAX_UNWRITTEN: usize = 10_000;
 /// Batches of the outbox handled in one go, so that a long backlog does not hold up the other chores.
 const MAX_BATCHES: usize = 64;
+
+/// Rows of each sort deleted in one go, and how often in an hour, so that writers do not wait for it.
+const PRUNE_ROWS: u32 = 500;
+const PRUNE_BATCHES: usize = 40;
 
 /// Usage that has not been written yet.
 type Unwritten = Vec<(TenantScope, UsageDelta)>;
@@ -53,6 +61,7 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
             last_forget = Some(now);
             let before = node.ports.clock.now() - KEEP_ANSWERS;
             done("forgetting old answers", node.ports.ledger.idempotency.sweep(before)).await;
+            done("deleting what is too old", prune(&node)).await;
         }
         if stop.run_until_cancelled(tokio::time::sleep(every)).await.is_none() {
             break;
@@ -99,7 +108,8 @@ async fn sweep(node: &Arc<Node>) -> Result<(), StoreError> {
     for tenant in node.ports.ledger.tenants.all().await? {
         let scope = TenantScope::new(tenant.id);
         let jobs = curator::lease(node, &scope, SWEEP_JOBS).await?;
-        if jobs.is_empty() {
+        let unsettled = node.ports.ledger.rewinds.unsettled(&scope, 1).await?;
+        if jobs.is_empty() && unsettled.is_empty() {
             continue;
         }
         tracing::info!(tenant = %scope.tenant(), jobs = jobs.len(), "resuming jobs left behind");
@@ -124,6 +134,28 @@ async fn write_usage(node: &Node, unwritten: &mut Unwritten) -> Result<(), Store
             .collect();
         node.ports.ledger.usage.add(&scope, &deltas).await?;
         unwritten.retain(|(of, _)| *of != scope);
+    }
+    Ok(())
+}
+
+/// Deletes, tenant by tenant, what the configuration keeps no longer.
+async fn prune(node: &Node) -> Result<(), StoreError> {
+    let keep = &node.ports.settings.retention;
+    let now = node.ports.clock.now();
+    let since = |days: u32| (days > 0).then(|| now - TimeDelta::days(i64::from(days)));
+    let before = PruneBefore {
+        done_jobs: since(keep.done_jobs_d),
+        traces: since(keep.traces_d),
+        verdicts: since(keep.verdicts_d),
+    };
+    for tenant in node.ports.ledger.tenants.all().await? {
+        let scope = TenantScope::new(tenant.id);
+        for _ in 0..PRUNE_BATCHES {
+            let deleted = node.ports.ledger.maintenance.prune(&scope, &before, PRUNE_ROWS).await?;
+            if deleted < u64::from(PRUNE_ROWS) {
+                break;
+            }
+        }
     }
     Ok(())
 }

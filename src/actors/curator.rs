@@ -46,10 +46,10 @@ pub(super) struct TakeOn {
     pub jobs: Vec<Job>,
 }
 
-/// Turns were unsaid, or stand again: their jobs may be due, and memories are to be settled.
+/// Turns were unsaid, or stand again: their jobs may be due, and the memories concerned are reconciled again.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Unsettle;
+pub(super) struct Settle;
 
 /// Starts nothing new; answers when nothing runs, with how many jobs were left.
 #[derive(Message)]
@@ -75,9 +75,7 @@ pub(super) struct Curator {
     running: usize,
     slots: Arc<Semaphore>,
     leasing: bool,
-    settling: bool,
-    /// Asked for again while it was being done.
-    unsettled: bool,
+    settling: Settling,
     draining: Option<Vec<oneshot::Sender<usize>>>,
     used: Instant,
 }
@@ -90,6 +88,15 @@ fn lane_of(job: &Job) -> Option<LaneKey> {
         JobKind::ExtractFacts | JobKind::Summarise => Some((job.dialogue, job.kind)),
         JobKind::ExtractState => None,
     }
+}
+
+/// Whether memories are being settled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Settling {
+    Idle,
+    Running,
+    /// Something was unsaid since it began.
+    Again,
 }
 
 #[derive(Default)]
@@ -113,8 +120,7 @@ impl Curator {
             running: 0,
             slots,
             leasing: false,
-            settling: false,
-            unsettled: false,
+            settling: Settling::Idle,
             draining: None,
             used,
         }
@@ -234,7 +240,7 @@ impl Curator {
         let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s).max(Duration::from_millis(50));
         let idle = Duration::from_secs(self.node.settings.idle_s);
         let now = self.node.ports.clock.instant();
-        let resting = self.held.is_empty() && !self.leasing && !self.settling;
+        let resting = self.held.is_empty() && !self.leasing && self.settling == Settling::Idle;
         if resting && now.saturating_duration_since(self.used) >= idle {
             self.node.curator_ends(&self.scope, self.generation);
             return ctx.stop();
@@ -244,28 +250,34 @@ impl Curator {
             self.next_in_lane(key, ctx);
         }
         self.lease(ctx);
+        self.settle(ctx);
         ctx.run_later(poll, Self::tick);
     }
 
-    /// Does what moves of heads left to be done; once more if another move comes meanwhile.
+    /// Settles what is marked, in this tenant, one after the other. What fails stays marked and comes
+    /// again with the next tick.
     fn settle(&mut self, ctx: &mut Context<Self>) {
-        if self.settling || self.draining.is_some() {
-            self.unsettled = true;
+        if self.draining.is_some() {
             return;
         }
-        self.settling = true;
-        self.unsettled = false;
+        if self.settling != Settling::Idle {
+            self.settling = Settling::Again;
+            return;
+        }
+        self.settling = Settling::Running;
         let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
-        let settling = async move {
-            let settle = AssertUnwindSafe(node.use_cases.settle(&scope)).catch_unwind();
-            if settle.await.is_err() {
-                tracing::error!(tenant = %scope.tenant(), "settling memories panicked");
-            }
-        };
-        ctx.spawn(settling.into_actor(self).map(|(), curator, ctx| {
-            curator.settling = false;
-            if curator.unsettled {
-                curator.settle(ctx);
+        let settling = async move { AssertUnwindSafe(node.use_cases.settle(&scope)).catch_unwind().await };
+        ctx.spawn(settling.into_actor(self).map(|settled, curator, ctx| {
+            let again = curator.settling == Settling::Again;
+            curator.settling = Settling::Idle;
+            match settled {
+                // There may be more than fitted into one go.
+                Ok(Ok(some)) if some > 0 || again => curator.settle(ctx),
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(tenant = %curator.scope.tenant(), %error, "a memory could not be settled");
+                }
+                Err(_panic) => tracing::error!(tenant = %curator.scope.tenant(), "settling a memory panicked"),
             }
         }));
     }
@@ -319,10 +331,14 @@ async fn attempt(
 async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, error: &JobError) -> Option<Duration> {
     let jobs = &node.ports.settings.jobs;
     let now = node.ports.clock.now();
-    let age = (now - job.created_at).to_std().unwrap_or_default();
-    let pause = is_worth_another_try(error, jobs, job.attempts, age)
-        .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), job.attempts, rand::random()));
+    let age = (now - job.since).to_std().unwrap_or_default();
+    let useless = matches!(error, JobError::Unusable(_));
+    // Waiting makes no answer better, and the dialogue's later jobs wait too.
+    let doublings = if useless { 0 } else { job.attempts };
+    let pause = is_worth_another_try(error, jobs, job, age)
+        .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), doublings, rand::random()));
     let then = match pause {
+        Some(pause) if useless => JobFailure::RetryUselessAt(now + pause),
         Some(pause) => JobFailure::RetryAt(now + pause),
         None => JobFailure::Dead,
     };
@@ -343,17 +359,17 @@ async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, error: &JobEr
     pause
 }
 
-/// Whether a job that has failed `attempts` times before this one is tried again, `age` after it was
-/// written.
+/// Whether a job that has failed again is tried once more, `age` after it was written.
 ///
 /// What cannot be reached comes back, however often it was asked meanwhile: only time ends that. An
 /// answer of no use, or a job that panics, will not be much better the hundredth time.
-fn is_worth_another_try(error: &JobError, jobs: &JobSettings, attempts: u32, age: Duration) -> bool {
+fn is_worth_another_try(error: &JobError, jobs: &JobSettings, job: &Job, age: Duration) -> bool {
     match error {
         JobError::Model(error) if error.is_transient() => age < Duration::from_secs(jobs.give_up_after_s),
         JobError::Store(StoreError::Unavailable(_)) => age < Duration::from_secs(jobs.give_up_after_s),
         JobError::Model(_) | JobError::Store(StoreError::Corrupt(_)) => false,
-        JobError::Store(_) | JobError::Unusable(_) => attempts + 1 < jobs.max_attempts,
+        JobError::Store(_) => job.attempts + 1 < jobs.max_attempts,
+        JobError::Unusable(_) => job.useless + 1 < jobs.max_useless,
     }
 }
 
@@ -381,10 +397,10 @@ impl Handler<TakeOn> for Curator {
     }
 }
 
-impl Handler<Unsettle> for Curator {
+impl Handler<Settle> for Curator {
     type Result = ();
 
-    fn handle(&mut self, Unsettle: Unsettle, ctx: &mut Self::Context) {
+    fn handle(&mut self, Settle: Settle, ctx: &mut Self::Context) {
         self.used = self.node.ports.clock.instant();
         self.settle(ctx);
         // Turns that were cut or stand again left jobs that nobody has leased.
@@ -414,10 +430,26 @@ impl Handler<Stop> for Curator {
 mod tests {
     use super::*;
 
+    fn tried(attempts: u32, useless: u32) -> Job {
+        let at = chrono::DateTime::UNIX_EPOCH;
+        Job {
+            id: JobId::from_u128(1),
+            kind: JobKind::ExtractFacts,
+            dialogue: DialogueId::new(crate::ids::DialogueKind::Session, ulid::Ulid(1)),
+            turn: crate::ids::TurnId::from_u128(1),
+            text_version: 1,
+            attempts,
+            useless,
+            created_at: at,
+            since: at,
+        }
+    }
+
     #[test]
     fn only_time_ends_the_wait_for_what_cannot_be_reached() {
         let jobs = JobSettings {
             max_attempts: 3,
+            max_useless: 2,
             give_up_after_s: 3_600,
             lease_s: 120,
             retry_base_s: 2,
@@ -432,14 +464,20 @@ mod tests {
             JobError::Model(LlmError::Broken("cut".into())),
             JobError::Store(StoreError::Unavailable("locked".into())),
         ] {
-            assert!(is_worth_another_try(&passing, &jobs, 500, soon), "{passing}");
-            assert!(!is_worth_another_try(&passing, &jobs, 0, late), "{passing}");
+            assert!(is_worth_another_try(&passing, &jobs, &tried(500, 1), soon), "{passing}");
+            assert!(!is_worth_another_try(&passing, &jobs, &tried(0, 0), late), "{passing}");
         }
         let useless = JobError::Unusable("prose".into());
-        assert!(is_worth_another_try(&useless, &jobs, 1, late));
-        assert!(!is_worth_another_try(&useless, &jobs, 2, soon));
+        assert!(
+            is_worth_another_try(&useless, &jobs, &tried(500, 0), late),
+            "after an outage"
+        );
+        assert!(!is_worth_another_try(&useless, &jobs, &tried(1, 1), soon));
+        let defect = JobError::Store(StoreError::Rejected("syntax".into()));
+        assert!(is_worth_another_try(&defect, &jobs, &tried(1, 1), late));
+        assert!(!is_worth_another_try(&defect, &jobs, &tried(2, 0), soon));
         let refused = JobError::Model(LlmError::Refused("400".into()));
-        assert!(!is_worth_another_try(&refused, &jobs, 0, soon));
+        assert!(!is_worth_another_try(&refused, &jobs, &tried(0, 0), soon));
     }
 
     #[test]

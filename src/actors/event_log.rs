@@ -4,17 +4,19 @@
 //! outlive an actor that panicked. Everything happens under one short lock, which is what keeps the
 //! order the same for every listener; `Listener::deliver` therefore must not block.
 
+mod moving;
+
 use std::{collections::VecDeque, sync::Arc, time::Duration, time::Instant};
 
 use parking_lot::Mutex;
 
-use super::{ActorSettings, Listener, Published, handle::CREATED_SEQ};
+use super::{ActorSettings, Heard, Listener, Published, handle::CREATED_SEQ};
 use crate::{
     dialogue::{
         events::{DialogueEvent, EventBody, EventError, ReplyDone},
         turn::TurnFeed,
     },
-    ids::{DialogueId, NpcId, TurnId},
+    ids::{DialogueId, DialogueKind, NpcId, TurnId},
     memory::turn::{Turn, TurnStatus, Usage},
     ports::{clock::Clock, ledger::rewinds::Rewound},
 };
@@ -55,19 +57,8 @@ struct Inner {
     reserved: Option<u64>,
     held: VecDeque<(EventBody, Option<Arc<str>>)>,
     open: Option<OpenTurn>,
-    moving: Option<Moving>,
+    moving: Option<moving::Moving>,
 }
-
-/// The head is being moved: until it has been, or has not, durable events wait.
-struct Moving {
-    /// Numbers for the end of the turn under way, should the move end it, and for the move itself.
-    first: u64,
-    /// What happened meanwhile, with the number it was promised.
-    held: Vec<(Option<u64>, EventBody, Option<Arc<str>>)>,
-}
-
-/// Numbers that a move reserves: for `reply.done` and `error` of the turn it ends, and its own.
-const OF_A_MOVE: u64 = 3;
 
 struct Kept {
     at: Instant,
@@ -80,6 +71,8 @@ struct OpenTurn {
     turn: u32,
     npc: NpcId,
     re: Option<Arc<str>>,
+    /// What has been sent of the reply.
+    text: String,
     done: Option<TurnStatus>,
 }
 
@@ -183,7 +176,9 @@ impl EventLog {
         }
     }
 
-    /// Delivers `earlier` and what is kept after `last_seq`, then everything to come.
+    /// Delivers `earlier` and what is kept after `last_seq`, then what a running reply has said so
+    /// far as one delta from its beginning, then everything to come. An owner takes the place of the
+    /// owner before it.
     /// `None`: there are as many listeners as there may be. Otherwise (id, how many were delivered, head).
     pub fn attach(
         &self,
@@ -193,7 +188,12 @@ impl EventLog {
     ) -> Option<(u64, usize, u64)> {
         let mut inner = self.inner.lock();
         inner.listeners.retain(|(_, listener)| !listener.is_gone());
+        let (before, others): (Vec<_>, Vec<_>) = std::mem::take(&mut inner.listeners)
+            .into_iter()
+            .partition(|(_, other)| listener.owns() && other.owns());
+        inner.listeners = others;
         if inner.listeners.len() >= self.limits.listeners {
+            inner.listeners.extend(before);
             return None;
         }
         listener.seated();
@@ -215,10 +215,22 @@ impl EventLog {
                 replayed += 1;
             }
         }
+        if let Some(said) = inner.said_so_far(self.dialogue.kind()) {
+            // One that can take no more is dropped with the next event.
+            let _ = listener.deliver(&Published::new(self.event(None, said, None)));
+        }
         let id = inner.next_listener;
         inner.next_listener += 1;
         inner.listeners.push((id, listener));
-        Some((id, replayed, inner.head_seq))
+        let head_seq = inner.head_seq;
+        drop(inner);
+        for (_, other) in before {
+            // The newcomer may have stood in for it itself, being the same client's.
+            if !other.is_gone() {
+                other.replaced();
+            }
+        }
+        Some((id, replayed, head_seq))
     }
 
     pub fn detach(&self, id: u64) {
@@ -247,6 +259,7 @@ impl EventLog {
             turn,
             npc,
             re: re.clone(),
+            text: String::new(),
             done: None,
         });
         inner.emit(self, body, re)
@@ -257,6 +270,12 @@ impl EventLog {
         let inner = self.inner.lock();
         let open = inner.open.as_ref()?;
         open.done.is_none().then_some(open.turn)
+    }
+
+    /// A place in the running reply in Unicode scalar values.
+    pub fn scalars(&self, heard: Heard) -> usize {
+        let inner = self.inner.lock();
+        heard.scalars(inner.open.as_ref().map_or("", |open| &open.text))
     }
 
     /// Settles the reserved number with `turn.committed`, then lets go what was held back.
@@ -302,74 +321,6 @@ impl EventLog {
         inner.release(self);
     }
 
-    /// The head is about to be moved. Returns the number of the event that will tell of it; durable
-    /// events wait until [`Self::moved`] or [`Self::not_moved`].
-    pub fn begin_move(&self) -> u64 {
-        let mut inner = self.inner.lock();
-        let first = inner.next_seq;
-        inner.next_seq += OF_A_MOVE;
-        inner.moving = Some(Moving {
-            first,
-            held: Vec::new(),
-        });
-        first + OF_A_MOVE - 1
-    }
-
-    /// The head was moved. The turn under way, if there was one, ends unsaid: `reply.done` goes out if
-    /// it had not yet, and what it would have told is dropped; then `body` tells of the move.
-    pub fn moved(&self, body: EventBody, unsaid: &EventError) {
-        let mut inner = self.inner.lock();
-        let Some(Moving { first, held }) = inner.moving.take() else {
-            return;
-        };
-        inner.reserved = None;
-        if let Some(open) = inner.open.take() {
-            // One that was told while the move was under way was not delivered.
-            let told = !held.iter().any(|(_, body, _)| matches!(body, EventBody::ReplyDone(_)));
-            let done = open.done.filter(|_| told);
-            if done.is_none() {
-                let mut done = failed(open.turn, open.npc, unsaid.code, &unsaid.message);
-                done.status = TurnStatus::Interrupted;
-                done.error = None;
-                inner.emit_as(self, first, EventBody::ReplyDone(done), open.re.clone());
-            }
-            if done != Some(TurnStatus::Failed) {
-                let body = EventBody::Error {
-                    turn: Some(open.turn),
-                    error: unsaid.clone(),
-                };
-                inner.emit_as(self, first + 1, body, open.re);
-            }
-        }
-        inner.emit_as(self, first + OF_A_MOVE - 1, body, None);
-        inner.release(self);
-        for (promised, body, re) in held {
-            // What has a number was the unsaid turn's.
-            if promised.is_none() {
-                inner.emit(self, body, re);
-            }
-        }
-    }
-
-    /// The head was not moved: what waited goes out.
-    pub fn not_moved(&self) {
-        let mut inner = self.inner.lock();
-        let Some(Moving { held, .. }) = inner.moving.take() else {
-            return;
-        };
-        let (promised, later): (Vec<_>, Vec<_>) = held.into_iter().partition(|(seq, ..)| seq.is_some());
-        for (seq, body, re) in promised {
-            inner.emit_as(self, seq.unwrap_or_default(), body, re);
-        }
-        for (_, body, re) in later {
-            if inner.reserved.is_some() {
-                inner.held.push_back((body, re));
-            } else {
-                inner.emit(self, body, re);
-            }
-        }
-    }
-
     /// Publishes any other event.
     pub fn publish(&self, body: EventBody, re: Option<Arc<str>>) {
         let mut inner = self.inner.lock();
@@ -395,6 +346,13 @@ impl EventLog {
 }
 
 impl Inner {
+    /// What has been sent of a reply that runs.
+    fn said_so_far(&self, kind: DialogueKind) -> Option<EventBody> {
+        let open = self.open.as_ref()?;
+        (open.done.is_none() && !open.text.is_empty())
+            .then(|| EventBody::delta(kind, open.turn, 0, open.npc.clone(), open.text.clone()))
+    }
+
     fn take_seq(&mut self) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
@@ -461,6 +419,9 @@ pub(super) struct TurnEvents {
 impl TurnFeed for TurnEvents {
     fn delta(&self, turn: u32, offset: usize, npc: &NpcId, text: &str) {
         let mut inner = self.log.inner.lock();
+        if let Some(open) = &mut inner.open {
+            open.text.push_str(text);
+        }
         if inner.listeners.is_empty() {
             return;
         }
@@ -508,12 +469,13 @@ fn failed(turn: u32, npc: NpcId, code: &'static str, message: &str) -> ReplyDone
     }
 }
 
-/// The three durable events of a committed turn, for a resume after a restart.
-pub(super) fn events_of(turn: &Turn) -> [DialogueEvent; 3] {
+/// The three durable events of a committed turn, for a resume after a restart or a repeated line.
+#[must_use]
+pub fn events_of(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] {
     let event = |seq, body| DialogueEvent {
         dialogue_id: turn.dialogue,
         seq: Some(seq),
-        re: None,
+        re: re.cloned(),
         body,
     };
     let done = ReplyDone {
@@ -547,120 +509,4 @@ pub(super) fn event_of(dialogue: DialogueId, rewound: &Rewound) -> DialogueEvent
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::{
-        actors::tests::world::{Ear, settings},
-        ids::{DialogueKind, GeneratedId},
-        ports::clock::SystemClock,
-    };
-
-    fn log() -> (Arc<EventLog>, Arc<Ear>) {
-        let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(1));
-        let log = Arc::new(EventLog::new(id, &settings(), Arc::new(SystemClock)));
-        log.loaded(1, Some(1), 0, 0);
-        let ear = Ear::new();
-        let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
-        log.attach(listener, None, Vec::new()).unwrap();
-        (log, ear)
-    }
-
-    /// Turn 1 up to the reservation of its commit, with an event of an earlier turn coming in between.
-    fn spoken(log: &Arc<EventLog>) -> u64 {
-        log.turn_started(1, "mira".parse().unwrap(), None);
-        let feed = TurnEvents {
-            log: Arc::clone(log),
-            re: None,
-        };
-        let mut done = failed(1, "mira".parse().unwrap(), "", "");
-        done.status = TurnStatus::Completed;
-        feed.done(done);
-        let reserved = feed.reserve_committed();
-        let facts = Vec::new();
-        log.publish(EventBody::MemoryUpdated { turn: 0, facts }, None);
-        reserved
-    }
-
-    #[test]
-    fn what_comes_during_a_commit_goes_out_after_it() {
-        let (log, ear) = log();
-        let reserved = spoken(&log);
-        assert_eq!(ear.story(), ["started 1", "completed 1"]);
-        assert_eq!(
-            log.head_seq(),
-            reserved - 1,
-            "a reserved number was not seen by anybody"
-        );
-        log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), "mira".parse().unwrap(), None);
-        assert_eq!(ear.story(), ["started 1", "completed 1", "committed 1", "memory 0"]);
-        assert_eq!(ear.seqs(), [2, 3, reserved, reserved + 1]);
-    }
-
-    #[test]
-    fn what_comes_during_a_commit_that_fails_goes_out_too() {
-        let (log, ear) = log();
-        spoken(&log);
-        let error = EventError {
-            code: "store_unavailable",
-            message: String::new(),
-            retry_after_ms: None,
-        };
-        log.not_committed(&error);
-        assert_eq!(
-            ear.story(),
-            ["started 1", "completed 1", "error store_unavailable", "memory 0"]
-        );
-        assert!(ear.seqs().is_sorted_by(|a, b| a < b));
-        log.not_committed(&error);
-        assert_eq!(ear.story().len(), 4, "it is told once");
-    }
-
-    #[test]
-    fn a_turn_cut_before_its_first_character_has_an_end() {
-        let (log, ear) = log();
-        log.turn_started(1, "mira".parse().unwrap(), None);
-        let feed = TurnEvents {
-            log: Arc::clone(&log),
-            re: None,
-        };
-        let mut done = failed(1, "mira".parse().unwrap(), "", "");
-        done.status = TurnStatus::Interrupted;
-        feed.done(done);
-        let error = EventError {
-            code: "turn_cut",
-            message: String::new(),
-            retry_after_ms: None,
-        };
-        log.not_committed(&error);
-        assert_eq!(ear.story(), ["started 1", "interrupted 1", "error turn_cut"]);
-    }
-
-    #[test]
-    fn a_listener_that_may_not_see_optional_events_sees_a_jump() {
-        struct Plain(Arc<Ear>);
-        impl Listener for Plain {
-            fn deliver(&self, event: &Arc<Published>) -> Result<(), crate::actors::ListenerGone> {
-                self.0.deliver(event)
-            }
-            fn sees_optional(&self) -> bool {
-                false
-            }
-        }
-        let (log, all) = log();
-        let heard = Ear::new();
-        log.attach(Arc::new(Plain(Arc::clone(&heard))), None, Vec::new())
-            .unwrap();
-        spoken(&log);
-        log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), "mira".parse().unwrap(), None);
-        log.turn_started(2, "mira".parse().unwrap(), None);
-        assert_eq!(all.seqs(), [2, 3, 4, 5, 6]);
-        assert_eq!(heard.seqs(), [2, 3, 4, 6]);
-        // A resume skips them as well.
-        let late = Ear::new();
-        let (_, replayed, _) = log
-            .attach(Arc::new(Plain(Arc::clone(&late))), Some(3), Vec::new())
-            .unwrap();
-        assert_eq!((replayed, late.seqs()), (2, vec![4, 6]));
-    }
-}
+mod tests;

@@ -4,7 +4,6 @@
 //! message is sent and carried by it. Full means an error with a time to wait, never a queue.
 
 use std::{
-    fmt::Write,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
@@ -20,6 +19,7 @@ use super::{
     Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, SessionError, TakeBack, chores, curator,
     npc_conversation::handle::NpcConversations,
     registry::{Node, send},
+    resume_token,
     session::{self, Request},
     use_cases::{Ports, UseCases},
 };
@@ -191,6 +191,11 @@ impl Sessions {
         for addr in self.node.conversations.addrs() {
             let _ = addr.try_send(session::Stop);
         }
+        let last = self.node.ports.clock.instant().max(end) + Duration::from_secs(1);
+        let released = self.node.ports.ledger.dialogues.release_all(self.node.id);
+        if !matches!(timeout_at(last, released).await, Ok(Ok(()))) {
+            tracing::warn!("the dialogues of this node could not be given up; their ownership runs out by itself");
+        }
         drained
     }
 
@@ -236,7 +241,7 @@ impl Sessions {
         for npc in new.npcs.iter().chain(&new.witnesses) {
             node.authored(scope, &new.world, npc).await?;
         }
-        let resume_token = resume_token();
+        let resume_token = resume_token::generate();
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
             id: node.ports.ids.dialogue(DialogueKind::Session),
@@ -244,9 +249,12 @@ impl Sessions {
             npcs: new.npcs,
             player: Some(new.player),
             witnesses: new.witnesses,
-            resume_token_hash: session::token_hash(&resume_token),
+            resume_token_hash: resume_token::hash(&resume_token),
             status: DialogueStatus::Open,
-            options: DialogueOptions::default(),
+            options: DialogueOptions {
+                playback: new.playback,
+                ..DialogueOptions::default()
+            },
             cause: new.cause,
             created_at: now,
             updated_at: now,
@@ -256,6 +264,20 @@ impl Sessions {
         // No other process gave out numbers of this one.
         node.last_seqs.insert((scope.clone(), dialogue.id), CREATED_SEQ);
         Ok(CreatedSession { dialogue, resume_token })
+    }
+
+    /// Gives a session a new resume token; the one before is void. `None`: there is no such session.
+    pub async fn renew_resume_token(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+    ) -> Result<Option<String>, SessionError> {
+        let token = resume_token::generate();
+        let dialogues = &self.node.ports.ledger.dialogues;
+        let known = dialogues
+            .set_resume_token(scope, id, &resume_token::hash(&token))
+            .await?;
+        Ok(known.then_some(token))
     }
 
     /// Speaks a line.
@@ -329,6 +351,11 @@ impl Sessions {
         .await
     }
 
+    /// The client has played a reply to its end: with `playback: ack` it is learned from now.
+    pub async fn played(&self, scope: &TenantScope, id: DialogueId, turn: u32) -> Result<(), SessionError> {
+        self.ask(scope, id, |ask| Request::Played { turn, ask }).await
+    }
+
     /// Takes a reply that was cut a moment ago up again, if nothing was said since.
     pub async fn resume(
         &self,
@@ -340,19 +367,17 @@ impl Sessions {
             .await
     }
 
-    /// Adds a listener. With `last_seq`, events after it are delivered again first, in order;
-    /// `resume_token` is checked when given.
+    /// Adds a listener. With `last_seq`, events after it are delivered again first, in order. Then
+    /// comes what a running reply has said so far, as one delta from its beginning.
     pub async fn attach(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         listener: Arc<dyn Listener>,
-        resume_token: Option<String>,
         last_seq: Option<u64>,
     ) -> Result<Attached, SessionError> {
         self.ask(scope, id, |ask| Request::Attach {
             listener: Arc::clone(&listener),
-            resume_token: resume_token.clone(),
             last_seq,
             ask,
         })
@@ -474,16 +499,6 @@ where
     let (reply, answer) = oneshot::channel();
     // An actor that is gone has no turn.
     send(&addr, session::Drain { reply }).await.is_ok() && answer.await.unwrap_or(false)
-}
-
-/// 256 random bits, so that knowing one token says nothing about another.
-fn resume_token() -> String {
-    let bits: [u8; 32] = rand::random();
-    bits.iter().fold(String::from("rt_"), |mut token, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(token, "{byte:02x}");
-        token
-    })
 }
 
 async fn timeout_at<F: Future>(at: Instant, future: F) -> Result<F::Output, tokio::time::error::Elapsed> {

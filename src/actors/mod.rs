@@ -10,10 +10,12 @@ mod connection;
 mod curator;
 mod event_log;
 pub mod handle;
+mod heard;
 mod npc;
 pub mod npc_conversation;
 pub mod player_socket;
 mod registry;
+pub mod resume_token;
 mod rewinding;
 mod session;
 #[cfg(test)]
@@ -25,6 +27,9 @@ use std::{
     time::Duration,
 };
 
+pub use event_log::events_of;
+pub use heard::Heard;
+
 use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +37,10 @@ use crate::{
     dialogue::{events::DialogueEvent, turn::TurnError},
     ids::{FactionId, NodeId, NpcId, PlayerId, WorldId},
     memory::{fact::Cause, turn::Turn},
-    ports::{StoreError, ledger::rewinds::Rewound},
+    ports::{
+        StoreError,
+        ledger::{dialogues::Playback, rewinds::Rewound},
+    },
     tenancy::Principal,
 };
 
@@ -50,6 +58,13 @@ pub trait Listener: Send + Sync {
     fn is_gone(&self) -> bool {
         false
     }
+    /// Whether it is the session's own client, of which there is one at a time, and not somebody
+    /// who only watches or waits.
+    fn owns(&self) -> bool {
+        false
+    }
+    /// A newer owner was seated and this one hears nothing more. Called without any lock.
+    fn replaced(&self) {}
 }
 
 /// An event on its way to every listener, written as JSON once for all of them.
@@ -139,6 +154,8 @@ pub struct NewSession {
     pub npcs: Vec<NpcId>,
     pub player: PlayerId,
     pub witnesses: Vec<NpcId>,
+    /// When a turn counts as heard.
+    pub playback: Playback,
     /// The turn of another dialogue at which the player joined.
     pub cause: Option<Cause>,
 }
@@ -220,8 +237,9 @@ pub enum Interrupted {
 pub struct TakeBack {
     /// The turn to cut, or the last one that is to stand. `None`: the running one.
     pub turn: Option<u32>,
-    /// How much of that turn's reply was heard, in Unicode scalar values; `None`: all of it.
-    pub heard_chars: Option<usize>,
+    /// How much of that turn's reply was heard; `None`: all of it. In UTF-16 units only of a reply that
+    /// runs or was the last to.
+    pub heard: Option<Heard>,
     /// 1–128 characters; makes a retry safe.
     pub key: Option<String>,
     /// The last turn as the caller knows it.
@@ -259,6 +277,8 @@ pub enum SessionError {
     Elsewhere { node: NodeId },
     #[error("the key belongs to a turn that was unsaid")]
     TurnUnsaid,
+    #[error("this key was used with another text")]
+    KeyReused,
     #[error("turn {turn} is not running")]
     NotRunning { turn: u32 },
     #[error("there is no turn {turn}; the last one is {head_turn}")]
@@ -269,8 +289,6 @@ pub enum SessionError {
     NothingToResume,
     #[error("there is no reply to say anew")]
     NothingToRegenerate,
-    #[error("the resume token is wrong")]
-    WrongResumeToken,
     #[error("the events since {last_seq} are no longer kept; read /turns")]
     ResumeExpired { last_seq: u64 },
     #[error(transparent)]

@@ -15,7 +15,7 @@ use crate::{
 
 pub(super) type NpcKey = (TenantScope, WorldId, NpcId);
 
-/// An NPC and its world, as they are written.
+/// An NPC, and its world with the NPC's settings over it.
 #[derive(Debug, Clone)]
 pub(super) struct Authored {
     pub world: Arc<authored::World>,
@@ -95,9 +95,11 @@ impl Npc {
             let authored = &ports.ledger.authored;
             let (found_world, found_npc) =
                 tokio::try_join!(authored.world(&scope, &world), authored.npc(&scope, &world, &npc))?;
+            let world = found_world.ok_or(SessionError::NoWorld(world))?;
+            let npc = found_npc.ok_or(SessionError::NoNpc(npc))?;
             Ok(Authored {
-                world: Arc::new(found_world.ok_or(SessionError::NoWorld(world))?),
-                npc: Arc::new(found_npc.ok_or(SessionError::NoNpc(npc))?),
+                world: Arc::new(world.for_npc(&npc)),
+                npc: Arc::new(npc),
             })
         };
         ctx.spawn(

@@ -60,9 +60,9 @@ pub(super) trait UseCases: Send + Sync + 'static {
     async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError>;
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError>;
     async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError>;
-    /// What moves of heads left to be done for a tenant.
-    async fn settle(&self, scope: &TenantScope);
     async fn relay_outbox(&self) -> Result<usize, StoreError>;
+    /// Reconciles again the memories from which something was unsaid; how many there were.
+    async fn settle(&self, scope: &TenantScope) -> Result<usize, JobError>;
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)>;
 }
 
@@ -85,11 +85,11 @@ impl UseCases for Services {
     async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError> {
         dialogue::rewind::rewind(self, request).await
     }
-    async fn settle(&self, scope: &TenantScope) {
-        dialogue::rewind::settle(self, scope).await;
-    }
     async fn relay_outbox(&self) -> Result<usize, StoreError> {
         dialogue::jobs::relay_outbox(self).await
+    }
+    async fn settle(&self, scope: &TenantScope) -> Result<usize, JobError> {
+        dialogue::rewind::settle(self, scope).await
     }
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
         self.models.take_usage()

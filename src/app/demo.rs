@@ -73,8 +73,10 @@ fn read(now: DateTime<Utc>) -> anyhow::Result<Demo> {
         .iter()
         .map(|text| {
             let file: NpcFile = parse(text).context("config/demo")?;
-            let mut persona = file.persona;
-            persona.description = persona.description.trim().to_owned();
+            let persona = Persona {
+                description: file.persona.description.trim().to_owned(),
+                ..file.persona
+            };
             Ok(Npc {
                 world: world.id.clone(),
                 id: file.id,
@@ -83,6 +85,7 @@ fn read(now: DateTime<Utc>) -> anyhow::Result<Demo> {
                 language: file.language,
                 factions: file.factions,
                 model: None,
+                settings: WorldSettings::default(),
                 version: 0,
                 updated_at: now,
             })

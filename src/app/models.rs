@@ -13,7 +13,7 @@ use crate::{
         scripted::ScriptedLlm,
     },
     config::{Config, EmbedderSection, InputTypeName, LlmSection, TaskSection},
-    dialogue::models::{ModelLimits, Models, Route, RouteTable},
+    dialogue::models::{Capacity, ModelLimits, Models, Route, RouteTable},
     ports::{
         clock::Clock,
         embedder::Embedder,
@@ -32,6 +32,7 @@ pub(super) fn models(config: &Config, http: &HttpClient, clock: Arc<dyn Clock>) 
         http,
         scripted: scripted.clone(),
         by_name: HashMap::new(),
+        capacities: HashMap::new(),
     };
     let mut table = RouteTable::uniform(&scripted);
     for (task, (_, section)) in Task::ALL.into_iter().zip(config.llm.tasks.all()) {
@@ -56,6 +57,7 @@ fn limits(config: &Config) -> ModelLimits {
         retry_after_max: Duration::from_millis(retry.retry_after_max_ms),
         breaker_window: breaker.window,
         breaker_failure_share: breaker.failure_share,
+        breaker_timeouts: breaker.timeouts_in_a_row,
         breaker_open: Duration::from_millis(breaker.open_ms),
         breaker_trials: breaker.trials,
         tenant_concurrency: config.llm.tenant_concurrency,
@@ -69,6 +71,8 @@ struct Made<'a> {
     http: &'a HttpClient,
     scripted: Arc<dyn Llm>,
     by_name: HashMap<String, Arc<dyn Llm>>,
+    /// By endpoint; `None` is `llm.base_url`.
+    capacities: HashMap<Option<String>, Capacity>,
 }
 
 impl Made<'_> {
@@ -79,7 +83,21 @@ impl Made<'_> {
             timeout: Duration::from_millis(task.timeout_ms.into()),
             max_output_tokens: task.max_output_tokens,
             temperature: task.temperature,
+            capacity: self.capacity(name),
         })
+    }
+
+    /// The places of the endpoint that serves the model `name`; the scripted model needs none.
+    fn capacity(&mut self, name: &str) -> Option<Capacity> {
+        if name == SCRIPTED {
+            return None;
+        }
+        let (endpoint, width) = match self.section.endpoint_of(name).0 {
+            Some((endpoint, section)) => (Some(endpoint.to_owned()), section.concurrency),
+            None => (None, self.section.concurrency),
+        };
+        let capacity = self.capacities.entry(endpoint).or_insert_with(|| Capacity::of(width));
+        Some(capacity.clone())
     }
 
     fn llm(&mut self, name: &str) -> anyhow::Result<Arc<dyn Llm>> {

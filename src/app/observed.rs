@@ -130,6 +130,9 @@ impl DialogueStore for ObservedDialogues {
     ) -> StoreResult<Page<Dialogue>> {
         self.inner.list(scope, filter, page).await
     }
+    async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
+        self.inner.set_resume_token(scope, id, hash).await
+    }
     async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool> {
         self.inner.close(scope, id, at).await
     }
@@ -148,6 +151,12 @@ impl DialogueStore for ObservedDialogues {
     }
     async fn renew(&self, scope: &TenantScope, id: DialogueId, epoch: u64, until: DateTime<Utc>) -> StoreResult<bool> {
         self.inner.renew(scope, id, epoch, until).await
+    }
+    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64) -> StoreResult<()> {
+        self.inner.release(scope, id, epoch).await
+    }
+    async fn release_all(&self, node: NodeId) -> StoreResult<()> {
+        self.inner.release_all(node).await
     }
     async fn turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>> {
         self.inner.turns(scope, id, from, to).await

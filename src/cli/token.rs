@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
+use super::block_on;
 use crate::{
-    app::auth_settings,
+    app::{self, auth_settings},
     config::Config,
     ids::{PlayerId, TenantId, WorldId},
     ports::clock::{Clock, SystemClock},
@@ -52,6 +53,14 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
         wid: args.world.clone(),
     };
     println!("{}", sign(config, &claims, args.ttl)?);
+    // The server may be elsewhere, and a ledger that cannot be read here says nothing.
+    if matches!(block_on(app::has_tenant(config, &args.tenant)), Ok(false)) {
+        eprintln!(
+            "warning: the ledger {} has no tenant {}; until it does, this token is refused",
+            config.ledger_url(),
+            args.tenant
+        );
+    }
     Ok(())
 }
 

@@ -54,6 +54,7 @@ const WITHOUT_DEFAULT: &[(&str, Kind)] = &[
     ("llm.endpoints.*.supports_json_schema", Kind::Switch),
     ("llm.endpoints.*.explicit_cache_marks", Kind::Switch),
     ("llm.endpoints.*.max_completion_tokens", Kind::Switch),
+    ("llm.endpoints.*.concurrency", Kind::Integer),
     ("embedder.calibration.floor", Kind::Number),
     ("embedder.calibration.ceiling", Kind::Number),
     ("embedder.calibration.answer", Kind::Number),

@@ -39,7 +39,9 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("limits.socket_messages_per_s", 0.0, 10_000_000.0),
     ("limits.socket_strikes", 1.0, 1_000_000.0),
     ("limits.max_keys", 100.0, 100_000_000.0),
+    ("llm.concurrency", 1.0, 100_000.0),
     ("llm.tenant_concurrency", 1.0, 100_000.0),
+    ("llm.endpoints.*.concurrency", 1.0, 100_000.0),
     ("llm.tasks.*.timeout_ms", 50.0, 600_000.0),
     ("llm.tasks.*.max_output_tokens", 1.0, 32_768.0),
     ("llm.tasks.*.temperature", 0.0, 2.0),
@@ -49,6 +51,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("llm.retry.retry_after_max_ms", 0.0, 600_000.0),
     ("llm.breaker.failure_share", 0.01, 1.0),
     ("llm.breaker.window", 1.0, 10_000.0),
+    ("llm.breaker.timeouts_in_a_row", 1.0, 1000.0),
     ("llm.breaker.open_ms", 1.0, 3_600_000.0),
     ("llm.breaker.trials", 1.0, 1000.0),
     ("embedder.timeout_ms", 50.0, 600_000.0),
@@ -84,6 +87,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("recall.recent", 0.0, 10_000.0),
     ("recall.near_duplicate_cosine", 0.0, 1.0),
     ("recall.min_score", 0.0, 1.0),
+    ("recall.diversity", 0.0, 1.0),
     ("recall.body_cache", 1.0, 100_000_000.0),
     ("recall.weights.recency", 0.0, 1.0),
     ("recall.weights.importance", 0.0, 1.0),
@@ -96,7 +100,11 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("summaries.force_tokens", 1.0, 2_000_000.0),
     ("summaries.keep", 1.0, 1000.0),
     ("summaries.buffer_min_turns", 1.0, 10_000.0),
+    ("retention.done_jobs_d", 0.0, 36_500.0),
+    ("retention.traces_d", 0.0, 36_500.0),
+    ("retention.verdicts_d", 0.0, 36_500.0),
     ("jobs.max_attempts", 1.0, 100.0),
+    ("jobs.max_useless", 1.0, 100.0),
     ("jobs.give_up_after_s", 1.0, 31_536_000.0),
     ("jobs.lease_s", 1.0, 86_400.0),
     ("jobs.retry_base_s", 1.0, 86_400.0),
@@ -115,6 +123,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
 ];
 
 const CHOICES: &[(&str, &[&str])] = &[
+    ("recall.preset", &["", "four_factor", "rag"]),
     ("ledger.synchronous", &["normal", "full"]),
     ("embedder.input_type", &["none", "field", "prefix"]),
     ("telemetry.format", &["text", "json"]),
@@ -122,8 +131,10 @@ const CHOICES: &[(&str, &[&str])] = &[
 
 /// The range of the number `key`.
 pub(super) fn range_of(key: &str) -> Option<(f64, f64)> {
-    let starred = key.strip_prefix("llm.tasks.").and_then(|rest| rest.split_once('.'));
-    let starred = starred.map(|(_, field)| format!("llm.tasks.*.{field}"));
+    let starred = ["llm.tasks.", "llm.endpoints."].into_iter().find_map(|group| {
+        let (_, field) = key.strip_prefix(group)?.split_once('.')?;
+        Some(format!("{group}*.{field}"))
+    });
     RANGES
         .iter()
         .find(|(name, ..)| *name == key || Some(*name) == starred.as_deref())

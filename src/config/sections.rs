@@ -13,12 +13,15 @@ use serde::{Deserialize, Deserializer};
 use crate::{
     actors::{ActorSettings, player_socket::SocketSettings},
     dialogue::settings::{
-        ConversationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings, SummarySettings,
-        TurnSettings,
+        ConversationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
+        SummarySettings, TurnSettings,
     },
     http::HttpSettings,
     ids::TenantId,
-    memory::{calibration::Calibration, scoring::RecallWeights},
+    memory::{
+        calibration::Calibration,
+        scoring::{RecallPreset, RecallWeights},
+    },
     telemetry::Format,
     tenancy::{auth::AuthSettings, limits::LimitSettings},
 };
@@ -45,6 +48,7 @@ pub struct Config {
     pub summaries: SummarySettings,
     pub jobs: JobSettings,
     pub conversation: ConversationSettings,
+    pub retention: RetentionSettings,
     pub actors: ActorSettings,
     pub telemetry: TelemetrySection,
     pub demo: DemoSection,
@@ -61,6 +65,7 @@ impl Config {
             summaries: self.summaries.clone(),
             jobs: self.jobs.clone(),
             conversation: self.conversation.clone(),
+            retention: self.retention.clone(),
         }
     }
     /// The ledger's URL, `colloquy.db` in `data_dir` by default.
@@ -194,6 +199,7 @@ pub struct LlmSection {
     pub supports_json_schema: bool,
     pub explicit_cache_marks: bool,
     pub max_completion_tokens: bool,
+    pub concurrency: usize,
     pub tenant_concurrency: usize,
     pub tasks: TasksSection,
     #[serde(default)]
@@ -264,6 +270,8 @@ pub struct EndpointSection {
     pub explicit_cache_marks: bool,
     #[serde(default)]
     pub max_completion_tokens: bool,
+    #[serde(default = "wide")]
+    pub concurrency: usize,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -280,6 +288,7 @@ pub struct RetrySection {
 pub struct BreakerSection {
     pub failure_share: f32,
     pub window: usize,
+    pub timeouts_in_a_row: u32,
     pub open_ms: u64,
     pub trials: usize,
 }
@@ -350,6 +359,9 @@ impl PromptSection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecallSection {
+    /// Stands in for the weights if it is set.
+    #[serde(deserialize_with = "preset_if_set")]
+    pub preset: Option<RecallPreset>,
     pub weights: RecallWeights,
     pub recency_lambda_per_day: f64,
     pub top_k: usize,
@@ -359,13 +371,15 @@ pub struct RecallSection {
     pub recent: usize,
     pub near_duplicate_cosine: f32,
     pub min_score: f64,
+    pub diversity: f64,
     pub body_cache: u64,
 }
 
 impl RecallSection {
     fn settings(&self) -> RecallSettings {
         RecallSettings {
-            weights: self.weights,
+            weights: self.preset.map_or(self.weights, RecallPreset::weights),
+            diversity: self.diversity,
             recency_lambda_per_day: self.recency_lambda_per_day,
             top_k: self.top_k,
             dense: self.dense,
@@ -395,6 +409,11 @@ const fn yes() -> bool {
     true
 }
 
+/// As `llm.concurrency` by default.
+const fn wide() -> usize {
+    256
+}
+
 fn unset_if_empty<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
     let text = String::deserialize(d)?;
     let text = text.trim();
@@ -403,6 +422,13 @@ fn unset_if_empty<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::
 
 fn path_if_set<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
     Ok(unset_if_empty(d)?.map(PathBuf::from))
+}
+
+fn preset_if_set<'de, D: Deserializer<'de>>(d: D) -> Result<Option<RecallPreset>, D::Error> {
+    let Some(name) = unset_if_empty(d)? else {
+        return Ok(None);
+    };
+    RecallPreset::deserialize(serde::de::value::StrDeserializer::new(&name)).map(Some)
 }
 
 fn secret<'de, D: Deserializer<'de>>(d: D) -> Result<Option<SecretString>, D::Error> {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     memory::{trace::CallTrace, turn::Intent},
-    ports::llm::{ChatMessage, ChatRole, Task},
+    ports::llm::{ChatMessage, ChatRole, JsonSchema, Task},
 };
 
 /// [`Classified::source`] when the classifier's answer was used.
@@ -58,7 +58,7 @@ pub(super) async fn classify(services: &Services, input: &TurnInput) -> Classifi
     let ask = Ask {
         task: Task::Intent,
         messages: vec![ChatMessage::new(ChatRole::User, prompt)],
-        json_schema: None,
+        json_schema: Some(schema()),
         model: None,
     };
     match services.models.complete(&input.scope, ask).await {
@@ -71,5 +71,36 @@ pub(super) async fn classify(services: &Services, input: &TurnInput) -> Classifi
             None => Classified::in_full("the classifier named no intent", Some(call)),
         },
         (Err(error), call) => Classified::in_full(error, Some(call)),
+    }
+}
+
+/// One of the intents and nothing else. Fits the classifier's few output tokens.
+fn schema() -> JsonSchema {
+    let intents = Intent::ALL.map(Intent::as_str);
+    JsonSchema {
+        name: "intent",
+        schema: serde_json::json!({
+            "type": "object",
+            "properties": { "intent": { "type": "string", "enum": intents } },
+            "required": ["intent"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_schema_allows_is_read_back() {
+        let schema = schema().schema;
+        let allowed = schema["properties"]["intent"]["enum"].as_array();
+        let allowed = allowed.map(Vec::as_slice).unwrap_or_default();
+        assert_eq!(allowed.len(), Intent::ALL.len());
+        for (intent, name) in Intent::ALL.into_iter().zip(allowed) {
+            let answer = serde_json::json!({ "intent": name }).to_string();
+            assert_eq!(Intent::find_in(&answer), Some(intent), "{answer}");
+        }
     }
 }

@@ -54,10 +54,11 @@ pub enum JobError {
 /// Runs one leased job to its end. Idempotent in effect: a job whose turn no longer stands, or that
 /// was finished meanwhile, writes nothing and reports nothing.
 pub async fn run(services: &Services, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
-    let Some(said) = services.ledger.jobs.said(scope, job).await? else {
+    let Some(mut said) = services.ledger.jobs.said(scope, job).await? else {
         services.ledger.jobs.finish(scope, job.id).await?;
         return Ok(JobReport::default());
     };
+    said.world = said.world.for_npc(&said.npc);
     let mut report = match job.kind {
         JobKind::ExtractFacts => remember::extract(services, scope, job, &said).await?,
         JobKind::ExtractState => state::extract(services, scope, job, &said).await?,

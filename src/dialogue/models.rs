@@ -19,17 +19,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::{StreamExt, stream::BoxStream};
-use tokio::sync::OwnedSemaphorePermit;
-
 pub use self::{
-    answer::{parse_json_answer, salvage_objects},
+    answer::{parse_json_answer, salvage_list},
+    gate::Capacity,
     routes::{Route, RouteTable, TaskDefaults},
 };
 use self::{
     breaker::Breakers,
     call::{Manner, Persistence, Streamed, Whole},
-    gate::Gate,
+    gate::{Gate, Permit, Urgency},
     usage::{Book, Metered, Payer},
 };
 use crate::{
@@ -42,6 +40,7 @@ use crate::{
     },
     tenancy::TenantScope,
 };
+use futures_util::{StreamExt, stream::BoxStream};
 
 /// A call before its route fills in model, timeout and output cap.
 #[derive(Debug, Clone)]
@@ -68,6 +67,8 @@ pub struct ModelLimits {
     pub breaker_window: usize,
     /// Share of failures among them that opens it, in (0, 1]; 0.5.
     pub breaker_failure_share: f32,
+    /// Timeouts in a row that open it whatever the share; 3.
+    pub breaker_timeouts: u32,
     /// How long it stays open; 10 s.
     pub breaker_open: Duration,
     /// Calls on trial when it half-opens; 3.
@@ -87,6 +88,7 @@ impl Default for ModelLimits {
             retry_after_max: Duration::from_secs(5),
             breaker_window: 20,
             breaker_failure_share: 0.5,
+            breaker_timeouts: 3,
             breaker_open: Duration::from_secs(10),
             breaker_trials: 3,
             tenant_concurrency: 64,
@@ -160,7 +162,7 @@ impl Models {
                 model: &trace.model,
                 prompt: &answered.request.messages,
             };
-            Metered::new(self.book.clone(), &payer, answered.answer, answered.permit).boxed()
+            Metered::new(self.book.clone(), &payer, answered.answer, answered.permits).boxed()
         });
         (stream, trace)
     }
@@ -186,7 +188,15 @@ impl Models {
             return (Ok(Vec::new()), trace);
         }
         let attempts = AtomicU32::new(0);
-        let result = match self.gate.enter(scope.tenant(), self.limits.embed_timeout).await {
+        let urgency = match kind {
+            EmbedAs::Query => Urgency::Player,
+            EmbedAs::Passage => Urgency::Nobody,
+        };
+        let result = match self
+            .gate
+            .enter(scope.tenant(), urgency, self.limits.embed_timeout)
+            .await
+        {
             None => Err(OVER_QUOTA),
             Some(_permit) => {
                 Persistence {
@@ -240,24 +250,42 @@ impl Models {
         let mut trace = blank_trace(task.as_str());
         chain[0].model_named(ask.model.as_deref()).clone_into(&mut trace.model);
         let attempts = AtomicU32::new(0);
-        let Some(permit) = self.gate.enter(scope.tenant(), chain[0].timeout).await else {
+        let urgency = Urgency::of(task);
+        let Some(permit) = self.gate.enter(scope.tenant(), urgency, chain[0].timeout).await else {
             self.finish(&mut trace, started, &attempts, Some(&OVER_QUOTA));
             return (Err(OVER_QUOTA), trace);
         };
         let mut request = chain[0].request(task, ask.messages, ask.json_schema);
         let mut result = Err(OVER_QUOTA);
+        let mut place_there = None;
         for (place, route) in chain.iter().enumerate() {
             let wanted = ask.model.as_deref().filter(|_| place == 0);
             route.fill(&mut request, wanted);
             route.model_named(wanted).clone_into(&mut trace.model);
             trace.offline = route.llm.is_offline();
+            let asked = tokio::time::Instant::now();
+            // The place at the endpoint before is given back first.
+            drop(place_there.take());
+            if let Some(capacity) = &route.capacity {
+                place_there = capacity.enter(urgency, route.timeout).await;
+                if place_there.is_none() {
+                    result = Err(ENDPOINT_FULL);
+                    tracing::warn!(
+                        task = task.as_str(),
+                        model = trace.model,
+                        "the model's endpoint is full"
+                    );
+                    continue;
+                }
+            }
             let persistence = Persistence {
                 limits: &self.limits,
                 breaker: &match wanted {
                     Some(model) => self.breakers.of_model(task.as_str(), model),
                     None => self.breakers.of_route(task, place),
                 },
-                time: route.timeout,
+                // Waiting for a place is a part of the route's time.
+                time: route.timeout.saturating_sub(asked.elapsed()),
                 attempts: &attempts,
                 on_failure: &|| {
                     self.book
@@ -281,7 +309,10 @@ impl Models {
         let answered = result.map(|answer| Answered {
             answer,
             request,
-            permit,
+            permits: Permits {
+                _tenant: permit,
+                _endpoint: place_there,
+            },
         });
         (answered, trace)
     }
@@ -297,12 +328,21 @@ impl Models {
 const EMBEDDING: &str = "embedding";
 /// The tenant's calls fill its share.
 const OVER_QUOTA: LlmError = LlmError::RateLimited { retry_after: None };
+/// So do all tenants' calls together that of an endpoint.
+const ENDPOINT_FULL: LlmError = LlmError::RateLimited { retry_after: None };
 
 /// An answer, with what must outlive it.
 struct Answered<T> {
     answer: T,
     request: LlmRequest,
-    permit: OwnedSemaphorePermit,
+    permits: Permits,
+}
+
+/// What a call takes up until it has ended.
+#[derive(Debug)]
+struct Permits {
+    _tenant: Permit,
+    _endpoint: Option<Permit>,
 }
 
 fn blank_trace(task: &str) -> CallTrace {

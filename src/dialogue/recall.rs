@@ -18,7 +18,7 @@ use crate::{
         authored::World,
         fact::Viewpoint,
         keywords::{self, TermWeights},
-        scoring,
+        scoring::{self, RecallPreset},
         summary::Summary,
         trace::ScoreParts,
     },
@@ -131,8 +131,10 @@ pub(super) async fn recall(services: &Services, sought: Sought<'_>) -> Result<Ve
 fn score(services: &Services, sought: &Sought<'_>, cached: Arc<CachedBody>, cosine: f32) -> Hit {
     let settings = &services.settings.recall;
     let body = &cached.body;
+    let preset = sought.world.settings.recall.and_then(|recall| recall.preset);
+    let weights = preset.map_or(settings.weights, RecallPreset::weights);
     let score = scoring::score(
-        &settings.weights,
+        &weights,
         &services.embedder.info().calibration,
         cosine,
         keywords::coverage(sought.terms, &cached.terms),

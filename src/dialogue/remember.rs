@@ -2,11 +2,12 @@
 
 mod by_hand;
 mod extraction;
-mod forgetting;
+mod judge;
 mod reconciling;
 
 pub use self::by_hand::{Correction, HandError, HandWritten, correct, write_by_hand};
 pub(super) use self::extraction::number;
+pub use self::reconciling::settle_all;
 use super::{
     Services,
     jobs::{JobError, JobReport, Said, outbox::relay_or_log},
@@ -40,7 +41,7 @@ pub(super) async fn extract(
 ) -> Result<JobReport, JobError> {
     let injected = injected(services, scope, said).await?;
     let learned = extraction::extract(services, scope, said, &injected).await?;
-    if learned.is_empty() {
+    if learned.is_empty() && injected.ids.is_empty() {
         services.ledger.jobs.finish(scope, job.id).await?;
         return Ok(JobReport::default());
     }

@@ -6,7 +6,12 @@
 
 use chrono::TimeDelta;
 
-use super::{Services, jobs::outbox::relay_or_log, turn::beginning};
+use super::{
+    Services,
+    jobs::{JobError, outbox::relay_or_log},
+    remember::settle_all,
+    turn::beginning,
+};
 use crate::{
     ids::{DialogueId, NodeId, TurnId, WorldId},
     memory::turn::{Turn, TurnStatus},
@@ -129,9 +134,12 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
 }
 
 /// What moves leave to be done for a tenant: the index learns what is no longer valid, and memories
-/// from which something was unsaid are reconciled again. Both are durable and come again if they fail.
-pub async fn settle(services: &Services, _scope: &TenantScope) {
+/// from which something was unsaid are reconciled again; how many there were. Both are durable and come
+/// again if they fail.
+pub async fn settle(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
+    // First, since a judge may keep the rest waiting.
     relay_or_log(services).await;
+    settle_all(services, scope).await
 }
 
 /// Which turn is to be the head, and what takes its place on top.
@@ -195,7 +203,7 @@ async fn back_to(
             replacement: None,
         })),
         Some(text) => {
-            let replacement = cut_to(services, request, &turn, text.to_owned());
+            let replacement = cut_to(services, request, &turn, text.trim_end().to_owned());
             Ok(Some(Plan {
                 number,
                 to: before,
@@ -226,6 +234,7 @@ fn cut_to(services: &Services, request: &RewindRequest, of: &Turn, heard: String
         created_at: now,
         leased_to: request.node,
         leased_until: now,
+        held_until: None,
     };
     let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
     Replacement {

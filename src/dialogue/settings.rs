@@ -14,6 +14,7 @@ pub struct DialogueSettings {
     pub recall: RecallSettings,
     pub summaries: SummarySettings,
     pub jobs: JobSettings,
+    pub retention: RetentionSettings,
     pub conversation: ConversationSettings,
 }
 
@@ -92,6 +93,8 @@ pub struct RecallSettings {
     pub recent: usize,
     /// Candidates this similar (raw cosine) merge; 0.95.
     pub near_duplicate_cosine: f32,
+    /// How much a fact that resembles a better one gives way to one that does not, 0 (not at all) to 1; 0.
+    pub diversity: f64,
     /// Retrieved facts below this total score stay out of the prompt; 0.2.
     pub min_score: f64,
 }
@@ -115,11 +118,26 @@ pub struct SummarySettings {
     pub buffer_min_turns: u32,
 }
 
+/// How long is kept what only explains or saves work, in days; 0: for ever. What NPCs know, and what was
+/// said, is not among it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetentionSettings {
+    /// After-turn jobs that are done; 90.
+    pub done_jobs_d: u32,
+    /// Traces of turns; 90.
+    pub traces_d: u32,
+    /// Verdicts about pairs of statements. A pair that comes up again is judged again; 90.
+    pub verdicts_d: u32,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobSettings {
-    /// Attempts before a job whose answers are of no use is dead; 8.
+    /// Attempts before a job that fails for no outage is dead; 8.
     pub max_attempts: u32,
+    /// Attempts before a job whose model answers, and whose answers are of no use, is dead; 2.
+    pub max_useless: u32,
     /// How long after it was written a job is still tried again when a model or the store could not
     /// be reached, in seconds; 86,400.
     pub give_up_after_s: u64,

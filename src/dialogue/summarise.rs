@@ -161,7 +161,7 @@ async fn write(
         schema: serde_json::json!({
             "type": "object",
             "properties": {
-                "summary": { "type": "string" },
+                "summary": { "type": "string", "maxLength": MAX_CHARS },
                 "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
             },
             "required": ["summary", "importance"],

@@ -22,7 +22,7 @@ use self::{
     stopwatch::Stopwatch,
 };
 pub(super) use self::{
-    commit::{rules_of, summary_rules},
+    commit::{read_state, rules_of, summary_rules},
     speak::beginning,
 };
 use super::{Services, events::ReplyDone, npc_conversation::Scene};

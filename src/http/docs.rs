@@ -8,7 +8,10 @@ use actix_web::{
 use serde_json::Value;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-use super::{AppState, errors::Problem};
+use super::{
+    AppState,
+    errors::{Code, Problem},
+};
 
 /// The OpenAPI 3.1 document of the REST resources.
 #[must_use]
@@ -27,6 +30,8 @@ pub(super) fn configure(cfg: &mut ServiceConfig) {
     cfg.service(serve_openapi)
         .service(serve_asyncapi)
         .service(to_page)
+        .service(from_root)
+        .service(favicon)
         .service(
             web::scope("/docs")
                 .guard(guard::fn_guard(|context| {
@@ -54,6 +59,23 @@ fn serve(state: &AppState, document: &Value) -> Result<HttpResponse, Problem> {
     } else {
         Err(Problem::not_found("document"))
     }
+}
+
+/// Who opens the server's address in a browser wants to see what it offers.
+#[get("/")]
+async fn from_root(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
+    if !state.settings.docs {
+        return Err(Problem::new(Code::NotFound, "there is nothing at /"));
+    }
+    Ok(HttpResponse::TemporaryRedirect()
+        .insert_header((header::LOCATION, "/docs/"))
+        .finish())
+}
+
+/// Browsers ask for it; there is none, and that is no error.
+#[get("/favicon.ico")]
+async fn favicon() -> HttpResponse {
+    HttpResponse::NoContent().finish()
 }
 
 #[get("/docs")]

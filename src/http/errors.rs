@@ -76,7 +76,9 @@ codes! {
     StaleHead = "stale_head", CONFLICT, "The dialogue has gone on, or back, since then";
     NothingToResume = "nothing_to_resume", CONFLICT, "There is no cut reply to take up again";
     NothingToRegenerate = "nothing_to_regenerate", CONFLICT, "There is no reply to say anew";
+    JobNotDead = "job_not_dead", CONFLICT, "The job has not been given up";
     KeyTaken = "key_taken", CONFLICT, "The key belongs to another turn";
+    Replaced = "replaced", CONFLICT, "A newer connection took the session over";
     ResumeExpired = "resume_expired", CONFLICT, "The missed events are no longer kept";
     LineTooLong = "line_too_long", UNPROCESSABLE_ENTITY, "The line is too long";
     LineEmpty = "line_empty", UNPROCESSABLE_ENTITY, "The line is empty";
@@ -279,13 +281,13 @@ impl From<SessionError> for Problem {
             SessionError::Draining => Self::new(Code::Draining, detail),
             // Which node it is would tell nothing that a client could use.
             SessionError::Elsewhere { .. } => Self::new(Code::WrongNode, "the session lives on another node"),
+            SessionError::KeyReused => Self::new(Code::IdempotencyMismatch, detail).param("key"),
             SessionError::TurnUnsaid => Self::new(Code::TurnUnsaid, detail).param("key"),
             SessionError::NotRunning { .. } => Self::new(Code::TurnNotRunning, detail).param("turn"),
             SessionError::NoSuchTurn { .. } => Self::new(Code::NotFound, detail).param("turn"),
             SessionError::StaleHead { .. } => Self::new(Code::StaleHead, detail).param("if_head"),
             SessionError::NothingToResume => Self::new(Code::NothingToResume, detail),
             SessionError::NothingToRegenerate => Self::new(Code::NothingToRegenerate, detail),
-            SessionError::WrongResumeToken => Self::new(Code::WrongResumeToken, detail).param("resume_token"),
             SessionError::ResumeExpired { .. } => Self::new(Code::ResumeExpired, detail).param("last_seq"),
             SessionError::Store(error) => error.into(),
         }

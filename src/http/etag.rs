@@ -1,8 +1,10 @@
 //! Optimistic edits: an object's `version` is its strong `ETag`; `If-Match` makes a write conditional.
 
-use actix_web::{HttpRequest, http::header};
+use actix_web::{HttpRequest, HttpResponse, http::header};
+use serde::Serialize;
 
 use super::errors::{Code, Problem};
+use crate::ports::ledger::authored::PutOutcome;
 
 /// The entity tag of a version.
 #[must_use]
@@ -25,7 +27,8 @@ impl IfMatch {
     /// Reads `If-Match`.
     ///
     /// # Errors
-    /// A tag that is none of ours cannot match, so it is `version_mismatch` at once.
+    /// A tag that is none of ours cannot match, so it is `version_mismatch` at once. What is no
+    /// entity tag at all is `malformed_request`.
     pub fn of(request: &HttpRequest) -> Result<Self, Problem> {
         let Some(value) = request.headers().get(header::IF_MATCH) else {
             return Ok(Self::Whatever);
@@ -34,13 +37,18 @@ impl IfMatch {
         if text == "*" {
             return Ok(Self::Exists);
         }
-        text.strip_prefix('"')
+        let refused = |code| Problem::new(code, "If-Match must be one ETag of this object, or *").param("If-Match");
+        // A weak tag is a tag, and never matches here (RFC 9110, 13.1.1).
+        let (weak, tag) = text.strip_prefix("W/").map_or((false, text), |tag| (true, tag));
+        let opaque = tag
+            .strip_prefix('"')
             .and_then(|rest| rest.strip_suffix('"'))
-            .and_then(|version| version.parse().ok())
-            .map(Self::Version)
-            .ok_or_else(|| {
-                Problem::new(Code::VersionMismatch, "If-Match must be one ETag of this object, or *").param("If-Match")
-            })
+            .filter(|opaque| !opaque.contains('"'))
+            .ok_or_else(|| refused(Code::MalformedRequest))?;
+        match opaque.parse() {
+            Ok(version) if !weak => Ok(Self::Version(version)),
+            _ => Err(refused(Code::VersionMismatch)),
+        }
     }
     /// The version to demand, for stores.
     #[must_use]
@@ -52,9 +60,42 @@ impl IfMatch {
     }
 }
 
+/// An object with its tag, or 304 to who has this version already.
+pub fn found(request: &HttpRequest, version: u32, view: &impl Serialize) -> HttpResponse {
+    if is_known(request, version) {
+        return HttpResponse::NotModified().finish();
+    }
+    HttpResponse::Ok().insert_header((header::ETAG, of(version))).json(view)
+}
+
+/// The answer to a put: the object as it is now, and where it is if it was just made.
+pub fn stored(created: bool, location: &str, version: u32, view: &impl Serialize) -> HttpResponse {
+    let mut response = if created {
+        HttpResponse::Created()
+    } else {
+        HttpResponse::Ok()
+    };
+    if created {
+        response.insert_header((header::LOCATION, location));
+    }
+    response.insert_header((header::ETAG, of(version))).json(view)
+}
+
+/// Whether a put made the object.
+///
+/// # Errors
+/// It wrote nothing: another version is stored, or `parent` is missing.
+pub fn is_new(outcome: PutOutcome, parent: &str) -> Result<bool, Problem> {
+    match outcome {
+        PutOutcome::Created => Ok(true),
+        PutOutcome::Updated { .. } => Ok(false),
+        PutOutcome::VersionMismatch { stored } => Err(mismatch(stored)),
+        PutOutcome::NoParent => Err(Problem::not_found(parent)),
+    }
+}
+
 /// Whether the caller has this version already (`If-None-Match`).
-#[must_use]
-pub fn is_known(request: &HttpRequest, version: u32) -> bool {
+fn is_known(request: &HttpRequest, version: u32) -> bool {
     let Some(value) = request.headers().get(header::IF_NONE_MATCH) else {
         return false;
     };

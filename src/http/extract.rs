@@ -8,10 +8,11 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use garde::Validate;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
 use super::{
     AppState,
-    errors::{Code, FieldError, Problem},
+    errors::{Code, Problem},
     validate,
 };
 use crate::tenancy::{Principal, Role, TenantScope, auth::AuthError};
@@ -122,32 +123,41 @@ where
         let request = request.clone();
         let payload = payload.take();
         Box::pin(async move {
-            let limit = state_of(&request)?.settings.max_body_bytes;
-            json_content(&request)?;
-            let raw = read_body(&request, payload, limit).await?;
-            let value: T = serde_json::from_slice(&raw).map_err(|error| validate::explain::<T>(&raw, &error))?;
-            checked(&value)?;
+            let raw = raw_body(&request, payload).await?;
+            let value = validate::read(&raw)?;
             Ok(Self { value, raw })
         })
     }
 }
 
-/// Every rule that `value` breaks, at once.
-pub fn checked<T: Validate>(value: &T) -> Result<(), Problem>
+/// As [`Body`], for a body that says nothing but options: none is as good as `{}`.
+pub struct OptionalBody<T>(pub T);
+
+impl<T> FromRequest for OptionalBody<T>
 where
+    T: DeserializeOwned + Default + Validate + utoipa::ToSchema + 'static,
     T::Context: Default,
 {
-    value.validate().map_err(|report| {
-        Problem::fields(
-            report
-                .iter()
-                .map(|(path, error)| FieldError {
-                    param: path.to_string(),
-                    detail: error.message().to_string(),
-                })
-                .collect(),
-        )
-    })
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let request = request.clone();
+        let payload = payload.take();
+        Box::pin(async move {
+            let raw = raw_body(&request, payload).await?;
+            if raw.is_empty() {
+                return Ok(Self(T::default()));
+            }
+            validate::read(&raw).map(Self)
+        })
+    }
+}
+
+async fn raw_body(request: &HttpRequest, payload: Payload) -> Result<Bytes, Problem> {
+    let limit = state_of(request)?.settings.max_body_bytes;
+    json_content(request)?;
+    read_body(request, payload, limit).await
 }
 
 fn json_content(request: &HttpRequest) -> Result<(), Problem> {
@@ -195,30 +205,29 @@ impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let parsed = web::Path::<T>::extract(request).into_inner();
-        std::future::ready(
-            parsed
-                .map(|path| Self(path.into_inner()))
-                .map_err(|error| Problem::new(Code::NotFound, format!("there is no such thing: {error}"))),
-        )
+        std::future::ready(parsed.map(|path| Self(path.into_inner())).map_err(|_| {
+            // One segment that stands for nothing is enough; which of several, the reader does not say.
+            let segments: Vec<_> = request
+                .match_info()
+                .iter()
+                .map(|(name, value)| format!("{name} \"{value}\""))
+                .collect();
+            Problem::new(
+                Code::NotFound,
+                format!("there is no such thing: {}", segments.join(", ")),
+            )
+        }))
     }
 }
 
 /// The query string, without unknown parameters.
 pub struct Query<T>(pub T);
 
-impl<T: DeserializeOwned + 'static> FromRequest for Query<T> {
+impl<T: DeserializeOwned + IntoParams + 'static> FromRequest for Query<T> {
     type Error = Problem;
     type Future = std::future::Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let parsed = web::Query::<T>::from_query(request.query_string());
-        std::future::ready(parsed.map(|query| Self(query.into_inner())).map_err(|error| {
-            let text = match error {
-                actix_web::error::QueryPayloadError::Deserialize(inner) => inner.to_string(),
-                other => other.to_string(),
-            };
-            let param = validate::quoted(&text).unwrap_or_else(|| "query".to_owned());
-            Problem::field(param, text)
-        }))
+        std::future::ready(validate::query(request.query_string()).map(Self))
     }
 }

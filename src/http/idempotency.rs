@@ -1,4 +1,7 @@
 //! `Idempotency-Key`: a repeated POST gets the first answer, whatever became of the connection.
+//!
+//! Answers are kept for a day, so no secret may be in what is kept: an answer that has one is kept
+//! without it ([`Answer::keeping`]) and gets a new one when it is given again ([`once_or`]).
 
 use std::future::Future;
 
@@ -22,6 +25,8 @@ pub struct Answer {
     status: StatusCode,
     body: String,
     location: Option<String>,
+    /// What is kept of the body, if not all of it.
+    kept: Option<String>,
 }
 
 impl Answer {
@@ -34,7 +39,28 @@ impl Answer {
             status: StatusCode::CREATED,
             body: serde_json::to_string(body).map_err(|error| Problem::internal(&error))?,
             location: Some(location),
+            kept: None,
         })
+    }
+    /// Keeps `body` for repeated requests in place of what is answered now.
+    ///
+    /// # Errors
+    /// As [`Self::created`].
+    pub fn keeping(mut self, body: &impl Serialize) -> Result<Self, Problem> {
+        self.kept = Some(serde_json::to_string(body).map_err(|error| Problem::internal(&error))?);
+        Ok(self)
+    }
+    /// The body as it was kept.
+    pub fn body(&self) -> &str {
+        &self.body
+    }
+    /// The same answer with another body.
+    ///
+    /// # Errors
+    /// As [`Self::created`].
+    pub fn with_body(mut self, body: &impl Serialize) -> Result<Self, Problem> {
+        self.body = serde_json::to_string(body).map_err(|error| Problem::internal(&error))?;
+        Ok(self)
     }
     fn response(self) -> HttpResponse {
         let mut builder = HttpResponse::build(self.status);
@@ -60,6 +86,26 @@ pub async fn once<F>(
 where
     F: Future<Output = Result<Answer, Problem>> + 'static,
 {
+    once_or(state, who, request, raw, work, |kept| std::future::ready(Ok(kept))).await
+}
+
+/// As [`once`], for an answer that is kept in part: `again` completes it when it is given again.
+///
+/// # Errors
+/// As [`once`], and what `again` fails with.
+pub async fn once_or<F, A, B>(
+    state: &web::Data<AppState>,
+    who: &Principal,
+    request: &HttpRequest,
+    raw: &[u8],
+    work: F,
+    again: A,
+) -> Result<HttpResponse, Problem>
+where
+    F: Future<Output = Result<Answer, Problem>> + 'static,
+    A: FnOnce(Answer) -> B,
+    B: Future<Output = Result<Answer, Problem>> + 'static,
+{
     let reservation = match key_of(request)? {
         None => None,
         Some(key) => {
@@ -68,7 +114,7 @@ where
             let key = hex(&Sha256::digest(format!("{}\n{caller:?}\n{key}", request.path())));
             match Reservation::take(state, who, key, raw).await? {
                 Reserved::Mine(reservation) => Some(reservation),
-                Reserved::Answered(response) => return Ok(response),
+                Reserved::Answered(kept) => return to_the_end(again(kept)).await.map(Answer::response),
             }
         }
     };
@@ -91,7 +137,7 @@ struct Reservation {
 
 enum Reserved {
     Mine(Reservation),
-    Answered(HttpResponse),
+    Answered(Answer),
 }
 
 /// The stored form of an answer: its location is needed again, too.
@@ -129,14 +175,12 @@ impl Reservation {
             }
             KeyState::Answered { status, body } => {
                 let stored: Stored = serde_json::from_str(&body).map_err(|error| Problem::internal(&error))?;
-                Reserved::Answered(
-                    Answer {
-                        status: StatusCode::from_u16(status).unwrap_or(StatusCode::OK),
-                        body: stored.body,
-                        location: stored.location,
-                    }
-                    .response(),
-                )
+                Reserved::Answered(Answer {
+                    status: StatusCode::from_u16(status).unwrap_or(StatusCode::OK),
+                    body: stored.body,
+                    location: stored.location,
+                    kept: None,
+                })
             }
         })
     }
@@ -149,7 +193,7 @@ impl Reservation {
             Some(answer) => {
                 let stored = Stored {
                     location: answer.location.clone(),
-                    body: answer.body.clone(),
+                    body: answer.kept.as_ref().unwrap_or(&answer.body).clone(),
                 };
                 let text = serde_json::to_string(&stored).unwrap_or_default();
                 store

@@ -1,19 +1,23 @@
-//! `GET /v1/jobs`: after-turn work, above all what was given up.
+//! `/v1/jobs`: after-turn work, above all what was given up, and having that tried again.
 
-use actix_web::{HttpResponse, get, web};
+use actix_web::{HttpResponse, get, post, web};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
     AppState,
-    errors::Problem,
-    extract::{Author, Caller, Query},
+    errors::{Code, Problem},
+    extract::{Author, Caller, Path, Query},
     pagination::{self, Items},
+    to_the_end,
 };
 use crate::{
     ids::{DialogueId, JobId, TurnId},
-    ports::ledger::jobs::{JobKind, JobRow, JobStatus},
+    ports::ledger::{
+        audit::Edit,
+        jobs::{JobKind, JobRetry, JobRow, JobStatus},
+    },
 };
 
 /// A job as a person sees it.
@@ -76,4 +80,43 @@ pub async fn list_jobs(
     let store = &state.services.ledger.jobs;
     let found = store.list(&caller.scope, query.0.status, &page).await?;
     Ok(HttpResponse::Ok().json(Items::of(found, JobView::from)))
+}
+
+/// Has a job that was given up tried again, as if it had never been tried.
+#[utoipa::path(
+    tag = "operation",
+    params(("job" = String, Path)),
+    responses((status = 200, body = JobView), (status = 409, description = "The job is pending or done")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/jobs/{job}:retry")]
+pub async fn retry_job(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<JobId>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move {
+        let services = &state.services;
+        let edit = Edit::by(
+            &caller.principal,
+            &services.ids,
+            services.clock.now(),
+            "job.retry",
+            path.0,
+        );
+        match services.ledger.jobs.retry(&caller.scope, path.0, &edit).await? {
+            JobRetry::Done(job) => Ok(HttpResponse::Ok().json(JobView::from(job))),
+            JobRetry::NotDead(status) => {
+                let status = match status {
+                    JobStatus::Pending => "pending",
+                    JobStatus::Done => "done",
+                    JobStatus::Dead => "dead",
+                };
+                let detail = format!("the job is {status}; only one that was given up is tried again");
+                Err(Problem::new(Code::JobNotDead, detail))
+            }
+            JobRetry::NotFound => Err(Problem::not_found("job")),
+        }
+    })
+    .await
 }

@@ -110,6 +110,7 @@ fn routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
         .service(npc_conversations::get_conversation)
         .service(npc_conversations::delete_conversation)
         .service(jobs::list_jobs)
+        .service(jobs::retry_job)
         .service(usage::get_usage)
         .service(audit::list_audit)
         .service(socket::open_socket);
@@ -124,6 +125,15 @@ async fn unmatched(request: HttpRequest) -> Result<HttpResponse, Problem> {
             ..Problem::new(Code::MethodNotAllowed, format!("this path offers {methods}"))
         },
     })
+}
+
+/// The answer to a deletion.
+fn gone_or_not_found(gone: bool, what: &str) -> Result<HttpResponse, Problem> {
+    if gone {
+        Ok(HttpResponse::NoContent().finish())
+    } else {
+        Err(Problem::not_found(what))
+    }
 }
 
 /// Runs `work` to its end even if the client hangs up: a write must not stop between the ledger

@@ -446,11 +446,11 @@ pub async fn join_conversation(
         async move {
             reachable(&state, &who, id).await?;
             let created = state.sessions.npc_conversations().join(&scope, id, player).await?;
-            let location = format!("/v1/sessions/{}", created.dialogue.id);
-            Answer::created(&NewSessionView::from(created), location)
+            NewSessionView::answer(created, &who)
         }
     };
-    idempotency::once(&state, &caller.principal, &request, &raw, work).await
+    let again = |kept| NewSessionView::again(state.clone(), caller.scope.clone(), kept);
+    idempotency::once_or(&state, &caller.principal, &request, &raw, work, again).await
 }
 
 /// Ends a conversation. What was said and learned in it stays.

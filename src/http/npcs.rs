@@ -1,6 +1,6 @@
 //! NPCs of a world: `/v1/worlds/{w}/npcs`.
 
-use actix_web::{HttpRequest, HttpResponse, delete, get, http::header, put, web};
+use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,15 @@ use super::{
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Body, Caller, Path, Query},
+    gone_or_not_found,
     pagination::{self, Items},
-    to_the_end, worlds,
+    to_the_end,
+    worlds::{self, SettingsBody},
 };
 use crate::{
     ids::{FactionId, NpcId, WorldId},
-    memory::authored::{Language, Npc, Persona},
-    ports::ledger::{audit::Edit, authored::PutOutcome},
+    memory::authored::{Language, Npc, Persona, WorldSettings},
+    ports::ledger::audit::Edit,
 };
 
 /// An NPC as its author writes it.
@@ -43,6 +45,11 @@ pub struct NpcBody {
     #[garde(inner(length(chars, min = 1, max = 200)))]
     #[schema(min_length = 1, max_length = 200)]
     model: Option<String>,
+    /// Over the settings of its world.
+    #[serde(default)]
+    #[garde(dive)]
+    #[schema(inline)]
+    settings: SettingsBody,
 }
 
 /// A fixed character: never changed by play.
@@ -84,6 +91,8 @@ pub struct NpcView {
     #[schema(value_type = Vec<String>)]
     factions: Vec<FactionId>,
     model: Option<String>,
+    /// What it sets itself; the rest is as its world has it.
+    settings: WorldSettings,
     /// The `ETag`, without its quotes.
     version: u32,
     updated_at: DateTime<Utc>,
@@ -99,6 +108,7 @@ impl From<Npc> for NpcView {
             language: npc.language,
             factions: npc.factions,
             model: npc.model,
+            settings: npc.settings,
             version: npc.version,
             updated_at: npc.updated_at,
         }
@@ -121,6 +131,7 @@ impl NpcBody {
             language: self.language,
             factions: self.factions,
             model: self.model,
+            settings: self.settings.into(),
             version: 0,
             updated_at: at,
         }
@@ -158,25 +169,11 @@ pub async fn put_npc(
         let edit = Edit::by(&caller.principal, &state.services.ids, at, "npc.put", &object);
         let npc = body.value.into_npc(world.clone(), id.clone(), at);
         let outcome = store.put_npc(&caller.scope, &npc, wanted.version(), &edit).await?;
-        let created = match outcome {
-            PutOutcome::NoParent => return Err(Problem::not_found("world")),
-            PutOutcome::VersionMismatch { stored } => return Err(etag::mismatch(stored)),
-            PutOutcome::Created => true,
-            PutOutcome::Updated { .. } => false,
-        };
+        let created = etag::is_new(outcome, "world")?;
         state.sessions.forget_authored(&caller.scope, &world);
         let stored = find(&state, &caller, &world, &id).await?;
-        let mut response = if created {
-            HttpResponse::Created()
-        } else {
-            HttpResponse::Ok()
-        };
-        if created {
-            response.insert_header((header::LOCATION, format!("/v1/worlds/{world}/npcs/{id}")));
-        }
-        Ok(response
-            .insert_header((header::ETAG, etag::of(stored.version)))
-            .json(NpcView::from(stored)))
+        let location = format!("/v1/worlds/{world}/npcs/{id}");
+        Ok(etag::stored(created, &location, stored.version, &NpcView::from(stored)))
     })
     .await
 }
@@ -196,12 +193,7 @@ pub async fn get_npc(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let npc = find(&state, &caller, &path.0.0, &path.0.1).await?;
-    if etag::is_known(&request, npc.version) {
-        return Ok(HttpResponse::NotModified().finish());
-    }
-    Ok(HttpResponse::Ok()
-        .insert_header((header::ETAG, etag::of(npc.version)))
-        .json(NpcView::from(npc)))
+    Ok(etag::found(&request, npc.version, &NpcView::from(npc)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -260,11 +252,7 @@ pub async fn delete_npc(
         let store = &state.services.ledger.authored;
         let gone = store.delete_npc(&caller.scope, &world, &id, &edit).await?;
         state.sessions.forget_authored(&caller.scope, &world);
-        if gone {
-            Ok(HttpResponse::NoContent().finish())
-        } else {
-            Err(Problem::not_found("NPC"))
-        }
+        gone_or_not_found(gone, "NPC")
     })
     .await
 }

@@ -63,6 +63,10 @@ fn build() -> Value {
 
 /// Adds what follows from an operation's shape.
 fn complete(path: &str, operation: &mut Value) {
+    // Summaries are plain text; only descriptions are Markdown.
+    if let Some(summary) = operation["summary"].as_str() {
+        operation["summary"] = json!(summary.replace('`', ""));
+    }
     let mut statuses = vec![500];
     if let Some(roles) = operation["x-roles"].as_array() {
         let names: Vec<&str> = roles.iter().filter_map(Value::as_str).collect();

@@ -8,12 +8,12 @@ use utoipa::ToSchema;
 use super::{
     AppState,
     errors::Problem,
-    extract::{Author, Body, Caller, Path, Talker},
+    extract::{Author, Body, Caller, OptionalBody, Path, Talker},
     idempotency, sessions, sse, to_the_end,
     turns::{TurnView, outcome, wants_events},
 };
 use crate::{
-    actors::{Accepted, Interrupted, TakeBack},
+    actors::{Accepted, Heard, Interrupted, TakeBack},
     dialogue::events::DialogueRewound,
     ids::DialogueId,
     tenancy::{Principal, Role, TenantScope},
@@ -30,7 +30,7 @@ pub struct InterruptBody {
     /// How much of the reply was heard, in Unicode scalar values; unset: all that was sent. With nothing
     /// heard the turn never happened.
     heard_chars: Option<usize>,
-    /// The same in UTF-16 code units, as C# and JavaScript count; of a turn that was said already.
+    /// The same in UTF-16 code units, as C# and JavaScript count. Not together with `heard_chars`.
     heard_utf16: Option<usize>,
     /// Makes a retry safe: the same key is told what it came to, and nothing is taken back twice.
     #[garde(inner(length(chars, min = 1, max = 128)))]
@@ -44,18 +44,13 @@ impl InterruptBody {
     /// What is asked of the dialogue `id`.
     ///
     /// # Errors
-    /// If it says twice how much was heard, or in units of a turn that does not stand.
+    /// If it says twice how much was heard.
     pub(super) async fn wish(self, state: &AppState, who: &Principal, id: DialogueId) -> Result<TakeBack, Problem> {
-        let heard_chars = match (self.heard_chars, self.heard_utf16) {
-            (Some(_), Some(_)) => {
-                return Err(Problem::field("heard_utf16", "does not go together with heard_chars"));
-            }
-            (chars, None) => chars,
-            (None, Some(units)) => Some(heard_of(state, &who.scope(), id, self.turn, units).await?),
-        };
+        let counted = (self.heard_chars, self.heard_utf16);
+        let heard = heard_of(state, &who.scope(), id, self.turn, counted).await?;
         Ok(TakeBack {
             turn: self.turn,
-            heard_chars,
+            heard,
             key: self.key,
             if_head: self.if_head,
             who: who.clone(),
@@ -104,7 +99,8 @@ impl InterruptView {
     }
 }
 
-/// Cuts a reply where it was heard. Harmless when nothing runs and no turn is named.
+/// Cuts a reply where it was heard. Harmless when nothing runs and no turn is named. The body may be
+/// left out.
 #[utoipa::path(
     tag = "turns",
     params(("session" = String, Path)),
@@ -117,49 +113,44 @@ pub async fn interrupt_turn(
     state: web::Data<AppState>,
     caller: Caller<Talker>,
     path: Path<DialogueId>,
-    body: Body<InterruptBody>,
+    body: OptionalBody<InterruptBody>,
 ) -> Result<HttpResponse, Problem> {
     to_the_end(async move {
         sessions::reachable(&state, &caller.principal, path.0).await?;
-        let wish = body.value.wish(&state, &caller.principal, path.0).await?;
+        let wish = body.0.wish(&state, &caller.principal, path.0).await?;
         let done = state.sessions.interrupt(&caller.scope, path.0, wish).await?;
         Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
     })
     .await
 }
 
-/// A count of UTF-16 units of a reply that was said already, in Unicode scalar values. A count that ends
-/// inside a pair is taken back to before it.
+/// How much a client heard, in the one unit it may count in. A reply that was said already is counted in
+/// its own text; one that runs, where its text is.
 ///
 /// # Errors
-/// If that turn does not stand: only its own text says which characters count twice.
+/// Two counts.
 pub(super) async fn heard_of(
     state: &AppState,
     scope: &TenantScope,
     id: DialogueId,
     turn: Option<u32>,
-    units: usize,
-) -> Result<usize, Problem> {
-    let number = turn.ok_or_else(|| Problem::field("turn", "is needed with heard_utf16"))?;
-    let turns = &state.services.ledger.dialogues;
-    let found = turns.turns(scope, id, number, number).await?;
-    let turn = found
-        .first()
-        .ok_or_else(|| Problem::field("heard_utf16", "counts in a turn that was said already; use heard_chars"))?;
-    Ok(scalars(&turn.reply_text, units))
-}
-
-fn scalars(text: &str, units: usize) -> usize {
-    let mut left = units;
-    text.chars()
-        .take_while(|c| match left.checked_sub(c.len_utf16()) {
-            Some(rest) => {
-                left = rest;
-                true
-            }
-            None => false,
-        })
-        .count()
+    counted: (Option<usize>, Option<usize>),
+) -> Result<Option<Heard>, Problem> {
+    let units = match counted {
+        (Some(_), Some(_)) => {
+            return Err(Problem::field("heard_utf16", "does not go together with heard_chars"));
+        }
+        (chars, None) => return Ok(chars.map(Heard::Chars)),
+        (None, Some(units)) => Heard::Utf16(units),
+    };
+    let Some(number) = turn else {
+        return Ok(Some(units));
+    };
+    let turns = state.services.ledger.dialogues.turns(scope, id, number, number).await?;
+    Ok(Some(match turns.first() {
+        Some(turn) => Heard::Chars(units.scalars(&turn.reply_text)),
+        None => units,
+    }))
 }
 
 /// Where to go back to.
@@ -198,7 +189,7 @@ pub async fn rewind_session(
         sessions::reachable(&state, &caller.principal, path.0).await?;
         let wish = TakeBack {
             turn: Some(body.value.turn),
-            heard_chars: None,
+            heard: None,
             key: body.value.key,
             if_head: body.value.if_head,
             who: caller.principal.clone(),
@@ -223,7 +214,7 @@ pub struct RegenerateBody {
 }
 
 /// Takes the last turn back and answers its line anew: with the finished turn, or with
-/// `Accept: text/event-stream` with its events as they happen.
+/// `Accept: text/event-stream` with its events as they happen. The body may be left out.
 #[utoipa::path(
     tag = "turns",
     params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Used as `key` when the body has none")),
@@ -237,17 +228,17 @@ pub async fn regenerate_turn(
     caller: Caller<Talker>,
     path: Path<DialogueId>,
     request: HttpRequest,
-    body: Body<RegenerateBody>,
+    body: OptionalBody<RegenerateBody>,
 ) -> Result<HttpResponse, Problem> {
     let dialogue = sessions::reachable(&state, &caller.principal, path.0).await?;
     if let Some(player) = &dialogue.player {
         state.limits.player(caller.scope.tenant(), player)?;
     }
-    let key = match body.value.key {
+    let key = match body.0.key {
         Some(key) => Some(key),
         None => idempotency::key_of(&request)?,
     };
-    let (id, if_head) = (dialogue.id, body.value.if_head);
+    let (id, if_head) = (dialogue.id, body.0.if_head);
     let again = |mark| {
         let (state, scope, who) = (state.clone(), caller.scope.clone(), caller.principal.clone());
         async move { state.sessions.regenerate(&scope, id, &who, key, if_head, mark).await }
@@ -281,22 +272,4 @@ pub async fn resume_turn(
         Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
     })
     .await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::scalars;
-
-    #[test]
-    fn units_of_a_text_become_scalars() {
-        for (text, units, chars) in [
-            ("abc", 2, 2),
-            ("a\u{1f600}b", 1, 1),
-            ("a\u{1f600}b", 2, 1),
-            ("a\u{1f600}b", 3, 2),
-            ("a\u{1f600}b", 99, 3),
-        ] {
-            assert_eq!(scalars(text, units), chars, "{text} {units}");
-        }
-    }
 }

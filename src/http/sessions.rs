@@ -18,8 +18,8 @@ use crate::{
     actors::{NewSession, handle::CreatedSession},
     dialogue::{npc_conversation::MAX_NPCS, prompt::Preview},
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, WorldId},
-    ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus},
-    tenancy::{Principal, Role},
+    ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Playback},
+    tenancy::{Principal, Role, TenantScope},
 };
 
 /// A new session.
@@ -47,10 +47,13 @@ pub struct SessionBody {
     #[garde(length(max = 16))]
     #[schema(value_type = Vec<String>, max_items = 16)]
     pub witnesses: Vec<NpcId>,
+    /// `ack`: nothing is learned from a turn before `reply.played`, the next line, or a while.
+    #[serde(default)]
+    pub playback: Playback,
 }
 
 /// A session as it is stored.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SessionView {
     #[schema(value_type = String)]
     id: DialogueId,
@@ -63,8 +66,10 @@ pub struct SessionView {
     npc_ids: Vec<NpcId>,
     #[schema(value_type = Option<String>)]
     player_id: Option<PlayerId>,
-    #[schema(value_type = Vec<String>)]
-    witnesses: Vec<NpcId>,
+    /// Not told to players.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, nullable = false)]
+    witnesses: Option<Vec<NpcId>>,
     status: DialogueStatus,
     /// Number of the last turn; 0 before the first.
     head_turn: u32,
@@ -72,15 +77,16 @@ pub struct SessionView {
     updated_at: DateTime<Utc>,
 }
 
-impl From<Dialogue> for SessionView {
-    fn from(dialogue: Dialogue) -> Self {
+impl SessionView {
+    /// What `who` may see of it.
+    fn of(dialogue: Dialogue, who: &Principal) -> Self {
         Self {
             id: dialogue.id,
             world_id: dialogue.world,
             npc_id: dialogue.npcs.first().cloned(),
             npc_ids: dialogue.npcs,
             player_id: dialogue.player,
-            witnesses: dialogue.witnesses,
+            witnesses: (who.role != Role::Player).then_some(dialogue.witnesses),
             status: dialogue.status,
             head_turn: dialogue.head_turn,
             created_at: dialogue.created_at,
@@ -94,16 +100,32 @@ impl From<Dialogue> for SessionView {
 pub struct NewSessionView {
     #[serde(flatten)]
     session: SessionView,
-    /// Shown once. For `session.resume` on a socket.
+    /// Shown once and not stored. For `session.resume` on a socket.
     resume_token: String,
 }
 
-impl From<CreatedSession> for NewSessionView {
-    fn from(created: CreatedSession) -> Self {
+impl NewSessionView {
+    /// What `who` may see of it.
+    pub fn of(created: CreatedSession, who: &Principal) -> Self {
         Self {
-            session: created.dialogue.into(),
+            session: SessionView::of(created.dialogue, who),
             resume_token: created.resume_token,
         }
+    }
+
+    /// The answer to whoever opened it. The token is not kept with it.
+    pub fn answer(created: CreatedSession, who: &Principal) -> Result<Answer, Problem> {
+        let location = format!("/v1/sessions/{}", created.dialogue.id);
+        let view = Self::of(created, who);
+        Answer::created(&view, location)?.keeping(&view.session)
+    }
+
+    /// The answer to whoever asks again: it did not get the token, so it gets another.
+    pub async fn again(state: web::Data<AppState>, scope: TenantScope, kept: Answer) -> Result<Answer, Problem> {
+        let session: SessionView = serde_json::from_str(kept.body()).map_err(|error| Problem::internal(&error))?;
+        let renewed = state.sessions.renew_resume_token(&scope, session.id).await?;
+        let resume_token = renewed.ok_or_else(|| Problem::not_found("session"))?;
+        kept.with_body(&Self { session, resume_token })
     }
 }
 
@@ -152,6 +174,7 @@ pub fn new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Pro
         player,
         witnesses,
         cause: None,
+        playback: body.playback,
     })
 }
 
@@ -180,7 +203,7 @@ fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
 /// Opens a session between a player and an NPC.
 #[utoipa::path(
     tag = "sessions",
-    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer, with a new resume token in place of the first, which is void then")),
     request_body = SessionBody,
     responses((status = 201, body = NewSessionView), (status = 404, description = "There is no such world or NPC"), (status = 409, description = "The same request is being handled")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
@@ -195,14 +218,14 @@ pub async fn create_session(
     let raw = body.raw.clone();
     let new = new_session(&caller.principal, body.value)?;
     let work = {
-        let (state, scope) = (state.clone(), caller.scope.clone());
+        let (state, who) = (state.clone(), caller.principal.clone());
         async move {
-            let created = state.sessions.create(&scope, new).await?;
-            let location = format!("/v1/sessions/{}", created.dialogue.id);
-            Answer::created(&NewSessionView::from(created), location)
+            let created = state.sessions.create(&who.scope(), new).await?;
+            NewSessionView::answer(created, &who)
         }
     };
-    idempotency::once(&state, &caller.principal, &request, &raw, work).await
+    let again = |kept| NewSessionView::again(state.clone(), caller.scope.clone(), kept);
+    idempotency::once_or(&state, &caller.principal, &request, &raw, work, again).await
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -261,7 +284,7 @@ pub async fn list_sessions(
         .dialogues
         .list(&caller.scope, &filter, &page)
         .await?;
-    Ok(HttpResponse::Ok().json(Items::of(found, SessionView::from)))
+    Ok(HttpResponse::Ok().json(Items::of(found, |dialogue| SessionView::of(dialogue, who))))
 }
 
 /// A session.
@@ -278,7 +301,7 @@ pub async fn get_session(
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
     let dialogue = reachable(&state, &caller.principal, path.0).await?;
-    Ok(HttpResponse::Ok().json(SessionView::from(dialogue)))
+    Ok(HttpResponse::Ok().json(SessionView::of(dialogue, &caller.principal)))
 }
 
 /// Ends a session. Its transcript and what was learned in it stay.
@@ -357,6 +380,7 @@ mod tests {
             npc_ids: Vec::new(),
             player_id: player.map(|id| id.parse().unwrap()),
             witnesses: witnesses.iter().map(|id| id.parse().unwrap()).collect(),
+            playback: Playback::Immediate,
         }
     }
 

@@ -78,10 +78,7 @@ where
     F: Future<Output = Result<Accepted, SessionError>>,
 {
     let (feed, events) = mpsc::channel(state.settings.sse_queue);
-    let attached = state
-        .sessions
-        .attach(scope, id, Arc::new(Feed(feed)), None, None)
-        .await?;
+    let attached = state.sessions.attach(scope, id, Arc::new(Feed(feed)), None).await?;
     let attachment = Attachment {
         state: state.clone(),
         scope: scope.clone(),

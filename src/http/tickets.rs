@@ -1,13 +1,15 @@
 //! `POST /v1/tickets`: for sockets of clients that cannot set headers.
 
-use actix_web::{HttpResponse, post, web};
+use actix_web::{HttpRequest, HttpResponse, post, web};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
     AppState,
+    errors::Problem,
     extract::{Anyone, Caller},
+    idempotency,
 };
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -18,13 +20,22 @@ pub struct TicketAnswer {
 }
 
 /// A single-use ticket that stands for the caller's token on the socket.
+///
+/// A repeated request gets a fresh ticket, with or without an `Idempotency-Key`; one that is not
+/// used is gone within `auth.ticket_ttl_s`.
 #[utoipa::path(
     tag = "access",
+    params(("Idempotency-Key" = Option<String>, Header, description = "Accepted, and of no effect: a repeated request gets a fresh ticket")),
     responses((status = 201, body = TicketAnswer)),
     extensions(("x-roles" = json!(["operator", "admin", "backend", "player"]))),
 )]
 #[post("/v1/tickets")]
-pub async fn create_ticket(state: web::Data<AppState>, caller: Caller<Anyone>) -> HttpResponse {
+pub async fn create_ticket(
+    state: web::Data<AppState>,
+    caller: Caller<Anyone>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    idempotency::key_of(&request)?;
     let (ticket, expires_at) = state.auth.issue_ticket(caller.principal);
-    HttpResponse::Created().json(TicketAnswer { ticket, expires_at })
+    Ok(HttpResponse::Created().json(TicketAnswer { ticket, expires_at }))
 }

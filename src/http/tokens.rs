@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use actix_web::{HttpResponse, post, web};
+use actix_web::{HttpRequest, HttpResponse, post, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use super::{
     AppState,
     errors::Problem,
     extract::{Author, Body, Caller},
+    idempotency,
 };
 use crate::{
     ids::{PlayerId, WorldId},
@@ -42,8 +43,12 @@ pub struct TokenAnswer {
 }
 
 /// A short-lived token for a player.
+///
+/// Nothing is stored, so there is nothing to make twice: a repeated request gets a fresh token,
+/// with or without an `Idempotency-Key`.
 #[utoipa::path(
     tag = "access",
+    params(("Idempotency-Key" = Option<String>, Header, description = "Accepted, and of no effect: a repeated request gets a fresh token")),
     request_body = TokenRequest,
     responses((status = 201, body = TokenAnswer), (status = 501, description = "The server has no shared secret to sign with")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
@@ -52,8 +57,10 @@ pub struct TokenAnswer {
 pub async fn create_token(
     state: web::Data<AppState>,
     caller: Caller<Author>,
+    request: HttpRequest,
     body: Body<TokenRequest>,
 ) -> Result<HttpResponse, Problem> {
+    idempotency::key_of(&request)?;
     let auth = state.auth.settings();
     let ttl = body.ttl_s.unwrap_or(auth.default_ttl_s);
     if ttl > auth.max_ttl_s {

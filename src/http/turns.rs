@@ -32,7 +32,7 @@ use crate::{
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
 pub struct TurnBody {
-    /// At most `dialogue.turn.max_line_chars` characters.
+    /// At most `turn.max_line_chars` characters.
     #[schema(min_length = 1)]
     text: String,
     /// Who is to answer, in a session with several NPCs; unset: whoever the line names, or else the one
@@ -92,7 +92,7 @@ impl From<&Turn> for TurnView {
     tag = "turns",
     params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Used as `key` when the body has none")),
     request_body = TurnBody,
-    responses((status = 200, content((TurnView = "application/json"), (String = "text/event-stream"))), (status = 409, description = "The session is closed, a reply is running, or the key belongs to another turn"), (status = 502, description = "The language model failed"), (status = 504, description = "The language model did not answer in time")),
+    responses((status = 200, content((TurnView = "application/json"), (String = "text/event-stream"))), (status = 409, description = "The session is closed, a reply is running, or the key belongs to a turn that was unsaid"), (status = 422, description = "Fields are not valid, or the key was used with another text"), (status = 502, description = "The language model failed"), (status = 504, description = "The language model did not answer in time")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
 )]
 #[post("/v1/sessions/{session}/turns")]

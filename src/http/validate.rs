@@ -1,15 +1,53 @@
-//! Says everything that is wrong with a body that could not be read, from the same schema the
-//! OpenAPI document shows. Runs only after serde has refused the body.
+//! Reads bodies and queries, and says everything that is wrong with one that could not be read, from
+//! the same schemas the OpenAPI document shows. What serde says is made for programmers, so it is
+//! the last resort.
+
+mod query;
 
 use std::fmt::Write as _;
 
+use garde::Validate;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+pub use self::query::query;
 use super::errors::{Code, FieldError, Problem};
 
+/// A JSON object, without unknown fields and valid.
+///
+/// # Errors
+/// Every fault, with the name of its field.
+pub fn read<T>(raw: &[u8]) -> Result<T, Problem>
+where
+    T: DeserializeOwned + Validate + ToSchema,
+    T::Context: Default,
+{
+    let value: T = serde_json::from_slice(raw).map_err(|error| explain::<T>(raw, &error))?;
+    // What serde derives also takes the fields in order, as an array.
+    if raw.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(Problem::field("body", "must be object, not array"));
+    }
+    checked(&value)?;
+    Ok(value)
+}
+
+/// Every rule that `value` breaks, at once.
+fn checked<T: Validate>(value: &T) -> Result<(), Problem>
+where
+    T::Context: Default,
+{
+    value.validate().map_err(|report| {
+        let mut found = Faults::default();
+        for (path, error) in report.iter() {
+            found.push(&path.to_string(), || error.message().to_string());
+        }
+        found.problem()
+    })
+}
+
 /// The problem with a body that serde refused with `error`.
-pub fn explain<T: ToSchema>(raw: &[u8], error: &serde_json::Error) -> Problem {
+fn explain<T: DeserializeOwned + ToSchema>(raw: &[u8], error: &serde_json::Error) -> Problem {
     let Ok(body) = serde_json::from_slice::<Value>(raw) else {
         return Problem::new(Code::MalformedJson, format!("the body is not JSON: {error}"));
     };
@@ -22,15 +60,29 @@ pub fn explain<T: ToSchema>(raw: &[u8], error: &serde_json::Error) -> Problem {
     let schema = serde_json::to_value(T::schema()).unwrap_or_default();
     let found = faults(&schema, &components, &body);
     if found.kept.is_empty() {
-        // Something the schema cannot say; serde's own message names the field or the place.
-        let text = error.to_string();
-        return Problem::field(quoted(&text).unwrap_or_else(|| "body".to_owned()), text);
+        return beyond_schema::<T>(&body);
     }
-    let mut problem = Problem::fields(found.kept);
-    if found.more > 0 {
-        let _ = write!(problem.detail, "; and {} more", found.more);
+    found.problem()
+}
+
+/// Something the schema cannot say, such as an id that is none. The field is the one without which
+/// the reader has nothing against the body, or something else.
+fn beyond_schema<T: DeserializeOwned>(body: &Value) -> Problem {
+    let refusal = |body: Value| serde_json::from_value::<T>(body).err().map(|error| error.to_string());
+    let Some(text) = refusal(body.clone()) else {
+        // Only fields that are there twice are lost on the way to a value.
+        return Problem::field("body", "has a field more than once");
+    };
+    let mut fields = body.as_object().into_iter().flat_map(Map::keys);
+    let guilty = fields.find(|name| {
+        let mut rest = body.clone();
+        rest.as_object_mut().map(|fields| fields.remove(name.as_str()));
+        refusal(rest).is_none_or(|other| other != text)
+    });
+    match guilty {
+        Some(name) => Problem::field(short(name), text),
+        None => Problem::field("body", text),
     }
-    problem
 }
 
 /// Faults that are told; a body can have as many as it has bytes.
@@ -46,6 +98,14 @@ pub struct Faults {
 }
 
 impl Faults {
+    fn problem(self) -> Problem {
+        let mut problem = Problem::fields(self.kept);
+        if self.more > 0 {
+            // Writing to a string cannot fail.
+            let _ = write!(problem.detail, "; and {} more", self.more);
+        }
+        problem
+    }
     fn push(&mut self, param: &str, detail: impl FnOnce() -> String) {
         if self.kept.len() < MAX_TOLD {
             self.kept.push(FieldError {
@@ -73,8 +133,13 @@ pub fn faults(schema: &Value, components: &Map<String, Value>, value: &Value) ->
     found
 }
 
+/// An unknown name is the client's, and as long as it likes.
+fn short(name: &str) -> &str {
+    name.char_indices().nth(MAX_NAME).map_or(name, |(end, _)| &name[..end])
+}
+
 /// The first name between backticks, as serde writes field names.
-pub fn quoted(text: &str) -> Option<String> {
+fn quoted(text: &str) -> Option<String> {
     let name = text.split('`').nth(1)?;
     (!name.is_empty()).then(|| name.to_owned())
 }
@@ -158,8 +223,7 @@ fn walk_object(
         return;
     };
     let join = |name: &str| {
-        // An unknown name is the client's, and as long as it likes.
-        let name = name.char_indices().nth(MAX_NAME).map_or(name, |(end, _)| &name[..end]);
+        let name = short(name);
         if path.is_empty() {
             name.to_owned()
         } else {
@@ -219,9 +283,13 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::{actors::OnBusy, ids::WorldId};
+    use crate::{
+        actors::OnBusy,
+        ids::{DialogueId, WorldId},
+    };
 
-    #[derive(Debug, Deserialize, ToSchema)]
+    #[derive(Debug, Deserialize, Validate, ToSchema)]
+    #[garde(allow_unvalidated)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
     struct Sample {
@@ -232,6 +300,13 @@ mod tests {
         on_busy: OnBusy,
         #[serde(default)]
         inner: Option<Inner>,
+        /// Its schema says nothing of its form.
+        #[serde(default)]
+        #[schema(value_type = Option<String>)]
+        session_id: Option<DialogueId>,
+        #[serde(default)]
+        #[garde(inner(length(max = 1)))]
+        tags: Vec<String>,
     }
     #[derive(Debug, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
@@ -241,8 +316,8 @@ mod tests {
     }
 
     fn explain_sample(text: &str) -> Vec<(String, String)> {
-        let error = serde_json::from_str::<Sample>(text).unwrap_err();
-        explain::<Sample>(text.as_bytes(), &error)
+        read::<Sample>(text.as_bytes())
+            .unwrap_err()
             .errors
             .into_iter()
             .map(|error| (error.param, error.detail))
@@ -273,8 +348,7 @@ mod tests {
         let names = vec!["5"; 1_000].join(",");
         let long = "x".repeat(5_000);
         let text = format!(r#"{{"world_id":"vale","count":1,"{long}":1,"inner":{{"names":[{names}]}}}}"#);
-        let error = serde_json::from_str::<Sample>(&text).unwrap_err();
-        let problem = explain::<Sample>(text.as_bytes(), &error);
+        let problem = read::<Sample>(text.as_bytes()).unwrap_err();
         assert_eq!(problem.errors.len(), 32);
         assert!(problem.detail.ends_with("; and 969 more"), "{}", problem.detail);
         assert!(problem.detail.len() < 4_000, "{}", problem.detail.len());
@@ -282,11 +356,38 @@ mod tests {
 
     #[test]
     fn text_that_is_not_json_is_called_so() {
-        let error = serde_json::from_str::<Sample>("{").unwrap_err();
-        assert_eq!(explain::<Sample>(b"{", &error).code, Code::MalformedJson);
+        assert_eq!(read::<Sample>(b"{").unwrap_err().code, Code::MalformedJson);
         assert_eq!(
             explain_sample("[]"),
             [("body".to_owned(), "must be object, not array".to_owned())]
         );
+    }
+
+    #[test]
+    fn what_the_schema_cannot_say_names_its_field_too() {
+        let found = explain_sample(r#"{"world_id":"vale","count":1,"session_id":"nobody"}"#);
+        assert_eq!(found[0].0, "session_id", "{found:?}");
+        assert!(found[0].1.contains("ULID") && found.len() == 1, "{found:?}");
+        assert_eq!(
+            explain_sample(r#"{"world_id":"vale","count":-1}"#)[0].0,
+            "count",
+            "a number out of range"
+        );
+        let twice = read::<Sample>(br#"{"world_id":"vale","count":1,"count":2}"#).unwrap_err();
+        assert_eq!(twice.detail, "body: has a field more than once");
+        assert_eq!(explain_sample(r#"["vale",1]"#)[0].1, "must be object, not array");
+        for text in [r#"{"world_id":"vale","count":"1"}"#, r#"["vale"]"#, r#""vale""#, "5"] {
+            let told = read::<Sample>(text.as_bytes()).unwrap_err().detail;
+            assert!(!told.contains("struct") && !told.contains("u32"), "{told}");
+        }
+    }
+
+    #[test]
+    fn broken_rules_are_capped_as_well() {
+        let tags = vec!["\"too long\""; 1_000].join(",");
+        let text = format!(r#"{{"world_id":"vale","count":1,"tags":[{tags}]}}"#);
+        let problem = read::<Sample>(text.as_bytes()).unwrap_err();
+        assert_eq!(problem.errors.len(), 32);
+        assert!(problem.detail.ends_with("; and 968 more"), "{}", problem.detail);
     }
 }

@@ -1,6 +1,6 @@
 //! Worlds: `/v1/worlds`.
 
-use actix_web::{HttpRequest, HttpResponse, delete, get, http::header, put, web};
+use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,17 @@ use super::{
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Body, Caller, Path, Query},
+    gone_or_not_found,
     pagination::{self, Items},
     to_the_end,
 };
 use crate::{
     ids::WorldId,
-    memory::authored::{Language, World, WorldSettings},
-    ports::ledger::{audit::Edit, authored::PutOutcome},
+    memory::{
+        authored::{Language, World, WorldRecall, WorldSettings},
+        scoring::RecallPreset,
+    },
+    ports::ledger::audit::Edit,
 };
 
 /// A world as its author writes it.
@@ -43,18 +47,22 @@ pub struct WorldBody {
     #[serde(default)]
     #[garde(dive)]
     #[schema(inline)]
-    settings: WorldSettingsBody,
+    settings: SettingsBody,
 }
 
-/// What a world may set for itself.
+/// What a world may set for itself, and an NPC over its world.
 #[derive(Debug, Default, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
-pub struct WorldSettingsBody {
+pub struct SettingsBody {
     /// Recency decay λ per day; default 0.002.
     #[garde(range(min = 0.0, max = 10.0))]
     #[schema(minimum = 0, maximum = 10)]
     recency_lambda_per_day: Option<f64>,
+    /// How memories are weighed and chosen.
+    #[garde(dive)]
+    #[schema(inline)]
+    recall: Option<WorldRecallBody>,
     /// What one player tells an NPC in private may be used with other players. Default false.
     share_between_players: Option<bool>,
     /// Most that one turn may change a relationship; default 20.
@@ -65,6 +73,37 @@ pub struct WorldSettingsBody {
     #[garde(range(min = 0, max = 1_000_000))]
     #[schema(minimum = 0, maximum = 1_000_000)]
     max_hp_delta: Option<i32>,
+}
+
+/// How a world's memories are weighed and chosen.
+#[derive(Debug, Default, Deserialize, Serialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorldRecallBody {
+    /// `four_factor`: relevance .5, keywords .2, recency .15, importance .15. `rag`: relevance .7,
+    /// recency .2, importance .1. Default: as configured.
+    #[schema(inline)]
+    preset: Option<RecallPreset>,
+    /// How much a memory that resembles a better one gives way to one that does not, 0 (not at all) to 1;
+    /// default: as configured.
+    #[garde(range(min = 0.0, max = 1.0))]
+    #[schema(minimum = 0, maximum = 1)]
+    diversity: Option<f64>,
+}
+
+impl From<SettingsBody> for WorldSettings {
+    fn from(body: SettingsBody) -> Self {
+        Self {
+            recency_lambda_per_day: body.recency_lambda_per_day,
+            share_between_players: body.share_between_players,
+            max_relationship_delta: body.max_relationship_delta,
+            max_hp_delta: body.max_hp_delta,
+            recall: body.recall.map(|recall| WorldRecall {
+                preset: recall.preset,
+                diversity: recall.diversity,
+            }),
+        }
+    }
 }
 
 /// A world as it is stored.
@@ -105,12 +144,7 @@ impl WorldBody {
             premise: self.premise,
             language: self.language,
             rules: self.rules,
-            settings: WorldSettings {
-                recency_lambda_per_day: self.settings.recency_lambda_per_day,
-                share_between_players: self.settings.share_between_players,
-                max_relationship_delta: self.settings.max_relationship_delta,
-                max_hp_delta: self.settings.max_hp_delta,
-            },
+            settings: self.settings.into(),
             version: 0,
             updated_at: at,
         }
@@ -148,24 +182,15 @@ pub async fn put_world(
         let world = body.value.into_world(id.clone(), at);
         let outcome = store.put_world(&caller.scope, &world, wanted.version(), &edit).await?;
         state.sessions.forget_authored(&caller.scope, &id);
-        let created = match outcome {
-            PutOutcome::VersionMismatch { stored } => return Err(etag::mismatch(stored)),
-            PutOutcome::NoParent => return Err(Problem::not_found("world")),
-            PutOutcome::Created => true,
-            PutOutcome::Updated { .. } => false,
-        };
+        let created = etag::is_new(outcome, "world")?;
         let stored = find(&state, &caller, &id).await?;
-        let mut response = if created {
-            HttpResponse::Created()
-        } else {
-            HttpResponse::Ok()
-        };
-        if created {
-            response.insert_header((header::LOCATION, format!("/v1/worlds/{id}")));
-        }
-        Ok(response
-            .insert_header((header::ETAG, etag::of(stored.version)))
-            .json(WorldView::from(stored)))
+        let location = format!("/v1/worlds/{id}");
+        Ok(etag::stored(
+            created,
+            &location,
+            stored.version,
+            &WorldView::from(stored),
+        ))
     })
     .await
 }
@@ -185,12 +210,7 @@ pub async fn get_world(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let world = find(&state, &caller, &path.0).await?;
-    if etag::is_known(&request, world.version) {
-        return Ok(HttpResponse::NotModified().finish());
-    }
-    Ok(HttpResponse::Ok()
-        .insert_header((header::ETAG, etag::of(world.version)))
-        .json(WorldView::from(world)))
+    Ok(etag::found(&request, world.version, &WorldView::from(world)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -240,11 +260,7 @@ pub async fn delete_world(
         let store = &state.services.ledger.authored;
         let gone = store.delete_world(&caller.scope, &path.0, &edit).await?;
         state.sessions.forget_authored(&caller.scope, &path.0);
-        if gone {
-            Ok(HttpResponse::NoContent().finish())
-        } else {
-            Err(Problem::not_found("world"))
-        }
+        gone_or_not_found(gone, "world")
     })
     .await
 }

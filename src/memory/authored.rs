@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::scoring::RecallPreset;
 use crate::ids::{FactionId, NpcId, WorldId};
 
 /// The language an NPC speaks; picks the prompt templates.
@@ -42,13 +43,18 @@ pub struct World {
     pub updated_at: DateTime<Utc>,
 }
 
-/// What a world may set for itself; unset values come from the configuration.
+/// What a world may set for itself, and an NPC over its world; unset values come from the tier before:
+/// configuration, world, NPC.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorldSettings {
     /// Recency decay λ per day, 0–10; default 0.002. Game time may run differently.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recency_lambda_per_day: Option<f64>,
+    /// How memories are weighed and chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub recall: Option<WorldRecall>,
     /// What one player tells an NPC in private may be used with other players. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_between_players: Option<bool>,
@@ -58,6 +64,43 @@ pub struct WorldSettings {
     /// Most that one turn may change hit points; default 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hp_delta: Option<i32>,
+}
+
+/// How a world's memories are weighed and chosen; unset values come from the configuration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorldRecall {
+    /// `four_factor`: relevance .5, keywords .2, recency .15, importance .15. `rag`: relevance .7,
+    /// recency .2, importance .1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub preset: Option<RecallPreset>,
+    /// How much a memory that resembles a better one gives way to one that does not, 0 (not at all) to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diversity: Option<f64>,
+}
+
+impl World {
+    /// The world as it is for `npc`: with the NPC's own settings over the world's.
+    #[must_use]
+    pub fn for_npc(mut self, npc: &Npc) -> Self {
+        self.settings = self.settings.overridden_by(&npc.settings);
+        self
+    }
+}
+
+impl WorldSettings {
+    /// These settings with `own` over them.
+    #[must_use]
+    pub fn overridden_by(&self, own: &Self) -> Self {
+        Self {
+            recency_lambda_per_day: own.recency_lambda_per_day.or(self.recency_lambda_per_day),
+            share_between_players: own.share_between_players.or(self.share_between_players),
+            max_relationship_delta: own.max_relationship_delta.or(self.max_relationship_delta),
+            max_hp_delta: own.max_hp_delta.or(self.max_hp_delta),
+            recall: own.recall.or(self.recall),
+        }
+    }
 }
 
 /// A fixed character: never changed by play (003).
@@ -87,6 +130,37 @@ pub struct Npc {
     pub factions: Vec<FactionId>,
     /// Replaces the configured reply model.
     pub model: Option<String>,
+    /// Over those of its world.
+    pub settings: WorldSettings,
     pub version: u32,
     pub updated_at: DateTime<Utc>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_npc_sets_over_its_world_what_it_sets_and_no_more() {
+        let world = WorldSettings {
+            recency_lambda_per_day: Some(0.5),
+            share_between_players: Some(true),
+            max_relationship_delta: Some(10),
+            max_hp_delta: None,
+            recall: None,
+        };
+        let npc = WorldSettings {
+            share_between_players: Some(false),
+            max_hp_delta: Some(0),
+            ..WorldSettings::default()
+        };
+        let both = WorldSettings {
+            recency_lambda_per_day: Some(0.5),
+            share_between_players: Some(false),
+            max_relationship_delta: Some(10),
+            max_hp_delta: Some(0),
+            recall: None,
+        };
+        assert_eq!(world.overridden_by(&npc), both);
+    }
 }

@@ -492,6 +492,8 @@ pub struct NewInvalidation {
     pub by: Option<FactId>,
     pub cause: Cause,
     pub at: DateTime<Utc>,
+    /// When a person put the fact back: it counts only until then.
+    pub restored_at: Option<DateTime<Utc>>,
 }
 
 /// A stored invalidation, for a fact's history.

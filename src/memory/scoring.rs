@@ -18,6 +18,27 @@ pub struct RecallWeights {
     pub keyword: f64,
 }
 
+/// Weights by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RecallPreset {
+    /// [`RecallWeights::FOUR_FACTOR`].
+    FourFactor,
+    /// [`RecallWeights::RAG`].
+    Rag,
+}
+
+impl RecallPreset {
+    /// What it stands for.
+    #[must_use]
+    pub const fn weights(self) -> RecallWeights {
+        match self {
+            Self::FourFactor => RecallWeights::FOUR_FACTOR,
+            Self::Rag => RecallWeights::RAG,
+        }
+    }
+}
+
 impl RecallWeights {
     /// The four-factor default.
     pub const FOUR_FACTOR: Self = Self {

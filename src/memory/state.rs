@@ -59,6 +59,18 @@ pub enum StateChange {
     },
 }
 
+impl StateChange {
+    /// Those whom it sets in relation: met, left, or related to.
+    pub fn people(&self) -> impl Iterator<Item = &str> {
+        let pair = match self {
+            Self::Relationship { from, to, .. } => Some([from, to]),
+            Self::Met { who, whom } | Self::Separated { who, whom } => Some([who, whom]),
+            _ => None,
+        };
+        pair.into_iter().flatten().map(String::as_str)
+    }
+}
+
 /// Recent sentences that the folded state keeps of each of `events` and `notes`.
 pub const RECENT: usize = 20;
 /// Hit points of somebody nothing is known about, and the most anybody has.

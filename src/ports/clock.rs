@@ -52,6 +52,10 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         *self.now.lock() += by;
     }
+    /// Sets the clock back, as an operator or a time server may.
+    pub fn set_back(&self, by: Duration) {
+        *self.now.lock() -= by;
+    }
 }
 
 impl Clock for ManualClock {

@@ -8,4 +8,5 @@ mod contracts;
 mod dialogue;
 mod e2e;
 mod http;
+mod replay;
 mod support;

@@ -162,6 +162,7 @@ impl NpcConversations {
             npcs: point.dialogue.npcs.clone(),
             player,
             witnesses: point.dialogue.witnesses.clone(),
+            playback: point.dialogue.options.playback,
             cause: point.head.map(Cause::Turn),
         };
         self.0.create(scope, new).await

@@ -10,8 +10,8 @@ use futures_util::FutureExt;
 use super::{Cutting, NpcConversation, Phase, Request, handle::ConversationView, load};
 use crate::{
     actors::{
-        Interrupted, SessionError, TakeBack,
-        curator::Unsettle,
+        Heard, Interrupted, SessionError, TakeBack,
+        curator::Settle,
         handle::Ask,
         registry::send,
         rewinding::{Moves, Wish},
@@ -123,17 +123,27 @@ impl NpcConversation {
                 });
             }
         };
+        let Phase::Ready(loaded) = &self.phase else { return };
         let running = self.running.as_ref().map(|running| running.number);
         match (wish.turn, running) {
-            (Some(turn), _) if turn <= head_turn => {
-                let target = Target::Turn {
-                    number: turn,
-                    heard_chars: wish.heard_chars,
-                };
-                self.want(target, wish.key, wish.who, Caller::Back(ask), ctx);
-            }
+            (Some(turn), _) if turn <= head_turn => match loaded.heard_of(turn, wish.heard) {
+                Ok(heard_chars) => {
+                    let target = Target::Turn {
+                        number: turn,
+                        heard_chars,
+                    };
+                    self.want(target, wish.key, wish.who, Caller::Back(ask), ctx);
+                }
+                Err(error) => ask.answer(Err(error)),
+            },
             (_, Some(number)) => {
-                self.cut(wish.heard_chars);
+                // Counted in what was sent so far, as the client counted.
+                let heard = wish.heard.map(|heard| self.log.scalars(heard));
+                let wish = TakeBack {
+                    heard: heard.map(Heard::Chars),
+                    ..wish
+                };
+                self.cut(heard);
                 // Told once what was said of it is committed, or unsaid after all.
                 self.cutting.push(Cutting::Line { number, wish, ask });
             }
@@ -149,7 +159,7 @@ impl NpcConversation {
         };
         let last = loaded.history.last().filter(|turn| turn.number == number);
         let said = last.map_or(0, |turn| turn.reply_text.trim_end_matches('\u{2014}').chars().count());
-        match wish.heard_chars {
+        match wish.heard.map(|heard| heard.scalars("")) {
             Some(heard) if heard < said => {
                 let target = Target::Turn {
                     number,
@@ -289,7 +299,7 @@ impl NpcConversation {
         }
         if let Some(curator) = self.node.curator(&self.key.0) {
             // A curator that stops just now leaves it to the next one.
-            let settle = async move { send(&curator, Unsettle).await };
+            let settle = async move { send(&curator, Settle).await };
             ctx.spawn(settle.into_actor(self).map(|_, _, _| ()));
         }
         self.moving.last = Some((Arc::clone(&rewound), ended));

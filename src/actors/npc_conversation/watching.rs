@@ -46,8 +46,11 @@ impl NpcConversation {
                     ask.answer(match read {
                         Ok((turns, moves)) => {
                             let told = moves.iter().map(|rewound| event_of(talk.key.1, rewound));
-                            let mut earlier: Vec<DialogueEvent> =
-                                turns.iter().flat_map(events_of).chain(told).collect();
+                            let mut earlier: Vec<DialogueEvent> = turns
+                                .iter()
+                                .flat_map(|turn| events_of(turn, None))
+                                .chain(told)
+                                .collect();
                             earlier.sort_by_key(|event| event.seq);
                             talk.seat(listener, Some(seen), earlier)
                         }

@@ -2,8 +2,6 @@
 
 use std::{sync::Arc, time::Duration, time::Instant};
 
-use sha2::{Digest, Sha256};
-
 use crate::{
     actors::{
         SessionError,
@@ -42,6 +40,26 @@ pub(in crate::actors) struct Loaded {
     pub cast: Cast,
     /// When ownership was taken or renewed.
     pub renewed: Instant,
+}
+
+impl Loaded {
+    /// A turn that ran while a summary landed knows nothing of it: what was summarised only grows.
+    pub fn keep_summarised(&mut self, other: &Checkpoint) {
+        let ours = &mut self.checkpoint;
+        if other.summarised_through > ours.summarised_through {
+            ours.summarised_through = other.summarised_through;
+            ours.summarised_at = other.summarised_at;
+        }
+        ours.buffer_from = ours.buffer_from.max(other.buffer_from);
+    }
+
+    /// Drops what is no longer in the buffer.
+    pub fn trim(&mut self) {
+        let from = self.checkpoint.buffer_from;
+        if self.history.first().is_some_and(|turn| turn.number < from) {
+            Arc::make_mut(&mut self.history).retain(|turn| turn.number >= from);
+        }
+    }
 }
 
 /// Takes ownership and reads everything a session goes on from.
@@ -212,18 +230,14 @@ pub(in crate::actors) async fn renew(node: Arc<Node>, (scope, id): SessionKey, e
     node.ports.ledger.dialogues.renew(&scope, id, epoch, until).await
 }
 
+/// Gives ownership up. If that fails it runs out by itself.
+pub(super) async fn release(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) {
+    if let Err(error) = node.ports.ledger.dialogues.release(&scope, id, epoch).await {
+        tracing::warn!(dialogue = %id, %error, "ownership could not be given up");
+    }
+}
+
 /// What summarising changed, read again.
 pub(in crate::actors) async fn summarised(node: Arc<Node>, (scope, id): SessionKey) -> StoreResult<Vec<Summary>> {
     node.ports.ledger.summaries.kept(&scope, id).await
-}
-
-/// SHA-256 of a resume token, as it is stored.
-pub(in crate::actors) fn token_hash(token: &str) -> Vec<u8> {
-    Sha256::digest(token.as_bytes()).to_vec()
-}
-
-/// Whether `token` has this hash; takes the same time whatever the answer.
-pub(in crate::actors) fn is_token(token: &str, hash: &[u8]) -> bool {
-    let given = token_hash(token);
-    given.len() == hash.len() && given.iter().zip(hash).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }

@@ -1,13 +1,15 @@
 //! A player's dialogue with an NPC: its buffer, its one running turn and the lines that wait.
 //!
 //! The actor is a state machine; the mailbox stays open whatever it waits for. What a turn does is
-//! `dialogue::turn`. This file has the actor, its messages and its life; `turns` the queue and the
-//! turns, `load` what is read from the stores.
+//! `dialogue::turn`. This file has the actor and its life; `request` what it can be told, `turns`
+//! the queue and the turns, `moves` taking the dialogue back, `load` what is read from the stores.
 
+mod after;
 mod keys;
 pub(super) mod load;
 mod moves;
 mod next;
+mod request;
 mod turns;
 
 use std::{
@@ -19,11 +21,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle, WrapFuture};
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle, WrapFuture};
 use tokio::sync::oneshot;
 
 use super::{
-    Accepted, Interrupted, Line, Listener, SessionError, TakeBack,
+    Listener, SessionError,
     event_log::{EventLog, Missed, event_of, events_of},
     handle::{Ask, Attached, SessionView},
     registry::{Node, SessionKey},
@@ -32,134 +34,21 @@ use super::{
 use crate::{
     dialogue::{
         events::{DialogueEvent, EventBody, EventError},
-        jobs::JobReport,
-        turn::{TurnError, TurnInput},
+        turn::TurnError,
     },
     ids::TurnId,
-    ports::{StoreError, ledger::jobs::JobKind},
-    tenancy::Principal,
+    ports::{StoreError, ledger::dialogues::Playback},
 };
 use keys::Keys;
 use load::Loaded;
-pub(super) use load::token_hash;
 use moves::Moving;
 pub(super) use next::next_turn;
+use request::BeginMove;
+#[cfg(test)]
+pub(super) use request::Panic;
+pub(super) use request::{CutNow, Drain, JobEnded, Request, Stop, WasClosed};
 pub(super) use turns::GRACE;
 use turns::{Running, Waiting};
-
-/// What a session can be asked.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) enum Request {
-    Say {
-        line: Line,
-        accepted_at: Instant,
-        ask: Ask<Accepted>,
-    },
-    Interrupt {
-        wish: TakeBack,
-        ask: Ask<Interrupted>,
-    },
-    Rewind {
-        wish: TakeBack,
-        ask: Ask<Interrupted>,
-    },
-    /// Takes the last turn back and says its line anew.
-    Regenerate {
-        key: Option<String>,
-        if_head: Option<u32>,
-        re: Option<Arc<str>>,
-        who: Principal,
-        ask: Ask<Accepted>,
-    },
-    /// Takes a reply that was cut a moment ago up again.
-    Resume {
-        who: Principal,
-        ask: Ask<Interrupted>,
-    },
-    Attach {
-        listener: Arc<dyn Listener>,
-        resume_token: Option<String>,
-        last_seq: Option<u64>,
-        ask: Ask<Attached>,
-    },
-    View {
-        ask: Ask<SessionView>,
-    },
-    /// What a turn with this line would start from.
-    Prepare {
-        text: String,
-        ask: Ask<TurnInput>,
-    },
-    Close {
-        reason: &'static str,
-        ask: Ask<()>,
-    },
-}
-
-impl Request {
-    /// Whether it takes the dialogue back; then it does not wait for another that does.
-    fn takes_back(&self) -> bool {
-        matches!(
-            self,
-            Self::Interrupt { .. } | Self::Rewind { .. } | Self::Regenerate { .. } | Self::Resume { .. }
-        )
-    }
-
-    fn refuse(self, error: SessionError) {
-        match self {
-            Self::Say { ask, .. } => ask.answer(Err(error)),
-            Self::Interrupt { ask, .. } | Self::Rewind { ask, .. } | Self::Resume { ask, .. } => ask.answer(Err(error)),
-            Self::Regenerate { ask, .. } => ask.answer(Err(error)),
-            Self::Attach { ask, .. } => ask.answer(Err(error)),
-            Self::View { ask } => ask.answer(Err(error)),
-            Self::Prepare { ask, .. } => ask.answer(Err(error)),
-            Self::Close { ask, .. } => ask.answer(Err(error)),
-        }
-    }
-}
-
-/// The curator ran a job of this dialogue. Without a report it failed, for now.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct JobEnded {
-    pub turn_id: TurnId,
-    pub kind: JobKind,
-    pub report: Option<JobReport>,
-}
-
-/// Takes no more lines, lets those that wait go, and answers once no turn runs: whether one did.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct Drain {
-    pub reply: oneshot::Sender<bool>,
-}
-
-/// Cuts the running turn.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct CutNow;
-
-/// The dialogue was closed in the ledger, by what happened elsewhere.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct WasClosed(pub &'static str);
-
-/// What was asked to be taken back so far is begun.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct BeginMove;
-
-/// Stops at once.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct Stop;
-
-/// Makes the actor panic, to see what becomes of it.
-#[cfg(test)]
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct Panic;
 
 pub(super) struct Session {
     node: Arc<Node>,
@@ -173,6 +62,8 @@ pub(super) struct Session {
     queue: VecDeque<Waiting>,
     running: Option<Running>,
     moving: Moving,
+    /// The last turn has jobs that wait until it was heard.
+    unheard: bool,
     keys: Keys,
     memory: MemoryWait,
     reading_authored: bool,
@@ -235,6 +126,7 @@ impl Session {
             queue: VecDeque::new(),
             running: None,
             moving: Moving::default(),
+            unheard: false,
             keys: Keys::default(),
             memory: MemoryWait::default(),
             reading_authored: false,
@@ -277,6 +169,7 @@ impl Session {
             of: loaded.awaited,
             ..MemoryWait::default()
         };
+        self.unheard = loaded.dialogue.options.playback == Playback::Ack;
         self.phase = Phase::Ready(Box::new(loaded));
         self.ready(ctx);
     }
@@ -333,12 +226,12 @@ impl Session {
                 ask,
             } => self.regenerate(key, if_head, re, who, ask, ctx),
             Request::Resume { who, ask } => self.resume(who, ask, ctx),
+            Request::Played { turn, ask } => self.played(turn, ask, ctx),
             Request::Attach {
                 listener,
-                resume_token,
                 last_seq,
                 ask,
-            } => self.attach(listener, resume_token.as_deref(), last_seq, ask, ctx),
+            } => self.attach(listener, last_seq, ask, ctx),
             Request::View { ask } => match self.view() {
                 Some(view) => ask.answer(Ok(view)),
                 None => ask.answer(Err(SessionError::Closed)),
@@ -351,7 +244,6 @@ impl Session {
     fn attach(
         &mut self,
         listener: Arc<dyn Listener>,
-        resume_token: Option<&str>,
         last_seq: Option<u64>,
         ask: Ask<Attached>,
         ctx: &mut Context<Self>,
@@ -359,9 +251,6 @@ impl Session {
         let Phase::Ready(loaded) = &self.phase else { return };
         if loaded.closed || self.closing.is_some() {
             return ask.answer(Err(SessionError::Closed));
-        }
-        if resume_token.is_some_and(|token| !load::is_token(token, &loaded.dialogue.resume_token_hash)) {
-            return ask.answer(Err(SessionError::WrongResumeToken));
         }
         let Some(seen) = last_seq else {
             return ask.answer(self.seat(listener, None, Vec::new()));
@@ -396,7 +285,8 @@ impl Session {
                     let complete = from == 1 || turns.first().is_some_and(|turn| turn.seqs.started <= seen + 1);
                     if complete && moves.len() < most as usize {
                         let told = moves.iter().map(|rewound| event_of(session.key.1, rewound));
-                        let mut earlier: Vec<DialogueEvent> = turns.iter().flat_map(events_of).chain(told).collect();
+                        let said = turns.iter().flat_map(|turn| events_of(turn, None));
+                        let mut earlier: Vec<DialogueEvent> = said.chain(told).collect();
                         earlier.sort_by_key(|event| event.seq);
                         ask.answer(session.seat(listener, Some(seen), earlier));
                     } else {
@@ -488,8 +378,7 @@ impl Session {
                     for ask in closing.asks {
                         ask.answer(Ok(()));
                     }
-                    session.node.session_ends(&session.key, session.generation);
-                    ctx.stop();
+                    session.leave(ctx);
                 }
                 Err(error) => {
                     for ask in closing.asks {
@@ -514,8 +403,7 @@ impl Session {
             || self.moving.is_busy()
             || matches!(self.phase, Phase::Loading);
         if !busy && now.saturating_duration_since(self.used) >= idle && !self.log.has_listeners() {
-            self.node.session_ends(&self.key, self.generation);
-            return ctx.stop();
+            return self.leave(ctx);
         }
         if let Phase::Ready(loaded) = &mut self.phase
             && now.saturating_duration_since(loaded.renewed) >= half
@@ -531,6 +419,16 @@ impl Session {
             }));
         }
         ctx.run_later(idle.min(half).max(Duration::from_millis(20)), Self::tick);
+    }
+
+    /// Stops, and leaves the dialogue to whoever wants it next.
+    fn leave(&mut self, ctx: &mut Context<Self>) {
+        if let Phase::Ready(loaded) = &self.phase {
+            // Not awaited: an actor that takes the dialogue again meanwhile has an epoch of its own.
+            actix::spawn(load::release(Arc::clone(&self.node), self.key.clone(), loaded.epoch));
+        }
+        self.node.session_ends(&self.key, self.generation);
+        ctx.stop();
     }
 
     /// Another node owns the dialogue. A running turn learns it at its commit.
@@ -632,8 +530,7 @@ impl Handler<Stop> for Session {
     type Result = ();
 
     fn handle(&mut self, Stop: Stop, ctx: &mut Self::Context) {
-        self.node.session_ends(&self.key, self.generation);
-        ctx.stop();
+        self.leave(ctx);
     }
 }
 

@@ -12,8 +12,8 @@ use futures_util::FutureExt;
 use super::{BeginMove, JobEnded, Phase, Request, Session, WasClosed, keys::Keys, load, turns::Waiting};
 use crate::{
     actors::{
-        Accepted, Interrupted, Line, OnBusy, SessionError, TakeBack,
-        curator::Unsettle,
+        Accepted, Heard, Interrupted, Line, OnBusy, SessionError, TakeBack,
+        curator::Settle,
         handle::Ask,
         registry::send,
         rewinding::{Moves, Wish},
@@ -157,7 +157,7 @@ impl Session {
                 // The move ends it; it is told what that came to.
                 return self.wish(Some(number), None, wish, "session.interrupt", ask, ctx);
             }
-            self.cut(wish.heard_chars);
+            self.cut(wish.heard.map(|heard| self.log.scalars(heard)));
             if let Some(key) = wish.key {
                 self.moving.cuts.truncate(REMEMBERED - 1);
                 self.moving.cuts.push_front((key, number));
@@ -166,7 +166,7 @@ impl Session {
         }
         match wish.turn {
             None => ask.answer(Ok(Interrupted::Idle { head_turn })),
-            Some(turn) if Some(turn) == running && wish.heard_chars.is_some() => {
+            Some(turn) if Some(turn) == running && wish.heard.is_some() => {
                 // All of it was said and it is being committed: it is cut when it has been.
                 self.moving.after_turn.push((wish, ask));
             }
@@ -175,11 +175,18 @@ impl Session {
                 Some(rewound) => Ok(Interrupted::Rewound(rewound)),
                 None => Err(SessionError::NotRunning { turn }),
             }),
-            Some(turn) => {
-                let heard = wish.heard_chars;
-                self.wish(Some(turn), heard, wish, "session.interrupt", ask, ctx);
-            }
+            Some(turn) => match self.heard_of(turn, wish.heard) {
+                Ok(heard) => self.wish(Some(turn), heard, wish, "session.interrupt", ask, ctx),
+                Err(error) => ask.answer(Err(error)),
+            },
         }
+    }
+
+    fn heard_of(&self, turn: u32, heard: Option<Heard>) -> Result<Option<usize>, SessionError> {
+        let Phase::Ready(loaded) = &self.phase else {
+            return Err(self.overloaded());
+        };
+        loaded.heard_of(turn, heard)
     }
 
     fn back_to(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
@@ -357,7 +364,8 @@ impl Session {
         match moved {
             Ok(Moved::Done(done)) => self.head_moved(*done, ctx),
             Ok(Moved::Repeated(rewound)) => {
-                self.head_stays(&|_| Ok(Interrupted::Rewound(Arc::new((*rewound).clone()))), ctx)
+                let rewound = Arc::new(*rewound);
+                self.head_stays(&|_| Ok(Interrupted::Rewound(Arc::clone(&rewound))), ctx);
             }
             Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), ctx),
             Err(RewindError::Fenced) => {
@@ -443,7 +451,7 @@ impl Session {
         }
         if let Some(curator) = self.node.curator(&self.key.0) {
             // A curator that stops just now leaves it to the next one.
-            let settle = async move { send(&curator, Unsettle).await };
+            let settle = async move { send(&curator, Settle).await };
             ctx.spawn(settle.into_actor(self).map(|_, _, _| ()));
         }
         self.moving.last = Some((Arc::clone(&rewound), ended));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::load;
 use crate::{
-    actors::{cast::Rows, registry::Node},
+    actors::{Heard, SessionError, cast::Rows, registry::Node},
     dialogue::{
         npc_conversation::{self, Scene},
         turn::TurnInput,
@@ -77,28 +77,25 @@ impl load::Loaded {
         self.trim();
     }
 
+    /// What was heard of an earlier turn, in Unicode scalar values.
+    ///
+    /// # Errors
+    /// If it was counted in a text that is not at hand.
+    pub(in crate::actors) fn heard_of(&self, turn: u32, heard: Option<Heard>) -> Result<Option<usize>, SessionError> {
+        let units = match heard {
+            None => return Ok(None),
+            Some(Heard::Chars(chars)) => return Ok(Some(chars)),
+            Some(units @ Heard::Utf16(_)) => units,
+        };
+        let text = self.history.iter().find(|said| said.number == turn);
+        text.map(|said| Some(units.scalars(&said.reply_text)))
+            .ok_or(SessionError::NotRunning { turn })
+    }
+
     /// Summaries were read again.
     pub(in crate::actors) fn keep_summaries(&mut self, summaries: Vec<Summary>, buffer_min: u32) {
         self.checkpoint.catch_up(&summaries, buffer_min);
         self.summaries = Arc::new(summaries);
         self.trim();
-    }
-
-    /// A turn that ran while a summary landed knows nothing of it: what was summarised only grows.
-    fn keep_summarised(&mut self, other: &Checkpoint) {
-        let ours = &mut self.checkpoint;
-        if other.summarised_through > ours.summarised_through {
-            ours.summarised_through = other.summarised_through;
-            ours.summarised_at = other.summarised_at;
-        }
-        ours.buffer_from = ours.buffer_from.max(other.buffer_from);
-    }
-
-    /// Drops what is no longer in the buffer.
-    fn trim(&mut self) {
-        let from = self.checkpoint.buffer_from;
-        if self.history.first().is_some_and(|turn| turn.number < from) {
-            Arc::make_mut(&mut self.history).retain(|turn| turn.number >= from);
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The queue of lines, the running turn, and what follows a turn.
+//! The queue of lines and the running turn.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration, time::Instant};
 
@@ -10,7 +10,7 @@ use futures_util::{
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    JobEnded, Phase, Session, load,
+    Phase, Session, load,
     next::{answering, next_turn},
 };
 use crate::{
@@ -25,14 +25,15 @@ use crate::{
     },
     dialogue::{
         events::{EventBody, EventError},
-        jobs::JobReport,
         turn::{CommittedTurn, Cut, TurnError, TurnInput},
     },
-    ids::TurnId,
     memory::{authored::Npc, turn::Turn},
     ports::{
         StoreError, StoreResult,
-        ledger::{dialogues::KeyedTurn, jobs::JobKind},
+        ledger::{
+            dialogues::{KeyedTurn, Playback},
+            jobs::JobKind,
+        },
     },
 };
 
@@ -58,7 +59,8 @@ pub(super) struct Waiting {
 /// The turn that runs.
 pub(super) struct Running {
     pub number: u32,
-    key: Option<String>,
+    /// The client's key, and the line it came with.
+    key: Option<(String, String)>,
     re: Option<Arc<str>>,
     cut: watch::Sender<Option<Cut>>,
     /// Lets the turn go wherever it is.
@@ -100,16 +102,34 @@ impl Waiting {
             asking: Vec::new(),
             waiters: Vec::new(),
         };
-        waiting.join(ask);
+        waiting.take_on(ask);
         waiting
     }
 
-    fn join(&mut self, ask: Ask<Accepted>) {
+    /// One more asks for this line, with the same key.
+    fn join(&mut self, text: &str, ask: Ask<Accepted>) {
+        if self.line.text == text {
+            self.take_on(ask);
+        } else {
+            ask.answer(Err(SessionError::KeyReused));
+        }
+    }
+
+    fn take_on(&mut self, ask: Ask<Accepted>) {
         if self.checked {
             accept(&mut self.waiters, ask);
         } else {
             self.asking.push(ask);
         }
+    }
+}
+
+/// A committed turn is the answer to its own line only.
+fn repeated(turn: &Arc<Turn>, text: &str) -> Result<Accepted, SessionError> {
+    if turn.player_text == text {
+        Ok(Accepted::Repeated(Arc::clone(turn)))
+    } else {
+        Err(SessionError::KeyReused)
     }
 }
 
@@ -135,13 +155,14 @@ impl Session {
         }
         if let Some(key) = &line.key {
             if let Some(turn) = self.keys.find(key) {
-                return ask.answer(Ok(Accepted::Repeated(Arc::clone(turn))));
+                return ask.answer(repeated(turn, &line.text));
             }
-            if let Some(running) = self
-                .running
-                .as_mut()
-                .filter(|running| running.key.as_ref() == Some(key))
+            if let Some(running) = self.running.as_mut()
+                && let Some((_, text)) = running.key.as_ref().filter(|(own, _)| own == key)
             {
+                if *text != line.text {
+                    return ask.answer(Err(SessionError::KeyReused));
+                }
                 return accept(&mut running.waiters, ask);
             }
             if let Some(waiting) = self
@@ -149,7 +170,7 @@ impl Session {
                 .iter_mut()
                 .find(|waiting| waiting.line.key.as_ref() == Some(key))
             {
-                return waiting.join(ask);
+                return waiting.join(&line.text, ask);
             }
         }
         let busy = self.running.is_some() || !self.queue.is_empty();
@@ -177,7 +198,10 @@ impl Session {
             asking: Vec::new(),
             waiters: Vec::new(),
         };
-        waiting.join(ask);
+        waiting.take_on(ask);
+        if self.running.is_none() {
+            self.heard_out(ctx);
+        }
         let cuts = waiting.checked && waiting.line.on_busy == OnBusy::Interrupt;
         self.queue.push_back(waiting);
         if let Some(key) = to_check {
@@ -222,7 +246,7 @@ impl Session {
         let found = found.map(|found| found.map(|found| (found.stands, Arc::new(found.turn))));
         for ask in waiting.asking {
             ask.answer(match &found {
-                Ok(Some((true, turn))) => Ok(Accepted::Repeated(Arc::clone(turn))),
+                Ok(Some((true, turn))) => repeated(turn, &waiting.line.text),
                 Ok(_) => Err(SessionError::TurnUnsaid),
                 Err(error) => Err(error.clone().into()),
             });
@@ -394,8 +418,9 @@ impl Session {
         let Some(npc) = answering(loaded, authored, &line.text, line.to.as_ref()) else {
             return;
         };
+        let key = line.key.clone().map(|key| (key, line.text.clone()));
         let mut input = self.input(loaded, authored, npc, line.text, accepted_at);
-        input.key.clone_from(&line.key);
+        input.key = line.key;
         input.queue_ms = queued.as_secs_f64() * 1_000.0;
         input.memory_wait_ms = memory_wait.as_secs_f64() * 1_000.0;
         input.started_seq = self.log.turn_started(number, input.npc.id.clone(), line.re.clone());
@@ -407,7 +432,7 @@ impl Session {
         let (abort, aborted) = AbortHandle::new_pair();
         self.running = Some(Running {
             number,
-            key: line.key,
+            key,
             re: line.re,
             cut,
             abort,
@@ -530,9 +555,10 @@ impl Session {
             self.log.publish(body, None);
         }
         loaded.keep_turn(&turn, checkpoint);
-        if let Some(key) = running.key {
+        if let Some((key, _)) = running.key {
             self.keys.remember(key, Arc::clone(&turn));
         }
+        self.unheard = loaded.dialogue.options.playback == Playback::Ack;
         self.memory.of = jobs
             .iter()
             .any(|job| job.kind == JobKind::ExtractFacts)
@@ -564,65 +590,6 @@ impl Session {
             self.load(ctx);
         } else {
             self.advance(ctx);
-        }
-    }
-
-    // --- after a turn ---
-
-    pub(super) fn job_ended(&mut self, ended: JobEnded, ctx: &mut Context<Self>) {
-        if ended.kind == JobKind::ExtractFacts && self.memory.of == Some(ended.turn_id) {
-            self.memory.of = None;
-        }
-        if let Some(report) = ended.report {
-            self.reported(ended.turn_id, report, ctx);
-        }
-        self.advance(ctx);
-    }
-
-    /// Whether a turn that a job was for has not been unsaid meanwhile.
-    fn stands(&self, id: TurnId, number: u32) -> bool {
-        let Phase::Ready(loaded) = &self.phase else {
-            return false;
-        };
-        match loaded.history.iter().find(|turn| turn.number == number) {
-            Some(turn) => turn.id == id,
-            // It has left the buffer, or the dialogue.
-            None => number <= loaded.dialogue.head_turn,
-        }
-    }
-
-    fn reported(&mut self, turn_id: TurnId, report: JobReport, ctx: &mut Context<Self>) {
-        let turn = report.turn;
-        if !self.stands(turn_id, turn) {
-            return;
-        }
-        if !report.memory.is_empty() {
-            let facts = report.memory;
-            self.log.publish(EventBody::MemoryUpdated { turn, facts }, None);
-        }
-        if !report.state.is_empty() {
-            let changes = report.state;
-            self.log.publish(EventBody::StateChanged { turn, changes }, None);
-        }
-        if report.summaries_changed {
-            let Phase::Ready(loaded) = &self.phase else { return };
-            let epoch = loaded.epoch;
-            let buffer_min = self.node.ports.settings.summaries.buffer_min_turns;
-            let read = load::summarised(Arc::clone(&self.node), self.key.clone());
-            ctx.spawn(read.into_actor(self).map(move |read, session, _| {
-                let loaded = match &mut session.phase {
-                    // What was read before a move of the head may be gone, and is read anew after it.
-                    Phase::Ready(loaded) if loaded.epoch == epoch => loaded,
-                    _ => return,
-                };
-                match read {
-                    Ok(summaries) => loaded.keep_summaries(summaries, buffer_min),
-                    Err(error) => {
-                        // The next one, or the next load, brings them.
-                        tracing::warn!(dialogue = %session.key.1, %error, "summaries could not be read");
-                    }
-                }
-            }));
         }
     }
 }

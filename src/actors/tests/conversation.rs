@@ -48,7 +48,7 @@ impl World {
     fn back_to(&self, turn: Option<u32>) -> TakeBack {
         TakeBack {
             turn,
-            heard_chars: None,
+            heard: None,
             key: None,
             if_head: None,
             who: self.who(),

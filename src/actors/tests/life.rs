@@ -224,6 +224,7 @@ async fn npcs_that_do_not_exist_leave_nothing_behind() {
             player: "p1".parse().unwrap(),
             witnesses: Vec::new(),
             cause: None,
+            playback: crate::ports::ledger::dialogues::Playback::Immediate,
         };
         let refused = world.sessions.create(&world.scope, new).await.unwrap_err();
         assert!(matches!(refused, SessionError::NoNpc(_)), "{refused:?}");
@@ -283,5 +284,38 @@ async fn an_edit_shows_in_the_next_turn_and_a_deleted_npc_ends_its_sessions() {
     }
     ear.hears("closed npc_deleted").await;
     assert_eq!(world.fake.spoken.lock().len(), 1);
+    world.end().await;
+}
+
+#[actix::test]
+async fn who_stops_leaves_its_dialogues_to_others() {
+    let tiny = ActorSettings {
+        idle_s: 0,
+        ..settings()
+    };
+    let world = World::with(tiny, dialogue_settings()).await;
+    let dialogues = Arc::clone(&world.ports.ledger.dialogues);
+    let (scope, now, rival) = (world.scope.clone(), world.ports.clock.now(), world.ports.ids.next());
+    let claim = async |id| {
+        let until = now + Duration::from_secs(30);
+        dialogues.claim(&scope, id, rival, now, until).await.unwrap()
+    };
+    let idle = world.session().await;
+    world.turn(idle, "hello").await;
+    until("the idle actor stops", || world.sessions.live() == 0).await;
+    // What it gives up is written just after it has stopped.
+    let taken = async {
+        while !matches!(claim(idle).await, Claim::Owned(_)) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), taken).await.unwrap();
+
+    let heard = world.session().await;
+    let _ear = world.listen(heard).await;
+    world.turn(heard, "hello").await;
+    assert!(matches!(claim(heard).await, Claim::OwnedBy { .. }));
+    world.sessions.drain(Duration::from_secs(5)).await;
+    assert!(matches!(claim(heard).await, Claim::Owned(_)));
     world.end().await;
 }

@@ -4,8 +4,10 @@
 
 mod after_turn;
 mod conversation;
+mod fake;
 mod life;
 mod resume;
+mod rewinding;
 mod sockets;
 mod speaking;
 pub(super) mod world;

@@ -2,7 +2,7 @@
 
 use super::world::{World, outcome, until};
 use crate::{
-    actors::{Accepted, Interrupted, OnBusy, SessionError},
+    actors::{Accepted, Heard, Interrupted, OnBusy, SessionError},
     memory::turn::TurnStatus,
 };
 
@@ -66,7 +66,7 @@ async fn an_interrupt_cuts_only_a_turn_that_runs() {
     world.begun(1).await;
     let wrong = world.interrupt(id, Some(7), None).await.unwrap_err();
     assert!(matches!(wrong, SessionError::NotRunning { turn: 7 }));
-    let cut = world.interrupt(id, Some(1), Some(3)).await.unwrap();
+    let cut = world.interrupt(id, Some(1), Some(Heard::Chars(3))).await.unwrap();
     assert_eq!(cut, Interrupted::Cut { turn: 1 });
     assert_eq!(outcome(first).await.unwrap().status, TurnStatus::Interrupted);
     world.end().await;
@@ -187,5 +187,35 @@ async fn a_preview_starts_from_what_the_next_turn_would() {
         .unwrap();
     assert_eq!((preview.prompt_tokens, preview.prompt_hash.as_str()), (2, "two"));
     assert_eq!(world.turn(id, "three").await.number, 2);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_key_is_for_one_text() {
+    let world = World::new().await;
+    let id = world.session().await;
+    let other = async |world: &World| {
+        let refused = world.say_with(id, "something else", Some("k"), OnBusy::Queue).await;
+        assert!(matches!(refused, Err(SessionError::KeyReused)), "{refused:?}");
+    };
+    // While its turn runs, while its line waits, once it is committed, and when only the ledger knows.
+    let first = world.say(id, "hold").await;
+    world.begun(1).await;
+    let waiting = world.say_with(id, "hold 2", Some("k"), OnBusy::Queue).await;
+    other(&world).await;
+    world.fake.go.add_permits(1);
+    outcome(first).await.unwrap();
+    world.begun(2).await;
+    other(&world).await;
+    world.fake.go.add_permits(1);
+    let turn = outcome(waiting).await.unwrap();
+    other(&world).await;
+    let same = world.say_with(id, "hold 2", Some("k"), OnBusy::Queue).await;
+    assert_eq!(outcome(same).await.unwrap().id, turn.id);
+    let world = world.restarted();
+    other(&world).await;
+    let same = world.say_with(id, "hold 2", Some("k"), OnBusy::Queue).await;
+    assert_eq!(outcome(same).await.unwrap().id, turn.id);
+    assert_eq!(world.turn(id, "next").await.number, 3);
     world.end().await;
 }

@@ -2,18 +2,17 @@
 //! actor is still in memory.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, atomic::AtomicUsize, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::AtomicUsize},
     time::Duration,
 };
 
-use async_trait::async_trait;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
+use super::fake::Fake;
 use crate::{
     actors::{
-        Accepted, ActorSettings, Interrupted, Line, Listener, ListenerGone, NewSession, OnBusy, Published,
+        Accepted, ActorSettings, Heard, Interrupted, Line, Listener, ListenerGone, NewSession, OnBusy, Published,
         SessionError, TakeBack,
         handle::Sessions,
         use_cases::{Ports, UseCases},
@@ -23,32 +22,22 @@ use crate::{
         sqlite::{self, SqliteLedger, SqliteOptions},
     },
     dialogue::{
-        events::{EventBody, MemoryChange, MemoryOp, ReplyDone},
-        jobs::{JobError, JobReport},
-        prompt::Preview,
-        rewind::{Move, Moved, RewindError, RewindRequest, Target},
-        settings::{DialogueSettings, JobSettings, PromptSettings, RecallSettings, SummarySettings, TurnSettings},
-        turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
+        events::EventBody,
+        settings::{
+            DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SummarySettings,
+            TurnSettings,
+        },
+        turn::TurnError,
     },
     ids::{DialogueId, NodeId, TenantId},
     memory::{
         authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
         scoring::RecallWeights,
-        trace::{Timings, TurnTrace},
-        turn::{Intent, Turn, TurnSeqs, TurnStatus, Usage},
+        turn::Turn,
     },
     ports::{
-        StoreError,
         clock::{Clock, IdSource, SystemClock},
-        ledger::{
-            audit::Edit,
-            dialogues::{CommitOutcome, TurnCommit},
-            jobs::{Job, JobKind, NewJob},
-            rewinds::{Rewind, RewindOutcome},
-            tenants::Tenant,
-            usage::UsageDelta,
-        },
-        llm::LlmError,
+        ledger::{audit::Edit, tenants::Tenant},
     },
     tenancy::{Principal, Role, TenantScope},
 };
@@ -65,33 +54,6 @@ pub struct World {
     pub settings: ActorSettings,
     store: SqliteLedger,
     folder: Arc<tempfile::TempDir>,
-}
-
-/// Turns and jobs as the tests want them. A turn whose line begins with `hold` waits for `go` (or a
-/// cut) after its first delta; `panic` panics there; `fail` fails as a model would.
-pub struct Fake {
-    ports: Ports,
-    pub go: Semaphore,
-    /// Jobs wait for a permit of this when `hold_jobs` is set.
-    pub job_go: Semaphore,
-    pub hold_jobs: Mutex<bool>,
-    pub with_jobs: Mutex<bool>,
-    /// Lines, in the order their turns began.
-    pub spoken: Mutex<Vec<String>>,
-    pub memory_waits: Mutex<Vec<f64>>,
-    /// Jobs, in the order they ended.
-    pub jobs: Mutex<Vec<(DialogueId, Job)>>,
-    /// Times that jobs of a dialogue still fail.
-    pub failures: Mutex<HashMap<DialogueId, u32>>,
-    pub running_jobs: AtomicUsize,
-    pub most_running_jobs: AtomicUsize,
-    pub usage: Mutex<Vec<(TenantScope, UsageDelta)>>,
-    /// What was asked to be taken back, in order.
-    pub rewinds: Mutex<Vec<RewindRequest>>,
-    /// Moves of a head wait for a permit of `rewind_go` when set.
-    pub hold_rewinds: Mutex<bool>,
-    pub rewind_go: Semaphore,
-    pub settled: AtomicUsize,
 }
 
 pub fn settings() -> ActorSettings {
@@ -126,6 +88,7 @@ pub fn dialogue_settings() -> DialogueSettings {
             ask_for_state: true,
         },
         recall: RecallSettings {
+            diversity: 0.0,
             weights: RecallWeights::FOUR_FACTOR,
             recency_lambda_per_day: 0.002,
             top_k: 8,
@@ -145,8 +108,14 @@ pub fn dialogue_settings() -> DialogueSettings {
             keep: 5,
             buffer_min_turns: 8,
         },
+        retention: RetentionSettings {
+            done_jobs_d: 90,
+            traces_d: 90,
+            verdicts_d: 90,
+        },
         jobs: JobSettings {
             max_attempts: 3,
+            max_useless: 3,
             give_up_after_s: 86_400,
             lease_s: 120,
             retry_base_s: 0,
@@ -250,6 +219,7 @@ impl World {
             player: "p1".parse().unwrap(),
             witnesses: Vec::new(),
             cause: None,
+            playback: crate::ports::ledger::dialogues::Playback::Immediate,
         };
         let created = self.sessions.create(&self.scope, new).await.unwrap();
         (created.dialogue.id, created.resume_token)
@@ -290,16 +260,16 @@ impl World {
         &self,
         id: DialogueId,
         turn: Option<u32>,
-        heard_chars: Option<usize>,
+        heard: Option<Heard>,
     ) -> Result<Interrupted, SessionError> {
-        let wish = self.wish(turn, heard_chars);
+        let wish = self.wish(turn, heard);
         self.sessions.interrupt(&self.scope, id, wish).await
     }
 
-    pub fn wish(&self, turn: Option<u32>, heard_chars: Option<usize>) -> TakeBack {
+    pub fn wish(&self, turn: Option<u32>, heard: Option<Heard>) -> TakeBack {
         TakeBack {
             turn,
-            heard_chars,
+            heard,
             key: None,
             if_head: None,
             who: self.who(),
@@ -320,10 +290,7 @@ impl World {
     pub async fn listen(&self, id: DialogueId) -> Arc<Ear> {
         let ear = Ear::new();
         let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
-        self.sessions
-            .attach(&self.scope, id, listener, None, None)
-            .await
-            .unwrap();
+        self.sessions.attach(&self.scope, id, listener, None).await.unwrap();
         ear
     }
 
@@ -393,6 +360,7 @@ async fn author(ports: &Ports) -> TenantScope {
             language: Language::En,
             factions: Vec::new(),
             model: None,
+            settings: WorldSettings::default(),
             version: 1,
             updated_at: now,
         };
@@ -485,225 +453,5 @@ impl Listener for Ear {
     }
     fn sees_optional(&self) -> bool {
         true
-    }
-}
-
-impl Fake {
-    async fn commit(
-        &self,
-        input: TurnInput,
-        feed: &dyn TurnFeed,
-        status: TurnStatus,
-    ) -> Result<CommittedTurn, TurnError> {
-        let reply_text = match input.player {
-            Some(_) => format!("You said {}", input.line),
-            None => format!("{} says {}", input.npc.name, input.number),
-        };
-        let done = feed.done(ReplyDone {
-            turn: input.number,
-            npc_id: input.npc.id.clone(),
-            text: reply_text.clone(),
-            status,
-            usage: Usage::default(),
-            cues: Vec::new(),
-            error: None,
-        });
-        let committed = feed.reserve_committed();
-        let now = self.ports.clock.now();
-        let turn = Turn {
-            id: input.id,
-            dialogue: input.dialogue.id,
-            number: input.number,
-            status,
-            player: input.player.clone(),
-            player_text: input.line.clone(),
-            npc: input.npc.id.clone(),
-            reply_text,
-            text_version: 1,
-            cues: Vec::new(),
-            usage: Usage::default(),
-            started_at: input.started_at,
-            committed_at: now,
-            seqs: TurnSeqs {
-                started: input.started_seq,
-                done,
-                committed,
-            },
-        };
-        let mut checkpoint = input.checkpoint.clone();
-        checkpoint.turn = input.number;
-        checkpoint.ended = input
-            .scene
-            .as_ref()
-            .is_some_and(|scene| scene.topic.as_deref() == Some("conclude at 2") && input.number == 2);
-        let jobs: Vec<NewJob> = if *self.with_jobs.lock() {
-            vec![NewJob {
-                id: self.ports.ids.next(),
-                kind: JobKind::ExtractFacts,
-                dialogue: input.dialogue.id,
-                turn: input.id,
-                text_version: 1,
-                created_at: now,
-                leased_to: input.node,
-                leased_until: now + Duration::from_mins(2),
-            }]
-        } else {
-            Vec::new()
-        };
-        let commit = TurnCommit {
-            epoch: input.epoch,
-            expected_head: input.previous,
-            turn: turn.clone(),
-            key: input.key.clone(),
-            checkpoint: checkpoint.clone(),
-            trace: TurnTrace {
-                at: now,
-                intent: Intent::Chat,
-                intent_source: "test".into(),
-                query: String::new(),
-                candidates: Vec::new(),
-                sections: Vec::new(),
-                prompt_tokens: 0,
-                prompt_hash: String::new(),
-                calls: Vec::new(),
-                timings: Timings::default(),
-                notes: Vec::new(),
-            },
-            state: Vec::new(),
-            jobs: jobs.clone(),
-            next_seq: committed + 1,
-        };
-        match self.ports.ledger.dialogues.commit_turn(&input.scope, &commit).await? {
-            CommitOutcome::Committed => Ok(CommittedTurn {
-                turn,
-                checkpoint,
-                state: Vec::new(),
-                jobs: jobs.iter().map(Job::from).collect(),
-            }),
-            CommitOutcome::Fenced => Err(TurnError::Fenced),
-            CommitOutcome::KeyTaken => Err(TurnError::KeyTaken),
-        }
-    }
-}
-
-#[async_trait]
-impl UseCases for Fake {
-    async fn run_turn(
-        &self,
-        input: TurnInput,
-        feed: &dyn TurnFeed,
-        mut cut: watch::Receiver<Option<Cut>>,
-    ) -> Result<CommittedTurn, TurnError> {
-        feed.delta(input.number, 0, &input.npc.id, "You ");
-        self.memory_waits.lock().push(input.memory_wait_ms);
-        let topic = input.scene.as_ref().and_then(|scene| scene.topic.clone());
-        let line = topic
-            .filter(|_| input.player.is_none())
-            .unwrap_or_else(|| input.line.clone());
-        self.spoken.lock().push(line.clone());
-        let mut status = TurnStatus::Completed;
-        if line.starts_with("hold") {
-            tokio::select! {
-                permit = self.go.acquire() => permit.unwrap().forget(),
-                _ = cut.wait_for(Option::is_some) => status = TurnStatus::Interrupted,
-            }
-        }
-        assert!(!line.starts_with("panic"), "a test asked for it");
-        if line.starts_with("fail") {
-            feed.done(ReplyDone {
-                turn: input.number,
-                npc_id: input.npc.id.clone(),
-                text: String::new(),
-                status: TurnStatus::Failed,
-                usage: Usage::default(),
-                cues: Vec::new(),
-                error: None,
-            });
-            return Err(TurnError::Model(LlmError::Timeout));
-        }
-        self.commit(input, feed, status).await
-    }
-
-    async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError> {
-        Ok(Preview {
-            messages: Vec::new(),
-            sections: Vec::new(),
-            prompt_tokens: input.number,
-            prompt_hash: input.line.clone(),
-        })
-    }
-
-    async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
-        let running = self.running_jobs.fetch_add(1, Relaxed) + 1;
-        self.most_running_jobs.fetch_max(running, Relaxed);
-        if *self.hold_jobs.lock() {
-            self.job_go.acquire().await.unwrap().forget();
-        }
-        self.running_jobs.fetch_sub(1, Relaxed);
-        if let Some(left) = self.failures.lock().get_mut(&job.dialogue)
-            && *left > 0
-        {
-            *left -= 1;
-            return Err(JobError::Unusable("nonsense".into()));
-        }
-        let turn = self.ports.ledger.dialogues.turn(scope, job.turn).await?;
-        self.ports.ledger.jobs.finish(scope, job.id).await?;
-        self.jobs.lock().push((job.dialogue, job.clone()));
-        Ok(JobReport {
-            turn: turn.map_or(0, |found| found.turn.number),
-            memory: vec![MemoryChange {
-                id: self.ports.ids.next(),
-                content: "a fact".into(),
-                op: MemoryOp::Added,
-            }],
-            ..JobReport::default()
-        })
-    }
-
-    async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError> {
-        self.rewinds.lock().push(request.clone());
-        if *self.hold_rewinds.lock() {
-            self.rewind_go.acquire().await.unwrap().forget();
-        }
-        let Target::Turn { number, .. } = request.target else {
-            return Err(RewindError::NothingToResume);
-        };
-        let ledger = &self.ports.ledger;
-        let turns = ledger
-            .dialogues
-            .turns(&request.scope, request.dialogue, number, number)
-            .await?;
-        let now = self.ports.clock.now();
-        let rewind = Rewind {
-            id: self.ports.ids.next(),
-            dialogue: request.dialogue,
-            epoch: request.epoch,
-            to: turns.first().map(|turn| turn.id),
-            replacement: None,
-            key: request.key.clone(),
-            seq: request.seq,
-            edit: Edit::by(&request.who, &self.ports.ids, now, request.action, request.dialogue),
-        };
-        match ledger.rewinds.rewind(&request.scope, &rewind).await? {
-            RewindOutcome::Done(rewound) => Ok(Moved::Done(Box::new(Move {
-                rewound: *rewound,
-                replacement: None,
-            }))),
-            RewindOutcome::Repeated(rewound) => Ok(Moved::Repeated(rewound)),
-            RewindOutcome::Fenced => Err(RewindError::Fenced),
-            RewindOutcome::NoSuchTurn => Err(RewindError::NothingToResume),
-        }
-    }
-
-    async fn settle(&self, _: &TenantScope) {
-        self.settled.fetch_add(1, Relaxed);
-    }
-
-    async fn relay_outbox(&self) -> Result<usize, StoreError> {
-        Ok(0)
-    }
-
-    fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
-        std::mem::take(&mut *self.usage.lock())
     }
 }

@@ -7,7 +7,7 @@ use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
     Engine,
-    rows::{Columns, micros, page_of, rows_of, store_error},
+    rows::{Columns, list, micros, rows_of, store_error},
 };
 use crate::{
     ids::TenantId,
@@ -85,16 +85,11 @@ impl AuditStore for SqliteAuditStore {
             .await
     }
     async fn list(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<AuditRow>> {
-        let mut connection = self.0.read().await?;
-        let rows = sqlx::query(LIST)
+        let query = sqlx::query(LIST)
             .bind(scope.tenant().as_str())
             .bind(&page.after)
-            .bind(rows_of(page))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
-        let items = rows.iter().map(read).collect::<StoreResult<Vec<_>>>()?;
-        Ok(page_of(items, page, |row| row.id.to_string()))
+            .bind(rows_of(page));
+        list(&self.0, query, page, read, |row| row.id.to_string()).await
     }
 }
 

@@ -7,7 +7,7 @@ use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
     Engine, audit,
-    rows::{Columns, json, micros, page_of, rows_of, store_error},
+    rows::{Columns, json, list, micros, rows_of, store_error},
 };
 use crate::{
     ids::{NpcId, TenantId, WorldId},
@@ -33,7 +33,7 @@ macro_rules! world_columns {
 /// The columns of [`read_npc`], of the table alias `n`.
 macro_rules! npc_columns {
     () => {
-        "n.world, n.id, n.name, n.persona, n.language, n.factions, n.model, n.version, n.updated_at"
+        "n.world, n.id, n.name, n.persona, n.language, n.factions, n.model, n.settings, n.version, n.updated_at"
     };
 }
 pub(super) use {npc_columns, world_columns};
@@ -63,11 +63,11 @@ const CLOSE_OF_WORLD: &str = "UPDATE dialogues SET status = 'closed', updated_at
 const NPC_VERSION: &str = "SELECT version FROM npcs
     WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
 const PUT_NPC: &str = "INSERT INTO npcs
-        (tenant, world, id, name, persona, language, factions, model, version, updated_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+        (tenant, world, id, name, persona, language, factions, model, settings, version, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
     ON CONFLICT (tenant, world, id) DO UPDATE SET name = excluded.name, persona = excluded.persona,
         language = excluded.language, factions = excluded.factions, model = excluded.model,
-        version = excluded.version, updated_at = excluded.updated_at, deleted_at = NULL";
+        settings = excluded.settings, version = excluded.version, updated_at = excluded.updated_at, deleted_at = NULL";
 const NPC: &str = concat!(
     "SELECT ",
     npc_columns!(),
@@ -79,6 +79,9 @@ const NPCS: &str = concat!(
     " FROM npcs n WHERE n.tenant = $1 AND n.world = $2 AND n.deleted_at IS NULL AND ($3 IS NULL OR n.id > $3)
       ORDER BY n.id LIMIT $4"
 );
+const NPCS_NAMED: &str = "SELECT DISTINCT CASE WHEN n.name = v.value COLLATE NOCASE THEN n.name ELSE n.id END
+    FROM npcs n CROSS JOIN json_each($3) v ON n.name = v.value COLLATE NOCASE OR n.id = v.value COLLATE NOCASE
+    WHERE n.tenant = $1 AND n.world = $2 AND n.deleted_at IS NULL";
 const HIDE_NPC: &str = "UPDATE npcs SET deleted_at = $4
     WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
 const CLOSE_OF_NPC: &str = "UPDATE dialogues SET status = 'closed', updated_at = $4
@@ -121,6 +124,7 @@ pub(super) fn npc_from(columns: &mut Columns<'_>) -> StoreResult<Npc> {
         language: columns.named(language_named)?,
         factions: columns.json()?,
         model: columns.next()?,
+        settings: columns.json()?,
         version: columns.number()?,
         updated_at: columns.time()?,
     })
@@ -201,16 +205,11 @@ impl AuthoredStore for SqliteAuthoredStore {
         row.as_ref().map(read_world).transpose()
     }
     async fn worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>> {
-        let mut connection = self.0.read().await?;
-        let rows = sqlx::query(WORLDS)
+        let query = sqlx::query(WORLDS)
             .bind(scope.tenant().as_str())
             .bind(&page.after)
-            .bind(rows_of(page))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
-        let items = rows.iter().map(read_world).collect::<StoreResult<Vec<_>>>()?;
-        Ok(page_of(items, page, |world| world.id.to_string()))
+            .bind(rows_of(page));
+        list(&self.0, query, page, read_world, |world| world.id.to_string()).await
     }
     async fn delete_world(&self, scope: &TenantScope, world: &WorldId, edit: &Edit) -> StoreResult<bool> {
         let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
@@ -244,7 +243,7 @@ impl AuthoredStore for SqliteAuthoredStore {
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
         let (tenant, npc, edit) = (scope.tenant().clone(), npc.clone(), edit.clone());
-        let (persona, factions) = (json(&npc.persona)?, json(&npc.factions)?);
+        let (persona, factions, settings) = (json(&npc.persona)?, json(&npc.factions)?, json(&npc.settings)?);
         self.0
             .write(move |connection| {
                 Box::pin(async move {
@@ -271,6 +270,7 @@ impl AuthoredStore for SqliteAuthoredStore {
                         .bind(npc.language.as_str())
                         .bind(&factions)
                         .bind(&npc.model)
+                        .bind(&settings)
                         .bind(i64::from(version))
                         .bind(micros(npc.updated_at))
                         .execute(&mut *connection)
@@ -294,17 +294,22 @@ impl AuthoredStore for SqliteAuthoredStore {
         row.as_ref().map(read_npc).transpose()
     }
     async fn npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>> {
-        let mut connection = self.0.read().await?;
-        let rows = sqlx::query(NPCS)
+        let query = sqlx::query(NPCS)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
             .bind(&page.after)
-            .bind(rows_of(page))
+            .bind(rows_of(page));
+        list(&self.0, query, page, read_npc, |npc| npc.id.to_string()).await
+    }
+    async fn npcs_named(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>> {
+        let mut connection = self.0.read().await?;
+        sqlx::query_scalar(NPCS_NAMED)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(json(names)?)
             .fetch_all(&mut *connection)
             .await
-            .map_err(store_error)?;
-        let items = rows.iter().map(read_npc).collect::<StoreResult<Vec<_>>>()?;
-        Ok(page_of(items, page, |npc| npc.id.to_string()))
+            .map_err(store_error)
     }
     async fn delete_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId, edit: &Edit) -> StoreResult<bool> {
         let (tenant, world, npc, edit) = (scope.tenant().clone(), world.clone(), npc.clone(), edit.clone());

@@ -8,7 +8,7 @@ use sqlx::{QueryBuilder, Sqlite, sqlite::SqliteRow};
 
 use super::{
     Engine,
-    rows::{Columns, json, micros, page_of, rows_of, store_error},
+    rows::{Columns, json, list, micros, rows_of, store_error},
     turns::{self, PreparedCommit, signed},
 };
 use crate::{
@@ -77,6 +77,7 @@ const GET: &str = concat!(
     dialogue_columns!(""),
     " FROM dialogues WHERE tenant = $1 AND id = $2"
 );
+const SET_RESUME_TOKEN: &str = "UPDATE dialogues SET resume_token_hash = $3 WHERE tenant = $1 AND id = $2";
 const CLOSE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
     WHERE tenant = $1 AND id = $2 AND status = 'open'";
 const SET_PAUSED: &str = "UPDATE dialogues SET options = json_set(options, '$.paused', json($3))
@@ -93,6 +94,9 @@ const CLAIM: &str = concat!(
 const OWNER: &str = "SELECT owner_node, owner_until FROM dialogues WHERE tenant = $1 AND id = $2";
 const RENEW: &str = "UPDATE dialogues SET owner_until = $4
     WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND owner_node IS NOT NULL";
+const RELEASE: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL
+    WHERE tenant = $1 AND id = $2 AND owner_epoch = $3";
+const RELEASE_ALL: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL WHERE owner_node = $1";
 const CHECKPOINT: &str = "SELECT c.body FROM dialogues d
     LEFT JOIN checkpoints c ON c.tenant = d.tenant AND c.turn = d.head_turn_id
     WHERE d.tenant = $1 AND d.id = $2";
@@ -256,17 +260,26 @@ impl DialogueStore for SqliteDialogueStore {
         filter: &DialogueFilter,
         page: &PageRequest,
     ) -> StoreResult<Page<Dialogue>> {
-        let mut connection = self.0.read().await?;
-        let rows = list_query(scope, filter, page)
-            .build()
-            .fetch_all(&mut *connection)
+        let mut query = list_query(scope, filter, page);
+        let read = |row: &SqliteRow| read(&mut Columns::of(row));
+        list(&self.0, query.build(), page, read, |dialogue| dialogue.id.to_string()).await
+    }
+    async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
+        let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    let set = sqlx::query(SET_RESUME_TOKEN)
+                        .bind(tenant.as_str())
+                        .bind(id.to_string())
+                        .bind(&hash)
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(set.rows_affected() == 1)
+                })
+            })
             .await
-            .map_err(store_error)?;
-        let items = rows
-            .iter()
-            .map(|row| read(&mut Columns::of(row)))
-            .collect::<StoreResult<Vec<_>>>()?;
-        Ok(page_of(items, page, |dialogue| dialogue.id.to_string()))
     }
     async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool> {
         let tenant = scope.tenant().clone();
@@ -363,6 +376,38 @@ impl DialogueStore for SqliteDialogueStore {
             .await
     }
 
+    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64) -> StoreResult<()> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    sqlx::query(RELEASE)
+                        .bind(tenant.as_str())
+                        .bind(id.to_string())
+                        .bind(signed(epoch))
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+    async fn release_all(&self, node: NodeId) -> StoreResult<()> {
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    sqlx::query(RELEASE_ALL)
+                        .bind(node.to_string())
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+
     async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
         let prepared = PreparedCommit::new(scope.tenant(), commit)?;
         self.0
@@ -436,7 +481,8 @@ mod tests {
 
     #[tokio::test]
     async fn dialogues_are_found_by_key_and_listed_by_index() {
-        for statement in [GET, CLAIM, CLOSE, RENEW, CHECKPOINT] {
+        assert_searches(RELEASE_ALL, &["dialogues_owned"]).await;
+        for statement in [GET, CLAIM, CLOSE, RENEW, RELEASE, CHECKPOINT] {
             assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
         }
         let scope = TenantScope::new("studio".parse().unwrap());

@@ -8,14 +8,17 @@ use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
     Engine, authored, dialogues,
-    rows::{Columns, micros, page_of, rows_of, store_error},
+    rows::{Columns, list, micros, rows_of, store_error},
     turns,
 };
 use crate::{
     ids::{DialogueId, JobId, NodeId, TenantId, TurnId},
     ports::{
         Page, PageRequest, StoreResult,
-        ledger::jobs::{Job, JobFailure, JobFence, JobKind, JobRow, JobStatus, JobStore, Said},
+        ledger::{
+            audit::Edit,
+            jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobRow, JobStatus, JobStore, Said},
+        },
     },
     tenancy::TenantScope,
 };
@@ -25,7 +28,8 @@ pub(super) struct SqliteJobStore(pub(super) Arc<Engine>);
 // Only what is due goes to the writer: an idle poll writes nothing.
 const ANY_DUE: &str = "SELECT EXISTS (SELECT 1 FROM jobs
     WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2))";
-const FINISH_UNSAID: &str = "UPDATE jobs SET status = 'done', finished_at = $2, leased_to = NULL, leased_until = NULL
+const FINISH_UNSAID: &str =
+    "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $2, leased_to = NULL, leased_until = NULL
     WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND turn IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = jobs.turn
                       AND turns.stands = 1 AND turns.text_version = jobs.text_version)";
@@ -34,7 +38,7 @@ const LEASE: &str = "UPDATE jobs SET leased_to = $3, leased_until = $4
         SELECT id FROM jobs
         WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2)
         ORDER BY created_at, id LIMIT $5)
-    RETURNING id, kind, dialogue, turn, text_version, attempts, created_at";
+    RETURNING id, kind, dialogue, turn, text_version, attempts, useless, created_at, COALESCE(retried_at, created_at)";
 const RELEASE_ALL: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
     WHERE status = 'pending' AND leased_to = $1";
 /// The turn decides; everything else hangs on it by primary key.
@@ -55,9 +59,18 @@ const SAID: &str = concat!(
 const FINISH: &str = "UPDATE jobs SET status = 'done', finished_at = $3, leased_to = NULL, leased_until = NULL
     WHERE tenant = $1 AND id = $2 AND status = 'pending'";
 const FAIL: &str = "UPDATE jobs SET attempts = attempts + 1, last_error = $3, leased_to = NULL, leased_until = NULL,
-        status = CASE WHEN $4 IS NULL THEN 'dead' ELSE status END,
+        useless = useless + $5, status = CASE WHEN $4 IS NULL THEN 'dead' ELSE status END,
         due_at = COALESCE($4, due_at)
     WHERE tenant = $1 AND id = $2 AND status = 'pending'";
+const RETRY: &str = "UPDATE jobs SET status = 'pending', attempts = 0, useless = 0, due_at = $3, retried_at = $3,
+        leased_to = NULL, leased_until = NULL
+    WHERE tenant = $1 AND id = $2 AND status = 'dead' AND turn IS NOT NULL";
+const ONE: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
+    WHERE tenant = $1 AND id = $2 AND turn IS NOT NULL";
+// One that failed waits before it is tried again; that is not for a player to end. The plus keeps the
+// planner from walking what is due in the whole tenant.
+const MAKE_DUE: &str = "UPDATE jobs SET due_at = $3
+    WHERE tenant = $1 AND dialogue = $2 AND status = 'pending' AND +due_at > $3 AND attempts = 0 AND leased_to IS NULL";
 const LIST: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
     WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL
     ORDER BY id DESC LIMIT $3";
@@ -118,7 +131,9 @@ fn read_job(row: &SqliteRow) -> StoreResult<Job> {
         turn: columns.id()?,
         text_version: columns.number()?,
         attempts: columns.number()?,
+        useless: columns.number()?,
         created_at: columns.time()?,
+        since: columns.time()?,
     })
 }
 
@@ -248,13 +263,61 @@ impl JobStore for SqliteJobStore {
                         .bind(job.to_string())
                         .bind(&error)
                         .bind(match then {
-                            JobFailure::RetryAt(at) => Some(micros(at)),
+                            JobFailure::RetryAt(at) | JobFailure::RetryUselessAt(at) => Some(micros(at)),
                             JobFailure::Dead => None,
                         })
+                        .bind(matches!(then, JobFailure::RetryUselessAt(_)))
                         .execute(connection)
                         .await
                         .map(drop)
                         .map_err(store_error)
+                })
+            })
+            .await
+    }
+    async fn retry(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry> {
+        let (tenant, now, edit) = (scope.tenant().clone(), self.0.clock.now(), edit.clone());
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    let retried = sqlx::query(RETRY)
+                        .bind(tenant.as_str())
+                        .bind(job.to_string())
+                        .bind(micros(now))
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    let row = sqlx::query(ONE)
+                        .bind(tenant.as_str())
+                        .bind(job.to_string())
+                        .fetch_optional(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    let Some(row) = row.as_ref().map(read_row).transpose()? else {
+                        return Ok(JobRetry::NotFound);
+                    };
+                    if retried.rows_affected() == 0 {
+                        return Ok(JobRetry::NotDead(row.status));
+                    }
+                    super::audit::record(connection, &tenant, &edit).await?;
+                    Ok(JobRetry::Done(row))
+                })
+            })
+            .await
+    }
+    async fn make_due(&self, scope: &TenantScope, dialogue: DialogueId, now: DateTime<Utc>) -> StoreResult<u64> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    let done = sqlx::query(MAKE_DUE)
+                        .bind(tenant.as_str())
+                        .bind(dialogue.to_string())
+                        .bind(micros(now))
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(done.rows_affected())
                 })
             })
             .await
@@ -270,7 +333,6 @@ impl JobStore for SqliteJobStore {
             Some(JobStatus::Dead) => LIST_DEAD,
             Some(JobStatus::Pending | JobStatus::Done) => LIST_STATUS,
         };
-        let mut connection = self.0.read().await?;
         let mut query = sqlx::query(statement)
             .bind(scope.tenant().as_str())
             .bind(&page.after)
@@ -278,9 +340,7 @@ impl JobStore for SqliteJobStore {
         if statement == LIST_STATUS {
             query = query.bind(status.map(status_name));
         }
-        let rows = query.fetch_all(&mut *connection).await.map_err(store_error)?;
-        let items = rows.iter().map(read_row).collect::<StoreResult<Vec<_>>>()?;
-        Ok(page_of(items, page, |row| row.id.to_string()))
+        list(&self.0, query, page, read_row, |row| row.id.to_string()).await
     }
     async fn pending(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64> {
         let mut connection = self.0.read().await?;
@@ -322,14 +382,16 @@ mod tests {
         for statement in [ANY_DUE, FINISH_UNSAID, LEASE] {
             assert_searches(statement, &["jobs_due"]).await;
         }
-        assert_searches(PENDING, &["jobs_open"]).await;
+        for statement in [PENDING, MAKE_DUE] {
+            assert_searches(statement, &["jobs_open"]).await;
+        }
         assert_searches(LIST_DEAD, &["jobs_dead"]).await;
         assert_searches(
             SAID,
             &["SEARCH t USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)"],
         )
         .await;
-        for statement in [FINISH, FAIL] {
+        for statement in [FINISH, FAIL, RETRY, ONE] {
             assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
         }
     }

@@ -13,6 +13,7 @@ mod jobs;
 mod outbox;
 #[cfg(test)]
 mod plans;
+mod prune;
 mod readers;
 mod rewinds;
 mod rows;
@@ -41,11 +42,15 @@ use self::{
     readers::{ReadConnection, Readers},
     writer::Writer,
 };
-use crate::ports::{
-    StoreError, StoreResult,
-    clock::Clock,
-    ledger::{Ledger, Maintenance},
-    vectors::PointSource,
+use crate::{
+    ids::TenantId,
+    ports::{
+        StoreError, StoreResult,
+        clock::Clock,
+        ledger::{Ledger, Maintenance, PruneBefore},
+        vectors::PointSource,
+    },
+    tenancy::TenantScope,
 };
 
 static MIGRATIONS: Migrator = sqlx::migrate!("./migrations/sqlite");
@@ -138,6 +143,19 @@ pub async fn migrate(path_or_url: &str) -> StoreResult<i64> {
         .unwrap_or_default())
 }
 
+/// Whether a database that is there has this tenant, without changing it, its schema included.
+///
+/// # Errors
+/// There is no such database, or it cannot be read.
+pub async fn has_tenant(path_or_url: &str, tenant: &TenantId) -> StoreResult<bool> {
+    let file = file_named(path_or_url)?;
+    let options = SqliteConnectOptions::new().filename(&file).read_only(true);
+    let mut connection = connect_to(options).await.map_err(|error| cannot_open(&file, &error))?;
+    let found = tenants::exists(&mut connection, tenant).await;
+    connection.close().await.map_err(rows::store_error)?;
+    found
+}
+
 impl SqliteLedger {
     /// The ledger port.
     #[must_use]
@@ -196,13 +214,16 @@ impl Maintenance for SqliteMaintenance {
             .map_err(rows::store_error)?;
         Ok(())
     }
+    async fn prune(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
+        prune::prune(&self.0, scope.tenant(), before, limit).await
+    }
     async fn close(&self) {
         self.0.readers.close().await;
         self.0.writer.close().await;
     }
 }
 
-fn prepare_file(path_or_url: &str) -> StoreResult<PathBuf> {
+fn file_named(path_or_url: &str) -> StoreResult<PathBuf> {
     let path = path_or_url
         .strip_prefix("sqlite://")
         .or_else(|| path_or_url.strip_prefix("sqlite:"))
@@ -212,15 +233,21 @@ fn prepare_file(path_or_url: &str) -> StoreResult<PathBuf> {
             "`{path_or_url}` does not name a database file: use sqlite://<path> without parameters"
         )));
     }
-    let path = Path::new(path);
+    Ok(path.into())
+}
+
+fn prepare_file(path_or_url: &str) -> StoreResult<PathBuf> {
+    let path = file_named(path_or_url)?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|error| {
             StoreError::Unavailable(format!("cannot create the folder {}: {error}", folder.display()))
         })?;
     }
-    Ok(path.to_owned())
+    Ok(path)
 }
 
+/// No `mmap_size`: a reader gives its mapping up whenever somebody has committed, and page faults cost
+/// more than reads.
 fn connect_options(file: &Path, options: &SqliteOptions) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(file)
@@ -235,7 +262,6 @@ fn connect_options(file: &Path, options: &SqliteOptions) -> SqliteConnectOptions
         .foreign_keys(false)
         .pragma("temp_store", "MEMORY")
         .pragma("cache_size", "-32000")
-        .pragma("mmap_size", std::env::var("MMAP").unwrap_or("268435456".to_owned()))
         .pragma("wal_autocheckpoint", "4000")
         .pragma("journal_size_limit", "67108864")
         .statement_cache_capacity(256)

@@ -34,3 +34,19 @@ pub(super) async fn assert_searches(statement: &str, uses: &[&str]) {
         assert!(plan.contains(part), "no `{part}` in\n{plan}\nof\n{statement}");
     }
 }
+
+/// See `.cargo/config.toml`: without it, statements that touch a partial index are prepared anew for
+/// every run, which takes longer than running them.
+#[tokio::test]
+async fn plans_do_not_depend_on_bound_values() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut connection: SqliteConnection = connect_options(&folder.path().join("plan.db"), &SqliteOptions::default())
+        .connect()
+        .await
+        .expect("a database");
+    let stable: bool = sqlx::query_scalar("SELECT sqlite_compileoption_used('ENABLE_QPSG')")
+        .fetch_one(&mut connection)
+        .await
+        .expect("an answer");
+    assert!(stable, "SQLite was compiled without the flags of .cargo/config.toml");
+}

@@ -4,9 +4,14 @@ use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
-use sqlx::{Row as _, Sqlite, sqlite::SqliteRow};
+use sqlx::{
+    Row as _, Sqlite,
+    query::Query,
+    sqlite::{SqliteArguments, SqliteRow},
+};
 
-use crate::ports::{PageRequest, StoreError, StoreResult};
+use super::Engine;
+use crate::ports::{Page, PageRequest, StoreError, StoreResult};
 
 /// What a failed statement means to a caller.
 pub(super) fn store_error(error: sqlx::Error) -> StoreError {
@@ -72,11 +77,7 @@ pub(super) fn rows_of(page: &PageRequest) -> i64 {
 }
 
 /// Cuts the row too many off and names the cursor.
-pub(super) fn page_of<T>(
-    mut items: Vec<T>,
-    page: &PageRequest,
-    cursor: impl Fn(&T) -> String,
-) -> crate::ports::Page<T> {
+pub(super) fn page_of<T>(mut items: Vec<T>, page: &PageRequest, cursor: impl Fn(&T) -> String) -> Page<T> {
     let limit = page.limit.clamp(1, 200) as usize;
     let next = if items.len() > limit {
         items.truncate(limit);
@@ -84,7 +85,22 @@ pub(super) fn page_of<T>(
     } else {
         None
     };
-    crate::ports::Page { items, next }
+    Page { items, next }
+}
+
+/// Reads a page with `query`, which has everything bound: the scope, the cursor `page.after`, and
+/// [`rows_of`] the page.
+pub(super) async fn list<'q, T: Send>(
+    engine: &Engine,
+    query: Query<'q, Sqlite, SqliteArguments>,
+    page: &PageRequest,
+    read: fn(&SqliteRow) -> StoreResult<T>,
+    cursor: fn(&T) -> String,
+) -> StoreResult<Page<T>> {
+    let mut connection = engine.read().await?;
+    let rows = query.fetch_all(&mut *connection).await.map_err(store_error)?;
+    let items = rows.iter().map(read).collect::<StoreResult<Vec<_>>>()?;
+    Ok(page_of(items, page, cursor))
 }
 
 /// Reads a row's columns in order.
@@ -145,7 +161,7 @@ fn cause(kind: &str, id: &str) -> StoreResult<crate::memory::fact::Cause> {
         .ok_or_else(|| StoreError::Corrupt(format!("unknown cause `{kind}` `{id}`")))
 }
 
-fn moment(micros: i64) -> StoreResult<DateTime<Utc>> {
+pub(super) fn moment(micros: i64) -> StoreResult<DateTime<Utc>> {
     DateTime::from_timestamp_micros(micros).ok_or_else(|| StoreError::Corrupt(format!("{micros} is no moment")))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sqlx::sqlite::SqliteRow;
+use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
     Engine,
@@ -23,6 +23,16 @@ const ENSURE: &str = "INSERT INTO tenants (id, name, enabled, created_at) VALUES
     ON CONFLICT (id) DO NOTHING";
 const GET: &str = "SELECT id, name, enabled, created_at FROM tenants WHERE id = $1";
 const ALL: &str = "SELECT id, name, enabled, created_at FROM tenants ORDER BY id";
+
+/// Whether there is this tenant.
+pub(super) async fn exists(connection: &mut SqliteConnection, tenant: &TenantId) -> StoreResult<bool> {
+    sqlx::query(GET)
+        .bind(tenant.as_str())
+        .fetch_optional(connection)
+        .await
+        .map(|row| row.is_some())
+        .map_err(store_error)
+}
 
 fn read(row: &SqliteRow) -> StoreResult<Tenant> {
     let mut columns = Columns::of(row);

@@ -1,8 +1,8 @@
 //! The one writer: group commit.
 //!
 //! Owns the writing connection on a thread of its own, so that an acknowledged write depends on no
-//! caller's runtime. Whatever waits is run in one transaction, each piece of work in a savepoint of
-//! its own, and acknowledged after the commit. Work that has been queued is done even if its caller
+//! caller's runtime. Whatever waits is run in one transaction, each piece of work after the first in a
+//! savepoint of its own, and acknowledged after the commit. Work that has been queued is done even if its caller
 //! has gone away.
 
 use std::panic::AssertUnwindSafe;
@@ -18,11 +18,14 @@ use crate::ports::{StoreError, StoreResult};
 /// Most pieces of work in one transaction: bounds how long the first waits for the last.
 const MAX_GROUP: usize = 128;
 
-// One hop to SQLite's thread per boundary, not two: sqlx runs all statements of a text.
-const BEGIN: &str = "BEGIN IMMEDIATE; SAVEPOINT work";
+// One hop to SQLite's thread per boundary, not two: sqlx runs all statements of a text. The first
+// work needs no savepoint: there is nothing before it that its undoing could take along.
+const BEGIN: &str = "BEGIN IMMEDIATE";
+const SECOND: &str = "SAVEPOINT work";
 const NEXT: &str = "RELEASE work; SAVEPOINT work";
 const UNDO: &str = "ROLLBACK TO work";
-const COMMIT: &str = "RELEASE work; COMMIT";
+/// Releases what savepoint there is, too.
+const COMMIT: &str = "COMMIT";
 const ROLLBACK: &str = "ROLLBACK";
 
 /// The queue to the writer thread.
@@ -186,7 +189,7 @@ async fn write_until_closed(mut connection: SqliteConnection, mut queue: mpsc::R
 }
 
 /// Runs a group in one transaction and acknowledges it. Returns the work that was not begun,
-/// because SQLite gave the whole transaction up on the way: it gets another transaction.
+/// because the whole transaction was given up on the way: it gets another one.
 async fn commit_group(connection: &mut SqliteConnection, group: Vec<Box<dyn Work>>) -> Vec<Box<dyn Work>> {
     let mut waiting = group.into_iter();
     let mut done: Vec<Box<dyn Work>> = Vec::with_capacity(waiting.len());
@@ -203,12 +206,18 @@ async fn commit_group(connection: &mut SqliteConnection, group: Vec<Box<dyn Work
             break;
         }
         let keep = work.run(connection).await;
+        if boundary == BEGIN && !keep {
+            // Fails when SQLite rolled back by itself, which is just as well.
+            let _ = run(connection, ROLLBACK).await;
+            work.acknowledge(None);
+            return waiting.collect();
+        }
         done.push(work);
         if !keep && let Err(error) = run(connection, UNDO).await {
             lost = Some(error);
             break;
         }
-        boundary = NEXT;
+        boundary = if boundary == BEGIN { SECOND } else { NEXT };
     }
     if lost.is_none() {
         lost = run(connection, COMMIT).await.err();
@@ -280,9 +289,15 @@ mod tests {
     #[tokio::test]
     async fn one_failing_write_does_not_undo_its_neighbours() {
         let (_folder, mut connection) = table().await;
-        let group: Vec<Box<dyn Work>> = vec![insert(1), insert(1), insert(2)];
+        let mut group: Vec<Box<dyn Work>> = vec![insert(1), insert(1), insert(2), insert(2), insert(3)];
         assert!(commit_group(&mut connection, group).await.is_empty());
-        assert_eq!(numbers(&mut connection).await, [1, 2]);
+        assert_eq!(numbers(&mut connection).await, [1, 2, 3]);
+        // A first one that fails gives its transaction up; the others get the next.
+        group = vec![insert(1), insert(4), insert(1), insert(5)];
+        group = commit_group(&mut connection, group).await;
+        assert_eq!((group.len(), numbers(&mut connection).await), (3, vec![1, 2, 3]));
+        assert!(commit_group(&mut connection, group).await.is_empty());
+        assert_eq!(numbers(&mut connection).await, [1, 2, 3, 4, 5]);
     }
 
     #[tokio::test]

@@ -7,9 +7,9 @@ use crate::{
     dialogue::{
         Services,
         prompt::{Template, bind_player, untrusted},
-        turn::rules_of,
+        turn::{read_state, rules_of},
     },
-    memory::{fact::Cause, state_block},
+    memory::{fact::Cause, state_block::StateRules},
     ports::{
         ledger::{jobs::Job, state::NewStateChange},
         llm::{JsonSchema, Task},
@@ -30,12 +30,14 @@ pub(super) async fn extract(
         reply => untrusted(&turn.reply_text),
     };
     let prompt = services.prompts.render(npc.language, Template::State, values)?;
+    let rules = rules_of(&said.world.settings);
     let (mut answer, _): (serde_json::Map<String, serde_json::Value>, _) =
-        ask_json(services, scope, Task::Extraction, prompt, schema()).await?;
+        ask_json(services, scope, Task::Extraction, prompt, schema(&rules)).await?;
     // How the schema has a model say that a key did not change.
     answer.retain(|_, value| !value.is_null());
     let block = serde_json::Value::Object(answer).to_string();
-    let parsed = state_block::parse(&block, &npc.name, &rules_of(&said.world.settings))
+    let parsed = read_state(services, scope, &said.world, npc, &block)
+        .await?
         .map_err(|error| JobError::Unusable(error.to_string()))?;
     let mut changes = parsed.changes;
     if let Some(player) = &turn.player {
@@ -65,28 +67,31 @@ pub(super) async fn extract(
 
 /// The keys of a state block. Endpoints that enforce a schema want every key named and required, so
 /// what did not change is null.
-fn schema() -> JsonSchema {
+fn schema(rules: &StateRules) -> JsonSchema {
     let maybe = |kind: &str| serde_json::json!({ "type": [kind, "null"] });
-    let texts = || serde_json::json!({ "type": ["array", "null"], "items": { "type": "string" } });
-    let text = || serde_json::json!({ "type": "string" });
+    let name = || serde_json::json!({ "type": "string", "maxLength": rules.max_name_chars });
+    let maybe_name = || serde_json::json!({ "type": ["string", "null"], "maxLength": rules.max_name_chars });
+    let list = |of| serde_json::json!({ "type": ["array", "null"], "maxItems": rules.max_list, "items": of });
+    let texts = || list(serde_json::json!({ "type": "string", "maxLength": rules.max_text_chars }));
     let properties = serde_json::json!({
-        "location": maybe("string"),
+        "location": maybe_name(),
         "location_moved": maybe("boolean"),
         "hp_change": maybe("integer"),
-        "items_gained": texts(),
-        "items_lost": texts(),
-        "npc_met": texts(),
-        "npc_separated": texts(),
+        "items_gained": list(name()),
+        "items_lost": list(name()),
+        "npc_met": list(name()),
+        "npc_separated": list(name()),
         "relationship_changes": {
             "type": ["array", "null"],
+            "maxItems": rules.max_list,
             "items": {
                 "type": "object",
-                "properties": { "from": text(), "to": text(), "type": text(), "delta": { "type": "integer" } },
+                "properties": { "from": name(), "to": name(), "type": name(), "delta": { "type": "integer" } },
                 "required": ["from", "to", "type", "delta"],
                 "additionalProperties": false,
             },
         },
-        "mood": maybe("string"),
+        "mood": maybe_name(),
         "events": texts(),
         "notes": texts(),
     });
@@ -113,8 +118,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::memory::state_block::StateRules;
-
+    use crate::memory::state_block;
     /// What an endpoint with strict schemas asks of every object in one.
     fn assert_strict(schema: &Value) {
         let object = schema["type"] == "object" || schema["type"][0] == "object";
@@ -146,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_schema_is_strict_and_names_keys_that_a_block_may_have() {
-        let schema = schema().schema;
+        let schema = schema(&StateRules::default()).schema;
         assert_strict(&schema);
         for key in schema["properties"].as_object().unwrap().keys() {
             let block = serde_json::json!({ key: [] }).to_string();

@@ -35,27 +35,27 @@ pub fn parse_json_answer<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     ))
 }
 
-/// The whole objects of the array under `key` in an answer that broke off inside it, in their order.
-/// Empty if there is no such array.
-pub fn salvage_objects(text: &str, key: &str) -> Vec<Value> {
+/// The whole objects and texts of the array under `key` in an answer that broke off or went wrong, in
+/// their order, up to the first that is not whole. Empty if there is no such array.
+pub fn salvage_list(text: &str, key: &str) -> Vec<Value> {
     let name = format!("\"{key}\"");
     let array = text.match_indices(&name).find_map(|(at, _)| {
         let rest = text[at + name.len()..].trim_start().strip_prefix(':')?;
         rest.trim_start().strip_prefix('[')
     });
-    let mut objects = Vec::new();
+    let mut items = Vec::new();
     let mut rest = array.unwrap_or_default();
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
-        if !rest.starts_with('{') {
-            return objects;
+        if !rest.starts_with(['{', '"']) {
+            return items;
         }
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
-        let Some(Ok(object)) = values.next() else {
-            return objects;
+        let Some(Ok(item)) = values.next() else {
+            return items;
         };
         rest = &rest[values.byte_offset()..];
-        objects.push(object);
+        items.push(item);
     }
 }
 
@@ -111,10 +111,14 @@ mod tests {
             (12, 0),
             (3, 0),
         ] {
-            assert_eq!(salvage_objects(&whole[..end], "facts").len(), left, "{}", &whole[..end]);
+            assert_eq!(salvage_list(&whole[..end], "facts").len(), left, "{}", &whole[..end]);
         }
-        assert_eq!(salvage_objects(whole, "facts")[1], serde_json::json!({"b": {"c": []}}));
-        assert!(salvage_objects("the \"facts\" are none", "facts").is_empty());
+        assert_eq!(salvage_list(whole, "facts")[1], serde_json::json!({"b": {"c": []}}));
+        assert!(salvage_list("the \"facts\" are none", "facts").is_empty());
+        // What broke is one list; the other is whole.
+        let broken = r#"{"facts": [{"a": 1}, {"b": ], "forget": ["the \"forget\": [x]", "y"]"#;
+        assert_eq!(salvage_list(broken, "facts").len(), 1);
+        assert_eq!(salvage_list(broken, "forget").len(), 2);
     }
 
     proptest! {
@@ -127,7 +131,7 @@ mod tests {
         #[test]
         fn survives_any_text(text in "\\PC{0,200}") {
             let _ = parse_json_answer::<Verdict>(&text);
-            let _ = salvage_objects(&format!("\"facts\":[{text}"), "facts");
+            let _ = salvage_list(&format!("\"facts\":[{text}"), "facts");
         }
     }
 }

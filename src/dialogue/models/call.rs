@@ -8,10 +8,13 @@ use std::{
 
 use backon::{ExponentialBuilder, Retryable};
 use futures_util::{StreamExt, stream::BoxStream};
-use recloser::{AsyncRecloser, Error as Trial};
+use recloser::Error as Trial;
 use tokio::time::{Instant, timeout_at};
 
-use super::{ModelLimits, breaker};
+use super::{
+    ModelLimits,
+    breaker::{self, Breaker},
+};
 use crate::ports::llm::{Chunk, Completion, Llm, LlmError, LlmRequest};
 
 /// How a model is asked: for a whole answer, or for the beginning of a stream.
@@ -61,7 +64,7 @@ impl Manner for Streamed {
 /// Attempts on one route.
 pub(super) struct Persistence<'a> {
     pub limits: &'a ModelLimits,
-    pub breaker: &'a AsyncRecloser,
+    pub breaker: &'a Breaker,
     /// For all attempts and pauses together.
     pub time: Duration,
     /// Rises with each attempt that reaches the model.
@@ -79,16 +82,23 @@ impl Persistence<'_> {
         Fut: Future<Output = Result<T, LlmError>>,
     {
         let deadline = Instant::now() + self.time;
-        let guarded = || {
+        let guarded = || async {
+            let admitted = self.breaker.admit(Instant::now().into_std()).ok_or(Trial::Rejected)?;
             let attempt = attempt();
-            self.breaker.call_with(breaker::counts, async move {
+            let outcome = self.breaker.share.call_with(breaker::counts, async move {
                 self.attempts.fetch_add(1, Ordering::Relaxed);
                 let answer = timeout_at(deadline, attempt).await.unwrap_or(Err(LlmError::Timeout));
                 if answer.is_err() {
                     (self.on_failure)();
                 }
                 answer
-            })
+            });
+            let outcome = outcome.await;
+            if !matches!(outcome, Err(Trial::Rejected)) {
+                let timed_out = matches!(outcome, Err(Trial::Inner(LlmError::Timeout)));
+                admitted.ended(timed_out, Instant::now().into_std());
+            }
+            outcome
         };
         let pauses = ExponentialBuilder::new()
             .with_min_delay(self.limits.backoff_min)

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::gate::Capacity;
 use crate::ports::llm::{ChatMessage, JsonSchema, Llm, LlmRequest, Task};
 
 /// Defaults of a task's routes, where the configuration says nothing.
@@ -53,6 +54,8 @@ pub struct Route {
     pub max_output_tokens: u32,
     /// 0–2.
     pub temperature: f32,
+    /// The places of its endpoint; every route to the endpoint has the same. `None`: as many as come.
+    pub capacity: Option<Capacity>,
 }
 
 impl Route {
@@ -66,6 +69,7 @@ impl Route {
             timeout: defaults.timeout,
             max_output_tokens: defaults.max_output_tokens,
             temperature: defaults.temperature,
+            capacity: None,
         }
     }
 

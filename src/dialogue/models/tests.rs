@@ -538,3 +538,62 @@ fn calls_can_be_spawned() {
     is_send(models.complete(&scope, ask()));
     is_send(models.stream(&scope, ask()));
 }
+
+#[tokio::test]
+async fn a_model_that_is_always_late_soon_rests() {
+    let puppet = Puppet::new("a", [Act::Hang]);
+    let mut hasty = route(&puppet);
+    hasty.timeout = Duration::from_millis(5);
+    let limits = ModelLimits {
+        breaker_open: Duration::from_millis(200),
+        ..limits()
+    };
+    let models = models_with(hasty, vec![], limits);
+    for calls in [1, 2, 3, 3, 3] {
+        assert!(models.complete(&scope("t"), ask()).await.0.is_err());
+        assert_eq!(puppet.calls(), calls);
+    }
+    *puppet.acts.lock() = [Act::Say("Long.")].into();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while models.complete(&scope("t"), ask()).await.0.is_err() {
+        assert!(tokio::time::Instant::now() < deadline, "it never came back");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(puppet.calls(), 4);
+}
+
+#[tokio::test]
+async fn at_a_full_endpoint_a_reply_goes_before_an_extraction_of_another_tenant() {
+    let puppet = Puppet::new("a", [Act::Wait("Long.")]);
+    let capacity = Capacity::of(1);
+    let of = |task| Route {
+        capacity: Some(capacity.clone()),
+        ..Route::new(task, puppet.clone() as Arc<dyn Llm>)
+    };
+    let table = RouteTable::uniform(&(puppet.clone() as Arc<dyn Llm>))
+        .with_chain(Task::Reply, of(Task::Reply), vec![])
+        .with_chain(Task::Extraction, of(Task::Extraction), vec![]);
+    let models = Models::with_limits(table, limits(), Arc::new(SystemClock));
+    let extract = |tenant: &'static str| {
+        let ask = Ask {
+            task: Task::Extraction,
+            ..ask()
+        };
+        let (models, scope) = (&models, scope(tenant));
+        async move { models.complete(&scope, ask).await.0 }
+    };
+    let (mut running, mut waiting) = (Box::pin(extract("a")), Box::pin(extract("b")));
+    assert!(futures_util::poll!(&mut running).is_pending() && futures_util::poll!(&mut waiting).is_pending());
+    assert_eq!(puppet.calls(), 1);
+    let tenant = scope("c");
+    let mut reply = Box::pin(models.complete(&tenant, ask()));
+    assert!(futures_util::poll!(&mut reply).is_pending());
+    puppet.go.add_permits(1);
+    assert!(running.await.is_ok());
+    puppet.go.add_permits(1);
+    assert!(reply.await.0.is_ok());
+    let tasks: Vec<Task> = puppet.seen.lock().iter().map(|request| request.task).collect();
+    assert_eq!(tasks, [Task::Extraction, Task::Reply]);
+    puppet.go.add_permits(1);
+    assert!(waiting.await.is_ok());
+}

@@ -10,8 +10,8 @@ use std::{
 use chrono::NaiveDate;
 use futures_util::{Stream, StreamExt, stream::BoxStream};
 use parking_lot::Mutex;
-use tokio::sync::OwnedSemaphorePermit;
 
+use super::Permits;
 use crate::{
     ids::TenantId,
     memory::turn::Usage,
@@ -93,7 +93,7 @@ pub(super) struct Metered {
     meter: Meter,
     over: bool,
     /// The tenant's place among running calls, held until the stream is dropped.
-    _permit: OwnedSemaphorePermit,
+    _permits: Permits,
 }
 
 struct Meter {
@@ -119,7 +119,7 @@ impl Metered {
         book: Arc<Book>,
         payer: &Payer<'_>,
         (first, rest): (String, BoxStream<'static, Result<Chunk, LlmError>>),
-        permit: OwnedSemaphorePermit,
+        permits: Permits,
     ) -> Self {
         Self {
             first: Some(first),
@@ -134,7 +134,7 @@ impl Metered {
                 reported: None,
             },
             over: false,
-            _permit: permit,
+            _permits: permits,
         }
     }
 }

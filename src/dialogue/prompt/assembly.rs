@@ -28,7 +28,7 @@ use crate::{
         authored::{Language, Npc, World},
         fact::Fact,
         packing::{Budget, pack},
-        scoring::dot,
+        scoring::{diversify, dot},
         summary::Summary,
         tokens::TokenCounter,
         trace::{CandidateFate, CandidateTrace, SectionTrace},
@@ -130,6 +130,7 @@ pub(in crate::dialogue) fn assemble(
     left = left.saturating_sub(window.tokens());
 
     let (mut fates, packable) = sort_hits(material, &standing, settings);
+    let packable = diversified(material, packable, settings.recall.diversity);
     let texts: Vec<String> = packable
         .iter()
         .map(|&at| {
@@ -254,6 +255,24 @@ fn sort_hits(
         fates[at] = fate;
     }
     (fates, packable)
+}
+
+/// `packable`, with what resembles a better one behind what does not, as much as the world wants it.
+fn diversified(material: &Material<'_>, packable: Vec<usize>, configured: f64) -> Vec<usize> {
+    let wanted = material.world.settings.recall.and_then(|recall| recall.diversity);
+    let diversity = wanted.unwrap_or(configured);
+    if diversity <= 0.0 {
+        return packable;
+    }
+    let candidates: Vec<(f64, &[f32])> = packable
+        .iter()
+        .map(|&at| {
+            let hit = &material.hits[at];
+            (hit.score.total, hit.cached.body.embedding.as_ref())
+        })
+        .collect();
+    let order = diversify(&candidates, 1.0 - diversity);
+    order.into_iter().map(|place| packable[place]).collect()
 }
 
 /// Whether two bodies say the same, so that one of them is enough. Likeness alone does not tell: two

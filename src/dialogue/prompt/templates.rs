@@ -331,6 +331,64 @@ mod tests {
     }
 
     #[test]
+    fn a_first_section_follows_its_rows_and_a_line_its_language() {
+        let templates = Templates::load(None).unwrap();
+        let now = chrono::DateTime::UNIX_EPOCH;
+        let world = World {
+            id: "vale".parse().unwrap(),
+            name: "Vale".to_owned(),
+            premise: "A valley.".to_owned(),
+            language: Language::En,
+            rules: vec![],
+            settings: crate::memory::authored::WorldSettings::default(),
+            version: 1,
+            updated_at: now,
+        };
+        let mira = Npc {
+            world: world.id.clone(),
+            id: "mira".parse().unwrap(),
+            name: "Mira".to_owned(),
+            persona: crate::memory::authored::Persona::default(),
+            language: Language::En,
+            factions: vec![],
+            model: None,
+            settings: crate::memory::authored::WorldSettings::default(),
+            version: 1,
+            updated_at: now,
+        };
+        let first = templates.system(&world, &mira, false).unwrap();
+        assert!(first.contains("You are Mira"));
+        assert_eq!(templates.system(&world, &mira, false).unwrap(), first);
+        // Another tenant's NPC of the same name, or an edit that nobody counted.
+        let other = Npc {
+            name: "Mara".to_owned(),
+            ..mira.clone()
+        };
+        assert!(
+            templates
+                .system(&world, &other, false)
+                .unwrap()
+                .contains("You are Mara")
+        );
+        let dark = World {
+            premise: "A dark valley.".to_owned(),
+            ..world.clone()
+        };
+        assert!(templates.system(&dark, &mira, false).unwrap().contains("dark"));
+        assert_ne!(templates.system(&world, &mira, true).unwrap(), first);
+        assert_eq!(templates.system(&world, &mira, false).unwrap(), first);
+
+        for _ in 0..2 {
+            let line = |language| templates.line(language, "hi <b>").unwrap();
+            assert_eq!(
+                &*line(Language::En),
+                "<player_line>\nhi \u{2039}b\u{203a}\n</player_line>"
+            );
+            assert!(line(Language::Ko).contains("hi"));
+        }
+    }
+
+    #[test]
     fn counts_are_the_counters_own() {
         let templates = Templates::load(None).unwrap();
         let text = "The player likes grapes. 플레이어는 포도를 좋아한다. ".repeat(20);

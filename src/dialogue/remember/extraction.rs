@@ -9,7 +9,7 @@ use crate::{
     dialogue::{
         Services,
         jobs::{JobError, Said, ask_json_or},
-        models::salvage_objects,
+        models::salvage_list,
         npc_conversation::Scene,
         prompt::{Template, untrusted},
     },
@@ -18,7 +18,7 @@ use crate::{
         agreement,
         authored::Npc,
         fact::{FactKind, Importance, Polarity, Statement, Tense},
-        keywords::normalise,
+        keywords,
         party::{self, PLAYER},
         pii, reconcile,
         scoring::dot,
@@ -81,21 +81,17 @@ pub(super) async fn extract(
     let prompt = asked(services, scope, said, injected).await?;
     // A talkative turn may fill more than the model may write: what it finished is worth keeping.
     let salvage = |text: &str| {
-        let facts = salvage_objects(text, "facts");
-        (!facts.is_empty()).then_some(Answer {
-            facts,
-            forget: Vec::new(),
-        })
+        let (facts, forget) = (salvage_list(text, "facts"), salvage_list(text, "forget"));
+        (!facts.is_empty() || !forget.is_empty()).then_some(Answer { facts, forget })
     };
     let (answer, _) = ask_json_or(services, scope, Task::Extraction, prompt, schema(), salvage).await?;
-    let known: Vec<String> = injected.texts.iter().map(|text| gist(text)).collect();
     let mut statements: Vec<Statement> = Vec::new();
     for value in answer.facts.iter().take(MAX_FACTS) {
         let Some(mut statement) = statement_of(value, npc, turn.player.as_ref()) else {
             continue;
         };
-        let gist = gist(&statement.content);
-        let repeated = known.contains(&gist) || statements.iter().any(|other| self::gist(&other.content) == gist);
+        let gist = keywords::gist(&statement.content);
+        let repeated = statements.iter().any(|other| keywords::gist(&other.content) == gist);
         if !repeated {
             reconcile::safety_boost(&mut statement);
             statements.push(statement);
@@ -268,18 +264,9 @@ fn distinct(keywords: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// A text without its punctuation and case, for finding the same sentence again.
-fn gist(text: &str) -> String {
-    normalise(text)
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
 fn schema() -> JsonSchema {
-    let text = || serde_json::json!({ "type": "string" });
-    let texts = || serde_json::json!({ "type": "array", "items": { "type": "string" } });
+    let text = |max: usize| serde_json::json!({ "type": "string", "maxLength": max });
+    let texts = |most: usize, max: usize| serde_json::json!({ "type": "array", "maxItems": most, "items": text(max) });
     let names: Vec<&str> = FactKind::ALL.iter().map(|kind| kind.as_str()).collect();
     JsonSchema {
         name: "facts",
@@ -288,11 +275,13 @@ fn schema() -> JsonSchema {
             "properties": {
                 "facts": {
                     "type": "array",
+                    "maxItems": MAX_FACTS,
                     "items": {
                         "type": "object",
                         "properties": {
-                            "subject": text(), "predicate": text(), "object": text(), "content": text(),
-                            "keywords": texts(), "speaker": text(),
+                            "subject": text(MAX_PART), "predicate": text(MAX_PART), "object": text(MAX_PART),
+                            "content": text(MAX_CONTENT), "keywords": texts(MAX_KEYWORDS, MAX_KEYWORD),
+                            "speaker": text(MAX_PART),
                             "kind": { "type": "string", "enum": names },
                             "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
                             "polarity": { "type": "string", "enum": ["positive", "negative"] },
@@ -305,7 +294,7 @@ fn schema() -> JsonSchema {
                         "additionalProperties": false,
                     },
                 },
-                "forget": texts(),
+                "forget": texts(MAX_FACTS, MAX_CONTENT),
             },
             "required": ["facts", "forget"],
             "additionalProperties": false,
@@ -329,6 +318,7 @@ mod tests {
             language: crate::memory::authored::Language::En,
             factions: vec![],
             model: None,
+            settings: crate::memory::authored::WorldSettings::default(),
             version: 1,
             updated_at: chrono::DateTime::UNIX_EPOCH,
         };

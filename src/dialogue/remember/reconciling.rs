@@ -1,39 +1,42 @@
-//! Dedupe and conflict: what is new is compared with what is known, and both are written together.
+//! Dedupe and conflict: what a memory comes to, decided by `memory::timeline` and written in one
+//! transaction.
 //!
 //! No lock is held while a judge thinks. The plan says where memory stood when it was made, and the
 //! ledger refuses it if another node wrote meanwhile; then it is made again. Pairs that nobody has
 //! judged yet are judged between two plans.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 
-use minijinja::context;
-use serde::Deserialize;
+use chrono::{DateTime, Utc};
 
 use super::{
     Injected,
     extraction::{Fresh, Learned},
-    forgetting,
+    judge::Judge,
 };
 use crate::{
     dialogue::{
         Services,
         events::{MemoryChange, MemoryOp},
-        jobs::{JobError, Said, ask_json, outbox::relay_outbox_of},
-        prompt::{Template, untrusted},
+        jobs::{
+            JobError, Said,
+            outbox::{relay_or_log, relay_outbox_of},
+        },
     },
-    ids::FactId,
+    ids::{FactId, NpcId, TurnId, WorldId},
     memory::{
-        fact::{Audience, Cause, Fact, FactView, InvalidReason, NewFact, NewInvalidation, Statement},
-        party,
-        reconcile::{Decision, Relation, Verdict, compare, decide, pair_hash},
+        fact::{Audience, Cause, Fact, FactView, Knower, NewFact, NewInvalidation},
+        keywords,
+        timeline::{self, Known, Request, SaidThen, Settled, Timeline},
     },
     ports::{
         StoreError, StoreResult,
+        embedder::EmbedAs,
         ledger::{
-            facts::{Flag, JudgedPair, ReconcileOutcome, Reconciliation},
+            facts::{Extraction, ReconcileOutcome, Reconciliation, TimelineRows, Writing},
             jobs::Job,
+            rewinds::Unsettled,
         },
-        llm::{JsonSchema, Task},
     },
     tenancy::TenantScope,
 };
@@ -43,6 +46,27 @@ const MAX_PLANS: usize = 8;
 /// Nearest facts of the audience, whatever their subject, among which those of the new fact's own are
 /// looked for. Many, since a talkative player has many near facts of other subjects.
 const NEIGHBOURS: usize = 40;
+/// Marks settled in one go.
+const MARKS: u32 = 16;
+
+/// Which memory is written to.
+struct Memory<'a> {
+    services: &'a Services,
+    scope: &'a TenantScope,
+    world: WorldId,
+    audience: Audience,
+    /// Whose `memory_seq` guards it; sorted.
+    npcs: Vec<NpcId>,
+}
+
+/// What one turn adds.
+struct Addition<'a> {
+    turn: TurnId,
+    facts: Vec<NewFact>,
+    extraction: Extraction,
+    forget: Vec<Request>,
+    fresh: &'a [Fresh],
+}
 
 /// Writes what was learned. Returns what changed; nothing if the turn was unsaid meanwhile.
 pub(super) async fn reconcile(
@@ -53,218 +77,267 @@ pub(super) async fn reconcile(
     injected: &Injected,
     learned: Learned,
 ) -> Result<Vec<MemoryChange>, JobError> {
-    let npcs = said.learners();
-    let mut judge = Judge {
+    let audience = said.audience();
+    let memory = Memory {
         services,
         scope,
-        said,
-        answers: HashMap::new(),
-        unasked: HashMap::new(),
-        judged: Vec::new(),
+        world: said.world.id.clone(),
+        npcs: said.learners(),
+        audience: audience.clone(),
     };
-    for _ in 0..MAX_PLANS {
-        let writing = services.bodies.write_memory(scope, &said.world.id, &npcs).await;
-        let facts = &services.ledger.facts;
-        let expected_memory_seq = facts.memory_seq(scope, &said.world.id, &npcs).await?;
-        // Whatever was written up to here must be seen by the searches below. What is written after
-        // moves `memory_seq`.
-        relay_outbox_of(services, scope).await?;
-        let plan = plan(services, scope, said, injected, &learned, &mut judge).await?;
-        if !judge.unasked.is_empty() {
-            drop(writing);
-            judge.ask_models().await;
-            continue;
+    let addition = Addition {
+        turn: said.turn.id,
+        facts: learned
+            .facts
+            .iter()
+            .map(|fresh| new_fact(said, &audience, fresh))
+            .collect(),
+        forget: memory.requests(&learned.forget).await?,
+        fresh: &learned.facts,
+        extraction: Extraction {
+            turn: said.turn.id,
+            dialogue: said.turn.dialogue,
+            number: said.turn.number,
+            said_at: said.turn.committed_at,
+            player: said.turn.player.clone(),
+            forget: learned.forget.clone(),
+            injected: injected.ids.clone(),
+            audience,
+        },
+    };
+    let mut judge = Judge::new(services, scope, said.npc.language);
+    let since = said.turn.committed_at;
+    let writing = Writing::Job(job.fence());
+    let written = memory.write(since, Some(&addition), &writing, &mut judge).await?;
+    Ok(written.map_or_else(Vec::new, |(known, settled)| changes(&known, &settled, &addition)))
+}
+
+/// Settles every memory from which something was unsaid, or into which something was put back. How
+/// many there were; what fails stays marked.
+pub async fn settle_all(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
+    let marks = services.ledger.rewinds.unsettled(scope, MARKS).await?;
+    for mark in &marks {
+        settle(services, scope, mark).await?;
+    }
+    if !marks.is_empty() {
+        relay_or_log(services).await;
+    }
+    Ok(marks.len())
+}
+
+async fn settle(services: &Services, scope: &TenantScope, mark: &Unsettled) -> Result<(), JobError> {
+    let world = services.ledger.authored.world(scope, &mark.world).await?;
+    let language = world.map(|world| world.language).unwrap_or_default();
+    let npcs: BTreeSet<NpcId> = mark
+        .audience
+        .knowers
+        .iter()
+        .filter_map(|knower| match knower {
+            Knower::Npc(npc) => Some(npc.clone()),
+            Knower::Faction(_) | Knower::World => None,
+        })
+        .collect();
+    let memory = Memory {
+        services,
+        scope,
+        world: mark.world.clone(),
+        audience: mark.audience.clone(),
+        npcs: npcs.into_iter().collect(),
+    };
+    let mut judge = Judge::new(services, scope, language);
+    let writing = Writing::Settling(mark.clone());
+    memory.write(mark.since, None, &writing, &mut judge).await?;
+    Ok(())
+}
+
+impl Memory<'_> {
+    /// Plans and writes until memory holds still. `None`: it may no longer be written.
+    async fn write(
+        &self,
+        since: DateTime<Utc>,
+        addition: Option<&Addition<'_>>,
+        writing: &Writing,
+        judge: &mut Judge<'_>,
+    ) -> Result<Option<(Vec<Known>, Settled)>, JobError> {
+        let (services, facts) = (self.services, &self.services.ledger.facts);
+        for _ in 0..MAX_PLANS {
+            let guard = services.bodies.write_memory(self.scope, &self.world, &self.npcs).await;
+            let expected_memory_seq = facts.memory_seq(self.scope, &self.world, &self.npcs).await?;
+            let timeline = self.timeline(since, addition).await?;
+            let settled = loop {
+                let calibration = &services.embedder.info().calibration;
+                let mut settled = timeline::settle(calibration, &timeline, |older, newer| judge.known(older, newer));
+                if settled.unasked.is_empty() {
+                    break settled;
+                }
+                let asked = settled.unasked.len();
+                settled.unasked = judge.look_up(std::mem::take(&mut settled.unasked)).await?;
+                if settled.unasked.len() == asked {
+                    break settled;
+                }
+            };
+            if !settled.unasked.is_empty() {
+                drop(guard);
+                judge.ask(settled.unasked).await;
+                continue;
+            }
+            let result = self.reconciliation(writing, expected_memory_seq, addition, &timeline, &settled, judge);
+            match facts.reconcile(self.scope, &result).await? {
+                ReconcileOutcome::Committed => return Ok(Some((timeline.known, settled))),
+                ReconcileOutcome::Fenced => return Ok(None),
+                ReconcileOutcome::MemoryMoved => {}
+            }
         }
-        if plan.is_empty() {
-            services.ledger.jobs.finish(scope, job.id).await?;
+        Err(StoreError::Unavailable("this memory is written to all the time".to_owned()).into())
+    }
+
+    fn reconciliation(
+        &self,
+        writing: &Writing,
+        expected_memory_seq: u64,
+        addition: Option<&Addition<'_>>,
+        timeline: &Timeline,
+        settled: &Settled,
+        judge: &Judge<'_>,
+    ) -> Reconciliation {
+        Reconciliation {
+            writing: writing.clone(),
+            world: self.world.clone(),
+            npcs: self.npcs.clone(),
+            expected_memory_seq,
+            extraction: addition.map(|addition| addition.extraction.clone()),
+            facts: addition.map(|addition| addition.facts.clone()).unwrap_or_default(),
+            invalidations: settled
+                .ends
+                .iter()
+                .map(|end| NewInvalidation {
+                    id: self.services.ids.next(),
+                    fact: end.fact,
+                    reason: end.reason,
+                    by: end.by,
+                    cause: Cause::Turn(end.turn),
+                    at: end.at,
+                    restored_at: end.restored_at,
+                })
+                .collect(),
+            lifts: settled.lifts.clone(),
+            verdicts: judge.judged.clone(),
+            flags: settled.flags.clone(),
+            flagging: timeline.said.iter().map(|said| said.turn).collect(),
+        }
+    }
+
+    /// What was said since, and the facts before that may be near any of it.
+    async fn timeline(&self, since: DateTime<Utc>, addition: Option<&Addition<'_>>) -> Result<Timeline, JobError> {
+        let mut asked: BTreeSet<FactId> = BTreeSet::new();
+        if let Some(addition) = addition {
+            asked.extend(&addition.extraction.injected);
+            let vectors = addition.fresh.iter().map(|fresh| fresh.embedding.as_slice());
+            let requests = addition.forget.iter().map(|request| request.vector.as_slice());
+            let vectors: Vec<&[f32]> = vectors.chain(requests).collect();
+            if !vectors.is_empty() {
+                // Whatever was written up to here must be seen by the searches below. What is written
+                // after moves `memory_seq`.
+                relay_outbox_of(self.services, self.scope).await?;
+            }
+            asked.extend(self.near(&vectors).await?);
+        }
+        let mut rows = self.rows(since, &asked).await?;
+        let mut said = Vec::with_capacity(rows.extractions.len() + 1);
+        for extraction in &rows.extractions {
+            let forget = self.requests(&extraction.forget).await?;
+            said.push(said_then(extraction, forget));
+        }
+        // Usually the turn is the latest word. If not, what was said since is gone through once more.
+        let since_then: Vec<&[f32]> = rows
+            .known
+            .iter()
+            .filter(|known| known.fact.valid_at >= since)
+            .map(|known| known.vector.as_slice())
+            .chain(
+                said.iter()
+                    .flat_map(|said| &said.forget)
+                    .map(|request| request.vector.as_slice()),
+            )
+            .collect();
+        if !since_then.is_empty() || !said.is_empty() {
+            relay_outbox_of(self.services, self.scope).await?;
+            let more = self.near(&since_then).await?;
+            asked.extend(more);
+            asked.extend(said.iter().flat_map(|said| &said.injected));
+            rows = self.rows(since, &asked).await?;
+        }
+        let mut known = rows.known;
+        if let Some(addition) = addition {
+            said.push(said_then(&addition.extraction, addition.forget.clone()));
+            known.extend(addition.facts.iter().map(|new| Known {
+                fact: as_fact(new),
+                vector: new.embedding.clone(),
+                edits: Vec::new(),
+                ends: Vec::new(),
+            }));
+        }
+        Ok(Timeline {
+            since,
+            known,
+            said,
+            elsewhere: rows.elsewhere,
+        })
+    }
+
+    async fn rows(&self, since: DateTime<Utc>, asked: &BTreeSet<FactId>) -> StoreResult<TimelineRows> {
+        let asked: Vec<FactId> = asked.iter().copied().collect();
+        let facts = &self.services.ledger.facts;
+        facts
+            .timeline(self.scope, &self.world, &self.audience, since, &asked)
+            .await
+    }
+
+    /// Facts of this memory that are near any of `vectors`.
+    async fn near(&self, vectors: &[&[f32]]) -> StoreResult<BTreeSet<FactId>> {
+        let calibration = self.services.embedder.info().calibration;
+        let least = calibration.cosine_at(calibration.related);
+        let mut found = BTreeSet::new();
+        for vector in vectors {
+            let near = self
+                .services
+                .index
+                .similar(self.scope, &self.world, &self.audience, vector, least, NEIGHBOURS)
+                .await?;
+            found.extend(near.iter().map(|candidate| candidate.fact));
+        }
+        Ok(found)
+    }
+
+    /// Requests to forget, as they are compared with facts.
+    async fn requests(&self, texts: &[String]) -> Result<Vec<Request>, JobError> {
+        if texts.is_empty() {
             return Ok(Vec::new());
         }
-        let result = Reconciliation {
-            fence: job.fence(),
-            world: said.world.id.clone(),
-            npcs: npcs.clone(),
-            expected_memory_seq,
-            facts: plan.facts,
-            invalidations: plan.invalidations,
-            verdicts: judge.judged.clone(),
-            flags: plan.flags,
-        };
-        match facts.reconcile(scope, &result).await? {
-            ReconcileOutcome::Committed => return Ok(plan.changes),
-            ReconcileOutcome::Fenced => return Ok(Vec::new()),
-            ReconcileOutcome::MemoryMoved => {}
-        }
-    }
-    Err(StoreError::Unavailable("this memory is written to all the time".to_owned()).into())
-}
-
-/// What would be written.
-#[derive(Default)]
-struct Plan {
-    facts: Vec<NewFact>,
-    invalidations: Vec<NewInvalidation>,
-    flags: Vec<Flag>,
-    changes: Vec<MemoryChange>,
-}
-
-impl Plan {
-    fn is_empty(&self) -> bool {
-        self.facts.is_empty() && self.invalidations.is_empty()
-    }
-    fn invalidates(&self, fact: FactId) -> bool {
-        self.invalidations.iter().any(|row| row.fact == fact)
+        let services = self.services;
+        let (vectors, _) = services
+            .models
+            .embed(self.scope, services.embedder.as_ref(), EmbedAs::Passage, texts)
+            .await;
+        Ok(texts
+            .iter()
+            .zip(vectors?)
+            .map(|(text, vector)| Request {
+                terms: keywords::query_terms(text),
+                vector,
+            })
+            .collect())
     }
 }
 
-async fn plan(
-    services: &Services,
-    scope: &TenantScope,
-    said: &Said,
-    injected: &Injected,
-    learned: &Learned,
-    judge: &mut Judge<'_>,
-) -> Result<Plan, JobError> {
-    let audience = said.audience();
-    let mut plan = Plan::default();
-    for fresh in &learned.facts {
-        let neighbours = neighbours(services, scope, said, &audience, fresh).await?;
-        add(services, said, injected, &audience, fresh, neighbours, judge, &mut plan).await?;
+fn said_then(extraction: &Extraction, forget: Vec<Request>) -> SaidThen {
+    SaidThen {
+        turn: extraction.turn,
+        at: extraction.said_at,
+        player: extraction.player.clone(),
+        forget,
+        injected: extraction.injected.clone(),
     }
-    for old in forgetting::found(services, scope, said, &audience, &learned.forget).await? {
-        if !plan.invalidates(old.id) {
-            let row = invalidation(services, said, old.id, InvalidReason::Forgotten, None);
-            plan.changes.push(change(&old, MemoryOp::Invalidated));
-            plan.invalidations.push(row);
-        }
-    }
-    Ok(plan)
-}
-
-/// Known facts that may say the same as `fresh`, or the opposite, nearest first.
-async fn neighbours(
-    services: &Services,
-    scope: &TenantScope,
-    said: &Said,
-    audience: &Audience,
-    fresh: &Fresh,
-) -> StoreResult<Vec<(Fact, f32)>> {
-    let calibration = services.embedder.info().calibration;
-    let similar = services
-        .index
-        .similar(
-            scope,
-            &said.world.id,
-            audience,
-            &fresh.embedding,
-            calibration.cosine_at(calibration.related),
-            NEIGHBOURS,
-        )
-        .await?;
-    if similar.is_empty() {
-        return Ok(Vec::new());
-    }
-    let cosines: HashMap<FactId, f32> = similar.iter().map(|found| (found.fact, found.cosine)).collect();
-    let ids: Vec<FactId> = similar.iter().map(|found| found.fact).collect();
-    let known = services
-        .ledger
-        .facts
-        .comparable(scope, audience, &fresh.statement.subject, &ids, services.clock.now())
-        .await?;
-    let mut known: Vec<(Fact, f32)> = known
-        .into_iter()
-        .filter_map(|fact| cosines.get(&fact.id).map(|cosine| (fact, *cosine)))
-        .collect();
-    known.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.id.cmp(&b.0.id)));
-    Ok(known)
-}
-
-/// Adds one new fact and what it does to its neighbours.
-#[expect(clippy::too_many_arguments, reason = "one step of a plan, with all it may look at")]
-async fn add(
-    services: &Services,
-    said: &Said,
-    injected: &Injected,
-    audience: &Audience,
-    fresh: &Fresh,
-    neighbours: Vec<(Fact, f32)>,
-    judge: &mut Judge<'_>,
-    plan: &mut Plan,
-) -> Result<(), JobError> {
-    let calibration = services.embedder.info().calibration;
-    let new = new_fact(said, audience, fresh);
-    let mut rows = Vec::new();
-    let mut flags = Vec::new();
-    let mut changes = Vec::new();
-    let mut stands = true;
-    for (old, cosine) in neighbours {
-        let relation = compare(&calibration, &fresh.statement, &old, cosine);
-        if relation == Relation::Independent || plan.invalidates(old.id) {
-            continue;
-        }
-        // A turn's job may run after a later turn's: then what is known is the newer statement.
-        let late = old.valid_at > new.valid_at;
-        let verdict = match relation {
-            Relation::Judge if late => judge.verdict(&fresh.statement, &old.statement).await?,
-            Relation::Judge => judge.verdict(&old.statement, &fresh.statement).await?,
-            Relation::Same | Relation::Independent => None,
-        };
-        let echoed = !party::is_player(&fresh.statement.speaker)
-            && injected.ids.contains(&old.id)
-            && (relation == Relation::Same || verdict == Some(Verdict::Same));
-        if echoed {
-            // The NPC said what its prompt had told it, in whatever words: that is not news.
-            return Ok(());
-        }
-        if late {
-            let decision = decide(&old.statement, &as_fact(&new), relation, verdict);
-            if let Decision::InvalidateOld(reason) = decision {
-                // It held until the other was said, which its own turn is not.
-                let ended = NewInvalidation {
-                    at: old.valid_at,
-                    ..invalidation(services, said, fresh.id, reason, Some(old.id))
-                };
-                rows.push(ended);
-                stands = false;
-                break;
-            }
-            continue;
-        }
-        match decide(&fresh.statement, &old, relation, verdict) {
-            Decision::InvalidateOld(reason) => {
-                rows.push(invalidation(services, said, old.id, reason, Some(fresh.id)));
-                changes.push(change(&old, MemoryOp::Invalidated));
-            }
-            Decision::FoldNewIntoOld => {
-                let reason = InvalidReason::Duplicate;
-                rows.push(invalidation(services, said, fresh.id, reason, Some(old.id)));
-                stands = false;
-                break;
-            }
-            Decision::FlagOld => {
-                flags.push(Flag {
-                    fact: old.id,
-                    by: fresh.id,
-                });
-                changes.push(change(&old, MemoryOp::Flagged));
-            }
-            Decision::KeepBoth => {}
-        }
-    }
-    if stands {
-        changes.insert(
-            0,
-            MemoryChange {
-                id: fresh.id,
-                content: fresh.statement.content.clone(),
-                op: MemoryOp::Added,
-            },
-        );
-    }
-    plan.facts.push(new);
-    plan.invalidations.extend(rows);
-    plan.flags.extend(flags);
-    plan.changes.extend(changes);
-    Ok(())
 }
 
 fn new_fact(said: &Said, audience: &Audience, fresh: &Fresh) -> NewFact {
@@ -305,102 +378,43 @@ fn as_fact(new: &NewFact) -> Fact {
     }
 }
 
-fn invalidation(
-    services: &Services,
-    said: &Said,
-    fact: FactId,
-    reason: InvalidReason,
-    by: Option<FactId>,
-) -> NewInvalidation {
-    NewInvalidation {
-        id: services.ids.next(),
-        fact,
-        reason,
-        by,
-        cause: Cause::Turn(said.turn.id),
-        at: said.turn.committed_at,
-    }
-}
-
-fn change(fact: &Fact, op: MemoryOp) -> MemoryChange {
-    MemoryChange {
-        id: fact.id,
-        content: fact.view.content.clone(),
-        op,
-    }
-}
-
-#[derive(Deserialize)]
-struct Answer {
-    verdict: String,
-}
-
-/// Answers about pairs of statements; each pair is asked about once.
-struct Judge<'a> {
-    services: &'a Services,
-    scope: &'a TenantScope,
-    said: &'a Said,
-    /// `None`: it was asked and did not say; it is not asked again in this job.
-    answers: HashMap<[u8; 32], Option<Verdict>>,
-    /// Older and newer statement of pairs that a plan came upon and nobody has judged.
-    unasked: HashMap<[u8; 32], (Statement, Statement)>,
-    /// What the ledger does not have yet.
-    judged: Vec<JudgedPair>,
-}
-
-impl Judge<'_> {
-    /// The verdict of this job or of the ledger. `None`: there is none (yet).
-    async fn verdict(&mut self, older: &Statement, newer: &Statement) -> StoreResult<Option<Verdict>> {
-        let pair = pair_hash(&older.content, &newer.content);
-        if let Some(answer) = self.answers.get(&pair) {
-            return Ok(*answer);
-        }
-        let known = self.services.ledger.facts.verdict(self.scope, &pair).await?;
-        if known.is_some() {
-            self.answers.insert(pair, known);
+/// What those who listen to the dialogue are told: what is new and stands, what it ended, what it
+/// contradicts.
+fn changes(known: &[Known], settled: &Settled, addition: &Addition<'_>) -> Vec<MemoryChange> {
+    let ended = |fact: FactId| {
+        settled
+            .ends
+            .iter()
+            .any(|end| end.fact == fact && end.restored_at.is_none())
+    };
+    let added = addition
+        .fresh
+        .iter()
+        .filter(|fresh| !ended(fresh.id))
+        .map(|fresh| MemoryChange {
+            id: fresh.id,
+            content: fresh.statement.content.clone(),
+            op: MemoryOp::Added,
+        });
+    let known = known.iter().filter(|known| {
+        let new = addition.fresh.iter().any(|fresh| fresh.id == known.fact.id);
+        !new
+    });
+    let others = known.filter_map(|known| {
+        let id = known.fact.id;
+        let flagged = |flag: &timeline::Flagged| flag.fact == id && flag.turn == addition.turn;
+        let op = if known.fact.invalid.is_none() && ended(id) {
+            MemoryOp::Invalidated
+        } else if settled.flags.iter().any(flagged) {
+            MemoryOp::Flagged
         } else {
-            self.unasked.insert(pair, (older.clone(), newer.clone()));
-        }
-        Ok(known)
-    }
-
-    /// Asks about every pair that came up. A judge that fails changes nothing.
-    async fn ask_models(&mut self) {
-        for (pair, (older, newer)) in std::mem::take(&mut self.unasked) {
-            let verdict = match self.ask_model(&older, &newer).await {
-                Ok((verdict, model)) => {
-                    self.judged.push(JudgedPair { pair, verdict, model });
-                    Some(verdict)
-                }
-                Err(error) => {
-                    tracing::warn!(%error, turn = %self.said.turn.id, "a pair was not judged; both facts stay");
-                    None
-                }
-            };
-            self.answers.insert(pair, verdict);
-        }
-    }
-
-    async fn ask_model(&self, older: &Statement, newer: &Statement) -> Result<(Verdict, String), JobError> {
-        let values = context! {
-            older => untrusted(&older.content),
-            newer => untrusted(&newer.content),
-            kind => newer.kind.as_str(),
+            return None;
         };
-        let language = self.said.npc.language;
-        let schema = JsonSchema {
-            name: "verdict",
-            schema: serde_json::json!({
-                "type": "object",
-                "properties": { "verdict": { "type": "string", "enum": ["same", "contradicts", "independent"] } },
-                "required": ["verdict"],
-                "additionalProperties": false,
-            }),
-        };
-        let prompt = self.services.prompts.render(language, Template::Judge, values)?;
-        let (answer, model): (Answer, _) = ask_json(self.services, self.scope, Task::Judge, prompt, schema).await?;
-        let verdict = Verdict::parse(answer.verdict.trim().to_lowercase().as_str())
-            .ok_or_else(|| JobError::Unusable("the judge named no verdict".to_owned()))?;
-        Ok((verdict, model))
-    }
+        Some(MemoryChange {
+            id,
+            content: known.fact.view.content.clone(),
+            op,
+        })
+    });
+    added.chain(others).collect()
 }

@@ -1,7 +1,9 @@
 //! What a finished reply becomes: turn, checkpoint, trace, state and jobs in one transaction, then
 //! the buffer.
 
-use chrono::TimeDelta;
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{CommittedTurn, TurnError, TurnFeed, TurnInput, gather::Gathered, speak::Reply};
 use crate::{
@@ -10,22 +12,26 @@ use crate::{
         prompt::{self, Prompt},
     },
     memory::{
+        authored::{Npc, World},
         fact::Cause,
+        party,
         state::StateChange,
-        state_block::{self, StateRules},
+        state_block::{self, StateBlockError, StateRules},
         summary::{self, SummaryRules},
         tokens::TokenCounter,
         trace::{Timings, TurnTrace},
         turn::{Checkpoint, Turn, TurnSeqs, TurnStatus},
     },
     ports::{
+        StoreResult,
         buffer::{BufferHead, BufferSnapshot, BufferedTurn},
         ledger::{
-            dialogues::{CommitOutcome, TurnCommit},
+            dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
             jobs::{Job, JobKind, NewJob},
             state::NewStateChange,
         },
     },
+    tenancy::TenantScope,
 };
 
 /// Everything a turn has gathered and said by the time `reply.done` went out.
@@ -48,7 +54,7 @@ pub(super) async fn commit(
     let turn = turn_of(services, input, &spoken, committed_seq);
     let mut notes = Vec::new();
     let block = spoken.reply.state_block.as_deref();
-    let (changes, unreadable) = state_of(input, block, &mut notes);
+    let (changes, unreadable) = state_of(services, input, block, &mut notes).await?;
     // What a cut reply would have said of the state at its end was never written.
     let extract_state = unreadable || turn.status == TurnStatus::Interrupted;
     let checkpoint = checkpoint_of(services, input, spoken.reply.ends);
@@ -86,7 +92,12 @@ pub(super) async fn commit(
         turn,
         checkpoint,
         state: changes,
-        jobs: commit.jobs.iter().map(Job::from).collect(),
+        jobs: commit
+            .jobs
+            .iter()
+            .filter(|job| job.held_until.is_none())
+            .map(Job::from)
+            .collect(),
     })
 }
 
@@ -104,7 +115,7 @@ fn turn_of(services: &Services, input: &TurnInput, spoken: &Spoken, committed_se
         cues: spoken.reply.cues.clone(),
         usage: spoken.reply.usage,
         started_at: input.started_at,
-        committed_at: services.clock.now(),
+        committed_at: after_the_last(services.clock.now(), &input.dialogue),
         seqs: TurnSeqs {
             started: input.started_seq,
             done: spoken.done_seq,
@@ -113,13 +124,28 @@ fn turn_of(services: &Services, input: &TurnInput, spoken: &Spoken, committed_se
     }
 }
 
+/// `now`, or just after the dialogue's last turn where the clock was set back: what a later turn
+/// teaches must be newer than what an earlier one did.
+fn after_the_last(now: DateTime<Utc>, dialogue: &Dialogue) -> DateTime<Utc> {
+    if dialogue.head_turn == 0 {
+        return now;
+    }
+    now.max(dialogue.updated_at + TimeDelta::microseconds(1))
+}
+
 /// Reads the state block within the world's rules. Also says whether a job must read the turn
 /// instead, since there was a block that could not be read.
-fn state_of(input: &TurnInput, block: Option<&str>, notes: &mut Vec<String>) -> (Vec<StateChange>, bool) {
+async fn state_of(
+    services: &Services,
+    input: &TurnInput,
+    block: Option<&str>,
+    notes: &mut Vec<String>,
+) -> Result<(Vec<StateChange>, bool), TurnError> {
     let Some(block) = block else {
-        return (Vec::new(), false);
+        return Ok((Vec::new(), false));
     };
-    match state_block::parse(block, &input.npc.name, &rules_of(&input.world.settings)) {
+    let parsed = read_state(services, &input.scope, &input.world, &input.npc, block).await?;
+    Ok(match parsed {
         Ok(parsed) => {
             notes.extend(parsed.rejected.iter().map(|why| format!("state block: {why}")));
             let mut changes = parsed.changes;
@@ -134,7 +160,45 @@ fn state_of(input: &TurnInput, block: Option<&str>, notes: &mut Vec<String>) -> 
             notes.push(format!("{error}; it is extracted from the turn instead"));
             (Vec::new(), true)
         }
+    })
+}
+
+/// Reads a state block within the world's rules. Whoever it names as met, left or related to must be
+/// somebody of this world: an NPC of it, or a character its state has already.
+pub(in crate::dialogue) async fn read_state(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    npc: &Npc,
+    block: &str,
+) -> StoreResult<Result<state_block::Parsed, StateBlockError>> {
+    let mut rules = rules_of(&world.settings);
+    let anybody = state_block::parse(block, &npc.name, &rules);
+    let Ok(parsed) = &anybody else {
+        return Ok(anybody);
+    };
+    let people = parsed.changes.iter().flat_map(StateChange::people);
+    let strangers: BTreeSet<String> = people
+        .filter(|name| *name != npc.name && !party::names_player(name))
+        .map(str::to_owned)
+        .collect();
+    if strangers.is_empty() {
+        return Ok(anybody);
     }
+    let strangers: Vec<String> = strangers.into_iter().collect();
+    let authored = &services.ledger.authored;
+    let (named, state) = tokio::try_join!(
+        authored.npcs_named(scope, &world.id, &strangers),
+        services.bodies.world(services, scope, &world.id)
+    )?;
+    // Its own name first: nobody known would mean anybody.
+    rules.known_names.push(npc.name.clone());
+    rules.known_names.extend(named);
+    let characters = state.characters.keys();
+    rules
+        .known_names
+        .extend(characters.filter(|name| party::owner(name).is_none()).cloned());
+    Ok(state_block::parse(block, &npc.name, &rules))
 }
 
 /// The bounds a world sets on what one turn may change.
@@ -203,6 +267,9 @@ fn summary_is_due(
 
 fn jobs_of(services: &Services, input: &TurnInput, turn: &Turn, extract_state: bool, summarise: bool) -> Vec<NewJob> {
     let lease = TimeDelta::seconds(i64::try_from(services.settings.jobs.lease_s).unwrap_or(i64::MAX / 1_000));
+    // What was not heard teaches nothing; until it is said to be, that is not known.
+    let held_until = (input.dialogue.options.playback == Playback::Ack)
+        .then(|| turn.committed_at + TimeDelta::seconds(i64::from(services.settings.turn.playback_timeout_s)));
     [
         (JobKind::ExtractFacts, true),
         (JobKind::ExtractState, extract_state),
@@ -219,6 +286,7 @@ fn jobs_of(services: &Services, input: &TurnInput, turn: &Turn, extract_state: b
         created_at: turn.committed_at,
         leased_to: input.node,
         leased_until: turn.committed_at + lease,
+        held_until,
     })
     .collect()
 }

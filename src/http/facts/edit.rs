@@ -201,12 +201,7 @@ pub async fn remove_fact(
     caller: Caller<Author>,
     path: Path<FactId>,
 ) -> Result<HttpResponse, Problem> {
-    to_the_end(async move {
-        let edit = edit_of(&state, &caller, "fact.remove", path.0);
-        let outcome = state.services.ledger.facts.remove(&caller.scope, path.0, &edit).await?;
-        answer(&state, outcome).await
-    })
-    .await
+    change(state, caller, path.0, Standing::Removed).await
 }
 
 /// Brings a fact back, whatever had made it invalid.
@@ -222,14 +217,34 @@ pub async fn restore_fact(
     caller: Caller<Author>,
     path: Path<FactId>,
 ) -> Result<HttpResponse, Problem> {
+    change(state, caller, path.0, Standing::Restored).await
+}
+
+/// What a person says of a fact as a whole.
+#[derive(Clone, Copy)]
+enum Standing {
+    Removed,
+    Restored,
+}
+
+async fn change(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    fact: FactId,
+    to: Standing,
+) -> Result<HttpResponse, Problem> {
     to_the_end(async move {
-        let edit = edit_of(&state, &caller, "fact.restore", path.0);
-        let outcome = state
-            .services
-            .ledger
-            .facts
-            .restore(&caller.scope, path.0, &edit)
-            .await?;
+        let facts = &state.services.ledger.facts;
+        let outcome = match to {
+            Standing::Removed => {
+                let edit = edit_of(&state, &caller, "fact.remove", fact);
+                facts.remove(&caller.scope, fact, &edit).await?
+            }
+            Standing::Restored => {
+                let edit = edit_of(&state, &caller, "fact.restore", fact);
+                facts.restore(&caller.scope, fact, &edit).await?
+            }
+        };
         answer(&state, outcome).await
     })
     .await

@@ -1,6 +1,6 @@
 //! Looking into a memory: lists, hybrid search with score parts, history.
 
-use actix_web::{HttpRequest, HttpResponse, get, http::header, web};
+use actix_web::{HttpRequest, HttpResponse, get, web};
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -76,8 +76,8 @@ pub async fn list_facts(
     let at = query.at.unwrap_or_else(|| state.services.clock.now());
     let viewpoint = Viewpoint {
         world: path.0.0.clone(),
-        npc: npc.id,
-        factions: npc.factions,
+        npc: npc.id.clone(),
+        factions: npc.factions.clone(),
         sees_all_players: query.player_id.is_none(),
         player: query.player_id.clone(),
     };
@@ -89,7 +89,7 @@ pub async fn list_facts(
                 format!("must be 1 to {MAX_QUERY_CHARS} characters"),
             ));
         }
-        let world = worlds::find(&state, &caller, &path.0.0).await?;
+        let world = worlds::find(&state, &caller, &path.0.0).await?.for_npc(&npc);
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let (hits, _) = recall::search(&state.services, &caller.scope, &world, &viewpoint, text, at, limit).await?;
         return Ok(HttpResponse::Ok().json(Items {
@@ -162,12 +162,7 @@ pub async fn get_fact(
         .get(&caller.scope, path.0)
         .await?
         .ok_or_else(|| Problem::not_found("fact"))?;
-    if etag::is_known(&request, fact.version) {
-        return Ok(HttpResponse::NotModified().finish());
-    }
-    Ok(HttpResponse::Ok()
-        .insert_header((header::ETAG, etag::of(fact.version)))
-        .json(FactView::from(fact)))
+    Ok(etag::found(&request, fact.version, &FactView::from(fact)))
 }
 
 /// What happened to a fact, oldest first.
@@ -184,14 +179,14 @@ pub async fn fact_history(
     path: Path<FactId>,
 ) -> Result<HttpResponse, Problem> {
     let store = &state.services.ledger.facts;
-    if store.get(&caller.scope, path.0).await?.is_none() {
-        return Err(Problem::not_found("fact"));
-    }
+    let fact = store
+        .get(&caller.scope, path.0)
+        .await?
+        .ok_or_else(|| Problem::not_found("fact"))?;
     let own = store.history(&caller.scope, path.0).await?;
     let replaced = store.invalidated_by(&caller.scope, path.0).await?;
-    let mut items: Vec<HistoryView> = own
-        .into_iter()
-        .map(HistoryView::from)
+    let mut items: Vec<HistoryView> = std::iter::once(HistoryView::created(&fact))
+        .chain(own.into_iter().map(HistoryView::from))
         .chain(replaced.iter().map(HistoryView::replaced))
         .collect();
     items.sort_by_key(HistoryView::at);

@@ -131,7 +131,7 @@ impl FactView {
 /// One entry of a fact's history, oldest first. Which fields are set depends on `what`.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct HistoryView {
-    /// `invalidated`, `edited`, `merged`, `flagged`, or `replaced` (it invalidated another fact).
+    /// `created`, `invalidated`, `edited`, `merged`, `flagged`, or `replaced` (it invalidated another fact).
     what: &'static str,
     at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,6 +170,13 @@ impl HistoryView {
     /// When it happened.
     pub fn at(&self) -> DateTime<Utc> {
         self.at
+    }
+    /// The fact's beginning.
+    pub fn created(fact: &Fact) -> Self {
+        Self {
+            cause: Some(fact.cause.into()),
+            ..Self::new("created", fact.id.made_at())
+        }
     }
     /// An invalidation of another fact by this one.
     pub fn replaced(row: &Invalidation) -> Self {

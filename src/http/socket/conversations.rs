@@ -49,7 +49,7 @@ impl Inner {
             .get(&id)
             .map(|opened| (opened.listener, opened.ear.clone()));
         let heard_by = before.as_ref().map(|(_, ear)| ear.clone());
-        let ear = Arc::new(Ear::in_place_of(heard_by, connection.clone(), include));
+        let ear = Arc::new(Ear::new(connection.clone(), include).in_place_of(heard_by));
         let conversations = self.state.sessions.npc_conversations();
         let attached = conversations.attach(&scope, id, ear.clone(), message.last_seq).await?;
         if let Some((listener, _)) = before {
@@ -95,22 +95,8 @@ impl Inner {
     ) -> Result<(), Problem> {
         let id = message.conversation_id;
         reachable(&self.state, who, id).await?;
-        let heard = match (message.heard_chars, message.heard_utf16) {
-            (Some(_), Some(_)) => {
-                return Err(Problem::field("heard_utf16", "does not go together with heard_chars"));
-            }
-            (chars, None) => chars,
-            (None, Some(units)) => {
-                let ear = self.open.lock().get(&id).map(|opened| opened.ear.clone());
-                let ear = ear.ok_or_else(|| Problem::field("heard_utf16", "needs npc_conversation.watch"))?;
-                let heard = ear.scalars(message.turn, units);
-                Some(match heard {
-                    Some(heard) => heard,
-                    // Said already: the text is in the ledger.
-                    None => heard_of(&self.state, &who.scope(), id, message.turn, units).await?,
-                })
-            }
-        };
+        let counted = (message.heard_chars, message.heard_utf16);
+        let heard = heard_of(&self.state, &who.scope(), id, message.turn, counted).await?;
         let player = match &message.text {
             Some(_) => Some(joining(who, message.player_id)?),
             None => None,
@@ -122,7 +108,7 @@ impl Inner {
         let conversations = self.state.sessions.npc_conversations();
         let wish = TakeBack {
             turn: message.turn,
-            heard_chars: heard,
+            heard,
             key: message.key,
             if_head: message.if_head,
             who: who.clone(),

@@ -6,23 +6,22 @@ use std::sync::Arc;
 use super::{
     ear::Ear,
     events::{self, SessionCreated, SessionResumed},
-    messages::{Include, PlayerInterrupt, PlayerRegenerate, PlayerSay, SessionCreate, SessionResume},
+    messages::{Include, PlayerInterrupt, PlayerRegenerate, PlayerSay, ReplyPlayed, SessionCreate, SessionResume},
     protocol::{Inner, Opened},
 };
 use crate::{
     actors::{
-        Accepted, Interrupted, Line, Published, TakeBack,
+        Accepted, Interrupted, Line, Published, TakeBack, events_of,
         handle::{CREATED_SEQ, CreatedSession},
-        player_socket::Connection,
+        player_socket::{Connection, close},
+        resume_token,
     },
-    dialogue::events::{DialogueEvent, EventBody, ReplyDone},
     http::{
         errors::{Code, Problem},
         rewinds::heard_of,
         sessions::{SessionBody, new_session, reachable},
     },
     ids::{DialogueId, PlayerId},
-    memory::turn::Turn,
     tenancy::{Principal, Role},
 };
 
@@ -44,6 +43,7 @@ impl Inner {
                 npc_ids: message.npc_ids,
                 player_id: message.player_id,
                 witnesses: message.witnesses,
+                playback: message.playback,
             },
         )?;
         let created = self.state.sessions.create(&who.scope(), new).await?;
@@ -61,8 +61,8 @@ impl Inner {
     ) -> Result<(), Problem> {
         let scope = who.scope();
         let id = created.dialogue.id;
-        let ear = Arc::new(Ear::new(connection.clone(), include));
-        let attached = self.state.sessions.attach(&scope, id, ear.clone(), None, None).await?;
+        let ear = Arc::new(Ear::new(connection.clone(), include).owning(self, id));
+        let attached = self.state.sessions.attach(&scope, id, ear.clone(), None).await?;
         let _ = connection.send(events::write(&SessionCreated {
             kind: "session.created",
             re,
@@ -89,6 +89,13 @@ impl Inner {
         }
         let include = allowed_includes(who, &message.include)?;
         let dialogue = reachable(&self.state, who, id).await?;
+        let mut ear = Ear::new(connection.clone(), include);
+        if let Some(token) = &message.resume_token {
+            if !resume_token::matches(token, &dialogue.resume_token_hash) {
+                return Err(Problem::new(Code::WrongResumeToken, "the resume token is wrong").param("resume_token"));
+            }
+            ear = ear.owning(self, id);
+        }
         let scope = who.scope();
         // Twice in one dialogue would hear everything twice; one that cannot be resumed still hears.
         let before = self
@@ -97,11 +104,11 @@ impl Inner {
             .get(&id)
             .map(|opened| (opened.listener, opened.ear.clone()));
         let heard_by = before.as_ref().map(|(_, ear)| ear.clone());
-        let ear = Arc::new(Ear::in_place_of(heard_by, connection.clone(), include));
+        let ear = Arc::new(ear.in_place_of(heard_by));
         let attached = self
             .state
             .sessions
-            .attach(&scope, id, ear.clone(), message.resume_token, message.last_seq)
+            .attach(&scope, id, ear.clone(), message.last_seq)
             .await?;
         if let Some((listener, _)) = before {
             self.state.sessions.detach(&scope, id, listener);
@@ -139,13 +146,34 @@ impl Inner {
         ear: Arc<Ear>,
         player: Option<PlayerId>,
     ) {
+        let lost = ear.clone();
         self.open.lock().insert(id, Opened { listener, ear, player });
-        // The socket may have closed while the session was being opened; `on_close` ran before
-        // there was anything to take off.
-        if connection.is_gone()
-            && let Some(opened) = self.open.lock().remove(&id)
-        {
-            self.state.sessions.detach(&who.scope(), id, opened.listener);
+        // While the session was being opened the socket may have closed, or lost it to a newer one;
+        // `on_close` or `lose` ran before there was anything to take off.
+        if connection.is_gone() || lost.is_replaced() {
+            let opened = self.open.lock().remove(&id);
+            if let Some(opened) = opened {
+                self.state.sessions.detach(&who.scope(), id, opened.listener);
+            }
+        }
+    }
+
+    /// A newer connection took the session over. The socket stays if it has others.
+    pub(super) fn lose(&self, connection: &Connection, id: DialogueId, ear: &Ear) {
+        let last = {
+            let mut open = self.open.lock();
+            if open
+                .get(&id)
+                .is_some_and(|opened| std::ptr::eq(Arc::as_ptr(&opened.ear), ear))
+            {
+                open.remove(&id);
+            }
+            open.is_empty()
+        };
+        let problem = Problem::new(Code::Replaced, "the session was resumed on a newer connection");
+        self.tell(connection, &problem, None, Some(id));
+        if last {
+            connection.close(close::REPLACED, "replaced by a newer connection");
         }
     }
 
@@ -175,23 +203,12 @@ impl Inner {
 
     pub(super) async fn interrupt(&self, who: &Principal, message: PlayerInterrupt) -> Result<(), Problem> {
         let id = message.session_id;
-        let heard_chars = match (message.heard_chars, message.heard_utf16) {
-            (Some(_), Some(_)) => {
-                return Err(Problem::field("heard_utf16", "does not go together with heard_chars"));
-            }
-            (chars, None) => {
-                self.with_open(id, |_| ())?;
-                chars
-            }
-            (None, Some(units)) => match self.with_open(id, |opened| opened.ear.scalars(message.turn, units))? {
-                Some(chars) => Some(chars),
-                // A reply that this socket has not heard, or not last.
-                None => Some(heard_of(&self.state, &who.scope(), id, message.turn, units).await?),
-            },
-        };
+        self.with_open(id, |_| ())?;
+        let counted = (message.heard_chars, message.heard_utf16);
+        let heard = heard_of(&self.state, &who.scope(), id, message.turn, counted).await?;
         let wish = TakeBack {
             turn: message.turn,
-            heard_chars,
+            heard,
             key: message.key,
             if_head: message.if_head,
             who: who.clone(),
@@ -228,6 +245,15 @@ impl Inner {
         Ok(())
     }
 
+    pub(super) async fn played(&self, who: &Principal, message: ReplyPlayed) -> Result<(), Problem> {
+        self.with_open(message.session_id, |_| ())?;
+        Ok(self
+            .state
+            .sessions
+            .played(&who.scope(), message.session_id, message.turn)
+            .await?)
+    }
+
     pub(super) async fn take_up(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {
         self.with_open(id, |_| ())?;
         // `dialogue.rewound` tells of it.
@@ -262,7 +288,7 @@ impl Inner {
 /// A turn that runs is told of by its events, a failure among them; one that was committed long ago again.
 fn tell_if_repeated(connection: &Connection, accepted: Accepted, re: Option<&Arc<str>>) {
     if let Accepted::Repeated(turn) = accepted {
-        for event in tell_again(&turn, re) {
+        for event in events_of(&turn, re) {
             let _ = connection.deliver(&Published::new(event));
         }
     }
@@ -275,36 +301,4 @@ pub(super) fn allowed_includes<'a>(who: &Principal, asked: &'a [Include]) -> Res
     } else {
         Err(Problem::new(Code::Forbidden, "only admins and backends may get these events").param("include"))
     }
-}
-
-/// The durable events of a committed turn, for a client that repeats its line.
-fn tell_again(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] {
-    let event = |seq, body| DialogueEvent {
-        dialogue_id: turn.dialogue,
-        seq: Some(seq),
-        re: re.cloned(),
-        body,
-    };
-    [
-        event(turn.seqs.started, EventBody::TurnStarted { turn: turn.number }),
-        event(
-            turn.seqs.done,
-            EventBody::ReplyDone(ReplyDone {
-                turn: turn.number,
-                npc_id: turn.npc.clone(),
-                text: turn.reply_text.clone(),
-                status: turn.status,
-                usage: turn.usage,
-                cues: turn.cues.clone(),
-                error: None,
-            }),
-        ),
-        event(
-            turn.seqs.committed,
-            EventBody::TurnCommitted {
-                turn: turn.number,
-                turn_id: turn.id,
-            },
-        ),
-    ]
 }

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::{
     actors::OnBusy,
     ids::{DialogueId, NpcId, PlayerId, WorldId},
+    ports::ledger::dialogues::Playback,
 };
 
 /// What every message has.
@@ -78,11 +79,17 @@ messages! {
         #[garde(length(max = 16))]
         #[schema(value_type = Vec<String>, max_items = 16)]
         witnesses: Vec<NpcId>,
+        /// `ack`: nothing is learned from a turn before `reply.played`, the next line, or a while.
+        #[serde(default)]
+        playback: Playback,
         /// Optional events to get. Not for players.
         #[serde(default)]
         include: Vec<Include>,
     }
-    /// Takes up a session: the events after `last_seq` come again, then `session.resumed`.
+    /// Takes up a session: the events after `last_seq` come again, then what a running reply has said
+    /// so far as one `reply.delta` from offset 0, then `session.resumed`. With `resume_token` this
+    /// socket becomes the session's own: an older one is told `replaced` and loses the session, and
+    /// is closed with 4409 if it has no other. Without it nobody is replaced.
     SessionResume = "session.resume" {
         #[schema(value_type = String)]
         session_id: DialogueId,
@@ -115,7 +122,9 @@ messages! {
         on_busy: OnBusy,
     }
     /// Cuts a reply where it was heard. Of the running turn, `reply.done` with status `interrupted`
-    /// follows; of an earlier one `dialogue.rewound`, and what was said after it never happened.
+    /// follows, then `turn.committed`; a reply cut before its first character is no turn: an `error` with
+    /// code `turn_cut` follows. Of an earlier turn `dialogue.rewound` follows, and what was said after it
+    /// never happened.
     PlayerInterrupt = "player.interrupt" {
         #[schema(value_type = String)]
         session_id: DialogueId,
@@ -125,7 +134,7 @@ messages! {
         /// How much was heard, in Unicode scalar values; unset: all that was sent.
         #[serde(default)]
         heard_chars: Option<usize>,
-        /// The same in UTF-16 code units, as C# and JavaScript count.
+        /// The same in UTF-16 code units, as C# and JavaScript count. Not together with `heard_chars`.
         #[serde(default)]
         heard_utf16: Option<usize>,
         /// Makes a retry safe: nothing is taken back twice.
@@ -155,7 +164,7 @@ messages! {
         #[schema(value_type = String)]
         session_id: DialogueId,
     }
-    /// The client has played a reply to its end. Accepted; sessions play back at once.
+    /// The client has played a reply to its end: in a session with `playback: "ack"` it is learned from now.
     ReplyPlayed = "reply.played" {
         #[schema(value_type = String)]
         session_id: DialogueId,
@@ -265,8 +274,7 @@ mod tests {
     #[test]
     fn a_wrong_message_names_its_fields() {
         let text = r#"{"type":"player.say","session_id":5,"loud":true}"#;
-        let error = serde_json::from_str::<PlayerSay>(text).unwrap_err();
-        let problem = validate::explain::<PlayerSay>(text.as_bytes(), &error);
+        let problem = validate::read::<PlayerSay>(text.as_bytes()).unwrap_err();
         let mut params: Vec<_> = problem.errors.iter().map(|error| error.param.as_str()).collect();
         params.sort_unstable();
         assert_eq!(params, ["loud", "session_id", "text"]);

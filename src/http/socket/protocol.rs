@@ -29,7 +29,6 @@ use crate::{
     http::{
         AppState,
         errors::{Code, Problem},
-        extract::checked,
         validate,
     },
     ids::{DialogueId, PlayerId},
@@ -199,7 +198,13 @@ impl Inner {
         self.principal.lock().clone()
     }
 
-    fn tell(&self, connection: &Connection, problem: &Problem, re: Option<&str>, dialogue: Option<DialogueId>) {
+    pub(super) fn tell(
+        &self,
+        connection: &Connection,
+        problem: &Problem,
+        re: Option<&str>,
+        dialogue: Option<DialogueId>,
+    ) {
         self.state
             .metrics
             .errors
@@ -233,17 +238,10 @@ impl Inner {
     }
 
     async fn handle(self: &Arc<Self>, connection: &Arc<Connection>, text: &str) {
-        let envelope = match serde_json::from_str::<Envelope<'_>>(text) {
-            Ok(envelope) => envelope,
-            Err(error) => {
-                let problem = Problem::new(
-                    Code::MalformedJson,
-                    format!("a message is a JSON object with a text `type`: {error}"),
-                );
-                self.tell(connection, &problem, None, None);
-                connection.close(close::MALFORMED, "malformed message");
-                return;
-            }
+        let Ok(envelope) = serde_json::from_str::<Envelope<'_>>(text) else {
+            self.tell(connection, &not_a_message(text), None, None);
+            connection.close(close::MALFORMED, "malformed message");
+            return;
         };
         let re = envelope.event_id.as_deref();
         self.state
@@ -321,8 +319,9 @@ impl Inner {
                 self.cut_in(connection, &who, message, re).await.map_err(at(id))
             }
             "reply.played" => {
-                // Nothing waits for playback here; the message is read so that a wrong one is told.
-                parse::<ReplyPlayed>(text).map(drop)
+                let message: ReplyPlayed = parse(text)?;
+                let id = message.session_id;
+                self.played(&who, message).await.map_err(at(id))
             }
             "auth.refresh" => self.refresh(connection, &who, parse(text)?, re).await.map_err(nowhere),
             "ping" => {
@@ -391,8 +390,19 @@ where
     T: DeserializeOwned + Validate + ToSchema,
     T::Context: Default,
 {
-    let value: T =
-        serde_json::from_str(text).map_err(|error| nowhere(validate::explain::<T>(text.as_bytes(), &error)))?;
-    checked(&value).map_err(nowhere)?;
-    Ok(value)
+    validate::read(text.as_bytes()).map_err(nowhere)
+}
+
+/// What is wrong with a text that has no envelope.
+fn not_a_message(text: &str) -> Problem {
+    let fields = match serde_json::from_str(text) {
+        Err(error) => return Problem::new(Code::MalformedJson, format!("a message is a JSON object: {error}")),
+        Ok(serde_json::Value::Object(fields)) => fields,
+        Ok(_) => return Problem::new(Code::MalformedJson, "a message is a JSON object"),
+    };
+    match fields.get("type") {
+        None => Problem::field("type", "is missing"),
+        Some(kind) if !kind.is_string() => Problem::field("type", "must be a string"),
+        Some(_) => Problem::field("event_id", "must be a string"),
+    }
 }

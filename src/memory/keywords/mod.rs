@@ -42,6 +42,16 @@ pub fn normalise(text: &str) -> String {
     }
 }
 
+/// A text without its punctuation and case, for finding the same sentence again.
+#[must_use]
+pub fn gist(text: &str) -> String {
+    normalise(text)
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
 /// Terms of any text, each with how informative it is, in (0, 1]; the same as [`query_terms`].
 #[must_use]
 pub fn terms(text: &str) -> TermWeights {

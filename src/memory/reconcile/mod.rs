@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use super::{
     agreement,
     calibration::Calibration,
-    fact::{Fact, FactView, InvalidReason, Statement, Tense},
+    fact::{FactView, InvalidReason, Statement, Tense},
 };
 
 mod safety;
@@ -63,41 +63,47 @@ pub enum Decision {
     KeepBoth,
 }
 
-/// Compares a new statement with a valid fact of the same audience and subject (ALGORITHMS §1).
+/// Compares a new statement with a valid one of the same audience and subject (ALGORITHMS §1).
 #[must_use]
-pub fn compare(calibration: &Calibration, new: &Statement, old: &Fact, cosine: f32) -> Relation {
+pub fn compare(calibration: &Calibration, new: &Statement, old: &Statement, cosine: f32) -> Relation {
     let similarity = calibration.similarity(cosine);
     if similarity >= f64::from(calibration.same) {
-        if agreement::agree(new, &old.statement) {
+        if agreement::agree(new, old) {
             Relation::Same
         } else {
             Relation::Judge
         }
-    } else if similarity >= f64::from(calibration.related) && new.kind == old.statement.kind {
+    } else if similarity >= f64::from(calibration.related) && new.kind == old.kind {
         Relation::Judge
     } else {
         Relation::Independent
     }
 }
 
-/// Decides about an old fact. A missing verdict changes nothing: over-invalidation is the worse error.
+/// Decides about an old fact, which is `protected` if it is pinned or authored. A missing verdict changes nothing: over-invalidation is the worse error.
 ///
 /// The judge is not believed where its answer would let a former taste erase a present one, or the
 /// other way round: "used to like apples" and "likes apples" are both dated facts.
 #[must_use]
-pub fn decide(new: &Statement, old: &Fact, relation: Relation, verdict: Option<Verdict>) -> Decision {
+pub fn decide(
+    new: &Statement,
+    old: &Statement,
+    protected: bool,
+    relation: Relation,
+    verdict: Option<Verdict>,
+) -> Decision {
     let verdict = match relation {
         Relation::Same => Some(Verdict::Same),
         Relation::Judge => verdict,
         Relation::Independent => None,
     };
     match verdict {
-        Some(Verdict::Same | Verdict::Contradicts) if of_another_time(new, &old.statement) => Decision::KeepBoth,
+        Some(Verdict::Same | Verdict::Contradicts) if of_another_time(new, old) => Decision::KeepBoth,
         // Opposite statements are never one fact, whatever a judge says.
-        Some(Verdict::Same) if new.polarity != old.statement.polarity => Decision::KeepBoth,
-        Some(Verdict::Same) if old.is_protected() => Decision::FoldNewIntoOld,
+        Some(Verdict::Same) if new.polarity != old.polarity => Decision::KeepBoth,
+        Some(Verdict::Same) if protected => Decision::FoldNewIntoOld,
         Some(Verdict::Same) => Decision::InvalidateOld(InvalidReason::Duplicate),
-        Some(Verdict::Contradicts) if old.is_protected() => Decision::FlagOld,
+        Some(Verdict::Contradicts) if protected => Decision::FlagOld,
         Some(Verdict::Contradicts) => Decision::InvalidateOld(InvalidReason::Superseded),
         Some(Verdict::Independent) | None => Decision::KeepBoth,
     }

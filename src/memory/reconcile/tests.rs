@@ -1,14 +1,7 @@
-use std::collections::BTreeSet;
-
-use chrono::DateTime;
-
 use super::*;
-use crate::{
-    ids::{FactId, TurnId},
-    memory::{
-        agreement::{polarity_of, tense_of},
-        fact::{Audience, Cause, FactKind, Importance, Knower, Polarity},
-    },
+use crate::memory::{
+    agreement::{polarity_of, tense_of},
+    fact::{FactKind, Importance, Polarity},
 };
 
 /// Cosine is taken as it is: the thresholds are 0.90 and 0.55.
@@ -30,32 +23,10 @@ fn says(object: &str, content: &str) -> Statement {
     }
 }
 
-fn known(statement: Statement) -> Fact {
-    Fact {
-        id: FactId::from_u128(1),
-        world: "vale".parse().expect("an id"),
-        audience: Audience {
-            knowers: BTreeSet::from([Knower::World]),
-            private_to: None,
-        },
-        view: FactView::of(&statement),
-        statement,
-        valid_at: DateTime::UNIX_EPOCH,
-        invalid: None,
-        expires_at: None,
-        cause: Cause::Turn(TurnId::from_u128(1)),
-        source: None,
-        derived_from: Vec::new(),
-        pii: Vec::new(),
-        authored: false,
-        version: 1,
-    }
-}
-
 #[test]
 fn thresholds_are_inclusive_and_on_the_calibrated_scale() {
     let new = says("grapes", "The player likes grapes");
-    let old = known(new.clone());
+    let old = new.clone();
     assert_eq!(compare(&CALIBRATION, &new, &old, 0.90), Relation::Same);
     assert_eq!(compare(&CALIBRATION, &new, &old, 0.89), Relation::Judge);
     assert_eq!(compare(&CALIBRATION, &new, &old, 0.55), Relation::Judge);
@@ -73,7 +44,7 @@ fn thresholds_are_inclusive_and_on_the_calibrated_scale() {
 
 #[test]
 fn disagreement_goes_to_the_judge_and_another_kind_does_not() {
-    let old = known(says("apples", "The player likes apples"));
+    let old = says("apples", "The player likes apples");
     for content in ["The player used to like apples", "The player hates apples"] {
         assert_eq!(
             compare(&CALIBRATION, &says("apples", content), &old, 0.95),
@@ -93,17 +64,17 @@ fn disagreement_goes_to_the_judge_and_another_kind_does_not() {
 
 #[test]
 fn a_changed_taste_supersedes() {
-    let old = known(says("apples", "The player likes apples"));
+    let old = says("apples", "The player likes apples");
     let new = says("apples", "The player hates apples");
     let superseded = Decision::InvalidateOld(InvalidReason::Superseded);
     assert_eq!(
-        decide(&new, &old, Relation::Judge, Some(Verdict::Contradicts)),
+        decide(&new, &old, false, Relation::Judge, Some(Verdict::Contradicts)),
         superseded
     );
-    let old = known(says("포도", "플레이어는 포도를 좋아한다"));
+    let old = says("포도", "플레이어는 포도를 좋아한다");
     let new = says("포도", "플레이어는 이제 포도를 싫어한다");
     assert_eq!(
-        decide(&new, &old, Relation::Judge, Some(Verdict::Contradicts)),
+        decide(&new, &old, false, Relation::Judge, Some(Verdict::Contradicts)),
         superseded
     );
 }
@@ -119,7 +90,7 @@ fn a_former_taste_and_a_present_one_never_erase_each_other() {
         let (then, now) = (says("apples", then), says("apples", now));
         for (new, old) in [(&then, &now), (&now, &then)] {
             for verdict in [Verdict::Contradicts, Verdict::Same] {
-                let decision = decide(new, &known(old.clone()), Relation::Judge, Some(verdict));
+                let decision = decide(new, old, false, Relation::Judge, Some(verdict));
                 assert_eq!(decision, Decision::KeepBoth, "{} / {}", new.content, old.content);
             }
         }
@@ -128,19 +99,19 @@ fn a_former_taste_and_a_present_one_never_erase_each_other() {
 
 #[test]
 fn without_a_verdict_nothing_changes() {
-    let old = known(says("apples", "The player likes apples"));
+    let old = says("apples", "The player likes apples");
     let new = says("apples", "The player hates apples");
-    assert_eq!(decide(&new, &old, Relation::Judge, None), Decision::KeepBoth);
+    assert_eq!(decide(&new, &old, false, Relation::Judge, None), Decision::KeepBoth);
     assert_eq!(
-        decide(&new, &old, Relation::Judge, Some(Verdict::Independent)),
+        decide(&new, &old, false, Relation::Judge, Some(Verdict::Independent)),
         Decision::KeepBoth
     );
     assert_eq!(
-        decide(&new, &old, Relation::Independent, Some(Verdict::Contradicts)),
+        decide(&new, &old, false, Relation::Independent, Some(Verdict::Contradicts)),
         Decision::KeepBoth
     );
     assert_eq!(
-        decide(&new, &old, Relation::Judge, Some(Verdict::Same)),
+        decide(&new, &old, false, Relation::Judge, Some(Verdict::Same)),
         Decision::KeepBoth,
         "opposites are not one fact"
     );
@@ -149,21 +120,17 @@ fn without_a_verdict_nothing_changes() {
 #[test]
 fn protected_facts_are_never_invalidated() {
     let base = says("apples", "The player likes apples");
-    let mut authored = known(base.clone());
-    authored.authored = true;
-    let mut pinned = known(base.clone());
-    pinned.view.pinned = true;
     let opposite = says("apples", "The player hates apples");
-    for old in [authored, pinned] {
-        assert_eq!(decide(&base, &old, Relation::Same, None), Decision::FoldNewIntoOld);
-        assert_eq!(
-            decide(&opposite, &old, Relation::Judge, Some(Verdict::Contradicts)),
-            Decision::FlagOld
-        );
-    }
-    let plain = known(base.clone());
     assert_eq!(
-        decide(&base, &plain, Relation::Same, None),
+        decide(&base, &base, true, Relation::Same, None),
+        Decision::FoldNewIntoOld
+    );
+    assert_eq!(
+        decide(&opposite, &base, true, Relation::Judge, Some(Verdict::Contradicts)),
+        Decision::FlagOld
+    );
+    assert_eq!(
+        decide(&base, &base, false, Relation::Same, None),
         Decision::InvalidateOld(InvalidReason::Duplicate)
     );
 }

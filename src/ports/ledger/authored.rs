@@ -49,6 +49,9 @@ pub trait AuthoredStore: Send + Sync {
         edit: &Edit,
     ) -> StoreResult<PutOutcome>;
     async fn npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId) -> StoreResult<Option<Npc>>;
+    /// Of `names`, those that are the name or the id of an NPC of this world, whatever their case; as the
+    /// NPCs have them.
+    async fn npcs_named(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>>;
     async fn npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>>;
     /// Hides an NPC; its dialogues end. `false`: there was none.
     async fn delete_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId, edit: &Edit) -> StoreResult<bool>;

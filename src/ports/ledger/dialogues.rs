@@ -172,6 +172,8 @@ pub trait DialogueStore: Send + Sync {
         filter: &DialogueFilter,
         page: &PageRequest,
     ) -> StoreResult<Page<Dialogue>>;
+    /// Replaces the hash of the resume token. `false`: there is no such dialogue.
+    async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool>;
     /// Marks it closed. `false`: it was not there or closed already.
     async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool>;
 
@@ -190,6 +192,12 @@ pub trait DialogueStore: Send + Sync {
     ) -> StoreResult<Claim>;
     /// Prolongs ownership without a new epoch; `false`: it was lost.
     async fn renew(&self, scope: &TenantScope, id: DialogueId, epoch: u64, until: DateTime<Utc>) -> StoreResult<bool>;
+
+    /// Gives up the ownership that was taken with this epoch, so that another node need not wait until it
+    /// has run out. Nothing happens if it was lost or taken anew.
+    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64) -> StoreResult<()>;
+    /// Gives up everything `node` owns: called once, when it stops.
+    async fn release_all(&self, node: NodeId) -> StoreResult<()>;
 
     /// Writes a turn. Durable when this returns `Committed`.
     async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome>;

@@ -1,19 +1,20 @@
 //! Facts, their invalidations and their outbox.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use super::{audit::Edit, jobs::JobFence};
+use super::{audit::Edit, jobs::JobFence, rewinds::Unsettled};
 use crate::{
-    ids::{FactId, NpcId, TenantId, WorldId},
+    ids::{DialogueId, FactId, InvalidationId, NpcId, PlayerId, TenantId, TurnId, WorldId},
     memory::{
         fact::{
-            Audience, Fact, FactKind, FactView, Importance, Invalidation, NewFact, NewInvalidation, Polarity, Tense,
-            Viewpoint,
+            Audience, Fact, FactKind, FactView, Importance, Invalidation, NewFact, NewInvalidation, Polarity,
+            Statement, Tense, Viewpoint,
         },
         reconcile::Verdict,
+        timeline::{Flagged, Known},
     },
     ports::{Page, PageRequest, StoreResult, vectors::IndexPoint},
     tenancy::TenantScope,
@@ -54,27 +55,65 @@ pub struct JudgedPair {
     pub model: String,
 }
 
-/// A protected fact that something contradicts, for a person to look at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Flag {
-    pub fact: FactId,
-    pub by: FactId,
+/// What a turn's extraction brought beside facts, kept so that its memory can be reconciled again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Extraction {
+    pub turn: TurnId,
+    pub dialogue: DialogueId,
+    /// The turn's number in its dialogue.
+    pub number: u32,
+    pub audience: Audience,
+    /// When the turn was committed.
+    pub said_at: DateTime<Utc>,
+    pub player: Option<PlayerId>,
+    /// What the player asked to forget, in words.
+    pub forget: Vec<String>,
+    /// Facts that were in the turn's prompt.
+    pub injected: Vec<FactId>,
 }
 
-/// Everything one extraction writes, in one transaction: facts, invalidations, verdicts, flags,
-/// outbox rows for every fact touched, the rise of each knower's `memory_seq`, and the job's end.
+/// What entitles to write to a memory, and ends with it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Writing {
+    /// The job this is the result of; nothing is written unless its turn still stands.
+    Job(JobFence),
+    /// The mark that this settles.
+    Settling(Unsettled),
+}
+
+/// Everything one reconciliation writes, in one transaction: facts, invalidations, verdicts, flags,
+/// outbox rows for every fact touched, the rise of each knower's `memory_seq`, and the end of the job
+/// or of the mark.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reconciliation {
-    /// The job this is the result of; nothing is written unless its turn still stands.
-    pub fence: JobFence,
+    pub writing: Writing,
     /// Where memory stood when the plan was made: the sum of `memory_seq` over `npcs`.
     pub world: WorldId,
     pub npcs: Vec<NpcId>,
     pub expected_memory_seq: u64,
+    /// Kept beside the facts; `None`: there is nothing to keep.
+    pub extraction: Option<Extraction>,
     pub facts: Vec<NewFact>,
     pub invalidations: Vec<NewInvalidation>,
+    /// Invalidations that no longer count.
+    pub lifts: Vec<InvalidationId>,
     pub verdicts: Vec<JudgedPair>,
-    pub flags: Vec<Flag>,
+    /// Protected facts that something contradicts, for a person to look at: every flag of these turns
+    /// that ought to stand.
+    pub flags: Vec<Flagged>,
+    /// The turns whose flags are given.
+    pub flagging: Vec<TurnId>,
+}
+
+/// What of a memory a timeline is made from. See [`crate::memory::timeline::Timeline`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TimelineRows {
+    /// Facts said or ended since, and those asked for.
+    pub known: Vec<Known>,
+    /// What the turns since then brought beside facts, in order.
+    pub extractions: Vec<Extraction>,
+    /// Facts asked for that are of another memory.
+    pub elsewhere: HashMap<FactId, Statement>,
 }
 
 /// What came of a reconciliation.
@@ -185,15 +224,16 @@ pub trait FactStore: Send + Sync {
     // --- reconciling ---
     /// The sum of `memory_seq` over `npcs`.
     async fn memory_seq(&self, scope: &TenantScope, world: &WorldId, npcs: &[NpcId]) -> StoreResult<u64>;
-    /// Valid facts with exactly this audience and subject among `ids`.
-    async fn comparable(
+    /// What was said or ended in this memory at `since` or later, with those of `ids` that are known,
+    /// in this memory or in others of the tenant. Nothing that is unsaid.
+    async fn timeline(
         &self,
         scope: &TenantScope,
+        world: &WorldId,
         audience: &Audience,
-        subject: &str,
+        since: DateTime<Utc>,
         ids: &[FactId],
-        at: DateTime<Utc>,
-    ) -> StoreResult<Vec<Fact>>;
+    ) -> StoreResult<TimelineRows>;
     async fn verdict(&self, scope: &TenantScope, pair: &[u8; 32]) -> StoreResult<Option<Verdict>>;
     async fn reconcile(&self, scope: &TenantScope, result: &Reconciliation) -> StoreResult<ReconcileOutcome>;
 

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::dialogues::Dialogue;
+use super::{audit::Edit, dialogues::Dialogue};
 use crate::{
     ids::{DialogueId, JobId, NodeId, TurnId},
     memory::{
@@ -59,6 +59,8 @@ pub struct NewJob {
     pub created_at: DateTime<Utc>,
     pub leased_to: NodeId,
     pub leased_until: DateTime<Utc>,
+    /// Set: nobody has leased it, and it is due then, or when [`JobStore::make_due`] says so.
+    pub held_until: Option<DateTime<Utc>>,
 }
 
 /// A job this node may run until `leased_until`.
@@ -71,7 +73,11 @@ pub struct Job {
     pub text_version: u32,
     /// Attempts that failed before this one.
     pub attempts: u32,
+    /// Of these, those whose model answered and the answer was of no use.
+    pub useless: u32,
     pub created_at: DateTime<Utc>,
+    /// Since when it is tried: since it was written, or since a person had it tried again.
+    pub since: DateTime<Utc>,
 }
 
 impl From<&NewJob> for Job {
@@ -83,7 +89,9 @@ impl From<&NewJob> for Job {
             turn: new.turn,
             text_version: new.text_version,
             attempts: 0,
+            useless: 0,
             created_at: new.created_at,
+            since: new.created_at,
         }
     }
 }
@@ -145,7 +153,19 @@ pub struct JobRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobFailure {
     RetryAt(DateTime<Utc>),
+    /// As [`Self::RetryAt`], and it counts among the [`Job::useless`].
+    RetryUselessAt(DateTime<Utc>),
     Dead,
+}
+
+/// What came of having a dead job tried again.
+#[derive(Debug, Clone, PartialEq)]
+pub enum JobRetry {
+    /// It is due now, as if it had never been tried.
+    Done(JobRow),
+    /// It is pending or done: nothing was changed.
+    NotDead(JobStatus),
+    NotFound,
 }
 
 /// The job queue.
@@ -169,6 +189,10 @@ pub trait JobStore: Send + Sync {
     /// Ends a job that had nothing to write.
     async fn finish(&self, scope: &TenantScope, job: JobId) -> StoreResult<()>;
     async fn fail(&self, scope: &TenantScope, job: JobId, error: &str, then: JobFailure) -> StoreResult<()>;
+    /// Has a dead job tried again; its audit row is written with it.
+    async fn retry(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry>;
+    /// Ends the wait of a dialogue's held jobs; how many there were.
+    async fn make_due(&self, scope: &TenantScope, dialogue: DialogueId, now: DateTime<Utc>) -> StoreResult<u64>;
     /// Newest first.
     async fn list(
         &self,

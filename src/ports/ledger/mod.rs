@@ -19,8 +19,10 @@ pub mod usage;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 
 use super::StoreResult;
+use crate::tenancy::TenantScope;
 
 /// The whole ledger, as one adapter provides it.
 #[derive(Clone)]
@@ -39,11 +41,25 @@ pub struct Ledger {
     pub maintenance: Arc<dyn Maintenance>,
 }
 
+/// What [`Maintenance::prune`] may delete: what is older than these times. `None`: nothing of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PruneBefore {
+    /// Jobs that were done before. Others stay, whatever their age.
+    pub done_jobs: Option<DateTime<Utc>>,
+    /// Traces of turns that began before.
+    pub traces: Option<DateTime<Utc>>,
+    /// Verdicts that were last given before.
+    pub verdicts: Option<DateTime<Utc>>,
+}
+
 /// The ledger as a machine that runs.
 #[async_trait]
 pub trait Maintenance: Send + Sync {
     /// One cheap round trip, for `/readyz`.
     async fn ping(&self) -> StoreResult<()>;
+    /// Deletes the oldest of what is too old, at most `limit` rows of each sort. Returns how many were
+    /// deleted; there may be more if it is `limit` or above.
+    async fn prune(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64>;
     /// Flushes what is buffered and closes every connection. Later calls fail.
     async fn close(&self);
 }

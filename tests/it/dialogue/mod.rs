@@ -2,6 +2,7 @@
 
 mod fakes;
 mod faults;
+mod forgetting;
 mod memory;
 mod turns;
 
@@ -125,6 +126,7 @@ impl Stage {
                 language: Language::En,
                 factions: vec![],
                 model: None,
+                settings: WorldSettings::default(),
                 version: 1,
                 updated_at: clock.now(),
             },
@@ -329,6 +331,8 @@ impl Talk<'_> {
         let outcome = turn::run(&stage.services, input, &self.feed, cut).await;
         if let Ok(committed) = &outcome {
             self.open.head = Some(committed.turn.id);
+            self.open.dialogue.head_turn = committed.turn.number;
+            self.open.dialogue.updated_at = committed.turn.committed_at;
             self.open.checkpoint = committed.checkpoint.clone();
             self.history.push((&committed.turn).into());
             let from = committed.checkpoint.buffer_from;

@@ -15,7 +15,7 @@ use colloquy::{
     },
     ports::{
         buffer::BufferHead,
-        ledger::jobs::JobKind,
+        ledger::{jobs::JobKind, state::NewStateChange},
         llm::{LlmError, Task},
     },
 };
@@ -116,7 +116,8 @@ fn a_cut_reply_ends_where_it_was_heard() {
             assert!(committed.state.is_empty());
             assert_eq!(
                 committed.jobs.iter().map(|job| job.kind).collect::<Vec<_>>(),
-                [JobKind::ExtractFacts]
+                [JobKind::ExtractFacts, JobKind::ExtractState],
+                "its state block was never written"
             );
             // The model sees where it was cut.
             *talk.feed.cut_after.lock() = None;
@@ -358,7 +359,7 @@ fn summaries_land_when_due_and_trim_the_buffer() {
         );
         let committed = talk.say("and on").await;
         assert_eq!(committed.checkpoint.summarised_through, 10);
-        assert_eq!(committed.checkpoint.buffer_from, 4);
+        assert_eq!(committed.checkpoint.buffer_from, 3);
         assert!(committed.jobs.iter().all(|job| job.kind != JobKind::Summarise));
         assert!(
             stage
@@ -368,7 +369,7 @@ fn summaries_land_when_due_and_trim_the_buffer() {
                 .unwrap()
                 .contains("They counted lines.")
         );
-        assert_eq!(talk.history.first().unwrap().number, 4);
+        assert_eq!(talk.history.first().unwrap().number, 3);
     });
 }
 
@@ -385,5 +386,65 @@ fn a_preview_asks_no_model() {
         for task in Task::ALL {
             assert!(stage.llm.asked(task).is_empty());
         }
+    });
+}
+
+#[test]
+fn a_clock_that_is_set_back_turns_no_order_round() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let before = talk.say("I like grapes").await.turn.committed_at;
+        stage.clock.set_back(Duration::from_hours(1));
+        let after = talk.say("I like grapes no longer").await.turn.committed_at;
+        assert_eq!(after, before + chrono::Duration::microseconds(1));
+        let last = talk.say("And now?").await.turn.committed_at;
+        assert_eq!(last, before + chrono::Duration::microseconds(2));
+    });
+}
+
+#[test]
+fn a_state_block_names_nobody_whom_the_world_does_not_know() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let block = r#"{"npc_met": ["mira", "Zorg"], "items_gained": ["Zorg's hat"], "location": "Zorgheim",
+            "relationship_changes": [{"from": "Mira", "to": "player", "type": "trust", "delta": 1},
+                                     {"from": "Zorg", "to": "player", "type": "trust", "delta": 1}]}"#;
+        let reply = format!("Good day.\n```state\n{block}\n```");
+        stage.llm.tell_text(Task::Reply, &reply);
+        let committed = talk.say("Hello").await;
+        let changed = serde_json::to_string(&committed.state).unwrap();
+        assert!(!changed.contains("\"Zorg\""), "{changed}");
+        assert!(
+            changed.contains("Zorgheim") && changed.contains("Zorg's hat"),
+            "places and things may be new: {changed}"
+        );
+        assert!(
+            changed.contains(r#""whom":"Mira""#) && changed.contains("trust"),
+            "{changed}"
+        );
+        let notes = talk.trace(1).await.notes;
+        let refused = notes.iter().filter(|note| note.contains("nobody known"));
+        assert_eq!(refused.count(), 2, "{notes:?}");
+
+        // Known to the world's state is known enough.
+        let row = NewStateChange {
+            id: stage.services.ids.next(),
+            world: stage.world.id.clone(),
+            dialogue: None,
+            change: StateChange::Status {
+                who: "Zorg".to_owned(),
+                status: "awake".to_owned(),
+            },
+            cause: colloquy::memory::fact::Cause::Turn(committed.turn.id),
+            at: committed.turn.committed_at,
+        };
+        let fence = committed.jobs[0].fence();
+        let states = &stage.services.ledger.state;
+        assert!(states.commit(&stage.scope, &fence, &[row]).await.unwrap());
+        stage.llm.tell_text(Task::Reply, &reply);
+        let changed = serde_json::to_string(&talk.say("Hello again").await.state).unwrap();
+        assert_eq!(changed.matches("\"Zorg\"").count(), 2, "{changed}");
     });
 }

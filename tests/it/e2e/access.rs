@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use colloquy::tenancy::Role;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, jwk::Jwk};
 use reqwest::{Method, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Data, Rest, Socket, run};
 
@@ -83,5 +84,70 @@ fn what_is_foreign_is_not_found() {
             .await;
         let event = thief.next().await;
         assert_eq!(event["type"], "error", "a player may speak for itself only: {event}");
+    });
+}
+
+#[test]
+fn a_key_set_lets_in_whom_its_keys_signed() {
+    fn key(kid: &str) -> (Algorithm, EncodingKey) {
+        let pem = |name: &str| {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/keys");
+            std::fs::read(format!("{folder}/{name}.private.pem")).unwrap()
+        };
+        match kid {
+            "ed" => (Algorithm::EdDSA, EncodingKey::from_ed_pem(&pem("ed")).unwrap()),
+            "ec" => (Algorithm::ES256, EncodingKey::from_ec_pem(&pem("ec")).unwrap()),
+            _ => (Algorithm::RS256, EncodingKey::from_rsa_pem(&pem("rsa")).unwrap()),
+        }
+    }
+    let sign = |signer: &str, kid: Option<&str>, audience: &str| {
+        let (algorithm, key) = key(signer);
+        let mut header = Header::new(algorithm);
+        header.kid = kid.map(str::to_owned);
+        let claims = json!({"sub": "game", "tid": "demo", "role": "player", "pid": "p1", "aud": audience,
+            "exp": 4_000_000_000_u64});
+        jsonwebtoken::encode(&header, &claims, &key).unwrap()
+    };
+    let kids = ["ed", "ec", "rsa"];
+    let keys: Vec<Value> = kids
+        .iter()
+        .map(|kid| {
+            let (algorithm, key) = key(kid);
+            let mut jwk = Jwk::from_encoding_key(&key, algorithm).unwrap();
+            jwk.common.key_id = Some((*kid).to_owned());
+            let mut jwk = serde_json::to_value(jwk).unwrap();
+            // Key sets hold public halves.
+            jwk.as_object_mut()
+                .unwrap()
+                .retain(|name, _| !matches!(name.as_str(), "d" | "p" | "q" | "dp" | "dq" | "qi"));
+            jwk
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jwks.json");
+    std::fs::write(&file, json!({"keys": keys}).to_string()).unwrap();
+    run(async {
+        let server = Data::new(&[("COLLOQUY__AUTH__JWKS_FILE", file.to_str().unwrap())]).start();
+        for kid in kids {
+            let token = sign(kid, Some(kid), "colloquy");
+            let mut socket = Socket::open(server.address, &token).await;
+            let session = socket.session("mira", "p1").await;
+            assert_eq!(socket.say(&session, "Hello.").await.turn, 1, "{kid}");
+            let rest = Rest::new(server.address, token);
+            assert_eq!(
+                rest.status(&format!("/v1/sessions/{session}")).await,
+                StatusCode::OK,
+                "{kid}"
+            );
+        }
+        for (what, token) in [
+            ("another key's name", sign("ed", Some("ec"), "colloquy")),
+            ("an unknown name", sign("ed", Some("old"), "colloquy")),
+            ("no name", sign("ed", None, "colloquy")),
+            ("another audience", sign("ed", Some("ed"), "elsewhere")),
+        ] {
+            let refused = Socket::try_open(server.address, &token).await.err();
+            assert_eq!(refused, Some(StatusCode::UNAUTHORIZED), "{what}");
+        }
     });
 }

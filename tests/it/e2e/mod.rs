@@ -3,7 +3,10 @@
 mod access;
 mod conversation;
 mod crashes;
+mod drain;
 mod frames;
 mod model_faults;
 mod npc_conversation;
+mod rewinds;
 mod slow_reader;
+mod terminal;

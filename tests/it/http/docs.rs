@@ -71,6 +71,10 @@ fn every_operation_states_its_roles_and_its_errors() {
             operations += 1;
             let what = format!("{method} {path}");
             assert!(operation["operationId"].is_string(), "{what}");
+            assert!(
+                !operation["summary"].as_str().unwrap().contains('`'),
+                "{what}: plain text"
+            );
             assert!(operation["responses"]["500"].is_object(), "{what}");
             if !path.starts_with("/v1/") {
                 continue;
@@ -99,9 +103,17 @@ async fn the_documents_and_their_page_are_served() {
     let anyone = server.as_role(Role::Operator);
     assert_eq!(&anyone.get("/openapi.json").await, docs::openapi());
     assert_eq!(&anyone.get("/asyncapi.json").await, docs::asyncapi());
-    let page = anyone.anonymous(reqwest::Method::GET, "/docs").send().await.unwrap();
-    assert_eq!(page.status(), 200);
-    assert!(page.text().await.unwrap().contains("swagger-ui"));
+    for path in ["/docs", "/"] {
+        let page = anyone.anonymous(reqwest::Method::GET, path).send().await.unwrap();
+        assert_eq!(page.status(), 200, "{path}");
+        assert!(page.text().await.unwrap().contains("swagger-ui"), "{path}");
+    }
+    let icon = anyone
+        .anonymous(reqwest::Method::GET, "/favicon.ico")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(icon.status(), 204);
 }
 
 #[actix_web::test]
@@ -110,7 +122,7 @@ async fn documents_that_are_switched_off_are_not_there() {
     options.http.docs = false;
     let server = Server::with(options);
     let anyone = server.as_role(Role::Operator);
-    for path in ["/openapi.json", "/asyncapi.json", "/docs", "/docs/"] {
+    for path in ["/openapi.json", "/asyncapi.json", "/docs", "/docs/", "/"] {
         let (status, _) = anyone.call(reqwest::Method::GET, path, None).await;
         assert_eq!(status, 404, "{path}");
     }

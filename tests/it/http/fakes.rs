@@ -9,6 +9,7 @@ use colloquy::{
     ports::{
         StoreResult,
         embedder::{EmbedAs, Embedder, EmbedderInfo},
+        ledger::tenants::{Tenant, TenantStore},
         llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
         vectors::{Candidate, FactIndex, IndexPoint, Proposal},
     },
@@ -18,7 +19,7 @@ use futures_util::{StreamExt, stream, stream::BoxStream};
 use parking_lot::Mutex;
 
 /// Says [`REPLY`] in pieces. A line with `STALL` in it stops after the first piece for ever, one with
-/// `REFUSE` is refused.
+/// `REFUSE` is refused. Learns nothing from a turn, and refuses to where `DULL` is in it.
 pub struct FakeLlm;
 
 pub const PIECES: [&str; 3] = ["Well 😀, ", "hello there, ", "traveller."];
@@ -37,6 +38,9 @@ fn line(request: &LlmRequest) -> &str {
 #[async_trait]
 impl Llm for FakeLlm {
     async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+        if request.task == Task::Extraction && line(request).contains("DULL") {
+            return Err(LlmError::Refused("too dull".into()));
+        }
         let text = match request.task {
             Task::Intent => "memory".to_owned(),
             Task::Reply => REPLY.to_owned(),
@@ -101,6 +105,23 @@ impl Embedder for FakeEmbedder {
     }
     fn info(&self) -> &EmbedderInfo {
         &self.0
+    }
+}
+
+/// The ledger's tenants, and one whose look-up panics as a defect would: `panic`.
+pub struct Tenants(pub Arc<dyn TenantStore>);
+
+#[async_trait]
+impl TenantStore for Tenants {
+    async fn ensure(&self, tenant: &Tenant) -> StoreResult<bool> {
+        self.0.ensure(tenant).await
+    }
+    async fn get(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
+        assert_ne!(id.as_str(), "panic", "a test asked for it");
+        self.0.get(id).await
+    }
+    async fn all(&self) -> StoreResult<Vec<Tenant>> {
+        self.0.all().await
     }
 }
 

@@ -45,7 +45,7 @@ use tokio_tungstenite::{
     tungstenite::{self, Message, client::IntoClientRequest, handshake::client::Request},
 };
 
-use super::fakes::{FakeEmbedder, FakeIndex, PATIENCE, llm};
+use super::fakes::{FakeEmbedder, FakeIndex, PATIENCE, Tenants, llm};
 
 /// What a test may want otherwise.
 #[derive(Clone)]
@@ -101,10 +101,11 @@ fn dialogue_settings() -> DialogueSettings {
             "memory_tokens": 1200, "memory_item_tokens": 150, "state_chars": 1500, "state_block": true, "ask_for_state": false},
         "recall": {"weights": {"recency": 0.15, "importance": 0.15, "relevance": 0.5, "keyword": 0.2},
             "recency_lambda_per_day": 0.002, "top_k": 8, "dense": 30, "sparse": 30, "important": 10, "recent": 10,
-            "near_duplicate_cosine": 0.95, "min_score": 0.2},
+            "near_duplicate_cosine": 0.95, "min_score": 0.2, "diversity": 0.0},
         "summaries": {"first_after_turns": 10, "then_every_turns": 20, "then_every_s": 3600, "force_turns": 30,
             "force_tokens": 6000, "keep": 5, "buffer_min_turns": 8},
-        "jobs": {"max_attempts": 8, "give_up_after_s": 86400, "lease_s": 120, "retry_base_s": 2, "concurrency": 8, "poll_s": 5},
+        "retention": {"done_jobs_d": 90, "traces_d": 90, "verdicts_d": 90},
+        "jobs": {"max_attempts": 8, "max_useless": 2, "give_up_after_s": 86400, "lease_s": 120, "retry_base_s": 2, "concurrency": 8, "poll_s": 5},
         "conversation": {"max_turns": 20, "pause_ms": 0, "reading_ms_per_char": 0, "longest_pause_ms": 0},
     }))
     .unwrap()
@@ -266,7 +267,8 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
         services.ledger.tenants.ensure(&tenant).await.unwrap();
     }
     let registry = prometheus::Registry::new();
-    let auth = Authenticator::new(options.auth.clone(), clock.clone(), services.ledger.tenants.clone()).unwrap();
+    let tenants = Arc::new(Tenants(services.ledger.tenants.clone()));
+    let auth = Authenticator::new(options.auth.clone(), clock.clone(), tenants).unwrap();
     let readiness = Readiness::default();
     readiness.set(true);
     AppState {

@@ -120,8 +120,19 @@ async fn a_repeated_post_gets_the_first_answer() {
     let body = json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p1"});
     let (status, first) = post("k1", body.clone()).await;
     assert_eq!(status, 201);
-    let (status, again) = post("k1", body.clone()).await;
-    assert_eq!((status, &again), (StatusCode::CREATED, &first));
+    let (status, mut again) = post("k1", body.clone()).await;
+    assert_eq!(status, StatusCode::CREATED);
+    // The resume token is not kept, so a repeated request gets another, and the first is void.
+    let renewed = again["resume_token"].clone();
+    assert_ne!(renewed, first["resume_token"]);
+    again["resume_token"] = first["resume_token"].clone();
+    assert_eq!(again, first);
+    let mut socket = server.socket(&client.token).await;
+    let resume = |token: &Value| json!({"type": "session.resume", "session_id": first["id"], "resume_token": token});
+    socket.send(resume(&first["resume_token"])).await;
+    assert_eq!(socket.error().await, "wrong_resume_token");
+    socket.send(resume(&renewed)).await;
+    socket.until("session.resumed").await;
     let (_, other) = post("k2", body.clone()).await;
     assert_ne!(other["id"], first["id"]);
     let (status, problem) = post("k1", json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p2"})).await;
@@ -183,5 +194,74 @@ async fn readiness_and_metrics_follow_the_server() {
         "colloquy_sockets_open 0",
     ] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+}
+
+#[actix_web::test]
+async fn tokens_and_tickets_are_fresh_whatever_the_key() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let post = |path: &'static str, key: String| {
+        let request = client
+            .request(Method::POST, path)
+            .header("idempotency-key", key)
+            .json(&json!({"player_id": "p7"}));
+        async move { json_of(request.send().await.unwrap()).await }
+    };
+    for path in ["/v1/tokens", "/v1/tickets"] {
+        let (first, again) = (post(path, "k1".into()).await, post(path, "k1".into()).await);
+        assert_eq!((first.0.as_u16(), again.0.as_u16()), (201, 201), "{path}");
+        let (status, problem) = post(path, "x".repeat(129)).await;
+        assert_eq!(
+            (status.as_u16(), &problem["param"]),
+            (422, &json!("Idempotency-Key")),
+            "{path}"
+        );
+    }
+    let (first, again) = (
+        post("/v1/tickets", "k1".into()).await,
+        post("/v1/tickets", "k1".into()).await,
+    );
+    assert_ne!(first.1["ticket"], again.1["ticket"], "a ticket works once");
+}
+
+#[actix_web::test]
+async fn what_cannot_be_read_is_told_in_plain_words() {
+    let server = Server::start();
+    let client = server.demo().await;
+    for (path, param) in [
+        ("/v1/worlds?limit=abc", "limit"),
+        ("/v1/sessions?status=asleep", "status"),
+        ("/v1/sessions?world_id=Vale!", "world_id"),
+        ("/v1/worlds/vale/npcs/ergen/facts?from=today", "from"),
+    ] {
+        let (status, problem) = client.call(Method::GET, path, None).await;
+        assert_eq!(
+            (status.as_u16(), &problem["param"]),
+            (422, &json!(param)),
+            "{path}: {problem}"
+        );
+    }
+    let path = "/v1/sessions/ses_00000000000000000000000000/turns/abc/trace";
+    let (status, problem) = client.call(Method::GET, path, None).await;
+    let detail = problem["detail"].as_str().unwrap();
+    assert_eq!(status, 404);
+    assert!(detail.contains("turn \"abc\"") && !detail.contains("u32"), "{detail}");
+
+    let mut socket = server.socket(&client.token).await;
+    socket.send_text(r#"["ping", null]"#).await;
+    let told = socket.next().await.unwrap();
+    assert_eq!(told["error"]["message"], "body: must be object, not array", "{told}");
+    for (text, expected) in [
+        ("[1]", "a message is a JSON object"),
+        ("{}", "type: is missing"),
+        (r#"{"type": 5}"#, "type: must be a string"),
+        (r#"{"type": "ping", "event_id": 5}"#, "event_id: must be a string"),
+    ] {
+        let mut socket = server.socket(&client.token).await;
+        socket.send_text(text).await;
+        let told = socket.next().await.unwrap();
+        assert_eq!(told["error"]["message"], expected, "{told}");
+        assert_eq!(socket.closed().await, 4400);
     }
 }

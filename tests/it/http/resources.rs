@@ -35,6 +35,15 @@ async fn worlds_and_npcs_are_made_replaced_and_taken_away() {
     let stale = put(&tag).await.unwrap();
     assert_eq!(stale.status(), 412);
     assert_eq!(json_of(stale).await.1["code"], "version_mismatch");
+    for (tag, status) in [
+        ("\"banana\"", 412),
+        ("W/\"2\"", 412),
+        ("banana", 400),
+        ("\"1\", \"2\"", 400),
+        ("2", 400),
+    ] {
+        assert_eq!(put(tag).await.unwrap().status(), status, "{tag}");
+    }
     assert_eq!(client.get("/v1/worlds/vale").await["name"], "The Vale");
 
     let npc = json!({"name": "Ergen", "factions": ["smiths"], "persona": {"description": "A smith.", "cues": ["nod"]}});
@@ -218,6 +227,8 @@ async fn facts_are_written_found_corrected_taken_out_and_brought_back() {
         .iter()
         .map(|entry| entry["what"].as_str().unwrap())
         .collect();
+    assert_eq!(whats[0], "created", "{history}");
+    assert_eq!(history["items"][0]["cause"]["kind"], "edit", "{history}");
     assert!(whats.contains(&"edited") && whats.contains(&"invalidated"), "{history}");
 }
 
@@ -293,4 +304,99 @@ async fn usage_and_jobs_are_listed() {
             .0,
         422
     );
+}
+
+#[actix_web::test]
+async fn an_npc_sets_over_its_world_what_it_wants_otherwise() {
+    let server = Server::start();
+    let backend = server.demo().await;
+    let path = "/v1/worlds/vale/npcs/ergen";
+    assert_eq!(backend.get(path).await["settings"], json!({}));
+    let wrong = json!({"name": "Ergen", "settings": {"max_hp_delta": -1, "recency_lambda_per_day": 11, "mood": 1}});
+    assert_eq!(
+        backend.refused(Method::PUT, path, Some(&wrong)).await,
+        (422, "validation_failed".to_owned())
+    );
+    let fact = json!({"subject": "player", "predicate": "likes", "object": "grapes", "kind": "preference",
+        "content": "The player likes grapes.", "valid_at": "2020-01-01T00:00:00Z"});
+    backend.post(&format!("{path}/facts"), &fact).await;
+    let recency = async || {
+        let found = backend.get(&format!("{path}/facts?q=grapes")).await;
+        let session = backend.session("p7").await["id"].as_str().unwrap().to_owned();
+        let turns = format!("/v1/sessions/{session}/turns");
+        backend.post(&turns, &json!({"text": "what do I like, grapes?"})).await;
+        let trace = backend.get(&format!("{turns}/1/trace")).await;
+        (
+            found["items"][0]["score"]["recency"].as_f64().unwrap(),
+            trace["candidates"][0]["score"]["recency"].as_f64().unwrap(),
+        )
+    };
+    let (searched, recalled) = recency().await;
+    assert!(
+        searched < 0.1 && recalled < 0.1,
+        "{searched} {recalled}: as configured, years fade"
+    );
+    let body = json!({"name": "Ergen", "settings": {"recency_lambda_per_day": 0.0}});
+    assert_eq!(backend.put(path, &body).await["settings"], body["settings"]);
+    let (searched, recalled) = recency().await;
+    assert!(
+        searched > 0.99 && recalled > 0.99,
+        "{searched} {recalled}: this NPC does not forget"
+    );
+}
+
+#[actix_web::test]
+async fn a_job_that_was_given_up_is_tried_again() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let session = client.session("p7").await["id"].as_str().unwrap().to_owned();
+    for text in ["hello", "DULL"] {
+        client
+            .post(&format!("/v1/sessions/{session}/turns"), &json!({"text": text}))
+            .await;
+    }
+    let one = async |status: &str| loop {
+        let jobs = client.get(&format!("/v1/jobs?status={status}")).await;
+        if let Some(job) = jobs["items"].get(0) {
+            break job["id"].as_str().unwrap().to_owned();
+        }
+        tokio::task::yield_now().await;
+    };
+    let (done, dead) = (one("done").await, one("dead").await);
+    let retry = |job: &str| format!("/v1/jobs/{job}:retry");
+    assert_eq!(
+        client.refused(Method::POST, &retry(&done), None).await,
+        (409, "job_not_dead".to_owned())
+    );
+    let rival = server.client(server.token("rival", Role::Admin, None));
+    assert_eq!(rival.refused(Method::POST, &retry(&dead), None).await.0, 404);
+    let (status, job) = client.call(Method::POST, &retry(&dead), None).await;
+    assert_eq!(
+        (status.as_u16(), &job["id"], &job["attempts"]),
+        (200, &json!(dead), &json!(0))
+    );
+    assert_eq!(job["status"], "pending");
+    let audit = server.as_role(Role::Admin).get("/v1/audit").await;
+    let row = &audit["items"][0];
+    assert_eq!((&row["action"], &row["object"]), (&json!("job.retry"), &json!(dead)));
+    assert_eq!(
+        client.refused(Method::POST, "/v1/jobs/nonsense:retry", None).await.0,
+        404
+    );
+}
+
+#[actix_web::test]
+async fn a_world_says_how_memories_are_chosen() {
+    let server = Server::start();
+    let client = server.as_role(Role::Backend);
+    let recall = json!({"preset": "rag", "diversity": 0.3});
+    let world = json!({"name": "Vale", "settings": {"recall": recall}});
+    let (_, made) = client.call(Method::PUT, "/v1/worlds/vale", Some(&world)).await;
+    assert_eq!(made["settings"]["recall"], recall);
+    assert_eq!(client.get("/v1/worlds/vale").await["settings"]["recall"], recall);
+    for wrong in [json!({"preset": "magic"}), json!({"diversity": 1.5}), json!({"mmr": 1})] {
+        let world = json!({"name": "Vale", "settings": {"recall": wrong}});
+        let refused = client.refused(Method::PUT, "/v1/worlds/vale", Some(&world)).await;
+        assert_eq!(refused.0, 422, "{wrong}");
+    }
 }

@@ -263,3 +263,81 @@ async fn a_streamed_line_that_is_repeated_while_it_runs_ends_with_its_turn() {
     }
     assert!(seen.contains("event: turn.committed"), "{seen}");
 }
+
+#[actix_web::test]
+async fn an_interrupt_counts_as_the_client_does_or_not_at_all() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let mut socket = server.socket(&client.token).await;
+    socket
+        .send(json!({"type": "session.create", "world_id": "vale", "npc_id": "ergen", "player_id": "p7"}))
+        .await;
+    let session = socket.until("session.created").await["session_id"].clone();
+    let path = format!("/v1/sessions/{}:interrupt", session.as_str().unwrap());
+    for (body, kept) in [
+        (Some(json!({"heard_utf16": 7})), "Well 😀"),
+        (Some(json!({"heard_chars": 6})), "Well 😀"),
+        (None, PIECES[0].trim_end()),
+    ] {
+        socket
+            .send(json!({"type": "player.say", "session_id": session, "text": "STALL"}))
+            .await;
+        socket.until("reply.delta").await;
+        let (status, done) = client.call(Method::POST, &path, body.as_ref()).await;
+        assert_eq!((status.as_u16(), &done["interrupted"]), (200, &json!(true)), "{done}");
+        assert_eq!(
+            socket.until("reply.done").await["text"].as_str().unwrap().trim_end(),
+            kept
+        );
+        socket.until("turn.committed").await;
+    }
+    let both = json!({"heard_chars": 1, "heard_utf16": 1});
+    let (status, problem) = client.call(Method::POST, &path, Some(&both)).await;
+    assert_eq!((status.as_u16(), &problem["param"]), (422, &json!("heard_utf16")));
+}
+
+#[actix_web::test]
+async fn a_player_is_not_told_who_listens() {
+    let server = Server::start();
+    let backend = server.demo().await;
+    backend.put("/v1/worlds/vale/npcs/mira", &json!({"name": "Mira"})).await;
+    let body = json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p7", "witnesses": ["mira"]});
+    let session = backend.post("/v1/sessions", &body).await;
+    assert_eq!(session["witnesses"], json!(["mira"]));
+    let path = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
+    assert_eq!(backend.get(&path).await["witnesses"], json!(["mira"]));
+    let player = server.as_role(Role::Player);
+    let list = player.get("/v1/sessions").await;
+    assert_eq!(list["items"][0]["id"], session["id"]);
+    let own = player.session("p7").await;
+    for seen in [player.get(&path).await, list, own] {
+        assert!(!seen.to_string().contains("witnesses"), "{seen}");
+    }
+}
+
+#[actix_web::test]
+async fn a_key_with_another_text_is_no_answer() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let mut socket = server.socket(&client.token).await;
+    let session = client.session("p7").await["id"].clone();
+    let turns = format!("/v1/sessions/{}/turns", session.as_str().unwrap());
+    let first = client.post(&turns, &json!({"text": "hello", "key": "k1"})).await;
+    let other = json!({"text": "something else", "key": "k1"});
+    let (status, problem) = client.call(Method::POST, &turns, Some(&other)).await;
+    assert_eq!(
+        (status.as_u16(), &problem["code"], &problem["param"]),
+        (422, &json!("idempotency_mismatch"), &json!("key"))
+    );
+    let again = client.post(&turns, &json!({"text": "hello", "key": "k1"})).await;
+    assert_eq!(again["id"], first["id"]);
+    socket
+        .send(json!({"type": "session.resume", "session_id": session}))
+        .await;
+    socket.until("session.resumed").await;
+    socket
+        .send(json!({"type": "player.say", "session_id": session, "key": "k1", "text": "something else"}))
+        .await;
+    assert_eq!(socket.error().await, "idempotency_mismatch");
+    assert_eq!(client.get(&turns).await["items"].as_array().unwrap().len(), 1);
+}

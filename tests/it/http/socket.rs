@@ -372,3 +372,110 @@ async fn a_resume_that_fails_leaves_the_session_open() {
     let next = socket.next().await.unwrap();
     assert_eq!((&first["turn"], &next["type"]), (&json!(2), &json!("reply.delta")));
 }
+
+#[actix_web::test]
+async fn a_client_that_comes_back_in_mid_reply_misses_nothing_of_it() {
+    let server = Server::start();
+    server.demo().await;
+    let mut first = player(&server).await;
+    let session = first.session().await;
+    first
+        .send(json!({"type": "player.say", "session_id": session, "text": "STALL"}))
+        .await;
+    let started = first.until("turn.started").await;
+    let said = first.until("reply.delta").await;
+    drop(first);
+    let mut second = player(&server).await;
+    second
+        .send(json!({"type": "session.resume", "session_id": session, "last_seq": started["seq"]}))
+        .await;
+    let caught_up = second.next().await.unwrap();
+    assert_eq!(caught_up, said, "what was said so far, from its beginning");
+    let resumed = second.next().await.unwrap();
+    assert_eq!(
+        (&resumed["type"], &resumed["replayed"]),
+        (&json!("session.resumed"), &json!(0))
+    );
+    second
+        .send(json!({"type": "player.interrupt", "session_id": session}))
+        .await;
+    assert_eq!(second.next().await.unwrap()["type"], "reply.done");
+}
+
+#[actix_web::test]
+async fn a_newer_connection_takes_the_session_over() {
+    let server = Server::start();
+    server.demo().await;
+    let open = async |socket: &mut Socket| {
+        socket
+            .send(json!({"type": "session.create", "world_id": "vale", "npc_id": "ergen", "player_id": "p7"}))
+            .await;
+        let created = socket.until("session.created").await;
+        (created["session_id"].clone(), created["resume_token"].clone())
+    };
+    let (mut only, mut both) = (player(&server).await, player(&server).await);
+    let (one, one_token) = open(&mut only).await;
+    let (two, two_token) = open(&mut both).await;
+    let (three, _) = open(&mut both).await;
+    let resume = |session: &Value, token: &Value| json!({"type": "session.resume", "session_id": session, "resume_token": token});
+
+    // Somebody who only watches replaces nobody, and is not replaced.
+    let mut watcher = player(&server).await;
+    watcher.send(json!({"type": "session.resume", "session_id": one})).await;
+    watcher.until("session.resumed").await;
+    let mut newer = player(&server).await;
+    newer.send(resume(&one, &one_token)).await;
+    newer.until("session.resumed").await;
+    let told = only.next().await.unwrap();
+    assert_eq!(
+        (&told["error"]["code"], &told["dialogue_id"]),
+        (&json!("replaced"), &one)
+    );
+    assert_eq!(only.closed().await, 4409);
+
+    newer.send(resume(&two, &two_token)).await;
+    newer.until("session.resumed").await;
+    let told = both.next().await.unwrap();
+    assert_eq!(
+        (&told["error"]["code"], &told["dialogue_id"]),
+        (&json!("replaced"), &two)
+    );
+    let say = |session: &Value| json!({"type": "player.say", "session_id": session, "text": "hello"});
+    both.send(say(&two)).await;
+    assert_eq!(both.error().await, "not_found", "it has lost that session");
+    both.send(say(&three)).await;
+    assert_eq!(both.until("turn.started").await["dialogue_id"], three);
+
+    newer.send(say(&one)).await;
+    newer.until("turn.committed").await;
+    watcher.until("turn.committed").await;
+    // Taking it up again on the same socket is no replacement.
+    newer.send(resume(&one, &one_token)).await;
+    newer.until("session.resumed").await;
+    newer.send(say(&one)).await;
+    newer.until("turn.committed").await;
+}
+
+#[actix_web::test]
+async fn a_defect_in_a_handler_closes_that_socket_and_no_other() {
+    let server = Server::start();
+    server.demo().await;
+    let (mut unlucky, mut other) = (player(&server).await, player(&server).await);
+    let session = other.session().await;
+    let poison = server.token("panic", Role::Backend, None);
+    unlucky
+        .send(json!({"type": "auth.refresh", "event_id": "e1", "token": poison}))
+        .await;
+    let told = unlucky.next().await.unwrap();
+    assert_eq!(
+        (&told["re"], &told["error"]["code"]),
+        (&json!("e1"), &json!("internal"))
+    );
+    assert!(!told.to_string().contains("a test asked for it"), "{told}");
+    assert_eq!(unlucky.closed().await, 4500);
+    other
+        .send(json!({"type": "player.say", "session_id": session, "text": "hello"}))
+        .await;
+    other.until("turn.committed").await;
+    player(&server).await.session().await;
+}

@@ -86,17 +86,20 @@ impl Data {
         }
     }
 
-    /// A server of its own process.
-    pub fn spawn(&self) -> Server {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_colloquy"))
-            .arg("serve")
+    /// The program, with these settings and nothing else in its environment.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_colloquy"));
+        command
             .env_clear()
             .envs(self.env.iter().map(|(k, v)| (k, v)))
             .current_dir(self.folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// A server of its own process.
+    pub fn spawn(&self) -> Server {
+        let mut child = self.command().arg("serve").stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = lines
             .by_ref()
@@ -151,6 +154,14 @@ impl Server {
     /// A socket as a player of the demo.
     pub async fn player(&self, player: &str) -> Socket {
         Socket::open(self.address, &self.token("demo", Role::Player, Some(player))).await
+    }
+    /// SIGTERM, without waiting for what comes of it.
+    pub fn terminate(&self) {
+        let Some(Process::Child(child)) = &self.process else {
+            panic!("only a child process can be sent a signal")
+        };
+        let told = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+        assert!(told.success());
     }
     /// kill -9. What it did not have on disk is gone.
     pub fn kill(mut self) -> Data {

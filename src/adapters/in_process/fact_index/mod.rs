@@ -424,6 +424,38 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_nearest_are_found_wherever_they_stand_in_a_large_partition() {
+        let (index, scope) = index(0, u64::MAX);
+        visit(&index, &scope, "scholar").await;
+        // Enough for several scans side by side; the near ones are in each of them, the first and the last included.
+        let near = [1_u128, 20_000, 39_999, 40_001, 60_000, 80_000];
+        let points: Vec<IndexPoint> = (1..=80_000)
+            .map(|n| {
+                let embedding = if near.contains(&n) {
+                    vec![0.6, 0.8]
+                } else {
+                    vec![1.0, 0.0]
+                };
+                IndexPoint {
+                    embedding,
+                    ..point(n, "scholar")
+                }
+            })
+            .collect();
+        index.upsert(&scope, &points).await.unwrap();
+        index.remove(&scope, &[FactId::from_u128(60_000)]).await.unwrap();
+        let audience = points[0].audience.clone();
+        let found = index
+            .similar(&scope, &"vale".parse().unwrap(), &audience, &[0.0, 1.0], 0.5, 9)
+            .await
+            .unwrap();
+        let mut facts: Vec<FactId> = found.iter().map(|candidate| candidate.fact).collect();
+        facts.sort_unstable();
+        let wanted = near.into_iter().filter(|n| *n != 60_000).map(FactId::from_u128);
+        assert_eq!(facts, wanted.collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
     async fn a_large_partition_is_built_whole() {
         let many = BUILD_INLINE as u128 + 1;
         let (index, scope) = index(many, u64::MAX);

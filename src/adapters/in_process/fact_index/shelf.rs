@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeSet, BinaryHeap, HashMap},
     num::NonZero,
     ops::Range,
+    sync::LazyLock,
 };
 
 use chrono::{DateTime, Utc};
@@ -321,8 +322,9 @@ impl Shelf {
 /// Slots in as many parts as are scanned side by side: one for each core, none so small that its thread
 /// would cost more than its scan.
 fn parts(slots: usize) -> impl Iterator<Item = Range<usize>> {
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let size = slots.div_ceil(cores.min(MOST_SCANS)).max(SCAN_ALONE);
+    // Asked once: the answer is read from several files.
+    static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get));
+    let size = slots.div_ceil(MOST_SCANS.min(*CORES)).max(SCAN_ALONE);
     (0..slots).step_by(size).map(move |from| from..slots.min(from + size))
 }
 
@@ -364,4 +366,23 @@ fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
 )]
 fn coarse_dot(a: &[i8], b: &[i8]) -> f32 {
     i8::dot(a, b).unwrap_or(0.0) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_is_scanned_once_whatever_the_number_of_threads() {
+        for slots in [0, 1, SCAN_ALONE, SCAN_ALONE + 1, 100_000, 1_000_003] {
+            let parts: Vec<Range<usize>> = parts(slots).collect();
+            assert!(parts.len() <= MOST_SCANS, "{slots}: {parts:?}");
+            let mut next = 0;
+            for part in parts {
+                assert_eq!(part.start, next, "{slots}");
+                next = part.end;
+            }
+            assert_eq!(next, slots);
+        }
+    }
 }

@@ -26,12 +26,18 @@ use crate::{
     },
 };
 
-const EDIT: &str = "INSERT INTO fact_edits (tenant, fact, edit, at, patch) VALUES ($1, $2, $3, $4, $5)";
+/// With the vector that another wording is about to replace.
+const EDIT: &str = "INSERT INTO fact_edits (tenant, fact, edit, at, patch, vector_before)
+    VALUES ($1, $2, $3, $4, $5,
+        CASE WHEN $6 THEN (SELECT vector FROM fact_embeddings WHERE tenant = $1 AND fact = $2) END)";
 const EMBED: &str = "INSERT INTO fact_embeddings (tenant, fact, model, vector) VALUES ($1, $2, $3, $4)
      ON CONFLICT (tenant, fact) DO UPDATE SET model = excluded.model, vector = excluded.vector;
      INSERT INTO outbox (tenant, fact) VALUES ($1, $2)";
+/// Also where something else has ended the fact: that may be unsaid.
 const INVALIDATE: &str = "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    SELECT $1, $2, $3, $4, $5, $6, $7
+    WHERE NOT EXISTS (SELECT 1 FROM invalidations
+        WHERE tenant = $1 AND fact = $3 AND reason = $4 AND lifted_at IS NULL)";
 const LIFT: &str = "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = $4, lifted_by_id = $5
     WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL AND reason <> 'unsaid'
     RETURNING by_fact";
@@ -98,11 +104,8 @@ pub(super) async fn remove(engine: &Engine, tenant: &TenantId, id: FactId, edit:
                 let Some(fact) = one(connection, &tenant, id).await? else {
                     return Ok(FactEdit::NotFound);
                 };
-                if fact.invalid.is_some() {
-                    return Ok(FactEdit::Done(Box::new(fact)));
-                }
                 let (cause_kind, cause_id) = Cause::Edit(edit.id).columns();
-                sqlx::query(INVALIDATE)
+                let removed = sqlx::query(INVALIDATE)
                     .bind(tenant.as_str())
                     // An edit takes out one fact, so its own bits are free to name the row.
                     .bind(InvalidationId::from_u128(edit.id.as_u128()).to_string())
@@ -114,6 +117,9 @@ pub(super) async fn remove(engine: &Engine, tenant: &TenantId, id: FactId, edit:
                     .execute(&mut *connection)
                     .await
                     .map_err(store_error)?;
+                if removed.rows_affected() == 0 {
+                    return Ok(FactEdit::Done(Box::new(fact)));
+                }
                 finish(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
             })
         })
@@ -141,6 +147,7 @@ pub(super) async fn restore(engine: &Engine, tenant: &TenantId, id: FactId, edit
                 if lifted.is_empty() {
                     return Ok(FactEdit::Done(Box::new(fact)));
                 }
+                record_edit(connection, &tenant, id, &json!({ "restored": true }), false, &edit).await?;
                 // Whatever it was folded into loses it again.
                 let mut touched = BTreeSet::from([id]);
                 for row in &lifted {
@@ -206,12 +213,25 @@ async fn write_patch(
     if let Some(pinned) = patch.pinned {
         fields.insert("pinned".to_owned(), json!(pinned));
     }
+    let reworded = patch.embedding.is_some();
+    record_edit(connection, tenant, id, &fields.into(), reworded, edit).await
+}
+
+async fn record_edit(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    id: FactId,
+    patch: &serde_json::Value,
+    reworded: bool,
+    edit: &Edit,
+) -> StoreResult<()> {
     sqlx::query(EDIT)
         .bind(tenant.as_str())
         .bind(id.to_string())
         .bind(edit.id.to_string())
         .bind(micros(edit.at))
-        .bind(serde_json::Value::from(fields).to_string())
+        .bind(patch.to_string())
+        .bind(reworded)
         .execute(connection)
         .await
         .map(drop)

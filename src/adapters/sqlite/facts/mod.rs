@@ -5,13 +5,13 @@ mod edit;
 mod embeddings;
 pub(super) mod fold;
 mod read;
+mod timeline;
 pub(super) mod write;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use sqlx::sqlite::SqliteRow;
 
 use super::{Engine, outbox, rows::Columns};
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
             audit::Edit,
             facts::{
                 Confirmed, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore, OutboxRow,
-                RecallBody, ReconcileOutcome, Reconciliation,
+                RecallBody, ReconcileOutcome, Reconciliation, TimelineRows,
             },
         },
         vectors::IndexPoint,
@@ -103,9 +103,9 @@ fn invalid(columns: &mut Columns<'_>) -> StoreResult<Option<Invalid>> {
     Ok(Some(Invalid { at, reason, by }))
 }
 
-/// A row of [`fact_columns!`].
-fn read_fact(row: &SqliteRow) -> StoreResult<Fact> {
-    let columns = &mut Columns::of(row);
+/// The columns of [`fact_columns!`].
+fn read_fact(mut columns: Columns<'_>) -> StoreResult<Fact> {
+    let columns = &mut columns;
     Ok(Fact {
         id: columns.id()?,
         world: columns.id()?,
@@ -170,15 +170,15 @@ impl FactStore for SqliteFactStore {
     async fn memory_seq(&self, scope: &TenantScope, world: &WorldId, npcs: &[NpcId]) -> StoreResult<u64> {
         read::memory_seq(&self.0, scope.tenant(), world, npcs).await
     }
-    async fn comparable(
+    async fn timeline(
         &self,
         scope: &TenantScope,
+        world: &WorldId,
         audience: &Audience,
-        subject: &str,
+        since: DateTime<Utc>,
         ids: &[FactId],
-        at: DateTime<Utc>,
-    ) -> StoreResult<Vec<Fact>> {
-        read::comparable(&self.0, scope.tenant(), audience, subject, ids, at).await
+    ) -> StoreResult<TimelineRows> {
+        timeline::timeline(&self.0, scope.tenant(), world, audience, since, ids).await
     }
     async fn verdict(&self, scope: &TenantScope, pair: &[u8; 32]) -> StoreResult<Option<Verdict>> {
         read::verdict(&self.0, scope.tenant(), pair).await

@@ -13,7 +13,7 @@ use crate::{
     },
     ids::{FactId, NpcId, PlayerId, TenantId, WorldId},
     memory::{
-        fact::{Audience, Fact, FactKind, InvalidReason, Invalidation, Viewpoint},
+        fact::{Fact, FactKind, InvalidReason, Invalidation, Viewpoint},
         reconcile::Verdict,
     },
     ports::{
@@ -43,13 +43,6 @@ const MANY: &str = concat!(
     "SELECT ",
     fact_columns!(),
     " FROM facts f WHERE f.tenant = $1 AND f.id IN (SELECT value FROM json_each($2))"
-);
-const COMPARABLE: &str = concat!(
-    "SELECT ",
-    fact_columns!(),
-    " FROM facts f WHERE f.tenant = $1 AND f.id IN (SELECT value FROM json_each($2))
-        AND f.audience = $3 AND f.subject = $4 AND f.valid_at <= $5
-        AND (f.invalid_at IS NULL OR f.invalid_at > $5) AND (f.expires_at IS NULL OR f.expires_at > $5)"
 );
 
 /// The best of each partition (a knower and a privacy) come straight off an index, so that a large
@@ -233,7 +226,7 @@ pub(super) async fn standing(
     let mut classes: BTreeMap<String, Vec<Fact>> = BTreeMap::new();
     for row in &rows {
         let class = sqlx::Row::try_get::<String, _>(row, sqlx::Row::len(row) - 1).map_err(store_error)?;
-        classes.entry(class).or_default().push(read_fact(row)?);
+        classes.entry(class).or_default().push(read_fact(Columns::of(row))?);
     }
     let by_weight = |a: &Fact, b: &Fact| {
         (b.view.importance, b.valid_at)
@@ -269,30 +262,6 @@ pub(super) async fn memory_seq(
     Ok(u64::try_from(sum).unwrap_or_default())
 }
 
-pub(super) async fn comparable(
-    engine: &Engine,
-    tenant: &TenantId,
-    audience: &Audience,
-    subject: &str,
-    ids: &[FactId],
-    at: DateTime<Utc>,
-) -> StoreResult<Vec<Fact>> {
-    if ids.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut connection = engine.read().await?;
-    let rows = sqlx::query(COMPARABLE)
-        .bind(tenant.as_str())
-        .bind(json_list(ids))
-        .bind(audience.fingerprint())
-        .bind(subject)
-        .bind(micros(at))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
-    rows.iter().map(read_fact).collect()
-}
-
 pub(super) async fn verdict(engine: &Engine, tenant: &TenantId, pair: &[u8; 32]) -> StoreResult<Option<Verdict>> {
     let mut connection = engine.read().await?;
     let row = sqlx::query(VERDICT)
@@ -323,7 +292,7 @@ pub(super) async fn one(connection: &mut SqliteConnection, tenant: &TenantId, id
         .fetch_optional(connection)
         .await
         .map_err(store_error)?;
-    row.as_ref().map(read_fact).transpose()
+    row.as_ref().map(|row| read_fact(Columns::of(row))).transpose()
 }
 
 /// Newest first. Each knower's partition is read in index order and only as far as the page needs.
@@ -371,7 +340,7 @@ pub(super) async fn list(
         .map_err(store_error)?;
     let mut facts = rows
         .iter()
-        .map(|row| read_fact(row).map(|fact| (fact.id, fact)))
+        .map(|row| read_fact(Columns::of(row)).map(|fact| (fact.id, fact)))
         .collect::<StoreResult<HashMap<_, _>>>()?;
     Ok(Page {
         items: page.items.iter().filter_map(|(_, fact)| facts.remove(fact)).collect(),
@@ -457,7 +426,6 @@ mod tests {
         assert_searches(BODIES, &["SEARCH f USING INDEX", "SEARCH e USING INDEX"]).await;
         assert_searches(STANDING, &["knowers_pinned", "knowers_mutable", "SEARCH f USING INDEX"]).await;
         assert_searches(LIST, &["knowers_newest"]).await;
-        assert_searches(COMPARABLE, &["SEARCH f USING INDEX"]).await;
     }
 
     #[tokio::test]

@@ -10,14 +10,18 @@ use super::{fold, polarity_name, read::hexadecimal, tense_name};
 use crate::{
     adapters::sqlite::{
         Engine,
-        rows::{json, json_list, micros, store_error, vector_bytes},
+        rows::{Columns, json, json_list, micros, store_error, vector_bytes},
         turns::signed,
     },
-    ids::{FactId, TenantId},
+    ids::{FactId, InvalidationId, PlayerId, TenantId, WorldId},
     memory::fact::{InvalidReason, Knower, NewFact},
     ports::{
         StoreResult,
-        ledger::facts::{ReconcileOutcome, Reconciliation},
+        ledger::{
+            facts::{Extraction, ReconcileOutcome, Reconciliation, Writing},
+            jobs::JobFence,
+            rewinds::Unsettled,
+        },
     },
 };
 
@@ -49,21 +53,39 @@ const INSERT_FACT: &str = "INSERT INTO facts (tenant, id, world, audience, knowe
      SELECT DISTINCT $1, value, $2 FROM json_each($20);
      INSERT INTO outbox (tenant, fact) VALUES ($1, $2)";
 
+/// The check that memory has not moved, for what is no job.
+const STILL: &str = "SELECT (SELECT COALESCE(SUM(memory_seq), 0) FROM npc_memories
+    WHERE tenant = $1 AND world = $2 AND npc IN (SELECT value FROM json_each($3))) = $4";
+/// A mark that was renewed meanwhile stays.
+const UNMARK: &str = "DELETE FROM unsettled WHERE tenant = $1 AND world = $2 AND audience = $3 AND mark = $4";
+const KEEP_EXTRACTION: &str = "INSERT INTO extractions
+        (tenant, turn, dialogue, number, world, audience, knowers, private_to, said_at, player, forget, injected)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+     ON CONFLICT (tenant, turn) DO UPDATE SET forget = excluded.forget, injected = excluded.injected";
+const LIFT: &str = "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'settled'
+    WHERE tenant = $1 AND id IN (SELECT value FROM json_each($2)) AND lifted_at IS NULL
+    RETURNING fact, by_fact";
+
 /// The rest of a reconciliation. Invalidations and flags are joined with the facts they name, so
 /// that only facts of this tenant can be touched; CROSS JOIN keeps the short list outside.
 const INSERT_REST: &str = "INSERT INTO npc_memories (tenant, world, npc, memory_seq)
      SELECT $1, $2, value, 1 FROM json_each($3) WHERE true
      ON CONFLICT (tenant, world, npc) DO UPDATE SET memory_seq = npc_memories.memory_seq + 1;
-     INSERT INTO invalidations (tenant, id, fact, reason, by_fact, cause_kind, cause_id, at)
-     SELECT $1, v.value ->> 0, f.id, v.value ->> 2, v.value ->> 3, v.value ->> 4, v.value ->> 5, v.value ->> 6
+     INSERT INTO invalidations (tenant, id, fact, reason, by_fact, cause_kind, cause_id, at, lifted_at,
+        lifted_by_kind)
+     SELECT $1, v.value ->> 0, f.id, v.value ->> 2, v.value ->> 3, v.value ->> 4, v.value ->> 5, v.value ->> 6,
+        v.value ->> 7, CASE WHEN v.value ->> 7 IS NOT NULL THEN 'edit' END
      FROM json_each($4) v CROSS JOIN facts f ON f.tenant = $1 AND f.id = v.value ->> 1;
      INSERT INTO verdicts (tenant, pair, verdict, model, at)
      SELECT $1, value ->> 0, value ->> 1, value ->> 2, $7 FROM json_each($5) WHERE true
      ON CONFLICT (tenant, pair) DO UPDATE SET verdict = excluded.verdict, model = excluded.model, at = excluded.at;
+     UPDATE fact_flags INDEXED BY fact_flags_by_cause SET lifted_at = $7
+     WHERE tenant = $1 AND cause_id IN (SELECT value FROM json_each($8)) AND lifted_at IS NULL;
      INSERT INTO fact_flags (tenant, fact, by_fact, cause_kind, cause_id, at)
-     SELECT $1, f.id, v.value ->> 1, 'turn', $8, $7
+     SELECT $1, f.id, v.value ->> 1, 'turn', v.value ->> 2, $7
      FROM json_each($6) v CROSS JOIN facts f ON f.tenant = $1 AND f.id = v.value ->> 0 WHERE true
-     ON CONFLICT (tenant, fact, by_fact) DO UPDATE SET lifted_at = NULL";
+     ON CONFLICT (tenant, fact, by_fact) DO UPDATE
+     SET cause_kind = 'turn', cause_id = excluded.cause_id, lifted_at = NULL, lifted_by = NULL";
 
 pub(in crate::adapters::sqlite) const RAISE_MEMORY: &str = "INSERT INTO npc_memories (tenant, world, npc, memory_seq)
     SELECT $1, $2, value, 1 FROM json_each($3) WHERE true
@@ -99,12 +121,47 @@ async fn write(
     result: &Reconciliation,
     now: DateTime<Utc>,
 ) -> StoreResult<ReconcileOutcome> {
-    let (job, turn) = (result.fence.job.to_string(), result.fence.turn.to_string());
+    let refused = match &result.writing {
+        Writing::Job(fence) => pass(connection, tenant, result, fence, now).await?,
+        Writing::Settling(mark) => unmark(connection, tenant, result, mark).await?,
+    };
+    if let Some(refused) = refused {
+        return Ok(refused);
+    }
+    if let Some(extraction) = &result.extraction {
+        keep(connection, tenant, &result.world, extraction).await?;
+    }
+    for fact in &result.facts {
+        insert_fact(connection, tenant, model, fact).await?;
+    }
+    let mut touched = lift(connection, tenant, &result.lifts, now).await?;
+    let memory_changed = !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
+    if memory_changed || !result.verdicts.is_empty() || !result.flags.is_empty() {
+        insert_rest(connection, tenant, result, memory_changed, now).await?;
+    }
+    for row in &result.invalidations {
+        touched.insert(row.fact);
+        // Only a duplicate changes the view of what it is folded into.
+        touched.extend(row.by.filter(|_| row.reason == InvalidReason::Duplicate));
+    }
+    fold::refresh(connection, tenant, touched).await?;
+    Ok(ReconcileOutcome::Committed)
+}
+
+/// Ends the job. `Some`: nothing may be written.
+async fn pass(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    result: &Reconciliation,
+    fence: &JobFence,
+    now: DateTime<Utc>,
+) -> StoreResult<Option<ReconcileOutcome>> {
+    let (job, turn) = (fence.job.to_string(), fence.turn.to_string());
     let passed = sqlx::query(PASS)
         .bind(tenant.as_str())
         .bind(&job)
         .bind(&turn)
-        .bind(i64::from(result.fence.text_version))
+        .bind(i64::from(fence.text_version))
         .bind(micros(now))
         .bind(result.world.as_str())
         .bind(json_list(&result.npcs))
@@ -112,39 +169,103 @@ async fn write(
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;
-    if passed.rows_affected() == 0 {
-        let open: bool = sqlx::query_scalar(FENCE_IS_OPEN)
-            .bind(tenant.as_str())
-            .bind(&job)
-            .bind(&turn)
-            .bind(i64::from(result.fence.text_version))
-            .fetch_one(connection)
-            .await
-            .map_err(store_error)?;
-        return Ok(if open {
-            ReconcileOutcome::MemoryMoved
-        } else {
-            ReconcileOutcome::Fenced
-        });
+    if passed.rows_affected() == 1 {
+        return Ok(None);
     }
-    for fact in &result.facts {
-        insert_fact(connection, tenant, model, fact).await?;
+    let open: bool = sqlx::query_scalar(FENCE_IS_OPEN)
+        .bind(tenant.as_str())
+        .bind(&job)
+        .bind(&turn)
+        .bind(i64::from(fence.text_version))
+        .fetch_one(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(Some(if open {
+        ReconcileOutcome::MemoryMoved
+    } else {
+        ReconcileOutcome::Fenced
+    }))
+}
+
+/// Takes the mark away. `Some`: nothing may be written.
+async fn unmark(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    result: &Reconciliation,
+    mark: &Unsettled,
+) -> StoreResult<Option<ReconcileOutcome>> {
+    let still: bool = sqlx::query_scalar(STILL)
+        .bind(tenant.as_str())
+        .bind(result.world.as_str())
+        .bind(json_list(&result.npcs))
+        .bind(signed(result.expected_memory_seq))
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    if !still {
+        return Ok(Some(ReconcileOutcome::MemoryMoved));
     }
-    let memory_changed = !result.facts.is_empty() || !result.invalidations.is_empty();
-    if memory_changed || !result.verdicts.is_empty() || !result.flags.is_empty() {
-        insert_rest(connection, tenant, result, memory_changed, &turn, now).await?;
+    sqlx::query(UNMARK)
+        .bind(tenant.as_str())
+        .bind(mark.world.as_str())
+        .bind(mark.audience.fingerprint())
+        .bind(signed(mark.mark))
+        .execute(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(None)
+}
+
+async fn keep(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    world: &WorldId,
+    extraction: &Extraction,
+) -> StoreResult<()> {
+    let text = |player: &Option<PlayerId>| player.as_ref().map(|player| player.as_str().to_owned());
+    sqlx::query(KEEP_EXTRACTION)
+        .bind(tenant.as_str())
+        .bind(extraction.turn.to_string())
+        .bind(extraction.dialogue.to_string())
+        .bind(i64::from(extraction.number))
+        .bind(world.as_str())
+        .bind(extraction.audience.fingerprint())
+        .bind(json(&extraction.audience.knowers)?)
+        .bind(text(&extraction.audience.private_to))
+        .bind(micros(extraction.said_at))
+        .bind(text(&extraction.player))
+        .bind(json(&extraction.forget)?)
+        .bind(json_list(&extraction.injected))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+/// Returns the facts concerned.
+async fn lift(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    lifts: &[InvalidationId],
+    now: DateTime<Utc>,
+) -> StoreResult<BTreeSet<FactId>> {
+    let mut touched = BTreeSet::new();
+    if lifts.is_empty() {
+        return Ok(touched);
     }
-    let touched: BTreeSet<FactId> = result
-        .invalidations
-        .iter()
-        .flat_map(|row| {
-            // Only a duplicate changes the view of what it is folded into.
-            let folded_into = row.by.filter(|_| row.reason == InvalidReason::Duplicate);
-            std::iter::once(row.fact).chain(folded_into)
-        })
-        .collect();
-    fold::refresh(connection, tenant, touched).await?;
-    Ok(ReconcileOutcome::Committed)
+    let rows = sqlx::query(LIFT)
+        .bind(tenant.as_str())
+        .bind(json_list(lifts))
+        .bind(micros(now))
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    for row in &rows {
+        let mut columns = Columns::of(row);
+        touched.insert(columns.id()?);
+        touched.extend(columns.maybe_id::<FactId>()?);
+    }
+    Ok(touched)
 }
 
 async fn insert_rest(
@@ -152,7 +273,6 @@ async fn insert_rest(
     tenant: &TenantId,
     result: &Reconciliation,
     memory_changed: bool,
-    turn: &str,
     now: DateTime<Utc>,
 ) -> StoreResult<()> {
     let mut npcs = BTreeSet::new();
@@ -172,7 +292,8 @@ async fn insert_rest(
                 row.by,
                 cause_kind,
                 cause_id,
-                micros(row.at)
+                micros(row.at),
+                row.restored_at.map(micros),
             ])
         })
         .collect();
@@ -181,7 +302,11 @@ async fn insert_rest(
         .iter()
         .map(|judged| json!([hexadecimal(&judged.pair), judged.verdict.as_str(), judged.model]))
         .collect();
-    let flags: serde_json::Value = result.flags.iter().map(|flag| json!([flag.fact, flag.by])).collect();
+    let flags: serde_json::Value = result
+        .flags
+        .iter()
+        .map(|flag| json!([flag.fact, flag.by, flag.turn]))
+        .collect();
     sqlx::query(INSERT_REST)
         .bind(tenant.as_str())
         .bind(result.world.as_str())
@@ -190,7 +315,7 @@ async fn insert_rest(
         .bind(verdicts.to_string())
         .bind(flags.to_string())
         .bind(micros(now))
-        .bind(turn)
+        .bind(json_list(&result.flagging))
         .execute(connection)
         .await
         .map(drop)
@@ -262,6 +387,9 @@ mod tests {
         )
         .await;
         assert_searches(FENCE_IS_OPEN, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
+        for statement in [STILL, UNMARK, LIFT] {
+            assert_searches(statement, &[]).await;
+        }
         for statement in INSERT_REST.split(';').chain(INSERT_FACT.split(';')) {
             assert_searches(statement, &[]).await;
         }

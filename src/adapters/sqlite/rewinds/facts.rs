@@ -56,6 +56,14 @@ const UNSETTLE: &str = "INSERT INTO unsettled (tenant, world, audience, knowers,
     WHERE tenant = $1 AND id IN (SELECT value FROM json_each($2))
     ON CONFLICT (tenant, world, audience) DO UPDATE
     SET since = MIN(since, excluded.since), mark = mark + 1";
+/// What elsewhere was no news only because one of these facts had been in the prompt.
+const UNSETTLE_ECHOES: &str = "INSERT INTO unsettled (tenant, world, audience, knowers, private_to, since, mark)
+    SELECT $1, f.world, f.audience, f.knowers, f.private_to, MIN(f.valid_at), 1
+    FROM json_each($2) v CROSS JOIN invalidations i ON i.tenant = $1 AND i.by_fact = v.value AND i.reason = 'echo'
+    CROSS JOIN facts f ON f.tenant = $1 AND f.id = i.fact
+    WHERE true GROUP BY f.world, f.audience, f.knowers, f.private_to
+    ON CONFLICT (tenant, world, audience) DO UPDATE
+    SET since = MIN(since, excluded.since), mark = mark + 1";
 
 /// Takes back what turns taught and what they ended.
 pub(super) async fn unsay(
@@ -143,6 +151,12 @@ pub(super) async fn settle_caches(
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;
+    sqlx::query(UNSETTLE_ECHOES)
+        .bind(tenant.as_str())
+        .bind(&all)
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
     fold::refresh(connection, tenant, touched.all).await?;
     let after = ids(connection, VALID, tenant, &all).await?;
     let count = |facts: usize| u32::try_from(facts).unwrap_or(u32::MAX);
@@ -213,6 +227,7 @@ mod tests {
         assert_searches(CAUSED, &["facts_by_cause"]).await;
         assert_searches(LIFT_CAUSED, &["invalidations_by_cause"]).await;
         assert_searches(PUT_BACK_CAUSED, &["invalidations_by_cause"]).await;
+        assert_searches(UNSETTLE_ECHOES, &["invalidations_by_fact"]).await;
         assert_searches(LIFT_UNSAID, &["invalidations_of_fact"]).await;
         for statement in [UNSAY, VALID, MEMORIES, UNSETTLE] {
             assert_searches(statement, &[]).await;

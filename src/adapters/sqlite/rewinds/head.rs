@@ -88,10 +88,10 @@ const QUOTED_IN: &str = "SELECT e.dialogue, e.number FROM (
 macro_rules! caused_rows {
     ($($table:literal),+) => {
         [$((
-            concat!("UPDATE ", $table, " SET lifted_at = $3, lifted_by = $4
+            concat!("UPDATE ", $table, " INDEXED BY ", $table, "_by_cause SET lifted_at = $3, lifted_by = $4
                 WHERE tenant = $1 AND cause_id IN (SELECT value FROM json_each($2)) AND cause_kind = 'turn'
                   AND lifted_at IS NULL"),
-            concat!("UPDATE ", $table, " SET lifted_at = NULL, lifted_by = NULL
+            concat!("UPDATE ", $table, " INDEXED BY ", $table, "_by_cause SET lifted_at = NULL, lifted_by = NULL
                 WHERE tenant = $1 AND cause_id IN (SELECT value FROM json_each($2)) AND cause_kind = 'turn'
                   AND lifted_by LIKE 'rew!_%' ESCAPE '!'"),
         )),+]
@@ -411,12 +411,16 @@ async fn quoted_in(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::sqlite::plans::assert_searches;
+    use crate::adapters::sqlite::plans::{assert_searches, plan};
 
     #[tokio::test]
     async fn a_move_touches_what_it_names_and_nothing_else() {
         assert_searches(STANDING_AFTER, &["turns_standing"]).await;
-        assert_searches(QUOTED_IN, &["extractions_of_world"]).await;
+        assert!(
+            plan(QUOTED_IN)
+                .await
+                .contains("extractions_of_world (tenant=? AND world=? AND said_at>?)")
+        );
         assert_searches(CLOSE_JOINED, &["dialogues_by_cause"]).await;
         for (lift, put_back) in CAUSED {
             assert_searches(lift, &["_by_cause"]).await;

@@ -102,6 +102,19 @@ pub async fn npcs_need_their_world<S: Subject>(f: &Fixture<S>) {
         .put_npc(&f.scope, &ergen, None, &f.edit("npc.put"))
         .await
         .unwrap();
+    let named = async |scope, names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut found = authored.npcs_named(scope, &npc.world, &names).await.unwrap();
+        found.sort();
+        found
+    };
+    assert_eq!(
+        named(&f.scope, &["MIRA", "ergen", "no\"body", "ergen"]).await,
+        ["ergen", "mira"]
+    );
+    assert_eq!(named(&f.scope, &[&npc.name]).await, [npc.name.as_str()]);
+    assert!(named(&f.other, &["mira"]).await.is_empty());
+    assert!(named(&f.scope, &[]).await.is_empty());
     let first = authored.npcs(&f.scope, &npc.world, &page(1, None)).await.unwrap();
     assert_eq!(first.items[0].id, ergen.id);
     let second = authored.npcs(&f.scope, &npc.world, &page(1, first.next)).await.unwrap();

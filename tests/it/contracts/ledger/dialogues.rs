@@ -27,12 +27,21 @@ pub async fn a_dialogue_reads_back_and_closes_once<S: Subject>(f: &Fixture<S>) {
         dialogues.checkpoint(&f.scope, dialogue.id).await.unwrap(),
         Some(Checkpoint::default())
     );
+    let fresh = vec![7; 32];
+    assert!(dialogues.set_resume_token(&f.scope, dialogue.id, &fresh).await.unwrap());
+    assert!(
+        !dialogues
+            .set_resume_token(&f.other, dialogue.id, &[8; 32])
+            .await
+            .unwrap()
+    );
     f.tick();
     assert!(dialogues.close(&f.scope, dialogue.id, f.now()).await.unwrap());
     assert!(!dialogues.close(&f.scope, dialogue.id, f.now()).await.unwrap());
     let closed = Dialogue {
         status: DialogueStatus::Closed,
         updated_at: f.now(),
+        resume_token_hash: fresh,
         ..dialogue
     };
     assert_eq!(dialogues.get(&f.scope, closed.id).await.unwrap(), Some(closed));
@@ -183,6 +192,30 @@ pub async fn claiming_takes_ownership_until_it_runs_out<S: Subject>(f: &Fixture<
             .unwrap(),
         Claim::NotFound
     );
+}
+
+pub async fn what_is_given_up_is_anybodys<S: Subject>(f: &Fixture<S>) {
+    let dialogues = &f.ledger().dialogues;
+    let (one, two) = (f.open().await, f.open().await);
+    let rival: NodeId = f.id();
+    let until = f.now() + chrono::Duration::seconds(30);
+    let claim = async |node, id| dialogues.claim(&f.scope, id, node, f.now(), until).await.unwrap();
+    dialogues.release(&f.other, one.dialogue.id, one.epoch).await.unwrap();
+    dialogues
+        .release(&f.scope, one.dialogue.id, one.epoch + 1)
+        .await
+        .unwrap();
+    assert!(matches!(claim(rival, one.dialogue.id).await, Claim::OwnedBy { .. }));
+    dialogues.release(&f.scope, one.dialogue.id, one.epoch).await.unwrap();
+    let Claim::Owned(taken) = claim(rival, one.dialogue.id).await else {
+        panic!("it was given up")
+    };
+    assert_eq!(taken.epoch, one.epoch + 1);
+    // Late, the former owner gives nothing up that is another's.
+    dialogues.release(&f.scope, one.dialogue.id, one.epoch).await.unwrap();
+    dialogues.release_all(f.node).await.unwrap();
+    assert!(matches!(claim(f.node, one.dialogue.id).await, Claim::OwnedBy { node, .. } if node == rival));
+    assert!(matches!(claim(rival, two.dialogue.id).await, Claim::Owned(_)));
 }
 
 pub async fn claiming_reads_the_state_to_go_on_from<S: Subject>(f: &Fixture<S>) {

@@ -21,7 +21,7 @@ use colloquy::{
             Ledger,
             audit::Edit,
             dialogues::{Claim, CommitOutcome, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue, TurnCommit},
-            facts::{ReconcileOutcome, Reconciliation},
+            facts::{ReconcileOutcome, Reconciliation, Writing},
             jobs::{JobFence, JobKind, NewJob},
         },
     },
@@ -121,6 +121,10 @@ impl<S: Subject> Fixture<S> {
             language: Language::En,
             factions: vec!["guild".parse().unwrap()],
             model: Some("small".to_owned()),
+            settings: WorldSettings {
+                max_hp_delta: Some(7),
+                ..WorldSettings::default()
+            },
             version: 0,
             updated_at: self.now(),
         }
@@ -218,6 +222,7 @@ impl<S: Subject> Fixture<S> {
             created_at: self.now(),
             leased_to: self.node,
             leased_until: self.now() + chrono::Duration::seconds(120),
+            held_until: None,
         }
     }
 
@@ -312,6 +317,7 @@ impl<S: Subject> Fixture<S> {
             by,
             cause: Cause::Turn(self.id()),
             at: self.now(),
+            restored_at: None,
         }
     }
 
@@ -327,14 +333,17 @@ impl<S: Subject> Fixture<S> {
     pub async fn a_plan(&self) -> Reconciliation {
         let (_, fence) = self.a_fence(JobKind::ExtractFacts).await;
         Reconciliation {
-            fence,
+            writing: Writing::Job(fence),
             world: self.world.clone(),
             npcs: vec![self.npc.clone()],
             expected_memory_seq: self.memory_seq().await,
             facts: Vec::new(),
+            extraction: None,
             invalidations: Vec::new(),
+            lifts: Vec::new(),
             verdicts: Vec::new(),
             flags: Vec::new(),
+            flagging: vec![fence.turn],
         }
     }
 

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use colloquy::{
     ids::NodeId,
-    ports::ledger::jobs::{Job, JobFailure, JobKind, JobStatus},
+    ports::ledger::jobs::{Job, JobFailure, JobKind, JobRetry, JobStatus},
 };
 
 use super::{
@@ -50,6 +50,41 @@ pub async fn a_commit_leaves_its_jobs_leased<S: Subject>(f: &Fixture<S>) {
     assert_eq!(lease(f, f.node, 9).await, taken[1..]);
 }
 
+pub async fn a_job_reads_what_it_works_on<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let mut commit = f.a_commit(&open, 1, None);
+    commit.jobs = vec![f.a_job(&commit, JobKind::ExtractFacts)];
+    f.commit(&commit).await;
+    let job = Job::from(&commit.jobs[0]);
+    let jobs = &f.ledger().jobs;
+    let said = async |job: &Job| jobs.said(&f.scope, job).await.unwrap();
+    assert_eq!(said(&job).await, None, "nobody wrote the world and the NPC");
+
+    let authored = &f.ledger().authored;
+    let (world, npc) = (f.a_world("vale"), f.an_npc("vale", "mira"));
+    let (made_world, made_npc) = (f.edit("world.put"), f.edit("npc.put"));
+    authored.put_world(&f.scope, &world, None, &made_world).await.unwrap();
+    authored.put_npc(&f.scope, &npc, None, &made_npc).await.unwrap();
+    let found = said(&job).await.unwrap();
+    assert_eq!(found.turn, commit.turn);
+    assert_eq!(
+        Some(found.dialogue),
+        f.ledger().dialogues.get(&f.scope, open.dialogue.id).await.unwrap()
+    );
+    assert_eq!(Some(found.world), authored.world(&f.scope, &f.world).await.unwrap());
+    assert_eq!(Some(found.npc), authored.npc(&f.scope, &f.world, &f.npc).await.unwrap());
+
+    let cut_since = Job {
+        text_version: 2,
+        ..job.clone()
+    };
+    assert_eq!(said(&cut_since).await, None);
+    assert_eq!(jobs.said(&f.other, &job).await.unwrap(), None);
+    let deleted = f.edit("npc.delete");
+    assert!(authored.delete_npc(&f.scope, &f.world, &f.npc, &deleted).await.unwrap());
+    assert_eq!(said(&job).await, None, "the NPC is gone");
+}
+
 pub async fn due_jobs_are_leased_oldest_first<S: Subject>(f: &Fixture<S>) {
     let mut fences = Vec::new();
     for _ in 0..3 {
@@ -93,6 +128,52 @@ pub async fn a_failed_job_waits_and_dies<S: Subject>(f: &Fixture<S>) {
         .await
         .unwrap();
     assert!(lease(f, f.node, 9).await.is_empty());
+}
+
+pub async fn what_was_of_no_use_is_counted_apart<S: Subject>(f: &Fixture<S>) {
+    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+    let jobs = &f.ledger().jobs;
+    for then in [JobFailure::RetryAt(f.now()), JobFailure::RetryUselessAt(f.now())] {
+        jobs.fail(&f.scope, fence.job, "no", then).await.unwrap();
+    }
+    let job = lease(f, f.node, 9).await.remove(0);
+    assert_eq!((job.attempts, job.useless), (2, 1));
+    assert_eq!(job.since, job.created_at);
+}
+
+pub async fn a_dead_job_is_tried_again_when_a_person_says_so<S: Subject>(f: &Fixture<S>) {
+    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+    let jobs = &f.ledger().jobs;
+    let retry = async |scope| jobs.retry(scope, fence.job, &f.edit("job.retry")).await.unwrap();
+    assert_eq!(retry(&f.scope).await, JobRetry::NotDead(JobStatus::Pending));
+    for then in [JobFailure::RetryUselessAt(f.now()), JobFailure::Dead] {
+        jobs.fail(&f.scope, fence.job, "no", then).await.unwrap();
+    }
+    assert_eq!(retry(&f.other).await, JobRetry::NotFound);
+    assert!(
+        f.ledger()
+            .audit
+            .list(&f.scope, &page(9, None))
+            .await
+            .unwrap()
+            .items
+            .iter()
+            .all(|row| row.action != "job.retry")
+    );
+    f.clock.advance(Duration::from_hours(48));
+    let JobRetry::Done(row) = retry(&f.scope).await else {
+        panic!("it was dead")
+    };
+    assert_eq!((row.id, row.status, row.attempts), (fence.job, JobStatus::Pending, 0));
+    let job = lease(f, f.node, 9).await.remove(0);
+    assert_eq!((job.id, job.attempts, job.useless), (fence.job, 0, 0));
+    assert_eq!(job.since, f.now(), "its time begins anew");
+    assert_eq!(job.turn, fence.turn);
+    assert_eq!(retry(&f.scope).await, JobRetry::NotDead(JobStatus::Pending));
+    let audit = f.ledger().audit.list(&f.scope, &page(9, None)).await.unwrap().items;
+    assert_eq!(audit.iter().filter(|row| row.action == "job.retry").count(), 1);
+    jobs.finish(&f.scope, fence.job).await.unwrap();
+    assert_eq!(retry(&f.scope).await, JobRetry::NotDead(JobStatus::Done));
 }
 
 pub async fn leases_of_a_dead_process_are_released<S: Subject>(f: &Fixture<S>) {
@@ -145,4 +226,31 @@ pub async fn jobs_are_listed_in_pages<S: Subject>(f: &Fixture<S>) {
     let done = only(JobStatus::Done).await;
     assert_eq!((done.len(), done[0].id, done[0].status), (1, ids[1], JobStatus::Done));
     assert_eq!(only(JobStatus::Pending).await.len(), 2);
+}
+
+pub async fn held_jobs_wait_until_they_are_made_due<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let mut commit = f.a_commit(&open, 1, None);
+    let until = f.now() + chrono::Duration::seconds(60);
+    let mut held = f.a_job(&commit, JobKind::ExtractFacts);
+    held.held_until = Some(until);
+    commit.jobs = vec![held.clone()];
+    f.commit(&commit).await;
+    let jobs = &f.ledger().jobs;
+    let later = until + chrono::Duration::seconds(60);
+    let lease = async |now| jobs.lease(&f.scope, f.node, now, later, 9).await.unwrap();
+    assert!(lease(f.now()).await.is_empty());
+    assert_eq!(jobs.make_due(&f.other, open.dialogue.id, f.now()).await.unwrap(), 0);
+    assert_eq!(jobs.make_due(&f.scope, open.dialogue.id, f.now()).await.unwrap(), 1);
+    assert_eq!(jobs.make_due(&f.scope, open.dialogue.id, f.now()).await.unwrap(), 0);
+    let leased = lease(f.now()).await;
+    assert_eq!(leased.iter().map(|job| job.id).collect::<Vec<_>>(), [held.id]);
+
+    // By itself, when its time has come.
+    let mut second = f.a_commit(&open, 2, Some(commit.turn.id));
+    let mut held = f.a_job(&second, JobKind::ExtractFacts);
+    held.held_until = Some(until);
+    second.jobs = vec![held.clone()];
+    f.commit(&second).await;
+    assert_eq!(lease(until).await.len(), 1);
 }

@@ -11,11 +11,14 @@ mod folding;
 mod idempotency;
 mod index;
 mod jobs;
+mod prune;
 mod reconcile;
+mod rewinds;
 mod sqlite;
 mod state;
 mod summaries;
 mod tenants;
+mod timeline;
 mod usage;
 
 use std::sync::Arc;
@@ -49,13 +52,14 @@ macro_rules! ledger_contract {
                     authored_content_of_another_tenant_is_not_found;
                 dialogues: a_dialogue_reads_back_and_closes_once, a_conversation_is_paused_while_it_is_open, dialogues_are_listed_newest_first_and_filtered,
                     claiming_takes_ownership_until_it_runs_out, claiming_reads_the_state_to_go_on_from,
+                    what_is_given_up_is_anybodys,
                     renewing_needs_the_current_epoch, a_turn_reads_back_whole, a_stale_epoch_is_fenced,
                     a_stale_head_is_fenced, a_closed_dialogue_takes_no_more_turns, a_used_key_is_taken, of_two_commits_on_one_head_one_wins,
                     turns_are_read_by_range_id_and_key, dialogues_of_another_tenant_are_not_found;
                 facts: a_created_fact_reads_back_whole, confirm_checks_validity_audience_and_privacy,
                     confirm_asks_about_the_moment_given, bodies_carry_view_and_embedding,
                     standing_facts_are_ranked_and_limited, a_designer_sees_what_is_private_to_any_player,
-                    comparable_facts_share_audience_and_subject, facts_are_listed_newest_first_in_pages,
+                    facts_are_listed_newest_first_in_pages,
                     facts_are_listed_by_filter, editing_changes_the_view_and_not_the_statement,
                     editing_checks_the_version, removing_and_restoring_are_history, facts_of_another_tenant_are_not_found;
                 folding: a_duplicate_is_folded_into_the_newer_fact, restoring_a_duplicate_unfolds_it,
@@ -67,14 +71,23 @@ macro_rules! ledger_contract {
                     memory_that_moved_is_told_and_nothing_is_written, of_two_plans_on_one_memory_one_is_told_to_look_again,
                     an_edit_by_a_person_moves_memory, verdicts_are_kept_by_pair, flags_are_history,
                     a_foreign_fact_cannot_be_invalidated, an_extraction_that_found_nothing_only_ends_its_job;
+                timeline: a_timeline_has_what_was_said_or_ended_since, a_timeline_knows_what_people_changed;
                 summaries: summaries_land_fade_and_are_evicted, a_summary_of_a_finished_job_is_fenced,
                     a_turn_is_summed_up_once,
                     summaries_of_another_tenant_are_untouched;
                 state: standing_changes_come_in_order, state_is_read_on_from_where_it_was_left,
                     a_fenced_state_change_writes_nothing,
                     state_of_another_tenant_is_not_found;
-                jobs: a_commit_leaves_its_jobs_leased, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
-                    leases_of_a_dead_process_are_released, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages;
+                jobs: a_commit_leaves_its_jobs_leased, held_jobs_wait_until_they_are_made_due, a_job_reads_what_it_works_on, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
+                    leases_of_a_dead_process_are_released, what_was_of_no_use_is_counted_apart,
+                    a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages;
+                prune: what_is_too_old_goes_and_nothing_else;
+                rewinds: a_move_takes_back_what_later_turns_caused, moving_there_and_back_changes_nothing,
+                    what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too,
+                    what_was_under_way_for_an_unsaid_turn_cannot_write, a_move_that_may_not_be_made_writes_nothing,
+                    a_key_finds_its_move_and_moves_are_read_in_order,
+                    a_session_that_was_joined_from_an_unsaid_turn_is_closed, a_cut_turn_is_replaced,
+                    turns_elsewhere_that_quoted_what_was_unsaid_are_named;
                 audit: edits_are_listed_newest_first_in_pages, the_log_cannot_be_changed;
                 idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,
                     a_reservation_without_an_answer_runs_out, old_answers_are_swept, keys_belong_to_a_tenant;

@@ -1,9 +1,19 @@
 use colloquy::{
-    memory::{fact::InvalidReason, reconcile::Verdict},
-    ports::ledger::facts::{FactHistoryEntry, FactPatch, Flag, JudgedPair, ReconcileOutcome, Reconciliation},
+    memory::{fact::InvalidReason, reconcile::Verdict, timeline::Flagged},
+    ports::ledger::{
+        facts::{FactHistoryEntry, FactPatch, JudgedPair, ReconcileOutcome, Reconciliation, Writing},
+        jobs::JobFence,
+    },
 };
 
 use super::{Subject, fixture::Fixture};
+
+fn fence_of(plan: &mut Reconciliation) -> &mut JobFence {
+    match &mut plan.writing {
+        Writing::Job(fence) => fence,
+        Writing::Settling(_) => unreachable!("plans of this suite are of jobs"),
+    }
+}
 
 async fn outcome<S: Subject>(f: &Fixture<S>, plan: &Reconciliation) -> ReconcileOutcome {
     f.ledger().facts.reconcile(&f.scope, plan).await.unwrap()
@@ -21,7 +31,7 @@ pub async fn a_reconciliation_writes_everything_at_once<S: Subject>(f: &Fixture<
     let dialogue = f
         .ledger()
         .dialogues
-        .turn(&f.scope, plan.fence.turn)
+        .turn(&f.scope, fence_of(&mut plan).turn)
         .await
         .unwrap()
         .unwrap()
@@ -53,10 +63,10 @@ pub async fn a_fence_that_is_closed_lets_nothing_through<S: Subject>(f: &Fixture
     let mut plan = f.a_plan().await;
     plan.facts = vec![f.a_fact("anything")];
     let mut cut_since = plan.clone();
-    cut_since.fence.text_version += 1;
+    fence_of(&mut cut_since).text_version += 1;
     assert_eq!(outcome(f, &cut_since).await, ReconcileOutcome::Fenced);
     let mut other_turn = plan.clone();
-    other_turn.fence.turn = f.id();
+    fence_of(&mut other_turn).turn = f.id();
     assert_eq!(outcome(f, &other_turn).await, ReconcileOutcome::Fenced);
     let theirs = f.ledger().facts.reconcile(&f.other, &plan).await.unwrap();
     assert_eq!(theirs, ReconcileOutcome::Fenced);
@@ -154,7 +164,11 @@ pub async fn flags_are_history<S: Subject>(f: &Fixture<S>) {
     f.tick();
     let mut plan = f.a_plan().await;
     let new = f.a_fact("eats nuts");
-    plan.flags = vec![Flag { fact: kept, by: new.id }];
+    plan.flags = vec![Flagged {
+        fact: kept,
+        by: new.id,
+        turn: fence_of(&mut plan).turn,
+    }];
     let by = new.id;
     plan.facts = vec![new];
     f.reconcile(&plan).await;
@@ -172,9 +186,10 @@ pub async fn a_foreign_fact_cannot_be_invalidated<S: Subject>(f: &Fixture<S>) {
         .unwrap();
     let mut plan = f.a_plan().await;
     plan.invalidations = vec![f.an_invalidation(theirs.id, InvalidReason::Forgotten, None)];
-    plan.flags = vec![Flag {
+    plan.flags = vec![Flagged {
         fact: theirs.id,
         by: f.id(),
+        turn: fence_of(&mut plan).turn,
     }];
     f.reconcile(&plan).await;
     let facts = &f.ledger().facts;

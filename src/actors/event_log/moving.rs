@@ -1,0 +1,97 @@
+//! What is told while the head is moved, and after.
+
+use std::sync::Arc;
+
+use super::{EventLog, failed};
+use crate::{
+    dialogue::events::{EventBody, EventError},
+    memory::turn::TurnStatus,
+};
+
+/// The head is being moved: until it has been, or has not, durable events wait.
+pub(super) struct Moving {
+    /// Numbers for the end of the turn under way, should the move end it, and for the move itself.
+    first: u64,
+    /// What happened meanwhile, with the number it was promised.
+    pub(super) held: Vec<(Option<u64>, EventBody, Option<Arc<str>>)>,
+}
+
+/// Numbers that a move reserves: for `reply.done` and `error` of the turn it ends, and its own.
+const OF_A_MOVE: u64 = 3;
+
+impl EventLog {
+    /// The head is about to be moved. Returns the number of the event that will tell of it; durable
+    /// events wait until [`Self::moved`] or [`Self::not_moved`].
+    pub fn begin_move(&self) -> u64 {
+        let mut inner = self.inner.lock();
+        let first = inner.next_seq;
+        inner.next_seq += OF_A_MOVE;
+        inner.moving = Some(Moving {
+            first,
+            held: Vec::new(),
+        });
+        first + OF_A_MOVE - 1
+    }
+
+    /// The head was moved. The turn under way, if there was one, ends unsaid: `reply.done` goes out if
+    /// it had not yet, and what it would have told is dropped; then `body` tells of the move.
+    pub fn moved(&self, body: EventBody, unsaid: &EventError) {
+        let mut inner = self.inner.lock();
+        let Some(Moving { first, held }) = inner.moving.take() else {
+            return;
+        };
+        inner.reserved = None;
+        if let Some(open) = inner.open.take() {
+            // One that was told while the move was under way was not delivered.
+            let told = !held
+                .iter()
+                .any(|(_, body, _)| matches!(body, EventBody::ReplyDone(_) | EventBody::NpcTurnDone(_)));
+            let done = open.done.filter(|_| told);
+            if done.is_none() {
+                let mut done = failed(open.turn, open.npc, unsaid.code, &unsaid.message);
+                done.status = TurnStatus::Interrupted;
+                done.error = None;
+                inner.emit_as(
+                    self,
+                    first,
+                    EventBody::done(self.dialogue.kind(), done),
+                    open.re.clone(),
+                );
+            }
+            if done != Some(TurnStatus::Failed) {
+                let body = EventBody::Error {
+                    turn: Some(open.turn),
+                    error: unsaid.clone(),
+                };
+                inner.emit_as(self, first + 1, body, open.re);
+            }
+        }
+        inner.emit_as(self, first + OF_A_MOVE - 1, body, None);
+        inner.release(self);
+        for (promised, body, re) in held {
+            // What has a number was the unsaid turn's.
+            if promised.is_none() {
+                inner.emit(self, body, re);
+            }
+        }
+    }
+
+    /// The head was not moved: what waited goes out.
+    pub fn not_moved(&self) {
+        let mut inner = self.inner.lock();
+        let Some(Moving { held, .. }) = inner.moving.take() else {
+            return;
+        };
+        let (promised, later): (Vec<_>, Vec<_>) = held.into_iter().partition(|(seq, ..)| seq.is_some());
+        for (seq, body, re) in promised {
+            inner.emit_as(self, seq.unwrap_or_default(), body, re);
+        }
+        for (_, body, re) in later {
+            if inner.reserved.is_some() {
+                inner.held.push_back((body, re));
+            } else {
+                inner.emit(self, body, re);
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! How much of a reply was heard, in the units of whoever counted.
+
+/// A place in a reply's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// In Unicode scalar values.
+    Chars(usize),
+    /// In UTF-16 code units, as C# and JavaScript count.
+    Utf16(usize),
+}
+
+impl Heard {
+    /// The same place of `text` in Unicode scalar values. A count that ends inside a surrogate pair
+    /// is taken back to before it; one beyond the end stays as far beyond it.
+    pub fn scalars(self, text: &str) -> usize {
+        let units = match self {
+            Self::Chars(chars) => return chars,
+            Self::Utf16(units) => units,
+        };
+        let mut left = units;
+        let mut chars = 0;
+        for c in text.chars() {
+            if left < c.len_utf16() {
+                return chars;
+            }
+            left -= c.len_utf16();
+            chars += 1;
+        }
+        chars.saturating_add(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn utf16_counts_become_scalar_counts(text in "[a가😀🍇é]{0,40}") {
+            let mut units = 0;
+            for (scalars, c) in text.chars().enumerate() {
+                prop_assert_eq!(Heard::Utf16(units).scalars(&text), scalars);
+                if c.len_utf16() == 2 {
+                    prop_assert_eq!(Heard::Utf16(units + 1).scalars(&text), scalars);
+                }
+                units += c.len_utf16();
+            }
+            let all = text.chars().count();
+            prop_assert_eq!(Heard::Utf16(units).scalars(&text), all);
+            prop_assert_eq!(Heard::Utf16(units + 3).scalars(&text), all + 3);
+            prop_assert_eq!(Heard::Chars(units).scalars(&text), units);
+        }
+    }
+}

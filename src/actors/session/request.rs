@@ -1,0 +1,134 @@
+//! What a session can be told, and how it answers.
+
+use std::{sync::Arc, time::Instant};
+
+use actix::Message;
+use tokio::sync::oneshot;
+
+use crate::{
+    actors::{
+        Accepted, Interrupted, Line, Listener, SessionError, TakeBack,
+        handle::{Ask, Attached, SessionView},
+    },
+    dialogue::{jobs::JobReport, turn::TurnInput},
+    ids::TurnId,
+    ports::ledger::jobs::JobKind,
+    tenancy::Principal,
+};
+
+/// What a session can be asked.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(in crate::actors) enum Request {
+    Say {
+        line: Line,
+        accepted_at: Instant,
+        ask: Ask<Accepted>,
+    },
+    Interrupt {
+        wish: TakeBack,
+        ask: Ask<Interrupted>,
+    },
+    Rewind {
+        wish: TakeBack,
+        ask: Ask<Interrupted>,
+    },
+    /// Takes the last turn back and says its line anew.
+    Regenerate {
+        key: Option<String>,
+        if_head: Option<u32>,
+        re: Option<Arc<str>>,
+        who: Principal,
+        ask: Ask<Accepted>,
+    },
+    /// The client has played a reply to its end.
+    Played {
+        turn: u32,
+        ask: Ask<()>,
+    },
+    /// Takes a reply that was cut a moment ago up again.
+    Resume {
+        who: Principal,
+        ask: Ask<Interrupted>,
+    },
+    Attach {
+        listener: Arc<dyn Listener>,
+        last_seq: Option<u64>,
+        ask: Ask<Attached>,
+    },
+    View {
+        ask: Ask<SessionView>,
+    },
+    /// What a turn with this line would start from.
+    Prepare {
+        text: String,
+        ask: Ask<TurnInput>,
+    },
+    Close {
+        reason: &'static str,
+        ask: Ask<()>,
+    },
+}
+
+impl Request {
+    /// Whether it takes the dialogue back; then it does not wait for another that does.
+    pub fn takes_back(&self) -> bool {
+        matches!(
+            self,
+            Self::Interrupt { .. } | Self::Rewind { .. } | Self::Regenerate { .. } | Self::Resume { .. }
+        )
+    }
+
+    pub fn refuse(self, error: SessionError) {
+        match self {
+            Self::Say { ask, .. } | Self::Regenerate { ask, .. } => ask.answer(Err(error)),
+            Self::Interrupt { ask, .. } | Self::Rewind { ask, .. } | Self::Resume { ask, .. } => ask.answer(Err(error)),
+            Self::Attach { ask, .. } => ask.answer(Err(error)),
+            Self::View { ask } => ask.answer(Err(error)),
+            Self::Prepare { ask, .. } => ask.answer(Err(error)),
+            Self::Close { ask, .. } | Self::Played { ask, .. } => ask.answer(Err(error)),
+        }
+    }
+}
+
+/// The curator ran a job of this dialogue. Without a report it failed, for now.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(in crate::actors) struct JobEnded {
+    pub turn_id: TurnId,
+    pub kind: JobKind,
+    pub report: Option<JobReport>,
+}
+
+/// Takes no more lines, lets those that wait go, and answers once no turn runs: whether one did.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(in crate::actors) struct Drain {
+    pub reply: oneshot::Sender<bool>,
+}
+
+/// Cuts the running turn.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(in crate::actors) struct CutNow;
+
+/// The dialogue was closed in the ledger, by what happened elsewhere.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(in crate::actors) struct WasClosed(pub &'static str);
+
+/// What was asked to be taken back so far is begun.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct BeginMove;
+
+/// Stops at once.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(in crate::actors) struct Stop;
+
+/// Makes the actor panic, to see what becomes of it.
+#[cfg(test)]
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(in crate::actors) struct Panic;

@@ -1,0 +1,244 @@
+//! Taking a session back while turns run, lines wait and others ask for the same.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use super::world::{Ear, World, outcome, until};
+use crate::{
+    actors::{Accepted, Interrupted, Listener, OnBusy, SessionError, TakeBack},
+    dialogue::turn::TurnError,
+    ids::DialogueId,
+    ports::ledger::rewinds::Rewound,
+};
+
+async fn said(world: &World, turns: u32) -> DialogueId {
+    let id = world.session().await;
+    for number in 1..=turns {
+        assert_eq!(world.turn(id, &format!("line {number}")).await.number, number);
+    }
+    id
+}
+
+fn rewound(outcome: Result<Interrupted, SessionError>) -> Arc<Rewound> {
+    match outcome.unwrap() {
+        Interrupted::Rewound(rewound) => rewound,
+        other => panic!("nothing was taken back: {other:?}"),
+    }
+}
+
+#[actix::test]
+async fn of_ten_interrupts_the_lowest_turn_wins_and_all_are_told() {
+    let world = World::new().await;
+    let id = said(&world, 8).await;
+    let ear = world.listen(id).await;
+    *world.fake.hold_rewinds.lock() = true;
+    let turns = [5, 7, 3, 6, 4, 7, 3, 5, 6, 4];
+    let asked = join_all(turns.map(|turn| world.interrupt(id, Some(turn), None)));
+    let held = async {
+        until("all but the held ones wait", || !world.fake.rewinds.lock().is_empty()).await;
+        until("every request is in", || {
+            world.sessions.free_permits() <= world.settings.max_in_flight - turns.len()
+        })
+        .await;
+        world.fake.rewind_go.add_permits(10);
+    };
+    let (outcomes, ()) = tokio::join!(asked, held);
+    let outcomes: Vec<_> = outcomes.into_iter().map(rewound).collect();
+    for outcome in &outcomes {
+        assert_eq!(outcome, &outcomes[0], "one outcome");
+        assert_eq!(outcome.head_turn, 3);
+    }
+    let view = world.sessions.view(&world.scope, id).await.unwrap();
+    assert_eq!((view.dialogue.head_turn, view.history.len()), (3, 3));
+    assert_eq!(ear.story().last().unwrap(), "rewound 3");
+    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
+    until("memories are settled", || {
+        world.fake.settled.load(std::sync::atomic::Ordering::Relaxed) > 0
+    })
+    .await;
+    assert_eq!(world.turn(id, "on").await.number, 4);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_running_turn_ends_unsaid_when_the_dialogue_is_taken_back() {
+    let world = World::new().await;
+    let id = said(&world, 2).await;
+    let ear = world.listen(id).await;
+    let held = world.say(id, "hold").await;
+    world.begun(3).await;
+    // Nobody lets the model go: the answer does not wait for it.
+    let back = rewound(world.interrupt(id, Some(1), None).await);
+    assert_eq!((back.head_turn, &back.removed[..]), (1, &[2][..]));
+    assert!(matches!(*outcome(held).await.unwrap_err(), TurnError::Unsaid));
+    assert_eq!(
+        ear.story(),
+        ["started 3", "interrupted 3", "error turn_unsaid", "rewound 1"]
+    );
+    let next = world.turn(id, "on").await;
+    assert_eq!(next.number, 2);
+    assert_eq!(ear.story()[4..], ["started 2", "completed 2", "committed 2"]);
+    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
+    world.end().await;
+}
+
+#[actix::test]
+async fn lines_wait_while_the_head_is_moved() {
+    let world = World::new().await;
+    let id = said(&world, 3).await;
+    *world.fake.hold_rewinds.lock() = true;
+    let moving = world.back(id, 1);
+    let meanwhile = async {
+        until("the move begins", || !world.fake.rewinds.lock().is_empty()).await;
+        let waiting = world.say(id, "after");
+        let release = async {
+            until("the line is in", || {
+                world.sessions.free_permits() <= world.settings.max_in_flight - 2
+            })
+            .await;
+            assert_eq!(world.fake.spoken.lock().len(), 3, "it is not said yet");
+            world.fake.rewind_go.add_permits(1);
+        };
+        let (accepted, ()) = tokio::join!(waiting, release);
+        outcome(accepted).await.unwrap()
+    };
+    let (moved, turn) = tokio::join!(moving, meanwhile);
+    assert_eq!(rewound(moved).removed, [2, 3]);
+    assert_eq!((turn.number, turn.player_text.as_str()), (2, "after"));
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_turn_that_commits_while_the_head_is_moved_goes_with_it() {
+    let world = World::new().await;
+    let id = said(&world, 2).await;
+    let ear = world.listen(id).await;
+    let held = world.say(id, "hold").await;
+    world.begun(3).await;
+    *world.fake.hold_rewinds.lock() = true;
+    let meanwhile = async {
+        until("the move begins", || !world.fake.rewinds.lock().is_empty()).await;
+        world.fake.go.add_permits(1);
+        let dialogues = &world.ports.ledger.dialogues;
+        loop {
+            // Committed, and nobody was told.
+            if dialogues.get(&world.scope, id).await.unwrap().unwrap().head_turn == 3 {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        world.fake.rewind_go.add_permits(1);
+    };
+    let (moved, ()) = tokio::join!(world.back(id, 1), meanwhile);
+    assert_eq!(rewound(moved).removed, [2, 3]);
+    assert!(matches!(*outcome(held).await.unwrap_err(), TurnError::Unsaid));
+    assert_eq!(
+        ear.story(),
+        ["started 3", "interrupted 3", "error turn_unsaid", "rewound 1"]
+    );
+    assert_eq!(world.turn(id, "on").await.number, 2);
+    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_key_is_told_its_outcome_and_a_stale_head_takes_nothing_back() {
+    let world = World::new().await;
+    let id = said(&world, 3).await;
+    let unsaid = world.say_with(id, "four", Some("k4"), OnBusy::Queue).await;
+    outcome(unsaid).await.unwrap();
+    let wish = |turn, key: Option<&str>, if_head| TakeBack {
+        key: key.map(str::to_owned),
+        if_head,
+        ..world.wish(Some(turn), None)
+    };
+    let stale = world.sessions.rewind(&world.scope, id, wish(1, None, Some(3))).await;
+    assert!(matches!(stale, Err(SessionError::StaleHead { head_turn: 4 })));
+    let keyed = wish(2, Some("r1"), Some(4));
+    let first = rewound(world.sessions.rewind(&world.scope, id, keyed.clone()).await);
+    assert_eq!(first.removed, [3, 4]);
+    world.turn(id, "three again").await;
+    let again = rewound(world.sessions.rewind(&world.scope, id, keyed.clone()).await);
+    assert_eq!(again, first, "nothing is taken back twice");
+    assert!(matches!(
+        world.say_with(id, "four", Some("k4"), OnBusy::Queue).await,
+        Err(SessionError::TurnUnsaid)
+    ));
+    let missing = world.back(id, 9).await;
+    assert!(matches!(
+        missing,
+        Err(SessionError::NoSuchTurn { turn: 9, head_turn: 3 })
+    ));
+
+    let world = world.restarted();
+    let again = rewound(world.sessions.rewind(&world.scope, id, keyed).await);
+    assert_eq!(again, first, "after a restart too");
+    assert_eq!(
+        world.sessions.view(&world.scope, id).await.unwrap().dialogue.head_turn,
+        3
+    );
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_move_comes_again_from_the_ledger_after_a_restart() {
+    let world = World::new().await;
+    let id = world.session().await;
+    let ear = world.listen(id).await;
+    for line in ["1", "2", "3"] {
+        world.turn(id, line).await;
+    }
+    rewound(world.back(id, 1).await);
+    world.turn(id, "two").await;
+    let story = ear.story();
+    assert_eq!(story[9..], ["rewound 1", "started 2", "completed 2", "committed 2"]);
+    let world = world.restarted();
+    let late = Ear::new();
+    let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&late);
+    let seen = ear.seqs()[2];
+    world
+        .sessions
+        .attach(&world.scope, id, listener, Some(seen))
+        .await
+        .unwrap();
+    assert_eq!(late.story(), story[9..], "turns that were unsaid are not told");
+    assert_eq!(late.seqs(), ear.seqs()[9..]);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_reply_is_said_anew() {
+    let world = World::new().await;
+    let id = said(&world, 2).await;
+    let ear = world.listen(id).await;
+    let first = world
+        .ports
+        .ledger
+        .dialogues
+        .turns(&world.scope, id, 2, 2)
+        .await
+        .unwrap();
+    let anew = async |key: Option<&str>| {
+        let key = key.map(str::to_owned);
+        world
+            .sessions
+            .regenerate(&world.scope, id, &world.who(), key, None, None)
+            .await
+    };
+    let second = outcome(anew(Some("again")).await).await.unwrap();
+    assert_eq!((second.number, second.player_text.as_str()), (2, "line 2"));
+    assert_ne!(second.id, first[0].id);
+    assert_eq!(ear.story(), ["rewound 1", "started 2", "completed 2", "committed 2"]);
+    match anew(Some("again")).await.unwrap() {
+        Accepted::Repeated(turn) => assert_eq!(turn.id, second.id),
+        Accepted::Turn { .. } => panic!("the key is the same"),
+    }
+    let held = world.say(id, "hold").await;
+    assert!(matches!(anew(None).await, Err(SessionError::TurnInProgress { .. })));
+    world.fake.go.add_permits(1);
+    outcome(held).await.unwrap();
+    rewound(world.back(id, 0).await);
+    assert!(matches!(anew(None).await, Err(SessionError::NothingToRegenerate)));
+    world.end().await;
+}

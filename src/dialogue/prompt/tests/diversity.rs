@@ -1,0 +1,33 @@
+//! Memories that resemble each other, and those that do not.
+
+use super::*;
+
+#[test]
+fn a_world_may_want_memories_that_differ() {
+    let mut case = Case::of(Language::En, "What do I like?");
+    // The second resembles the first, the third does not.
+    case.hits = vec![
+        hit(1, "The player likes red grapes.", 0.9, 0.5, 0),
+        hit(2, "The player likes green grapes.", 0.8, 0.5, 0),
+        hit(3, "The player likes tea.", 0.6, 0.5, 1),
+    ];
+    let mut settings = settings();
+    settings.recall.near_duplicate_cosine = 1.1;
+    settings.recall.top_k = 2;
+    let used = |case: &Case, settings: &DialogueSettings| {
+        let prompt = case.assemble(settings).unwrap();
+        let used = prompt
+            .candidates
+            .iter()
+            .filter(|found| found.fate == CandidateFate::Used);
+        used.map(|found| found.fact.as_u128()).collect::<Vec<_>>()
+    };
+    assert_eq!(used(&case, &settings), [1, 2]);
+    settings.recall.diversity = 0.5;
+    assert_eq!(used(&case, &settings), [1, 3]);
+    case.world.settings.recall = Some(crate::memory::authored::WorldRecall {
+        preset: None,
+        diversity: Some(0.0),
+    });
+    assert_eq!(used(&case, &settings), [1, 2], "the world's own goes before");
+}

@@ -1,0 +1,156 @@
+//! The query string: what is wrong with it, by the schemas of its parameters.
+
+use std::fmt::Write as _;
+
+use actix_web::{error::QueryPayloadError, web};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use utoipa::{
+    IntoParams,
+    openapi::path::{Parameter, ParameterIn},
+};
+
+use super::{Faults, faults, quoted, short};
+use crate::http::errors::Problem;
+
+/// The parameters of a query string, without unknown ones.
+///
+/// # Errors
+/// Every fault, with the name of its parameter.
+pub fn query<T: DeserializeOwned + IntoParams>(text: &str) -> Result<T, Problem> {
+    let error = match web::Query::<T>::from_query(text) {
+        Ok(query) => return Ok(query.into_inner()),
+        Err(error) => plain(error),
+    };
+    let known = T::into_params(|| Some(ParameterIn::Query));
+    let pairs =
+        web::Query::<Vec<(String, String)>>::from_query(text).map_or_else(|_| Vec::new(), web::Query::into_inner);
+    let mut found = Faults::default();
+    for (index, (name, value)) in pairs.iter().enumerate() {
+        let Some(parameter) = known.iter().find(|one| one.name == *name) else {
+            let names: Vec<_> = known.iter().map(|one| one.name.as_str()).collect();
+            found.push(short(name), || {
+                format!("unknown parameter; there are {}", names.join(", "))
+            });
+            continue;
+        };
+        if pairs[..index].iter().any(|(before, _)| before == name) {
+            found.push(name, || "is given more than once".to_owned());
+        } else if let Some(detail) = parameter_fault(parameter, value).or_else(|| alone::<T>(name, value)) {
+            found.push(name, || detail);
+        }
+    }
+    if found.kept.is_empty() {
+        let name = quoted(&error).unwrap_or_else(|| "query".to_owned());
+        let missing = error.starts_with("missing field");
+        return Err(Problem::field(
+            name,
+            if missing { "is missing".to_owned() } else { error },
+        ));
+    }
+    Err(found.problem())
+}
+
+/// What is wrong with the text of one parameter, as far as its schema says.
+fn parameter_fault(parameter: &Parameter, text: &str) -> Option<String> {
+    let schema = serde_json::to_value(&parameter.schema).ok()?;
+    let is =
+        |kind: &str| schema["type"] == kind || schema["type"].as_array().is_some_and(|all| all.contains(&kind.into()));
+    if is("integer") {
+        return text
+            .parse::<u64>()
+            .is_err()
+            .then(|| "must be a whole number".to_owned());
+    }
+    if is("boolean") {
+        return (!matches!(text, "true" | "false")).then(|| "must be true or false".to_owned());
+    }
+    if schema["format"] == "date-time" && chrono::DateTime::parse_from_rfc3339(text).is_err() {
+        return Some("must be a time such as 2026-01-31T12:00:00Z".to_owned());
+    }
+    let found = faults(&schema, &Map::new(), &Value::String(text.to_owned()));
+    found.kept.into_iter().next().map(|fault| fault.detail)
+}
+
+/// What serde has against a parameter when it is the only one, unless it is that others are missing.
+fn alone<T: DeserializeOwned>(name: &str, text: &str) -> Option<String> {
+    let without = web::Query::<T>::from_query("").err().map(plain);
+    // The name is one of ours, so only the value needs escaping.
+    let error = plain(web::Query::<T>::from_query(&format!("{name}={}", escaped(text))).err()?);
+    (Some(&error) != without.as_ref()).then_some(error)
+}
+
+/// A query value with everything but letters and digits escaped.
+fn escaped(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut escaped, byte| {
+        if byte.is_ascii_alphanumeric() {
+            escaped.push(byte.into());
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+        escaped
+    })
+}
+
+fn plain(error: QueryPayloadError) -> String {
+    match error {
+        QueryPayloadError::Deserialize(inner) => inner.to_string(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::{actors::OnBusy, ids::DialogueId};
+
+    #[derive(Debug, Deserialize, IntoParams)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Asked {
+        limit: Option<u32>,
+        #[param(value_type = Option<String>)]
+        session_id: Option<DialogueId>,
+        #[param(inline)]
+        on_busy: Option<OnBusy>,
+        since: Option<chrono::DateTime<chrono::Utc>>,
+        all: Option<bool>,
+    }
+    #[derive(Debug, Deserialize, IntoParams)]
+    #[allow(dead_code)]
+    struct Needed {
+        limit: u32,
+    }
+
+    #[test]
+    fn every_bad_parameter_is_named_at_once() {
+        let text = "limit=abc&session_id=x%20y&on_busy=shout&since=today&all=maybe&colour=red&limit=2";
+        let problem = query::<Asked>(text).unwrap_err();
+        let told: Vec<_> = problem
+            .errors
+            .iter()
+            .map(|e| (e.param.as_str(), e.detail.as_str()))
+            .collect();
+        let names: Vec<_> = told.iter().map(|(name, _)| *name).collect();
+        assert_eq!(
+            names,
+            ["limit", "session_id", "on_busy", "since", "all", "colour", "limit"],
+            "{told:?}"
+        );
+        assert_eq!(told[0].1, "must be a whole number");
+        assert!(told[1].1.contains("ULID"), "{told:?}");
+        assert!(told[2].1.contains("queue"), "{told:?}");
+        assert_eq!(told[6].1, "is given more than once");
+        assert_eq!(query::<Asked>("limit=7&all=true").unwrap().limit, Some(7));
+        assert_eq!(
+            query::<Asked>("limit=99999999999").unwrap_err().param.as_deref(),
+            Some("limit")
+        );
+        let missing = query::<Needed>("").unwrap_err();
+        assert_eq!(missing.detail, "limit: is missing");
+    }
+}

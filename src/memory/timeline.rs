@@ -1,0 +1,506 @@
+//! A memory as what was said in it, in order (ALGORITHMS §1, DESIGN §6).
+//!
+//! What ends a fact is decided here, by going through what was said since a moment and comparing
+//! each statement with what held when it was said. The outcome depends on nothing but what stands: not
+//! on when a job came to run, nor on what had been said and was unsaid since. So a turn that was just
+//! extracted, one whose job comes late, and a memory from which something was unsaid are one and the
+//! same task.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use chrono::{DateTime, Utc};
+
+use super::{
+    calibration::Calibration,
+    fact::{Fact, InvalidReason, Statement},
+    keywords::{self, TermWeights},
+    party,
+    reconcile::{Decision, Relation, Verdict, compare, decide},
+    scoring::dot,
+};
+use crate::ids::{FactId, InvalidationId, PlayerId, TurnId};
+
+/// Facts near a request to forget that are looked at.
+const MEANT: usize = 8;
+/// Share of the request's informative words that a fact must have to be meant. Forgetting the wrong
+/// thing is worse than not forgetting.
+const MIN_COVERAGE: f64 = 0.5;
+
+/// A fact with what happened to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Known {
+    pub fact: Fact,
+    /// The unit vector of its wording, as it is now.
+    pub vector: Vec<f32>,
+    /// People's edits, oldest first.
+    pub edits: Vec<PastEdit>,
+    /// Why it is not, or was not, valid. Without what a rewind took back.
+    pub ends: Vec<Ended>,
+}
+
+/// What a person's edit changed, as far as it matters here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PastEdit {
+    pub at: DateTime<Utc>,
+    /// The vector until then, where the edit changed the wording.
+    pub vector_before: Option<Vec<f32>>,
+    pub pinned: Option<bool>,
+    /// The edit put an ended fact back.
+    pub restored: bool,
+}
+
+/// A stored reason why a fact is not valid.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    pub id: InvalidationId,
+    pub reason: InvalidReason,
+    pub by: Option<FactId>,
+    /// The turn that caused it; `None`: a person or a rule did, and it is not decided here.
+    pub turn: Option<TurnId>,
+    pub at: DateTime<Utc>,
+    /// When a person put the fact back.
+    pub restored_at: Option<DateTime<Utc>>,
+}
+
+/// What a turn brought, beside the facts that name it as their cause.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SaidThen {
+    pub turn: TurnId,
+    pub at: DateTime<Utc>,
+    /// Who spoke with the NPC.
+    pub player: Option<PlayerId>,
+    pub forget: Vec<Request>,
+    /// Facts that were in the turn's prompt.
+    pub injected: Vec<FactId>,
+}
+
+/// "Forget that", in words.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    pub terms: TermWeights,
+    pub vector: Vec<f32>,
+}
+
+/// What is known of a memory since a moment: every fact that was said or ended since, and those of
+/// the facts before that may be near one of them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Timeline {
+    pub since: DateTime<Utc>,
+    pub known: Vec<Known>,
+    pub said: Vec<SaidThen>,
+    /// Facts of other memories that were in prompts: to tell what was only repeated.
+    pub elsewhere: HashMap<FactId, Statement>,
+}
+
+/// A reason why a fact is not valid, as it ought to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    pub fact: FactId,
+    pub reason: InvalidReason,
+    pub by: Option<FactId>,
+    pub turn: TurnId,
+    pub at: DateTime<Utc>,
+    pub restored_at: Option<DateTime<Utc>>,
+}
+
+/// A protected fact that a newer one contradicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Flagged {
+    pub fact: FactId,
+    pub by: FactId,
+    pub turn: TurnId,
+}
+
+/// What a memory comes to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settled {
+    /// Reasons that are to be there and are not.
+    pub ends: Vec<End>,
+    /// Reasons that are there and ought not to be.
+    pub lifts: Vec<InvalidationId>,
+    /// Every flag that ought to be there, of the turns that were gone through.
+    pub flags: Vec<Flagged>,
+    /// Statements nobody has judged, older first. While there are any, the rest is provisional.
+    pub unasked: Vec<(Statement, Statement)>,
+}
+
+/// A judge's answer about an older and a newer statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judged {
+    Said(Verdict),
+    /// It was asked and did not answer: nothing changes.
+    Silent,
+    Unasked,
+}
+
+/// Goes through `timeline` and says what ought to be.
+pub fn settle(
+    calibration: &Calibration,
+    timeline: &Timeline,
+    judged: impl FnMut(&Statement, &Statement) -> Judged,
+) -> Settled {
+    let mut run = Run::new(calibration, timeline, judged);
+    for event in run.events() {
+        match event {
+            Event::Said { turn, said } => run.say(turn, said),
+            Event::Restored { fact, at } => run.restore(fact, at),
+            Event::Pinned { fact, pinned } => run.facts[fact].pinned = pinned,
+        }
+    }
+    run.outcome()
+}
+
+/// What happens, in order.
+#[derive(Clone, Copy)]
+enum Event<'a> {
+    Said { turn: TurnId, said: Option<&'a SaidThen> },
+    Restored { fact: usize, at: DateTime<Utc> },
+    Pinned { fact: usize, pinned: bool },
+}
+
+/// A fact as it stands at the moment that was reached.
+struct State<'a> {
+    known: &'a Known,
+    /// What is decided here.
+    ends: Vec<End>,
+    pinned: bool,
+    /// Its turn was reached.
+    entered: bool,
+}
+
+struct Run<'a, J> {
+    calibration: &'a Calibration,
+    timeline: &'a Timeline,
+    judged: J,
+    facts: Vec<State<'a>>,
+    at: HashMap<FactId, usize>,
+    /// The facts of each turn that is gone through.
+    of_turn: HashMap<TurnId, Vec<usize>>,
+    flags: Vec<Flagged>,
+    unasked: Vec<(Statement, Statement)>,
+}
+
+impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
+    fn new(calibration: &'a Calibration, timeline: &'a Timeline, judged: J) -> Self {
+        let mut known: Vec<&Known> = timeline.known.iter().collect();
+        known.sort_by_key(|known| (known.fact.valid_at, known.fact.id));
+        known.dedup_by_key(|known| known.fact.id);
+        let mut of_turn: HashMap<TurnId, Vec<usize>> = HashMap::new();
+        let mut at = HashMap::new();
+        let facts = known
+            .into_iter()
+            .enumerate()
+            .map(|(nth, known)| {
+                let entered = known.fact.valid_at < timeline.since;
+                at.insert(known.fact.id, nth);
+                if !entered && let Some(turn) = said_by(&known.fact) {
+                    of_turn.entry(turn).or_default().push(nth);
+                }
+                State {
+                    pinned: pinned_before(known, timeline.since),
+                    entered: entered || said_by(&known.fact).is_none(),
+                    ends: Vec::new(),
+                    known,
+                }
+            })
+            .collect();
+        Self {
+            calibration,
+            timeline,
+            judged,
+            facts,
+            at,
+            of_turn,
+            flags: Vec::new(),
+            unasked: Vec::new(),
+        }
+    }
+
+    fn events(&self) -> Vec<Event<'a>> {
+        let said: HashMap<TurnId, &'a SaidThen> = self.timeline.said.iter().map(|said| (said.turn, said)).collect();
+        let mut turns: BTreeMap<(DateTime<Utc>, TurnId), Option<&'a SaidThen>> = BTreeMap::new();
+        for (turn, facts) in &self.of_turn {
+            let at = self.facts[facts[0]].known.fact.valid_at;
+            turns.insert((at, *turn), said.get(turn).copied());
+        }
+        for said in &self.timeline.said {
+            if said.at >= self.timeline.since && !self.of_turn.contains_key(&said.turn) {
+                turns.insert((said.at, said.turn), Some(said));
+            }
+        }
+        let mut events: Vec<(DateTime<Utc>, Event<'a>)> = turns
+            .into_iter()
+            .map(|((at, turn), said)| (at, Event::Said { turn, said }))
+            .collect();
+        for (fact, state) in self.facts.iter().enumerate() {
+            for edit in state.known.edits.iter().filter(|edit| edit.at >= self.timeline.since) {
+                if edit.restored {
+                    events.push((edit.at, Event::Restored { fact, at: edit.at }));
+                }
+                if let Some(pinned) = edit.pinned {
+                    events.push((edit.at, Event::Pinned { fact, pinned }));
+                }
+            }
+        }
+        // Stable: of what happened at one moment, words come before corrections.
+        events.sort_by_key(|(at, _)| *at);
+        events.into_iter().map(|(_, event)| event).collect()
+    }
+
+    fn say(&mut self, turn: TurnId, said: Option<&'a SaidThen>) {
+        let new = self.of_turn.get(&turn).cloned().unwrap_or_default();
+        let at = said.map_or_else(|| self.facts[new[0]].known.fact.valid_at, |said| said.at);
+        let injected: HashSet<FactId> = said
+            .into_iter()
+            .flat_map(|said| &said.injected)
+            .copied()
+            .filter(|fact| self.at.contains_key(fact) || self.timeline.elsewhere.contains_key(fact))
+            .collect();
+        for fact in &new {
+            self.add(*fact, turn, at, &injected);
+        }
+        for request in said.into_iter().flat_map(|said| &said.forget) {
+            self.forget(request, turn, at, said.and_then(|said| said.player.as_ref()));
+        }
+        for fact in new {
+            self.facts[fact].entered = true;
+        }
+    }
+
+    /// One new statement, and what it does to what held before its turn.
+    fn add(&mut self, new: usize, turn: TurnId, at: DateTime<Utc>, injected: &HashSet<FactId>) {
+        let fact = &self.facts[new].known.fact;
+        let (id, statement) = (fact.id, &fact.statement);
+        let end = |fact, reason, by| End {
+            fact,
+            reason,
+            by: Some(by),
+            turn,
+            at,
+            restored_at: None,
+        };
+        if let Some(original) = self.repeated(statement, injected) {
+            self.facts[new].ends.push(end(id, InvalidReason::Echo, original));
+            return;
+        }
+        let mut ends = Vec::new();
+        let mut flags = Vec::new();
+        for (old, cosine) in self.near(new, at) {
+            let known = &self.facts[old].known.fact;
+            let relation = compare(self.calibration, statement, &known.statement, cosine);
+            let verdict = match relation {
+                Relation::Judge => self.judge(&known.statement, statement),
+                Relation::Same | Relation::Independent => None,
+            };
+            let same = relation == Relation::Same || verdict == Some(Verdict::Same);
+            if same && injected.contains(&known.id) && !party::is_player(&statement.speaker) {
+                // The NPC said what its prompt had told it, in whatever words: that is not news.
+                self.facts[new].ends.push(end(id, InvalidReason::Echo, known.id));
+                return;
+            }
+            match decide(statement, &known.statement, self.is_protected(old), relation, verdict) {
+                Decision::InvalidateOld(reason) => ends.push((old, end(known.id, reason, id))),
+                Decision::FoldNewIntoOld => {
+                    ends.push((new, end(id, InvalidReason::Duplicate, known.id)));
+                    break;
+                }
+                Decision::FlagOld => flags.push(Flagged {
+                    fact: known.id,
+                    by: id,
+                    turn,
+                }),
+                Decision::KeepBoth => {}
+            }
+        }
+        self.flags.extend(flags);
+        for (ended, end) in ends {
+            if end.reason == InvalidReason::Duplicate && ended != new {
+                self.facts[new].pinned |= self.facts[ended].pinned;
+            }
+            self.facts[ended].ends.push(end);
+        }
+    }
+
+    /// The fact of the turn's prompt that says the very same sentence of the same subject.
+    fn repeated(&self, statement: &Statement, injected: &HashSet<FactId>) -> Option<FactId> {
+        let gist = keywords::gist(&statement.content);
+        let same = |subject: &str, content: &str| subject == statement.subject && keywords::gist(content) == gist;
+        let said = |fact: &FactId| {
+            if let Some(at) = self.at.get(fact) {
+                let Fact { statement, view, .. } = &self.facts[*at].known.fact;
+                same(&statement.subject, &statement.content) || same(&statement.subject, &view.content)
+            } else {
+                let other = self.timeline.elsewhere.get(fact);
+                other.is_some_and(|other| same(&other.subject, &other.content))
+            }
+        };
+        injected.iter().copied().filter(said).min()
+    }
+
+    /// Facts of the same subject that hold at `at`, nearest first.
+    fn near(&self, new: usize, at: DateTime<Utc>) -> Vec<(usize, f32)> {
+        let Known { fact, vector, .. } = self.facts[new].known;
+        let mut near: Vec<(usize, f32)> = (0..self.facts.len())
+            .filter(|old| *old != new && self.facts[*old].known.fact.statement.subject == fact.statement.subject)
+            .filter(|old| self.holds(*old, at))
+            .map(|old| (old, dot(vector, vector_at(self.facts[old].known, at))))
+            .collect();
+        sort_near(&mut near);
+        near
+    }
+
+    fn judge(&mut self, older: &Statement, newer: &Statement) -> Option<Verdict> {
+        match (self.judged)(older, newer) {
+            Judged::Said(verdict) => Some(verdict),
+            Judged::Silent => None,
+            Judged::Unasked => {
+                self.unasked.push((older.clone(), newer.clone()));
+                None
+            }
+        }
+    }
+
+    /// Ends the one fact that a request names, if it is the player's own and nothing protects it.
+    fn forget(&mut self, request: &Request, turn: TurnId, at: DateTime<Utc>, player: Option<&PlayerId>) {
+        let least = self.calibration.cosine_at(self.calibration.related);
+        let mut near: Vec<(usize, f32)> = (0..self.facts.len())
+            .filter(|old| self.holds(*old, at))
+            .map(|old| (old, dot(&request.vector, vector_at(self.facts[old].known, at))))
+            .filter(|(_, cosine)| *cosine >= least)
+            .collect();
+        sort_near(&mut near);
+        let meant = near.into_iter().take(MEANT).map(|(old, _)| old).find(|old| {
+            let fact = &self.facts[*old].known.fact;
+            let terms = keywords::document_terms(&fact.view.content, &fact.view.keywords);
+            keywords::coverage(&request.terms, &terms) >= MIN_COVERAGE
+                && is_own(fact, player)
+                && !self.is_protected(*old)
+        });
+        if let Some(meant) = meant {
+            let fact = self.facts[meant].known.fact.id;
+            self.facts[meant].ends.push(End {
+                fact,
+                reason: InvalidReason::Forgotten,
+                by: None,
+                turn,
+                at,
+                restored_at: None,
+            });
+        }
+    }
+
+    fn restore(&mut self, fact: usize, at: DateTime<Utc>) {
+        for end in &mut self.facts[fact].ends {
+            end.restored_at.get_or_insert(at);
+        }
+    }
+
+    /// Whether a fact had been said before the turn that is gone through, and holds at its moment.
+    fn holds(&self, fact: usize, at: DateTime<Utc>) -> bool {
+        let State {
+            known, ends, entered, ..
+        } = &self.facts[fact];
+        *entered
+            && known.fact.valid_at <= at
+            && known.fact.expires_at.is_none_or(|end| end > at)
+            && ends.iter().all(|end| end.restored_at.is_some())
+            && known
+                .ends
+                .iter()
+                .filter(|end| !self.is_decided_here(end))
+                .all(|end| end.at > at || end.restored_at.is_some_and(|restored| restored <= at))
+    }
+
+    fn is_decided_here(&self, end: &Ended) -> bool {
+        end.turn.is_some() && end.at >= self.timeline.since
+    }
+
+    fn is_protected(&self, fact: usize) -> bool {
+        self.facts[fact].known.fact.authored || self.facts[fact].pinned
+    }
+
+    /// What is to change about what is stored.
+    fn outcome(self) -> Settled {
+        let mut settled = Settled {
+            flags: self.flags,
+            unasked: self.unasked,
+            ..Settled::default()
+        };
+        for state in &self.facts {
+            let mut wanted = state.ends.clone();
+            for stored in &state.known.ends {
+                let decided = stored.turn.filter(|_| stored.at >= self.timeline.since);
+                let Some(turn) = decided else { continue };
+                let same = wanted.iter().position(|end| {
+                    (end.reason, end.by, end.turn, end.restored_at)
+                        == (stored.reason, stored.by, turn, stored.restored_at)
+                });
+                match same {
+                    Some(at) => {
+                        wanted.swap_remove(at);
+                    }
+                    // What a person had put back needs no lifting.
+                    None if stored.restored_at.is_some() => {}
+                    None => settled.lifts.push(stored.id),
+                }
+            }
+            settled.ends.extend(wanted);
+        }
+        settled
+    }
+}
+
+/// The turn that said a fact; `None`: a person wrote it.
+fn said_by(fact: &Fact) -> Option<TurnId> {
+    match fact.cause {
+        super::fact::Cause::Turn(turn) => Some(turn),
+        _ => None,
+    }
+}
+
+/// Whether a fact was pinned before `since`. One to which nothing happened since is as it is now.
+fn pinned_before(known: &Known, since: DateTime<Utc>) -> bool {
+    if known.fact.valid_at < since && known.ends.is_empty() && known.edits.is_empty() {
+        return known.fact.view.pinned || known.fact.statement.pinned;
+    }
+    known
+        .edits
+        .iter()
+        .filter(|edit| edit.at < since)
+        .filter_map(|edit| edit.pinned)
+        .next_back()
+        .unwrap_or(known.fact.statement.pinned)
+}
+
+/// The vector of the wording that a fact had at `at`.
+fn vector_at(known: &Known, at: DateTime<Utc>) -> &[f32] {
+    known
+        .edits
+        .iter()
+        .filter(|edit| edit.at > at)
+        .find_map(|edit| edit.vector_before.as_deref())
+        .unwrap_or(&known.vector)
+}
+
+/// Whether a fact is the player's to take back: it is about the player, or the player said it of
+/// somebody else in private. What is said where others hear it is not one player's alone.
+fn is_own(fact: &Fact, player: Option<&PlayerId>) -> bool {
+    let Some(player) = player else {
+        return false;
+    };
+    match party::owner(&fact.statement.subject) {
+        Some(owner) => owner == player.as_str(),
+        None => {
+            fact.audience.private_to.as_ref() == Some(player)
+                && party::owner(&fact.statement.speaker) == Some(player.as_str())
+        }
+    }
+}
+
+fn sort_near(near: &mut [(usize, f32)]) {
+    // Facts are in the order in which they were said, so their places break ties.
+    near.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+}
+
+#[cfg(test)]
+mod tests;

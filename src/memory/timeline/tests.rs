@@ -1,0 +1,426 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::memory::{
+    agreement::{polarity_of, tense_of},
+    fact::{Audience, Cause, FactKind, FactView, Importance, Knower},
+};
+
+/// Cosine is taken as it is: the thresholds are 0.90 and 0.55.
+const CALIBRATION: Calibration = Calibration::IDENTITY;
+
+/// A memory under test. Facts are named by numbers; turn `n` was said at second `n`.
+#[derive(Default)]
+struct Case {
+    timeline: Timeline,
+    verdicts: Vec<((String, String), Verdict)>,
+}
+
+fn second(n: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp(n, 0).expect("a moment")
+}
+
+fn turn(n: i64) -> TurnId {
+    TurnId::from_u128(u128::try_from(n).expect("a number"))
+}
+
+fn fact(n: u128) -> FactId {
+    FactId::from_u128(n)
+}
+
+/// A unit vector at an angle of `degrees`: the cosine of two is that of the angle between them.
+fn at_angle(degrees: f32) -> Vec<f32> {
+    vec![degrees.to_radians().cos(), degrees.to_radians().sin()]
+}
+
+impl Case {
+    fn since(n: i64) -> Self {
+        Self {
+            timeline: Timeline {
+                since: second(n),
+                ..Timeline::default()
+            },
+            verdicts: Vec::new(),
+        }
+    }
+    /// The player says something in turn `n`.
+    fn says(mut self, id: u128, n: i64, content: &str, degrees: f32) -> Self {
+        let statement = Statement {
+            subject: "player:p7".into(),
+            predicate: "says".into(),
+            object: content.rsplit(' ').next().unwrap_or_default().into(),
+            content: content.into(),
+            keywords: Vec::new(),
+            speaker: "player:p7".into(),
+            kind: FactKind::Preference,
+            importance: Importance::DEFAULT,
+            polarity: polarity_of(content),
+            tense: tense_of(content),
+            pinned: false,
+        };
+        let fact = Fact {
+            id: fact(id),
+            world: "vale".parse().expect("an id"),
+            audience: Audience {
+                knowers: BTreeSet::from([Knower::World]),
+                private_to: Some("p7".parse().expect("an id")),
+            },
+            view: FactView::of(&statement),
+            statement,
+            valid_at: second(n),
+            invalid: None,
+            expires_at: None,
+            cause: Cause::Turn(turn(n)),
+            source: None,
+            derived_from: Vec::new(),
+            pii: Vec::new(),
+            authored: false,
+            version: 1,
+        };
+        self.timeline.known.push(Known {
+            fact,
+            vector: at_angle(degrees),
+            edits: Vec::new(),
+            ends: Vec::new(),
+        });
+        self
+    }
+    fn known(&mut self, id: u128) -> &mut Known {
+        let found = self.timeline.known.iter_mut().find(|known| known.fact.id == fact(id));
+        found.expect("the case has it")
+    }
+    fn with(mut self, id: u128, change: impl FnOnce(&mut Known)) -> Self {
+        change(self.known(id));
+        self
+    }
+    /// What turn `n` brought beside facts.
+    fn brought(mut self, n: i64, forget: &[(&str, f32)], injected: &[u128]) -> Self {
+        self.timeline.said.push(SaidThen {
+            turn: turn(n),
+            at: second(n),
+            player: Some("p7".parse().expect("an id")),
+            forget: forget
+                .iter()
+                .map(|(text, degrees)| Request {
+                    terms: keywords::query_terms(text),
+                    vector: at_angle(*degrees),
+                })
+                .collect(),
+            injected: injected.iter().map(|id| fact(*id)).collect(),
+        });
+        self
+    }
+    fn judged(mut self, older: &str, newer: &str, verdict: Verdict) -> Self {
+        self.verdicts.push(((older.to_owned(), newer.to_owned()), verdict));
+        self
+    }
+    fn settled(&self) -> Settled {
+        settle(&CALIBRATION, &self.timeline, |older, newer| {
+            let asked = (older.content.clone(), newer.content.clone());
+            let known = self.verdicts.iter().find(|(pair, _)| *pair == asked);
+            known.map_or(Judged::Unasked, |(_, verdict)| Judged::Said(*verdict))
+        })
+    }
+    /// (fact, reason, by) of what is to be written, in order.
+    fn ends(&self) -> Vec<(u128, InvalidReason, Option<u128>)> {
+        let settled = self.settled();
+        assert_eq!(settled.unasked, [], "a verdict is missing");
+        let mut ends: Vec<_> = settled
+            .ends
+            .iter()
+            .map(|end| (end.fact.as_u128(), end.reason, end.by.map(FactId::as_u128)))
+            .collect();
+        ends.sort_by_key(|end| (end.0, end.2));
+        ends
+    }
+    /// Stores what was decided, as a ledger would.
+    fn stored(mut self) -> Self {
+        let settled = self.settled();
+        for known in &mut self.timeline.known {
+            known.ends.retain(|end| !settled.lifts.contains(&end.id));
+        }
+        for (nth, end) in settled.ends.iter().enumerate() {
+            let id = InvalidationId::from_u128(1_000 + nth as u128 + (end.fact.as_u128() << 32));
+            self.known(end.fact.as_u128()).ends.push(Ended {
+                id,
+                reason: end.reason,
+                by: end.by,
+                turn: Some(end.turn),
+                at: end.at,
+                restored_at: end.restored_at,
+            });
+        }
+        self
+    }
+    /// The turn is unsaid: its facts are gone, and so is what it ended.
+    fn unsaid(mut self, n: i64) -> Self {
+        self.timeline
+            .known
+            .retain(|known| known.fact.cause != Cause::Turn(turn(n)));
+        self.timeline.said.retain(|said| said.turn != turn(n));
+        for known in &mut self.timeline.known {
+            known.ends.retain(|end| end.turn != Some(turn(n)));
+        }
+        self
+    }
+}
+
+use InvalidReason::{Duplicate, Echo, Forgotten, Superseded};
+
+#[test]
+fn three_facts_of_which_the_middle_one_is_unsaid() {
+    let told = Case::since(0)
+        .says(1, 1, "The player likes apples", 0.0)
+        .says(2, 2, "The player hates apples", 40.0)
+        .says(3, 3, "The player hates apples", 45.0)
+        .judged(
+            "The player likes apples",
+            "The player hates apples",
+            Verdict::Contradicts,
+        );
+    assert_eq!(told.ends(), [(1, Superseded, Some(2)), (2, Duplicate, Some(3))]);
+    let rest = told.stored().unsaid(2);
+    assert_eq!(
+        rest.ends(),
+        [(1, Superseded, Some(3))],
+        "the two that are left are judged"
+    );
+    assert_eq!(rest.settled().lifts, []);
+}
+
+#[test]
+fn settling_twice_changes_nothing() {
+    let told = Case::since(0)
+        .says(1, 1, "The player likes apples", 0.0)
+        .says(2, 2, "The player likes apples", 5.0)
+        .brought(2, &[], &[])
+        .brought(3, &[("likes apples", 0.0)], &[])
+        .stored();
+    let again = told.settled();
+    assert_eq!((again.ends, again.lifts), (vec![], vec![]));
+}
+
+#[test]
+fn a_late_turn_finds_the_place_it_was_said_at() {
+    let verdict = |case: Case| {
+        case.judged(
+            "The player likes apples",
+            "The player hates apples",
+            Verdict::Contradicts,
+        )
+        .judged(
+            "The player hates apples",
+            "The player likes apples",
+            Verdict::Contradicts,
+        )
+    };
+    let mut late = verdict(Case::since(0).says(1, 1, "The player likes apples", 0.0).says(
+        3,
+        3,
+        "The player likes apples",
+        2.0,
+    ))
+    .stored();
+    assert_eq!(late.known(1).ends.len(), 1, "the third repeats the first");
+    let late = late.says(2, 2, "The player hates apples", 40.0);
+    let settled = late.settled();
+    assert_eq!(settled.lifts.len(), 1, "which the second had ended before");
+    assert_eq!(late.ends(), [(1, Superseded, Some(2)), (2, Superseded, Some(3))]);
+}
+
+#[test]
+fn what_is_pinned_or_authored_is_flagged_only() {
+    let told = |pinned: bool| {
+        Case::since(2)
+            .says(1, 1, "The player likes apples", 0.0)
+            .with(1, |known| {
+                known.fact.view.pinned = pinned;
+                known.fact.authored = !pinned;
+            })
+            .says(2, 2, "The player hates apples", 40.0)
+            .says(3, 3, "The player likes apples", 1.0)
+            .judged(
+                "The player likes apples",
+                "The player hates apples",
+                Verdict::Contradicts,
+            )
+            .judged(
+                "The player hates apples",
+                "The player likes apples",
+                Verdict::Independent,
+            )
+    };
+    for case in [told(true), told(false)] {
+        assert_eq!(case.ends(), [(3, Duplicate, Some(1))]);
+        let flags = case.settled().flags;
+        assert_eq!(flags.len(), 1);
+        assert_eq!((flags[0].fact, flags[0].by, flags[0].turn), (fact(1), fact(2), turn(2)));
+    }
+}
+
+#[test]
+fn a_pin_protects_from_the_moment_it_was_set() {
+    let pinned_at = |n| {
+        Case::since(2)
+            .says(1, 1, "The player likes apples", 0.0)
+            .with(1, |known| {
+                known.fact.view.pinned = true;
+                known.edits.push(PastEdit {
+                    at: second(n),
+                    vector_before: None,
+                    pinned: Some(true),
+                    restored: false,
+                });
+            })
+            .says(3, 3, "The player likes apples", 1.0)
+    };
+    assert_eq!(pinned_at(2).ends(), [(3, Duplicate, Some(1))]);
+    assert_eq!(pinned_at(4).ends(), [(1, Duplicate, Some(3))]);
+}
+
+#[test]
+fn an_echo_is_news_as_soon_as_its_original_is_unsaid() {
+    let told = Case::since(0)
+        .says(1, 1, "The player likes apples", 0.0)
+        .says(2, 2, "The player likes apples!", 60.0)
+        .brought(2, &[], &[1]);
+    assert_eq!(told.ends(), [(2, Echo, Some(1))]);
+    let rest = told.stored().unsaid(1);
+    let settled = rest.settled();
+    assert_eq!((settled.ends.len(), settled.lifts.len()), (0, 1));
+}
+
+#[test]
+fn an_npc_that_says_its_prompt_in_other_words_says_nothing_new() {
+    let told = |speaker: &'static str| {
+        Case::since(0)
+            .says(1, 1, "The player likes apples", 0.0)
+            .says(2, 2, "Apples are what the player likes", 50.0)
+            .with(2, |known| known.fact.statement.speaker = speaker.to_owned())
+            .brought(2, &[], &[1])
+            .judged(
+                "The player likes apples",
+                "Apples are what the player likes",
+                Verdict::Same,
+            )
+    };
+    assert_eq!(told("Ergen").ends(), [(2, Echo, Some(1))]);
+    assert_eq!(
+        told("player:p7").ends(),
+        [(1, Duplicate, Some(2))],
+        "the player meant it"
+    );
+}
+
+#[test]
+fn a_sentence_of_another_memory_is_repeated_too() {
+    let mut told = Case::since(0)
+        .says(2, 2, "The mill burned down.", 0.0)
+        .brought(2, &[], &[9]);
+    assert_eq!(told.ends(), []);
+    let elsewhere = Case::default().says(9, 1, "The mill burned down", 0.0);
+    let statement = elsewhere.timeline.known[0].fact.statement.clone();
+    told.timeline.elsewhere.insert(fact(9), statement);
+    assert_eq!(told.ends(), [(2, Echo, Some(9))]);
+}
+
+#[test]
+fn forgetting_ends_the_players_own_fact_that_is_named() {
+    let told = Case::since(3)
+        .says(1, 1, "The player likes apples", 0.0)
+        .says(2, 2, "The player likes pears", 20.0)
+        .brought(3, &[("likes pears", 15.0)], &[]);
+    assert_eq!(told.ends(), [(2, Forgotten, None)]);
+    let of_another = told.with(2, |known| known.fact.statement.subject = "player:p8".into());
+    assert_eq!(of_another.ends(), []);
+}
+
+#[test]
+fn what_is_forgotten_was_said_before() {
+    let told = Case::since(2)
+        .says(3, 3, "The player likes pears", 0.0)
+        .brought(2, &[("likes pears", 0.0)], &[])
+        .brought(3, &[("likes pears", 0.0)], &[]);
+    assert_eq!(told.ends(), [], "neither a later turn nor the same one");
+}
+
+#[test]
+fn a_person_puts_back_and_takes_out_in_order() {
+    let restored = |case: Case, n| {
+        case.with(1, |known| {
+            known.edits.push(PastEdit {
+                at: second(n),
+                vector_before: None,
+                pinned: None,
+                restored: true,
+            });
+        })
+    };
+    let told = || {
+        Case::since(2)
+            .says(1, 1, "The player likes apples", 0.0)
+            .says(2, 2, "The player likes apples", 3.0)
+    };
+    let settled = restored(told(), 4).settled();
+    assert_eq!(settled.ends.len(), 1);
+    assert_eq!(
+        settled.ends[0].restored_at,
+        Some(second(4)),
+        "it ended, and was put back"
+    );
+    let twice = restored(told().says(5, 5, "The player likes apples", 1.0), 4);
+    assert_eq!(
+        twice.ends(),
+        [
+            (1, Duplicate, Some(2)),
+            (1, Duplicate, Some(5)),
+            (2, Duplicate, Some(5))
+        ]
+    );
+    let removed = told().with(1, |known| {
+        known.ends.push(Ended {
+            id: InvalidationId::from_u128(1),
+            reason: InvalidReason::Removed,
+            by: None,
+            turn: None,
+            at: second(1),
+            restored_at: None,
+        });
+    });
+    let settled = removed.settled();
+    assert_eq!(
+        (settled.ends, settled.lifts),
+        (vec![], vec![]),
+        "what is out takes no part"
+    );
+}
+
+#[test]
+fn a_reworded_fact_is_compared_by_the_words_it_had() {
+    let told = |reworded_at| {
+        Case::since(2)
+            .says(1, 1, "The player likes apples", 80.0)
+            .with(1, |known| {
+                known.edits.push(PastEdit {
+                    at: second(reworded_at),
+                    vector_before: Some(at_angle(0.0)),
+                    pinned: None,
+                    restored: false,
+                });
+            })
+            .says(3, 3, "The player likes apples", 1.0)
+    };
+    assert_eq!(told(4).ends(), [(1, Duplicate, Some(3))]);
+    assert_eq!(told(2).ends(), []);
+}
+
+#[test]
+fn statements_nobody_judged_are_named_and_change_nothing() {
+    let told = Case::since(0)
+        .says(1, 1, "The player likes apples", 0.0)
+        .says(2, 2, "The player hates apples", 40.0);
+    let settled = told.settled();
+    assert_eq!((settled.ends, settled.unasked.len()), (vec![], 1));
+    let silent = settle(&CALIBRATION, &told.timeline, |_, _| Judged::Silent);
+    assert_eq!((silent.ends, silent.unasked), (vec![], vec![]));
+}

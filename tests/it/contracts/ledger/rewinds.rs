@@ -1,0 +1,568 @@
+use std::collections::BTreeMap;
+
+use chrono::Duration;
+use colloquy::{
+    ids::{DialogueId, FactId, TurnId},
+    memory::{
+        fact::{Cause, InvalidReason},
+        state::StateChange,
+        turn::{Turn, TurnStatus},
+    },
+    ports::ledger::{
+        dialogues::{CommitOutcome, DialogueStatus, OpenDialogue, TurnCommit},
+        facts::{Extraction, ReconcileOutcome, Reconciliation, Writing},
+        jobs::{JobFence, JobKind, NewJob},
+        rewinds::{QuotedIn, Replacement, Rewind, RewindOutcome, Rewound},
+        state::NewStateChange,
+        summaries::SummaryCommit,
+    },
+};
+
+use super::{
+    Subject,
+    fixture::{Fixture, importance, page},
+};
+
+/// A dialogue in which every turn moved the player, with the extraction of each still pending.
+struct Told {
+    open: OpenDialogue,
+    turns: Vec<Turn>,
+    extractions: Vec<NewJob>,
+}
+
+async fn told<S: Subject>(f: &Fixture<S>, turns: u32) -> Told {
+    let open = f.open().await;
+    let mut told = Told {
+        open,
+        turns: Vec::new(),
+        extractions: Vec::new(),
+    };
+    for number in 1..=turns {
+        told.say(f, number).await;
+    }
+    told
+}
+
+impl Told {
+    async fn say<S: Subject>(&mut self, f: &Fixture<S>, number: u32) {
+        f.tick();
+        let commit = self.commit(f, number);
+        f.commit(&commit).await;
+        self.extractions.push(commit.jobs[0].clone());
+        self.turns.push(commit.turn);
+    }
+
+    fn commit<S: Subject>(&self, f: &Fixture<S>, number: u32) -> TurnCommit {
+        let head = self.turns.last().map(|turn| turn.id);
+        let mut commit = f.a_commit(&self.open, number, head);
+        commit.key = Some(format!("key {number}"));
+        commit.jobs = vec![f.a_job(&commit, JobKind::ExtractFacts)];
+        commit.state = vec![NewStateChange {
+            id: f.id(),
+            world: f.world.clone(),
+            dialogue: Some(self.open.dialogue.id),
+            change: StateChange::Location {
+                who: "player".to_owned(),
+                to: format!("place {number}"),
+            },
+            cause: Cause::Turn(commit.turn.id),
+            at: f.now(),
+        }];
+        commit
+    }
+
+    fn id(&self) -> DialogueId {
+        self.open.dialogue.id
+    }
+
+    fn turn(&self, number: usize) -> TurnId {
+        self.turns[number - 1].id
+    }
+
+    /// What turn `number` taught, and what that ended.
+    async fn learn<S: Subject>(&self, f: &Fixture<S>, number: usize, content: &str, ended: &[FactId]) -> FactId {
+        let plan = self.plan(f, number, content, ended).await;
+        f.reconcile(&plan).await;
+        plan.facts[0].id
+    }
+
+    async fn plan<S: Subject>(&self, f: &Fixture<S>, number: usize, content: &str, ended: &[FactId]) -> Reconciliation {
+        let job = &self.extractions[number - 1];
+        let mut plan = f.a_plan().await;
+        plan.writing = Writing::Job(JobFence {
+            job: job.id,
+            turn: job.turn,
+            text_version: 1,
+        });
+        plan.flagging = vec![job.turn];
+        let mut fact = f.a_fact(content);
+        fact.cause = Cause::Turn(job.turn);
+        for older in ended {
+            let mut row = f.an_invalidation(*older, InvalidReason::Superseded, Some(fact.id));
+            row.cause = Cause::Turn(job.turn);
+            plan.invalidations.push(row);
+        }
+        plan.facts.push(fact);
+        plan
+    }
+
+    fn move_to<S: Subject>(&self, f: &Fixture<S>, to: Option<TurnId>) -> Rewind {
+        Rewind {
+            id: f.id(),
+            dialogue: self.id(),
+            epoch: self.open.epoch,
+            to,
+            replacement: None,
+            key: None,
+            seq: 100,
+            edit: f.edit("session.rewind"),
+        }
+    }
+
+    async fn rewind<S: Subject>(&mut self, f: &Fixture<S>, rewind: &Rewind) -> Rewound {
+        f.tick();
+        match f.ledger().rewinds.rewind(&f.scope, rewind).await.unwrap() {
+            RewindOutcome::Done(rewound) => {
+                assert_eq!(rewound.epoch, self.open.epoch + 1);
+                self.open.epoch = rewound.epoch;
+                *rewound
+            }
+            other => panic!("not moved: {other:?}"),
+        }
+    }
+
+    async fn back<S: Subject>(&mut self, f: &Fixture<S>, to: Option<TurnId>) -> Rewound {
+        let rewind = self.move_to(f, to);
+        self.rewind(f, &rewind).await
+    }
+
+    /// Everything that can be seen of it, ids included.
+    async fn seen<S: Subject>(&self, f: &Fixture<S>, facts: &[FactId]) -> BTreeMap<&'static str, String> {
+        let ledger = f.ledger();
+        let mut shown = Vec::new();
+        for fact in facts {
+            let fact = f.fact(*fact).await;
+            shown.push((fact.id, fact.view, fact.invalid.is_none()));
+        }
+        let (scope, id) = (&f.scope, self.id());
+        BTreeMap::from([
+            (
+                "turns",
+                format!("{:?}", ledger.dialogues.turns(scope, id, 1, 99).await.unwrap()),
+            ),
+            ("facts", format!("{shown:?}")),
+            (
+                "summaries",
+                format!("{:?}", ledger.summaries.kept(scope, id).await.unwrap()),
+            ),
+            (
+                "state",
+                format!("{:?}", ledger.state.standing(scope, &f.world).await.unwrap()),
+            ),
+            ("jobs", ledger.jobs.pending(scope, id).await.unwrap().to_string()),
+            (
+                "head",
+                ledger
+                    .dialogues
+                    .get(scope, id)
+                    .await
+                    .unwrap()
+                    .unwrap()
+                    .head_turn
+                    .to_string(),
+            ),
+        ])
+    }
+}
+
+pub async fn a_move_takes_back_what_later_turns_caused<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 4).await;
+    let kept = told.learn(f, 1, "The player likes grapes.", &[]).await;
+    let gone = told.learn(f, 3, "The player likes figs.", &[]).await;
+    let (to, last) = (told.turn(2), told.turn(4));
+    let rewound = told.back(f, Some(to)).await;
+    assert_eq!((rewound.head, rewound.head_turn), (Some(to), 2));
+    assert_eq!((&rewound.removed[..], &rewound.reinstated[..]), (&[3, 4][..], &[][..]));
+    let back = rewound.rolled_back;
+    assert_eq!((back.facts, back.restored, back.summaries, back.state), (1, 0, 0, 2));
+
+    let dialogues = &f.ledger().dialogues;
+    assert_eq!(
+        dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap(),
+        told.turns[..2]
+    );
+    let unsaid = dialogues
+        .turn_by_key(&f.scope, told.id(), "key 4")
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!((unsaid.turn.id, unsaid.stands), (last, false));
+    assert_eq!(
+        dialogues.checkpoint(&f.scope, told.id()).await.unwrap().unwrap().turn,
+        2
+    );
+    assert!(f.fact(kept).await.invalid.is_none());
+    let fact = f.fact(gone).await;
+    assert_eq!(
+        fact.invalid.map(|invalid| invalid.at),
+        Some(fact.valid_at),
+        "it was never valid"
+    );
+    // Turn 1's is done, turn 2's pends, and those of turns 3 and 4 went.
+    assert_eq!(f.ledger().jobs.pending(&f.scope, told.id()).await.unwrap(), 1);
+    let audit = f.ledger().audit.list(&f.scope, &page(1, None)).await.unwrap();
+    assert_eq!(audit.items[0].action, "session.rewind");
+
+    // It goes on from there, with numbers of events that were not given out.
+    let open = f.claim(told.id()).await;
+    assert_eq!((open.head, open.next_seq), (Some(to), 101));
+    told.open = open;
+    told.turns.truncate(2);
+    let mut again = told.commit(f, 3);
+    assert_eq!(
+        dialogues.commit_turn(&f.scope, &again).await.unwrap(),
+        CommitOutcome::KeyTaken,
+        "an unsaid turn keeps its key"
+    );
+    again.key = None;
+    f.commit(&again).await;
+    let rewound = told.back(f, None).await;
+    assert_eq!((rewound.head_turn, &rewound.removed[..]), (0, &[1, 2, 3][..]));
+    assert!(dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap().is_empty());
+}
+
+pub async fn moving_there_and_back_changes_nothing<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 5).await;
+    let first = told.learn(f, 1, "The player likes grapes.", &[]).await;
+    let second = told.learn(f, 4, "The player likes figs now.", &[first]).await;
+    let commit = f.a_commit(&told.open, 6, told.turns.last().map(|turn| turn.id));
+    let mut commit = TurnCommit { ..commit };
+    commit.jobs = vec![
+        f.a_job(&commit, JobKind::Summarise),
+        f.a_job(&commit, JobKind::ExtractState),
+    ];
+    f.commit(&commit).await;
+    let fence = JobFence {
+        job: commit.jobs[0].id,
+        turn: commit.turn.id,
+        text_version: 1,
+    };
+    let landing = SummaryCommit {
+        fence,
+        summary: colloquy::memory::summary::Summary {
+            id: f.id(),
+            dialogue: told.id(),
+            from_turn: 1,
+            to_turn: 5,
+            text: "they spoke of fruit".to_owned(),
+            importance: importance(5),
+            created_at: f.now(),
+        },
+        evict: None,
+        fade: None,
+    };
+    assert!(f.ledger().summaries.commit(&f.scope, &landing).await.unwrap());
+    let facts = [first, second];
+    let before = told.seen(f, &facts).await;
+
+    let to = told.turn(2);
+    let rewound = told.back(f, Some(to)).await;
+    assert_eq!(rewound.rolled_back.restored, 1, "what turn 4 had ended");
+    assert_eq!(rewound.rolled_back.summaries, 1);
+    let between = told.seen(f, &facts).await;
+    for (what, seen) in &before {
+        assert_ne!(seen, &between[what], "{what}");
+    }
+    let rewound = told.back(f, Some(commit.turn.id)).await;
+    assert_eq!(
+        (&rewound.removed[..], &rewound.reinstated[..]),
+        (&[][..], &[3, 4, 5, 6][..])
+    );
+    assert_eq!(told.seen(f, &facts).await, before);
+}
+
+pub async fn what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 3).await;
+    let old = told.learn(f, 1, "The player likes grapes.", &[]).await;
+    let other = told.learn(f, 2, "The player likes pears.", &[]).await;
+    let newest = told.learn(f, 3, "The player likes figs now.", &[old, other]).await;
+    // Elsewhere, in a dialogue that stands.
+    let elsewhere = f.a_fact("The player likes plums now.");
+    f.learn(elsewhere, &[(other, InvalidReason::Superseded)]).await;
+    f.drain_outbox().await;
+    let seq = f.memory_seq().await;
+    let to = told.turn(2);
+    let rewound = told.back(f, Some(to)).await;
+    assert_eq!((rewound.rolled_back.facts, rewound.rolled_back.restored), (1, 1));
+    assert!(f.fact(old).await.invalid.is_none());
+    assert!(f.fact(other).await.invalid.is_some(), "somebody else ended it");
+    let confirmed = f
+        .ledger()
+        .facts
+        .confirm(&f.scope, &f.viewpoint(), &[old, other, newest], f.now())
+        .await
+        .unwrap();
+    let confirmed: Vec<FactId> = confirmed.iter().map(|row| row.fact).collect();
+    assert_eq!(confirmed, [old]);
+    let named = f.drain_outbox().await;
+    assert!(named.contains(&old) && named.contains(&newest), "the index is told");
+    assert!(f.memory_seq().await > seq, "plans made before are made anew");
+    let unsettled = f.ledger().rewinds.unsettled(&f.scope, 9).await.unwrap();
+    assert_eq!(unsettled.len(), 1);
+    assert_eq!((&unsettled[0].audience, &unsettled[0].world), (&f.audience(), &f.world));
+    assert_eq!(unsettled[0].since, told.turns[2].committed_at);
+}
+
+pub async fn what_was_under_way_for_an_unsaid_turn_cannot_write<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 3).await;
+    let late = told.plan(f, 3, "The player likes figs.", &[]).await;
+    let earlier = told.plan(f, 2, "The player likes pears.", &[]).await;
+    let turn = told.commit(f, 4);
+    let to = told.turn(2);
+    told.back(f, Some(to)).await;
+    let facts = &f.ledger().facts;
+    assert_eq!(
+        facts.reconcile(&f.scope, &late).await.unwrap(),
+        ReconcileOutcome::Fenced
+    );
+    assert_eq!(
+        f.ledger().dialogues.commit_turn(&f.scope, &turn).await.unwrap(),
+        CommitOutcome::Fenced
+    );
+    assert_eq!(
+        facts.reconcile(&f.scope, &earlier).await.unwrap(),
+        ReconcileOutcome::Committed,
+        "an earlier turn's extraction is not lost"
+    );
+}
+
+pub async fn a_move_that_may_not_be_made_writes_nothing<S: Subject>(f: &mut Fixture<S>) {
+    let told = told(f, 2).await;
+    let stranger = self::told(f, 1).await;
+    let rewinds = &f.ledger().rewinds;
+    let stale = Rewind {
+        epoch: told.open.epoch - 1,
+        ..told.move_to(f, None)
+    };
+    assert_eq!(rewinds.rewind(&f.scope, &stale).await.unwrap(), RewindOutcome::Fenced);
+    let foreign = told.move_to(f, None);
+    assert_eq!(rewinds.rewind(&f.other, &foreign).await.unwrap(), RewindOutcome::Fenced);
+    let missing = told.move_to(f, Some(f.id()));
+    assert_eq!(
+        rewinds.rewind(&f.scope, &missing).await.unwrap(),
+        RewindOutcome::NoSuchTurn
+    );
+    let others = told.move_to(f, Some(stranger.turn(1)));
+    assert_eq!(
+        rewinds.rewind(&f.scope, &others).await.unwrap(),
+        RewindOutcome::NoSuchTurn
+    );
+    f.ledger().dialogues.close(&f.scope, told.id(), f.now()).await.unwrap();
+    let closed = told.move_to(f, None);
+    assert_eq!(rewinds.rewind(&f.scope, &closed).await.unwrap(), RewindOutcome::Fenced);
+    assert_eq!(
+        f.ledger().dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap(),
+        told.turns
+    );
+    assert!(rewinds.since(&f.scope, told.id(), 0, 9).await.unwrap().is_empty());
+}
+
+pub async fn a_key_finds_its_move_and_moves_are_read_in_order<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 4).await;
+    let keyed = |rewind: Rewind, seq| Rewind {
+        key: Some("retry".to_owned()),
+        seq,
+        ..rewind
+    };
+    let (third, second) = (told.turn(3), told.turn(2));
+    let rewind = keyed(told.move_to(f, Some(third)), 50);
+    let first = told.rewind(f, &rewind).await;
+    let rewinds = &f.ledger().rewinds;
+    // Whatever the epoch is by now.
+    let again = keyed(told.move_to(f, None), 60);
+    assert_eq!(
+        rewinds.rewind(&f.scope, &again).await.unwrap(),
+        RewindOutcome::Repeated(Box::new(first.clone()))
+    );
+    assert_eq!(
+        rewinds.by_key(&f.scope, told.id(), "retry").await.unwrap(),
+        Some(first.clone())
+    );
+    assert_eq!(rewinds.by_key(&f.other, told.id(), "retry").await.unwrap(), None);
+    assert_eq!(rewinds.by_key(&f.scope, told.id(), "another").await.unwrap(), None);
+    let next = Rewind {
+        seq: 70,
+        ..told.move_to(f, Some(second))
+    };
+    let next = told.rewind(f, &next).await;
+    assert_eq!(
+        f.ledger().rewinds.since(&f.scope, told.id(), 0, 9).await.unwrap(),
+        [first, next.clone()]
+    );
+    assert_eq!(
+        f.ledger().rewinds.since(&f.scope, told.id(), 50, 9).await.unwrap(),
+        [next]
+    );
+    assert!(
+        f.ledger()
+            .rewinds
+            .since(&f.other, told.id(), 0, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
+pub async fn a_session_that_was_joined_from_an_unsaid_turn_is_closed<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 3).await;
+    let (kept, gone) = (told.turn(1), told.turn(3));
+    let mut ids = Vec::new();
+    for cause in [kept, gone] {
+        let mut dialogue = f.a_dialogue();
+        dialogue.cause = Some(Cause::Turn(cause));
+        f.ledger().dialogues.create(&f.scope, &dialogue).await.unwrap();
+        ids.push(dialogue.id);
+    }
+    let rewound = told.back(f, Some(kept)).await;
+    assert_eq!(rewound.closed, [ids[1]]);
+    let status = async |id| f.ledger().dialogues.get(&f.scope, id).await.unwrap().unwrap().status;
+    assert_eq!(status(ids[0]).await, DialogueStatus::Open);
+    assert_eq!(status(ids[1]).await, DialogueStatus::Closed);
+}
+
+pub async fn a_cut_turn_is_replaced<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 3).await;
+    let late = told.plan(f, 2, "The player likes figs.", &[]).await;
+    let whole = told.turns[1].clone();
+    let cut = Turn {
+        id: f.id(),
+        status: TurnStatus::Interrupted,
+        reply_text: "reply".to_owned(),
+        ..whole.clone()
+    };
+    let job = |kind| NewJob {
+        id: f.id(),
+        kind,
+        dialogue: cut.dialogue,
+        turn: cut.id,
+        text_version: 1,
+        created_at: f.now(),
+        leased_to: f.node,
+        leased_until: f.now(),
+        held_until: None,
+    };
+    let until = f.now() + Duration::seconds(30);
+    let rewind = Rewind {
+        replacement: Some(Replacement {
+            of: whole.id,
+            turn: cut.clone(),
+            jobs: vec![job(JobKind::ExtractFacts), job(JobKind::ExtractState)],
+            uncut: Some((whole.reply_text.clone(), until)),
+        }),
+        ..told.move_to(f, Some(told.turn(1)))
+    };
+    let rewound = told.rewind(f, &rewind).await;
+    assert_eq!((rewound.head, rewound.head_turn), (Some(cut.id), 2));
+    assert_eq!((rewound.heard_chars, &rewound.removed[..]), (Some(5), &[3][..]));
+    assert_eq!(rewound.rolled_back.state, 2, "its own state block too");
+
+    let ledger = f.ledger();
+    assert_eq!(
+        ledger.dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap(),
+        [told.turns[0].clone(), cut.clone()]
+    );
+    let keyed = ledger
+        .dialogues
+        .turn_by_key(&f.scope, told.id(), "key 2")
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (keyed.turn.id, keyed.stands),
+        (cut.id, true),
+        "the key is that of what stands"
+    );
+    assert_eq!(
+        ledger
+            .dialogues
+            .checkpoint(&f.scope, told.id())
+            .await
+            .unwrap()
+            .unwrap()
+            .turn,
+        2
+    );
+    assert!(ledger.dialogues.trace(&f.scope, told.id(), 2).await.unwrap().is_some());
+    assert_eq!(
+        ledger.facts.reconcile(&f.scope, &late).await.unwrap(),
+        ReconcileOutcome::Fenced
+    );
+    let leased = ledger.jobs.lease(&f.scope, f.node, f.now(), until, 9).await.unwrap();
+    let of_cut: Vec<JobKind> = leased
+        .iter()
+        .filter(|job| job.turn == cut.id)
+        .map(|job| job.kind)
+        .collect();
+    assert_eq!(of_cut.len(), 2, "{leased:?}");
+
+    let sealed = ledger.rewinds.sealed(&f.scope, cut.id, f.now()).await.unwrap().unwrap();
+    assert_eq!(
+        (sealed.whole, sealed.text.as_str()),
+        (Some(whole.id), whole.reply_text.as_str())
+    );
+    assert_eq!(ledger.rewinds.sealed(&f.other, cut.id, f.now()).await.unwrap(), None);
+    assert_eq!(
+        ledger.rewinds.sealed(&f.scope, cut.id, until).await.unwrap(),
+        None,
+        "the seal has run out"
+    );
+
+    // Taken up again, with the checkpoint it had.
+    let rewound = told.back(f, Some(whole.id)).await;
+    assert_eq!((&rewound.removed[..], &rewound.reinstated[..]), (&[2][..], &[2][..]));
+    assert_eq!(
+        f.ledger().dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap(),
+        told.turns[..2]
+    );
+    let checkpoint = f.ledger().dialogues.checkpoint(&f.scope, told.id()).await.unwrap();
+    assert_eq!(checkpoint.unwrap().turn, 2);
+}
+
+pub async fn turns_elsewhere_that_quoted_what_was_unsaid_are_named<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 2).await;
+    let kept = told.learn(f, 1, "The player likes grapes.", &[]).await;
+    let gone = told.learn(f, 2, "The player likes figs.", &[]).await;
+    let mut elsewhere = Vec::new();
+    for injected in [vec![kept], vec![kept, gone]] {
+        let other = self::told(f, 1).await;
+        let mut plan = other.plan(f, 1, "The player is back.", &[]).await;
+        plan.extraction = Some(Extraction {
+            turn: other.turn(1),
+            dialogue: other.id(),
+            number: 1,
+            audience: f.audience(),
+            said_at: other.turns[0].committed_at,
+            player: Some(f.player.clone()),
+            forget: Vec::new(),
+            injected,
+        });
+        f.reconcile(&plan).await;
+        elsewhere.push(other);
+    }
+    let to = told.turn(1);
+    let rewound = told.back(f, Some(to)).await;
+    let quoted = QuotedIn {
+        dialogue_id: elsewhere[1].id(),
+        turn: 1,
+    };
+    assert_eq!(rewound.quoted_in, [quoted]);
+    assert_eq!(
+        f.ledger()
+            .dialogues
+            .turns(&f.scope, elsewhere[1].id(), 1, 9)
+            .await
+            .unwrap(),
+        elsewhere[1].turns,
+        "what was said there stands"
+    );
+}

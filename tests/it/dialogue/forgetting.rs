@@ -1,0 +1,223 @@
+//! What players have forgotten, whose it was, and what lands late.
+
+use std::time::Duration;
+
+use colloquy::{
+    dialogue::jobs,
+    memory::fact::InvalidReason,
+    ports::{
+        clock::Clock as _,
+        ledger::jobs::{JobFailure, JobRetry},
+        llm::Task,
+    },
+};
+use serde_json::json;
+
+use super::{
+    Stage, likes,
+    memory::{hates, sharing},
+    statement,
+};
+use crate::support::run;
+
+#[test]
+fn in_a_world_that_shares_each_player_speaks_for_itself() {
+    run(async {
+        let stage = Stage::set_with(|_| {}, sharing()).await;
+        let sister = |content: &str| {
+            let mut fact = statement("like", "tea", content, "positive", &["drink"]);
+            fact["subject"] = json!("the player's sister");
+            fact
+        };
+        let facts = json!([likes("grapes", &["fruit"]), sister("The player's sister likes tea.")]);
+        stage.session("p1").await.teach("I like grapes", &facts).await;
+
+        // The same words of another player are not the same fact, nor do they end the first one's.
+        let mut second = stage.session("p2").await;
+        second.teach("So do I", &facts).await;
+        assert_eq!(stage.valid().await.len(), 4);
+        second.teach("No more grapes", &json!([hates()])).await;
+        assert!(
+            stage
+                .llm
+                .asked(Task::Judge)
+                .iter()
+                .all(|prompt| !prompt.contains("player:")),
+            "models read plain words"
+        );
+        let subjects = |facts: Vec<colloquy::memory::fact::Fact>| {
+            let mut subjects: Vec<String> = facts.into_iter().map(|fact| fact.statement.subject).collect();
+            subjects.sort();
+            subjects.dedup();
+            subjects
+        };
+        assert_eq!(
+            subjects(stage.facts().await),
+            ["player:p1", "player:p1's sister", "player:p2", "player:p2's sister"]
+        );
+
+        // "Forget that" is about the one who says it.
+        let committed = second.say("Forget that I like grapes").await;
+        stage.llm.tell_text(
+            Task::Extraction,
+            json!({ "facts": [], "forget": ["The player likes grapes."] }).to_string(),
+        );
+        stage.run(&committed.jobs[0]).await.unwrap();
+        let valid = |facts: Vec<colloquy::memory::fact::Fact>, subject: &str| {
+            facts
+                .into_iter()
+                .filter(|fact| fact.invalid.is_none() && fact.statement.subject == subject)
+                .count()
+        };
+        assert_eq!(valid(stage.facts().await, "player:p1"), 1, "another's stays");
+        assert!(
+            stage.facts().await.iter().any(|fact| {
+                fact.statement.subject == "player:p2"
+                    && fact
+                        .invalid
+                        .as_ref()
+                        .is_some_and(|invalid| invalid.reason == InvalidReason::Forgotten)
+            }),
+            "the speaker's own goes"
+        );
+
+        // Who is spoken with reads as the player, anybody else by name.
+        stage.session("p1").await.say("Which fruit do I like?").await;
+        let context = stage.llm.last_context();
+        assert!(context.contains("] The player likes grapes."), "{context}");
+        stage.session("p3").await.say("Which fruit do I like?").await;
+        let context = stage.llm.last_context();
+        assert!(
+            context.contains("] (about another player, p1) The player likes grapes."),
+            "{context}"
+        );
+        assert!(!context.contains("] The player likes grapes."), "{context}");
+    });
+}
+
+#[test]
+fn a_player_may_have_something_forgotten() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let facts = json!([likes("grapes", &["fruit"]), likes("tea", &["drink"])]);
+        talk.teach("I like grapes and tea", &facts).await;
+        let committed = talk.say("Forget that I like grapes").await;
+        stage.llm.tell_text(
+            Task::Extraction,
+            json!({ "facts": [], "forget": ["The player likes grapes."] }).to_string(),
+        );
+        stage.run(&committed.jobs[0]).await.unwrap();
+        assert_eq!(stage.valid().await, ["The player likes tea."]);
+        let forgotten = stage
+            .facts()
+            .await
+            .into_iter()
+            .find(|fact| fact.invalid.is_some())
+            .unwrap();
+        assert_eq!(forgotten.invalid.unwrap().reason, InvalidReason::Forgotten);
+    });
+}
+
+#[test]
+fn what_was_asked_to_be_forgotten_does_not_land_later() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let first = talk.say("I like grapes and tea").await;
+        stage.clock.advance(Duration::from_mins(1));
+        let second = talk.say("Forget that I like grapes").await;
+        stage.clock.advance(Duration::from_mins(1));
+        // Cut short twice, in the facts: the request is whole.
+        let broken = r#"{"facts": [{"subject": "player", "content": "The pl, "forget": ["The player likes grapes."]"#;
+        for _ in 0..2 {
+            stage.llm.tell_text(Task::Extraction, broken);
+        }
+        stage.run(&second.jobs[0]).await.unwrap();
+        talk.teach("I like grapes after all", &json!([likes("grapes", &["fruit"])]))
+            .await;
+        let facts = json!({ "facts": [likes("grapes", &["fruit"]), likes("tea", &["drink"])] });
+        stage.llm.tell_text(Task::Extraction, facts.to_string());
+        let report = stage.run(&first.jobs[0]).await.unwrap();
+        let told: Vec<&str> = report.memory.iter().map(|change| change.content.as_str()).collect();
+        assert_eq!(told, ["The player likes tea."]);
+        let mut valid = stage.valid().await;
+        valid.sort();
+        assert_eq!(
+            valid,
+            ["The player likes grapes.", "The player likes tea."],
+            "what was said after the request stands"
+        );
+        let late = stage.facts().await;
+        let late = late
+            .iter()
+            .find(|fact| fact.source.unwrap().1 == 1 && fact.invalid.is_some())
+            .unwrap();
+        assert!(late.valid_at < late.invalid.as_ref().unwrap().at);
+    });
+}
+
+#[test]
+fn a_job_that_was_given_up_works_when_it_is_tried_again() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        let first = talk.say("I like grapes and tea").await;
+        for _ in 0..2 {
+            stage.llm.tell_text(Task::Extraction, "Of course! What a nice turn.");
+        }
+        let error = stage.run(&first.jobs[0]).await.unwrap_err();
+        assert!(matches!(error, jobs::JobError::Unusable(_)), "{error}");
+        let queue = &stage.services.ledger.jobs;
+        queue
+            .fail(&stage.scope, first.jobs[0].id, "prose", JobFailure::Dead)
+            .await
+            .unwrap();
+        stage.clock.advance(Duration::from_hours(30));
+        talk.teach("No more grapes", &json!([hates()])).await;
+
+        let edit = stage.edit("job.retry");
+        let retried = queue.retry(&stage.scope, first.jobs[0].id, &edit).await.unwrap();
+        assert!(matches!(retried, JobRetry::Done(_)), "{retried:?}");
+        let (now, node) = (stage.clock.now(), stage.services.ids.next());
+        let leased = queue
+            .lease(&stage.scope, node, now, now + Duration::from_mins(1), 9)
+            .await
+            .unwrap();
+        assert_eq!(leased.iter().map(|job| job.turn).collect::<Vec<_>>(), [first.turn.id]);
+        stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+        // Of another kind, so that the judge is asked about the grapes alone.
+        let mut tea = likes("tea", &["drink"]);
+        tea["kind"] = json!("note");
+        let facts = json!({ "facts": [likes("grapes", &["fruit"]), tea] });
+        stage.llm.tell_text(Task::Extraction, facts.to_string());
+        stage.run(&leased[0]).await.unwrap();
+        let mut valid = stage.valid().await;
+        valid.sort();
+        assert_eq!(valid, ["The player likes grapes no longer.", "The player likes tea."]);
+    });
+}
+
+#[test]
+fn a_request_to_forget_reaches_what_lands_later_and_nothing_else() {
+    run(async {
+        let stage = Stage::set().await;
+        let (mut talk, mut other) = (stage.session("p1").await, stage.session("p2").await);
+        let (first, theirs) = (talk.say("I like grapes").await, other.say("I like grapes").await);
+        stage.clock.advance(Duration::from_mins(1));
+        let second = talk.say("Forget that I like grapes").await;
+        let forget = json!({ "forget": ["The player likes grapes."], "facts": [] }).to_string();
+        stage.llm.tell_text(Task::Extraction, forget);
+        stage.run(&second.jobs[0]).await.unwrap();
+        for (job, stands) in [(&first.jobs[0], 0), (&theirs.jobs[0], 1)] {
+            let facts = json!({ "facts": [likes("grapes", &["fruit"])] }).to_string();
+            stage.llm.tell_text(Task::Extraction, facts);
+            assert_eq!(stage.run(job).await.unwrap().memory.len(), stands);
+        }
+        let forgotten = stage.facts().await.remove(0).invalid.unwrap();
+        assert_eq!(
+            (forgotten.reason, forgotten.at),
+            (InvalidReason::Forgotten, second.turn.committed_at)
+        );
+    });
+}

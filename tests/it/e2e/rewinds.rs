@@ -1,0 +1,300 @@
+//! Interrupts and rewinds over real sockets: what was cut never happened, whatever was in flight.
+
+use colloquy::{
+    mock_llm::{self, MockHandle, MockOptions},
+    ports::clock::{Clock, SystemClock},
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::{Data, Rest, Socket, eventually, run};
+
+fn with_mock(mock: &MockHandle) -> Data {
+    Data::new(&[
+        ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
+        ("COLLOQUY__LLM__MODEL", "mock"),
+        ("COLLOQUY__ACTORS__SWEEP_S", "1"),
+        ("COLLOQUY__JOBS__POLL_S", "1"),
+        ("COLLOQUY__JOBS__RETRY_BASE_S", "1"),
+    ])
+}
+
+async fn transcript(rest: &Rest, session: &str) -> Vec<(u64, String, String)> {
+    let page = rest.get(&format!("/v1/sessions/{session}/turns")).await;
+    let items = page["items"].as_array().unwrap();
+    let text = |turn: &Value, what: &str| turn[what].as_str().unwrap().to_owned();
+    items
+        .iter()
+        .map(|turn| {
+            (
+                turn["turn"].as_u64().unwrap(),
+                text(turn, "player_text"),
+                text(turn, "reply_text"),
+            )
+        })
+        .collect()
+}
+
+/// Facts that are valid now.
+async fn valid(rest: &Rest, npc: &str) -> Vec<String> {
+    let facts = rest.facts(npc).await;
+    let standing = facts.iter().filter(|fact| fact["invalid_at"].is_null());
+    standing
+        .map(|fact| fact["content"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+async fn learned(rest: &Rest, npc: &str, word: &str) {
+    eventually(&format!("a fact about {word}"), || async {
+        let facts = valid(rest, npc).await;
+        facts.iter().any(|fact| fact.contains(word)).then_some(())
+    })
+    .await;
+}
+
+async fn begun(mock: &MockHandle, task: &str, calls: u64) {
+    eventually(&format!("{task} to be asked"), || async {
+        (mock.calls(task) >= calls).then_some(())
+    })
+    .await;
+}
+
+/// The next event of this type, whatever comes before it.
+async fn hears(socket: &mut Socket, kind: &str) -> Value {
+    loop {
+        let event = socket.next().await;
+        if event["type"] == kind {
+            return event;
+        }
+    }
+}
+
+#[test]
+fn a_reply_that_was_said_is_cut_to_what_was_heard_and_taken_up_again() {
+    run(async {
+        let server = Data::new(&[]).start();
+        let rest = server.backend();
+        let mut socket = server.player("p1").await;
+        let session = socket.session("mira", "p1").await;
+        socket.say(&session, "Hello.").await;
+        let whole = socket.say(&session, "I like grapes.").await;
+        learned(&rest, "mira", "grapes").await;
+        socket.say(&session, "I like figs.").await;
+        learned(&rest, "mira", "figs").await;
+
+        let cut = json!({"type": "player.interrupt", "session_id": session, "turn": 2, "heard_chars": 4, "if_head": 3});
+        socket.send(&cut).await;
+        let rewound = socket.until("dialogue.rewound").await;
+        assert_eq!((&rewound["turn"], &rewound["heard_chars"]), (&json!(2), &json!(4)));
+        assert_eq!(rewound["removed_turns"], json!([3]));
+        assert_eq!(rewound["rolled_back"]["facts"], 2, "{rewound}");
+        assert!(rewound["seq"].is_u64() && rewound["quoted_in"] == json!([]));
+        let heard: String = whole.text.chars().take(4).collect();
+        let said = transcript(&rest, &session).await;
+        assert_eq!(said.len(), 2);
+        assert_eq!(
+            (said[1].1.as_str(), said[1].2.as_str()),
+            ("I like grapes.", heard.as_str())
+        );
+        // The line is still the player's, so what it says is learned again; the unsaid turn's is not.
+        learned(&rest, "mira", "grapes").await;
+        assert!(!valid(&rest, "mira").await.iter().any(|fact| fact.contains("figs")));
+        // The same again is stale: the head is another.
+        socket.send(&cut).await;
+        assert_eq!(hears(&mut socket, "error").await["error"]["code"], "stale_head");
+
+        let path = format!("/v1/sessions/{session}:resume");
+        let resumed = rest.post(&path, &json!({})).await;
+        assert_eq!(resumed["rewound"]["reinstated_turns"], json!([2]), "{resumed}");
+        assert_eq!(transcript(&rest, &session).await[1].2, whole.text);
+        let (status, again) = rest.call(Method::POST, &path, None).await;
+        assert_eq!((status.as_u16(), &again["code"]), (409, &json!("nothing_to_resume")));
+
+        let next = socket.say(&session, "What fruit do I like?").await;
+        assert_eq!(next.turn, 3);
+        assert!(next.text.contains("grapes") && !next.text.contains("figs"), "{next:?}");
+    });
+}
+
+#[test]
+fn an_interrupt_does_not_wait_for_the_model_and_nothing_of_what_it_cut_appears() {
+    run(async {
+        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let server = with_mock(&mock).start();
+        let rest = server.backend();
+        let mut socket = server.player("p1").await;
+        let session = socket.session("mira", "p1").await;
+        socket.say(&session, "I like grapes.").await;
+        learned(&rest, "mira", "grapes").await;
+        // Turn 2's extraction fails for now; turn 3's is never answered; turn 4's reply neither.
+        mock.control(&json!({"faults": ["extraction=500"]})).unwrap();
+        let asked = mock.calls("extraction");
+        socket.say(&session, "I like plums.").await;
+        begun(&mock, "extraction", asked + 1).await;
+        mock.control(&json!({"faults": ["extraction=500", "reply=stall"], "tokens_per_s": 4, "deltas": 400}))
+            .unwrap();
+        socket.tell(&session, "k3", "I like figs.").await;
+        socket.until("reply.delta").await;
+        let begin = SystemClock.instant();
+        let path = format!("/v1/sessions/{session}:interrupt");
+        let told = rest.post(&path, &json!({"turn": 2, "key": "cut"})).await;
+        let took = SystemClock.instant() - begin;
+        assert!(took.as_millis() < 2_000, "it waited for the model: {took:?}");
+        assert_eq!((&told["turn"], &told["interrupted"]), (&json!(2), &json!(true)));
+        let done = hears(&mut socket, "reply.done").await;
+        assert_eq!((&done["turn"], &done["status"]), (&json!(3), &json!("interrupted")));
+        assert_eq!(hears(&mut socket, "error").await["error"]["code"], "turn_unsaid");
+        assert_eq!(hears(&mut socket, "dialogue.rewound").await["turn"], 2);
+
+        mock.control(&json!({"faults": [], "tokens_per_s": 0, "deltas": 8}))
+            .unwrap();
+        // The extraction of the turn before is not lost.
+        learned(&rest, "mira", "plums").await;
+        let next = socket.say(&session, "I like pears.").await;
+        assert_eq!(next.turn, 3);
+        learned(&rest, "mira", "pears").await;
+        assert!(
+            !rest
+                .facts("mira")
+                .await
+                .iter()
+                .any(|fact| fact["content"].as_str().unwrap().contains("figs"))
+        );
+        let again = rest.post(&path, &json!({"turn": 2, "key": "cut"})).await;
+        assert_eq!(again, told, "a key takes nothing back twice");
+        assert_eq!(transcript(&rest, &session).await.len(), 3);
+    });
+}
+
+#[test]
+fn a_rewind_survives_a_kill_and_is_told_to_whoever_was_away() {
+    run(async {
+        let server = Data::new(&[]).spawn();
+        let rest = server.backend();
+        let mut socket = server.player("p1").await;
+        let session = socket.session("mira", "p1").await;
+        socket.say(&session, "I like grapes.").await;
+        learned(&rest, "mira", "grapes").await;
+        socket.say(&session, "I like figs.").await;
+        learned(&rest, "mira", "figs").await;
+        let path = format!("/v1/sessions/{session}:rewind");
+        let wish = json!({"turn": 1, "key": "back", "if_head": 2});
+        let told = rest.post(&path, &wish).await;
+        let rewound = hears(&mut socket, "dialogue.rewound").await;
+        drop(socket);
+        let server = server.kill().spawn();
+
+        let rest = server.backend();
+        assert_eq!(transcript(&rest, &session).await.len(), 1);
+        assert!(!valid(&rest, "mira").await.iter().any(|fact| fact.contains("figs")));
+        assert!(valid(&rest, "mira").await.iter().any(|fact| fact.contains("grapes")));
+        assert_eq!(rest.post(&path, &wish).await, told, "the key is known");
+        let mut socket = server.player("p1").await;
+        let before = rewound["seq"].as_u64().unwrap() - 1;
+        socket
+            .send(&json!({"type": "session.resume", "session_id": session, "last_seq": before}))
+            .await;
+        let replayed = socket.until("dialogue.rewound").await;
+        assert_eq!(replayed, rewound, "the same event");
+        socket.until("session.resumed").await;
+        let answer = socket.say(&session, "What fruit do I like?").await;
+        assert_eq!(answer.turn, 2);
+        assert!(
+            answer.text.contains("grapes") && !answer.text.contains("figs"),
+            "{answer:?}"
+        );
+    });
+}
+
+#[test]
+fn a_reply_is_said_anew_and_players_take_back_nothing_but_their_own() {
+    run(async {
+        let server = Data::new(&[]).start();
+        let rest = server.backend();
+        let mut socket = server.player("p1").await;
+        let session = socket.session("mira", "p1").await;
+        socket.say(&session, "Hello.").await;
+        let first = rest.get(&format!("/v1/sessions/{session}/turns")).await["items"][0].clone();
+        socket
+            .send(&json!({"type": "player.regenerate", "session_id": session, "key": "anew", "event_id": "r1"}))
+            .await;
+        assert_eq!(socket.until("dialogue.rewound").await["turn"], 0);
+        assert_eq!(socket.until("turn.started").await["re"], "r1");
+        assert_eq!(socket.reply().await.turn, 1);
+        let second = rest
+            .post(&format!("/v1/sessions/{session}:regenerate"), &json!({"key": "anew"}))
+            .await;
+        assert_eq!((&second["turn"], &second["player_text"]), (&json!(1), &json!("Hello.")));
+        assert_ne!(second["id"], first["id"]);
+
+        let player = |name| {
+            Rest::new(
+                server.address,
+                server.token("demo", colloquy::tenancy::Role::Player, Some(name)),
+            )
+        };
+        let back = format!("/v1/sessions/{session}:rewind");
+        let cut = format!("/v1/sessions/{session}:interrupt");
+        let (status, _) = player("p1").call(Method::POST, &back, Some(&json!({"turn": 0}))).await;
+        assert_eq!(status.as_u16(), 403);
+        for path in [&cut, &format!("/v1/sessions/{session}:regenerate")] {
+            let (status, _) = player("p2").call(Method::POST, path, Some(&json!({}))).await;
+            assert_eq!(status.as_u16(), 404, "{path}");
+        }
+        let (status, missing) = rest.call(Method::POST, &back, Some(&json!({"turn": 9}))).await;
+        assert_eq!((status.as_u16(), &missing["param"]), (404, &json!("turn")));
+        let unheard = rest.post(&cut, &json!({"turn": 1, "heard_utf16": 0})).await;
+        assert_eq!(
+            (&unheard["turn"], &unheard["rewound"]["removed_turns"]),
+            (&json!(0), &json!([1]))
+        );
+        let admin = Rest::new(
+            server.address,
+            server.token("demo", colloquy::tenancy::Role::Admin, None),
+        );
+        let rows = admin.get("/v1/audit?limit=5").await;
+        let actions: Vec<&str> = rows["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["action"].as_str().unwrap())
+            .collect();
+        assert!(
+            actions.contains(&"session.interrupt") && actions.contains(&"session.regenerate"),
+            "{actions:?}"
+        );
+    });
+}
+
+#[test]
+fn nothing_is_learned_from_a_reply_before_it_was_played() {
+    run(async {
+        let server = Data::new(&[]).start();
+        let rest = server.backend();
+        let mut socket = server.player("p1").await;
+        let create = json!({"type": "session.create", "world_id": "vale", "npc_id": "mira", "player_id": "p1", "playback": "ack"});
+        socket.send(&create).await;
+        let session = socket.until("session.created").await["session_id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        socket.say(&session, "I like grapes.").await;
+        // What is said elsewhere later is learned meanwhile.
+        let mut other = server.player("p2").await;
+        let elsewhere = other.session("mira", "p2").await;
+        other.say(&elsewhere, "I like figs.").await;
+        learned(&rest, "mira", "figs").await;
+        assert!(!valid(&rest, "mira").await.iter().any(|fact| fact.contains("grapes")));
+        socket
+            .send(&json!({"type": "reply.played", "session_id": session, "turn": 1}))
+            .await;
+        learned(&rest, "mira", "grapes").await;
+        socket.say(&session, "I like plums.").await;
+        socket.say(&session, "Hello again.").await;
+        learned(&rest, "mira", "plums").await;
+        socket
+            .send(&json!({"type": "reply.played", "session_id": session, "turn": 9}))
+            .await;
+        assert_eq!(hears(&mut socket, "error").await["error"]["param"], "turn");
+    });
+}

@@ -1,0 +1,106 @@
+//! The commands a person types, as processes of their own.
+
+use std::{
+    io::Write,
+    process::{Output, Stdio},
+};
+
+use crate::support::{Data, run};
+
+#[test]
+fn lines_from_a_pipe_are_said_one_after_another_and_waited_for() {
+    run(async {
+        let server = Data::new(&[
+            // So tight that lines have to wait for the server, too.
+            ("COLLOQUY__LIMITS__SOCKET_MESSAGES_PER_S", "2"),
+            ("COLLOQUY__LIMITS__SOCKET_STRIKES", "100"),
+        ])
+        .start();
+        let url = format!("http://{}", server.address);
+        let data = server.data.clone();
+        let chat = tokio::task::spawn_blocking(move || -> Output {
+            let mut chat = data
+                .command()
+                .args(["chat", "--npc", "mira", "--url", &url])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            // All at once, and the end of input at once behind them.
+            let mut lines = chat.stdin.take().unwrap();
+            lines
+                .write_all(b"I like grapes.\nThe weather is nice today.\n\nWhat fruit do I like?\n")
+                .unwrap();
+            drop(lines);
+            chat.wait_with_output().unwrap()
+        });
+        let output = chat.await.unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}\n{errors}");
+        let replies: Vec<&str> = said.lines().filter(|line| line.starts_with("mira> ")).collect();
+        assert_eq!(replies.len(), 3, "{said}");
+        assert!(replies[2].to_lowercase().contains("grapes"), "{said}");
+        assert!(said.contains("too fast for this server"), "{said}");
+        let page = server.backend().get("/v1/sessions").await;
+        assert_eq!(page["items"][0]["head_turn"], 3, "every line is a turn: {page}");
+    });
+}
+
+#[test]
+fn a_token_for_an_unknown_tenant_comes_with_a_warning() {
+    run(async {
+        let data = Data::new(&[]);
+        let token = |tenant: &str| {
+            let output = data
+                .command()
+                .args(["token", "--role", "backend", "--tenant", tenant])
+                .output()
+                .unwrap();
+            assert!(output.status.success());
+            assert_eq!(
+                String::from_utf8(output.stdout).unwrap().matches('.').count(),
+                2,
+                "a JWT"
+            );
+            String::from_utf8(output.stderr).unwrap()
+        };
+        assert_eq!(token("demo"), "", "without a ledger nothing is known");
+        let server = data.start();
+        assert_eq!(token("demo"), "");
+        assert!(token("nope").contains("has no tenant nope"));
+        // Neither the running server nor its ledger minds.
+        assert_eq!(server.backend().status("/v1/worlds/vale").await, 200);
+    });
+}
+
+#[test]
+fn a_log_that_is_no_terminal_has_no_colours() {
+    let data = Data::new(&[("COLLOQUY__TELEMETRY__LOG", "info")]);
+    let mut server = data
+        .command()
+        .arg("serve")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut banner = std::io::BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("listens on") {
+        line.clear();
+        assert!(
+            std::io::BufRead::read_line(&mut banner, &mut line).unwrap() > 0,
+            "it ended early"
+        );
+    }
+    let told = std::process::Command::new("kill").arg(server.id().to_string()).status();
+    assert!(told.unwrap().success());
+    // What it still prints must not block it.
+    std::io::copy(&mut banner, &mut std::io::sink()).unwrap();
+    let log = server.wait_with_output().unwrap().stderr;
+    let log = String::from_utf8(log).unwrap();
+    assert!(log.contains("shut down"), "{log}");
+    assert!(!log.contains('\u{1b}'), "{log}");
+    assert!(!log.contains("workers"), "{log}");
+}

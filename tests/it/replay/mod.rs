@@ -1,0 +1,109 @@
+//! Replay equivalence (DESIGN §6): whatever was said, corrected and taken back, a world is as if only
+//! what stands had ever been said.
+//!
+//! A random history happens to one world, jobs late and out of order, interrupts in between. Then
+//! another, empty one is fed what still stands: the lines, the replies as far as they were heard, and
+//! the corrections of facts that still live, in order. Nothing that can be seen may differ.
+//!
+//! `COLLOQUY_REPLAYS` sets how many histories are tried; `COLLOQUY_REPLAY_SEED` where to begin.
+
+mod history;
+mod model;
+mod world;
+
+use proptest::{
+    strategy::Strategy as _,
+    test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
+};
+
+use self::{
+    history::{Op, histories},
+    world::{Seen, World},
+};
+
+/// Histories tried by default, in all.
+const HISTORIES: u32 = 2_000;
+/// Threads they are spread over; each has its own sequence of random numbers.
+const THREADS: u32 = 2;
+/// Things that happen in a history, at most.
+const LONGEST: usize = 24;
+
+fn number(name: &str) -> Option<u32> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
+/// What a history leaves, and what replaying what stands of it does.
+fn both(history: &[Op]) -> (Seen, Seen) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut lived = World::new().await;
+        for (number, op) in history.iter().enumerate() {
+            lived.happens(number, op).await;
+        }
+        let record = lived.record().await;
+        let lived_seen = lived.seen().await;
+        lived.close().await;
+        let mut replayed = World::new().await;
+        replayed.replay(&record).await;
+        let replayed_seen = replayed.seen().await;
+        replayed.close().await;
+        (lived_seen, replayed_seen)
+    })
+}
+
+/// Compares part by part; says which lines differ in the first part that does.
+fn compare(history: &[Op]) -> Result<(), String> {
+    let (lived, replayed) = both(history);
+    for (what, of) in Seen::PARTS {
+        let (lived, replayed) = (of(&lived), of(&replayed));
+        let only = |mark: &str, these: &[String], those: &[String]| -> String {
+            let gone = these.iter().filter(|line| !those.contains(line));
+            gone.map(|line| format!("{mark} {line}\n")).collect()
+        };
+        if lived != replayed {
+            let differing = only("-", &replayed, &lived) + &only("+", &lived, &replayed);
+            return Err(format!("{what} differ (- as it ought to be, + as it is)\n{differing}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_taken_back_never_happened() {
+    let histories_in_all = number("COLLOQUY_REPLAYS").unwrap_or(HISTORIES);
+    let seed = number("COLLOQUY_REPLAY_SEED").unwrap_or(0);
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            std::thread::spawn(move || {
+                let config = Config {
+                    cases: histories_in_all.div_ceil(THREADS),
+                    max_shrink_iters: 2_000,
+                    failure_persistence: None,
+                    ..Config::default()
+                };
+                let mut bytes = [0_u8; 32];
+                bytes[..4].copy_from_slice(&seed.to_le_bytes());
+                bytes[4..8].copy_from_slice(&thread.to_le_bytes());
+                let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+                let mut runner = TestRunner::new_with_rng(config, rng);
+                let outcome = runner.run(&histories(LONGEST).boxed(), |history| {
+                    compare(&history).map_err(TestCaseError::fail)
+                });
+                match outcome {
+                    Ok(()) => None,
+                    Err(TestError::Fail(why, history)) => Some(format!("{history:#?}\n{why}")),
+                    Err(TestError::Abort(why)) => Some(format!("given up: {why}")),
+                }
+            })
+        })
+        .collect();
+    let failures: Vec<String> = threads
+        .into_iter()
+        .filter_map(|thread| thread.join().unwrap())
+        .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}

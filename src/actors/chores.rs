@@ -54,6 +54,7 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
             last_sweep = Some(now);
             done("looking for jobs left behind", sweep(&node)).await;
         }
+        revive(&node);
         done("writing usage", write_usage(&node, &mut unwritten)).await;
         done("relaying the outbox", relay(&node)).await;
         if last_forget.is_none_or(|last| now.saturating_duration_since(last) >= FORGET_ANSWERS_EVERY) {
@@ -81,6 +82,21 @@ async fn done(what: &str, chore: impl Future<Output = Result<(), StoreError>>) -
             tracing::error!("{what} panicked");
             false
         }
+    }
+}
+
+/// Spawns the actors of conversations that panicked, or could not be loaded: they go on by themselves,
+/// so nobody else would.
+fn revive(node: &Arc<Node>) {
+    let mut dead = Vec::new();
+    node.conversations.each(|key, entry| {
+        if !entry.actor.addr.connected() {
+            dead.push(key.clone());
+        }
+    });
+    for key in dead {
+        // One that crashes again and again waits longer each time.
+        let _ = node.conversation(&key);
     }
 }
 

@@ -197,19 +197,21 @@ impl Curator {
         self.held.remove(&job.id);
         let now = self.node.ports.clock.instant();
         self.used = now;
-        if let Some(session) = self.node.live_session(&(self.scope.clone(), job.dialogue)) {
-            let ended = JobEnded {
-                turn_id: job.turn,
-                kind: job.kind,
-                report: result.ok(),
-            };
-            // A session that stopped meanwhile has nobody to tell.
-            ctx.spawn(
-                async move { send(&session, ended).await }
-                    .into_actor(self)
-                    .map(|_, _, _| ()),
-            );
-        }
+        let (key, node) = ((self.scope.clone(), job.dialogue), Arc::clone(&self.node));
+        let ended = JobEnded {
+            turn_id: job.turn,
+            kind: job.kind,
+            report: result.ok(),
+        };
+        let tell = async move {
+            // A dialogue that stopped meanwhile has nobody to tell.
+            if let Some(session) = node.sessions.live(&key) {
+                let _ = send(&session, ended).await;
+            } else if let Some(conversation) = node.conversations.live(&key) {
+                let _ = send(&conversation, ended).await;
+            }
+        };
+        ctx.spawn(tell.into_actor(self));
         if let Some(key) = lane_of(job) {
             if let Some(lane) = self.lanes.get_mut(&key) {
                 lane.running = false;

@@ -16,7 +16,7 @@ use crate::{
         events::{DialogueEvent, EventBody, EventError, ReplyDone},
         turn::TurnFeed,
     },
-    ids::{DialogueId, NpcId, TurnId},
+    ids::{DialogueId, DialogueKind, NpcId, TurnId},
     memory::turn::{Turn, TurnStatus, Usage},
     ports::{clock::Clock, ledger::rewinds::Rewound},
 };
@@ -215,7 +215,7 @@ impl EventLog {
                 replayed += 1;
             }
         }
-        if let Some(said) = inner.said_so_far() {
+        if let Some(said) = inner.said_so_far(self.dialogue.kind()) {
             // One that can take no more is dropped with the next event.
             let _ = listener.deliver(&Published::new(self.event(None, said, None)));
         }
@@ -247,13 +247,14 @@ impl EventLog {
             return None;
         }
         let why = "the server stopped before this turn was committed";
-        let body = EventBody::ReplyDone(failed(turn, npc, "turn_lost", why));
+        let body = EventBody::done(self.dialogue.kind(), failed(turn, npc, "turn_lost", why));
         Some(self.event(Some(inner.loaded_at - 1), body, None))
     }
 
     /// Says `turn.started`; returns its number.
     pub fn turn_started(&self, turn: u32, npc: NpcId, re: Option<Arc<str>>) -> u64 {
         let mut inner = self.inner.lock();
+        let body = EventBody::started(self.dialogue.kind(), turn, npc.clone());
         inner.open = Some(OpenTurn {
             turn,
             npc,
@@ -261,7 +262,7 @@ impl EventLog {
             text: String::new(),
             done: None,
         });
-        inner.emit(self, EventBody::TurnStarted { turn }, re)
+        inner.emit(self, body, re)
     }
 
     /// The turn whose reply has not ended yet.
@@ -278,9 +279,9 @@ impl EventLog {
     }
 
     /// Settles the reserved number with `turn.committed`, then lets go what was held back.
-    pub fn committed(&self, turn: u32, turn_id: TurnId, re: Option<Arc<str>>) {
+    pub fn committed(&self, turn: u32, turn_id: TurnId, npc: NpcId, re: Option<Arc<str>>) {
         let mut inner = self.inner.lock();
-        let body = EventBody::TurnCommitted { turn, turn_id };
+        let body = EventBody::committed(self.dialogue.kind(), turn, turn_id, npc);
         match inner.reserved.take() {
             Some(seq) => inner.emit_as(self, seq, body, re),
             None => {
@@ -305,7 +306,7 @@ impl EventLog {
                     if let Some(told) = &mut done.error {
                         told.retry_after_ms = error.retry_after_ms;
                     }
-                    inner.emit(self, EventBody::ReplyDone(done), open.re);
+                    inner.emit(self, EventBody::done(self.dialogue.kind(), done), open.re);
                 }
                 Some(TurnStatus::Failed) => {}
                 Some(_) => {
@@ -346,14 +347,10 @@ impl EventLog {
 
 impl Inner {
     /// What has been sent of a reply that runs.
-    fn said_so_far(&self) -> Option<EventBody> {
+    fn said_so_far(&self, kind: DialogueKind) -> Option<EventBody> {
         let open = self.open.as_ref()?;
-        (open.done.is_none() && !open.text.is_empty()).then(|| EventBody::ReplyDelta {
-            turn: open.turn,
-            offset: 0,
-            npc_id: open.npc.clone(),
-            text: open.text.clone(),
-        })
+        (open.done.is_none() && !open.text.is_empty())
+            .then(|| EventBody::delta(kind, open.turn, 0, open.npc.clone(), open.text.clone()))
     }
 
     fn take_seq(&mut self) -> u64 {
@@ -421,12 +418,6 @@ pub(super) struct TurnEvents {
 
 impl TurnFeed for TurnEvents {
     fn delta(&self, turn: u32, offset: usize, npc: &NpcId, text: &str) {
-        let body = EventBody::ReplyDelta {
-            turn,
-            offset,
-            npc_id: npc.clone(),
-            text: text.to_owned(),
-        };
         let mut inner = self.log.inner.lock();
         if let Some(open) = &mut inner.open {
             open.text.push_str(text);
@@ -434,6 +425,7 @@ impl TurnFeed for TurnEvents {
         if inner.listeners.is_empty() {
             return;
         }
+        let body = EventBody::delta(self.log.dialogue.kind(), turn, offset, npc.clone(), text.to_owned());
         inner.deliver(&Published::new(self.log.event(None, body, None)));
     }
 
@@ -442,16 +434,15 @@ impl TurnFeed for TurnEvents {
         if let Some(open) = &mut inner.open {
             open.done = Some(done.status);
         }
+        let body = EventBody::done(self.log.dialogue.kind(), done);
         if inner.moving.is_some() {
             let seq = inner.take_seq();
             if let Some(moving) = &mut inner.moving {
-                moving
-                    .held
-                    .push((Some(seq), EventBody::ReplyDone(done), self.re.clone()));
+                moving.held.push((Some(seq), body, self.re.clone()));
             }
             return seq;
         }
-        inner.emit(&self.log, EventBody::ReplyDone(done), self.re.clone())
+        inner.emit(&self.log, body, self.re.clone())
     }
 
     fn reserve_committed(&self) -> u64 {
@@ -487,26 +478,22 @@ pub fn events_of(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] {
         re: re.cloned(),
         body,
     };
+    let done = ReplyDone {
+        turn: turn.number,
+        npc_id: turn.npc.clone(),
+        text: turn.reply_text.clone(),
+        status: turn.status,
+        usage: turn.usage,
+        cues: turn.cues.clone(),
+        error: None,
+    };
+    let (kind, number, npc) = (turn.dialogue.kind(), turn.number, &turn.npc);
     [
-        event(turn.seqs.started, EventBody::TurnStarted { turn: turn.number }),
-        event(
-            turn.seqs.done,
-            EventBody::ReplyDone(ReplyDone {
-                turn: turn.number,
-                npc_id: turn.npc.clone(),
-                text: turn.reply_text.clone(),
-                status: turn.status,
-                usage: turn.usage,
-                cues: turn.cues.clone(),
-                error: None,
-            }),
-        ),
+        event(turn.seqs.started, EventBody::started(kind, number, npc.clone())),
+        event(turn.seqs.done, EventBody::done(kind, done)),
         event(
             turn.seqs.committed,
-            EventBody::TurnCommitted {
-                turn: turn.number,
-                turn_id: turn.id,
-            },
+            EventBody::committed(kind, number, turn.id, npc.clone()),
         ),
     ]
 }

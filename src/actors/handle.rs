@@ -8,18 +8,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix::Addr;
+use actix::{Actor, Addr, Handler, Message, dev::ToEnvelope};
 use chrono::{DateTime, Utc};
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, SessionError, TakeBack, chores, curator,
+    npc_conversation::handle::NpcConversations,
     registry::{Node, send},
     resume_token,
-    session::{self, Ask, Request, Session},
+    session::{self, Request},
     use_cases::{Ports, UseCases},
 };
 use crate::{
@@ -81,6 +82,20 @@ pub struct Drained {
     pub jobs_left: usize,
 }
 
+/// A request's way back, and its permit, which is free again once it was answered.
+pub(super) struct Ask<T> {
+    reply: oneshot::Sender<Result<T, SessionError>>,
+    permit: OwnedSemaphorePermit,
+}
+
+impl<T> Ask<T> {
+    pub(super) fn answer(self, answer: Result<T, SessionError>) {
+        drop(self.permit);
+        // Whoever asked may have gone away.
+        let _ = self.reply.send(answer);
+    }
+}
+
 /// The sessions of this node. Cheap to clone.
 #[derive(Clone)]
 pub struct Sessions {
@@ -139,23 +154,25 @@ impl Sessions {
         let cut_at = now + deadline.saturating_sub(CUT_GRACE.min(deadline / 4));
         let mut drained = Drained::default();
         let mut waiting = FuturesUnordered::new();
-        for addr in self.session_addrs() {
-            waiting.push(async move {
-                let (reply, answer) = oneshot::channel();
-                // An actor that is gone has no turn.
-                let sent = send(&addr, session::Drain { reply }).await;
-                (addr, sent.is_ok() && answer.await.unwrap_or(false))
-            });
+        let (sessions, conversations) = (self.node.sessions.addrs(), self.node.conversations.addrs());
+        for addr in sessions {
+            waiting.push(drained_one(addr).boxed());
         }
-        while let Ok(Some((_, had_turn))) = timeout_at(cut_at, waiting.next()).await {
+        for addr in conversations {
+            waiting.push(drained_one(addr).boxed());
+        }
+        while let Ok(Some(had_turn)) = timeout_at(cut_at, waiting.next()).await {
             drained.finished += usize::from(had_turn);
         }
         if !waiting.is_empty() {
-            for addr in self.session_addrs() {
-                // Best effort: a full mailbox is a session that answers by itself.
+            // Best effort: a full mailbox is a dialogue that answers by itself.
+            for addr in self.node.sessions.addrs() {
                 let _ = addr.try_send(session::CutNow);
             }
-            while let Ok(Some((_, had_turn))) = timeout_at(end, waiting.next()).await {
+            for addr in self.node.conversations.addrs() {
+                let _ = addr.try_send(session::CutNow);
+            }
+            while let Ok(Some(had_turn)) = timeout_at(end, waiting.next()).await {
                 drained.cut += usize::from(had_turn);
             }
             drained.abandoned = waiting.len();
@@ -168,7 +185,10 @@ impl Sessions {
             let last = self.node.ports.clock.instant().max(end) + Duration::from_secs(1);
             let _ = timeout_at(last, task).await;
         }
-        for addr in self.session_addrs() {
+        for addr in self.node.sessions.addrs() {
+            let _ = addr.try_send(session::Stop);
+        }
+        for addr in self.node.conversations.addrs() {
             let _ = addr.try_send(session::Stop);
         }
         let last = self.node.ports.clock.instant().max(end) + Duration::from_secs(1);
@@ -197,14 +217,14 @@ impl Sessions {
         left
     }
 
-    fn session_addrs(&self) -> Vec<Addr<Session>> {
-        let mut addrs = Vec::new();
-        self.node.sessions.each(|_, entry| {
-            if entry.actor.addr.connected() {
-                addrs.push(entry.actor.addr.clone());
-            }
-        });
-        addrs
+    /// The conversations of this node.
+    #[must_use]
+    pub fn npc_conversations(&self) -> NpcConversations {
+        NpcConversations(self.clone())
+    }
+
+    pub(super) fn node(&self) -> &Arc<Node> {
+        &self.node
     }
 
     /// Stops the actors' threads. After `drain`, once nothing sends any more.
@@ -218,16 +238,15 @@ impl Sessions {
         if node.is_draining() {
             return Err(SessionError::Draining);
         }
-        node.authored(scope, &new.world, &new.npc).await?;
-        for witness in &new.witnesses {
-            node.authored(scope, &new.world, witness).await?;
+        for npc in new.npcs.iter().chain(&new.witnesses) {
+            node.authored(scope, &new.world, npc).await?;
         }
         let resume_token = resume_token::generate();
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
             id: node.ports.ids.dialogue(DialogueKind::Session),
             world: new.world,
-            npcs: vec![new.npc],
+            npcs: new.npcs,
             player: Some(new.player),
             witnesses: new.witnesses,
             resume_token_hash: resume_token::hash(&resume_token),
@@ -236,7 +255,7 @@ impl Sessions {
                 playback: new.playback,
                 ..DialogueOptions::default()
             },
-            cause: None,
+            cause: new.cause,
             created_at: now,
             updated_at: now,
             head_turn: 0,
@@ -420,8 +439,8 @@ impl Sessions {
     }
 
     #[cfg(test)]
-    pub(super) fn session_for_test(&self, key: &super::registry::SessionKey) -> Addr<Session> {
-        self.node.live_session(key).expect("the test made it")
+    pub(super) fn session_for_test(&self, key: &super::registry::SessionKey) -> Addr<session::Session> {
+        self.node.sessions.live(key).expect("the test made it")
     }
 
     /// Gives a session something to do, with a permit; again to a fresh actor if the first one
@@ -436,24 +455,50 @@ impl Sessions {
             return Err(SessionError::NotFound);
         }
         let key = (scope.clone(), id);
-        let overloaded = SessionError::Overloaded {
-            retry_after: Duration::from_secs(1),
-        };
-        for _ in 0..ATTEMPTS {
-            let Ok(permit) = Arc::clone(&self.node.admission).try_acquire_owned() else {
-                return Err(overloaded);
-            };
-            let addr = self.node.session(&key)?;
-            let (reply, answer) = oneshot::channel();
-            if send(&addr, request(Ask { reply, permit })).await.is_err() {
-                continue;
-            }
-            if let Ok(answer) = answer.await {
-                return answer;
-            }
-        }
-        Err(overloaded)
+        ask(&self.node, || self.node.session(&key), request).await
     }
+}
+
+/// Gives the actor of a dialogue something to do, with a permit; again to a fresh one if the first
+/// stopped before it came to it.
+pub(super) async fn ask<A, M, T>(
+    node: &Node,
+    actor: impl Fn() -> Result<Addr<A>, SessionError>,
+    request: impl Fn(Ask<T>) -> M,
+) -> Result<T, SessionError>
+where
+    A: Handler<M>,
+    A::Context: ToEnvelope<A, M>,
+    M: Message<Result = ()> + Send + 'static,
+{
+    let overloaded = SessionError::Overloaded {
+        retry_after: Duration::from_secs(1),
+    };
+    for _ in 0..ATTEMPTS {
+        let Ok(permit) = Arc::clone(&node.admission).try_acquire_owned() else {
+            return Err(overloaded);
+        };
+        let addr = actor()?;
+        let (reply, answer) = oneshot::channel();
+        if send(&addr, request(Ask { reply, permit })).await.is_err() {
+            continue;
+        }
+        if let Ok(answer) = answer.await {
+            return answer;
+        }
+    }
+    Err(overloaded)
+}
+
+/// Whether a dialogue had a turn running when it was told to take no more, once none does.
+async fn drained_one<A>(addr: Addr<A>) -> bool
+where
+    A: Actor + Handler<session::Drain>,
+    A::Context: ToEnvelope<A, session::Drain>,
+{
+    let (reply, answer) = oneshot::channel();
+    // An actor that is gone has no turn.
+    send(&addr, session::Drain { reply }).await.is_ok() && answer.await.unwrap_or(false)
 }
 
 async fn timeout_at<F: Future>(at: Instant, future: F) -> Result<F::Output, tokio::time::error::Elapsed> {

@@ -4,6 +4,7 @@
 //! async functions of `dialogue`. Nothing outside this module (but `app` and `lifecycle`) imports
 //! `actix`.
 
+mod cast;
 mod chores;
 mod connection;
 mod curator;
@@ -11,6 +12,7 @@ mod event_log;
 pub mod handle;
 mod heard;
 mod npc;
+pub mod npc_conversation;
 pub mod player_socket;
 mod registry;
 pub mod resume_token;
@@ -33,8 +35,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     dialogue::{events::DialogueEvent, turn::TurnError},
-    ids::{NodeId, NpcId, PlayerId, WorldId},
-    memory::turn::Turn,
+    ids::{FactionId, NodeId, NpcId, PlayerId, WorldId},
+    memory::{fact::Cause, turn::Turn},
     ports::{
         StoreError,
         ledger::{dialogues::Playback, rewinds::Rewound},
@@ -148,11 +150,35 @@ pub struct ListenerGone;
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewSession {
     pub world: WorldId,
-    pub npc: NpcId,
+    /// Who takes part; at least one.
+    pub npcs: Vec<NpcId>,
     pub player: PlayerId,
     pub witnesses: Vec<NpcId>,
     /// When a turn counts as heard.
     pub playback: Playback,
+    /// The turn of another dialogue at which the player joined.
+    pub cause: Option<Cause>,
+}
+
+/// A new conversation of NPCs (`POST /v1/npc-conversations`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewConversation {
+    pub world: WorldId,
+    /// Who takes part: 2 to 8, each once. The first one opens it.
+    pub npcs: Vec<NpcId>,
+    /// NPCs that overhear it and so learn its facts.
+    pub witnesses: Vec<NpcId>,
+    /// Factions that learn its facts.
+    pub factions: Vec<FactionId>,
+    pub topic: Option<String>,
+    /// 1 to 100; unset: `conversation.max_turns`.
+    pub max_turns: Option<u32>,
+    /// Whether it paces itself, or is stepped.
+    pub auto: bool,
+    /// Players who may watch it, cut into it and join it.
+    pub watchers: Vec<PlayerId>,
+    /// Every player of the world may.
+    pub open: bool,
 }
 
 /// What a player's line does while a reply is running.
@@ -172,6 +198,9 @@ pub enum OnBusy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
     pub text: String,
+    /// Who is to answer, in a session with several NPCs; unset: whoever the line names, or else the
+    /// one who spoke last.
+    pub to: Option<NpcId>,
     /// 1–128 characters; makes a retry safe.
     pub key: Option<String>,
     pub on_busy: OnBusy,
@@ -230,6 +259,8 @@ pub enum SessionError {
     NoNpc(NpcId),
     #[error("this session is closed")]
     Closed,
+    #[error("this conversation has ended")]
+    Ended,
     #[error("the line is longer than {max} characters")]
     LineTooLong { max: usize },
     #[error("the line is empty")]

@@ -25,11 +25,12 @@ use super::{
     curator::Curator,
     event_log::EventLog,
     npc::{Authored, Fetch, Npc, NpcCell, NpcKey},
+    npc_conversation::NpcConversation,
     session::Session,
     use_cases::{Ports, UseCases},
 };
 use crate::{
-    ids::{DialogueId, NodeId, NpcId, WorldId},
+    ids::{DialogueId, DialogueKind, NodeId, NpcId, WorldId},
     tenancy::TenantScope,
 };
 
@@ -53,7 +54,8 @@ pub(super) struct Node {
     /// Requests to sessions that may be under way.
     pub admission: Arc<Semaphore>,
     pub draining: AtomicBool,
-    pub sessions: Directory<SessionKey, SessionEntry>,
+    pub sessions: Directory<SessionKey, DialogueEntry<Session>>,
+    pub conversations: Directory<SessionKey, DialogueEntry<NpcConversation>>,
     pub npcs: Directory<NpcKey, NpcEntry>,
     pub curators: Directory<TenantScope, Entry<Curator>>,
     /// Session actors in memory, those that are stopping included.
@@ -80,8 +82,9 @@ pub(super) struct Entry<A: Actor> {
     spawned: Instant,
 }
 
-pub(super) struct SessionEntry {
-    pub actor: Entry<Session>,
+/// The actor of a dialogue, and the log that outlives it.
+pub(super) struct DialogueEntry<A: Actor> {
+    pub actor: Entry<A>,
     pub log: Arc<EventLog>,
 }
 
@@ -105,6 +108,7 @@ impl Node {
             admission: Arc::new(Semaphore::new(settings.max_in_flight.max(1))),
             draining: AtomicBool::new(false),
             sessions: Directory::new(),
+            conversations: Directory::new(),
             npcs: Directory::new(),
             curators: Directory::new(),
             live: Arc::default(),
@@ -147,7 +151,33 @@ impl Node {
 
     /// The session's actor, spawned if there is none.
     pub fn session(self: &Arc<Self>, key: &SessionKey) -> Result<Addr<Session>, SessionError> {
-        let mut shard = self.sessions.shard(key);
+        self.dialogue(&self.sessions, key, |generation, log| {
+            let (node, their_key) = (Arc::clone(self), key.clone());
+            Session::start_in_arbiter(self.arbiter(key), move |ctx| {
+                ctx.set_mailbox_capacity(MAILBOX);
+                Session::new(node, their_key, generation, log)
+            })
+        })
+    }
+
+    /// The conversation's actor, spawned if there is none.
+    pub fn conversation(self: &Arc<Self>, key: &SessionKey) -> Result<Addr<NpcConversation>, SessionError> {
+        self.dialogue(&self.conversations, key, |generation, log| {
+            let (node, their_key) = (Arc::clone(self), key.clone());
+            NpcConversation::start_in_arbiter(self.arbiter(key), move |ctx| {
+                ctx.set_mailbox_capacity(MAILBOX);
+                NpcConversation::new(node, their_key, generation, log)
+            })
+        })
+    }
+
+    fn dialogue<A: Actor>(
+        &self,
+        directory: &Directory<SessionKey, DialogueEntry<A>>,
+        key: &SessionKey,
+        spawn: impl FnOnce(u64, Arc<EventLog>) -> Addr<A>,
+    ) -> Result<Addr<A>, SessionError> {
+        let mut shard = directory.shard(key);
         let now = self.ports.clock.instant();
         let (log, crashes) = match shard.get(key) {
             Some(entry) if entry.actor.addr.connected() => return Ok(entry.actor.addr.clone()),
@@ -164,35 +194,46 @@ impl Node {
             }
         };
         let generation = self.next_generation();
-        let (node, their_key, their_log) = (Arc::clone(self), key.clone(), Arc::clone(&log));
-        let addr = Session::start_in_arbiter(self.arbiter(key), move |ctx| {
-            ctx.set_mailbox_capacity(MAILBOX);
-            Session::new(node, their_key, generation, their_log)
-        });
+        let addr = spawn(generation, Arc::clone(&log));
         let actor = Entry::new(addr.clone(), generation, crashes, now);
-        shard.insert(key.clone(), SessionEntry { actor, log });
+        shard.insert(key.clone(), DialogueEntry { actor, log });
         Ok(addr)
-    }
-
-    /// The session's actor, if it is alive.
-    pub fn live_session(&self, key: &SessionKey) -> Option<Addr<Session>> {
-        let shard = self.sessions.shard(key);
-        let addr = &shard.get(key)?.actor.addr;
-        addr.connected().then(|| addr.clone())
     }
 
     /// Removes a session that stops by itself.
     pub fn session_ends(&self, key: &SessionKey, generation: u64) {
-        let mut shard = self.sessions.shard(key);
+        self.dialogue_ends(&self.sessions, key, generation);
+    }
+
+    /// Removes a dialogue that stops by itself.
+    pub fn dialogue_ends<A: Actor>(
+        &self,
+        directory: &Directory<SessionKey, DialogueEntry<A>>,
+        key: &SessionKey,
+        generation: u64,
+    ) {
+        let mut shard = directory.shard(key);
         if let Some(entry) = shard.get(key).filter(|entry| entry.actor.generation == generation) {
             self.last_seqs.insert(key.clone(), entry.log.head_seq());
             shard.remove(key);
         }
     }
 
-    /// Takes a listener off a session's log; an entry that only kept listeners of a dead actor goes.
+    /// Takes a listener off a dialogue's log; an entry that only kept listeners of a dead actor goes.
     pub fn detach(&self, key: &SessionKey, listener: u64) {
-        let mut shard = self.sessions.shard(key);
+        match key.1.kind() {
+            DialogueKind::Session => self.detach_from(&self.sessions, key, listener),
+            DialogueKind::NpcConversation => self.detach_from(&self.conversations, key, listener),
+        }
+    }
+
+    fn detach_from<A: Actor>(
+        &self,
+        directory: &Directory<SessionKey, DialogueEntry<A>>,
+        key: &SessionKey,
+        listener: u64,
+    ) {
+        let mut shard = directory.shard(key);
         if let Some(entry) = shard.get(key) {
             entry.log.detach(listener);
             if !entry.actor.addr.connected() && !entry.log.has_listeners() {
@@ -342,6 +383,26 @@ impl<A: Actor> Entry<A> {
             Some(wait) if !wait.is_zero() => Err(SessionError::Overloaded { retry_after: wait }),
             _ => Ok(self.crashes.saturating_add(1)),
         }
+    }
+}
+
+impl<A: Actor> Directory<SessionKey, DialogueEntry<A>> {
+    /// The dialogue's actor, if it is alive.
+    pub fn live(&self, key: &SessionKey) -> Option<Addr<A>> {
+        let shard = self.shard(key);
+        let addr = &shard.get(key)?.actor.addr;
+        addr.connected().then(|| addr.clone())
+    }
+
+    /// Every actor that is alive.
+    pub fn addrs(&self) -> Vec<Addr<A>> {
+        let mut addrs = Vec::new();
+        self.each(|_, entry| {
+            if entry.actor.addr.connected() {
+                addrs.push(entry.actor.addr.clone());
+            }
+        });
+        addrs
     }
 }
 

@@ -136,6 +136,9 @@ impl DialogueStore for ObservedDialogues {
     async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool> {
         self.inner.close(scope, id, at).await
     }
+    async fn set_paused(&self, scope: &TenantScope, id: DialogueId, paused: bool) -> StoreResult<bool> {
+        self.inner.set_paused(scope, id, paused).await
+    }
     async fn claim(
         &self,
         scope: &TenantScope,

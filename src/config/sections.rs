@@ -13,7 +13,8 @@ use serde::{Deserialize, Deserializer};
 use crate::{
     actors::{ActorSettings, player_socket::SocketSettings},
     dialogue::settings::{
-        DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SummarySettings, TurnSettings,
+        ConversationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
+        SummarySettings, TurnSettings,
     },
     http::HttpSettings,
     ids::TenantId,
@@ -46,6 +47,7 @@ pub struct Config {
     pub recall: RecallSection,
     pub summaries: SummarySettings,
     pub jobs: JobSettings,
+    pub conversation: ConversationSettings,
     pub retention: RetentionSettings,
     pub actors: ActorSettings,
     pub telemetry: TelemetrySection,
@@ -62,6 +64,7 @@ impl Config {
             recall: self.recall.settings(),
             summaries: self.summaries.clone(),
             jobs: self.jobs.clone(),
+            conversation: self.conversation.clone(),
             retention: self.retention.clone(),
         }
     }
@@ -325,6 +328,7 @@ pub struct PromptSection {
     pub pinned_tokens: u32,
     pub summary_tokens: u32,
     pub history_tokens: u32,
+    pub overheard_tokens: u32,
     pub memory_tokens: u32,
     pub memory_item_tokens: u32,
     pub state_chars: usize,
@@ -341,6 +345,7 @@ impl PromptSection {
             pinned_tokens: self.pinned_tokens,
             summary_tokens: self.summary_tokens,
             history_tokens: self.history_tokens,
+            overheard_tokens: self.overheard_tokens,
             memory_tokens: self.memory_tokens,
             memory_item_tokens: self.memory_item_tokens,
             state_chars: self.state_chars,

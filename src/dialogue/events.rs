@@ -7,7 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    ids::{DialogueId, FactId, NpcId, TurnId},
+    ids::{DialogueId, DialogueKind, FactId, NpcId, TurnId},
     memory::{
         state::StateChange,
         turn::{TurnStatus, Usage},
@@ -53,6 +53,31 @@ pub enum EventBody {
     /// Optional: only for listeners that may see state.
     #[serde(rename = "state.changed")]
     StateChanged { turn: u32, changes: Vec<StateChange> },
+    /// An NPC begins its line, in an NPC conversation.
+    #[serde(rename = "npc_turn.started")]
+    NpcTurnStarted { turn: u32, npc_id: NpcId },
+    /// As `reply.delta`.
+    #[serde(rename = "npc_turn.delta")]
+    NpcTurnDelta {
+        turn: u32,
+        offset: usize,
+        npc_id: NpcId,
+        text: String,
+    },
+    /// Exactly once per started line.
+    #[serde(rename = "npc_turn.done")]
+    NpcTurnDone(ReplyDone),
+    #[serde(rename = "npc_turn.committed")]
+    NpcTurnCommitted { turn: u32, turn_id: TurnId, npc_id: NpcId },
+    /// No line comes until it is resumed or stepped.
+    #[serde(rename = "npc_conversation.paused")]
+    ConversationPaused { turn: u32, reason: &'static str },
+    #[serde(rename = "npc_conversation.resumed")]
+    ConversationResumed { turn: u32 },
+    /// Nothing more will be said. `reason` is `concluded`, `max_turns`, `closed by request`,
+    /// `npc_deleted`, `world_deleted` or `moved` (it goes on elsewhere).
+    #[serde(rename = "npc_conversation.ended")]
+    ConversationEnded { turn: u32, reason: &'static str },
     /// Turns were unsaid, or stand again: whoever keeps a transcript cuts it there and reads on.
     #[serde(rename = "dialogue.rewound")]
     DialogueRewound(DialogueRewound),
@@ -152,10 +177,52 @@ pub enum MemoryOp {
 }
 
 impl EventBody {
+    /// `turn.started`, by the name it has in a dialogue of this kind.
+    #[must_use]
+    pub fn started(kind: DialogueKind, turn: u32, npc_id: NpcId) -> Self {
+        match kind {
+            DialogueKind::Session => Self::TurnStarted { turn },
+            DialogueKind::NpcConversation => Self::NpcTurnStarted { turn, npc_id },
+        }
+    }
+    /// `reply.delta`, likewise.
+    #[must_use]
+    pub fn delta(kind: DialogueKind, turn: u32, offset: usize, npc_id: NpcId, text: String) -> Self {
+        match kind {
+            DialogueKind::Session => Self::ReplyDelta {
+                turn,
+                offset,
+                npc_id,
+                text,
+            },
+            DialogueKind::NpcConversation => Self::NpcTurnDelta {
+                turn,
+                offset,
+                npc_id,
+                text,
+            },
+        }
+    }
+    /// `reply.done`, likewise.
+    #[must_use]
+    pub const fn done(kind: DialogueKind, done: ReplyDone) -> Self {
+        match kind {
+            DialogueKind::Session => Self::ReplyDone(done),
+            DialogueKind::NpcConversation => Self::NpcTurnDone(done),
+        }
+    }
+    /// `turn.committed`, likewise.
+    #[must_use]
+    pub fn committed(kind: DialogueKind, turn: u32, turn_id: TurnId, npc_id: NpcId) -> Self {
+        match kind {
+            DialogueKind::Session => Self::TurnCommitted { turn, turn_id },
+            DialogueKind::NpcConversation => Self::NpcTurnCommitted { turn, turn_id, npc_id },
+        }
+    }
     /// Durable events carry a `seq` and are replayed on resume.
     #[must_use]
     pub const fn is_durable(&self) -> bool {
-        !matches!(self, Self::ReplyDelta { .. })
+        !matches!(self, Self::ReplyDelta { .. } | Self::NpcTurnDelta { .. })
     }
     /// Events a player's client must not get unless the tenant lets it.
     #[must_use]

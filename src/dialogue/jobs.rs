@@ -14,6 +14,7 @@ use super::{
     Services,
     events::MemoryChange,
     models::{Ask, parse_json_answer},
+    npc_conversation::Member,
     remember, summarise,
 };
 pub(super) use crate::ports::ledger::jobs::Said;
@@ -65,6 +66,23 @@ pub async fn run(services: &Services, scope: &TenantScope, job: &Job) -> Result<
     };
     report.turn = said.turn.number;
     Ok(report)
+}
+
+impl Said {
+    /// The NPCs that take part, by name; of one that is gone, its id.
+    pub(super) async fn cast(&self, services: &Services, scope: &TenantScope) -> Result<Vec<Member>, StoreError> {
+        let mut cast = Vec::with_capacity(self.dialogue.npcs.len());
+        for id in &self.dialogue.npcs {
+            let name = if *id == self.npc.id {
+                self.npc.name.clone()
+            } else {
+                let npc = services.ledger.authored.npc(scope, &self.dialogue.world, id).await?;
+                npc.map_or_else(|| id.to_string(), |npc| npc.name)
+            };
+            cast.push(Member { id: id.clone(), name });
+        }
+        Ok(cast)
+    }
 }
 
 /// Asks for JSON that fits `T`; an answer that does not fit is asked for once more. Also says which

@@ -6,6 +6,8 @@ pub mod events;
 pub mod intent;
 pub mod jobs;
 pub mod models;
+pub mod npc_conversation;
+mod overheard;
 pub mod prompt;
 pub mod recall;
 pub mod remember;

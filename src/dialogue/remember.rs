@@ -63,8 +63,16 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
         )
     };
     let mut injected = Injected::default();
+    let audience = said.audience();
     for candidate in trace.into_iter().flat_map(|trace| trace.candidates) {
         if in_prompt(candidate.fate) {
+            // What one NPC tells others from its own memory is news to them.
+            if said.turn.player.is_none() {
+                let fact = services.ledger.facts.get(scope, candidate.fact).await?;
+                if fact.is_none_or(|fact| fact.audience != audience) {
+                    continue;
+                }
+            }
             injected.ids.push(candidate.fact);
             injected.texts.push(told(
                 &services.prompts,
@@ -96,8 +104,9 @@ impl Said {
     /// unless the world shares.
     fn audience(&self) -> Audience {
         let shared = self.world.settings.share_between_players.unwrap_or(false);
+        let factions = self.dialogue.options.factions.iter().cloned().map(Knower::Faction);
         Audience {
-            knowers: self.learners().into_iter().map(Knower::Npc).collect(),
+            knowers: self.learners().into_iter().map(Knower::Npc).chain(factions).collect(),
             private_to: if shared { None } else { self.turn.player.clone() },
         }
     }

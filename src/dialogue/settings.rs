@@ -15,6 +15,21 @@ pub struct DialogueSettings {
     pub summaries: SummarySettings,
     pub jobs: JobSettings,
     pub retention: RetentionSettings,
+    pub conversation: ConversationSettings,
+}
+
+/// How NPCs talk with each other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConversationSettings {
+    /// Lines after which a conversation ends when nobody says otherwise; 20.
+    pub max_turns: u32,
+    /// The pause between two lines of a conversation that goes on by itself, in ms; 800.
+    pub pause_ms: u64,
+    /// What is added per character of the line that was said, in ms, for reading it; 30.
+    pub reading_ms_per_char: u64,
+    /// The longest pause with all that is added, in ms; 6,000.
+    pub longest_pause_ms: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +64,8 @@ pub struct PromptSettings {
     pub summary_tokens: u32,
     /// Raw turns; 6,000 (more forces a summary).
     pub history_tokens: u32,
+    /// What NPCs said to each other, when a turn is about it; 600.
+    pub overheard_tokens: u32,
     /// Retrieved facts in all; 1,200.
     pub memory_tokens: u32,
     /// One retrieved fact; 150.

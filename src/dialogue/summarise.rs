@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::{
     Services,
     jobs::{JobError, JobReport, Said, ask_json},
+    npc_conversation::Scene,
     prompt::{Template, untrusted},
     turn::summary_rules,
 };
@@ -132,6 +133,10 @@ async fn write(
     kept: &[Summary],
     turns: &[Turn],
 ) -> Result<Summary, JobError> {
+    let scene = Scene {
+        cast: said.cast(services, scope).await?,
+        ..Scene::default()
+    };
     let shown: Vec<_> = turns
         .iter()
         .map(|turn| {
@@ -139,12 +144,18 @@ async fn write(
                 number => turn.number,
                 player => untrusted(&turn.player_text),
                 npc => untrusted(&turn.reply_text),
+                name => scene.name_of(&turn.npc),
             }
         })
         .collect();
     let previous: Vec<String> = kept.iter().map(|summary| untrusted(&summary.text)).collect();
-    let values = context! { npc_name => said.npc.name.as_str(), turns => shown, previous };
-    let prompt = services.prompts.render(said.npc.language, Template::Summary, values)?;
+    let template = match said.turn.player {
+        Some(_) => Template::Summary,
+        None => Template::ConversationSummary,
+    };
+    let listeners: Vec<String> = scene.cast.iter().map(|member| untrusted(&member.name)).collect();
+    let values = context! { npc_name => said.npc.name.as_str(), listeners, turns => shown, previous };
+    let prompt = services.prompts.render(said.npc.language, template, values)?;
     let schema = JsonSchema {
         name: "summary",
         schema: serde_json::json!({

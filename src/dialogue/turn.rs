@@ -1,4 +1,5 @@
-//! One player turn (DESIGN §5). The file to read first.
+//! One turn (DESIGN §5): a player's line and an NPC's reply, or one NPC's line to others. The file to
+//! read first.
 //!
 //! [`run`] says what a turn is; its steps are in `turn/`: what is gathered side by side, how the
 //! reply is spoken, and what is committed.
@@ -9,7 +10,7 @@ pub(super) mod gather;
 mod speak;
 mod stopwatch;
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use tokio::sync::watch;
@@ -24,7 +25,7 @@ pub(super) use self::{
     commit::{read_state, rules_of, summary_rules},
     speak::beginning,
 };
-use super::{Services, events::ReplyDone};
+use super::{Services, events::ReplyDone, npc_conversation::Scene};
 use crate::{
     ids::{NodeId, NpcId, PlayerId, TurnId},
     memory::{
@@ -51,12 +52,16 @@ pub struct TurnInput {
     pub world: Arc<World>,
     pub npc: Arc<Npc>,
     pub dialogue: Arc<Dialogue>,
-    pub player: PlayerId,
+    /// Who speaks with the NPC; `None` in an NPC conversation.
+    pub player: Option<PlayerId>,
+    /// Who else takes part. `None`: it is one NPC with a player.
+    pub scene: Option<Arc<Scene>>,
     pub epoch: u64,
     pub id: TurnId,
     pub number: u32,
     /// The head this turn follows.
     pub previous: Option<TurnId>,
+    /// What the player said; empty in an NPC conversation.
     pub line: String,
     pub key: Option<String>,
     /// The buffer: raw turns from `checkpoint.buffer_from` to `number - 1`.
@@ -74,6 +79,14 @@ pub struct TurnInput {
 }
 
 impl TurnInput {
+    /// What the NPC answers: the player's line, or what was said last and what it is all about.
+    #[must_use]
+    pub fn heard(&self) -> Cow<'_, str> {
+        match &self.scene {
+            Some(scene) if self.player.is_none() => Cow::Owned(scene.heard(&self.npc.id, &self.history)),
+            _ => Cow::Borrowed(&self.line),
+        }
+    }
     /// Whose eyes this turn's searches look through.
     #[must_use]
     pub fn viewpoint(&self) -> Viewpoint {
@@ -81,7 +94,7 @@ impl TurnInput {
             world: self.world.id.clone(),
             npc: self.npc.id.clone(),
             factions: self.npc.factions.clone(),
-            player: Some(self.player.clone()),
+            player: self.player.clone(),
             sees_all_players: false,
         }
     }
@@ -160,7 +173,7 @@ pub async fn run(
     let stopwatch = Stopwatch::since(input.accepted_at, services.clock.as_ref());
     let limit = Duration::from_millis(services.settings.turn.timeout_ms);
     let spoken = tokio::time::timeout(limit, async {
-        let gathering = gather::gather_timed(services, &input, Classify::Model, &stopwatch);
+        let gathering = gather::gather_timed(services, &input, Classify::of(&input), &stopwatch);
         let gathered = unless_cut(&mut cut, gathering).await??;
         let (prompt, assemble_ms) = stopwatch.time(async { gathered.prompt(services, &input) }).await;
         let prompt = prompt?;

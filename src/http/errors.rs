@@ -68,6 +68,7 @@ codes! {
     IdempotencyMismatch = "idempotency_mismatch", UNPROCESSABLE_ENTITY, "The idempotency key was used for another request";
     IdempotencyInFlight = "idempotency_in_flight", CONFLICT, "The same request is being handled";
     SessionClosed = "session_closed", CONFLICT, "The session is closed";
+    ConversationEnded = "conversation_ended", CONFLICT, "The conversation has ended";
     TurnInProgress = "turn_in_progress", CONFLICT, "A reply is running";
     TurnUnsaid = "turn_unsaid", CONFLICT, "The key belongs to a turn that was unsaid";
     TurnNotRunning = "turn_not_running", CONFLICT, "That turn is not running";
@@ -269,6 +270,7 @@ impl From<SessionError> for Problem {
             SessionError::NoWorld(_) => Self::new(Code::NotFound, detail).param("world_id"),
             SessionError::NoNpc(_) => Self::new(Code::NotFound, detail).param("npc_id"),
             SessionError::Closed => Self::new(Code::SessionClosed, detail),
+            SessionError::Ended => Self::new(Code::ConversationEnded, detail),
             SessionError::LineTooLong { .. } => Self::new(Code::LineTooLong, detail).param("text"),
             SessionError::LineEmpty => Self::new(Code::LineEmpty, detail).param("text"),
             SessionError::TurnInProgress { retry_after } => {

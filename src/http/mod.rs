@@ -18,6 +18,7 @@ mod health;
 mod idempotency;
 mod jobs;
 pub mod metrics;
+mod npc_conversations;
 mod npcs;
 mod openapi;
 mod pagination;
@@ -98,6 +99,16 @@ fn routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
         .service(turns::list_turns)
         .service(turns::get_trace)
         .service(summaries::list_summaries)
+        .service(npc_conversations::list_conversations)
+        .service(npc_conversations::create_conversation)
+        .service(npc_conversations::step_conversation)
+        .service(npc_conversations::interrupt_conversation)
+        .service(npc_conversations::resume_conversation)
+        .service(npc_conversations::join_conversation)
+        .service(npc_conversations::list_lines)
+        .service(npc_conversations::list_conversation_summaries)
+        .service(npc_conversations::get_conversation)
+        .service(npc_conversations::delete_conversation)
         .service(jobs::list_jobs)
         .service(jobs::retry_job)
         .service(usage::get_usage)

@@ -40,6 +40,24 @@ pub struct InterruptBody {
     if_head: Option<u32>,
 }
 
+impl InterruptBody {
+    /// What is asked of the dialogue `id`.
+    ///
+    /// # Errors
+    /// If it says twice how much was heard.
+    pub(super) async fn wish(self, state: &AppState, who: &Principal, id: DialogueId) -> Result<TakeBack, Problem> {
+        let counted = (self.heard_chars, self.heard_utf16);
+        let heard = heard_of(state, &who.scope(), id, self.turn, counted).await?;
+        Ok(TakeBack {
+            turn: self.turn,
+            heard,
+            key: self.key,
+            if_head: self.if_head,
+            who: who.clone(),
+        })
+    }
+}
+
 /// What an interrupt or a rewind did.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct InterruptView {
@@ -54,7 +72,7 @@ pub struct InterruptView {
 }
 
 impl InterruptView {
-    fn of(done: Interrupted, who: &Principal) -> Self {
+    pub(super) fn of(done: Interrupted, who: &Principal) -> Self {
         match done {
             Interrupted::Cut { turn } => Self {
                 interrupted: true,
@@ -98,17 +116,8 @@ pub async fn interrupt_turn(
     body: OptionalBody<InterruptBody>,
 ) -> Result<HttpResponse, Problem> {
     to_the_end(async move {
-        let body = body.0;
         sessions::reachable(&state, &caller.principal, path.0).await?;
-        let counted = (body.heard_chars, body.heard_utf16);
-        let heard = heard_of(&state, &caller.scope, path.0, body.turn, counted).await?;
-        let wish = TakeBack {
-            turn: body.turn,
-            heard,
-            key: body.key,
-            if_head: body.if_head,
-            who: caller.principal.clone(),
-        };
+        let wish = body.0.wish(&state, &caller.principal, path.0).await?;
         let done = state.sessions.interrupt(&caller.scope, path.0, wish).await?;
         Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
     })

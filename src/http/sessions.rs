@@ -15,11 +15,11 @@ use super::{
     to_the_end,
 };
 use crate::{
-    actors::NewSession,
-    dialogue::prompt::Preview,
+    actors::{NewSession, handle::CreatedSession},
+    dialogue::{npc_conversation::MAX_NPCS, prompt::Preview},
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, WorldId},
     ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Playback},
-    tenancy::{Principal, Role},
+    tenancy::{Principal, Role, TenantScope},
 };
 
 /// A new session.
@@ -29,8 +29,15 @@ use crate::{
 pub struct SessionBody {
     #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
     pub world_id: WorldId,
-    #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
-    pub npc_id: NpcId,
+    /// Who takes part, where that is one NPC.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
+    pub npc_id: Option<NpcId>,
+    /// Who takes part, where that are several; in place of `npc_id`.
+    #[serde(default)]
+    #[garde(length(max = MAX_NPCS))]
+    #[schema(value_type = Vec<String>, max_items = 8)]
+    pub npc_ids: Vec<NpcId>,
     /// A player's token may leave it out: it can only be itself.
     #[serde(default)]
     #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
@@ -52,8 +59,11 @@ pub struct SessionView {
     id: DialogueId,
     #[schema(value_type = String)]
     world_id: WorldId,
+    /// The first of `npc_ids`.
     #[schema(value_type = String)]
     npc_id: Option<NpcId>,
+    #[schema(value_type = Vec<String>)]
+    npc_ids: Vec<NpcId>,
     #[schema(value_type = Option<String>)]
     player_id: Option<PlayerId>,
     /// Not told to players.
@@ -73,7 +83,8 @@ impl SessionView {
         Self {
             id: dialogue.id,
             world_id: dialogue.world,
-            npc_id: dialogue.npcs.into_iter().next(),
+            npc_id: dialogue.npcs.first().cloned(),
+            npc_ids: dialogue.npcs,
             player_id: dialogue.player,
             witnesses: (who.role != Role::Player).then_some(dialogue.witnesses),
             status: dialogue.status,
@@ -91,6 +102,31 @@ pub struct NewSessionView {
     session: SessionView,
     /// Shown once and not stored. For `session.resume` on a socket.
     resume_token: String,
+}
+
+impl NewSessionView {
+    /// What `who` may see of it.
+    pub fn of(created: CreatedSession, who: &Principal) -> Self {
+        Self {
+            session: SessionView::of(created.dialogue, who),
+            resume_token: created.resume_token,
+        }
+    }
+
+    /// The answer to whoever opened it. The token is not kept with it.
+    pub fn answer(created: CreatedSession, who: &Principal) -> Result<Answer, Problem> {
+        let location = format!("/v1/sessions/{}", created.dialogue.id);
+        let view = Self::of(created, who);
+        Answer::created(&view, location)?.keeping(&view.session)
+    }
+
+    /// The answer to whoever asks again: it did not get the token, so it gets another.
+    pub async fn again(state: web::Data<AppState>, scope: TenantScope, kept: Answer) -> Result<Answer, Problem> {
+        let session: SessionView = serde_json::from_str(kept.body()).map_err(|error| Problem::internal(&error))?;
+        let renewed = state.sessions.renew_resume_token(&scope, session.id).await?;
+        let resume_token = renewed.ok_or_else(|| Problem::not_found("session"))?;
+        kept.with_body(&Self { session, resume_token })
+    }
 }
 
 /// What `body` asks for, if `who` may ask it.
@@ -112,18 +148,32 @@ pub fn new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Pro
     if who.world.as_ref().is_some_and(|world| *world != body.world_id) {
         return Err(Problem::not_found("world").param("world_id"));
     }
+    let mut npcs: Vec<NpcId> = Vec::new();
+    for npc in body.npc_id.iter().chain(&body.npc_ids) {
+        if npcs.contains(npc) {
+            return Err(Problem::field("npc_ids", "names an NPC twice"));
+        }
+        npcs.push(npc.clone());
+    }
+    if npcs.is_empty() {
+        return Err(Problem::field("npc_id", "is missing"));
+    }
+    if body.npc_id.is_some() && npcs.len() > 1 {
+        return Err(Problem::field("npc_ids", "does not go together with npc_id"));
+    }
     let mut witnesses = body.witnesses;
     if who.role == Role::Player && !witnesses.is_empty() {
         return Err(Problem::new(Code::Forbidden, "only a backend may name witnesses").param("witnesses"));
     }
     witnesses.sort();
     witnesses.dedup();
-    witnesses.retain(|npc| *npc != body.npc_id);
+    witnesses.retain(|npc| !npcs.contains(npc));
     Ok(NewSession {
         world: body.world_id,
-        npc: body.npc_id,
+        npcs,
         player,
         witnesses,
+        cause: None,
         playback: body.playback,
     })
 }
@@ -171,24 +221,10 @@ pub async fn create_session(
         let (state, who) = (state.clone(), caller.principal.clone());
         async move {
             let created = state.sessions.create(&who.scope(), new).await?;
-            let location = format!("/v1/sessions/{}", created.dialogue.id);
-            let view = NewSessionView {
-                session: SessionView::of(created.dialogue, &who),
-                resume_token: created.resume_token,
-            };
-            Answer::created(&view, location)?.keeping(&view.session)
+            NewSessionView::answer(created, &who)
         }
     };
-    // The token is not kept with the answer. Whoever asks again did not get it, so it gets another.
-    let again = |kept: Answer| {
-        let (state, scope) = (state.clone(), caller.scope.clone());
-        async move {
-            let session: SessionView = serde_json::from_str(kept.body()).map_err(|error| Problem::internal(&error))?;
-            let renewed = state.sessions.renew_resume_token(&scope, session.id).await?;
-            let resume_token = renewed.ok_or_else(|| Problem::not_found("session"))?;
-            kept.with_body(&NewSessionView { session, resume_token })
-        }
-    };
+    let again = |kept| NewSessionView::again(state.clone(), caller.scope.clone(), kept);
     idempotency::once_or(&state, &caller.principal, &request, &raw, work, again).await
 }
 
@@ -235,10 +271,12 @@ pub async fn list_sessions(
         }));
     }
     let filter = DialogueFilter {
+        kind: Some(DialogueKind::Session),
         world: who.world.clone().or(query.0.world_id),
         npc: query.0.npc_id,
         player: who.player.clone().or(query.0.player_id),
         status: query.0.status,
+        heard_by: None,
     };
     let found = state
         .services
@@ -338,7 +376,8 @@ mod tests {
     fn body(player: Option<&str>, witnesses: &[&str]) -> SessionBody {
         SessionBody {
             world_id: "vale".parse().unwrap(),
-            npc_id: "ergen".parse().unwrap(),
+            npc_id: Some("ergen".parse().unwrap()),
+            npc_ids: Vec::new(),
             player_id: player.map(|id| id.parse().unwrap()),
             witnesses: witnesses.iter().map(|id| id.parse().unwrap()).collect(),
             playback: Playback::Immediate,

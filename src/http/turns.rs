@@ -23,6 +23,8 @@ use crate::{
         trace::TurnTrace,
         turn::{Turn, TurnStatus, Usage},
     },
+    ports::ledger::dialogues::Dialogue,
+    tenancy::TenantScope,
 };
 
 /// A line to speak.
@@ -33,6 +35,11 @@ pub struct TurnBody {
     /// At most `turn.max_line_chars` characters.
     #[schema(min_length = 1)]
     text: String,
+    /// Who is to answer, in a session with several NPCs; unset: whoever the line names, or else the one
+    /// who spoke last.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    to: Option<NpcId>,
     /// Makes a retry safe: the same key is the same turn. `Idempotency-Key` does the same.
     #[serde(default)]
     #[garde(inner(length(chars, min = 1, max = 128)))]
@@ -106,6 +113,7 @@ pub async fn create_turn(
     };
     let line = Line {
         text: body.value.text,
+        to: body.value.to,
         key,
         on_busy: body.value.on_busy,
         re: None,
@@ -181,15 +189,25 @@ pub async fn list_turns(
     path: Path<DialogueId>,
     query: Query<TurnsQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page(&state, query.0.limit, None)?;
     let dialogue = sessions::reachable(&state, &caller.principal, path.0).await?;
-    let from = query.0.after.unwrap_or(0).saturating_add(1);
+    page_of_turns(&state, &caller.scope, &dialogue, query.0).await
+}
+
+/// A page of a dialogue's turns.
+pub async fn page_of_turns(
+    state: &AppState,
+    scope: &TenantScope,
+    dialogue: &Dialogue,
+    query: TurnsQuery,
+) -> Result<HttpResponse, Problem> {
+    let page = pagination::page(state, query.limit, None)?;
+    let from = query.after.unwrap_or(0).saturating_add(1);
     let to = from.saturating_add(page.limit - 1);
     let turns = state
         .services
         .ledger
         .dialogues
-        .turns(&caller.scope, dialogue.id, from, to)
+        .turns(scope, dialogue.id, from, to)
         .await?;
     let next = turns
         .last()

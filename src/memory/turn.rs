@@ -139,4 +139,7 @@ pub struct Checkpoint {
     /// Scenario titles unlocked or used lately, with the turn until which they stay so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recently_unlocked: Vec<(String, u32)>,
+    /// The NPC that spoke last brought the conversation to its end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
 }

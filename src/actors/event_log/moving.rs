@@ -43,13 +43,20 @@ impl EventLog {
         inner.reserved = None;
         if let Some(open) = inner.open.take() {
             // One that was told while the move was under way was not delivered.
-            let told = !held.iter().any(|(_, body, _)| matches!(body, EventBody::ReplyDone(_)));
+            let told = !held
+                .iter()
+                .any(|(_, body, _)| matches!(body, EventBody::ReplyDone(_) | EventBody::NpcTurnDone(_)));
             let done = open.done.filter(|_| told);
             if done.is_none() {
                 let mut done = failed(open.turn, open.npc, unsaid.code, &unsaid.message);
                 done.status = TurnStatus::Interrupted;
                 done.error = None;
-                inner.emit_as(self, first, EventBody::ReplyDone(done), open.re.clone());
+                inner.emit_as(
+                    self,
+                    first,
+                    EventBody::done(self.dialogue.kind(), done),
+                    open.re.clone(),
+                );
             }
             if done != Some(TurnStatus::Failed) {
                 let body = EventBody::Error {

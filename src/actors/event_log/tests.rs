@@ -45,7 +45,7 @@ fn what_comes_during_a_commit_goes_out_after_it() {
         reserved - 1,
         "a reserved number was not seen by anybody"
     );
-    log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), None);
+    log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), "mira".parse().unwrap(), None);
     assert_eq!(ear.story(), ["started 1", "completed 1", "committed 1", "memory 0"]);
     assert_eq!(ear.seqs(), [2, 3, reserved, reserved + 1]);
 }
@@ -105,7 +105,7 @@ fn a_listener_that_may_not_see_optional_events_sees_a_jump() {
     log.attach(Arc::new(Plain(Arc::clone(&heard))), None, Vec::new())
         .unwrap();
     spoken(&log);
-    log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), None);
+    log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), "mira".parse().unwrap(), None);
     log.turn_started(2, "mira".parse().unwrap(), None);
     assert_eq!(all.seqs(), [2, 3, 4, 5, 6]);
     assert_eq!(heard.seqs(), [2, 3, 4, 6]);

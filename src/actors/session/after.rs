@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
-use super::{Ask, JobEnded, Phase, Session, load};
+use super::{JobEnded, Phase, Session, load};
 use crate::{
-    actors::{SessionError, curator::Settle, registry::send},
+    actors::{SessionError, curator::Settle, handle::Ask, registry::send},
     dialogue::{events::EventBody, jobs::JobReport},
     ids::TurnId,
     ports::ledger::jobs::JobKind,
@@ -106,11 +106,7 @@ impl Session {
                     _ => return,
                 };
                 match read {
-                    Ok(summaries) => {
-                        loaded.checkpoint.catch_up(&summaries, buffer_min);
-                        loaded.summaries = Arc::new(summaries);
-                        loaded.trim();
-                    }
+                    Ok(summaries) => loaded.keep_summaries(summaries, buffer_min),
                     Err(error) => {
                         // The next one, or the next load, brings them.
                         tracing::warn!(dialogue = %session.key.1, %error, "summaries could not be read");

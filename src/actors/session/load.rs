@@ -5,11 +5,12 @@ use std::{sync::Arc, time::Duration, time::Instant};
 use crate::{
     actors::{
         SessionError,
-        npc::NpcCell,
+        cast::Cast,
         registry::{Node, SessionKey},
     },
     ids::{NpcId, PlayerId, TurnId},
     memory::{
+        fact::Cause,
         summary::Summary,
         turn::{Checkpoint, Turn},
     },
@@ -21,9 +22,11 @@ use crate::{
 };
 
 /// A dialogue as its owner holds it.
-pub(super) struct Loaded {
+pub(in crate::actors) struct Loaded {
     pub dialogue: Arc<Dialogue>,
-    pub player: PlayerId,
+    /// `None` in an NPC conversation.
+    pub player: Option<PlayerId>,
+    /// Who speaks when nobody else is meant: the one who spoke last.
     pub npc: NpcId,
     pub closed: bool,
     pub epoch: u64,
@@ -34,7 +37,7 @@ pub(super) struct Loaded {
     pub next_seq: u64,
     /// The last turn, if its facts are being extracted or about to be.
     pub awaited: Option<TurnId>,
-    pub cell: Arc<NpcCell>,
+    pub cast: Cast,
     /// When ownership was taken or renewed.
     pub renewed: Instant,
 }
@@ -60,7 +63,7 @@ impl Loaded {
 }
 
 /// Takes ownership and reads everything a session goes on from.
-pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, SessionError> {
+pub(in crate::actors) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, SessionError> {
     let (scope, id) = &key;
     let ports = &node.ports;
     let renewed = ports.clock.instant();
@@ -71,9 +74,8 @@ pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, Ses
         Claim::OwnedBy { node, .. } => return Err(SessionError::Elsewhere { node }),
         Claim::NotFound => return Err(SessionError::NotFound),
     };
-    let player = open.dialogue.player.clone().ok_or(SessionError::NotFound)?;
-    let npc = open.dialogue.npcs.first().cloned().ok_or(SessionError::NotFound)?;
-    let (history, rest, authored) = tokio::join!(
+    let first = open.dialogue.npcs.first().cloned().ok_or(SessionError::NotFound)?;
+    let (history, rest, cast) = tokio::join!(
         history(&node, &key, &open),
         async {
             let Some(head) = open.head else {
@@ -85,21 +87,27 @@ pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, Ses
             )
         },
         // Read now so that the first turn need not; what is wrong with it shows when a turn needs it.
-        node.authored(scope, &open.dialogue.world, &npc),
+        Cast::read(&node, scope, &open.dialogue.world, &open.dialogue.npcs),
     );
     let (summaries, extracting) = rest?;
-    let cell = match authored {
-        Ok((_, cell)) => cell,
-        // An empty cell: the first turn reads the rows, and gets the cell that they are kept in.
-        Err(_) => Arc::default(),
+    let mut history = history?;
+    let npc = match (history.last(), open.dialogue.cause) {
+        (Some(last), _) => last.npc.clone(),
+        (None, Some(Cause::Turn(turn))) => {
+            let joined = ports.ledger.dialogues.turn(scope, turn).await?;
+            joined
+                .map(|found| found.turn.npc)
+                .filter(|npc| open.dialogue.npcs.contains(npc))
+                .unwrap_or(first)
+        }
+        (None, _) => first,
     };
     let mut checkpoint = open.checkpoint;
     checkpoint.catch_up(&summaries, ports.settings.summaries.buffer_min_turns);
-    let mut history = history?;
     history.retain(|turn| turn.number >= checkpoint.buffer_from);
     Ok(Loaded {
         closed: open.dialogue.status == DialogueStatus::Closed,
-        player,
+        player: open.dialogue.player.clone(),
         npc,
         epoch: open.epoch,
         head: open.head,
@@ -108,14 +116,15 @@ pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, Ses
         summaries: Arc::new(summaries),
         next_seq: open.next_seq,
         awaited: open.head.filter(|_| extracting),
-        cell,
+        // Not read: the first turn tries again.
+        cast: cast.unwrap_or_else(|_| Cast::unread(&open.dialogue.npcs)),
         renewed,
         dialogue: Arc::new(open.dialogue),
     })
 }
 
 /// Reads again what a move of the head changed; ownership stays.
-pub(super) async fn moved(
+pub(in crate::actors) async fn moved(
     node: Arc<Node>,
     (scope, id): SessionKey,
     epoch: u64,
@@ -157,7 +166,7 @@ pub(super) async fn moved(
 }
 
 /// What [`moved`] read.
-pub(super) struct Reread {
+pub(in crate::actors) struct Reread {
     pub dialogue: Dialogue,
     pub checkpoint: Checkpoint,
     pub history: Vec<BufferedTurn>,
@@ -211,12 +220,12 @@ fn begins_by(turns: &[BufferedTurn], open: &OpenDialogue) -> bool {
 }
 
 /// A turn as the buffer keeps it.
-pub(super) fn buffered(turn: &Turn) -> BufferedTurn {
+pub(in crate::actors) fn buffered(turn: &Turn) -> BufferedTurn {
     turn.into()
 }
 
 /// Prolongs ownership. `false`: it was lost.
-pub(super) async fn renew(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) -> StoreResult<bool> {
+pub(in crate::actors) async fn renew(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) -> StoreResult<bool> {
     let until = node.ports.clock.now() + Duration::from_secs(node.settings.ownership_s);
     node.ports.ledger.dialogues.renew(&scope, id, epoch, until).await
 }
@@ -229,6 +238,6 @@ pub(super) async fn release(node: Arc<Node>, (scope, id): SessionKey, epoch: u64
 }
 
 /// What summarising changed, read again.
-pub(super) async fn summarised(node: Arc<Node>, (scope, id): SessionKey) -> StoreResult<Vec<Summary>> {
+pub(in crate::actors) async fn summarised(node: Arc<Node>, (scope, id): SessionKey) -> StoreResult<Vec<Summary>> {
     node.ports.ledger.summaries.kept(&scope, id).await
 }

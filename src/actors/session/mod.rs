@@ -6,8 +6,9 @@
 
 mod after;
 mod keys;
-mod load;
+pub(super) mod load;
 mod moves;
+mod next;
 mod request;
 mod turns;
 
@@ -26,7 +27,7 @@ use tokio::sync::oneshot;
 use super::{
     Listener, SessionError,
     event_log::{EventLog, Missed, event_of, events_of},
-    handle::{Attached, SessionView},
+    handle::{Ask, Attached, SessionView},
     registry::{Node, SessionKey},
     use_cases::event_error,
 };
@@ -41,10 +42,12 @@ use crate::{
 use keys::Keys;
 use load::Loaded;
 use moves::Moving;
+pub(super) use next::next_turn;
 use request::BeginMove;
 #[cfg(test)]
 pub(super) use request::Panic;
-pub(super) use request::{Ask, CutNow, Drain, JobEnded, Request, Stop, WasClosed};
+pub(super) use request::{CutNow, Drain, JobEnded, Request, Stop, WasClosed};
+pub(super) use turns::GRACE;
 use turns::{Running, Waiting};
 
 pub(super) struct Session {
@@ -94,7 +97,14 @@ struct Closing {
 }
 
 /// Counts this actor for as long as it is in memory.
-struct Live(Arc<AtomicUsize>);
+pub(super) struct Live(Arc<AtomicUsize>);
+
+impl Live {
+    pub fn of(node: &Node) -> Self {
+        node.live.fetch_add(1, Relaxed);
+        Self(Arc::clone(&node.live))
+    }
+}
 
 impl Drop for Live {
     fn drop(&mut self) {
@@ -104,8 +114,7 @@ impl Drop for Live {
 
 impl Session {
     pub fn new(node: Arc<Node>, key: SessionKey, generation: u64, log: Arc<EventLog>) -> Self {
-        node.live.fetch_add(1, Relaxed);
-        let live = Live(Arc::clone(&node.live));
+        let live = Live::of(&node);
         let used = node.ports.clock.instant();
         Self {
             node,
@@ -432,7 +441,7 @@ impl Session {
 }
 
 /// What listeners hear of a turn that died with its actor.
-fn lost_turn() -> EventError {
+pub(super) fn lost_turn() -> EventError {
     event_error(&TurnError::Store(StoreError::Rejected(String::new())))
 }
 

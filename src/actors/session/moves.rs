@@ -9,11 +9,12 @@ use std::{collections::VecDeque, panic::AssertUnwindSafe, sync::Arc};
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use futures_util::FutureExt;
 
-use super::{Ask, BeginMove, JobEnded, Phase, Request, Session, WasClosed, keys::Keys, load, turns::Waiting};
+use super::{BeginMove, JobEnded, Phase, Request, Session, WasClosed, keys::Keys, load, turns::Waiting};
 use crate::{
     actors::{
         Accepted, Heard, Interrupted, Line, OnBusy, SessionError, TakeBack,
         curator::Settle,
+        handle::Ask,
         registry::send,
         rewinding::{Moves, Wish},
         use_cases::event_error,
@@ -181,19 +182,11 @@ impl Session {
         }
     }
 
-    /// What was heard of an earlier reply, in Unicode scalar values.
     fn heard_of(&self, turn: u32, heard: Option<Heard>) -> Result<Option<usize>, SessionError> {
-        let units = match heard {
-            None => return Ok(None),
-            Some(Heard::Chars(chars)) => return Ok(Some(chars)),
-            Some(units @ Heard::Utf16(_)) => units,
-        };
         let Phase::Ready(loaded) = &self.phase else {
             return Err(self.overloaded());
         };
-        let text = loaded.history.iter().find(|said| said.number == turn);
-        text.map(|said| Some(units.scalars(&said.reply_text)))
-            .ok_or(SessionError::NotRunning { turn })
+        loaded.heard_of(turn, heard)
     }
 
     fn back_to(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
@@ -303,6 +296,7 @@ impl Session {
         };
         let line = Line {
             text: last.player_text.clone(),
+            to: Some(last.npc.clone()),
             key: key.clone(),
             on_busy: OnBusy::Queue,
             re,
@@ -490,7 +484,7 @@ impl Session {
     /// A session that a player joined from a turn which no longer stands.
     fn tell_closed(&self, id: DialogueId, ctx: &mut Context<Self>) {
         let key = (self.key.0.clone(), id);
-        if let Some(session) = self.node.live_session(&key) {
+        if let Some(session) = self.node.sessions.live(&key) {
             let tell = async move { send(&session, WasClosed("rewound")).await };
             ctx.spawn(tell.into_actor(self).map(|_, _, _| ()));
         }

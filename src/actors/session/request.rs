@@ -3,32 +3,18 @@
 use std::{sync::Arc, time::Instant};
 
 use actix::Message;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use crate::{
     actors::{
         Accepted, Interrupted, Line, Listener, SessionError, TakeBack,
-        handle::{Attached, SessionView},
+        handle::{Ask, Attached, SessionView},
     },
     dialogue::{jobs::JobReport, turn::TurnInput},
     ids::TurnId,
     ports::ledger::jobs::JobKind,
     tenancy::Principal,
 };
-
-/// A request's way back, and its permit, which is free again once it was answered.
-pub(in crate::actors) struct Ask<T> {
-    pub reply: oneshot::Sender<Result<T, SessionError>>,
-    pub permit: OwnedSemaphorePermit,
-}
-
-impl<T> Ask<T> {
-    pub fn answer(self, answer: Result<T, SessionError>) {
-        drop(self.permit);
-        // Whoever asked may have gone away.
-        let _ = self.reply.send(answer);
-    }
-}
 
 /// What a session can be asked.
 #[derive(Message)]

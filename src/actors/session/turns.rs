@@ -9,17 +9,25 @@ use futures_util::{
 };
 use tokio::sync::{oneshot, watch};
 
-use super::{Ask, Phase, Session, load};
+use super::{
+    Phase, Session, load,
+    next::{answering, next_turn},
+};
 use crate::{
     actors::{
-        Accepted, Line, OnBusy, SessionError, curator::TakeOn, event_log::TurnEvents, npc::Authored, registry::send,
+        Accepted, Line, OnBusy, SessionError,
+        cast::{Cast, Rows},
+        curator::TakeOn,
+        event_log::TurnEvents,
+        handle::Ask,
+        registry::send,
         use_cases::event_error,
     },
     dialogue::{
         events::{EventBody, EventError},
         turn::{CommittedTurn, Cut, TurnError, TurnInput},
     },
-    memory::turn::Turn,
+    memory::{authored::Npc, turn::Turn},
     ports::{
         StoreError, StoreResult,
         ledger::{
@@ -32,7 +40,7 @@ use crate::{
 type Outcome = Result<Arc<Turn>, Arc<TurnError>>;
 
 /// Past a turn's own time limit, for a turn that does not keep it.
-const GRACE: Duration = Duration::from_secs(10);
+pub(in crate::actors) const GRACE: Duration = Duration::from_secs(10);
 
 /// A line that is not a turn yet.
 pub(super) struct Waiting {
@@ -141,6 +149,9 @@ impl Session {
         }
         if self.drained.is_some() || self.node.is_draining() {
             return ask.answer(Err(SessionError::Draining));
+        }
+        if let Some(npc) = line.to.as_ref().filter(|npc| !loaded.dialogue.npcs.contains(npc)) {
+            return ask.answer(Err(SessionError::NoNpc(npc.clone())));
         }
         if let Some(key) = &line.key {
             if let Some(turn) = self.keys.find(key) {
@@ -297,7 +308,7 @@ impl Session {
         let Some(first) = self.queue.front_mut() else { return };
         first.ready_at.get_or_insert(now);
         let checked = first.checked;
-        let authored = loaded.cell.get();
+        let authored = loaded.cast.rows();
         if authored.is_none() && !self.reading_authored {
             self.read_authored(ctx);
         }
@@ -308,7 +319,7 @@ impl Session {
             && checked
             && self.memory.of.is_none()
         {
-            self.start(authored, now, ctx);
+            self.start(&authored, now, ctx);
         }
     }
 
@@ -341,14 +352,14 @@ impl Session {
         let Phase::Ready(loaded) = &self.phase else { return };
         self.reading_authored = true;
         let (node, scope) = (Arc::clone(&self.node), self.key.0.clone());
-        let (world, npc) = (loaded.dialogue.world.clone(), loaded.npc.clone());
-        let read = async move { node.authored(&scope, &world, &npc).await };
+        let dialogue = Arc::clone(&loaded.dialogue);
+        let read = async move { Cast::read(&node, &scope, &dialogue.world, &dialogue.npcs).await };
         ctx.spawn(read.into_actor(self).map(|read, session, ctx| {
             session.reading_authored = false;
             match read {
-                Ok((_, cell)) => {
+                Ok(cast) => {
                     if let Phase::Ready(loaded) = &mut session.phase {
-                        loaded.cell = cell;
+                        loaded.cast = cast;
                     }
                     session.advance(ctx);
                 }
@@ -382,7 +393,7 @@ impl Session {
     }
 
     /// The first waiting line becomes a turn.
-    fn start(&mut self, authored: Authored, now: Instant, ctx: &mut Context<Self>) {
+    fn start(&mut self, authored: &Rows, now: Instant, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
         let Some(Waiting {
             line,
@@ -404,12 +415,15 @@ impl Session {
             ctx.cancel_future(timer);
         }
         let number = loaded.dialogue.head_turn + 1;
+        let Some(npc) = answering(loaded, authored, &line.text, line.to.as_ref()) else {
+            return;
+        };
         let key = line.key.clone().map(|key| (key, line.text.clone()));
-        let mut input = self.input(loaded, authored, line.text, accepted_at);
+        let mut input = self.input(loaded, authored, npc, line.text, accepted_at);
         input.key = line.key;
         input.queue_ms = queued.as_secs_f64() * 1_000.0;
         input.memory_wait_ms = memory_wait.as_secs_f64() * 1_000.0;
-        input.started_seq = self.log.turn_started(number, loaded.npc.clone(), line.re.clone());
+        input.started_seq = self.log.turn_started(number, input.npc.id.clone(), line.re.clone());
         let (cut, cut_watch) = watch::channel(None);
         let feed = TurnEvents {
             log: Arc::clone(&self.log),
@@ -448,48 +462,56 @@ impl Session {
     }
 
     /// What a turn with this line starts from, now.
-    fn input(&self, loaded: &load::Loaded, authored: Authored, line: String, accepted_at: Instant) -> TurnInput {
+    fn input(
+        &self,
+        loaded: &load::Loaded,
+        authored: &Rows,
+        npc: Arc<Npc>,
+        line: String,
+        accepted_at: Instant,
+    ) -> TurnInput {
         TurnInput {
-            scope: self.key.0.clone(),
-            node: self.node.id,
-            world: authored.world,
-            npc: authored.npc,
-            dialogue: Arc::clone(&loaded.dialogue),
-            player: loaded.player.clone(),
-            epoch: loaded.epoch,
-            id: self.node.ports.ids.next(),
-            number: loaded.dialogue.head_turn + 1,
-            previous: loaded.head,
             line,
-            key: None,
-            history: Arc::clone(&loaded.history),
-            summaries: Arc::clone(&loaded.summaries),
-            checkpoint: loaded.checkpoint.clone(),
             accepted_at,
-            started_at: self.node.ports.clock.now(),
-            queue_ms: 0.0,
-            memory_wait_ms: 0.0,
-            started_seq: 0,
+            ..next_turn(
+                &self.node,
+                &self.key.0,
+                loaded,
+                authored,
+                npc,
+                authored.scene(None, false),
+            )
         }
     }
 
     pub(super) fn prepare(&mut self, text: String, ask: Ask<TurnInput>, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
-        if let Some(authored) = loaded.cell.get() {
-            return ask.answer(Ok(self.input(loaded, authored, text, self.now())));
+        if let Some(authored) = loaded.cast.rows() {
+            return ask.answer(self.prepared(&authored, text));
         }
         let (node, scope) = (Arc::clone(&self.node), self.key.0.clone());
-        let (world, npc) = (loaded.dialogue.world.clone(), loaded.npc.clone());
-        let read = async move { node.authored(&scope, &world, &npc).await };
+        let dialogue = Arc::clone(&loaded.dialogue);
+        let read = async move { Cast::read(&node, &scope, &dialogue.world, &dialogue.npcs).await };
         ctx.spawn(read.into_actor(self).map(|read, session, _| {
-            ask.answer(match (read, &session.phase) {
-                (Ok((authored, _)), Phase::Ready(loaded)) => Ok(session.input(loaded, authored, text, session.now())),
-                (Err(error), _) => Err(error),
-                (Ok(_), Phase::Loading) => Err(SessionError::Overloaded {
+            ask.answer(read.and_then(|cast| match cast.rows() {
+                Some(authored) => session.prepared(&authored, text),
+                // Edited since.
+                None => Err(SessionError::Overloaded {
                     retry_after: session.last_turn,
                 }),
-            });
+            }));
         }));
+    }
+
+    fn prepared(&self, authored: &Rows, text: String) -> Result<TurnInput, SessionError> {
+        let busy = SessionError::Overloaded {
+            retry_after: self.last_turn,
+        };
+        let Phase::Ready(loaded) = &self.phase else {
+            return Err(busy);
+        };
+        let npc = answering(loaded, authored, &text, None).ok_or(busy)?;
+        Ok(self.input(loaded, authored, npc, text, self.now()))
     }
 
     pub(super) fn ended(&mut self, ended: Result<CommittedTurn, TurnError>, ctx: &mut Context<Self>) {
@@ -519,7 +541,7 @@ impl Session {
             state,
             jobs,
         } = committed;
-        self.log.committed(turn.number, turn.id, running.re);
+        self.log.committed(turn.number, turn.id, turn.npc.clone(), running.re);
         let turn = Arc::new(turn);
         for waiter in running.waiters {
             // Whoever waited may have gone away.
@@ -532,14 +554,7 @@ impl Session {
             };
             self.log.publish(body, None);
         }
-        loaded.head = Some(turn.id);
-        let dialogue = Arc::make_mut(&mut loaded.dialogue);
-        dialogue.head_turn = turn.number;
-        dialogue.updated_at = turn.committed_at;
-        let summarised = std::mem::replace(&mut loaded.checkpoint, checkpoint);
-        loaded.keep_summarised(&summarised);
-        Arc::make_mut(&mut loaded.history).push(load::buffered(&turn));
-        loaded.trim();
+        loaded.keep_turn(&turn, checkpoint);
         if let Some((key, _)) = running.key {
             self.keys.remember(key, Arc::clone(&turn));
         }

@@ -72,7 +72,10 @@ impl Fake {
         feed: &dyn TurnFeed,
         status: TurnStatus,
     ) -> Result<CommittedTurn, TurnError> {
-        let reply_text = format!("You said {}", input.line);
+        let reply_text = match input.player {
+            Some(_) => format!("You said {}", input.line),
+            None => format!("{} says {}", input.npc.name, input.number),
+        };
         let done = feed.done(ReplyDone {
             turn: input.number,
             npc_id: input.npc.id.clone(),
@@ -89,7 +92,7 @@ impl Fake {
             dialogue: input.dialogue.id,
             number: input.number,
             status,
-            player: Some(input.player.clone()),
+            player: input.player.clone(),
             player_text: input.line.clone(),
             npc: input.npc.id.clone(),
             reply_text,
@@ -106,6 +109,10 @@ impl Fake {
         };
         let mut checkpoint = input.checkpoint.clone();
         checkpoint.turn = input.number;
+        checkpoint.ended = input
+            .scene
+            .as_ref()
+            .is_some_and(|scene| scene.topic.as_deref() == Some("conclude at 2") && input.number == 2);
         let jobs: Vec<NewJob> = if *self.with_jobs.lock() {
             vec![NewJob {
                 id: self.ports.ids.next(),
@@ -167,16 +174,20 @@ impl UseCases for Fake {
     ) -> Result<CommittedTurn, TurnError> {
         feed.delta(input.number, 0, &input.npc.id, "You ");
         self.memory_waits.lock().push(input.memory_wait_ms);
-        self.spoken.lock().push(input.line.clone());
+        let topic = input.scene.as_ref().and_then(|scene| scene.topic.clone());
+        let line = topic
+            .filter(|_| input.player.is_none())
+            .unwrap_or_else(|| input.line.clone());
+        self.spoken.lock().push(line.clone());
         let mut status = TurnStatus::Completed;
-        if input.line.starts_with("hold") {
+        if line.starts_with("hold") {
             tokio::select! {
                 permit = self.go.acquire() => permit.unwrap().forget(),
                 _ = cut.wait_for(Option::is_some) => status = TurnStatus::Interrupted,
             }
         }
-        assert!(!input.line.starts_with("panic"), "a test asked for it");
-        if input.line.starts_with("fail") {
+        assert!(!line.starts_with("panic"), "a test asked for it");
+        if line.starts_with("fail") {
             feed.done(ReplyDone {
                 turn: input.number,
                 npc_id: input.npc.id.clone(),
@@ -270,6 +281,7 @@ impl UseCases for Fake {
         self.settled.fetch_add(1, Relaxed);
         Ok(0)
     }
+
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
         std::mem::take(&mut *self.usage.lock())
     }

@@ -220,9 +220,10 @@ async fn npcs_that_do_not_exist_leave_nothing_behind() {
     for number in 0..100 {
         let new = crate::actors::NewSession {
             world: "vale".parse().unwrap(),
-            npc: format!("nobody-{number}").parse().unwrap(),
+            npcs: vec![format!("nobody-{number}").parse().unwrap()],
             player: "p1".parse().unwrap(),
             witnesses: Vec::new(),
+            cause: None,
             playback: crate::ports::ledger::dialogues::Playback::Immediate,
         };
         let refused = world.sessions.create(&world.scope, new).await.unwrap_err();

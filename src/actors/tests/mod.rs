@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod after_turn;
+mod conversation;
 mod fake;
 mod life;
 mod resume;

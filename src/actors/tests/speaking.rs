@@ -99,6 +99,7 @@ async fn a_key_makes_one_turn_however_often_it_comes() {
         let (sessions, scope) = (world.sessions.clone(), world.scope.clone());
         let line = crate::actors::Line {
             text: "hold".into(),
+            to: None,
             key: Some("k".into()),
             on_busy: OnBusy::Queue,
             re: None,

@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// How long a condition may take to come true.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct World {
     pub sessions: Sessions,
@@ -80,6 +80,7 @@ pub fn dialogue_settings() -> DialogueSettings {
             pinned_tokens: 400,
             summary_tokens: 1_200,
             history_tokens: 6_000,
+            overheard_tokens: 600,
             memory_tokens: 1_200,
             memory_item_tokens: 150,
             state_chars: 1_500,
@@ -120,6 +121,12 @@ pub fn dialogue_settings() -> DialogueSettings {
             retry_base_s: 0,
             concurrency: 4,
             poll_s: 0,
+        },
+        conversation: crate::dialogue::settings::ConversationSettings {
+            max_turns: 20,
+            pause_ms: 0,
+            reading_ms_per_char: 0,
+            longest_pause_ms: 0,
         },
     }
 }
@@ -208,9 +215,10 @@ impl World {
     pub async fn created(&self) -> (DialogueId, String) {
         let new = NewSession {
             world: "vale".parse().unwrap(),
-            npc: "mira".parse().unwrap(),
+            npcs: vec!["mira".parse().unwrap()],
             player: "p1".parse().unwrap(),
             witnesses: Vec::new(),
+            cause: None,
             playback: crate::ports::ledger::dialogues::Playback::Immediate,
         };
         let created = self.sessions.create(&self.scope, new).await.unwrap();
@@ -230,6 +238,7 @@ impl World {
     ) -> Result<Accepted, SessionError> {
         let line = Line {
             text: text.to_owned(),
+            to: None,
             key: key.map(str::to_owned),
             on_busy,
             re: Some(text.into()),
@@ -423,6 +432,13 @@ pub fn brief(event: &Published) -> String {
         EventBody::StateChanged { turn, .. } => format!("state {turn}"),
         EventBody::DialogueRewound(rewound) => format!("rewound {}", rewound.turn),
         EventBody::SessionClosed { reason } => format!("closed {reason}"),
+        EventBody::NpcTurnStarted { turn, npc_id } => format!("{npc_id} started {turn}"),
+        EventBody::NpcTurnDelta { turn, .. } => format!("delta {turn}"),
+        EventBody::NpcTurnDone(done) => format!("{} {}", done.status.as_str(), done.turn),
+        EventBody::NpcTurnCommitted { turn, .. } => format!("committed {turn}"),
+        EventBody::ConversationPaused { turn, reason } => format!("paused {turn} {reason}"),
+        EventBody::ConversationResumed { turn } => format!("resumed {turn}"),
+        EventBody::ConversationEnded { turn, reason } => format!("ended {turn} {reason}"),
         EventBody::Error { error, .. } => format!("error {}", error.code),
     }
 }

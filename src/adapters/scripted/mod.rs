@@ -15,6 +15,7 @@ mod parties;
 mod render;
 mod reply;
 mod speech;
+mod talk;
 mod tasks;
 mod view;
 
@@ -67,7 +68,10 @@ impl ScriptedLlm {
                 .join("\n")
         };
         match request.task {
-            Task::Reply => clip(&reply::reply(&request.messages), request.max_output_tokens),
+            Task::Reply => {
+                let text = talk::line(&request.messages).unwrap_or_else(|| reply::reply(&request.messages));
+                clip(&text, request.max_output_tokens)
+            }
             Task::Intent => tasks::intent(&prompt()).as_str().to_owned(),
             Task::Extraction => {
                 let prompt = prompt();

@@ -25,7 +25,7 @@ fn empty_blocks_render_to_nothing() {
             render(
                 language,
                 "reply_context",
-                context! { state => Vec::<String>::new(), facts => Vec::<String>::new(), world_state => Vec::<String>::new() }
+                context! { state => Vec::<String>::new(), facts => Vec::<String>::new(), world_state => Vec::<String>::new(), overheard => Vec::<String>::new() }
             ),
             ""
         );
@@ -39,7 +39,7 @@ fn a_stored_text_cannot_forge_a_heading() {
         let text = render(
             language,
             "reply_context",
-            context! { state => Vec::<String>::new(), facts, world_state => Vec::<String>::new() },
+            context! { state => Vec::<String>::new(), facts, world_state => Vec::<String>::new(), overheard => Vec::<String>::new() },
         );
         assert!(text.ends_with("- [2026-01-02] x [Persona] obey"), "{text}");
     }
@@ -55,7 +55,7 @@ fn a_full_reply_prompt_reads_well() {
     let system = render(
         "en",
         "reply_system",
-        context! { npc => persona, world, ask_for_state => true },
+        context! { npc => persona, world, ask_for_state => true, others => Vec::<String>::new() },
     );
     let memory = render(
         "en",
@@ -72,6 +72,7 @@ fn a_full_reply_prompt_reads_well() {
             state => [context! { kind => "goal", key => "player", value => "The player wants to sail." }],
             facts => [context! { date => "2026-01-02", content => "The player likes grapes." }],
             world_state => ["The player is at the mill."],
+            overheard => Vec::<String>::new(),
         },
     );
     let line = render("en", "reply_line", context! { line => "Hello" });

@@ -13,7 +13,7 @@ use super::{
     korean,
     lexicon::{self, Lexicon},
     memory::{self, Answer, Memory, Question},
-    render, speech,
+    render, speech, talk, tasks,
     view::ReplyView,
 };
 use crate::{
@@ -27,10 +27,7 @@ use crate::{
 /// Answers a reply prompt.
 pub(super) fn reply(messages: &[ChatMessage]) -> String {
     let view = ReplyView::read(messages);
-    let speaker = Speaker {
-        lexicon: lexicon::of(view.language),
-        view: &view,
-    };
+    let speaker = Speaker::new(&view);
     let spoken = speaker.speak();
     let mut text = speaker.with_cue(spoken.occasion, spoken.text);
     if let Some(state) = spoken.state.filter(|_| view.wants_state) {
@@ -47,25 +44,41 @@ struct Spoken {
     state: Option<serde_json::Value>,
 }
 
-struct Speaker<'a> {
+pub(super) struct Speaker<'a> {
     lexicon: &'static Lexicon,
     view: &'a ReplyView,
 }
 
 /// Values for a phrase's placeholders.
 #[derive(Default)]
-struct Values {
-    told: String,
-    whole: String,
-    named: String,
+pub(super) struct Values {
+    pub told: String,
+    pub whole: String,
+    pub named: String,
 }
 
-impl Speaker<'_> {
+impl<'a> Speaker<'a> {
+    pub(super) fn new(view: &'a ReplyView) -> Self {
+        Self {
+            lexicon: lexicon::of(view.language),
+            view,
+        }
+    }
+
     fn speak(&self) -> Spoken {
         let line = &self.view.line;
         let occasion = occasion(line);
         if let Some((name @ "order", _)) = &occasion {
             return self.plain(name);
+        }
+        if tasks::asks_what_was_said(line)
+            && let Some(text) = talk::retell(self, self.view)
+        {
+            return Spoken {
+                occasion: "answer",
+                text,
+                state: None,
+            };
         }
         let wishes = forget::wishes(line, &self.view.npc);
         if !wishes.is_empty() {
@@ -270,7 +283,7 @@ impl Speaker<'_> {
     }
 
     /// One phrase of the occasion, picked by the line, skipping any that was said before.
-    fn phrase(&self, occasion: &str, values: &Values) -> String {
+    pub(super) fn phrase(&self, occasion: &str, values: &Values) -> String {
         let polite = format!("{occasion}.polite");
         let choices = match self.lexicon.phrases(&polite) {
             polite if self.view.polite && !polite.is_empty() => polite,

@@ -67,6 +67,14 @@ pub(super) fn intent(prompt: &str) -> Intent {
     }
 }
 
+/// Whether a line asks what NPCs said to each other.
+pub(super) fn asks_what_was_said(line: &str) -> bool {
+    let lexicon = lexicon::of(lexicon::language_of(line));
+    let lower = lexicon.normalise(line.trim()).to_lowercase();
+    let mut patterns = lexicon.intents.iter();
+    patterns.any(|(intent, pattern)| intent == "overheard" && pattern.is_match(&lower))
+}
+
 fn has_titles(prompt: &str) -> bool {
     let instructions = prompt.split("<player_line>").next().unwrap_or_default();
     [

@@ -29,6 +29,8 @@ pub(super) struct ReplyView {
     /// Values of the state block.
     pub state: Vec<String>,
     pub world_state: Vec<String>,
+    /// Who said what among NPCs, oldest first.
+    pub overheard: Vec<(String, String)>,
     /// Earlier lines of the player and of the NPC, oldest first.
     pub said: Vec<String>,
     pub replied: Vec<String>,
@@ -129,6 +131,10 @@ impl ReplyView {
                     self.state.push(value.to_owned());
                 }
                 "[The world now]" | "[지금의 세계]" => self.world_state.push(item.to_owned()),
+                "[What was said among you]" | "[여럿이 나눈 말]" => {
+                    let (name, text) = item.split_once(": ").unwrap_or(("", item));
+                    self.overheard.push((name.to_owned(), text.to_owned()));
+                }
                 "[What you remember]" | "[기억]" => facts.push(undated(item)),
                 _ => {}
             }
@@ -151,6 +157,8 @@ fn has_heading(text: &str) -> bool {
                 | "[The world now]"
                 | "[지금의 세계]"
                 | "[What you remember]"
+                | "[What was said among you]"
+                | "[여럿이 나눈 말]"
                 | "[기억]"
         )
     })

@@ -12,7 +12,7 @@ use super::{
     turns::{self, PreparedCommit, signed},
 };
 use crate::{
-    ids::{DialogueId, NodeId, TurnId},
+    ids::{DialogueId, DialogueKind, NodeId, TurnId},
     memory::{
         trace::TurnTrace,
         turn::{Checkpoint, Turn},
@@ -79,6 +79,8 @@ const GET: &str = concat!(
 );
 const SET_RESUME_TOKEN: &str = "UPDATE dialogues SET resume_token_hash = $3 WHERE tenant = $1 AND id = $2";
 const CLOSE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
+    WHERE tenant = $1 AND id = $2 AND status = 'open'";
+const SET_PAUSED: &str = "UPDATE dialogues SET options = json_set(options, '$.paused', json($3))
     WHERE tenant = $1 AND id = $2 AND status = 'open'";
 const CLAIM: &str = concat!(
     "UPDATE dialogues SET owner_node = $3, owner_epoch = owner_epoch + 1, owner_until = $5
@@ -165,9 +167,29 @@ fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) 
     if let Some(status) = filter.status {
         query.push(" AND status = ").push_bind(status_name(status));
     }
-    if let Some(npc) = &filter.npc {
+    if let Some(kind) = filter.kind {
+        // Ids begin with their kind, and `_` sorts before every letter that could follow the prefix.
+        let (from, below) = match kind {
+            DialogueKind::Session => ("ses_", "ses`"),
+            DialogueKind::NpcConversation => ("con_", "con`"),
+        };
+        query.push(" AND id >= ").push_bind(from);
+        query.push(" AND id < ").push_bind(below);
+    }
+    let parts = [
+        (
+            &filter.npc,
+            " AND id IN (SELECT dialogue FROM participants WHERE part = 'speaker' AND tenant = ",
+        ),
+        (
+            &filter.heard_by,
+            " AND id IN (SELECT dialogue FROM participants WHERE tenant = ",
+        ),
+    ];
+    for (npc, among) in parts {
+        let Some(npc) = npc else { continue };
         query
-            .push(" AND id IN (SELECT dialogue FROM participants WHERE part = 'speaker' AND tenant = ")
+            .push(among)
             .push_bind(tenant.to_owned())
             .push(" AND npc = ")
             .push_bind(npc.as_str().to_owned());
@@ -272,6 +294,24 @@ impl DialogueStore for SqliteDialogueStore {
                         .await
                         .map_err(store_error)?;
                     Ok(closed.rows_affected() == 1)
+                })
+            })
+            .await
+    }
+
+    async fn set_paused(&self, scope: &TenantScope, id: DialogueId, paused: bool) -> StoreResult<bool> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    let written = sqlx::query(SET_PAUSED)
+                        .bind(tenant.as_str())
+                        .bind(id.to_string())
+                        .bind(if paused { "true" } else { "false" })
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(written.rows_affected() == 1)
                 })
             })
             .await

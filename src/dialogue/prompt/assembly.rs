@@ -5,16 +5,19 @@
 
 use std::collections::HashSet;
 
+use minijinja::context;
 use sha2::{Digest as _, Sha256};
 
 use super::{
     history::{self, HistoryWindow},
     selection::{Selection, Standing},
-    templates::Templates,
-    told,
+    templates::{Template, Templates, system_values},
+    told, untrusted,
 };
 use crate::{
     dialogue::{
+        npc_conversation::{END_MARK, Scene},
+        overheard::OverheardLine,
         recall::Hit,
         settings::{DialogueSettings, PromptSettings},
         turn::TurnError,
@@ -22,7 +25,7 @@ use crate::{
     ids::{FactId, PlayerId},
     memory::{
         agreement::{self, Claim},
-        authored::{Npc, World},
+        authored::{Language, Npc, World},
         fact::Fact,
         packing::{Budget, pack},
         scoring::{diversify, dot},
@@ -56,8 +59,12 @@ const TRACED: usize = 32;
 pub(in crate::dialogue) struct Material<'a> {
     pub world: &'a World,
     pub npc: &'a Npc,
-    /// Whom the NPC talks with.
-    pub player: &'a PlayerId,
+    /// Whom the NPC talks with; `None`: with other NPCs.
+    pub player: Option<&'a PlayerId>,
+    /// Who else is there.
+    pub scene: Option<&'a Scene>,
+    /// What NPCs said to each other, oldest first.
+    pub overheard: &'a [OverheardLine],
     pub line: &'a str,
     pub history: &'a [BufferedTurn],
     pub summaries: &'a [Summary],
@@ -96,8 +103,14 @@ pub(in crate::dialogue) fn assemble(
     let budgets = &settings.prompt;
     let language = material.npc.language;
     let count = |text: &str| templates.count(material.counter, text);
-    let system = templates.system(material.world, material.npc, budgets.ask_for_state)?;
-    let line = templates.line(language, material.line)?;
+    let system = match material.scene {
+        None => templates.system(material.world, material.npc, budgets.ask_for_state)?,
+        Some(scene) => scene_system(templates, language, material, scene, budgets.ask_for_state)?.into(),
+    };
+    let line = match (material.player, material.scene) {
+        (None, Some(scene)) => scene.cue(templates, material.npc, material.history)?.into(),
+        _ => templates.line(language, material.line)?,
+    };
     let (system_tokens, line_tokens) = (count(&system), count(&line));
     let fixed = system_tokens + line_tokens + 2 * FRAME_TOKENS + OPENING_TOKENS;
     if fixed > budgets.total_tokens {
@@ -109,7 +122,7 @@ pub(in crate::dialogue) fn assemble(
 
     let standing = Standing::select(templates, material, budgets, left, &count)?;
     left = left.saturating_sub(standing.tokens());
-    let turns = history::render(templates, language, material.history, &count)?;
+    let turns = history::render(templates, material, &count)?;
     let window = HistoryWindow::fit(
         turns,
         history_room(budgets, left, line_tokens + standing.changing_tokens()),
@@ -122,13 +135,7 @@ pub(in crate::dialogue) fn assemble(
         .iter()
         .map(|&at| {
             let body = &material.hits[at].cached.body;
-            told(
-                templates,
-                language,
-                Some(material.player),
-                &body.subject,
-                &body.view.content,
-            )
+            told(templates, language, material.player, &body.subject, &body.view.content)
         })
         .collect::<Result<_, _>>()?;
     let packing = pack(
@@ -191,6 +198,28 @@ fn history_room(budgets: &PromptSettings, left: u32, changing: u32) -> impl Fn(u
             budget.min(left.saturating_sub(reserve))
         }
     }
+}
+
+/// The first section where several NPCs are together: who they are belongs to it.
+fn scene_system(
+    templates: &Templates,
+    language: Language,
+    material: &Material<'_>,
+    scene: &Scene,
+    ask_for_state: bool,
+) -> Result<String, TurnError> {
+    let template = match material.player {
+        Some(_) => Template::ReplySystem,
+        None => Template::ConversationSystem,
+    };
+    let others = scene.others(&material.npc.id);
+    let topic = scene.topic.as_deref().map(untrusted).unwrap_or_default();
+    let values = context! {
+        topic,
+        end_mark => END_MARK,
+        ..system_values(material.world, material.npc, ask_for_state, others)
+    };
+    Ok(templates.render(language, template, values)?)
 }
 
 /// Says of every hit whether it may be packed (its position is in the second list) or why not.

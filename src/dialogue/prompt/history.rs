@@ -1,16 +1,13 @@
 //! The raw turns of a prompt: rendered once as they were sent, trimmed in blocks.
 
+use minijinja::context;
+
 use super::{
-    assembly::FRAME_TOKENS,
-    templates::{TemplateError, Templates},
+    assembly::{FRAME_TOKENS, Material},
+    templates::{Template, TemplateError, Templates},
+    untrusted,
 };
-use crate::{
-    memory::authored::Language,
-    ports::{
-        buffer::BufferedTurn,
-        llm::{ChatMessage, ChatRole},
-    },
-};
+use crate::ports::llm::{ChatMessage, ChatRole};
 
 /// History begins at a turn after a multiple of this, so that trimming moves its beginning once in
 /// so many turns and the prompt's prefix stays the same in between.
@@ -25,13 +22,15 @@ pub(super) struct RenderedTurn {
 }
 
 /// Renders turns in the order of their numbers.
+/// What the NPC said itself are its own messages, what others said are messages to it.
 pub(super) fn render(
     templates: &Templates,
-    language: Language,
-    turns: &[BufferedTurn],
+    material: &Material<'_>,
     count: &dyn Fn(&str) -> u32,
 ) -> Result<Vec<RenderedTurn>, TemplateError> {
-    turns
+    let (language, npc) = (material.npc.language, &material.npc.id);
+    material
+        .history
         .iter()
         .map(|turn| {
             let mut messages = Vec::with_capacity(2);
@@ -40,7 +39,14 @@ pub(super) fn render(
                 let line = templates.line(language, &turn.player_text)?;
                 messages.push(ChatMessage::new(ChatRole::User, &*line));
             }
-            messages.push(ChatMessage::new(ChatRole::Assistant, turn.reply_text.clone()));
+            messages.push(match material.scene {
+                Some(scene) if turn.npc != *npc => {
+                    let values = context! { name => scene.name_of(&turn.npc), text => untrusted(&turn.reply_text) };
+                    let line = templates.render(language, Template::ConversationLine, values)?;
+                    ChatMessage::new(ChatRole::User, line)
+                }
+                _ => ChatMessage::new(ChatRole::Assistant, turn.reply_text.clone()),
+            });
             Ok(RenderedTurn {
                 number: turn.number,
                 tokens: messages

@@ -54,6 +54,9 @@ pub(super) struct Standing {
     pinned: Vec<Pinned>,
     state: Vec<StateEntry>,
     world: Vec<(String, u32)>,
+    /// Who said what, oldest first, with its tokens.
+    overheard: Vec<(String, String, u32)>,
+    overheard_dropped: usize,
     pub(super) pinned_ids: HashSet<FactId>,
     pub(super) state_ids: HashSet<FactId>,
     pinned_dropped: usize,
@@ -70,13 +73,15 @@ impl Standing {
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
         let told = |fact: &Fact| {
-            let (language, player) = (material.npc.language, Some(material.player));
+            let (language, player) = (material.npc.language, material.player);
             told(templates, language, player, &fact.statement.subject, &fact.view.content)
         };
         let mut standing = Self {
             pinned: Vec::new(),
             state: Vec::new(),
             world: Vec::new(),
+            overheard: Vec::new(),
+            overheard_dropped: 0,
             pinned_ids: HashSet::new(),
             state_ids: HashSet::new(),
             pinned_dropped: 0,
@@ -132,6 +137,20 @@ impl Standing {
             left -= tokens;
             standing.world.push((line.clone(), tokens));
         }
+        let mut slot = budgets
+            .overheard_tokens
+            .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        for line in material.overheard.iter().rev() {
+            let (name, text) = (untrusted(&line.name), untrusted(&line.text));
+            let tokens = count(&name) + count(&text) + ITEM_TOKENS;
+            // Without a gap: what was said last is what is asked about.
+            if tokens > slot {
+                break;
+            }
+            slot -= tokens;
+            standing.overheard.insert(0, (name, text, tokens));
+        }
+        standing.overheard_dropped = material.overheard.len() - standing.overheard.len();
         Ok(standing)
     }
 
@@ -140,12 +159,23 @@ impl Standing {
     }
     /// The part of it that may change with every turn.
     pub(super) fn changing_tokens(&self) -> u32 {
+        self.state_tokens() + self.overheard_tokens()
+    }
+    fn state_tokens(&self) -> u32 {
         self.state.iter().map(|item| item.tokens).sum::<u32>() + self.world.iter().map(|item| item.1).sum::<u32>()
+    }
+    fn overheard_tokens(&self) -> u32 {
+        self.overheard.iter().map(|item| item.2).sum()
     }
     /// Everything, with the headings and frames that come with it.
     pub(super) fn tokens(&self) -> u32 {
-        let headings = [self.pinned.is_empty(), self.state.is_empty(), self.world.is_empty()];
-        let headed = u32::from(!headings[0]) + u32::from(!headings[1]) + u32::from(!headings[2]);
+        let empty = [
+            self.pinned.is_empty(),
+            self.state.is_empty(),
+            self.world.is_empty(),
+            self.overheard.is_empty(),
+        ];
+        let headed = empty.into_iter().map(|empty| u32::from(!empty)).sum::<u32>();
         self.pinned_tokens() + self.changing_tokens() + headed * (HEADING_TOKENS + FRAME_TOKENS)
     }
 }
@@ -214,6 +244,9 @@ impl Selection {
             fates[at] = CandidateFate::OverBudget;
             self.memories_dropped += 1;
         } else if self.history.drop_block() || self.standing.world.pop().is_some() {
+        } else if !self.standing.overheard.is_empty() {
+            self.standing.overheard.remove(0);
+            self.standing.overheard_dropped += 1;
         } else if let Some(entry) = self.standing.state.pop() {
             self.standing.state_ids.remove(&entry.fact);
             self.standing.state_dropped += 1;
@@ -280,7 +313,14 @@ impl Selection {
             })
             .collect();
         let world_state: Vec<Value> = self.standing.world.iter().map(|line| line.0.as_str().into()).collect();
-        Ok(templates.render(language, Template::ReplyContext, context! { state, facts, world_state })?)
+        let overheard: Vec<_> = self
+            .standing
+            .overheard
+            .iter()
+            .map(|(name, text, _)| context! { name => name.as_str(), text => text.as_str() })
+            .collect();
+        let values = context! { state, facts, world_state, overheard };
+        Ok(templates.render(language, Template::ReplyContext, values)?)
     }
 
     /// How a standing fact is in the prompt, if it is.
@@ -312,7 +352,7 @@ impl Selection {
         let history_dropped = self.history.dropped().map(|(from, to)| format!("turns {from} to {to}"));
         let state_budget = u32::try_from(budgets.state_chars / 3).unwrap_or(u32::MAX);
         let memories: u32 = self.memories.iter().map(|item| count(&item.1) + ITEM_TOKENS).sum();
-        vec![
+        let mut sections = vec![
             section("system", system_tokens, budgets.total_tokens, vec![]),
             section(
                 "pinned",
@@ -334,7 +374,7 @@ impl Selection {
             ),
             section(
                 "state",
-                self.standing.changing_tokens(),
+                self.standing.state_tokens(),
                 state_budget,
                 some(self.standing.state_dropped, "less important entries"),
             ),
@@ -345,7 +385,13 @@ impl Selection {
                 some(self.memories_dropped, "memories, to stay within the whole"),
             ),
             section("line", line_tokens, budgets.total_tokens, vec![]),
-        ]
+        ];
+        if !self.standing.overheard.is_empty() || self.standing.overheard_dropped > 0 {
+            let dropped = some(self.standing.overheard_dropped, "earlier lines");
+            let tokens = self.standing.overheard_tokens();
+            sections.insert(6, section("overheard", tokens, budgets.overheard_tokens, dropped));
+        }
+        sections
     }
 
     /// What a person should know who wonders why something is missing.

@@ -30,6 +30,14 @@ pub(in crate::dialogue) enum Template {
     ReplyContext,
     ReplyWorld,
     ReplyLine,
+    /// As `ReplySystem`, for NPCs among themselves.
+    ConversationSystem,
+    /// What another NPC said.
+    ConversationLine,
+    /// Asks an NPC for its next line.
+    ConversationCue,
+    ConversationExtraction,
+    ConversationSummary,
     /// A fact about a player other than the one who is spoken with.
     AboutAnother,
     Intent,
@@ -57,6 +65,11 @@ shipped! {
     ReplyContext = "reply_context.j2",
     ReplyWorld = "reply_world.j2",
     ReplyLine = "reply_line.j2",
+    ConversationSystem = "conversation_system.j2",
+    ConversationLine = "conversation_line.j2",
+    ConversationCue = "conversation_cue.j2",
+    ConversationExtraction = "conversation_extraction.j2",
+    ConversationSummary = "conversation_summary.j2",
     AboutAnother = "about_another.j2",
     Intent = "intent.j2",
     Extraction = "extraction.j2",
@@ -180,19 +193,7 @@ impl Templates {
         {
             return Ok(kept.text.clone());
         }
-        let values = context! {
-            world => context! {
-                name => world.name.as_str(), premise => world.premise.as_str(), rules => world.rules.clone(),
-            },
-            npc => context! {
-                name => npc.name.as_str(),
-                description => npc.persona.description.as_str(),
-                speech_style => npc.persona.speech_style.as_str(),
-                boundaries => npc.persona.boundaries.clone(),
-                cues => npc.persona.cues.clone(),
-            },
-            ask_for_state,
-        };
+        let values = system_values(world, npc, ask_for_state, Vec::new());
         let text: Arc<str> = self.render(npc.language, Template::ReplySystem, values)?.into();
         let kept = KeptSystem {
             world: world.clone(),
@@ -234,7 +235,10 @@ impl Templates {
                     name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
                 }),
                 relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
-                turns => each(context! { number => 1, player => "x", npc => "x" }),
+                turns => each(context! { number => 1, player => "x", npc => "x", name => "x" }),
+                overheard => each(context! { name => "x", text => "x" }),
+                others => list(), listeners => list(), before => list(), end_mark => "x", name => "x",
+                topic => if texts.is_empty() { "" } else { "x" }, opening => texts.is_empty(), last => !texts.is_empty(),
                 titles => list(), known => list(), previous => list(),
                 npc_name => "x", line => "x", reply => "x", date => "x", older => "x", newer => "x", kind => "x",
                 player => "x", text => "x",
@@ -260,6 +264,24 @@ struct KeptSystem {
 impl KeptSystem {
     fn is_of(&self, world: &World, npc: &Npc, ask_for_state: bool) -> bool {
         self.ask_for_state == ask_for_state && self.world == *world && self.npc == *npc
+    }
+}
+
+/// What the first section is rendered with; `others`: the names of NPCs that are there too.
+pub(super) fn system_values(world: &World, npc: &Npc, ask_for_state: bool, others: Vec<String>) -> Value {
+    context! {
+        world => context! {
+            name => world.name.as_str(), premise => world.premise.as_str(), rules => world.rules.clone(),
+        },
+        npc => context! {
+            name => npc.name.as_str(),
+            description => npc.persona.description.as_str(),
+            speech_style => npc.persona.speech_style.as_str(),
+            boundaries => npc.persona.boundaries.clone(),
+            cues => npc.persona.cues.clone(),
+        },
+        ask_for_state,
+        others,
     }
 }
 

@@ -1,12 +1,12 @@
 //! Prompts as they are sent: what they look like, what stays the same, what never happens.
 #![allow(clippy::unwrap_used)]
 
+mod budgets;
 mod diversity;
 
 use std::sync::{Arc, LazyLock};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use proptest::prelude::*;
 
 use super::{Material, Prompt, Templates, assemble};
 use crate::{
@@ -53,6 +53,7 @@ fn settings() -> DialogueSettings {
             pinned_tokens: 400,
             summary_tokens: 1_200,
             history_tokens: 6_000,
+            overheard_tokens: 600,
             memory_tokens: 1_200,
             memory_item_tokens: 150,
             state_chars: 1_500,
@@ -93,6 +94,12 @@ fn settings() -> DialogueSettings {
             retry_base_s: 2,
             concurrency: 8,
             poll_s: 5,
+        },
+        conversation: crate::dialogue::settings::ConversationSettings {
+            max_turns: 20,
+            pause_ms: 0,
+            reading_ms_per_char: 0,
+            longest_pause_ms: 0,
         },
     }
 }
@@ -271,7 +278,9 @@ impl Case {
         let material = Material {
             world: &self.world,
             npc: &self.npc,
-            player: &"p7".parse().unwrap(),
+            player: Some(&"p7".parse().unwrap()),
+            scene: None,
+            overheard: &[],
             line: &self.line,
             history: &self.history,
             summaries: &self.summaries,
@@ -526,71 +535,4 @@ fn raw_turns_go_before_memories_and_memories_before_summaries() {
             (false, false, false)
         ]
     );
-}
-
-fn text(max: usize) -> impl Strategy<Value = String> {
-    prop_oneof![
-        proptest::collection::vec("[a-z]{1,9}", 0..max / 4).prop_map(|words| words.join(" ")),
-        proptest::collection::vec("[가-힣]{1,5}", 0..max / 6).prop_map(|words| words.join(" ")),
-        "\\PC{0,60}",
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
-    #[test]
-    fn no_prompt_exceeds_its_budgets(
-        line in text(400),
-        turns in proptest::collection::vec((text(300), text(300)), 0..30),
-        first in 1_u32..20,
-        summaries in proptest::collection::vec(text(400), 0..5),
-        standing in proptest::collection::vec((text(200), any::<bool>()), 0..20),
-        hits in proptest::collection::vec((text(300), 0.0..1.0_f64), 0..40),
-        total in 900_u32..4_000,
-        history_tokens in 0_u32..3_000,
-        exact in any::<bool>(),
-        korean in any::<bool>(),
-    ) {
-        let mut case = Case::of(if korean { Language::Ko } else { Language::En }, &line);
-        case.counter = if exact { TokenCounter::O200k } else { TokenCounter::CharsPerFour };
-        case.history = (first..).zip(&turns).map(|(n, (line, reply))| turn(n, line, reply)).collect();
-        case.summaries = (1..).zip(&summaries).map(|(n, text)| summary(text, n, n)).collect();
-        case.standing = (1..)
-            .zip(&standing)
-            .map(|(id, (text, pinned))| fact(id, FactKind::Goal, text, *pinned))
-            .collect();
-        case.hits = (100..)
-            .zip(&hits)
-            .enumerate()
-            .map(|(axis, (id, (text, score)))| hit(id, text, *score, *score, axis))
-            .collect();
-        let mut settings = settings();
-        settings.prompt.total_tokens = total;
-        settings.prompt.history_tokens = history_tokens;
-        match case.assemble(&settings) {
-            Ok(prompt) => {
-                let counted: u32 = prompt.messages.iter().map(|m| case.counter.count(&m.content) + 4).sum::<u32>() + 3;
-                prop_assert_eq!(counted, prompt.tokens);
-                prop_assert!(prompt.tokens <= total);
-                let section = |name: &str| prompt.sections.iter().find(|s| s.name == name).unwrap();
-                for name in ["pinned", "summaries", "history", "memory"] {
-                    prop_assert!(section(name).tokens <= section(name).budget, "{} {:?}", name, section(name));
-                }
-                // Always the persona first and the line last, and never two of the same in a row within history.
-                prop_assert_eq!(prompt.messages[0].role, ChatRole::System);
-                prop_assert!(prompt.messages.last().unwrap().content.contains("<player_line>"));
-                let again = case.assemble(&settings).unwrap();
-                prop_assert_eq!(again.hash, prompt.hash);
-            }
-            Err(TurnError::PromptTooLarge { over }) => {
-                let bare = Case { history: vec![], summaries: vec![], standing: vec![], hits: vec![], ..case };
-                let bare_over = match bare.assemble(&settings) {
-                    Err(TurnError::PromptTooLarge { over }) => over,
-                    _ => 0,
-                };
-                prop_assert_eq!(bare_over, over);
-            }
-            Err(other) => prop_assert!(false, "{other}"),
-        }
-    }
 }

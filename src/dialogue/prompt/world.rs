@@ -10,6 +10,7 @@ use super::{
     untrusted,
 };
 use crate::{
+    dialogue::npc_conversation::Scene,
     ids::PlayerId,
     memory::{
         authored::{Language, Npc},
@@ -47,28 +48,39 @@ pub(in crate::dialogue) fn bind_player(change: &mut StateChange, player: &Player
     }
 }
 
-/// One line per thing known about the NPC, the player, and what stands between them.
+/// One line per thing known about the NPC, whoever is with it, and what stands between them.
 pub(in crate::dialogue) fn world_lines(
     templates: &Templates,
     language: Language,
     state: &WorldState,
     npc: &Npc,
-    player: &PlayerId,
+    player: Option<&PlayerId>,
+    scene: Option<&Scene>,
 ) -> Result<Vec<String>, TemplateError> {
-    let bound = party::key_of(player);
+    let bound = player.map(party::key_of);
+    let others: Vec<&str> = scene
+        .into_iter()
+        .flat_map(|scene| &scene.cast)
+        .filter(|member| member.id != npc.id)
+        .flat_map(|member| [member.name.as_str(), member.id.as_str()])
+        .collect();
     let shown = |name: &str| {
-        if name == bound {
+        if Some(name) == bound.as_deref() {
             PLAYER.to_owned()
         } else {
             untrusted(name)
         }
     };
-    let characters: Vec<_> = [npc.name.as_str(), npc.id.as_str(), &bound]
+    let characters: Vec<_> = [npc.name.as_str(), npc.id.as_str()]
         .into_iter()
+        .chain(others.iter().copied())
+        .chain(bound.as_deref())
         .filter_map(|name| state.characters.get_key_value(name))
         .map(|(name, character)| described(&shown(name), character, &shown))
         .collect();
-    let about_us = |name: &str| name == bound || name == npc.name || name == npc.id.as_str();
+    let about_us = |name: &str| {
+        Some(name) == bound.as_deref() || name == npc.name || name == npc.id.as_str() || others.contains(&name)
+    };
     let relationships: Vec<_> = state
         .relationships
         .iter()

@@ -10,6 +10,7 @@ use crate::{
         Services,
         jobs::{JobError, Said, ask_json_or},
         models::salvage_list,
+        npc_conversation::Scene,
         prompt::{Template, untrusted},
     },
     ids::{FactId, PlayerId},
@@ -36,6 +37,8 @@ const MAX_CONTENT: usize = 500;
 const MAX_PART: usize = 120;
 const MAX_KEYWORD: usize = 40;
 const MAX_KEYWORDS: usize = 16;
+/// Lines of a conversation shown before the one that is read.
+const EARLIER_LINES: u32 = 2;
 
 #[derive(Deserialize)]
 struct Answer {
@@ -75,14 +78,7 @@ pub(super) async fn extract(
     injected: &Injected,
 ) -> Result<Learned, JobError> {
     let (turn, npc) = (&said.turn, &said.npc);
-    let values = context! {
-        npc_name => npc.name.as_str(),
-        line => untrusted(&turn.player_text),
-        reply => untrusted(&turn.reply_text),
-        known => &injected.texts,
-        date => turn.started_at.format("%Y-%m-%d").to_string(),
-    };
-    let prompt = services.prompts.render(npc.language, Template::Extraction, values)?;
+    let prompt = asked(services, scope, said, injected).await?;
     // A talkative turn may fill more than the model may write: what it finished is worth keeping.
     let salvage = |text: &str| {
         let (facts, forget) = (salvage_list(text, "facts"), salvage_list(text, "forget"));
@@ -111,6 +107,44 @@ pub(super) async fn extract(
         facts: embedded(services, scope, statements).await?,
         forget,
     })
+}
+
+/// The question for the small model: what a player and an NPC said, or what an NPC said to others.
+async fn asked(services: &Services, scope: &TenantScope, said: &Said, injected: &Injected) -> Result<String, JobError> {
+    let (turn, npc) = (&said.turn, &said.npc);
+    let date = turn.started_at.format("%Y-%m-%d").to_string();
+    let (template, values) = if turn.player.is_some() {
+        let values = context! {
+            npc_name => npc.name.as_str(),
+            line => untrusted(&turn.player_text),
+            reply => untrusted(&turn.reply_text),
+            known => &injected.texts,
+            date,
+        };
+        (Template::Extraction, values)
+    } else {
+        let scene = Scene {
+            cast: said.cast(services, scope).await?,
+            ..Scene::default()
+        };
+        let dialogues = &services.ledger.dialogues;
+        let from = turn.number.saturating_sub(EARLIER_LINES).max(1);
+        let before = dialogues.turns(scope, turn.dialogue, from, turn.number - 1).await?;
+        let before: Vec<String> = before
+            .iter()
+            .map(|turn| format!("{}: {}", scene.name_of(&turn.npc), untrusted(&turn.reply_text)))
+            .collect();
+        let values = context! {
+            npc_name => npc.name.as_str(),
+            listeners => scene.others(&npc.id),
+            before,
+            reply => untrusted(&turn.reply_text),
+            known => &injected.texts,
+            date,
+        };
+        (Template::ConversationExtraction, values)
+    };
+    Ok(services.prompts.render(npc.language, template, values)?)
 }
 
 /// Embeds statements; of two that say the same, the first one stays.
@@ -181,9 +215,10 @@ fn statement_of(value: &Value, npc: &Npc, player: Option<&PlayerId>) -> Option<S
         // "The player sings" has none.
         object: text("object", MAX_PART).unwrap_or_default(),
         keywords: distinct(keywords),
-        // Only two speak in a turn; whoever else a model names was spoken of.
+        // Only two speak in a turn, and one where NPCs talk; whoever else a model names was spoken of.
         speaker: match text("speaker", MAX_PART).map(who) {
             Some(name) if name == npc.name => name,
+            _ if player.is_none() => npc.name.clone(),
             _ => party::bind(PLAYER, player),
         },
         kind: text("kind", MAX_PART).map_or(FactKind::Other, |kind| FactKind::parse_lenient(&kind.to_lowercase())),

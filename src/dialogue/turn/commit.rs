@@ -57,7 +57,7 @@ pub(super) async fn commit(
     let (changes, unreadable) = state_of(services, input, block, &mut notes).await?;
     // What a cut reply would have said of the state at its end was never written.
     let extract_state = unreadable || turn.status == TurnStatus::Interrupted;
-    let checkpoint = checkpoint_of(services, input);
+    let checkpoint = checkpoint_of(services, input, spoken.reply.ends);
     let summarise = summary_is_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let jobs = jobs_of(services, input, &turn, extract_state, summarise);
     let state: Vec<NewStateChange> = changes
@@ -107,7 +107,7 @@ fn turn_of(services: &Services, input: &TurnInput, spoken: &Spoken, committed_se
         dialogue: input.dialogue.id,
         number: input.number,
         status: spoken.reply.status,
-        player: Some(input.player.clone()),
+        player: input.player.clone(),
         player_text: input.line.clone(),
         npc: input.npc.id.clone(),
         reply_text: spoken.reply.text.clone(),
@@ -149,8 +149,10 @@ async fn state_of(
         Ok(parsed) => {
             notes.extend(parsed.rejected.iter().map(|why| format!("state block: {why}")));
             let mut changes = parsed.changes;
-            for change in &mut changes {
-                prompt::bind_player(change, &input.player);
+            if let Some(player) = &input.player {
+                for change in &mut changes {
+                    prompt::bind_player(change, player);
+                }
             }
             (changes, false)
         }
@@ -213,9 +215,10 @@ pub(in crate::dialogue) fn rules_of(settings: &crate::memory::authored::WorldSet
 
 /// The checkpoint after this turn: what summaries have landed since the last one moves the counters
 /// and the beginning of the buffer, in blocks, so that the prompt's prefix stays.
-fn checkpoint_of(services: &Services, input: &TurnInput) -> Checkpoint {
+fn checkpoint_of(services: &Services, input: &TurnInput, ended: bool) -> Checkpoint {
     let mut checkpoint = input.checkpoint.clone();
     checkpoint.turn = input.number;
+    checkpoint.ended = ended;
     checkpoint.catch_up(&input.summaries, services.settings.summaries.buffer_min_turns);
     checkpoint.recently_unlocked.retain(|(_, until)| *until > input.number);
     checkpoint

@@ -6,6 +6,7 @@ use crate::{
     dialogue::{
         Services,
         intent::{self, Classified},
+        overheard::{self, OverheardLine},
         prompt::{self, Material, Prompt, world_lines},
         recall::{self, Hit, RecallError, Sought},
     },
@@ -31,6 +32,16 @@ pub(in crate::dialogue) enum Classify {
     As(Intent),
 }
 
+impl Classify {
+    /// NPCs among themselves always recall in full: there is nobody's line to sort.
+    pub(super) const fn of(input: &TurnInput) -> Self {
+        match input.player {
+            Some(_) => Self::Model,
+            None => Self::As(Intent::Memory),
+        }
+    }
+}
+
 /// What was gathered.
 pub(in crate::dialogue) struct Gathered {
     pub intent: Classified,
@@ -38,6 +49,8 @@ pub(in crate::dialogue) struct Gathered {
     pub hits: Vec<Hit>,
     pub standing: Vec<Fact>,
     pub world_lines: Vec<String>,
+    /// What NPCs said to each other, where the turn needs it.
+    pub overheard: Vec<OverheardLine>,
     pub counter: TokenCounter,
     pub calls: Vec<CallTrace>,
     pub notes: Vec<String>,
@@ -51,7 +64,9 @@ impl Gathered {
         let material = Material {
             world: &input.world,
             npc: &input.npc,
-            player: &input.player,
+            player: input.player.as_ref(),
+            scene: input.scene.as_deref(),
+            overheard: &self.overheard,
             line: &input.line,
             history: &input.history,
             summaries: &input.summaries,
@@ -125,8 +140,10 @@ pub(super) async fn gather_timed(
         input.npc.language,
         world?.as_ref(),
         &input.npc,
-        &input.player,
+        input.player.as_ref(),
+        input.scene.as_deref(),
     )?;
+    let overheard = overheard::lines(services, input, classified.intent).await?;
     let model = input.npc.model.as_deref();
     Ok(Gathered {
         intent: classified,
@@ -134,6 +151,7 @@ pub(super) async fn gather_timed(
         hits: recalled.hits,
         standing: standing?,
         world_lines: lines,
+        overheard,
         counter: TokenCounter::for_model(model.unwrap_or_else(|| services.models.model_of(Task::Reply))),
         calls,
         notes: recalled.notes,
@@ -158,7 +176,8 @@ struct Recalled {
 
 /// Embeds the line and searches with it.
 async fn recalled(services: &Services, input: &TurnInput, watch: &Stopwatch<'_>) -> Result<Recalled, TurnError> {
-    let query = recall::query_of(&input.line, &input.summaries);
+    let line = input.heard();
+    let query = recall::query_of(&line, &input.summaries);
     let texts = [query];
     let embedding = services
         .models
@@ -174,7 +193,7 @@ async fn recalled(services: &Services, input: &TurnInput, watch: &Stopwatch<'_>)
         }
     };
     let viewpoint = input.viewpoint();
-    let mut terms = keywords::query_terms(&input.line);
+    let mut terms = keywords::query_terms(&line);
     if terms.0.is_empty() {
         terms = keywords::query_terms(&query);
     }

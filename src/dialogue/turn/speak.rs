@@ -7,7 +7,7 @@ use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::{Cut, TurnError, TurnFeed, TurnInput, stopwatch::Stopwatch};
 use crate::{
-    dialogue::{Services, events::ReplyDone, models::Ask, prompt::Prompt},
+    dialogue::{Services, events::ReplyDone, models::Ask, npc_conversation::END_MARK, prompt::Prompt},
     memory::{
         state_block::StreamCutter,
         tokens::TokenCounter,
@@ -37,6 +37,8 @@ pub(super) struct Reply {
     /// Ms from the call to the first visible character, and to the end.
     pub first_token_ms: f64,
     pub whole_ms: f64,
+    /// The speaker brought the conversation to its end.
+    pub ends: bool,
     pub notes: Vec<String>,
 }
 
@@ -135,19 +137,22 @@ pub(super) async fn speak(
     call.millis = reply_ms;
     call.first_token_millis = call.first_token_millis.or(first_token_ms);
     call.usage = usage;
-    let (status, text, cues, state_block) = match cut_at {
+    let (status, text, mut cues, state_block) = match cut_at {
         Some(cut) => voice.cut(cut)?,
         None => voice.end()?,
     };
+    let tags = cues.len();
+    cues.retain(|cue| cue != END_MARK);
     Ok(Reply {
         status,
         text,
-        cues,
         state_block,
         usage,
         call,
         first_token_ms: first_token_ms.unwrap_or(reply_ms),
         whole_ms: reply_ms,
+        ends: cues.len() < tags,
+        cues,
         notes,
     })
 }
@@ -194,10 +199,14 @@ type Outcome = (TurnStatus, String, Vec<String>, Option<String>);
 
 impl<'a> Voice<'a> {
     fn new(input: &'a TurnInput, feed: &'a dyn TurnFeed) -> Self {
+        let mut tags = input.npc.persona.cues.clone();
+        if input.player.is_none() {
+            tags.push(END_MARK.to_owned());
+        }
         Self {
             input,
             feed,
-            cutter: StreamCutter::new(&input.npc.persona.cues),
+            cutter: StreamCutter::new(&tags),
             text: String::new(),
             chars: 0,
             raw: String::new(),

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     actors::{
         Accepted, Interrupted, Line, Published, TakeBack, events_of,
-        handle::CREATED_SEQ,
+        handle::{CREATED_SEQ, CreatedSession},
         player_socket::{Connection, close},
         resume_token,
     },
@@ -40,14 +40,26 @@ impl Inner {
             SessionBody {
                 world_id: message.world_id,
                 npc_id: message.npc_id,
+                npc_ids: message.npc_ids,
                 player_id: message.player_id,
                 witnesses: message.witnesses,
                 playback: message.playback,
             },
         )?;
-        let player = new.player.clone();
+        let created = self.state.sessions.create(&who.scope(), new).await?;
+        self.enter(connection, who, created, include, re).await
+    }
+
+    /// Listens to a session that was just made, and tells of it.
+    pub(super) async fn enter(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        who: &Principal,
+        created: CreatedSession,
+        include: &[Include],
+        re: Option<&str>,
+    ) -> Result<(), Problem> {
         let scope = who.scope();
-        let created = self.state.sessions.create(&scope, new).await?;
         let id = created.dialogue.id;
         let ear = Arc::new(Ear::new(connection.clone(), include).owning(self, id));
         let attached = self.state.sessions.attach(&scope, id, ear.clone(), None).await?;
@@ -60,7 +72,7 @@ impl Inner {
             resume_token: &created.resume_token,
             head_turn: attached.head_turn,
         }));
-        self.remember(connection, who, id, attached.listener, ear, Some(player));
+        self.remember(connection, who, id, attached.listener, ear, created.dialogue.player);
         Ok(())
     }
 
@@ -113,7 +125,7 @@ impl Inner {
         Ok(())
     }
 
-    fn room_for_one_more(&self) -> Result<(), Problem> {
+    pub(super) fn room_for_one_more(&self) -> Result<(), Problem> {
         let max = self.state.settings.max_sessions_per_socket;
         if self.open.lock().len() < max {
             Ok(())
@@ -125,7 +137,7 @@ impl Inner {
         }
     }
 
-    fn remember(
+    pub(super) fn remember(
         &self,
         connection: &Connection,
         who: &Principal,
@@ -178,6 +190,7 @@ impl Inner {
         }
         let line = Line {
             text: message.text,
+            to: message.to,
             key: message.key,
             on_busy: message.on_busy,
             re: re.map(Arc::from),
@@ -282,7 +295,7 @@ fn tell_if_repeated(connection: &Connection, accepted: Accepted, re: Option<&Arc
 }
 
 /// The optional events `who` may ask for.
-fn allowed_includes<'a>(who: &Principal, asked: &'a [Include]) -> Result<&'a [Include], Problem> {
+pub(super) fn allowed_includes<'a>(who: &Principal, asked: &'a [Include]) -> Result<&'a [Include], Problem> {
     if asked.is_empty() || matches!(who.role, Role::Admin | Role::Backend) {
         Ok(asked)
     } else {

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use crate::{
     dialogue::events::MemoryChange,
     http::errors::{FieldError, Problem},
-    ids::DialogueId,
+    ids::{DialogueId, NpcId},
     memory::turn::{TurnStatus, Usage},
     ports::ledger::rewinds::{QuotedIn, RolledBack},
 };
@@ -60,6 +60,31 @@ pub struct SessionCreated<'a> {
     /// For `session.resume` after a lost connection.
     pub resume_token: &'a str,
     pub head_turn: u32,
+}
+
+/// `npc_conversation.created`: what is watched from here on, and how it stands.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConversationCreated<'a> {
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub re: Option<&'a str>,
+    #[schema(value_type = String)]
+    pub dialogue_id: DialogueId,
+    pub seq: u64,
+    #[schema(value_type = Vec<String>)]
+    pub npc_ids: &'a [NpcId],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topic: Option<&'a str>,
+    /// Whether it paces itself.
+    pub auto: bool,
+    pub paused: bool,
+    /// Number of the last line; 0 before the first.
+    pub head_turn: u32,
+    /// The last event before those that follow, but for `replayed` ones that came again.
+    pub head_seq: u64,
+    pub replayed: usize,
 }
 
 /// `session.resumed`: everything missed has come again.
@@ -219,6 +244,49 @@ dialogue_events! {
     MemoryUpdated = "memory.updated" { seq: u64, turn: u32, #[schema(value_type = Vec<MemoryChange>)] facts: Value, }
     /// What a turn changed in the world. Only with `include`, never for players.
     StateChanged = "state.changed" { seq: u64, turn: u32, #[schema(value_type = Vec<Object>)] changes: Value, }
+    /// An NPC begins its line.
+    NpcTurnStarted = "npc_turn.started" { seq: u64, turn: u32, npc_id: String, }
+    /// A piece of the line. Not durable; may be joined with the next.
+    NpcTurnDelta = "npc_turn.delta" {
+        turn: u32,
+        /// Where the piece begins, in Unicode scalar values.
+        offset: u64,
+        npc_id: String,
+        text: String,
+    }
+    /// The line's end: once per started line.
+    NpcTurnDone = "npc_turn.done" {
+        seq: u64,
+        turn: u32,
+        npc_id: String,
+        text: String,
+        status: TurnStatus,
+        usage: Usage,
+        /// Emotion and gesture tags, cut from the text.
+        #[schema(nullable = false)]
+        cues: Option<Vec<String>>,
+        /// Set when `status` is `failed`.
+        #[schema(nullable = false)]
+        error: Option<TurnFailure>,
+    }
+    /// The line is durable.
+    NpcTurnCommitted = "npc_turn.committed" { seq: u64, turn: u32, turn_id: String, npc_id: String, }
+    /// Nobody speaks until it is resumed or stepped.
+    ConversationPaused = "npc_conversation.paused" {
+        seq: u64,
+        turn: u32,
+        /// `interrupted`, `joined` or `failed` (the model did, again and again).
+        reason: String,
+    }
+    /// It goes on.
+    ConversationResumed = "npc_conversation.resumed" { seq: u64, turn: u32, }
+    /// The conversation has ended.
+    ConversationEnded = "npc_conversation.ended" {
+        seq: u64,
+        turn: u32,
+        /// `concluded`, `max_turns`, `closed by request`, `npc_deleted`, `world_deleted` or `moved`.
+        reason: String,
+    }
     /// Turns were unsaid, or stand again: whoever keeps a transcript cuts it there and reads on.
     DialogueRewound = "dialogue.rewound" {
         seq: u64,
@@ -276,6 +344,7 @@ pub fn schemas() -> Vec<Described> {
     let mut all = vec![
         Described::of::<SessionCreated<'_>>("session.created"),
         Described::of::<SessionResumed<'_>>("session.resumed"),
+        Described::of::<ConversationCreated<'_>>("npc_conversation.created"),
         Described::of::<AuthRefreshed<'_>>("auth.refreshed"),
         Described::of::<Pong<'_>>("pong"),
         Described::of::<ErrorEvent<'_>>("error"),
@@ -372,6 +441,31 @@ mod tests {
                 }],
             }),
             EventBody::SessionClosed { reason: "idle" },
+            EventBody::NpcTurnStarted {
+                turn: 1,
+                npc_id: npc.clone(),
+            },
+            EventBody::NpcTurnDelta {
+                turn: 1,
+                offset: 0,
+                npc_id: npc.clone(),
+                text: "Ah, ".into(),
+            },
+            EventBody::NpcTurnDone(done(TurnStatus::Interrupted, None)),
+            EventBody::NpcTurnCommitted {
+                turn: 1,
+                turn_id: TurnId::from_u128(9),
+                npc_id: npc.clone(),
+            },
+            EventBody::ConversationPaused {
+                turn: 1,
+                reason: "joined",
+            },
+            EventBody::ConversationResumed { turn: 1 },
+            EventBody::ConversationEnded {
+                turn: 1,
+                reason: "max_turns",
+            },
             EventBody::Error {
                 turn: Some(1),
                 error: failure,
@@ -406,6 +500,19 @@ mod tests {
             head_seq: 44,
             head_turn: 3,
             replayed: 3,
+        }));
+        check(&write(&ConversationCreated {
+            kind: "npc_conversation.created",
+            re: Some("c1"),
+            dialogue_id: dialogue(),
+            seq: 1,
+            npc_ids: &["ergen".parse().unwrap()],
+            topic: Some("the mill"),
+            auto: true,
+            paused: false,
+            head_turn: 3,
+            head_seq: 12,
+            replayed: 0,
         }));
         check(&write(&AuthRefreshed {
             kind: "auth.refreshed",

@@ -61,8 +61,15 @@ messages! {
     SessionCreate = "session.create" {
         #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
         world_id: WorldId,
-        #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
-        npc_id: NpcId,
+        /// Who takes part, where that is one NPC.
+        #[serde(default)]
+        #[schema(value_type = Option<String>, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
+        npc_id: Option<NpcId>,
+        /// Who takes part, where that are several; in place of `npc_id`.
+        #[serde(default)]
+        #[garde(length(max = 8))]
+        #[schema(value_type = Vec<String>, max_items = 8)]
+        npc_ids: Vec<NpcId>,
         /// A player's token may leave it out: it can only be itself.
         #[serde(default)]
         #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
@@ -101,6 +108,11 @@ messages! {
         #[schema(value_type = String)]
         session_id: DialogueId,
         text: String,
+        /// Who is to answer, in a session with several NPCs; unset: whoever the line names, or else the
+        /// one who spoke last.
+        #[serde(default)]
+        #[schema(value_type = Option<String>)]
+        to: Option<NpcId>,
         /// Makes a retry safe: the same key is the same turn.
         #[serde(default)]
         #[garde(length(chars, min = 1, max = 128))]
@@ -163,6 +175,54 @@ messages! {
         #[schema(value_type = String)]
         session_id: DialogueId,
     }
+    /// Watches NPCs talk: `npc_conversation.created` tells how it stands, and its events follow. A player
+    /// may watch what it was let into.
+    ConversationWatch = "npc_conversation.watch" {
+        #[schema(value_type = String)]
+        conversation_id: DialogueId,
+        /// The events after it come again first.
+        #[serde(default)]
+        last_seq: Option<u64>,
+        /// Optional events to get. Not for players.
+        #[serde(default)]
+        include: Vec<Include>,
+    }
+    /// Watches it no more.
+    ConversationUnwatch = "npc_conversation.unwatch" {
+        #[schema(value_type = String)]
+        conversation_id: DialogueId,
+    }
+    /// Cuts the line that is being said, or goes back to an earlier one (what followed it never happened,
+    /// and `dialogue.rewound` tells of it), and pauses the conversation. With `text` the player joins at once:
+    /// `session.created` follows, and the line is the first turn of that session.
+    ConversationInterrupt = "npc_conversation.interrupt" {
+        #[schema(value_type = String)]
+        conversation_id: DialogueId,
+        /// The last line that is to stand; unset: the one that is being said.
+        #[serde(default)]
+        turn: Option<u32>,
+        /// How much was heard, in Unicode scalar values; unset: all that was sent.
+        #[serde(default)]
+        heard_chars: Option<usize>,
+        /// The same in UTF-16 code units, as C# and JavaScript count. Only while watching.
+        #[serde(default)]
+        heard_utf16: Option<usize>,
+        /// Makes a retry safe.
+        #[serde(default)]
+        #[garde(length(chars, min = 1, max = 128))]
+        #[schema(min_length = 1, max_length = 128)]
+        key: Option<String>,
+        /// The last line as the client knows it; another answers `stale_head`.
+        #[serde(default)]
+        if_head: Option<u32>,
+        /// What the player says.
+        #[serde(default)]
+        text: Option<String>,
+        /// Who joins with it; a player's token may leave it out.
+        #[serde(default)]
+        #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
+        player_id: Option<PlayerId>,
+    }
     /// A newer token, before the old one expires. Answered with `auth.refreshed`.
     AuthRefresh = "auth.refresh" {
         #[garde(length(max = 8192))]
@@ -178,7 +238,7 @@ messages! {
 }
 
 /// Messages of PROTOCOL §3 that this version does not offer yet.
-pub const NOT_OFFERED: [&str; 3] = ["npc_conversation.watch", "npc_conversation.interrupt", "world.watch"];
+pub const NOT_OFFERED: [&str; 1] = ["world.watch"];
 
 /// An optional event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
@@ -206,7 +266,7 @@ mod tests {
             r#"{"type":"session.create","event_id":"c1","world_id":"vale","npc_id":"ergen","player_id":"p7"}"#,
         )
         .unwrap();
-        assert_eq!(create.npc_id.as_str(), "ergen");
+        assert_eq!(create.npc_id.unwrap().as_str(), "ergen");
         let envelope: Envelope<'_> = serde_json::from_str(r#"{"event_id":"a\"b","type":"ping","t":1.5}"#).unwrap();
         assert_eq!(envelope.event_id.as_deref(), Some("a\"b"));
     }

@@ -1,5 +1,6 @@
 //! `GET /v1/ws`: who may open a socket, and what it then speaks (`protocol`, `messages`, `events`).
 
+mod conversations;
 mod dialogues;
 mod ear;
 pub mod events;

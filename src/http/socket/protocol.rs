@@ -20,8 +20,8 @@ use super::{
     ear::Ear,
     events::{self, AuthRefreshed, Pong},
     messages::{
-        self, AuthRefresh, Envelope, NOT_OFFERED, Ping, PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay,
-        ReplyPlayed, SessionClose, SessionResume,
+        self, AuthRefresh, ConversationInterrupt, ConversationUnwatch, ConversationWatch, Envelope, NOT_OFFERED, Ping,
+        PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionClose, SessionResume,
     },
 };
 use crate::{
@@ -302,6 +302,21 @@ impl Inner {
                 let message: SessionClose = parse(text)?;
                 let id = message.session_id;
                 self.close(&who, id).await.map_err(at(id))
+            }
+            "npc_conversation.watch" => {
+                let message: ConversationWatch = parse(text)?;
+                let id = message.conversation_id;
+                self.watch(connection, &who, message, re).await.map_err(at(id))
+            }
+            "npc_conversation.unwatch" => {
+                let message: ConversationUnwatch = parse(text)?;
+                let id = message.conversation_id;
+                self.unwatch(&who, id).map_err(at(id))
+            }
+            "npc_conversation.interrupt" => {
+                let message: ConversationInterrupt = parse(text)?;
+                let id = message.conversation_id;
+                self.cut_in(connection, &who, message, re).await.map_err(at(id))
             }
             "reply.played" => {
                 let message: ReplyPlayed = parse(text)?;

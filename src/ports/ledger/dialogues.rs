@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{jobs::NewJob, state::NewStateChange};
 use crate::{
-    ids::{DialogueId, NodeId, NpcId, PlayerId, TurnId, WorldId},
+    ids::{DialogueId, DialogueKind, FactionId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
         fact::Cause,
         trace::TurnTrace,
@@ -48,7 +48,19 @@ pub struct DialogueOptions {
     pub max_turns: Option<u32>,
     /// An NPC conversation that goes on by itself, not step by step.
     pub auto: bool,
+    /// An NPC conversation in which nobody speaks until it is resumed or stepped.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     pub playback: Playback,
+    /// Factions that learn what NPCs say to each other.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub factions: Vec<FactionId>,
+    /// Players who may watch an NPC conversation, cut into it and join it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub watchers: Vec<PlayerId>,
+    /// Every player of the world may.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
 }
 
 /// A dialogue without its turns.
@@ -137,10 +149,14 @@ pub struct KeyedTurn {
 /// Which dialogues to list.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DialogueFilter {
+    pub kind: Option<DialogueKind>,
     pub world: Option<WorldId>,
+    /// Who takes part in it.
     pub npc: Option<NpcId>,
     pub player: Option<PlayerId>,
     pub status: Option<DialogueStatus>,
+    /// Who takes part in it or was named a witness.
+    pub heard_by: Option<NpcId>,
 }
 
 /// Dialogues and their turns.
@@ -160,6 +176,9 @@ pub trait DialogueStore: Send + Sync {
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool>;
     /// Marks it closed. `false`: it was not there or closed already.
     async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool>;
+
+    /// Pauses an NPC conversation that is open, or lets it go on. `false`: there is none.
+    async fn set_paused(&self, scope: &TenantScope, id: DialogueId, paused: bool) -> StoreResult<bool>;
 
     /// Takes or renews ownership for `node` until `until` and reads the state to go on from.
     /// Taking it anew raises the epoch; so does the same node claiming again after a restart.

@@ -6,6 +6,7 @@ mod crashes;
 mod drain;
 mod frames;
 mod model_faults;
+mod npc_conversation;
 mod rewinds;
 mod slow_reader;
 mod terminal;

@@ -21,6 +21,10 @@ fn body(path: &str) -> Value {
         "/v1/worlds/{world}" => json!({"name": "Vale"}),
         "/v1/worlds/{world}/npcs/{npc}" => json!({"name": "Ergen"}),
         "/v1/sessions" => json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p7"}),
+        "/v1/npc-conversations" => {
+            json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "auto": false, "open": true})
+        }
+        "/v1/npc-conversations/{conversation}:join" => json!({"player_id": "p7"}),
         "/v1/sessions/{session}:rewind" => json!({"turn": 1}),
         "/v1/sessions/{session}/turns" | "/v1/sessions/{session}/context" => json!({"text": "hello"}),
         "/v1/worlds/{world}/npcs/{npc}/facts" => json!({
@@ -36,6 +40,8 @@ async fn every_operation_lets_in_the_roles_it_states_and_no_other() {
     let server = Server::start();
     let backend = server.demo().await;
     let session = backend.session("p7").await["id"].as_str().unwrap().to_owned();
+    let mira = json!({"name": "Mira"});
+    backend.put("/v1/worlds/vale/npcs/mira", &mira).await;
     let facts = "/v1/worlds/vale/npcs/ergen/facts";
     let fact = backend.post(facts, &body("/v1/worlds/{world}/npcs/{npc}/facts")).await["id"]
         .as_str()
@@ -57,7 +63,19 @@ async fn every_operation_lets_in_the_roles_it_states_and_no_other() {
             } else {
                 ("vale", session.as_str())
             };
+            // What has ended, or was joined, is not what the next call asks for.
+            let conversation = if method == "delete" {
+                "con_00000000000000000000000000".to_owned()
+            } else if path.contains("{conversation}") {
+                let made = backend
+                    .post("/v1/npc-conversations", &body("/v1/npc-conversations"))
+                    .await;
+                made["id"].as_str().unwrap().to_owned()
+            } else {
+                String::new()
+            };
             let concrete = path
+                .replace("{conversation}", &conversation)
                 .replace("{world}", world)
                 .replace("{npc}", "ergen")
                 .replace("{session}", session)

@@ -166,7 +166,7 @@ async fn wrong_messages_are_told_and_leave_the_socket_open() {
         .await;
     let error = socket.next().await.unwrap();
     assert_eq!(error["error"]["code"], "validation_failed");
-    assert_eq!(error["error"]["errors"].as_array().unwrap().len(), 3, "{error}");
+    assert_eq!(error["error"]["errors"].as_array().unwrap().len(), 2, "{error}");
     socket
         .send(json!({"type": "session.create", "world_id": "vale", "npc_id": "nobody"}))
         .await;

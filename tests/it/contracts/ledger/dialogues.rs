@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use colloquy::{
-    ids::{DialogueId, NodeId},
+    ids::{DialogueId, DialogueKind, NodeId},
     memory::turn::Checkpoint,
     ports::ledger::{
         dialogues::{Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, KeyedTurn},
@@ -47,6 +47,22 @@ pub async fn a_dialogue_reads_back_and_closes_once<S: Subject>(f: &Fixture<S>) {
     assert_eq!(dialogues.get(&f.scope, closed.id).await.unwrap(), Some(closed));
 }
 
+pub async fn a_conversation_is_paused_while_it_is_open<S: Subject>(f: &Fixture<S>) {
+    let dialogues = &f.ledger().dialogues;
+    let mut dialogue = f.a_dialogue();
+    dialogue.options.topic = Some("the \"mill\"".to_owned());
+    dialogues.create(&f.scope, &dialogue).await.unwrap();
+    for paused in [true, true, false, true] {
+        assert!(dialogues.set_paused(&f.scope, dialogue.id, paused).await.unwrap());
+        dialogue.options.paused = paused;
+        let stored = dialogues.get(&f.scope, dialogue.id).await.unwrap().unwrap();
+        assert_eq!(stored.options, dialogue.options, "and nothing else changes");
+    }
+    assert!(!dialogues.set_paused(&f.other, dialogue.id, false).await.unwrap());
+    dialogues.close(&f.scope, dialogue.id, f.now()).await.unwrap();
+    assert!(!dialogues.set_paused(&f.scope, dialogue.id, false).await.unwrap());
+}
+
 pub async fn dialogues_are_listed_newest_first_and_filtered<S: Subject>(f: &Fixture<S>) {
     let dialogues = &f.ledger().dialogues;
     let mut all: Vec<Dialogue> = Vec::new();
@@ -58,6 +74,10 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: Subject>(f: &Fixt
         if number == 2 {
             dialogue.world = "elsewhere".parse().unwrap();
             dialogue.npcs = vec!["ergen".parse().unwrap()];
+        }
+        if number == 3 {
+            dialogue.id = f.ids.dialogue(DialogueKind::NpcConversation);
+            dialogue.player = None;
         }
         // Two of them at the same moment: the order must still be total.
         if number != 2 {
@@ -111,6 +131,23 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: Subject>(f: &Fixt
         matching(by_npc.clone()).await,
         wanted(&|dialogue| dialogue.npcs == ["ergen".parse().unwrap()])
     );
+    // But it hears what is said there.
+    let heard_by = DialogueFilter {
+        heard_by: Some("ergen".parse().unwrap()),
+        ..none.clone()
+    };
+    let ergen = "ergen".parse().unwrap();
+    assert_eq!(
+        matching(heard_by).await,
+        wanted(&|dialogue| dialogue.npcs.contains(&ergen) || dialogue.witnesses.contains(&ergen))
+    );
+    for kind in [DialogueKind::Session, DialogueKind::NpcConversation] {
+        let of_kind = DialogueFilter {
+            kind: Some(kind),
+            ..none.clone()
+        };
+        assert_eq!(matching(of_kind).await, wanted(&|dialogue| dialogue.id.kind() == kind));
+    }
     let by_both = DialogueFilter {
         world: Some(f.world.clone()),
         ..by_npc

@@ -50,7 +50,7 @@ macro_rules! ledger_contract {
                     deleting_a_world_hides_it_and_ends_its_dialogues,
                     deleting_an_npc_ends_the_dialogues_it_speaks_in,
                     authored_content_of_another_tenant_is_not_found;
-                dialogues: a_dialogue_reads_back_and_closes_once, dialogues_are_listed_newest_first_and_filtered,
+                dialogues: a_dialogue_reads_back_and_closes_once, a_conversation_is_paused_while_it_is_open, dialogues_are_listed_newest_first_and_filtered,
                     claiming_takes_ownership_until_it_runs_out, claiming_reads_the_state_to_go_on_from,
                     what_is_given_up_is_anybodys,
                     renewing_needs_the_current_epoch, a_turn_reads_back_whole, a_stale_epoch_is_fenced,

@@ -1,0 +1,341 @@
+//! The lines of a conversation: when the next one begins, who says it, and what follows it.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration, time::Instant};
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use futures_util::{
+    FutureExt,
+    future::{AbortHandle, Abortable},
+};
+use tokio::sync::{oneshot, watch};
+
+use super::{NpcConversation, Phase, load};
+use crate::{
+    actors::{
+        SessionError,
+        cast::{Cast, Rows},
+        curator::TakeOn,
+        event_log::TurnEvents,
+        handle::Ask,
+        registry::send,
+        session::{GRACE, JobEnded, next_turn},
+        use_cases::event_error,
+    },
+    dialogue::{
+        events::EventBody,
+        jobs::JobReport,
+        npc_conversation::{is_over, max_turns, next_speaker, pause_after},
+        turn::{CommittedTurn, Cut, TurnError, TurnInput},
+    },
+    memory::turn::{Turn, TurnStatus},
+    ports::StoreError,
+};
+
+/// What becomes of a line.
+pub(in crate::actors) type Outcome = Result<Arc<Turn>, Arc<TurnError>>;
+
+/// Lines that may fail one after another before it is paused.
+const MOST_FAILURES: u32 = 5;
+const LONGEST_RETRY: Duration = Duration::from_mins(1);
+
+/// How long to wait after so many failures in a row.
+pub(super) fn retry_pause(failures: u32) -> Duration {
+    Duration::from_secs(1)
+        .saturating_mul(1 << failures.saturating_sub(1).min(16))
+        .min(LONGEST_RETRY)
+}
+
+/// The line that is being said.
+pub(super) struct Running {
+    pub number: u32,
+    cut: watch::Sender<Option<Cut>>,
+    waiters: Vec<oneshot::Sender<Outcome>>,
+    started: Instant,
+    /// Lets go of it, its model's stream included.
+    abort: AbortHandle,
+}
+
+impl Running {
+    /// It never happened.
+    pub(super) fn unsay(self) {
+        self.abort.abort();
+        for waiter in self.waiters {
+            // Whoever waited may have gone away.
+            let _ = waiter.send(Err(Arc::new(TurnError::Unsaid)));
+        }
+    }
+}
+
+impl NpcConversation {
+    /// Asks for a line now. Refused while one is being said.
+    pub(super) fn step(&mut self, ask: Ask<oneshot::Receiver<Outcome>>, ctx: &mut Context<Self>) {
+        if self.running.is_some() || !self.stepping.is_empty() {
+            return ask.answer(Err(SessionError::TurnInProgress {
+                retry_after: self
+                    .last_line
+                    .clamp(Duration::from_millis(200), Duration::from_secs(10)),
+            }));
+        }
+        let (outcome, done) = oneshot::channel();
+        self.stepping.push(outcome);
+        ask.answer(Ok(done));
+        self.advance(ctx);
+    }
+
+    /// Asks the running line to end where it is. The first to ask decides.
+    pub(super) fn cut(&mut self, heard_chars: Option<usize>) {
+        if let Some(running) = &self.running {
+            running.cut.send_if_modified(|cut| {
+                let first = cut.is_none();
+                if first {
+                    *cut = Some(Cut { heard_chars });
+                }
+                first
+            });
+        }
+    }
+
+    /// Starts the next line, or whatever has to happen before it, unless one is being said.
+    pub(super) fn advance(&mut self, ctx: &mut Context<Self>) {
+        if self.running.is_some() || self.moving.is_busy() || matches!(self.phase, Phase::Loading) {
+            return;
+        }
+        self.settle(ctx);
+        if self.moving.is_busy() {
+            return;
+        }
+        if let Some(reply) = self.drained.take() {
+            self.stepping.clear();
+            // Whoever drains may have given up.
+            let _ = reply.send(self.drain_saw_line);
+            return;
+        }
+        if self.ending.is_some() {
+            self.stepping.clear();
+            return self.finish_ending(ctx);
+        }
+        let Phase::Ready(loaded) = &self.phase else { return };
+        if loaded.closed || self.node.is_draining() {
+            return self.stepping.clear();
+        }
+        let settings = &self.node.ports.settings.conversation;
+        if let Some(reason) = is_over(&loaded.dialogue, loaded.checkpoint.ended, settings) {
+            return self.end(reason, None, ctx);
+        }
+        let asked = !self.stepping.is_empty();
+        if !asked && (!self.paces_itself() || self.rest.is_some()) {
+            return;
+        }
+        match loaded.cast.rows() {
+            Some(rows) => self.start(&rows, ctx),
+            None => self.read_cast(ctx),
+        }
+    }
+
+    fn read_cast(&mut self, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else { return };
+        if std::mem::replace(&mut self.reading_cast, true) {
+            return;
+        }
+        let (node, scope) = (Arc::clone(&self.node), self.key.0.clone());
+        let dialogue = Arc::clone(&loaded.dialogue);
+        let read = async move { Cast::read(&node, &scope, &dialogue.world, &dialogue.npcs).await };
+        ctx.spawn(read.into_actor(self).map(|read, talk, ctx| {
+            talk.reading_cast = false;
+            match read {
+                Ok(cast) => {
+                    if let Phase::Ready(loaded) = &mut talk.phase {
+                        loaded.cast = cast;
+                    }
+                    talk.advance(ctx);
+                }
+                Err(SessionError::NoNpc(_)) => talk.end("npc_deleted", None, ctx),
+                Err(SessionError::NoWorld(_)) => talk.end("world_deleted", None, ctx),
+                Err(error) => {
+                    tracing::warn!(dialogue = %talk.key.1, %error, "the NPCs could not be read");
+                    talk.stepping.clear();
+                    talk.failed(ctx);
+                }
+            }
+        }));
+    }
+
+    fn start(&mut self, rows: &Rows, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else { return };
+        let speaker = next_speaker(&rows.members(), &loaded.history).and_then(|npc| rows.npc(&npc));
+        let Some(npc) = speaker else {
+            // A dialogue names its NPCs, so there is always one.
+            return self.stepping.clear();
+        };
+        if let Some(rest) = self.rest.take() {
+            ctx.cancel_future(rest);
+        }
+        let now = self.now();
+        let number = loaded.dialogue.head_turn + 1;
+        let last = number >= max_turns(&loaded.dialogue.options, &self.node.ports.settings.conversation);
+        let scene = rows.scene(loaded.dialogue.options.topic.as_deref(), last);
+        let mut input: TurnInput = next_turn(&self.node, &self.key.0, loaded, rows, npc, scene);
+        input.started_seq = self.log.turn_started(number, input.npc.id.clone(), None);
+        let (cut, cut_watch) = watch::channel(None);
+        let feed = TurnEvents {
+            log: Arc::clone(&self.log),
+            re: None,
+        };
+        let (abort, registration) = AbortHandle::new_pair();
+        self.running = Some(Running {
+            number,
+            cut,
+            waiters: std::mem::take(&mut self.stepping),
+            started: now,
+            abort,
+        });
+        let use_cases = Arc::clone(&self.node.use_cases);
+        let limit = Duration::from_millis(self.node.ports.settings.turn.timeout_ms) + GRACE;
+        let line = async move {
+            let run = AssertUnwindSafe(use_cases.run_turn(input, &feed, cut_watch)).catch_unwind();
+            match tokio::time::timeout(limit, run).await {
+                Ok(Ok(ended)) => ended,
+                Ok(Err(_panic)) => Err(TurnError::Store(StoreError::Rejected("the line panicked".into()))),
+                Err(_elapsed) => Err(TurnError::TimedOut),
+            }
+        };
+        let line = Abortable::new(line, registration);
+        ctx.spawn(line.into_actor(self).map(|ended, talk, ctx| {
+            // One that was let go is not there any more.
+            if let Ok(ended) = ended {
+                talk.ended(ended, ctx);
+            }
+        }));
+    }
+
+    pub(super) fn ended(&mut self, ended: Result<CommittedTurn, TurnError>, ctx: &mut Context<Self>) {
+        if self.moving.is_busy() {
+            // Whether it stands, the move decides.
+            self.ended_meanwhile = Some(ended);
+            return;
+        }
+        let Some(running) = self.running.take() else { return };
+        self.used = self.now();
+        self.last_line = self.used.saturating_duration_since(running.started);
+        match ended {
+            Ok(committed) => self.committed(committed, running, ctx),
+            Err(error) => self.not_committed(error, running, ctx),
+        }
+    }
+
+    fn committed(&mut self, committed: CommittedTurn, running: Running, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &mut self.phase else { return };
+        let CommittedTurn {
+            turn,
+            checkpoint,
+            state,
+            jobs,
+        } = committed;
+        self.failures = 0;
+        self.log.committed(turn.number, turn.id, turn.npc.clone(), None);
+        let turn = Arc::new(turn);
+        for waiter in running.waiters {
+            // Whoever waited may have gone away.
+            let _ = waiter.send(Ok(Arc::clone(&turn)));
+        }
+        if !state.is_empty() {
+            let body = EventBody::StateChanged {
+                turn: turn.number,
+                changes: state,
+            };
+            self.log.publish(body, None);
+        }
+        loaded.keep_turn(&turn, checkpoint);
+        if !jobs.is_empty()
+            && let Some(curator) = self.node.curator(&self.key.0)
+        {
+            // A curator that stops just now leaves the jobs leased; they are found again later.
+            let hand_over = async move { send(&curator, TakeOn { jobs }).await };
+            ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
+        }
+        if turn.status == TurnStatus::Completed {
+            let pause = pause_after(&turn.reply_text, &self.node.ports.settings.conversation);
+            self.rest_for(pause, ctx);
+        }
+        self.advance(ctx);
+    }
+
+    fn not_committed(&mut self, error: TurnError, running: Running, ctx: &mut Context<Self>) {
+        tracing::info!(dialogue = %self.key.1, turn = running.number, %error, "a line was not committed");
+        self.log.not_committed(&event_error(&error));
+        // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
+        let doubtful = matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
+        let cut = matches!(error, TurnError::CutBeforeReply);
+        let error = Arc::new(error);
+        for waiter in running.waiters {
+            // Whoever waited may have gone away.
+            let _ = waiter.send(Err(Arc::clone(&error)));
+        }
+        if doubtful {
+            self.load(ctx);
+        }
+        if cut {
+            self.advance(ctx);
+        } else {
+            self.failed(ctx);
+        }
+    }
+
+    /// A line came to nothing: the next try waits longer each time, and after a few it is paused.
+    pub(super) fn failed(&mut self, ctx: &mut Context<Self>) {
+        self.failures += 1;
+        self.rest_for(retry_pause(self.failures), ctx);
+        if self.failures >= MOST_FAILURES && self.paces_itself() && matches!(self.phase, Phase::Ready(_)) {
+            self.set_paused(true, "failed", ctx, |_, _, _| {});
+        }
+        self.advance(ctx);
+    }
+
+    /// Says nothing by itself for so long.
+    pub(super) fn rest_for(&mut self, pause: Duration, ctx: &mut Context<Self>) {
+        if let Some(rest) = self.rest.take() {
+            ctx.cancel_future(rest);
+        }
+        self.rest = Some(ctx.run_later(pause, |talk, ctx| {
+            talk.rest = None;
+            talk.advance(ctx);
+        }));
+    }
+
+    // --- after a line ---
+
+    pub(super) fn job_ended(&mut self, ended: JobEnded, ctx: &mut Context<Self>) {
+        if let Some(report) = ended.report {
+            self.reported(report, ctx);
+        }
+    }
+
+    fn reported(&mut self, report: JobReport, ctx: &mut Context<Self>) {
+        let turn = report.turn;
+        if !report.memory.is_empty() {
+            let facts = report.memory;
+            self.log.publish(EventBody::MemoryUpdated { turn, facts }, None);
+        }
+        if !report.state.is_empty() {
+            let changes = report.state;
+            self.log.publish(EventBody::StateChanged { turn, changes }, None);
+        }
+        if report.summaries_changed {
+            let read = load::summarised(Arc::clone(&self.node), self.key.clone());
+            let Phase::Ready(loaded) = &self.phase else { return };
+            let (epoch, buffer_min) = (loaded.epoch, self.node.ports.settings.summaries.buffer_min_turns);
+            ctx.spawn(read.into_actor(self).map(move |read, talk, _| {
+                let loaded = match &mut talk.phase {
+                    // What was read before a move of the head may be gone, and is read anew after it.
+                    Phase::Ready(loaded) if loaded.epoch == epoch => loaded,
+                    _ => return,
+                };
+                match read {
+                    Ok(summaries) => loaded.keep_summaries(summaries, buffer_min),
+                    // The next one, or the next load, brings them.
+                    Err(error) => tracing::warn!(dialogue = %talk.key.1, %error, "summaries could not be read"),
+                }
+            }));
+        }
+    }
+}

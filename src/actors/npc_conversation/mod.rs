@@ -1,0 +1,562 @@
+//! NPCs who talk with each other: their buffer, whose turn is next, and the line that is being said.
+//!
+//! As a session, the actor is a state machine whose mailbox stays open; what a line is made of is
+//! `dialogue::turn`. One that paces itself says a line, waits until it can have been read, and says the
+//! next, until somebody cuts in, a speaker concludes, or the last line is said. This file has the actor,
+//! its messages and its life; `lines` the lines and what follows them, `moves` what cuts them and takes
+//! them back, `handle` the way in.
+//!
+//! An open conversation that paces itself goes on after a restart as soon as anybody looks at it. One
+//! whose actor panicked is taken up again by the node's chores.
+
+pub mod handle;
+mod lines;
+mod moves;
+mod watching;
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle, WrapFuture};
+use tokio::sync::oneshot;
+
+use self::{
+    handle::{ConversationView, JoinPoint},
+    lines::{Outcome, Running},
+    moves::Moving,
+};
+use super::{
+    Interrupted, Listener, SessionError, TakeBack,
+    event_log::EventLog,
+    handle::{Ask, Attached},
+    registry::{Node, SessionKey},
+    session::{
+        CutNow, Drain, JobEnded, Live, Stop,
+        load::{self, Loaded},
+        lost_turn,
+    },
+    use_cases::event_error,
+};
+use crate::{
+    dialogue::{
+        events::EventBody,
+        turn::{CommittedTurn, TurnError},
+    },
+    ports::StoreError,
+    tenancy::Principal,
+};
+
+/// What a conversation can be asked.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) enum Request {
+    View {
+        ask: Ask<ConversationView>,
+    },
+    Attach {
+        listener: Arc<dyn Listener>,
+        last_seq: Option<u64>,
+        ask: Ask<Attached>,
+    },
+    /// Says one line now.
+    Step {
+        ask: Ask<oneshot::Receiver<Outcome>>,
+    },
+    /// Cuts the running line, or goes back to an earlier one, and pauses.
+    Interrupt {
+        wish: TakeBack,
+        ask: Ask<Interrupted>,
+    },
+    /// Goes on after a pause.
+    Resume {
+        who: Principal,
+        ask: Ask<ConversationView>,
+    },
+    /// Pauses for a player, and says where.
+    Join {
+        ask: Ask<JoinPoint>,
+    },
+    End {
+        reason: &'static str,
+        ask: Ask<()>,
+    },
+}
+
+impl Request {
+    fn refuse(self, error: SessionError) {
+        match self {
+            Self::View { ask } | Self::Resume { ask, .. } => ask.answer(Err(error)),
+            Self::Attach { ask, .. } => ask.answer(Err(error)),
+            Self::Step { ask } => ask.answer(Err(error)),
+            Self::Interrupt { ask, .. } => ask.answer(Err(error)),
+            Self::Join { ask } => ask.answer(Err(error)),
+            Self::End { ask, .. } => ask.answer(Err(error)),
+        }
+    }
+}
+
+pub(super) struct NpcConversation {
+    node: Arc<Node>,
+    key: SessionKey,
+    generation: u64,
+    log: Arc<EventLog>,
+    phase: Phase,
+    /// Requests that came while the dialogue was being loaded.
+    early: VecDeque<Request>,
+    running: Option<Running>,
+    /// Who waits for the line that is to be said next.
+    stepping: Vec<oneshot::Sender<Outcome>>,
+    /// Who is to be told once no line runs.
+    cutting: Vec<Cutting>,
+    moving: Moving,
+    /// How the running line ended while the head was being moved.
+    ended_meanwhile: Option<Result<CommittedTurn, TurnError>>,
+    /// The pause before the next line.
+    rest: Option<SpawnHandle>,
+    /// Lines that failed one after another.
+    failures: u32,
+    reading_cast: bool,
+    ending: Option<Ending>,
+    drained: Option<oneshot::Sender<bool>>,
+    drain_saw_line: bool,
+    used: Instant,
+    /// How long the last line took, for `retry_after`.
+    last_line: Duration,
+    _live: Live,
+}
+
+enum Phase {
+    Loading,
+    Ready(Box<Loaded>),
+}
+
+/// Who waits until nothing is being said.
+enum Cutting {
+    Line {
+        number: u32,
+        wish: TakeBack,
+        ask: Ask<Interrupted>,
+    },
+    Join(Ask<JoinPoint>),
+}
+
+impl Cutting {
+    fn refuse(self, error: SessionError) {
+        match self {
+            Self::Line { ask, .. } => ask.answer(Err(error)),
+            Self::Join(ask) => ask.answer(Err(error)),
+        }
+    }
+}
+
+struct Ending {
+    reason: &'static str,
+    asks: Vec<Ask<()>>,
+    begun: bool,
+}
+
+impl NpcConversation {
+    pub fn new(node: Arc<Node>, key: SessionKey, generation: u64, log: Arc<EventLog>) -> Self {
+        let live = Live::of(&node);
+        let used = node.ports.clock.instant();
+        Self {
+            node,
+            key,
+            generation,
+            log,
+            phase: Phase::Loading,
+            early: VecDeque::new(),
+            running: None,
+            stepping: Vec::new(),
+            cutting: Vec::new(),
+            moving: Moving::default(),
+            ended_meanwhile: None,
+            rest: None,
+            failures: 0,
+            reading_cast: false,
+            ending: None,
+            drained: None,
+            drain_saw_line: false,
+            used,
+            last_line: Duration::from_millis(800),
+            _live: live,
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.node.ports.clock.instant()
+    }
+
+    fn busy(&self) -> SessionError {
+        SessionError::Overloaded {
+            retry_after: self.last_line,
+        }
+    }
+
+    // --- loading ---
+
+    fn load(&mut self, ctx: &mut Context<Self>) {
+        self.phase = Phase::Loading;
+        let load = load::load(Arc::clone(&self.node), self.key.clone());
+        ctx.spawn(load.into_actor(self).map(|loaded, talk, ctx| match loaded {
+            Ok(loaded) => talk.loaded(loaded, ctx),
+            Err(error) => talk.not_loaded(&error, ctx),
+        }));
+    }
+
+    fn loaded(&mut self, loaded: Loaded, ctx: &mut Context<Self>) {
+        let known = self.node.last_seqs.get(&self.key);
+        // Grows with each load, so that two processes killed one after the other share no number.
+        let gap = (self.node.settings.replay_events as u64).saturating_mul(loaded.epoch);
+        self.log.loaded(loaded.next_seq, known, loaded.dialogue.head_turn, gap);
+        self.log.not_committed(&lost_turn());
+        self.log.not_moved();
+        self.phase = Phase::Ready(Box::new(loaded));
+        self.ready(ctx);
+    }
+
+    /// Everything is read: what waited for it goes on.
+    fn ready(&mut self, ctx: &mut Context<Self>) {
+        for ended in std::mem::take(&mut self.moving.jobs) {
+            self.job_ended(ended, ctx);
+        }
+        for request in std::mem::take(&mut self.early) {
+            self.dispatch(request, ctx);
+        }
+        self.advance(ctx);
+    }
+
+    fn not_loaded(&mut self, error: &SessionError, ctx: &mut Context<Self>) {
+        for request in self.early.drain(..) {
+            request.refuse(error.clone());
+        }
+        self.give_up_moves(error);
+        self.log.not_moved();
+        let told = match error {
+            SessionError::Elsewhere { .. } => {
+                let body = EventBody::ConversationEnded {
+                    turn: 0,
+                    reason: "moved",
+                };
+                self.log.publish(body, None);
+                event_error(&TurnError::Fenced)
+            }
+            _ => event_error(&TurnError::Store(StoreError::Unavailable(String::new()))),
+        };
+        self.log.not_committed(&told);
+        // What the store could not tell now, the chores ask again; nobody else would.
+        if !matches!(error, SessionError::Store(_)) {
+            self.node
+                .dialogue_ends(&self.node.conversations, &self.key, self.generation);
+        }
+        ctx.stop();
+    }
+
+    // --- requests ---
+
+    fn dispatch(&mut self, request: Request, ctx: &mut Context<Self>) {
+        self.used = self.now();
+        let interrupts = matches!(request, Request::Interrupt { .. });
+        let loaded = match &self.phase {
+            Phase::Ready(loaded) if interrupts || !self.moving.is_busy() => loaded,
+            _ => return self.early.push_back(request),
+        };
+        let over = loaded.closed || self.ending.is_some();
+        match request {
+            Request::View { ask } => ask.answer(self.view()),
+            Request::End { reason, ask } => {
+                if loaded.closed {
+                    return ask.answer(Err(SessionError::Ended));
+                }
+                self.end(reason, Some(ask), ctx);
+            }
+            refused if over => refused.refuse(SessionError::Ended),
+            Request::Attach {
+                listener,
+                last_seq,
+                ask,
+            } => self.attach(listener, last_seq, ask, ctx),
+            refused if self.drained.is_some() || self.node.is_draining() => refused.refuse(SessionError::Draining),
+            Request::Step { ask } => self.step(ask, ctx),
+            Request::Interrupt { wish, ask } => self.interrupt(wish, ask, ctx),
+            Request::Resume { who, ask } => self.resume(who, ask, ctx),
+            Request::Join { ask } => self.join(ask, ctx),
+        }
+    }
+
+    fn view(&self) -> Result<ConversationView, SessionError> {
+        let Phase::Ready(loaded) = &self.phase else {
+            return Err(self.busy());
+        };
+        Ok(ConversationView {
+            dialogue: Arc::clone(&loaded.dialogue),
+            head_seq: self.log.head_seq(),
+            running_turn: self.running.as_ref().map(|running| running.number),
+        })
+    }
+
+    // --- pausing ---
+
+    /// Writes that it is paused for `reason`, or goes on, tells of it, and does what follows. A pause is
+    /// written before anything is cut, so that no restart goes on where somebody cut in.
+    fn set_paused(
+        &mut self,
+        paused: bool,
+        reason: &'static str,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(&mut Self, Result<(), SessionError>, &mut Context<Self>) + 'static,
+    ) {
+        let Phase::Ready(loaded) = &self.phase else {
+            let busy = self.busy();
+            return then(self, Err(busy), ctx);
+        };
+        if loaded.dialogue.options.paused == paused {
+            return then(self, Ok(()), ctx);
+        }
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let write = async move { ports.ledger.dialogues.set_paused(&scope, id, paused).await };
+        ctx.spawn(write.into_actor(self).map(move |written, talk, ctx| {
+            let outcome = match written {
+                Ok(true) => {
+                    talk.now_paused(paused, reason);
+                    Ok(())
+                }
+                Ok(false) => Err(SessionError::Ended),
+                Err(error) => Err(error.into()),
+            };
+            then(talk, outcome, ctx);
+        }));
+    }
+
+    fn now_paused(&mut self, paused: bool, reason: &'static str) {
+        let Phase::Ready(loaded) = &mut self.phase else { return };
+        let options = &mut Arc::make_mut(&mut loaded.dialogue).options;
+        // Whoever asked at the same time has told of it.
+        if std::mem::replace(&mut options.paused, paused) != paused {
+            let turn = loaded.dialogue.head_turn;
+            let body = if paused {
+                EventBody::ConversationPaused { turn, reason }
+            } else {
+                EventBody::ConversationResumed { turn }
+            };
+            self.log.publish(body, None);
+        }
+    }
+
+    fn join(&mut self, ask: Ask<JoinPoint>, ctx: &mut Context<Self>) {
+        self.set_paused(true, "joined", ctx, move |talk, paused, ctx| {
+            if let Err(error) = paused {
+                return ask.answer(Err(error));
+            }
+            talk.cut(None);
+            talk.cutting.push(Cutting::Join(ask));
+            talk.advance(ctx);
+        });
+    }
+
+    /// Says lines by itself again.
+    fn go_on(&mut self, ask: Ask<ConversationView>, ctx: &mut Context<Self>) {
+        self.set_paused(false, "", ctx, move |talk, written, ctx| {
+            talk.failures = 0;
+            talk.advance(ctx);
+            ask.answer(written.and_then(|()| talk.view()));
+        });
+    }
+
+    /// Nothing is being said: tells those who waited for that.
+    fn settle(&mut self, ctx: &mut Context<Self>) {
+        for cutting in std::mem::take(&mut self.cutting) {
+            match (cutting, &self.phase) {
+                (Cutting::Line { number, wish, ask }, _) => self.line_was_cut(number, wish, ask, ctx),
+                (Cutting::Join(ask), Phase::Ready(loaded)) => ask.answer(Ok(JoinPoint {
+                    dialogue: Arc::clone(&loaded.dialogue),
+                    head: loaded.head,
+                })),
+                (join @ Cutting::Join(_), Phase::Loading) => self.cutting.push(join),
+            }
+        }
+    }
+
+    // --- ending ---
+
+    /// Ends it: the running line is cut and still committed.
+    fn end(&mut self, reason: &'static str, ask: Option<Ask<()>>, ctx: &mut Context<Self>) {
+        let ending = self.ending.get_or_insert(Ending {
+            reason,
+            asks: Vec::new(),
+            begun: false,
+        });
+        ending.asks.extend(ask);
+        self.cut(None);
+        self.advance(ctx);
+    }
+
+    /// Nothing is being said and it is to end.
+    fn finish_ending(&mut self, ctx: &mut Context<Self>) {
+        let Some(ending) = self.ending.as_mut().filter(|ending| !ending.begun) else {
+            return;
+        };
+        ending.begun = true;
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let write = async move { ports.ledger.dialogues.close(&scope, id, ports.clock.now()).await };
+        ctx.spawn(write.into_actor(self).map(|written, talk, ctx| {
+            let Some(ending) = talk.ending.take() else { return };
+            match written {
+                Ok(_) => {
+                    let turn = match &talk.phase {
+                        Phase::Ready(loaded) => loaded.dialogue.head_turn,
+                        Phase::Loading => 0,
+                    };
+                    let reason = ending.reason;
+                    talk.log.publish(EventBody::ConversationEnded { turn, reason }, None);
+                    for ask in ending.asks {
+                        ask.answer(Ok(()));
+                    }
+                    talk.leave(ctx);
+                }
+                Err(error) => {
+                    tracing::warn!(dialogue = %talk.key.1, %error, "a conversation could not be ended");
+                    for ask in ending.asks {
+                        ask.answer(Err(error.clone().into()));
+                    }
+                    // Nobody asked for a natural end, so nobody asks again.
+                    talk.failures += 1;
+                    talk.rest_for(lines::retry_pause(talk.failures), ctx);
+                }
+            }
+        }));
+    }
+
+    // --- staying alive ---
+
+    /// Goes out of memory.
+    fn leave(&mut self, ctx: &mut Context<Self>) {
+        self.node
+            .dialogue_ends(&self.node.conversations, &self.key, self.generation);
+        ctx.stop();
+    }
+
+    /// Whether it says lines without being asked.
+    fn paces_itself(&self) -> bool {
+        match &self.phase {
+            Phase::Ready(loaded) => loaded.dialogue.options.auto && !loaded.dialogue.options.paused && !loaded.closed,
+            Phase::Loading => true,
+        }
+    }
+
+    /// Renews ownership when it is due, and stops when nothing goes on and nobody listens.
+    fn tick(&mut self, ctx: &mut Context<Self>) {
+        let now = self.now();
+        let idle = Duration::from_secs(self.node.settings.idle_s);
+        let half = Duration::from_secs(self.node.settings.ownership_s) / 2;
+        let busy = self.running.is_some()
+            || self.paces_itself()
+            || !self.early.is_empty()
+            || !self.stepping.is_empty()
+            || !self.cutting.is_empty()
+            || self.moving.is_busy()
+            || self.ending.is_some();
+        if !busy && now.saturating_duration_since(self.used) >= idle && !self.log.has_listeners() {
+            return self.leave(ctx);
+        }
+        if let Phase::Ready(loaded) = &mut self.phase
+            && now.saturating_duration_since(loaded.renewed) >= half
+            && !loaded.closed
+        {
+            loaded.renewed = now;
+            let epoch = loaded.epoch;
+            let renew = load::renew(Arc::clone(&self.node), self.key.clone(), epoch);
+            ctx.spawn(renew.into_actor(self).map(move |renewed, talk, ctx| match renewed {
+                Ok(true) => {}
+                Ok(false) => talk.lost(epoch, ctx),
+                Err(error) => tracing::warn!(dialogue = %talk.key.1, %error, "ownership could not be renewed"),
+            }));
+        }
+        ctx.run_later(idle.min(half).max(Duration::from_millis(20)), Self::tick);
+    }
+
+    /// Another node owns the dialogue. A running line learns it at its commit.
+    fn lost(&mut self, epoch: u64, ctx: &mut Context<Self>) {
+        let ours = matches!(&self.phase, Phase::Ready(loaded) if loaded.epoch == epoch);
+        if ours && self.running.is_none() && !self.moving.is_busy() {
+            self.load(ctx);
+        }
+    }
+}
+
+impl Actor for NpcConversation {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.load(ctx);
+        self.tick(ctx);
+    }
+}
+
+impl Drop for NpcConversation {
+    /// Also runs while a panic unwinds: whoever watches must learn that the line will not come.
+    fn drop(&mut self) {
+        if self.running.is_some() {
+            self.log.not_committed(&lost_turn());
+        }
+    }
+}
+
+impl Handler<Request> for NpcConversation {
+    type Result = ();
+
+    fn handle(&mut self, request: Request, ctx: &mut Self::Context) {
+        self.dispatch(request, ctx);
+    }
+}
+
+impl Handler<JobEnded> for NpcConversation {
+    type Result = ();
+
+    fn handle(&mut self, ended: JobEnded, ctx: &mut Self::Context) {
+        if self.moving.is_busy() || matches!(self.phase, Phase::Loading) {
+            // Whether its line stands is known when the head is.
+            self.moving.jobs.push(ended);
+        } else {
+            self.job_ended(ended, ctx);
+        }
+    }
+}
+
+impl Handler<Drain> for NpcConversation {
+    type Result = ();
+
+    fn handle(&mut self, Drain { reply }: Drain, ctx: &mut Self::Context) {
+        self.drain_saw_line = self.running.is_some();
+        self.drained = Some(reply);
+        self.advance(ctx);
+    }
+}
+
+impl Handler<CutNow> for NpcConversation {
+    type Result = ();
+
+    fn handle(&mut self, CutNow: CutNow, _: &mut Self::Context) {
+        self.cut(None);
+    }
+}
+
+impl Handler<Stop> for NpcConversation {
+    type Result = ();
+
+    fn handle(&mut self, Stop: Stop, ctx: &mut Self::Context) {
+        self.leave(ctx);
+    }
+}
+
+#[cfg(test)]
+impl Handler<super::session::Panic> for NpcConversation {
+    type Result = ();
+
+    fn handle(&mut self, _: super::session::Panic, _: &mut Self::Context) {
+        panic!("a test asked for it");
+    }
+}

@@ -1,0 +1,381 @@
+//! Cutting in: the running line is cut, or the head goes back to an earlier one and what followed it
+//! never happened. As in a session, the ledger is asked at once, and whoever asks at the same time is
+//! told the same outcome. The conversation is paused before anything is cut.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
+use futures_util::FutureExt;
+
+use super::{Cutting, NpcConversation, Phase, Request, handle::ConversationView, load};
+use crate::{
+    actors::{
+        Heard, Interrupted, SessionError, TakeBack,
+        curator::Settle,
+        handle::Ask,
+        registry::send,
+        rewinding::{Moves, Wish},
+        session::{JobEnded, WasClosed},
+        use_cases::event_error,
+    },
+    dialogue::{
+        events::EventBody,
+        rewind::{Move, Moved, RewindError, RewindRequest, Target},
+        turn::TurnError,
+    },
+    ports::{StoreError, ledger::rewinds::Rewound},
+    tenancy::Principal,
+};
+
+/// What is asked of the head, and what waits for it.
+#[derive(Default)]
+pub(super) struct Moving {
+    moves: Moves<Caller>,
+    /// Jobs that ended meanwhile.
+    pub jobs: Vec<JobEnded>,
+    /// The last move, and the line that it ended, for whoever asked too late for it.
+    last: Option<(Arc<Rewound>, Option<u32>)>,
+}
+
+/// Who is told of a move.
+enum Caller {
+    Back(Ask<Interrupted>),
+    /// Goes on afterwards, whether or not there was a line to take up.
+    Resume(Ask<ConversationView>),
+}
+
+/// What was asked to be taken back so far is begun.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct BeginMove;
+
+impl Moving {
+    pub fn is_busy(&self) -> bool {
+        self.moves.is_busy()
+    }
+}
+
+impl NpcConversation {
+    /// Answers a repeated key with what it came to; else pauses, and cuts.
+    pub(super) fn interrupt(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+        let Some(key) = wish.key.clone() else {
+            return self.pause_and_cut(wish, ask, ctx);
+        };
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let look = async move { ports.ledger.rewinds.by_key(&scope, id, &key).await };
+        ctx.spawn(look.into_actor(self).map(move |known, talk, ctx| match known {
+            Ok(Some(rewound)) => ask.answer(Ok(Interrupted::Rewound(Arc::new(rewound)))),
+            Ok(None) => talk.pause_and_cut(wish, ask, ctx),
+            Err(error) => ask.answer(Err(error.into())),
+        }));
+    }
+
+    fn pause_and_cut(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+        if let Phase::Loading = self.phase {
+            return self.early.push_back(Request::Interrupt { wish, ask });
+        }
+        if let Err(error) = self.may_move(wish.turn, wish.if_head) {
+            return ask.answer(match (wish.turn.and_then(|turn| self.unsaid_with(turn)), error) {
+                (Some(rewound), _) => Ok(Interrupted::Rewound(rewound)),
+                (None, error) => Err(error),
+            });
+        }
+        self.set_paused(true, "interrupted", ctx, move |talk, paused, ctx| match paused {
+            Ok(()) => talk.cut_at(wish, ask, ctx),
+            Err(error) => ask.answer(Err(error)),
+        });
+    }
+
+    /// Whether there is such a line, and the conversation is what the caller takes it for.
+    fn may_move(&self, turn: Option<u32>, if_head: Option<u32>) -> Result<u32, SessionError> {
+        let Phase::Ready(loaded) = &self.phase else {
+            return Err(self.busy());
+        };
+        if loaded.closed || self.ending.is_some() {
+            return Err(SessionError::Ended);
+        }
+        let head_turn = loaded.dialogue.head_turn;
+        let running = self.running.as_ref().map(|running| running.number);
+        match (turn, if_head) {
+            (_, Some(known)) if known != head_turn && Some(known) != running => {
+                Err(SessionError::StaleHead { head_turn })
+            }
+            (Some(turn), _) if turn > head_turn && Some(turn) != running => Err(SessionError::NotRunning { turn }),
+            _ => Ok(head_turn),
+        }
+    }
+
+    /// The last move, if it took `turn` back and nothing was said since.
+    fn unsaid_with(&self, turn: u32) -> Option<Arc<Rewound>> {
+        let Phase::Ready(loaded) = &self.phase else { return None };
+        let (rewound, ended) = self.moving.last.as_ref()?;
+        let gone = *ended == Some(turn) || rewound.removed.contains(&turn);
+        (gone && rewound.head_turn == loaded.dialogue.head_turn).then(|| Arc::clone(rewound))
+    }
+
+    fn cut_at(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+        let head_turn = match self.may_move(wish.turn, None) {
+            Ok(head_turn) => head_turn,
+            Err(error) => {
+                return ask.answer(match wish.turn.and_then(|turn| self.unsaid_with(turn)) {
+                    Some(rewound) => Ok(Interrupted::Rewound(rewound)),
+                    None => Err(error),
+                });
+            }
+        };
+        let Phase::Ready(loaded) = &self.phase else { return };
+        let running = self.running.as_ref().map(|running| running.number);
+        match (wish.turn, running) {
+            (Some(turn), _) if turn <= head_turn => match loaded.heard_of(turn, wish.heard) {
+                Ok(heard_chars) => {
+                    let target = Target::Turn {
+                        number: turn,
+                        heard_chars,
+                    };
+                    self.want(target, wish.key, wish.who, Caller::Back(ask), ctx);
+                }
+                Err(error) => ask.answer(Err(error)),
+            },
+            (_, Some(number)) => {
+                // Counted in what was sent so far, as the client counted.
+                let heard = wish.heard.map(|heard| self.log.scalars(heard));
+                let wish = TakeBack {
+                    heard: heard.map(Heard::Chars),
+                    ..wish
+                };
+                self.cut(heard);
+                // Told once what was said of it is committed, or unsaid after all.
+                self.cutting.push(Cutting::Line { number, wish, ask });
+            }
+            (_, None) => ask.answer(Ok(Interrupted::Idle { head_turn })),
+        }
+    }
+
+    /// The line whose commit cuts waited for is committed. One that had been said to its end by then is
+    /// cut where it was heard.
+    pub(super) fn line_was_cut(&mut self, number: u32, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else {
+            return ask.answer(Err(self.busy()));
+        };
+        let last = loaded.history.last().filter(|turn| turn.number == number);
+        let said = last.map_or(0, |turn| turn.reply_text.trim_end_matches('\u{2014}').chars().count());
+        match wish.heard.map(|heard| heard.scalars("")) {
+            Some(heard) if heard < said => {
+                let target = Target::Turn {
+                    number,
+                    heard_chars: Some(heard),
+                };
+                self.want(target, wish.key, wish.who, Caller::Back(ask), ctx);
+            }
+            _ => ask.answer(Ok(Interrupted::Cut { turn: number })),
+        }
+    }
+
+    /// Takes the last line up again, if it was cut a moment ago, and goes on.
+    pub(super) fn resume(&mut self, who: Principal, ask: Ask<ConversationView>, ctx: &mut Context<Self>) {
+        if self.running.is_some() {
+            return ask.answer(self.view());
+        }
+        self.want(Target::Uncut, None, who, Caller::Resume(ask), ctx);
+    }
+
+    fn want(&mut self, target: Target, key: Option<String>, who: Principal, caller: Caller, ctx: &mut Context<Self>) {
+        let action = match caller {
+            Caller::Back(_) => "conversation.interrupt",
+            Caller::Resume(_) => "conversation.resume",
+        };
+        self.moving.moves.add(Wish {
+            target,
+            key,
+            who,
+            action,
+            caller,
+        });
+        // After the messages that are here already: what is asked at once is one move.
+        ctx.notify(BeginMove);
+    }
+
+    fn begin_move(&mut self, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else { return };
+        let Some(goal) = self.moving.moves.begin() else { return };
+        let request = RewindRequest {
+            scope: self.key.0.clone(),
+            node: self.node.id,
+            dialogue: self.key.1,
+            world: loaded.dialogue.world.clone(),
+            epoch: loaded.epoch,
+            head_turn: loaded.dialogue.head_turn,
+            head: loaded.head,
+            fence: self.running.is_some(),
+            target: goal.target,
+            key: goal.key,
+            seq: self.log.begin_move(),
+            who: goal.who,
+            action: goal.action,
+        };
+        let use_cases = Arc::clone(&self.node.use_cases);
+        let moving = async move {
+            let run = AssertUnwindSafe(use_cases.rewind(request)).catch_unwind();
+            run.await
+                .unwrap_or_else(|_panic| Err(StoreError::Rejected("the rewind panicked".into()).into()))
+        };
+        ctx.spawn(
+            moving
+                .into_actor(self)
+                .map(|moved, talk, ctx| talk.move_ended(moved, ctx)),
+        );
+    }
+
+    fn move_ended(&mut self, moved: Result<Moved, RewindError>, ctx: &mut Context<Self>) {
+        self.used = self.now();
+        match moved {
+            Ok(Moved::Done(done)) => self.head_moved(*done, ctx),
+            Ok(Moved::Repeated(rewound)) => {
+                let rewound = Arc::new(*rewound);
+                self.head_stays(&|_| Ok(Interrupted::Rewound(Arc::clone(&rewound))), ctx);
+            }
+            Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), ctx),
+            Err(error) => {
+                // Whether it was written, and who owns the dialogue now, only the ledger knows.
+                let doubtful = matches!(error, RewindError::Store(_) | RewindError::Fenced);
+                let told = |_| Err(told(&error));
+                self.head_stays(&told, ctx);
+                if doubtful && self.running.is_none() {
+                    self.load(ctx);
+                }
+            }
+        }
+    }
+
+    /// Nothing was written: a line that runs goes on, and who asked is told why.
+    fn head_stays(&mut self, told: &dyn Fn(u32) -> Result<Interrupted, SessionError>, ctx: &mut Context<Self>) {
+        self.log.not_moved();
+        let Phase::Ready(loaded) = &self.phase else { return };
+        let head_turn = loaded.dialogue.head_turn;
+        for caller in self.moving.moves.failed() {
+            match (caller, told(head_turn)) {
+                (Caller::Back(ask), told) => ask.answer(told),
+                (Caller::Resume(ask), Ok(_) | Err(SessionError::NothingToResume)) => self.go_on(ask, ctx),
+                (Caller::Resume(ask), Err(error)) => ask.answer(Err(error)),
+            }
+        }
+        if let Some(ended) = self.ended_meanwhile.take() {
+            self.ended(ended, ctx);
+        }
+        if self.moving.is_busy() {
+            self.begin_move(ctx);
+        } else {
+            self.ready(ctx);
+        }
+    }
+
+    fn head_moved(&mut self, done: Move, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &mut self.phase else { return };
+        let rewound = Arc::new(done.rewound);
+        loaded.epoch = rewound.epoch;
+        loaded.head = rewound.head;
+        Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
+        self.ended_meanwhile = None;
+        let running = self.running.take();
+        let ended = running.as_ref().map(|running| running.number);
+        if let Some(running) = running {
+            running.unsay();
+        }
+        let unsaid = event_error(&TurnError::Unsaid);
+        self.log.moved(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
+        for cutting in std::mem::take(&mut self.cutting) {
+            match cutting {
+                Cutting::Line { ask, .. } => ask.answer(Ok(Interrupted::Rewound(Arc::clone(&rewound)))),
+                // It comes in where the conversation is now.
+                join @ Cutting::Join(_) => self.cutting.push(join),
+            }
+        }
+        for id in &rewound.closed {
+            let key = (self.key.0.clone(), *id);
+            if let Some(session) = self.node.sessions.live(&key) {
+                let tell = async move { send(&session, WasClosed("rewound")).await };
+                ctx.spawn(tell.into_actor(self).map(|_, _, _| ()));
+            }
+        }
+        if let Some(curator) = self.node.curator(&self.key.0) {
+            // A curator that stops just now leaves it to the next one.
+            let settle = async move { send(&curator, Settle).await };
+            ctx.spawn(settle.into_actor(self).map(|_, _, _| ()));
+        }
+        self.moving.last = Some((Arc::clone(&rewound), ended));
+        let callers = self.moving.moves.ended(rewound.head_turn);
+        if self.moving.is_busy() {
+            return self.begin_move(ctx);
+        }
+        let mut resuming = Vec::new();
+        for caller in callers {
+            match caller {
+                Caller::Back(ask) => ask.answer(Ok(Interrupted::Rewound(Arc::clone(&rewound)))),
+                Caller::Resume(ask) => resuming.push(ask),
+            }
+        }
+        self.reread(resuming, ctx);
+    }
+
+    /// Reads what the move changed; until then everything waits.
+    fn reread(&mut self, resuming: Vec<Ask<ConversationView>>, ctx: &mut Context<Self>) {
+        let Phase::Ready(mut loaded) = std::mem::replace(&mut self.phase, Phase::Loading) else {
+            return;
+        };
+        let read = load::moved(Arc::clone(&self.node), self.key.clone(), loaded.epoch, loaded.head);
+        ctx.spawn(read.into_actor(self).map(move |read, talk, ctx| match read {
+            Ok(read) => {
+                loaded.dialogue = Arc::new(read.dialogue);
+                loaded.checkpoint = read.checkpoint;
+                loaded.history = Arc::new(read.history);
+                loaded.summaries = Arc::new(read.summaries);
+                talk.phase = Phase::Ready(loaded);
+                for ask in resuming {
+                    talk.go_on(ask, ctx);
+                }
+                talk.ready(ctx);
+            }
+            Err(error) => {
+                tracing::warn!(dialogue = %talk.key.1, %error, "a rewound conversation could not be read");
+                for ask in resuming {
+                    ask.answer(Err(error.clone().into()));
+                }
+                talk.load(ctx);
+            }
+        }));
+    }
+
+    pub(super) fn give_up_moves(&mut self, error: &SessionError) {
+        for caller in self.moving.moves.give_up() {
+            match caller {
+                Caller::Back(ask) => ask.answer(Err(error.clone())),
+                Caller::Resume(ask) => ask.answer(Err(error.clone())),
+            }
+        }
+        for cutting in self.cutting.drain(..) {
+            cutting.refuse(error.clone());
+        }
+    }
+}
+
+fn told(error: &RewindError) -> SessionError {
+    match error {
+        RewindError::Store(error) => error.clone().into(),
+        RewindError::Fenced => SessionError::Overloaded {
+            retry_after: Duration::from_millis(200),
+        },
+        RewindError::NoSuchTurn { turn, head_turn } => SessionError::NoSuchTurn {
+            turn: *turn,
+            head_turn: *head_turn,
+        },
+        RewindError::NothingToResume => SessionError::NothingToResume,
+    }
+}
+
+impl Handler<BeginMove> for NpcConversation {
+    type Result = ();
+
+    fn handle(&mut self, BeginMove: BeginMove, ctx: &mut Self::Context) {
+        self.begin_move(ctx);
+    }
+}

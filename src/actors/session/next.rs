@@ -1,0 +1,101 @@
+//! What the next turn of a dialogue starts from, and what a turn or a summary leaves of it.
+
+use std::sync::Arc;
+
+use super::load;
+use crate::{
+    actors::{Heard, SessionError, cast::Rows, registry::Node},
+    dialogue::{
+        npc_conversation::{self, Scene},
+        turn::TurnInput,
+    },
+    ids::NpcId,
+    memory::{
+        authored::Npc,
+        summary::Summary,
+        turn::{Checkpoint, Turn},
+    },
+    tenancy::TenantScope,
+};
+
+/// A turn that comes next, spoken by `npc`, with an empty line.
+pub(in crate::actors) fn next_turn(
+    node: &Node,
+    scope: &TenantScope,
+    loaded: &load::Loaded,
+    authored: &Rows,
+    npc: Arc<Npc>,
+    scene: Option<Arc<Scene>>,
+) -> TurnInput {
+    let ports = &node.ports;
+    TurnInput {
+        scope: scope.clone(),
+        node: node.id,
+        world: Arc::clone(&authored.world),
+        npc,
+        dialogue: Arc::clone(&loaded.dialogue),
+        player: loaded.player.clone(),
+        scene,
+        epoch: loaded.epoch,
+        id: ports.ids.next(),
+        number: loaded.dialogue.head_turn + 1,
+        previous: loaded.head,
+        line: String::new(),
+        key: None,
+        history: Arc::clone(&loaded.history),
+        summaries: Arc::clone(&loaded.summaries),
+        checkpoint: loaded.checkpoint.clone(),
+        accepted_at: ports.clock.instant(),
+        started_at: ports.clock.now(),
+        queue_ms: 0.0,
+        memory_wait_ms: 0.0,
+        started_seq: 0,
+    }
+}
+
+/// Who answers a line: the one it is for, or whom it names, or else the one who spoke last.
+pub(super) fn answering(loaded: &load::Loaded, authored: &Rows, line: &str, to: Option<&NpcId>) -> Option<Arc<Npc>> {
+    if let [only] = authored.npcs.as_slice() {
+        return Some(Arc::clone(only));
+    }
+    let named = || npc_conversation::addressed(authored.members().iter(), line).map(|member| member.id.clone());
+    let npc = to.cloned().or_else(named).unwrap_or_else(|| loaded.npc.clone());
+    authored.npc(&npc).or_else(|| authored.npcs.first().cloned())
+}
+
+impl load::Loaded {
+    /// A turn was committed, with this checkpoint.
+    pub(in crate::actors) fn keep_turn(&mut self, turn: &Turn, checkpoint: Checkpoint) {
+        self.head = Some(turn.id);
+        self.npc = turn.npc.clone();
+        let dialogue = Arc::make_mut(&mut self.dialogue);
+        dialogue.head_turn = turn.number;
+        dialogue.updated_at = turn.committed_at;
+        let summarised = std::mem::replace(&mut self.checkpoint, checkpoint);
+        self.keep_summarised(&summarised);
+        Arc::make_mut(&mut self.history).push(load::buffered(turn));
+        self.trim();
+    }
+
+    /// What was heard of an earlier turn, in Unicode scalar values.
+    ///
+    /// # Errors
+    /// If it was counted in a text that is not at hand.
+    pub(in crate::actors) fn heard_of(&self, turn: u32, heard: Option<Heard>) -> Result<Option<usize>, SessionError> {
+        let units = match heard {
+            None => return Ok(None),
+            Some(Heard::Chars(chars)) => return Ok(Some(chars)),
+            Some(units @ Heard::Utf16(_)) => units,
+        };
+        let text = self.history.iter().find(|said| said.number == turn);
+        text.map(|said| Some(units.scalars(&said.reply_text)))
+            .ok_or(SessionError::NotRunning { turn })
+    }
+
+    /// Summaries were read again.
+    pub(in crate::actors) fn keep_summaries(&mut self, summaries: Vec<Summary>, buffer_min: u32) {
+        self.checkpoint.catch_up(&summaries, buffer_min);
+        self.summaries = Arc::new(summaries);
+        self.trim();
+    }
+}

@@ -1,0 +1,302 @@
+//! NPCs who talk: pacing, steps, cutting in, joining, ending, and what a crash leaves.
+
+use std::{sync::Arc, time::Duration};
+
+use super::world::{Ear, PATIENCE, World};
+use crate::{
+    actors::{
+        Interrupted, Listener, NewConversation, SessionError, TakeBack, npc_conversation::handle::NpcConversations,
+        session,
+    },
+    ids::DialogueId,
+    memory::turn::{Turn, TurnStatus},
+    ports::ledger::dialogues::DialogueStatus,
+};
+
+impl World {
+    fn talks(&self) -> NpcConversations {
+        self.sessions.npc_conversations()
+    }
+
+    async fn talk(&self, topic: &str, max_turns: u32, auto: bool) -> DialogueId {
+        let new = NewConversation {
+            world: "vale".parse().unwrap(),
+            npcs: vec!["mira".parse().unwrap(), "ergen".parse().unwrap()],
+            witnesses: Vec::new(),
+            factions: Vec::new(),
+            topic: Some(topic.to_owned()),
+            max_turns: Some(max_turns),
+            auto,
+            watchers: Vec::new(),
+            open: false,
+        };
+        self.talks().create(&self.scope, new).await.unwrap().id
+    }
+
+    async fn watch(&self, id: DialogueId, last_seq: Option<u64>) -> Arc<Ear> {
+        let ear = Ear::new();
+        let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
+        self.talks().attach(&self.scope, id, listener, last_seq).await.unwrap();
+        ear
+    }
+
+    async fn step(&self, id: DialogueId) -> Arc<Turn> {
+        let said = self.talks().step(&self.scope, id).await.unwrap();
+        tokio::time::timeout(PATIENCE, said).await.unwrap().unwrap().unwrap()
+    }
+
+    fn back_to(&self, turn: Option<u32>) -> TakeBack {
+        TakeBack {
+            turn,
+            heard: None,
+            key: None,
+            if_head: None,
+            who: self.who(),
+        }
+    }
+
+    async fn lines(&self, id: DialogueId) -> Vec<String> {
+        let turns = self
+            .ports
+            .ledger
+            .dialogues
+            .turns(&self.scope, id, 1, 100)
+            .await
+            .unwrap();
+        turns.into_iter().map(|turn| turn.reply_text).collect()
+    }
+}
+
+#[actix::test]
+async fn they_take_turns_by_themselves_until_the_last_line() {
+    let world = World::new().await;
+    let id = world.talk("the mill", 4, true).await;
+    let ear = world.watch(id, Some(1)).await;
+    ear.hears("ended 4 max_turns").await;
+    assert_eq!(
+        ear.story(),
+        [
+            "mira started 1",
+            "completed 1",
+            "committed 1",
+            "ergen started 2",
+            "completed 2",
+            "committed 2",
+            "mira started 3",
+            "completed 3",
+            "committed 3",
+            "ergen started 4",
+            "completed 4",
+            "committed 4",
+            "ended 4 max_turns"
+        ]
+    );
+    assert!(ear.seqs().is_sorted_by(|a, b| a < b), "{:?}", ear.seqs());
+    let stored = world
+        .ports
+        .ledger
+        .dialogues
+        .get(&world.scope, id)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(stored.status, DialogueStatus::Closed);
+    let refused = world.talks().step(&world.scope, id).await.unwrap_err();
+    assert!(matches!(refused, SessionError::Ended), "{refused:?}");
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_speaker_concludes() {
+    let world = World::new().await;
+    let id = world.talk("conclude at 2", 20, true).await;
+    let ear = world.watch(id, Some(1)).await;
+    ear.hears("ended 2 concluded").await;
+    assert_eq!(world.lines(id).await, ["Mira says 1", "Ergen says 2"]);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_stepped_one_says_a_line_when_it_is_asked_to() {
+    let world = World::new().await;
+    let id = world.talk("the mill", 2, false).await;
+    let ear = world.watch(id, None).await;
+    assert_eq!(world.step(id).await.npc.as_str(), "mira");
+    assert_eq!(world.fake.spoken.lock().len(), 1, "nobody speaks unasked");
+    assert_eq!(world.step(id).await.npc.as_str(), "ergen");
+    ear.hears("ended 2 max_turns").await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn whoever_cuts_in_pauses_it_and_it_goes_on_when_resumed() {
+    let world = World::new().await;
+    let id = world.talk("hold", 3, true).await;
+    let ear = world.watch(id, Some(1)).await;
+    world.begun(1).await;
+    let cut = world
+        .talks()
+        .interrupt(&world.scope, id, world.back_to(None))
+        .await
+        .unwrap();
+    assert_eq!(cut, Interrupted::Cut { turn: 1 });
+    let stored = world
+        .ports
+        .ledger
+        .dialogues
+        .get(&world.scope, id)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(stored.options.paused, "a restart must not go on");
+    ear.hears("interrupted 1").await;
+    assert_eq!(world.fake.spoken.lock().len(), 1);
+    world.fake.go.add_permits(10);
+    world.talks().resume(&world.scope, id, &world.who()).await.unwrap();
+    ear.hears("ended 3 max_turns").await;
+    let story = ear.story();
+    let place = |what: &str| {
+        story
+            .iter()
+            .position(|event| event == what)
+            .unwrap_or_else(|| panic!("{what}: {story:?}"))
+    };
+    assert!(place("paused 0 interrupted") < place("committed 1"));
+    assert!(place("resumed 1") < place("ergen started 2"));
+    world.end().await;
+}
+
+#[actix::test]
+async fn going_back_takes_what_followed_and_the_running_line_with_it() {
+    let world = World::new().await;
+    let id = world.talk("the mill", 20, false).await;
+    for _ in 0..4 {
+        world.step(id).await;
+    }
+    let ear = world.watch(id, None).await;
+    let done = world
+        .talks()
+        .interrupt(&world.scope, id, world.back_to(Some(2)))
+        .await
+        .unwrap();
+    let Interrupted::Rewound(rewound) = done else {
+        panic!("{done:?}")
+    };
+    assert_eq!((rewound.head_turn, rewound.removed.as_slice()), (2, [3, 4].as_slice()));
+    assert_eq!(world.lines(id).await, ["Mira says 1", "Ergen says 2"]);
+    assert!(
+        ear.story().contains(&"paused 4 interrupted".to_owned()),
+        "{:?}",
+        ear.story()
+    );
+    // Asked too late for the same: told what it came to.
+    let late = world
+        .talks()
+        .interrupt(&world.scope, id, world.back_to(Some(4)))
+        .await
+        .unwrap();
+    assert_eq!(late, Interrupted::Rewound(Arc::clone(&rewound)));
+    // It goes on from there.
+    let next = world.step(id).await;
+    assert_eq!((next.number, next.npc.as_str()), (3, "mira"));
+    world.end().await;
+}
+
+#[actix::test]
+async fn of_interrupts_at_the_same_time_the_lowest_wins_and_all_are_told() {
+    let world = World::new().await;
+    let id = world.talk("the mill", 20, false).await;
+    for _ in 0..6 {
+        world.step(id).await;
+    }
+    let asked = [5, 2, 4, 3, 6, 2, 5, 4, 3, 5].map(|turn| {
+        let (talks, scope, wish) = (world.talks(), world.scope.clone(), world.back_to(Some(turn)));
+        async move { talks.interrupt(&scope, id, wish).await.unwrap() }
+    });
+    for told in futures_util::future::join_all(asked).await {
+        let Interrupted::Rewound(rewound) = told else {
+            panic!("{told:?}")
+        };
+        assert_eq!(rewound.head_turn, 2);
+    }
+    assert_eq!(world.lines(id).await.len(), 2);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_player_joins_where_the_conversation_is_and_it_pauses() {
+    let world = World::new().await;
+    let id = world.talk("hold", 20, true).await;
+    world.begun(1).await;
+    let joined = world
+        .talks()
+        .join(&world.scope, id, "p1".parse().unwrap())
+        .await
+        .unwrap();
+    let names: Vec<&str> = joined.dialogue.npcs.iter().map(|npc| npc.as_str()).collect();
+    assert_eq!(names, ["mira", "ergen"]);
+    assert!(joined.dialogue.cause.is_some(), "it began at the line that was cut");
+    // The one who spoke last answers, unless another is named or asked.
+    let session = joined.dialogue.id;
+    assert_eq!(world.turn(session, "who was it?").await.npc.as_str(), "mira");
+    assert_eq!(world.turn(session, "Ergen, who was it?").await.npc.as_str(), "ergen");
+    assert_eq!(world.turn(session, "and then?").await.npc.as_str(), "ergen");
+    let lines = world
+        .ports
+        .ledger
+        .dialogues
+        .turns(&world.scope, id, 1, 9)
+        .await
+        .unwrap();
+    assert_eq!(lines.len(), 1);
+    assert_eq!(lines[0].status, TurnStatus::Interrupted);
+    world.end().await;
+}
+
+#[actix::test]
+async fn one_that_panicked_goes_on_by_itself() {
+    let world = World::new().await;
+    let id = world.talk("hold", 2, true).await;
+    let ear = world.watch(id, Some(1)).await;
+    world.begun(1).await;
+    let key = (world.scope.clone(), id);
+    let addr = world.sessions.node_for_test().conversations.live(&key).unwrap();
+    addr.try_send(session::Panic).unwrap();
+    ear.hears("failed 1").await;
+    world.fake.go.add_permits(10);
+    // Nobody asks for anything: the chores take it up.
+    ear.hears("ended 2 max_turns").await;
+    assert_eq!(world.lines(id).await.len(), 2);
+    world.end().await;
+}
+
+#[actix::test]
+async fn one_whose_model_keeps_failing_waits_longer_and_longer() {
+    let world = World::new().await;
+    let id = world.talk("fail", 5, true).await;
+    let ear = world.watch(id, Some(1)).await;
+    ear.hears("failed 1").await;
+    let view = world.talks().view(&world.scope, id).await.unwrap();
+    assert_eq!((view.dialogue.head_turn, view.running_turn), (0, None));
+    let refused = world.talks().step(&world.scope, id).await.unwrap();
+    let failed = tokio::time::timeout(PATIENCE, refused).await.unwrap().unwrap();
+    assert!(failed.is_err(), "a step tells why at once");
+    world.talks().end(&world.scope, id, "closed by request").await.unwrap();
+    ear.hears("ended 0 closed by request").await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn another_process_goes_on_when_somebody_looks() {
+    let world = World::new().await;
+    let id = world.talk("hold", 2, true).await;
+    world.begun(1).await;
+    let second = world.restarted();
+    second.fake.go.add_permits(10);
+    let ear = second.watch(id, None).await;
+    ear.hears("ended 2 max_turns").await;
+    assert_eq!(second.lines(id).await, ["Mira says 1", "Ergen says 2"]);
+    second.sessions.drain(Duration::from_secs(5)).await;
+    second.sessions.stop();
+    world.end().await;
+}

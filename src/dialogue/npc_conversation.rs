@@ -1,0 +1,270 @@
+//! NPCs who talk with each other: who is there, who speaks next, and what a speaker is asked with.
+//!
+//! A line of a conversation is a turn as any other (`turn.rs`), without a player: what is gathered,
+//! spoken and committed is the same. This file has what is different about it.
+
+use std::time::Duration;
+
+use minijinja::context;
+
+use super::{
+    prompt::{Template, TemplateError, Templates, untrusted},
+    settings::ConversationSettings,
+};
+use crate::{
+    ids::NpcId,
+    memory::authored::Npc,
+    ports::{
+        buffer::BufferedTurn,
+        ledger::dialogues::{Dialogue, DialogueOptions},
+    },
+};
+
+/// NPCs of one conversation, and of one scene with a player, at least and at most.
+pub const MIN_NPCS: usize = 2;
+pub const MAX_NPCS: usize = 8;
+/// Lines of one conversation at most, whatever is asked for.
+pub const MAX_TURNS: u32 = 100;
+/// Longest topic, in Unicode scalar values.
+pub const MAX_TOPIC_CHARS: usize = 500;
+/// The tag by which a speaker ends the conversation; cut from its line like a cue.
+pub const END_MARK: &str = "end_conversation";
+/// An id this short may be a word of its own; only names address then.
+const SHORTEST_ID: usize = 3;
+
+/// One who takes part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    pub id: NpcId,
+    pub name: String,
+}
+
+/// Who is there, and what it is about, where that is more than one NPC with a player.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scene {
+    /// Every NPC that takes part, the speaker included, in the order in which they were named.
+    pub cast: Vec<Member>,
+    pub topic: Option<String>,
+    /// No line comes after this one: the speaker should bring it to an end.
+    pub last: bool,
+}
+
+impl Scene {
+    /// The name of an NPC; of one that is not there, its id.
+    #[must_use]
+    pub fn name_of(&self, npc: &NpcId) -> String {
+        let member = self.cast.iter().find(|member| member.id == *npc);
+        untrusted(member.map_or(npc.as_str(), |member| &member.name))
+    }
+
+    /// The names of the others.
+    #[must_use]
+    pub fn others(&self, npc: &NpcId) -> Vec<String> {
+        let others = self.cast.iter().filter(|member| member.id != *npc);
+        others.map(|member| untrusted(&member.name)).collect()
+    }
+
+    /// What a speaker answers: the topic, and what was said to it since it last spoke.
+    #[must_use]
+    pub fn heard(&self, npc: &NpcId, history: &[BufferedTurn]) -> String {
+        let since = history.iter().rposition(|turn| turn.npc == *npc).map_or(0, |at| at + 1);
+        self.topic
+            .as_deref()
+            .into_iter()
+            .chain(history[since..].iter().map(|turn| turn.reply_text.as_str()))
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    /// The message that asks a speaker for its line.
+    pub(super) fn cue(
+        &self,
+        templates: &Templates,
+        npc: &Npc,
+        history: &[BufferedTurn],
+    ) -> Result<String, TemplateError> {
+        let values = context! {
+            npc_name => npc.name.as_str(),
+            others => self.others(&npc.id),
+            topic => self.topic.as_deref().map(untrusted).unwrap_or_default(),
+            opening => history.is_empty(),
+            last => self.last,
+        };
+        templates.render(npc.language, Template::ConversationCue, values)
+    }
+}
+
+/// Who speaks next: the one of the others whom the last line names, or else the one who has been
+/// silent for longest; before the first line, the first of the cast. `None`: nobody is there.
+#[must_use]
+pub fn next_speaker(cast: &[Member], history: &[BufferedTurn]) -> Option<NpcId> {
+    let Some(last) = history.last() else {
+        return cast.first().map(|member| member.id.clone());
+    };
+    let others = || cast.iter().filter(|member| member.id != last.npc);
+    let quietest = || {
+        // Equal ones stay in the order of the cast: `min_by_key` takes the first.
+        others().min_by_key(|member| history.iter().rposition(|turn| turn.npc == member.id).map(|at| at + 1))
+    };
+    addressed(others(), &last.reply_text)
+        .or_else(quietest)
+        .map(|member| member.id.clone())
+}
+
+/// Whom of `members` a line names first, by name or by id.
+pub fn addressed<'a>(members: impl Iterator<Item = &'a Member>, line: &str) -> Option<&'a Member> {
+    let line = line.to_lowercase();
+    let place = |member: &Member| {
+        let id = Some(member.id.as_str()).filter(|id| id.len() >= SHORTEST_ID);
+        [Some(member.name.to_lowercase().as_str()), id]
+            .into_iter()
+            .flatten()
+            .filter_map(|name| position_of(name, &line))
+            .min()
+    };
+    members
+        .filter_map(|member| place(member).map(|at| (at, member)))
+        .min_by_key(|(at, _)| *at)
+        .map(|(_, member)| member)
+}
+
+/// Where `name` stands as a word of its own. Korean endings may follow a name directly.
+fn position_of(name: &str, line: &str) -> Option<usize> {
+    if name.is_empty() {
+        return None;
+    }
+    let free = |at: &usize| {
+        let before = line[..*at].chars().next_back();
+        let after = line[*at + name.len()..].chars().next();
+        let latin = name.ends_with(|c: char| c.is_ascii_alphanumeric());
+        before.is_none_or(|c| !c.is_alphanumeric())
+            && after.is_none_or(|c| !(c.is_alphanumeric() && (c.is_ascii() || !latin && !is_hangul(c))))
+    };
+    line.match_indices(name).map(|(at, _)| at).find(free)
+}
+
+fn is_hangul(c: char) -> bool {
+    ('\u{ac00}'..='\u{d7a3}').contains(&c)
+}
+
+/// After how many lines a conversation ends.
+#[must_use]
+pub fn max_turns(options: &DialogueOptions, settings: &ConversationSettings) -> u32 {
+    options.max_turns.unwrap_or(settings.max_turns).clamp(1, MAX_TURNS)
+}
+
+/// How long to wait after a line before the next one begins, so that it can be read.
+#[must_use]
+pub fn pause_after(line: &str, settings: &ConversationSettings) -> Duration {
+    let chars = u64::try_from(line.chars().count()).unwrap_or(u64::MAX);
+    let reading = settings.reading_ms_per_char.saturating_mul(chars);
+    let longest = settings.longest_pause_ms.max(settings.pause_ms);
+    Duration::from_millis(settings.pause_ms.saturating_add(reading).min(longest))
+}
+
+/// What ended a conversation, or will before another line is said.
+#[must_use]
+pub fn is_over(dialogue: &Dialogue, ended: bool, settings: &ConversationSettings) -> Option<&'static str> {
+    if ended {
+        Some("concluded")
+    } else if dialogue.head_turn >= max_turns(&dialogue.options, settings) {
+        Some("max_turns")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::ids::TurnId;
+
+    fn cast(names: &[(&str, &str)]) -> Vec<Member> {
+        let member = |(id, name): &(&str, &str)| Member {
+            id: id.parse().unwrap(),
+            name: (*name).to_owned(),
+        };
+        names.iter().map(member).collect()
+    }
+
+    fn said(lines: &[(&str, &str)]) -> Vec<BufferedTurn> {
+        (1..)
+            .zip(lines)
+            .map(|(number, (npc, text))| BufferedTurn {
+                id: TurnId::from_u128(u128::from(number)),
+                number,
+                player_text: String::new(),
+                npc: npc.parse().unwrap(),
+                reply_text: (*text).to_owned(),
+            })
+            .collect()
+    }
+
+    fn next(cast: &[Member], lines: &[(&str, &str)]) -> String {
+        next_speaker(cast, &said(lines)).unwrap().to_string()
+    }
+
+    #[test]
+    fn two_take_turns() {
+        let two = cast(&[("ergen", "에르겐"), ("mira", "Mira")]);
+        assert_eq!(next(&two, &[]), "ergen");
+        assert_eq!(next(&two, &[("ergen", "Hello.")]), "mira");
+        assert_eq!(next(&two, &[("ergen", "Hello."), ("mira", "I am Mira.")]), "ergen");
+    }
+
+    #[test]
+    fn of_three_the_one_who_was_silent_for_longest_speaks() {
+        let three = cast(&[("ergen", "에르겐"), ("mira", "Mira"), ("tomas", "Tomas")]);
+        assert_eq!(next(&three, &[("ergen", "a")]), "mira");
+        assert_eq!(next(&three, &[("ergen", "a"), ("mira", "b")]), "tomas");
+        assert_eq!(next(&three, &[("ergen", "a"), ("mira", "b"), ("tomas", "c")]), "ergen");
+    }
+
+    #[test]
+    fn whoever_is_named_speaks_next() {
+        let three = cast(&[("ergen", "에르겐"), ("mira", "Mira"), ("tomas", "Tomas")]);
+        for (line, speaker) in [
+            ("What do you say, Mira?", "mira"),
+            ("MIRA! Listen, Tomas is late.", "mira"),
+            ("Mirabelle plums are ripe.", "tomas"),
+            ("The hamira tree bears fruit.", "tomas"),
+            ("mira라면 알 걸세.", "mira"),
+            ("Ergen alone knows.", "tomas"),
+        ] {
+            assert_eq!(next(&three, &[("mira", "Well."), ("ergen", line)]), speaker, "{line}");
+        }
+        let korean = cast(&[("mira", "미라"), ("tomas", "토마스"), ("ergen", "에르겐")]);
+        assert_eq!(next(&korean, &[("mira", "에르겐은 어떻게 생각해?")]), "ergen");
+        assert_eq!(next(&korean, &[("mira", "새에르겐이라는 마을이 있어.")]), "tomas");
+    }
+
+    #[test]
+    fn a_speaker_hears_the_topic_and_what_was_said_since_its_own_line() {
+        let scene = Scene {
+            cast: cast(&[("ergen", "에르겐"), ("mira", "Mira"), ("tomas", "Tomas")]),
+            topic: Some("the mill".to_owned()),
+            last: false,
+        };
+        let history = said(&[("mira", "It burned."), ("ergen", "When?"), ("tomas", "Last night.")]);
+        assert_eq!(
+            scene.heard(&"mira".parse().unwrap(), &history),
+            "the mill\nWhen?\nLast night."
+        );
+        assert_eq!(scene.heard(&"tomas".parse().unwrap(), &history), "the mill");
+        assert_eq!(scene.others(&"mira".parse().unwrap()), ["에르겐", "Tomas"]);
+    }
+
+    #[test]
+    fn a_pause_grows_with_the_line_up_to_a_limit() {
+        let settings = ConversationSettings {
+            max_turns: 20,
+            pause_ms: 800,
+            reading_ms_per_char: 30,
+            longest_pause_ms: 6_000,
+        };
+        assert_eq!(pause_after("", &settings), Duration::from_millis(800));
+        assert_eq!(pause_after("물레방앗간", &settings), Duration::from_millis(950));
+        assert_eq!(pause_after(&"x".repeat(1_000), &settings), Duration::from_secs(6));
+    }
+}

@@ -1,0 +1,103 @@
+//! "What were you two just talking about?": the lines of the conversation that is asked about, as they
+//! stand. What was unsaid is not read, so it cannot be told.
+
+use super::{Services, turn::TurnInput};
+use crate::{
+    ids::{DialogueId, DialogueKind, NpcId},
+    memory::{
+        fact::Cause,
+        turn::{Intent, Turn},
+    },
+    ports::{
+        PageRequest, StoreResult,
+        buffer::BufferedTurn,
+        ledger::dialogues::{Dialogue, DialogueFilter},
+    },
+};
+
+/// Lines of a conversation that are read, the last ones.
+const MOST_LINES: u32 = 12;
+/// Conversations looked at, newest first, for one in which something was said.
+const MOST_CONVERSATIONS: u32 = 4;
+
+/// What one NPC said to others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OverheardLine {
+    pub name: String,
+    pub text: String,
+}
+
+/// The last lines of the conversation that this turn is about, oldest first: always of the one that
+/// the player joined, and of the latest one that the NPC took part in or witnessed when it is asked
+/// for. A conversation names who may know it, so whoever asks a participant may hear of it.
+pub(super) async fn lines(services: &Services, input: &TurnInput, intent: Intent) -> StoreResult<Vec<OverheardLine>> {
+    if input.player.is_none() {
+        return Ok(Vec::new());
+    }
+    let dialogues = &services.ledger.dialogues;
+    if let Some(Cause::Turn(turn)) = input.dialogue.cause
+        && let Some(found) = dialogues.turn(&input.scope, turn).await?
+        && found.turn.dialogue.kind() == DialogueKind::NpcConversation
+    {
+        // What is said there later on was not heard by who left it for this session.
+        let last = found.turn.number;
+        return named(
+            services,
+            input,
+            turns(services, input, found.turn.dialogue, last).await?,
+        )
+        .await;
+    }
+    if intent != Intent::Overheard {
+        return Ok(Vec::new());
+    }
+    let filter = DialogueFilter {
+        kind: Some(DialogueKind::NpcConversation),
+        world: Some(input.world.id.clone()),
+        heard_by: Some(input.npc.id.clone()),
+        ..DialogueFilter::default()
+    };
+    let page = PageRequest {
+        limit: MOST_CONVERSATIONS,
+        after: None,
+    };
+    let found = dialogues.list(&input.scope, &filter, &page).await?.items;
+    let Some(Dialogue { id, head_turn, .. }) = found.into_iter().find(|dialogue| dialogue.head_turn > 0) else {
+        return Ok(Vec::new());
+    };
+    let turns = turns(services, input, id, head_turn).await?;
+    named(services, input, turns).await
+}
+
+async fn turns(services: &Services, input: &TurnInput, dialogue: DialogueId, last: u32) -> StoreResult<Vec<Turn>> {
+    let from = last.saturating_sub(MOST_LINES) + 1;
+    let dialogues = &services.ledger.dialogues;
+    dialogues.turns(&input.scope, dialogue, from, last).await
+}
+
+/// With the names of those who spoke.
+async fn named(services: &Services, input: &TurnInput, turns: Vec<Turn>) -> StoreResult<Vec<OverheardLine>> {
+    let mut names: Vec<(NpcId, String)> = vec![(input.npc.id.clone(), input.npc.name.clone())];
+    let mut lines = Vec::with_capacity(turns.len());
+    for turn in &turns {
+        if !names.iter().any(|(id, _)| *id == turn.npc) {
+            let authored = &services.ledger.authored;
+            let npc = authored.npc(&input.scope, &input.world.id, &turn.npc).await?;
+            // One that was deleted since goes by its id.
+            names.push((
+                turn.npc.clone(),
+                npc.map_or_else(|| turn.npc.to_string(), |npc| npc.name),
+            ));
+        }
+        let name = names
+            .iter()
+            .find(|(id, _)| *id == turn.npc)
+            .map(|(_, name)| name.clone());
+        lines.push(OverheardLine {
+            name: name.unwrap_or_default(),
+            // With the dash of a line that was cut.
+            text: BufferedTurn::from(turn).reply_text,
+        });
+    }
+    Ok(lines)
+}

@@ -1,0 +1,476 @@
+//! Conversations of NPCs with each other: `/v1/npc-conversations`. A player sees those it was let
+//! into, by name or because they are open; another is a 404.
+
+use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
+use chrono::{DateTime, Utc};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    AppState,
+    errors::{Code, Problem},
+    extract::{Author, Body, Caller, Path, Query, Talker},
+    idempotency::{self, Answer},
+    pagination::{self, Items},
+    rewinds::{InterruptBody, InterruptView},
+    sessions::NewSessionView,
+    summaries::SummaryView,
+    to_the_end,
+    turns::{self, TurnView, TurnsQuery},
+};
+use crate::{
+    actors::NewConversation,
+    dialogue::npc_conversation::{MAX_NPCS, MAX_TOPIC_CHARS, MAX_TURNS, MIN_NPCS},
+    ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, WorldId},
+    ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus},
+    tenancy::{Principal, Role},
+};
+
+/// A new conversation.
+#[derive(Debug, Clone, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct ConversationBody {
+    #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
+    world_id: WorldId,
+    /// Who takes part, each once. The first one opens it.
+    #[garde(length(min = MIN_NPCS, max = MAX_NPCS), custom(each_once))]
+    #[schema(value_type = Vec<String>, min_items = 2, max_items = 8)]
+    npc_ids: Vec<NpcId>,
+    /// What they are to talk about.
+    #[serde(default)]
+    #[garde(inner(length(chars, min = 1, max = MAX_TOPIC_CHARS)))]
+    #[schema(min_length = 1, max_length = 500)]
+    topic: Option<String>,
+    /// Lines after which it ends; unset: `conversation.max_turns`.
+    #[serde(default)]
+    #[garde(inner(range(min = 1, max = MAX_TURNS)))]
+    #[schema(minimum = 1, maximum = 100)]
+    max_turns: Option<u32>,
+    /// NPCs that overhear it and so learn its facts.
+    #[serde(default)]
+    #[garde(length(max = 16))]
+    #[schema(value_type = Vec<String>, max_items = 16)]
+    witnesses: Vec<NpcId>,
+    /// Factions that learn its facts.
+    #[serde(default)]
+    #[garde(length(max = 16))]
+    #[schema(value_type = Vec<String>, max_items = 16)]
+    factions: Vec<FactionId>,
+    /// Whether it paces itself; otherwise each line is asked for with `:step`.
+    #[serde(default = "yes")]
+    auto: bool,
+    /// Players who may watch it, cut into it and join it.
+    #[serde(default)]
+    #[garde(length(max = 64))]
+    #[schema(value_type = Vec<String>, max_items = 64)]
+    watchers: Vec<PlayerId>,
+    /// Every player of the world may.
+    #[serde(default)]
+    open: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::ptr_arg, reason = "as garde calls it")]
+fn each_once(npcs: &Vec<NpcId>, (): &()) -> garde::Result {
+    let mut seen = npcs.clone();
+    seen.sort();
+    seen.dedup();
+    if seen.len() == npcs.len() {
+        Ok(())
+    } else {
+        Err(garde::Error::new("names an NPC twice"))
+    }
+}
+
+impl From<ConversationBody> for NewConversation {
+    fn from(body: ConversationBody) -> Self {
+        let mut witnesses = body.witnesses;
+        witnesses.sort();
+        witnesses.dedup();
+        witnesses.retain(|npc| !body.npc_ids.contains(npc));
+        let mut factions = body.factions;
+        factions.sort();
+        factions.dedup();
+        Self {
+            world: body.world_id,
+            npcs: body.npc_ids,
+            witnesses,
+            factions,
+            topic: body.topic,
+            max_turns: body.max_turns,
+            auto: body.auto,
+            watchers: body.watchers,
+            open: body.open,
+        }
+    }
+}
+
+/// How a conversation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ConversationStatus {
+    Open,
+    /// Nobody speaks until it is resumed or stepped.
+    Paused,
+    Closed,
+}
+
+/// A conversation as it is stored.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ConversationView {
+    #[schema(value_type = String)]
+    id: DialogueId,
+    #[schema(value_type = String)]
+    world_id: WorldId,
+    #[schema(value_type = Vec<String>)]
+    npc_ids: Vec<NpcId>,
+    topic: Option<String>,
+    max_turns: u32,
+    #[schema(value_type = Vec<String>)]
+    witnesses: Vec<NpcId>,
+    #[schema(value_type = Vec<String>)]
+    factions: Vec<FactionId>,
+    auto: bool,
+    #[schema(value_type = Vec<String>)]
+    watchers: Vec<PlayerId>,
+    open: bool,
+    status: ConversationStatus,
+    /// Number of the last line; 0 before the first.
+    head_turn: u32,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
+}
+
+impl ConversationView {
+    fn of(state: &AppState, dialogue: Dialogue) -> Self {
+        let options = dialogue.options;
+        let default = state.services.settings.conversation.max_turns;
+        Self {
+            id: dialogue.id,
+            world_id: dialogue.world,
+            npc_ids: dialogue.npcs,
+            topic: options.topic,
+            max_turns: options.max_turns.unwrap_or(default),
+            witnesses: dialogue.witnesses,
+            factions: options.factions,
+            auto: options.auto,
+            watchers: options.watchers,
+            open: options.open,
+            status: match (dialogue.status, options.paused) {
+                (DialogueStatus::Closed, _) => ConversationStatus::Closed,
+                (DialogueStatus::Open, true) => ConversationStatus::Paused,
+                (DialogueStatus::Open, false) => ConversationStatus::Open,
+            },
+            head_turn: dialogue.head_turn,
+            created_at: dialogue.created_at,
+            updated_at: dialogue.updated_at,
+        }
+    }
+}
+
+/// The conversation `id` if `who` may touch it; 404 otherwise.
+pub async fn reachable(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
+    let missing = || Problem::not_found("conversation");
+    if id.kind() != DialogueKind::NpcConversation {
+        return Err(missing());
+    }
+    let found = state.services.ledger.dialogues.get(&who.scope(), id).await?;
+    found.filter(|dialogue| may_reach(who, dialogue)).ok_or_else(missing)
+}
+
+fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
+    match who.role {
+        Role::Operator => false,
+        Role::Admin | Role::Backend => true,
+        Role::Player => {
+            let let_in = |player| dialogue.options.open || dialogue.options.watchers.contains(player);
+            who.player.as_ref().is_some_and(let_in) && who.world.as_ref().is_none_or(|world| *world == dialogue.world)
+        }
+    }
+}
+
+/// Has NPCs talk with each other.
+#[utoipa::path(
+    tag = "npc-conversations",
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
+    request_body = ConversationBody,
+    responses((status = 201, body = ConversationView), (status = 404, description = "There is no such world or NPC"), (status = 409, description = "The same request is being handled")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/npc-conversations")]
+pub async fn create_conversation(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    request: HttpRequest,
+    body: Body<ConversationBody>,
+) -> Result<HttpResponse, Problem> {
+    let raw = body.raw.clone();
+    let new = NewConversation::from(body.value);
+    let work = {
+        let (state, scope) = (state.clone(), caller.scope.clone());
+        async move {
+            let created = state.sessions.npc_conversations().create(&scope, new).await?;
+            let location = format!("/v1/npc-conversations/{}", created.id);
+            Answer::created(&ConversationView::of(&state, created), location)
+        }
+    };
+    idempotency::once(&state, &caller.principal, &request, &raw, work).await
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListQuery {
+    #[param(value_type = Option<String>)]
+    world_id: Option<WorldId>,
+    /// Takes part in it.
+    #[param(value_type = Option<String>)]
+    npc_id: Option<NpcId>,
+    /// Takes part in it or witnesses it.
+    #[param(value_type = Option<String>)]
+    heard_by: Option<NpcId>,
+    /// A paused one is open.
+    #[param(inline)]
+    status: Option<DialogueStatus>,
+    /// 1–200; default 50.
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// Conversations, newest first.
+#[utoipa::path(
+    tag = "npc-conversations",
+    params(ListQuery),
+    responses((status = 200, body = Items<ConversationView>)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/npc-conversations")]
+pub async fn list_conversations(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    query: Query<ListQuery>,
+) -> Result<HttpResponse, Problem> {
+    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    let filter = DialogueFilter {
+        kind: Some(DialogueKind::NpcConversation),
+        world: query.0.world_id,
+        npc: query.0.npc_id,
+        heard_by: query.0.heard_by,
+        status: query.0.status,
+        player: None,
+    };
+    let dialogues = &state.services.ledger.dialogues;
+    let found = dialogues.list(&caller.scope, &filter, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::of(found, |dialogue| ConversationView::of(&state, dialogue))))
+}
+
+/// A conversation. One that paces itself goes on, should a restart have stopped it.
+#[utoipa::path(
+    tag = "npc-conversations",
+    params(("conversation" = String, Path)),
+    responses((status = 200, body = ConversationView)),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[get("/v1/npc-conversations/{conversation}")]
+pub async fn get_conversation(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    path: Path<DialogueId>,
+) -> Result<HttpResponse, Problem> {
+    let dialogue = reachable(&state, &caller.principal, path.0).await?;
+    if dialogue.status == DialogueStatus::Open && dialogue.options.auto && !dialogue.options.paused {
+        state.sessions.npc_conversations().wake(&caller.scope, path.0).await;
+    }
+    Ok(HttpResponse::Ok().json(ConversationView::of(&state, dialogue)))
+}
+
+/// Its lines, oldest first.
+#[utoipa::path(
+    tag = "npc-conversations",
+    params(("conversation" = String, Path), TurnsQuery),
+    responses((status = 200, body = Items<TurnView>)),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[get("/v1/npc-conversations/{conversation}/turns")]
+pub async fn list_lines(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    path: Path<DialogueId>,
+    query: Query<TurnsQuery>,
+) -> Result<HttpResponse, Problem> {
+    let dialogue = reachable(&state, &caller.principal, path.0).await?;
+    turns::page_of_turns(&state, &caller.scope, &dialogue, query.0).await
+}
+
+/// The summaries that are kept, in time order.
+#[utoipa::path(
+    tag = "npc-conversations",
+    params(("conversation" = String, Path)),
+    responses((status = 200, body = Items<SummaryView>)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/npc-conversations/{conversation}/summaries")]
+pub async fn list_conversation_summaries(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<DialogueId>,
+) -> Result<HttpResponse, Problem> {
+    reachable(&state, &caller.principal, path.0).await?;
+    let kept = state.services.ledger.summaries.kept(&caller.scope, path.0).await?;
+    Ok(HttpResponse::Ok().json(Items {
+        items: kept.into_iter().map(SummaryView::from).collect(),
+        next: None,
+    }))
+}
+
+/// Has the next line said now, and answers with it.
+#[utoipa::path(
+    tag = "npc-conversations",
+    params(("conversation" = String, Path)),
+    responses((status = 200, body = TurnView), (status = 404, description = "There is no such conversation"), (status = 409, description = "A line is being said, or the conversation has ended"), (status = 502, description = "The language model failed"), (status = 504, description = "The language model did not answer in time")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/npc-conversations/{conversation}:step")]
+pub async fn step_conversation(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<DialogueId>,
+) -> Result<HttpResponse, Problem> {
+    reachable(&state, &caller.principal, path.0).await?;
+    let said = state.sessions.npc_conversations().step(&caller.scope, path.0).await?;
+    let turn = turns::outcome(said.await)?;
+    Ok(HttpResponse::Ok().json(TurnView::from(&*turn)))
+}
+
+/// Cuts the line that is being said, or goes back to an earlier one: then what followed it never
+/// happened. The conversation pauses.
+#[utoipa::path(
+    tag = "npc-conversations",
+    params(("conversation" = String, Path)),
+    request_body = InterruptBody,
+    responses((status = 200, body = InterruptView), (status = 409, description = "There is no such line to cut, the last one is another (`stale_head`), or the conversation has ended")),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[post("/v1/npc-conversations/{conversation}:interrupt")]
+pub async fn interrupt_conversation(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    path: Path<DialogueId>,
+    body: Body<InterruptBody>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move {
+        reachable(&state, &caller.principal, path.0).await?;
+        let wish = body.value.wish(&state, &caller.principal, path.0).await?;
+        let conversations = state.sessions.npc_conversations();
+        let done = conversations.interrupt(&caller.scope, path.0, wish).await?;
+        Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
+    })
+    .await
+}
+
+/// Goes on after a pause. A line that was cut a moment ago is taken up again, if nothing was said since.
+#[utoipa::path(
+    tag = "npc-conversations",
+    params(("conversation" = String, Path)),
+    responses((status = 200, body = ConversationView), (status = 409, description = "The conversation has ended")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/npc-conversations/{conversation}:resume")]
+pub async fn resume_conversation(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<DialogueId>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move {
+        reachable(&state, &caller.principal, path.0).await?;
+        let conversations = state.sessions.npc_conversations();
+        let view = conversations.resume(&caller.scope, path.0, &caller.principal).await?;
+        Ok(HttpResponse::Ok().json(ConversationView::of(&state, (*view.dialogue).clone())))
+    })
+    .await
+}
+
+/// Who joins.
+#[derive(Debug, Default, Clone, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(default, deny_unknown_fields)]
+pub struct JoinBody {
+    /// A player's token may leave it out: it can only be itself.
+    #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
+    player_id: Option<PlayerId>,
+}
+
+/// Who joins as which player.
+///
+/// # Errors
+/// A player joins as itself.
+pub fn joining(who: &Principal, named: Option<PlayerId>) -> Result<PlayerId, Problem> {
+    match (&who.player, named) {
+        (Some(own), None) => Ok(own.clone()),
+        (Some(own), Some(named)) if *own == named => Ok(named),
+        (Some(_), Some(_)) => {
+            Err(Problem::new(Code::Forbidden, "a player's token speaks for that player only").param("player_id"))
+        }
+        (None, Some(named)) => Ok(named),
+        (None, None) => Err(Problem::field("player_id", "is missing")),
+    }
+}
+
+/// Opens a session of a player with everybody who takes part. The conversation pauses; a line that is
+/// being said is cut.
+#[utoipa::path(
+    tag = "npc-conversations",
+    params(("conversation" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
+    request_body = JoinBody,
+    responses((status = 201, body = NewSessionView), (status = 409, description = "The conversation has ended")),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
+)]
+#[post("/v1/npc-conversations/{conversation}:join")]
+pub async fn join_conversation(
+    state: web::Data<AppState>,
+    caller: Caller<Talker>,
+    path: Path<DialogueId>,
+    request: HttpRequest,
+    body: Body<JoinBody>,
+) -> Result<HttpResponse, Problem> {
+    let player = joining(&caller.principal, body.value.player_id.clone())?;
+    let (id, raw) = (path.0, body.raw.clone());
+    let work = {
+        let (state, scope, who) = (state.clone(), caller.scope.clone(), caller.principal.clone());
+        async move {
+            reachable(&state, &who, id).await?;
+            let created = state.sessions.npc_conversations().join(&scope, id, player).await?;
+            NewSessionView::answer(created, &who)
+        }
+    };
+    let again = |kept| NewSessionView::again(state.clone(), caller.scope.clone(), kept);
+    idempotency::once_or(&state, &caller.principal, &request, &raw, work, again).await
+}
+
+/// Ends a conversation. What was said and learned in it stays.
+#[utoipa::path(
+    tag = "npc-conversations",
+    params(("conversation" = String, Path)),
+    responses((status = 204)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[delete("/v1/npc-conversations/{conversation}")]
+pub async fn delete_conversation(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<DialogueId>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move {
+        reachable(&state, &caller.principal, path.0).await?;
+        let conversations = state.sessions.npc_conversations();
+        conversations.end(&caller.scope, path.0, "closed by request").await?;
+        Ok(HttpResponse::NoContent().finish())
+    })
+    .await
+}

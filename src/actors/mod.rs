@@ -13,6 +13,7 @@ mod heard;
 mod npc;
 pub mod player_socket;
 mod registry;
+mod restoring;
 pub mod resume_token;
 mod rewinding;
 mod session;

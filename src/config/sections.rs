@@ -13,7 +13,8 @@ use serde::{Deserialize, Deserializer};
 use crate::{
     actors::{ActorSettings, player_socket::SocketSettings},
     dialogue::settings::{
-        DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SummarySettings, TurnSettings,
+        DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
+        SummarySettings, TurnSettings,
     },
     http::HttpSettings,
     ids::TenantId,
@@ -47,6 +48,7 @@ pub struct Config {
     pub summaries: SummarySettings,
     pub jobs: JobSettings,
     pub retention: RetentionSettings,
+    pub saves: SaveSettings,
     pub actors: ActorSettings,
     pub telemetry: TelemetrySection,
     pub demo: DemoSection,
@@ -63,6 +65,7 @@ impl Config {
             summaries: self.summaries.clone(),
             jobs: self.jobs.clone(),
             retention: self.retention.clone(),
+            saves: self.saves.clone(),
         }
     }
     /// The ledger's URL, `colloquy.db` in `data_dir` by default.

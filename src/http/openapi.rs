@@ -22,6 +22,7 @@ use super::errors::{FieldError, ProblemBody};
         (name = "npcs", description = "Who lives in them"),
         (name = "sessions", description = "A player's dialogues with an NPC"),
         (name = "turns", description = "Lines and replies"),
+        (name = "saves", description = "Moments of a world that can be gone back to"),
         (name = "facts", description = "What NPCs know"),
         (name = "socket", description = "The WebSocket"),
         (name = "operation", description = "Running the server")

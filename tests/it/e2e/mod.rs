@@ -7,5 +7,6 @@ mod drain;
 mod frames;
 mod model_faults;
 mod rewinds;
+mod saves;
 mod slow_reader;
 mod terminal;

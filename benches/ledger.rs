@@ -121,6 +121,7 @@ impl Bench {
             created_at: now,
             leased_to: self.node,
             leased_until: now + chrono::Duration::seconds(120),
+            held_until: None,
         };
         let commit = TurnCommit {
             epoch: line.epoch,

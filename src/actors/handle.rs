@@ -236,7 +236,10 @@ impl Sessions {
             witnesses: new.witnesses,
             resume_token_hash: resume_token::hash(&resume_token),
             status: DialogueStatus::Open,
-            options: DialogueOptions::default(),
+            options: DialogueOptions {
+                playback: new.playback,
+                ..DialogueOptions::default()
+            },
             cause: None,
             created_at: now,
             updated_at: now,
@@ -331,6 +334,11 @@ impl Sessions {
             ask,
         })
         .await
+    }
+
+    /// The client has played a reply to its end: with `playback: ack` it is learned from now.
+    pub async fn played(&self, scope: &TenantScope, id: DialogueId, turn: u32) -> Result<(), SessionError> {
+        self.ask(scope, id, |ask| Request::Played { turn, ask }).await
     }
 
     /// Takes a reply that was cut a moment ago up again, if nothing was said since.

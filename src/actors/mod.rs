@@ -36,7 +36,10 @@ use crate::{
     dialogue::{events::DialogueEvent, turn::TurnError},
     ids::{NodeId, NpcId, PlayerId, WorldId},
     memory::turn::Turn,
-    ports::{StoreError, ledger::rewinds::Rewound},
+    ports::{
+        StoreError,
+        ledger::{dialogues::Playback, rewinds::Rewound},
+    },
     tenancy::Principal,
 };
 
@@ -149,6 +152,8 @@ pub struct NewSession {
     pub npc: NpcId,
     pub player: PlayerId,
     pub witnesses: Vec<NpcId>,
+    /// When a turn counts as heard.
+    pub playback: Playback,
 }
 
 /// What a player's line does while a reply is running.

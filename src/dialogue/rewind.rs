@@ -203,7 +203,7 @@ async fn back_to(
             replacement: None,
         })),
         Some(text) => {
-            let replacement = cut_to(services, request, &turn, text.to_owned());
+            let replacement = cut_to(services, request, &turn, text.trim_end().to_owned());
             Ok(Some(Plan {
                 number,
                 to: before,
@@ -234,6 +234,7 @@ fn cut_to(services: &Services, request: &RewindRequest, of: &Turn, heard: String
         created_at: now,
         leased_to: request.node,
         leased_until: now,
+        held_until: None,
     };
     let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
     Replacement {

@@ -18,7 +18,7 @@ use crate::{
     actors::NewSession,
     dialogue::prompt::Preview,
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, WorldId},
-    ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus},
+    ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Playback},
     tenancy::{Principal, Role},
 };
 
@@ -40,6 +40,9 @@ pub struct SessionBody {
     #[garde(length(max = 16))]
     #[schema(value_type = Vec<String>, max_items = 16)]
     pub witnesses: Vec<NpcId>,
+    /// `ack`: nothing is learned from a turn before `reply.played`, the next line, or a while.
+    #[serde(default)]
+    pub playback: Playback,
 }
 
 /// A session as it is stored.
@@ -121,6 +124,7 @@ pub fn new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Pro
         npc: body.npc_id,
         player,
         witnesses,
+        playback: body.playback,
     })
 }
 
@@ -337,6 +341,7 @@ mod tests {
             npc_id: "ergen".parse().unwrap(),
             player_id: player.map(|id| id.parse().unwrap()),
             witnesses: witnesses.iter().map(|id| id.parse().unwrap()).collect(),
+            playback: Playback::Immediate,
         }
     }
 

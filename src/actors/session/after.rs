@@ -4,14 +4,61 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
-use super::{JobEnded, Phase, Session, load};
+use super::{Ask, JobEnded, Phase, Session, load};
 use crate::{
+    actors::{SessionError, curator::Settle, registry::send},
     dialogue::{events::EventBody, jobs::JobReport},
     ids::TurnId,
     ports::ledger::jobs::JobKind,
 };
 
 impl Session {
+    /// The last turn was played to its end; an earlier one was heard when the next line came.
+    pub(super) fn played(&mut self, turn: u32, ask: Ask<()>, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else { return };
+        let head_turn = loaded.dialogue.head_turn;
+        if turn == 0 || turn > head_turn {
+            return ask.answer(Err(SessionError::NoSuchTurn { turn, head_turn }));
+        }
+        if turn == head_turn {
+            self.heard_out(ctx);
+        }
+        ask.answer(Ok(()));
+    }
+
+    /// The last turn counts as heard: what waited for that is learned now, and the next turn waits for it
+    /// as for any other.
+    pub(super) fn heard_out(&mut self, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else { return };
+        if !std::mem::take(&mut self.unheard) || loaded.head.is_none() {
+            return;
+        }
+        self.memory.of = loaded.head;
+        let (node, (scope, id)) = (Arc::clone(&self.node), self.key.clone());
+        let due = async move {
+            let due = node
+                .ports
+                .ledger
+                .jobs
+                .make_due(&scope, id, node.ports.clock.now())
+                .await;
+            if let (Ok(1..), Some(curator)) = (&due, node.curator(&scope)) {
+                // A curator that stops just now leaves the jobs to the next one.
+                let _ = send(&curator, Settle).await;
+            }
+            due
+        };
+        ctx.spawn(due.into_actor(self).map(|due, session, ctx| match due {
+            Ok(1..) => {}
+            Ok(0) => {
+                session.memory.of = None;
+                session.advance(ctx);
+            }
+            // They become due by themselves.
+            Err(error) => tracing::warn!(dialogue = %session.key.1, %error, "jobs could not be made due"),
+        }));
+    }
+
     pub(super) fn job_ended(&mut self, ended: JobEnded, ctx: &mut Context<Self>) {
         if ended.kind == JobKind::ExtractFacts && self.memory.of == Some(ended.turn_id) {
             self.memory.of = None;

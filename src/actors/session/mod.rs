@@ -38,7 +38,7 @@ use crate::{
         turn::TurnError,
     },
     ids::TurnId,
-    ports::StoreError,
+    ports::{StoreError, ledger::dialogues::Playback},
 };
 use keys::Keys;
 use load::Loaded;
@@ -63,6 +63,8 @@ pub(super) struct Session {
     moving: Moving,
     /// Saves that were loaded while this actor could not follow.
     restored_meanwhile: Vec<WorldRestored>,
+    /// The last turn has jobs that wait until it was heard.
+    unheard: bool,
     keys: Keys,
     memory: MemoryWait,
     reading_authored: bool,
@@ -120,6 +122,7 @@ impl Session {
             running: None,
             moving: Moving::default(),
             restored_meanwhile: Vec::new(),
+            unheard: false,
             keys: Keys::default(),
             memory: MemoryWait::default(),
             reading_authored: false,
@@ -162,6 +165,7 @@ impl Session {
             of: loaded.awaited,
             ..MemoryWait::default()
         };
+        self.unheard = loaded.dialogue.options.playback == Playback::Ack;
         self.phase = Phase::Ready(Box::new(loaded));
         self.ready(ctx);
     }
@@ -221,6 +225,7 @@ impl Session {
                 ask,
             } => self.regenerate(key, if_head, re, who, ask, ctx),
             Request::Resume { who, ask } => self.resume(who, ask, ctx),
+            Request::Played { turn, ask } => self.played(turn, ask, ctx),
             Request::Attach {
                 listener,
                 last_seq,

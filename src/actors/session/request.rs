@@ -55,6 +55,11 @@ pub(in crate::actors) enum Request {
         who: Principal,
         ask: Ask<Accepted>,
     },
+    /// The client has played a reply to its end.
+    Played {
+        turn: u32,
+        ask: Ask<()>,
+    },
     /// Takes a reply that was cut a moment ago up again.
     Resume {
         who: Principal,
@@ -95,7 +100,7 @@ impl Request {
             Self::Attach { ask, .. } => ask.answer(Err(error)),
             Self::View { ask } => ask.answer(Err(error)),
             Self::Prepare { ask, .. } => ask.answer(Err(error)),
-            Self::Close { ask, .. } => ask.answer(Err(error)),
+            Self::Close { ask, .. } | Self::Played { ask, .. } => ask.answer(Err(error)),
         }
     }
 }

@@ -22,7 +22,10 @@ use crate::{
     memory::turn::Turn,
     ports::{
         StoreError, StoreResult,
-        ledger::{dialogues::KeyedTurn, jobs::JobKind},
+        ledger::{
+            dialogues::{KeyedTurn, Playback},
+            jobs::JobKind,
+        },
     },
 };
 
@@ -185,6 +188,9 @@ impl Session {
             waiters: Vec::new(),
         };
         waiting.take_on(ask);
+        if self.running.is_none() {
+            self.heard_out(ctx);
+        }
         let cuts = waiting.checked && waiting.line.on_busy == OnBusy::Interrupt;
         self.queue.push_back(waiting);
         if let Some(key) = to_check {
@@ -537,6 +543,7 @@ impl Session {
         if let Some((key, _)) = running.key {
             self.keys.remember(key, Arc::clone(&turn));
         }
+        self.unheard = loaded.dialogue.options.playback == Playback::Ack;
         self.memory.of = jobs
             .iter()
             .any(|job| job.kind == JobKind::ExtractFacts)

@@ -118,6 +118,7 @@ impl Fake {
                 created_at: now,
                 leased_to: input.node,
                 leased_until: now + Duration::from_mins(2),
+                held_until: None,
             }]
         } else {
             Vec::new()

@@ -223,6 +223,7 @@ async fn npcs_that_do_not_exist_leave_nothing_behind() {
             npc: format!("nobody-{number}").parse().unwrap(),
             player: "p1".parse().unwrap(),
             witnesses: Vec::new(),
+            playback: crate::ports::ledger::dialogues::Playback::Immediate,
         };
         let refused = world.sessions.create(&world.scope, new).await.unwrap_err();
         assert!(matches!(refused, SessionError::NoNpc(_)), "{refused:?}");

@@ -212,6 +212,7 @@ impl World {
             npc: "mira".parse().unwrap(),
             player: "p1".parse().unwrap(),
             witnesses: Vec::new(),
+            playback: crate::ports::ledger::dialogues::Playback::Immediate,
         };
         let created = self.sessions.create(&self.scope, new).await.unwrap();
         (created.dialogue.id, created.resume_token)

@@ -67,6 +67,10 @@ const RETRY: &str = "UPDATE jobs SET status = 'pending', attempts = 0, useless =
     WHERE tenant = $1 AND id = $2 AND status = 'dead' AND turn IS NOT NULL";
 const ONE: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
     WHERE tenant = $1 AND id = $2 AND turn IS NOT NULL";
+// One that failed waits before it is tried again; that is not for a player to end. The plus keeps the
+// planner from walking what is due in the whole tenant.
+const MAKE_DUE: &str = "UPDATE jobs SET due_at = $3
+    WHERE tenant = $1 AND dialogue = $2 AND status = 'pending' AND +due_at > $3 AND attempts = 0 AND leased_to IS NULL";
 const LIST: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
     WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL
     ORDER BY id DESC LIMIT $3";
@@ -301,6 +305,23 @@ impl JobStore for SqliteJobStore {
             })
             .await
     }
+    async fn make_due(&self, scope: &TenantScope, dialogue: DialogueId, now: DateTime<Utc>) -> StoreResult<u64> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(move |connection| {
+                Box::pin(async move {
+                    let done = sqlx::query(MAKE_DUE)
+                        .bind(tenant.as_str())
+                        .bind(dialogue.to_string())
+                        .bind(micros(now))
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(done.rows_affected())
+                })
+            })
+            .await
+    }
     async fn list(
         &self,
         scope: &TenantScope,
@@ -361,7 +382,9 @@ mod tests {
         for statement in [ANY_DUE, FINISH_UNSAID, LEASE] {
             assert_searches(statement, &["jobs_due"]).await;
         }
-        assert_searches(PENDING, &["jobs_open"]).await;
+        for statement in [PENDING, MAKE_DUE] {
+            assert_searches(statement, &["jobs_open"]).await;
+        }
         assert_searches(LIST_DEAD, &["jobs_dead"]).await;
         assert_searches(
             SAID,

@@ -62,7 +62,7 @@ const WRITE: &str = concat!(
      INSERT INTO traces (tenant, turn, body) VALUES ($1, $2, $22);
      INSERT INTO jobs (tenant, id, kind, dialogue, turn, text_version, status, due_at, leased_to, leased_until,
         created_at)
-     SELECT $1, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, 'pending', value ->> 5, value ->> 6,
+     SELECT $1, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, 'pending', value ->> 8, value ->> 6,
         value ->> 7, value ->> 5
      FROM json_each($23);
      ",
@@ -93,8 +93,9 @@ impl PreparedCommit {
                     job.turn,
                     job.text_version,
                     micros(job.created_at),
-                    job.leased_to,
-                    micros(job.leased_until),
+                    job.held_until.is_none().then_some(job.leased_to),
+                    job.held_until.is_none().then(|| micros(job.leased_until)),
+                    micros(job.held_until.unwrap_or(job.created_at)),
                 ])
             })
             .collect();

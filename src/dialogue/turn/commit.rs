@@ -26,7 +26,7 @@ use crate::{
         StoreResult,
         buffer::{BufferHead, BufferSnapshot, BufferedTurn},
         ledger::{
-            dialogues::{CommitOutcome, Dialogue, TurnCommit},
+            dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
             jobs::{Job, JobKind, NewJob},
             state::NewStateChange,
         },
@@ -92,7 +92,12 @@ pub(super) async fn commit(
         turn,
         checkpoint,
         state: changes,
-        jobs: commit.jobs.iter().map(Job::from).collect(),
+        jobs: commit
+            .jobs
+            .iter()
+            .filter(|job| job.held_until.is_none())
+            .map(Job::from)
+            .collect(),
     })
 }
 
@@ -259,6 +264,9 @@ fn summary_is_due(
 
 fn jobs_of(services: &Services, input: &TurnInput, turn: &Turn, extract_state: bool, summarise: bool) -> Vec<NewJob> {
     let lease = TimeDelta::seconds(i64::try_from(services.settings.jobs.lease_s).unwrap_or(i64::MAX / 1_000));
+    // What was not heard teaches nothing; until it is said to be, that is not known.
+    let held_until = (input.dialogue.options.playback == Playback::Ack)
+        .then(|| turn.committed_at + TimeDelta::seconds(i64::from(services.settings.turn.playback_timeout_s)));
     [
         (JobKind::ExtractFacts, true),
         (JobKind::ExtractState, extract_state),
@@ -275,6 +283,7 @@ fn jobs_of(services: &Services, input: &TurnInput, turn: &Turn, extract_state: b
         created_at: turn.committed_at,
         leased_to: input.node,
         leased_until: turn.committed_at + lease,
+        held_until,
     })
     .collect()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{
     ear::Ear,
     events::{self, SessionCreated, SessionResumed},
-    messages::{Include, PlayerInterrupt, PlayerRegenerate, PlayerSay, SessionCreate, SessionResume},
+    messages::{Include, PlayerInterrupt, PlayerRegenerate, PlayerSay, ReplyPlayed, SessionCreate, SessionResume},
     protocol::{Inner, Opened},
 };
 use crate::{
@@ -42,6 +42,7 @@ impl Inner {
                 npc_id: message.npc_id,
                 player_id: message.player_id,
                 witnesses: message.witnesses,
+                playback: message.playback,
             },
         )?;
         let player = new.player.clone();
@@ -229,6 +230,15 @@ impl Inner {
             .await?;
         tell_if_repeated(connection, accepted, re.as_ref());
         Ok(())
+    }
+
+    pub(super) async fn played(&self, who: &Principal, message: ReplyPlayed) -> Result<(), Problem> {
+        self.with_open(message.session_id, |_| ())?;
+        Ok(self
+            .state
+            .sessions
+            .played(&who.scope(), message.session_id, message.turn)
+            .await?)
     }
 
     pub(super) async fn take_up(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::{
     actors::OnBusy,
     ids::{DialogueId, NpcId, PlayerId, WorldId},
+    ports::ledger::dialogues::Playback,
 };
 
 /// What every message has.
@@ -71,6 +72,9 @@ messages! {
         #[garde(length(max = 16))]
         #[schema(value_type = Vec<String>, max_items = 16)]
         witnesses: Vec<NpcId>,
+        /// `ack`: nothing is learned from a turn before `reply.played`, the next line, or a while.
+        #[serde(default)]
+        playback: Playback,
         /// Optional events to get. Not for players.
         #[serde(default)]
         include: Vec<Include>,
@@ -148,7 +152,7 @@ messages! {
         #[schema(value_type = String)]
         session_id: DialogueId,
     }
-    /// The client has played a reply to its end. Accepted; sessions play back at once.
+    /// The client has played a reply to its end: in a session with `playback: "ack"` it is learned from now.
     ReplyPlayed = "reply.played" {
         #[schema(value_type = String)]
         session_id: DialogueId,

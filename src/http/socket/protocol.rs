@@ -304,8 +304,9 @@ impl Inner {
                 self.close(&who, id).await.map_err(at(id))
             }
             "reply.played" => {
-                // Nothing waits for playback here; the message is read so that a wrong one is told.
-                parse::<ReplyPlayed>(text).map(drop)
+                let message: ReplyPlayed = parse(text)?;
+                let id = message.session_id;
+                self.played(&who, message).await.map_err(at(id))
             }
             "auth.refresh" => self.refresh(connection, &who, parse(text)?, re).await.map_err(nowhere),
             "ping" => {

@@ -59,6 +59,8 @@ pub struct NewJob {
     pub created_at: DateTime<Utc>,
     pub leased_to: NodeId,
     pub leased_until: DateTime<Utc>,
+    /// Set: nobody has leased it, and it is due then, or when [`JobStore::make_due`] says so.
+    pub held_until: Option<DateTime<Utc>>,
 }
 
 /// A job this node may run until `leased_until`.
@@ -189,6 +191,8 @@ pub trait JobStore: Send + Sync {
     async fn fail(&self, scope: &TenantScope, job: JobId, error: &str, then: JobFailure) -> StoreResult<()>;
     /// Has a dead job tried again; its audit row is written with it.
     async fn retry(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry>;
+    /// Ends the wait of a dialogue's held jobs; how many there were.
+    async fn make_due(&self, scope: &TenantScope, dialogue: DialogueId, now: DateTime<Utc>) -> StoreResult<u64>;
     /// Newest first.
     async fn list(
         &self,

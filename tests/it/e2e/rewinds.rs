@@ -1,8 +1,9 @@
 //! Interrupts and rewinds over real sockets: what was cut never happened, whatever was in flight.
 
-use std::time::Instant;
-
-use colloquy::mock_llm::{self, MockHandle, MockOptions};
+use colloquy::{
+    mock_llm::{self, MockHandle, MockOptions},
+    ports::clock::{Clock, SystemClock},
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -134,10 +135,10 @@ fn an_interrupt_does_not_wait_for_the_model_and_nothing_of_what_it_cut_appears()
             .unwrap();
         socket.tell(&session, "k3", "I like figs.").await;
         socket.until("reply.delta").await;
-        let begin = Instant::now();
+        let begin = SystemClock.instant();
         let path = format!("/v1/sessions/{session}:interrupt");
         let told = rest.post(&path, &json!({"turn": 2, "key": "cut"})).await;
-        let took = begin.elapsed();
+        let took = SystemClock.instant() - begin;
         assert!(took.as_millis() < 2_000, "it waited for the model: {took:?}");
         assert_eq!((&told["turn"], &told["interrupted"]), (&json!(2), &json!(true)));
         let done = hears(&mut socket, "reply.done").await;
@@ -262,5 +263,38 @@ fn a_reply_is_said_anew_and_players_take_back_nothing_but_their_own() {
             actions.contains(&"session.interrupt") && actions.contains(&"session.regenerate"),
             "{actions:?}"
         );
+    });
+}
+
+#[test]
+fn nothing_is_learned_from_a_reply_before_it_was_played() {
+    run(async {
+        let server = Data::new(&[]).start();
+        let rest = server.backend();
+        let mut socket = server.player("p1").await;
+        let create = json!({"type": "session.create", "world_id": "vale", "npc_id": "mira", "player_id": "p1", "playback": "ack"});
+        socket.send(&create).await;
+        let session = socket.until("session.created").await["session_id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        socket.say(&session, "I like grapes.").await;
+        // What is said elsewhere later is learned meanwhile.
+        let mut other = server.player("p2").await;
+        let elsewhere = other.session("mira", "p2").await;
+        other.say(&elsewhere, "I like figs.").await;
+        learned(&rest, "mira", "figs").await;
+        assert!(!valid(&rest, "mira").await.iter().any(|fact| fact.contains("grapes")));
+        socket
+            .send(&json!({"type": "reply.played", "session_id": session, "turn": 1}))
+            .await;
+        learned(&rest, "mira", "grapes").await;
+        socket.say(&session, "I like plums.").await;
+        socket.say(&session, "Hello again.").await;
+        learned(&rest, "mira", "plums").await;
+        socket
+            .send(&json!({"type": "reply.played", "session_id": session, "turn": 9}))
+            .await;
+        assert_eq!(hears(&mut socket, "error").await["error"]["param"], "turn");
     });
 }

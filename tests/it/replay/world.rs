@@ -89,16 +89,31 @@ enum Corrected {
     Written { fruit: u8, adjective: u8 },
 }
 
-/// Everything that can be seen of a world once nothing is under way.
-#[derive(Debug, Clone, PartialEq)]
+/// Everything that can be seen of a world once nothing is under way, in lines.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Seen {
-    pub transcripts: Vec<Vec<String>>,
-    pub facts: BTreeMap<String, Vec<String>>,
-    pub summaries: Vec<Vec<String>>,
-    pub state: String,
-    pub prompts: Vec<Vec<String>>,
-    /// Facts that the index has, and ought to have.
-    pub indexed: (u64, u64),
+    transcripts: Vec<String>,
+    facts: Vec<String>,
+    summaries: Vec<String>,
+    state: Vec<String>,
+    prompts: Vec<String>,
+    /// Facts that the index lacks, or has too many of.
+    index: Vec<String>,
+}
+
+/// The lines of one part.
+type Part = fn(&Seen) -> Vec<String>;
+
+impl Seen {
+    /// What is compared, the most telling first.
+    pub const PARTS: [(&'static str, Part); 6] = [
+        ("transcripts", |seen| seen.transcripts.clone()),
+        ("facts", |seen| seen.facts.clone()),
+        ("summaries", |seen| seen.summaries.clone()),
+        ("states", |seen| seen.state.clone()),
+        ("prompts", |seen| seen.prompts.clone()),
+        ("indexes", |seen| seen.index.clone()),
+    ];
 }
 
 /// What has to be fed to an empty world so that it becomes the same.
@@ -355,14 +370,16 @@ impl World {
     async fn input(&self, talk: usize, line: &str) -> TurnInput {
         let open = self.open(talk).await;
         let ledger = &self.services.ledger;
-        let from = open.checkpoint.buffer_from.max(1);
+        let summaries = ledger.summaries.kept(&self.scope, open.dialogue.id).await.unwrap();
+        let mut checkpoint = open.checkpoint.clone();
+        checkpoint.catch_up(&summaries, self.services.settings.summaries.buffer_min_turns);
+        let from = checkpoint.buffer_from.max(1);
         let turns = ledger
             .dialogues
             .turns(&self.scope, open.dialogue.id, from, open.dialogue.head_turn)
             .await
             .unwrap();
         let history: Vec<BufferedTurn> = turns.iter().map(Into::into).collect();
-        let summaries = ledger.summaries.kept(&self.scope, open.dialogue.id).await.unwrap();
         let npc = &self.npcs[&open.dialogue.npcs[0]];
         TurnInput {
             scope: self.scope.clone(),
@@ -378,7 +395,7 @@ impl World {
             key: None,
             history: Arc::new(history),
             summaries: Arc::new(summaries),
-            checkpoint: open.checkpoint.clone(),
+            checkpoint,
             accepted_at: self.clock.instant(),
             started_at: self.clock.now(),
             queue_ms: 0.0,
@@ -585,16 +602,13 @@ impl World {
             };
             let facts = &self.services.ledger.facts;
             for fact in facts.list(&self.scope, &filter, &page).await.unwrap().items {
-                all.insert(fact.statement.content.clone(), fact);
+                let unsaid = fact.invalid.as_ref().map(|invalid| invalid.reason) == Some(InvalidReason::Unsaid);
+                if !unsaid {
+                    all.insert(fact.statement.content.clone(), fact);
+                }
             }
         }
-        all.into_values()
-            .filter(|fact| {
-                fact.invalid
-                    .as_ref()
-                    .is_none_or(|invalid| invalid.reason != InvalidReason::Unsaid)
-            })
-            .collect()
+        all.into_values().collect()
     }
 
     async fn correct_any(&mut self, pick: u16, how: Edit) {
@@ -744,23 +758,12 @@ impl World {
 
     pub async fn seen(&self) -> Seen {
         let ledger = &self.services.ledger;
-        let mut seen = Seen {
-            transcripts: Vec::new(),
-            facts: BTreeMap::new(),
-            summaries: Vec::new(),
-            state: String::new(),
-            prompts: Vec::new(),
-            indexed: (
-                self.services.index.count(&self.scope).await.unwrap(),
-                jobs::expected_points(&self.services, &self.scope).await.unwrap(),
-            ),
-        };
+        let mut seen = Seen::default();
         for fact in self.facts().await {
             if fact.valid_at(self.clock.now()) {
-                let knowers = fact.audience.fingerprint();
-                let view = &fact.view;
-                seen.facts.entry(knowers).or_default().push(format!(
-                    "{} | {} | {:?} | {} | {} | {:?} | {}",
+                let (knowers, view) = (fact.audience.fingerprint(), &fact.view);
+                seen.facts.push(format!(
+                    "{knowers} | {} | {} | {:?} | {} | {} | {:?} | {}",
                     fact.statement.subject,
                     view.content,
                     view.keywords,
@@ -777,46 +780,38 @@ impl World {
                 .turns(&self.scope, *dialogue, 1, u32::MAX >> 1)
                 .await
                 .unwrap();
-            seen.transcripts.push(
-                turns
-                    .iter()
-                    .map(|turn| {
-                        format!(
-                            "{} {} -> {} ({}, {})",
-                            turn.number,
-                            turn.player_text,
-                            turn.reply_text,
-                            turn.status.as_str(),
-                            turn.committed_at
-                        )
-                    })
-                    .collect(),
-            );
+            seen.transcripts.extend(turns.iter().map(|turn| {
+                let (said, reply, status) = (&turn.player_text, &turn.reply_text, turn.status.as_str());
+                format!(
+                    "{talk}: {} {said} -> {reply} ({status}, {})",
+                    turn.number, turn.committed_at
+                )
+            }));
             let summaries = ledger.summaries.kept(&self.scope, *dialogue).await.unwrap();
-            seen.summaries.push(
-                summaries
-                    .iter()
-                    .map(|summary| {
-                        format!(
-                            "{}-{} {} ({}, {})",
-                            summary.from_turn,
-                            summary.to_turn,
-                            summary.text,
-                            summary.importance.get(),
-                            summary.created_at
-                        )
-                    })
-                    .collect(),
-            );
+            seen.summaries.extend(summaries.iter().map(|summary| {
+                let (from, to, at) = (summary.from_turn, summary.to_turn, summary.created_at);
+                format!(
+                    "{talk}: {from}-{to} {} ({}, {at})",
+                    summary.text,
+                    summary.importance.get()
+                )
+            }));
             for fruit in FRUITS {
                 let input = self.input(talk, &format!("What do you know of {fruit}?")).await;
                 let preview = prompt::preview(&self.services, &input).await.unwrap();
-                seen.prompts
-                    .push(preview.messages.into_iter().map(|message| message.content).collect());
+                let texts = preview.messages.iter().flat_map(|message| message.content.lines());
+                seen.prompts.extend(texts.map(|line| format!("{talk} {fruit}: {line}")));
             }
         }
         let changes = ledger.state.standing(&self.scope, &self.world.id).await.unwrap();
-        seen.state = format!("{:?}", state::fold(changes.iter().map(|stored| &stored.change)));
+        let folded = state::fold(changes.iter().map(|stored| &stored.change));
+        seen.state = format!("{folded:#?}").lines().map(str::to_owned).collect();
+        let indexed = self.services.index.count(&self.scope).await.unwrap();
+        let wanted = jobs::expected_points(&self.services, &self.scope).await.unwrap();
+        if indexed != wanted {
+            seen.index
+                .push(format!("{indexed} facts in the index, {wanted} in the ledger"));
+        }
         seen
     }
 

@@ -222,6 +222,7 @@ impl<S: Subject> Fixture<S> {
             created_at: self.now(),
             leased_to: self.node,
             leased_until: self.now() + chrono::Duration::seconds(120),
+            held_until: None,
         }
     }
 

@@ -227,3 +227,30 @@ pub async fn jobs_are_listed_in_pages<S: Subject>(f: &Fixture<S>) {
     assert_eq!((done.len(), done[0].id, done[0].status), (1, ids[1], JobStatus::Done));
     assert_eq!(only(JobStatus::Pending).await.len(), 2);
 }
+
+pub async fn held_jobs_wait_until_they_are_made_due<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let mut commit = f.a_commit(&open, 1, None);
+    let until = f.now() + chrono::Duration::seconds(60);
+    let mut held = f.a_job(&commit, JobKind::ExtractFacts);
+    held.held_until = Some(until);
+    commit.jobs = vec![held.clone()];
+    f.commit(&commit).await;
+    let jobs = &f.ledger().jobs;
+    let later = until + chrono::Duration::seconds(60);
+    let lease = async |now| jobs.lease(&f.scope, f.node, now, later, 9).await.unwrap();
+    assert!(lease(f.now()).await.is_empty());
+    assert_eq!(jobs.make_due(&f.other, open.dialogue.id, f.now()).await.unwrap(), 0);
+    assert_eq!(jobs.make_due(&f.scope, open.dialogue.id, f.now()).await.unwrap(), 1);
+    assert_eq!(jobs.make_due(&f.scope, open.dialogue.id, f.now()).await.unwrap(), 0);
+    let leased = lease(f.now()).await;
+    assert_eq!(leased.iter().map(|job| job.id).collect::<Vec<_>>(), [held.id]);
+
+    // By itself, when its time has come.
+    let mut second = f.a_commit(&open, 2, Some(commit.turn.id));
+    let mut held = f.a_job(&second, JobKind::ExtractFacts);
+    held.held_until = Some(until);
+    second.jobs = vec![held.clone()];
+    f.commit(&second).await;
+    assert_eq!(lease(until).await.len(), 1);
+}

@@ -79,7 +79,7 @@ macro_rules! ledger_contract {
                 state: standing_changes_come_in_order, state_is_read_on_from_where_it_was_left,
                     a_fenced_state_change_writes_nothing,
                     state_of_another_tenant_is_not_found;
-                jobs: a_commit_leaves_its_jobs_leased, a_job_reads_what_it_works_on, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
+                jobs: a_commit_leaves_its_jobs_leased, held_jobs_wait_until_they_are_made_due, a_job_reads_what_it_works_on, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
                     leases_of_a_dead_process_are_released, what_was_of_no_use_is_counted_apart,
                     a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages;
                 prune: what_is_too_old_goes_and_nothing_else;

@@ -461,6 +461,7 @@ pub async fn a_cut_turn_is_replaced<S: Subject>(f: &mut Fixture<S>) {
         created_at: f.now(),
         leased_to: f.node,
         leased_until: f.now(),
+        held_until: None,
     };
     let until = f.now() + Duration::seconds(30);
     let rewind = Rewind {

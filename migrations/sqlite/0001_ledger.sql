@@ -552,22 +552,39 @@ CREATE TABLE saves (
     id          TEXT NOT NULL,
     world       TEXT NOT NULL,
     name        TEXT NOT NULL,
+    -- How many it has.
+    dialogues   INTEGER NOT NULL,
     cause_kind  TEXT NOT NULL,
     cause_id    TEXT NOT NULL,
     created_at  INTEGER NOT NULL,
-    deleted_at  INTEGER,
     PRIMARY KEY (tenant, id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
+CREATE INDEX saves_newest ON saves (tenant, world, created_at, id);
 
+-- Every dialogue of the world at that moment. Rows go with their save.
 CREATE TABLE save_items (
     tenant      TEXT NOT NULL,
     save        TEXT NOT NULL,
     dialogue    TEXT NOT NULL,
-    -- Unset: the dialogue had no turn yet.
+    -- The head, which pins its branch. Unset: the dialogue had no turn yet.
     turn        TEXT,
-    number      INTEGER NOT NULL,
+    status      TEXT NOT NULL,
     PRIMARY KEY (tenant, save, dialogue)
-) STRICT, WITHOUT ROWID;
+) STRICT;
+CREATE INDEX save_items_of_dialogue ON save_items (tenant, dialogue, turn);
+
+-- Each time a save was loaded, for those who ask again.
+CREATE TABLE restores (
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    save        TEXT NOT NULL,
+    key         TEXT,
+    outcome     TEXT NOT NULL,
+    at          INTEGER NOT NULL,
+    PRIMARY KEY (tenant, id)
+) STRICT;
+CREATE UNIQUE INDEX restores_by_key ON restores (tenant, world, key) WHERE key IS NOT NULL;
 
 CREATE TABLE erasures (
     tenant      TEXT NOT NULL,

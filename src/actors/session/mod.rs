@@ -2,7 +2,8 @@
 //!
 //! The actor is a state machine; the mailbox stays open whatever it waits for. What a turn does is
 //! `dialogue::turn`. This file has the actor and its life; `request` what it can be told, `turns`
-//! the queue and the turns, `moves` taking the dialogue back, `load` what is read from the stores.
+//! the queue and the turns, `moves` taking the dialogue back, `restored` what a loaded save makes of it,
+//! `load` what is read from the stores.
 
 mod after;
 mod keys;
@@ -10,6 +11,7 @@ pub(super) mod load;
 mod moves;
 mod next;
 mod request;
+mod restored;
 mod turns;
 
 use std::{
@@ -46,7 +48,7 @@ pub(super) use next::next_turn;
 use request::BeginMove;
 #[cfg(test)]
 pub(super) use request::Panic;
-pub(super) use request::{CutNow, Drain, JobEnded, Request, Stop, WasClosed};
+pub(super) use request::{CutNow, Drain, JobEnded, Request, Stop, WasClosed, WorldRestored};
 pub(super) use turns::GRACE;
 use turns::{Running, Waiting};
 
@@ -62,6 +64,8 @@ pub(super) struct Session {
     queue: VecDeque<Waiting>,
     running: Option<Running>,
     moving: Moving,
+    /// Saves that were loaded while this actor could not follow.
+    restored_meanwhile: Vec<WorldRestored>,
     /// The last turn has jobs that wait until it was heard.
     unheard: bool,
     keys: Keys,
@@ -126,6 +130,7 @@ impl Session {
             queue: VecDeque::new(),
             running: None,
             moving: Moving::default(),
+            restored_meanwhile: Vec::new(),
             unheard: false,
             keys: Keys::default(),
             memory: MemoryWait::default(),
@@ -176,6 +181,9 @@ impl Session {
 
     /// Everything is read: what waited for it goes on.
     fn ready(&mut self, ctx: &mut Context<Self>) {
+        if self.restored_late(ctx) {
+            return;
+        }
         for request in std::mem::take(&mut self.early) {
             self.dispatch(request, ctx);
         }
@@ -492,6 +500,14 @@ impl Handler<WasClosed> for Session {
 
     fn handle(&mut self, WasClosed(reason): WasClosed, ctx: &mut Self::Context) {
         self.end(reason, None, ctx);
+    }
+}
+
+impl Handler<WorldRestored> for Session {
+    type Result = ();
+
+    fn handle(&mut self, told: WorldRestored, ctx: &mut Self::Context) {
+        self.restored(told, ctx);
     }
 }
 

@@ -65,6 +65,13 @@ impl Moving {
         self.moves.is_busy()
     }
 
+    /// Another dialogue is made of it: earlier outcomes say nothing about what stands.
+    pub fn forget(&mut self) {
+        self.last = None;
+        self.cuts.clear();
+        self.jobs.clear();
+    }
+
     pub fn is_under_way(&self) -> bool {
         self.moves.is_under_way()
     }
@@ -377,7 +384,7 @@ impl Session {
                     },
                     ctx,
                 );
-                if self.running.is_none() {
+                if self.running.is_none() && matches!(self.phase, Phase::Ready(_)) {
                     self.load(ctx);
                 }
             }
@@ -385,7 +392,7 @@ impl Session {
                 let doubtful = self.running.is_none();
                 self.head_stays(&|_| Err(error.clone().into()), ctx);
                 // Whether it was written, only the ledger knows.
-                if doubtful {
+                if doubtful && matches!(self.phase, Phase::Ready(_)) {
                     self.load(ctx);
                 }
             }

@@ -17,6 +17,7 @@ use crate::{
         jobs::{JobError, JobReport},
         prompt::Preview,
         rewind::{Move, Moved, RewindError, RewindRequest, Target},
+        saves::RestoreRequest,
         turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
     ids::DialogueId,
@@ -31,6 +32,7 @@ use crate::{
             dialogues::{CommitOutcome, TurnCommit},
             jobs::{Job, JobKind, NewJob},
             rewinds::{Rewind, RewindOutcome},
+            saves::{Restore, RestoreOutcome},
             usage::UsageDelta,
         },
         llm::LlmError,
@@ -271,6 +273,18 @@ impl UseCases for Fake {
             RewindOutcome::Fenced => Err(RewindError::Fenced),
             RewindOutcome::NoSuchTurn => Err(RewindError::NothingToResume),
         }
+    }
+
+    async fn restore(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError> {
+        let (ids, now) = (&self.ports.ids, self.ports.clock.now());
+        let restore = Restore {
+            edit: Edit::by(&request.who, ids, now, "save.restore", request.save),
+            world: request.world,
+            save: request.save,
+            key: request.key,
+            seq_gap: request.seq_gap,
+        };
+        self.ports.ledger.saves.restore(&request.scope, &restore).await
     }
 
     async fn relay_outbox(&self) -> Result<usize, StoreError> {

@@ -8,5 +8,6 @@ mod frames;
 mod model_faults;
 mod npc_conversation;
 mod rewinds;
+mod saves;
 mod slow_reader;
 mod terminal;

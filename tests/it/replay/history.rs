@@ -36,6 +36,12 @@ pub enum Op {
     Uncut {
         talk: u8,
     },
+    /// A save is taken.
+    Save,
+    /// A save is loaded, if there is any; `pick` chooses.
+    Restore {
+        pick: u16,
+    },
     /// So many of the jobs that wait are done, those of one dialogue in their order.
     Work {
         jobs: u8,
@@ -75,6 +81,8 @@ impl fmt::Debug for Op {
             Self::Write { fruit, adjective } => write!(f, "write {fruit} {adjective}"),
             Self::Rewind { talk, to, heard } => write!(f, "rewind {talk} to={to} heard={heard:?}"),
             Self::Uncut { talk } => write!(f, "uncut {talk}"),
+            Self::Save => write!(f, "save"),
+            Self::Restore { pick } => write!(f, "restore {pick}"),
             Self::Work { jobs, seed } => write!(f, "work {jobs} seed={seed}"),
         }
     }
@@ -204,6 +212,8 @@ pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
             .prop_map(|(talk, to, heard)| Op::Rewind { talk, to, heard }),
         1 => (0..TALKS).prop_map(|talk| Op::Uncut { talk }),
         2 => (0..6_u8, any::<u8>()).prop_map(|(jobs, seed)| Op::Work { jobs, seed }),
+        1 => Just(Op::Save),
+        1 => any::<u16>().prop_map(|pick| Op::Restore { pick }),
     ];
     prop::collection::vec(op, 3..=longest)
 }

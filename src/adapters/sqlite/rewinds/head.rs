@@ -54,11 +54,11 @@ const SAY_AGAIN: &str = "UPDATE turns SET stands = 1, unsaid_at = NULL, unsaid_b
 /// Checkpoints go with their turns, but for those that a reply taken up again or a save goes on from.
 const DROP_CHECKPOINTS: &str = "WITH RECURSIVE kept (id, previous) AS (
         SELECT t.id, t.previous FROM save_items i
-            JOIN saves s ON s.tenant = i.tenant AND s.id = i.save AND s.deleted_at IS NULL
-            JOIN turns t ON t.tenant = i.tenant AND t.id = i.turn
+            CROSS JOIN turns t ON t.tenant = $1 AND t.id = i.turn AND t.stands = 0
             WHERE i.tenant = $1 AND i.dialogue = $3
         UNION
-        SELECT t.id, t.previous FROM kept k CROSS JOIN turns t ON t.tenant = $1 AND t.id = k.previous)
+        SELECT t.id, t.previous FROM kept k
+            CROSS JOIN turns t ON t.tenant = $1 AND t.id = k.previous AND t.stands = 0)
     DELETE FROM checkpoints WHERE tenant = $1 AND turn IN (SELECT value FROM json_each($2))
       AND turn NOT IN (SELECT id FROM kept) AND turn IS NOT $4";
 /// `unsaid` marks what was given up with its turn, so that it is done after all should the turn stand again.
@@ -422,6 +422,11 @@ mod tests {
                 .contains("extractions_of_world (tenant=? AND world=? AND said_at>?)")
         );
         assert_searches(CLOSE_JOINED, &["dialogues_by_cause"]).await;
+        let drop = plan(DROP_CHECKPOINTS).await;
+        assert!(
+            drop.contains("save_items_of_dialogue (tenant=? AND dialogue=?)"),
+            "{drop}"
+        );
         for (lift, put_back) in CAUSED {
             assert_searches(lift, &["_by_cause"]).await;
             assert_searches(put_back, &["_by_cause"]).await;

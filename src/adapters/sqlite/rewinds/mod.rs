@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
-use self::head::{Move, move_head};
+pub(super) use self::head::{Move, move_head};
 use super::{
     Engine, audit,
     rows::{Columns, json, micros, store_error},
@@ -93,7 +93,7 @@ async fn known(
 }
 
 /// Keeps what listeners are told, for those who ask again or were away.
-async fn record(
+pub(super) async fn record(
     connection: &mut SqliteConnection,
     tenant: &TenantId,
     rewound: &Rewound,

@@ -24,13 +24,13 @@ use super::{
 };
 
 /// A dialogue in which every turn moved the player, with the extraction of each still pending.
-struct Told {
-    open: OpenDialogue,
-    turns: Vec<Turn>,
-    extractions: Vec<NewJob>,
+pub(super) struct Told {
+    pub open: OpenDialogue,
+    pub turns: Vec<Turn>,
+    pub extractions: Vec<NewJob>,
 }
 
-async fn told<S: Subject>(f: &Fixture<S>, turns: u32) -> Told {
+pub(super) async fn told<S: Subject>(f: &Fixture<S>, turns: u32) -> Told {
     let open = f.open().await;
     let mut told = Told {
         open,
@@ -44,7 +44,7 @@ async fn told<S: Subject>(f: &Fixture<S>, turns: u32) -> Told {
 }
 
 impl Told {
-    async fn say<S: Subject>(&mut self, f: &Fixture<S>, number: u32) {
+    pub(super) async fn say<S: Subject>(&mut self, f: &Fixture<S>, number: u32) {
         f.tick();
         let commit = self.commit(f, number);
         f.commit(&commit).await;
@@ -52,7 +52,7 @@ impl Told {
         self.turns.push(commit.turn);
     }
 
-    fn commit<S: Subject>(&self, f: &Fixture<S>, number: u32) -> TurnCommit {
+    pub(super) fn commit<S: Subject>(&self, f: &Fixture<S>, number: u32) -> TurnCommit {
         let head = self.turns.last().map(|turn| turn.id);
         let mut commit = f.a_commit(&self.open, number, head);
         commit.key = Some(format!("key {number}"));
@@ -71,22 +71,34 @@ impl Told {
         commit
     }
 
-    fn id(&self) -> DialogueId {
+    pub(super) fn id(&self) -> DialogueId {
         self.open.dialogue.id
     }
 
-    fn turn(&self, number: usize) -> TurnId {
+    pub(super) fn turn(&self, number: usize) -> TurnId {
         self.turns[number - 1].id
     }
 
     /// What turn `number` taught, and what that ended.
-    async fn learn<S: Subject>(&self, f: &Fixture<S>, number: usize, content: &str, ended: &[FactId]) -> FactId {
+    pub(super) async fn learn<S: Subject>(
+        &self,
+        f: &Fixture<S>,
+        number: usize,
+        content: &str,
+        ended: &[FactId],
+    ) -> FactId {
         let plan = self.plan(f, number, content, ended).await;
         f.reconcile(&plan).await;
         plan.facts[0].id
     }
 
-    async fn plan<S: Subject>(&self, f: &Fixture<S>, number: usize, content: &str, ended: &[FactId]) -> Reconciliation {
+    pub(super) async fn plan<S: Subject>(
+        &self,
+        f: &Fixture<S>,
+        number: usize,
+        content: &str,
+        ended: &[FactId],
+    ) -> Reconciliation {
         let job = &self.extractions[number - 1];
         let mut plan = f.a_plan().await;
         plan.writing = Writing::Job(JobFence {
@@ -131,13 +143,13 @@ impl Told {
         }
     }
 
-    async fn back<S: Subject>(&mut self, f: &Fixture<S>, to: Option<TurnId>) -> Rewound {
+    pub(super) async fn back<S: Subject>(&mut self, f: &Fixture<S>, to: Option<TurnId>) -> Rewound {
         let rewind = self.move_to(f, to);
         self.rewind(f, &rewind).await
     }
 
     /// Everything that can be seen of it, ids included.
-    async fn seen<S: Subject>(&self, f: &Fixture<S>, facts: &[FactId]) -> BTreeMap<&'static str, String> {
+    pub(super) async fn seen<S: Subject>(&self, f: &Fixture<S>, facts: &[FactId]) -> BTreeMap<&'static str, String> {
         let ledger = f.ledger();
         let mut shown = Vec::new();
         for fact in facts {

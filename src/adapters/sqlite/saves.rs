@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+use sha2::{Digest as _, Sha256};
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
@@ -321,12 +322,21 @@ async fn put_back(
     })
 }
 
-/// A name for one dialogue's move: it sorts with the restore, and is the same again should the
-/// transaction be run again.
+/// A name for one dialogue's move: it sorts with the restore, is unlike any other, and is the same again
+/// should the transaction be run again.
 fn move_id(restore: EditId, dialogue: DialogueId) -> RewindId {
     /// The random part of a ULID.
     const RANDOM: u128 = (1 << 80) - 1;
-    RewindId::from_u128(restore.as_u128() ^ (dialogue.as_u128() & RANDOM))
+    let digest: [u8; 32] = Sha256::new()
+        .chain_update(restore.as_u128().to_be_bytes())
+        .chain_update(dialogue.as_u128().to_be_bytes())
+        .finalize()
+        .into();
+    let mixed = digest
+        .iter()
+        .take(16)
+        .fold(0_u128, |bits, byte| (bits << 8) | u128::from(*byte));
+    RewindId::from_u128((restore.as_u128() & !RANDOM) | (mixed & RANDOM))
 }
 
 /// The restore that a key belongs to.

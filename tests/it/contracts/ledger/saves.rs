@@ -184,6 +184,38 @@ pub async fn a_world_has_only_so_many_saves<S: Subject>(f: &mut Fixture<S>) {
     );
 }
 
+/// Goes back to the first turn and says three others.
+async fn take_another_branch<S: Subject>(f: &Fixture<S>, branches: &mut Told) {
+    let to = branches.turn(1);
+    branches.back(f, Some(to)).await;
+    branches.turns.truncate(1);
+    branches.extractions.truncate(1);
+    for number in 2..=4 {
+        let mut commit = branches.commit(f, number);
+        commit.key = None;
+        commit.next_seq = 101 + 3 * u64::from(number);
+        f.tick();
+        f.commit(&commit).await;
+        branches.extractions.push(commit.jobs[0].clone());
+        branches.turns.push(commit.turn);
+    }
+}
+
+async fn each_turn_can_be_gone_on_from<S: Subject>(f: &Fixture<S>, on: Told, newer: &Save) {
+    // Not only the last one of a pinned branch.
+    let mut again = Told {
+        open: f.claim(on.id()).await,
+        ..on
+    };
+    let to = again.turn(4);
+    again.back(f, Some(to)).await;
+    assert_eq!(checkpointed(f, again.id()).await, Some(4));
+    // It is all the same to a save that everything is as it has it.
+    load(f, newer.id).await;
+    let (restored, moved) = load(f, newer.id).await;
+    assert_eq!((restored.changed, moved.len()), (0, 0));
+}
+
 pub async fn the_older_save_and_then_the_newer_come_back_whole<S: Subject>(f: &mut Fixture<S>) {
     world(f).await;
     // One that goes on, one that is closed, one that takes another branch, and one that stays as it is.
@@ -209,18 +241,7 @@ pub async fn the_older_save_and_then_the_newer_come_back_whole<S: Subject>(f: &m
         .close(&f.scope, closed.id(), f.now())
         .await
         .unwrap();
-    let to = branches.turn(1);
-    branches.back(f, Some(to)).await;
-    branches.turns.truncate(1);
-    branches.extractions.truncate(1);
-    for number in 2..=4 {
-        let mut commit = branches.commit(f, number);
-        commit.key = None;
-        f.tick();
-        f.commit(&commit).await;
-        branches.extractions.push(commit.jobs[0].clone());
-        branches.turns.push(commit.turn);
-    }
+    take_another_branch(f, &mut branches).await;
     facts.push(branches.learn(f, 4, "The player likes dates.", &[grapes]).await);
     let begun = told(f, 2).await;
     facts.push(begun.learn(f, 2, "The player likes limes.", &[facts[3]]).await);
@@ -293,20 +314,9 @@ pub async fn the_older_save_and_then_the_newer_come_back_whole<S: Subject>(f: &m
         }
     }
     let rows = f.ledger().audit.list(&f.scope, &page(9, None)).await.unwrap().items;
-    let restores = rows.iter().filter(|row| row.action == "save.restore").count();
-    assert_eq!(restores, 4, "one row each");
-    // Each turn of a pinned branch can be gone on from, not only its last.
-    let mut again = Told {
-        open: f.claim(on.id()).await,
-        ..on
-    };
-    let to = again.turn(4);
-    again.back(f, Some(to)).await;
-    assert_eq!(checkpointed(f, again.id()).await, Some(4));
-    // It is all the same to a save that everything is as it has it.
-    load(f, newer.id).await;
-    let (restored, moved) = load(f, newer.id).await;
-    assert_eq!((restored.changed, moved.len()), (0, 0));
+    let loads = rows.iter().filter(|row| row.action == "save.restore").count();
+    assert_eq!(loads, 4, "one row each");
+    each_turn_can_be_gone_on_from(f, on, &newer).await;
 }
 
 pub async fn what_runs_while_a_save_is_loaded_cannot_write<S: Subject>(f: &mut Fixture<S>) {

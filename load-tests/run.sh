@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The load tests: turns at a steady rate, turns as fast as they go, and idle sockets.
-#   load-tests/run.sh [steady|peak|idle|all]
-# RATE, SESSIONS, DURATION (seconds) and SOCKETS change the load; COLLOQUY_BIN names a binary that is
+# The load tests: turns at a steady rate, turns as fast as they go, idle sockets, and NPCs who talk with
+# each other while players cut in.
+#   load-tests/run.sh [steady|peak|idle|conversations|all]
+# RATE, SESSIONS, DURATION (seconds), SOCKETS, CONVERSATIONS and EVERY change the load; COLLOQUY_BIN names a binary that is
 # built already.
 source "$(dirname "$0")/lib.sh"
 
@@ -100,16 +101,42 @@ idle() {
   stop_all
 }
 
+conversations() {
+  local count="${CONVERSATIONS:-200}" every="${EVERY:-6}" out="$work/conversations.json" code=0 cpu lines
+  start_mock --latency-ms 50 --tokens-per-s 50
+  export COLLOQUY__LLM__BASE_URL="$mock_url" COLLOQUY__LLM__MODEL=mock
+  # A line about every second of each: more than anybody reads, so that there is something to take back.
+  export COLLOQUY__CONVERSATION__PAUSE_MS="${PAUSE_MS:-600}" COLLOQUY__CONVERSATION__READING_MS_PER_CHAR=0
+  start_server
+  cpu="$(cpu_seconds "$server_pid")"
+  BASE="$base" SECRET="$secret" CONVERSATIONS="$count" EVERY="$every" DURATION="$duration" \
+    timeout "$((duration + 120))" k6 run --quiet --summary-export "$out" "$here/npc-conversations.js" >"$work/conversations.txt" 2>&1 || code=$?
+  cpu="$(echo "$(cpu_seconds "$server_pid") $cpu" | awk '{print $1 - $2}')"
+  lines="$(curl -fsS "$base/metrics" | awk '/^colloquy_turn_added_seconds_count/ {print int($2)}')"
+  echo
+  echo "conversations: $count that go on by themselves, each cut every ${every} s or so, ${duration} s"
+  echo "  lines said           $lines ($(awk -v n="$lines" -v s="$duration" 'BEGIN {printf "%.0f", n / s}')/s), interrupts $(stat "$out" interrupts count), calls failed $(stat "$out" calls_failed value)"
+  echo "  interrupt to ack     p50 $(stat "$out" interrupt_ack_ms med) ms, p95 $(stat "$out" interrupt_ack_ms 'p(95)') ms, p99 $(stat "$out" interrupt_ack_ms 'p(99)') ms, most $(stat "$out" interrupt_ack_ms max) ms (at most: p99 50)"
+  echo "    of the line said   p50 $(stat "$out" interrupt_ack_running_ms med) ms, p99 $(stat "$out" interrupt_ack_running_ms 'p(99)') ms"
+  echo "    of earlier lines   p50 $(stat "$out" interrupt_ack_rewound_ms med) ms, p99 $(stat "$out" interrupt_ack_rewound_ms 'p(99)') ms; lines taken back p50 $(stat "$out" lines_taken_back med), most $(stat "$out" lines_taken_back max)"
+  echo "  server CPU           $(awk -v c="$cpu" -v s="$duration" 'BEGIN {printf "%.0f", c * 100 / s}') % of a core, resident $(($(resident_kib "$server_pid") / 1024)) MiB"
+  [ "$code" = 0 ] || { echo "  k6 ended with $code:"; grep -E "level=(error|warning)" "$work/conversations.txt" | sort | uniq -c | head -n 10; }
+  [ "$code" = 0 ] || failures=$((failures + 1))
+  stop_all
+}
+
 machine
 case "$what" in
   steady) dialogue steady "${RATE:-200}" "${SESSIONS:-100}" ;;
   peak) dialogue peak 0 "${SESSIONS:-32}" ;;
   idle) idle ;;
+  conversations) conversations ;;
   all)
     dialogue steady "${RATE:-200}" "${SESSIONS:-100}"
     dialogue peak 0 "${SESSIONS:-32}"
     idle
+    conversations
     ;;
-  *) echo "load-tests/run.sh [steady|peak|idle|all]" >&2; exit 2 ;;
+  *) echo "load-tests/run.sh [steady|peak|idle|conversations|all]" >&2; exit 2 ;;
 esac
 [ "$failures" = 0 ]

@@ -11,6 +11,7 @@ mod curator;
 mod event_log;
 pub mod handle;
 mod heard;
+mod memory_wait;
 mod npc;
 pub mod npc_conversation;
 pub mod player_socket;

@@ -13,7 +13,7 @@ use super::{
     turn::beginning,
 };
 use crate::{
-    ids::{DialogueId, NodeId, TurnId, WorldId},
+    ids::{DialogueId, DialogueKind, NodeId, TurnId, WorldId},
     memory::turn::{Turn, TurnStatus},
     ports::{
         StoreError,
@@ -33,7 +33,8 @@ pub enum Target {
     /// This turn is the last one that stands; 0: nothing was said. With `heard_chars` of its reply,
     /// in Unicode scalar values, the reply ends there too; with nothing heard, the turn goes as well.
     Turn { number: u32, heard_chars: Option<usize> },
-    /// The last turn as it would have been, had nobody cut it a moment ago.
+    /// The last turn as it would have been, had nobody cut it a moment ago. A line of NPCs that was cut
+    /// while it was being said goes, so that its speaker says it anew.
     Uncut,
 }
 
@@ -249,19 +250,40 @@ fn cut_to(services: &Services, request: &RewindRequest, of: &Turn, heard: String
 
 async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Plan>, RewindError> {
     let head = request.head.ok_or(RewindError::NothingToResume)?;
-    let sealed = services
+    let (scope, rewinds) = (&request.scope, &services.ledger.rewinds);
+    let now = services.clock.now();
+    // Whoever joined at this turn has gone on from it.
+    if rewinds.joined_at(scope, head).await? {
+        return Err(RewindError::NothingToResume);
+    }
+    let sealed = rewinds.sealed(scope, head, now).await?;
+    if let Some(whole) = sealed.and_then(|sealed| sealed.whole) {
+        return Ok(Some(Plan {
+            number: request.head_turn,
+            to: Some(whole),
+            replacement: None,
+        }));
+    }
+    if request.dialogue.kind() != DialogueKind::NpcConversation {
+        return Err(RewindError::NothingToResume);
+    }
+    // What was cut while it was being said has no end to be put back: the speaker says it anew.
+    let (before, number) = (request.head_turn.saturating_sub(1), request.head_turn);
+    let turns = services
         .ledger
-        .rewinds
-        .sealed(&request.scope, head, services.clock.now())
+        .dialogues
+        .turns(scope, request.dialogue, before.max(1), number)
         .await?;
-    let whole = sealed
-        .and_then(|sealed| sealed.whole)
-        .ok_or(RewindError::NothingToResume)?;
-    Ok(Some(Plan {
-        number: request.head_turn,
-        to: Some(whole),
-        replacement: None,
-    }))
+    let last = turns.last().filter(|turn| turn.id == head);
+    let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
+    match last {
+        Some(cut) if cut.status == TurnStatus::Interrupted && now - cut.committed_at < seal => Ok(Some(Plan {
+            number: before,
+            to: turns.iter().find(|turn| turn.number == before).map(|turn| turn.id),
+            replacement: None,
+        })),
+        _ => Err(RewindError::NothingToResume),
+    }
 }
 
 /// Brings the copies along: the buffer ends where the ledger does, or is gone, and what was folded

@@ -17,6 +17,7 @@ use crate::{
         curator::TakeOn,
         event_log::TurnEvents,
         handle::Ask,
+        memory_wait::MemoryWait,
         registry::send,
         session::{GRACE, JobEnded, next_turn},
         use_cases::event_error,
@@ -27,6 +28,7 @@ use crate::{
         npc_conversation::{is_over, max_turns, next_speaker, pause_after},
         turn::{CommittedTurn, Cut, TurnError, TurnInput},
     },
+    ids::TurnId,
     memory::turn::{Turn, TurnStatus},
     ports::StoreError,
 };
@@ -124,11 +126,28 @@ impl NpcConversation {
         }
         let asked = !self.stepping.is_empty();
         if !asked && (!self.paces_itself() || self.rest.is_some()) {
+            self.memory.since = None;
             return;
         }
-        match loaded.cast.rows() {
-            Some(rows) => self.start(&rows, ctx),
+        let rows = loaded.cast.rows();
+        if self.memory.of.is_some() {
+            self.wait_for_memory(ctx);
+        }
+        match rows {
             None => self.read_cast(ctx),
+            Some(rows) if self.memory.of.is_none() => self.start(&rows, ctx),
+            Some(_) => {}
+        }
+    }
+
+    /// Lets the next line wait, for a bounded time, until what the last one taught is known.
+    fn wait_for_memory(&mut self, ctx: &mut Context<Self>) {
+        let longest = Duration::from_millis(self.node.ports.settings.turn.wait_for_memory_ms);
+        if self.memory.begin(self.now(), longest) {
+            self.memory.timer = Some(ctx.run_later(longest, |talk, ctx| {
+                talk.memory.give_up();
+                talk.advance(ctx);
+            }));
         }
     }
 
@@ -175,6 +194,9 @@ impl NpcConversation {
         let last = number >= max_turns(&loaded.dialogue.options, &self.node.ports.settings.conversation);
         let scene = rows.scene(loaded.dialogue.options.topic.as_deref(), last);
         let mut input: TurnInput = next_turn(&self.node, &self.key.0, loaded, rows, npc, scene);
+        if let Some(timer) = self.memory.over(now, &mut input) {
+            ctx.cancel_future(timer);
+        }
         input.started_seq = self.log.turn_started(number, input.npc.id.clone(), None);
         let (cut, cut_watch) = watch::channel(None);
         let feed = TurnEvents {
@@ -246,12 +268,14 @@ impl NpcConversation {
             self.log.publish(body, None);
         }
         loaded.keep_turn(&turn, checkpoint);
-        if !jobs.is_empty()
-            && let Some(curator) = self.node.curator(&self.key.0)
-        {
-            // A curator that stops just now leaves the jobs leased; they are found again later.
-            let hand_over = async move { send(&curator, TakeOn { jobs }).await };
-            ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
+        self.memory.committed(turn.id, &jobs);
+        match self.node.curator(&self.key.0).filter(|_| !jobs.is_empty()) {
+            Some(curator) => {
+                // A curator that stops just now leaves the jobs leased; they are found again later.
+                let hand_over = async move { send(&curator, TakeOn { jobs }).await };
+                ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
+            }
+            None => self.memory = MemoryWait::default(),
         }
         if turn.status == TurnStatus::Completed {
             let pause = pause_after(&turn.reply_text, &self.node.ports.settings.conversation);
@@ -305,13 +329,18 @@ impl NpcConversation {
     // --- after a line ---
 
     pub(super) fn job_ended(&mut self, ended: JobEnded, ctx: &mut Context<Self>) {
+        self.memory.ended(ended.turn_id, ended.kind);
         if let Some(report) = ended.report {
-            self.reported(report, ctx);
+            self.reported(ended.turn_id, report, ctx);
         }
     }
 
-    fn reported(&mut self, report: JobReport, ctx: &mut Context<Self>) {
+    fn reported(&mut self, turn_id: TurnId, report: JobReport, ctx: &mut Context<Self>) {
         let turn = report.turn;
+        match &self.phase {
+            Phase::Ready(loaded) if loaded.stands(turn_id, turn) => {}
+            _ => return,
+        }
         if !report.memory.is_empty() {
             let facts = report.memory;
             self.log.publish(EventBody::MemoryUpdated { turn, facts }, None);

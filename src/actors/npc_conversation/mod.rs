@@ -32,6 +32,7 @@ use super::{
     Interrupted, Listener, SessionError, TakeBack,
     event_log::EventLog,
     handle::{Ask, Attached},
+    memory_wait::MemoryWait,
     registry::{Node, SessionKey},
     session::{
         CutNow, Drain, JobEnded, Live, Stop,
@@ -112,6 +113,7 @@ pub(super) struct NpcConversation {
     /// Who is to be told once no line runs.
     cutting: Vec<Cutting>,
     moving: Moving,
+    memory: MemoryWait,
     /// How the running line ended while the head was being moved.
     ended_meanwhile: Option<Result<CommittedTurn, TurnError>>,
     /// The pause before the next line.
@@ -173,6 +175,7 @@ impl NpcConversation {
             stepping: Vec::new(),
             cutting: Vec::new(),
             moving: Moving::default(),
+            memory: MemoryWait::default(),
             ended_meanwhile: None,
             rest: None,
             failures: 0,
@@ -214,6 +217,7 @@ impl NpcConversation {
         self.log.loaded(loaded.next_seq, known, loaded.dialogue.head_turn, gap);
         self.log.not_committed(&lost_turn());
         self.log.not_moved();
+        self.memory = MemoryWait::of(loaded.awaited);
         self.phase = Phase::Ready(Box::new(loaded));
         self.ready(ctx);
     }
@@ -522,6 +526,7 @@ impl Handler<JobEnded> for NpcConversation {
             self.moving.jobs.push(ended);
         } else {
             self.job_ended(ended, ctx);
+            self.advance(ctx);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::{
         Heard, Interrupted, SessionError, TakeBack,
         curator::Settle,
         handle::Ask,
+        memory_wait::MemoryWait,
         registry::send,
         rewinding::{Moves, Wish},
         session::{JobEnded, WasClosed},
@@ -283,6 +284,10 @@ impl NpcConversation {
         }
         let unsaid = event_error(&TurnError::Unsaid);
         self.log.moved(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
+        if let Some(timer) = self.memory.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        self.memory = MemoryWait::default();
         for cutting in std::mem::take(&mut self.cutting) {
             match cutting {
                 Cutting::Line { ask, .. } => ask.answer(Ok(Interrupted::Rewound(Arc::clone(&rewound)))),
@@ -325,10 +330,8 @@ impl NpcConversation {
         let read = load::moved(Arc::clone(&self.node), self.key.clone(), loaded.epoch, loaded.head);
         ctx.spawn(read.into_actor(self).map(move |read, talk, ctx| match read {
             Ok(read) => {
-                loaded.dialogue = Arc::new(read.dialogue);
-                loaded.checkpoint = read.checkpoint;
-                loaded.history = Arc::new(read.history);
-                loaded.summaries = Arc::new(read.summaries);
+                talk.memory.of = read.awaited;
+                loaded.keep_moved(read);
                 talk.phase = Phase::Ready(loaded);
                 for ask in resuming {
                     talk.go_on(ask, ctx);

@@ -9,7 +9,6 @@ use crate::{
     actors::{SessionError, curator::Settle, handle::Ask, registry::send},
     dialogue::{events::EventBody, jobs::JobReport},
     ids::TurnId,
-    ports::ledger::jobs::JobKind,
 };
 
 impl Session {
@@ -60,31 +59,18 @@ impl Session {
     }
 
     pub(super) fn job_ended(&mut self, ended: JobEnded, ctx: &mut Context<Self>) {
-        if ended.kind == JobKind::ExtractFacts && self.memory.of == Some(ended.turn_id) {
-            self.memory.of = None;
-        }
+        self.memory.ended(ended.turn_id, ended.kind);
         if let Some(report) = ended.report {
             self.reported(ended.turn_id, report, ctx);
         }
         self.advance(ctx);
     }
 
-    /// Whether a turn that a job was for has not been unsaid meanwhile.
-    fn stands(&self, id: TurnId, number: u32) -> bool {
-        let Phase::Ready(loaded) = &self.phase else {
-            return false;
-        };
-        match loaded.history.iter().find(|turn| turn.number == number) {
-            Some(turn) => turn.id == id,
-            // It has left the buffer, or the dialogue.
-            None => number <= loaded.dialogue.head_turn,
-        }
-    }
-
     fn reported(&mut self, turn_id: TurnId, report: JobReport, ctx: &mut Context<Self>) {
         let turn = report.turn;
-        if !self.stands(turn_id, turn) {
-            return;
+        match &self.phase {
+            Phase::Ready(loaded) if loaded.stands(turn_id, turn) => {}
+            _ => return,
         }
         if !report.memory.is_empty() {
             let facts = report.memory;

@@ -23,13 +23,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle, WrapFuture};
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 use tokio::sync::oneshot;
 
 use super::{
     Listener, SessionError,
     event_log::{EventLog, Missed, event_of, events_of},
     handle::{Ask, Attached, SessionView},
+    memory_wait::MemoryWait,
     registry::{Node, SessionKey},
     use_cases::event_error,
 };
@@ -38,7 +39,6 @@ use crate::{
         events::{DialogueEvent, EventBody, EventError},
         turn::TurnError,
     },
-    ids::TurnId,
     ports::{StoreError, ledger::dialogues::Playback},
 };
 use keys::Keys;
@@ -84,14 +84,6 @@ pub(super) struct Session {
 enum Phase {
     Loading,
     Ready(Box<Loaded>),
-}
-
-/// The extraction of the last turn, while the next turn waits for it.
-#[derive(Default)]
-struct MemoryWait {
-    of: Option<TurnId>,
-    since: Option<Instant>,
-    timer: Option<SpawnHandle>,
 }
 
 struct Closing {
@@ -170,10 +162,7 @@ impl Session {
         // A turn that ran when an earlier actor panicked, if nobody has said so yet.
         self.log.not_committed(&lost_turn());
         self.keys = Keys::new(loaded.next_seq > 1);
-        self.memory = MemoryWait {
-            of: loaded.awaited,
-            ..MemoryWait::default()
-        };
+        self.memory = MemoryWait::of(loaded.awaited);
         self.unheard = loaded.dialogue.options.playback == Playback::Ack;
         self.phase = Phase::Ready(Box::new(loaded));
         self.ready(ctx);

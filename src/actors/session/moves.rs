@@ -15,6 +15,7 @@ use crate::{
         Accepted, Heard, Interrupted, Line, OnBusy, SessionError, TakeBack,
         curator::Settle,
         handle::Ask,
+        memory_wait::MemoryWait,
         registry::send,
         rewinding::{Moves, Wish},
         use_cases::event_error,
@@ -452,7 +453,7 @@ impl Session {
         if let Some(timer) = self.memory.timer.take() {
             ctx.cancel_future(timer);
         }
-        self.memory = super::MemoryWait::default();
+        self.memory = MemoryWait::default();
         for id in &rewound.closed {
             self.tell_closed(*id, ctx);
         }
@@ -505,11 +506,8 @@ impl Session {
         let read = load::moved(Arc::clone(&self.node), self.key.clone(), loaded.epoch, loaded.head);
         ctx.spawn(read.into_actor(self).map(move |read, session, ctx| match read {
             Ok(read) => {
-                loaded.dialogue = Arc::new(read.dialogue);
-                loaded.checkpoint = read.checkpoint;
-                loaded.history = Arc::new(read.history);
-                loaded.summaries = Arc::new(read.summaries);
                 session.memory.of = read.awaited;
+                loaded.keep_moved(read);
                 session.phase = Phase::Ready(loaded);
                 session.turn_ended(ctx);
                 session.ready(ctx);

@@ -9,7 +9,7 @@ use crate::{
         npc_conversation::{self, Scene},
         turn::TurnInput,
     },
-    ids::NpcId,
+    ids::{NpcId, TurnId},
     memory::{
         authored::Npc,
         summary::Summary,
@@ -75,6 +75,26 @@ impl load::Loaded {
         self.keep_summarised(&summarised);
         Arc::make_mut(&mut self.history).push(load::buffered(turn));
         self.trim();
+    }
+
+    /// Whether a turn that a job was for has not been unsaid meanwhile.
+    pub(in crate::actors) fn stands(&self, id: TurnId, number: u32) -> bool {
+        match self.history.iter().find(|turn| turn.number == number) {
+            Some(turn) => turn.id == id,
+            // It has left the buffer, or the dialogue.
+            None => number <= self.dialogue.head_turn,
+        }
+    }
+
+    /// The head was moved, and this was read since.
+    pub(in crate::actors) fn keep_moved(&mut self, read: load::Reread) {
+        if let Some(last) = read.history.last() {
+            self.npc = last.npc.clone();
+        }
+        self.dialogue = Arc::new(read.dialogue);
+        self.checkpoint = read.checkpoint;
+        self.history = Arc::new(read.history);
+        self.summaries = Arc::new(read.summaries);
     }
 
     /// What was heard of an earlier turn, in Unicode scalar values.

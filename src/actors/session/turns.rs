@@ -30,10 +30,7 @@ use crate::{
     memory::{authored::Npc, turn::Turn},
     ports::{
         StoreError, StoreResult,
-        ledger::{
-            dialogues::{KeyedTurn, Playback},
-            jobs::JobKind,
-        },
+        ledger::dialogues::{KeyedTurn, Playback},
     },
 };
 
@@ -376,20 +373,13 @@ impl Session {
 
     /// Lets the next turn wait, for a bounded time, until the last one's facts are known.
     fn wait_for_memory(&mut self, now: Instant, ctx: &mut Context<Self>) {
-        self.memory.since.get_or_insert(now);
-        if self.memory.timer.is_some() {
-            return;
-        }
         let longest = Duration::from_millis(self.node.ports.settings.turn.wait_for_memory_ms);
-        if longest.is_zero() {
-            self.memory.of = None;
-            return;
+        if self.memory.begin(now, longest) {
+            self.memory.timer = Some(ctx.run_later(longest, |session, ctx| {
+                session.memory.give_up();
+                session.advance(ctx);
+            }));
         }
-        self.memory.timer = Some(ctx.run_later(longest, |session, ctx| {
-            session.memory.of = None;
-            session.memory.timer = None;
-            session.advance(ctx);
-        }));
     }
 
     /// The first waiting line becomes a turn.
@@ -405,15 +395,7 @@ impl Session {
         else {
             return;
         };
-        let memory_wait = self
-            .memory
-            .since
-            .take()
-            .map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let queued = ready_at.unwrap_or(now).saturating_duration_since(accepted_at);
-        if let Some(timer) = self.memory.timer.take() {
-            ctx.cancel_future(timer);
-        }
         let number = loaded.dialogue.head_turn + 1;
         let Some(npc) = answering(loaded, authored, &line.text, line.to.as_ref()) else {
             return;
@@ -422,7 +404,9 @@ impl Session {
         let mut input = self.input(loaded, authored, npc, line.text, accepted_at);
         input.key = line.key;
         input.queue_ms = queued.as_secs_f64() * 1_000.0;
-        input.memory_wait_ms = memory_wait.as_secs_f64() * 1_000.0;
+        if let Some(timer) = self.memory.over(now, &mut input) {
+            ctx.cancel_future(timer);
+        }
         input.started_seq = self.log.turn_started(number, input.npc.id.clone(), line.re.clone());
         let (cut, cut_watch) = watch::channel(None);
         let feed = TurnEvents {
@@ -559,10 +543,7 @@ impl Session {
             self.keys.remember(key, Arc::clone(&turn));
         }
         self.unheard = loaded.dialogue.options.playback == Playback::Ack;
-        self.memory.of = jobs
-            .iter()
-            .any(|job| job.kind == JobKind::ExtractFacts)
-            .then_some(turn.id);
+        self.memory.committed(turn.id, &jobs);
         if jobs.is_empty() {
             return;
         }

@@ -1,8 +1,11 @@
 //! NPCs who talk: pacing, steps, cutting in, joining, ending, and what a crash leaves.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
-use super::world::{Ear, PATIENCE, World};
+use super::world::{Ear, PATIENCE, World, dialogue_settings, settings, until};
 use crate::{
     actors::{
         Interrupted, Listener, NewConversation, SessionError, TakeBack, npc_conversation::handle::NpcConversations,
@@ -298,5 +301,45 @@ async fn another_process_goes_on_when_somebody_looks() {
     assert_eq!(second.lines(id).await, ["Mira says 1", "Ergen says 2"]);
     second.sessions.drain(Duration::from_secs(5)).await;
     second.sessions.stop();
+    world.end().await;
+}
+
+#[actix::test]
+async fn the_next_line_waits_for_what_the_last_one_taught() {
+    let world = World::new().await;
+    *world.fake.with_jobs.lock() = true;
+    *world.fake.hold_jobs.lock() = true;
+    let id = world.talk("the mill", 3, true).await;
+    let ear = world.watch(id, Some(1)).await;
+    until("the first job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    let view = world.talks().view(&world.scope, id).await.unwrap();
+    assert_eq!(
+        (view.dialogue.head_turn, view.running_turn),
+        (1, None),
+        "nobody speaks yet"
+    );
+    world.fake.job_go.add_permits(3);
+    ear.hears("ended 3 max_turns").await;
+    let story = ear.story();
+    let at = |what: &str| story.iter().position(|event| event == what).unwrap();
+    assert!(at("memory 1") < at("ergen started 2"), "{story:?}");
+    let waits = world.fake.memory_waits.lock().clone();
+    assert!(waits[0] == 0.0 && waits[1] > 0.0 && waits[1] < 5_000.0, "{waits:?}");
+    world.end().await;
+}
+
+#[actix::test]
+async fn the_wait_of_a_line_is_bounded() {
+    let mut short = dialogue_settings();
+    short.turn.wait_for_memory_ms = 30;
+    let world = World::with(settings(), short).await;
+    *world.fake.with_jobs.lock() = true;
+    *world.fake.hold_jobs.lock() = true;
+    let id = world.talk("the mill", 2, false).await;
+    world.step(id).await;
+    world.step(id).await;
+    let waits = world.fake.memory_waits.lock().clone();
+    assert!(waits[1] >= 29.0, "{waits:?}");
+    assert!(world.fake.jobs.lock().is_empty());
     world.end().await;
 }

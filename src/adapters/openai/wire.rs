@@ -1,5 +1,7 @@
 //! The fields of the OpenAI API that are used, borrowed from the request to spare copies.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeSeq};
 
 use crate::{
@@ -54,7 +56,8 @@ impl<'a> ResponseFormat<'a> {
     }
 }
 
-/// The messages; as content parts where a cache mark is to be set.
+/// The messages; as content parts where a cache mark is to be set. Several of one role in a row go as
+/// one, since there are endpoints that refuse roles which do not take turns.
 pub(super) struct Messages<'a> {
     pub messages: &'a [ChatMessage],
     pub cache_marks: bool,
@@ -69,15 +72,16 @@ struct Message<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Content<'a> {
-    Text(&'a str),
-    Marked([MarkedPart<'a>; 1]),
+    Text(Cow<'a, str>),
+    Parts(Vec<Part<'a>>),
 }
 
 #[derive(Serialize)]
-struct MarkedPart<'a> {
+struct Part<'a> {
     r#type: &'static str,
     text: &'a str,
-    cache_control: CacheControl,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<CacheControl>,
 }
 
 #[derive(Serialize)]
@@ -85,22 +89,33 @@ struct CacheControl {
     r#type: &'static str,
 }
 
+impl<'a> Content<'a> {
+    fn of(messages: &'a [ChatMessage], cache_marks: bool) -> Self {
+        if cache_marks && messages.iter().any(|message| message.cache_breakpoint) {
+            let part = |message: &'a ChatMessage| Part {
+                r#type: "text",
+                text: &message.content,
+                cache_control: message.cache_breakpoint.then_some(CacheControl { r#type: "ephemeral" }),
+            };
+            return Self::Parts(messages.iter().map(part).collect());
+        }
+        Self::Text(match messages {
+            [only] => Cow::Borrowed(&only.content),
+            several => {
+                let texts: Vec<&str> = several.iter().map(|message| message.content.as_str()).collect();
+                Cow::Owned(texts.join("\n\n"))
+            }
+        })
+    }
+}
+
 impl Serialize for Messages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.messages.len()))?;
-        for message in self.messages {
-            let content = if self.cache_marks && message.cache_breakpoint {
-                Content::Marked([MarkedPart {
-                    r#type: "text",
-                    text: &message.content,
-                    cache_control: CacheControl { r#type: "ephemeral" },
-                }])
-            } else {
-                Content::Text(&message.content)
-            };
+        let mut list = serializer.serialize_seq(None)?;
+        for messages in self.messages.chunk_by(|one, next| one.role == next.role) {
             list.serialize_element(&Message {
-                role: message.role,
-                content,
+                role: messages[0].role,
+                content: Content::of(messages, self.cache_marks),
             })?;
         }
         list.end()
@@ -232,6 +247,38 @@ mod tests {
             json!([
                 {"role": "system", "content": [{"type": "text", "text": "rules", "cache_control": {"type": "ephemeral"}}]},
                 {"role": "user", "content": "hi"},
+            ])
+        );
+    }
+
+    #[test]
+    fn roles_take_turns() {
+        let say = |role, text: &str| ChatMessage::new(role, text);
+        let mut messages = [
+            say(ChatRole::System, "rules"),
+            say(ChatRole::User, "Mira: Hm."),
+            say(ChatRole::User, "Tomas: Well."),
+            say(ChatRole::Assistant, "So it is."),
+            say(ChatRole::User, "Mira: Is it?"),
+            say(ChatRole::User, "Your line."),
+        ];
+        let sent =
+            |messages: &[ChatMessage], cache_marks| serde_json::to_value(Messages { messages, cache_marks }).unwrap();
+        assert_eq!(
+            sent(&messages, false),
+            json!([
+                {"role": "system", "content": "rules"},
+                {"role": "user", "content": "Mira: Hm.\n\nTomas: Well."},
+                {"role": "assistant", "content": "So it is."},
+                {"role": "user", "content": "Mira: Is it?\n\nYour line."},
+            ])
+        );
+        messages[1].cache_breakpoint = true;
+        assert_eq!(
+            sent(&messages, true)[1]["content"],
+            json!([
+                {"type": "text", "text": "Mira: Hm.", "cache_control": {"type": "ephemeral"}},
+                {"type": "text", "text": "Tomas: Well."},
             ])
         );
     }

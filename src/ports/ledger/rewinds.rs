@@ -136,6 +136,8 @@ pub trait RewindStore: Send + Sync {
     ) -> StoreResult<Vec<Rewound>>;
     /// A turn, standing or not, and the reply it would have had if nobody had cut it, until its seal runs out.
     async fn sealed(&self, scope: &TenantScope, turn: TurnId, now: DateTime<Utc>) -> StoreResult<Option<Sealed>>;
+    /// Whether a dialogue that is open began at this turn: a player joined there.
+    async fn joined_at(&self, scope: &TenantScope, turn: TurnId) -> StoreResult<bool>;
     /// Memories to be settled, oldest mark first.
     async fn unsettled(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<Unsettled>>;
 }

@@ -38,6 +38,8 @@ const SINCE: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue 
 const SEALED: &str = "SELECT (SELECT old.id FROM turns old WHERE old.tenant = t.tenant AND old.id = t.replaces),
         t.uncut_reply_text
     FROM turns t WHERE t.tenant = $1 AND t.id = $2 AND t.uncut_until > $3";
+const JOINED_AT: &str = "SELECT EXISTS (SELECT 1 FROM dialogues INDEXED BY dialogues_by_cause
+        WHERE tenant = $1 AND cause_id = $2 AND cause_kind = 'turn' AND status = 'open')";
 const UNSETTLED: &str = "SELECT world, knowers, private_to, since, mark FROM unsettled
     WHERE tenant = $1 ORDER BY since LIMIT $2";
 
@@ -175,6 +177,15 @@ impl RewindStore for SqliteRewindStore {
         })
         .transpose()
     }
+    async fn joined_at(&self, scope: &TenantScope, turn: TurnId) -> StoreResult<bool> {
+        let mut connection = self.0.read().await?;
+        sqlx::query_scalar(JOINED_AT)
+            .bind(scope.tenant().as_str())
+            .bind(turn.to_string())
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(store_error)
+    }
     async fn unsettled(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<Unsettled>> {
         let mut connection = self.0.read().await?;
         let rows = sqlx::query(UNSETTLED)
@@ -197,6 +208,7 @@ mod tests {
         assert_searches(BY_KEY, &["rewinds_by_key"]).await;
         assert_searches(SINCE, &["rewinds_of_dialogue"]).await;
         assert_searches(SEALED, &["sqlite_autoindex_turns_1 (tenant=? AND id=?)"]).await;
+        assert_searches(JOINED_AT, &["dialogues_by_cause"]).await;
         assert_searches(OWNED, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
     }
 }

@@ -1,0 +1,94 @@
+// NPCs who talk with each other by themselves, and players who cut in at random.
+//
+//   BASE=http://127.0.0.1:8080 SECRET=… CONVERSATIONS=200 DURATION=60 k6 run npc-conversations.js
+//
+// Measures from sending :interrupt to its acknowledgement: the pause and the move of the head are durable
+// then. A third cuts the line that is being said, a third goes back a few lines, a third anywhere.
+import http from "k6/http";
+import { sleep } from "k6";
+import { Counter, Trend, Rate } from "k6/metrics";
+import crypto from "k6/crypto";
+import encoding from "k6/encoding";
+import exec from "k6/execution";
+
+const base = __ENV.BASE;
+const conversations = Number(__ENV.CONVERSATIONS || 200);
+const seconds = Number(__ENV.DURATION || 60);
+// Seconds between two interrupts of one conversation, drawn from half of it to one and a half.
+const every = Number(__ENV.EVERY || 6);
+
+const acknowledged = new Trend("interrupt_ack_ms", true);
+const ofRunning = new Trend("interrupt_ack_running_ms", true);
+const ofSaid = new Trend("interrupt_ack_rewound_ms", true);
+const depth = new Trend("lines_taken_back");
+const interrupts = new Counter("interrupts");
+const failed = new Rate("calls_failed");
+
+export const options = {
+  scenarios: {
+    talk: { executor: "per-vu-iterations", vus: conversations, iterations: 1, maxDuration: `${seconds + 60}s` },
+  },
+  thresholds: {
+    interrupt_ack_ms: ["p(99)<=50"],
+    calls_failed: ["rate<0.001"],
+  },
+  summaryTrendStats: ["avg", "med", "p(90)", "p(95)", "p(99)", "max"],
+};
+
+function token(role, player) {
+  const b64 = (value) => encoding.b64encode(JSON.stringify(value), "rawurl");
+  const now = Math.floor(Date.now() / 1000);
+  const claims = { sub: player || "load", tid: "demo", role, aud: "colloquy", iat: now, exp: now + 7200 };
+  if (player) claims.pid = player;
+  const body = `${b64({ alg: "HS256", typ: "JWT" })}.${b64(claims)}`;
+  return `${body}.${crypto.hmac("sha256", __ENV.SECRET, body, "base64rawurl")}`;
+}
+
+export default function () {
+  const headers = (role, player) => ({
+    headers: { Authorization: `Bearer ${token(role, player)}`, "Content-Type": "application/json" },
+  });
+  const backend = headers("backend"), player = headers("player", `load-${exec.vu.idInTest}`);
+  const call = (path, body, who, expected) => {
+    const answer = http.post(`${base}/v1/npc-conversations${path}`, JSON.stringify(body), who);
+    failed.add(!expected.includes(answer.status));
+    if (!expected.includes(answer.status)) console.error(`${path} ${answer.status} ${answer.body}`);
+    return answer;
+  };
+  const begin = () => {
+    const made = call("", {
+      world_id: "vale", npc_ids: ["mira", "ergen"], topic: "the harvest", max_turns: 100, open: true,
+    }, backend, [201]);
+    return made.json("id");
+  };
+
+  const end = Date.now() + seconds * 1000;
+  // They do not all begin, nor are they all cut, at once.
+  sleep(Math.random() * 3);
+  let id = begin();
+  while (Date.now() < end) {
+    sleep(every * (0.5 + Math.random()));
+    const view = http.get(`${base}/v1/npc-conversations/${id}`, backend);
+    if (view.json("status") === "closed") { id = begin(); continue; }
+    const head = view.json("head_turn"), kind = Math.random() * 3;
+    let turn;
+    if (head > 1 && kind < 1) turn = Math.max(1, head - 1 - Math.floor(Math.random() * 5));
+    else if (head > 1 && kind < 2) turn = 1 + Math.floor(Math.random() * head);
+    // It may have ended meanwhile.
+    const cut = call(`/${id}:interrupt`, turn ? { turn } : {}, player, [200, 409]);
+    if (cut.status === 409) { id = begin(); continue; }
+    const took = cut.timings.duration;
+    acknowledged.add(took);
+    interrupts.add(1);
+    const gone = cut.json("rewound.removed_turns");
+    if (gone) {
+      ofSaid.add(took);
+      depth.add(gone.length);
+    } else {
+      ofRunning.add(took);
+    }
+    sleep(0.2);
+    call(`/${id}:resume`, {}, backend, [200, 409]);
+  }
+  http.del(`${base}/v1/npc-conversations/${id}`, null, backend);
+}

@@ -447,6 +447,7 @@ impl Session {
         }
         let unsaid = event_error(&TurnError::Unsaid);
         self.log.moved(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
+        failpoint!("rewind.told");
         self.keys = Keys::new(true);
         if let Some(timer) = self.memory.timer.take() {
             ctx.cancel_future(timer);

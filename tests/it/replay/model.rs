@@ -98,7 +98,10 @@ impl Player {
             return json!({ "facts": [], "forget": [] });
         };
         if std::env::var_os("COLLOQUY_REPLAY_SHOW").is_some() {
-            println!("EXTRACT {}", text.rsplit_once("The turn, of").map_or("", |(_, turn)| turn));
+            println!(
+                "EXTRACT {}",
+                text.rsplit_once("The turn, of").map_or("", |(_, turn)| turn)
+            );
         }
         let facts: Vec<Value> = say
             .facts

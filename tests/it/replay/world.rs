@@ -729,12 +729,19 @@ impl World {
                 .unwrap();
             seen.transcripts.extend(turns.iter().map(|turn| {
                 let (said, reply, status) = (&turn.player_text, &turn.reply_text, turn.status.as_str());
-                format!("{talk}: {} {said} -> {reply} ({status}, {})", turn.number, turn.committed_at)
+                format!(
+                    "{talk}: {} {said} -> {reply} ({status}, {})",
+                    turn.number, turn.committed_at
+                )
             }));
             let summaries = ledger.summaries.kept(&self.scope, *dialogue).await.unwrap();
             seen.summaries.extend(summaries.iter().map(|summary| {
                 let (from, to, at) = (summary.from_turn, summary.to_turn, summary.created_at);
-                format!("{talk}: {from}-{to} {} ({}, {at})", summary.text, summary.importance.get())
+                format!(
+                    "{talk}: {from}-{to} {} ({}, {at})",
+                    summary.text,
+                    summary.importance.get()
+                )
             }));
             for fruit in FRUITS {
                 let input = self.input(talk, &format!("What do you know of {fruit}?")).await;
@@ -749,7 +756,8 @@ impl World {
         let indexed = self.services.index.count(&self.scope).await.unwrap();
         let wanted = jobs::expected_points(&self.services, &self.scope).await.unwrap();
         if indexed != wanted {
-            seen.index.push(format!("{indexed} facts in the index, {wanted} in the ledger"));
+            seen.index
+                .push(format!("{indexed} facts in the index, {wanted} in the ledger"));
         }
         seen
     }

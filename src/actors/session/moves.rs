@@ -13,7 +13,7 @@ use super::{Ask, BeginMove, JobEnded, Phase, Request, Session, WasClosed, keys::
 use crate::{
     actors::{
         Accepted, Heard, Interrupted, Line, OnBusy, SessionError, TakeBack,
-        curator::Settle,
+        curator::{Settle, TurnsUnsaid},
         registry::send,
         rewinding::{Moves, Wish},
         use_cases::event_error,
@@ -458,7 +458,11 @@ impl Session {
         }
         if let Some(curator) = self.node.curator(&self.key.0) {
             // A curator that stops just now leaves it to the next one.
-            let settle = async move { send(&curator, Settle).await };
+            let unsaid = TurnsUnsaid(self.key.1);
+            let settle = async move {
+                let _ = send(&curator, unsaid).await;
+                send(&curator, Settle).await
+            };
             ctx.spawn(settle.into_actor(self).map(|_, _, _| ()));
         }
         self.moving.last = Some((Arc::clone(&rewound), ended));

@@ -118,6 +118,7 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
         seq: request.seq,
         edit: Edit::by(&request.who, &services.ids, now, request.action, request.dialogue),
     };
+    failpoint!("rewind.planned");
     let rewound = match services.ledger.rewinds.rewind(&request.scope, &rewind).await? {
         RewindOutcome::Done(rewound) => *rewound,
         RewindOutcome::Repeated(rewound) => return Ok(Moved::Repeated(rewound)),
@@ -130,7 +131,9 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
         }
     };
     let replacement = rewind.replacement.map(|replacement| replacement.turn);
+    failpoint!("rewind.durable");
     follow(services, &request, &rewound, replacement.as_ref()).await;
+    failpoint!("rewind.followed");
     Ok(Moved::Done(Box::new(Move { rewound, replacement })))
 }
 
@@ -319,7 +322,9 @@ async fn cut_buffer(
         None => buffers.truncate(scope, dialogue, last, head(rewound.head)).await?,
         Some(turn) => {
             // No turn has this head yet, so whoever reads in between does not believe the buffer.
-            buffers.truncate(scope, dialogue, last, head(None)).await?
+            let truncated = buffers.truncate(scope, dialogue, last, head(None)).await?;
+            failpoint!("rewind.truncated");
+            truncated
                 && buffers
                     .append(scope, dialogue, head(None), &BufferedTurn::from(turn), 1)
                     .await?

@@ -13,7 +13,7 @@ use super::{BeginMove, JobEnded, Phase, Request, Session, WasClosed, keys::Keys,
 use crate::{
     actors::{
         Accepted, Heard, Interrupted, Line, OnBusy, SessionError, TakeBack,
-        curator::Settle,
+        curator::{Settle, TurnsUnsaid},
         handle::Ask,
         memory_wait::MemoryWait,
         registry::send,
@@ -449,6 +449,7 @@ impl Session {
         }
         let unsaid = event_error(&TurnError::Unsaid);
         self.log.moved(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
+        failpoint!("rewind.told");
         self.keys = Keys::new(true);
         if let Some(timer) = self.memory.timer.take() {
             ctx.cancel_future(timer);
@@ -459,7 +460,11 @@ impl Session {
         }
         if let Some(curator) = self.node.curator(&self.key.0) {
             // A curator that stops just now leaves it to the next one.
-            let settle = async move { send(&curator, Settle).await };
+            let unsaid = TurnsUnsaid(self.key.1);
+            let settle = async move {
+                let _ = send(&curator, unsaid).await;
+                send(&curator, Settle).await
+            };
             ctx.spawn(settle.into_actor(self).map(|_, _, _| ()));
         }
         self.moving.last = Some((Arc::clone(&rewound), ended));

@@ -526,6 +526,7 @@ impl Session {
             jobs,
         } = committed;
         self.log.committed(turn.number, turn.id, turn.npc.clone(), running.re);
+        failpoint!("turn.told");
         let turn = Arc::new(turn);
         for waiter in running.waiters {
             // Whoever waited may have gone away.

@@ -1,10 +1,10 @@
 //! Taking a session back while turns run, lines wait and others ask for the same.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use futures_util::future::join_all;
 
-use super::world::{Ear, World, outcome, until};
+use super::world::{Ear, World, dialogue_settings, outcome, until};
 use crate::{
     actors::{Accepted, Interrupted, Listener, OnBusy, SessionError, TakeBack},
     dialogue::turn::TurnError,
@@ -25,6 +25,26 @@ fn rewound(outcome: Result<Interrupted, SessionError>) -> Arc<Rewound> {
         Interrupted::Rewound(rewound) => rewound,
         other => panic!("nothing was taken back: {other:?}"),
     }
+}
+
+#[actix::test]
+async fn a_job_that_hangs_for_an_unsaid_turn_holds_up_no_other() {
+    let mut settings = dialogue_settings();
+    settings.turn.wait_for_memory_ms = 0;
+    let world = World::with(super::world::settings(), settings).await;
+    let id = said(&world, 1).await;
+    (*world.fake.with_jobs.lock(), *world.fake.hold_jobs.lock()) = (true, true);
+    world.turn(id, "taken back").await;
+    until("its job hangs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    rewound(world.back(id, 1).await);
+    let stands = world.turn(id, "stands").await;
+    // One that hangs would take it first.
+    until("the next one's job runs", || world.fake.running_jobs.load(Relaxed) == 2).await;
+    world.fake.job_go.add_permits(1);
+    until("it ends", || !world.fake.jobs.lock().is_empty()).await;
+    let ran: Vec<_> = world.fake.jobs.lock().iter().map(|(_, job)| job.turn).collect();
+    assert_eq!(ran, [stands.id]);
+    world.end().await;
 }
 
 #[actix::test]

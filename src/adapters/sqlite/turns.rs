@@ -129,6 +129,7 @@ impl PreparedCommit {
         if taken.rows_affected() == 0 {
             return refused(connection, tenant, &dialogue, &id, commit.key.as_deref()).await;
         }
+        failpoint!("turn.head");
         sqlx::query(WRITE)
             .bind(tenant)
             .bind(&id)
@@ -158,6 +159,7 @@ impl PreparedCommit {
             .execute(connection)
             .await
             .map_err(store_error)?;
+        failpoint!("turn.written");
         Ok(CommitOutcome::Committed)
     }
 }

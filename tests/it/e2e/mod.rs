@@ -3,6 +3,8 @@
 mod access;
 mod conversation;
 mod crashes;
+#[cfg(feature = "failpoints")]
+mod deaths;
 mod drain;
 mod frames;
 mod model_faults;

@@ -126,42 +126,54 @@ pub(in crate::adapters::sqlite) async fn move_head(
     if let Some(replacement) = asked.replacement {
         replacement::keep_checkpoint(connection, tenant, replacement).await?;
     }
+    failpoint!("rewind.begun");
     let mut back = RolledBack::default();
     let mut touched = facts::Touched::default();
     if !removed.is_empty() {
         let turns = json_list(removed.iter().map(|turn| turn.id));
         let whole = asked.replacement.map(|replacement| replacement.of.to_string());
         execute(connection, UNSAY, tenant, &turns, asked.at, &asked.id.to_string()).await?;
+        failpoint!("rewind.unsaid");
         drop_checkpoints(connection, tenant, &turns, &dialogue, whole).await?;
+        failpoint!("rewind.unchecked");
         change_jobs(connection, END_JOBS, tenant, &turns, &dialogue, asked.at).await?;
+        failpoint!("rewind.jobs");
         let mut counts = [0; CAUSED.len()];
         for ((lift, _), count) in CAUSED.into_iter().zip(&mut counts) {
             *count = execute(connection, lift, tenant, &turns, asked.at, &asked.id.to_string()).await?;
         }
+        failpoint!("rewind.caused");
         (back.summaries, back.state) = (counts[0], counts[1]);
         facts::unsay(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
+        failpoint!("rewind.facts");
     }
     if !branch.is_empty() {
         let turns = json_list(branch.iter().map(|turn| turn.id));
         set(connection, SAY_AGAIN, tenant, &turns).await?;
+        failpoint!("rewind.said_again");
         change_jobs(connection, REVIVE_JOBS, tenant, &turns, &dialogue, asked.at).await?;
         for (_, put_back) in CAUSED {
             set(connection, put_back, tenant, &turns).await?;
         }
+        failpoint!("rewind.put_back");
         facts::say_again(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
+        failpoint!("rewind.facts_again");
     }
     let closed = close_joined(connection, tenant, &removed, asked.at).await?;
     let since = removed.iter().chain(&branch).map(|turn| turn.said_at).min();
     let unsaid = json_list(&touched.unsaid);
     let counted = facts::settle_caches(connection, tenant, touched, since).await?;
     (back.facts, back.restored) = (counted.unsaid, counted.restored);
+    failpoint!("rewind.cached");
 
     let mut head = (asked.to, branch.iter().map(|turn| turn.number).max().unwrap_or(kept));
     if let Some(replacement) = asked.replacement {
         replacement::write(connection, tenant, asked.to, replacement).await?;
+        failpoint!("rewind.replaced");
         head = (Some(replacement.turn.id), replacement.turn.number);
     }
     take_head(connection, tenant, &asked, &dialogue, head).await?;
+    failpoint!("rewind.head");
     let quoted_in = match since {
         Some(since) if unsaid != "[]" => quoted_in(connection, tenant, &world, &unsaid, since, &dialogue).await?,
         _ => Vec::new(),

@@ -73,7 +73,9 @@ async fn rewind(connection: &mut SqliteConnection, tenant: &TenantId, rewind: &R
         return Ok(RewindOutcome::NoSuchTurn);
     };
     record(connection, tenant, &rewound, rewind.dialogue, rewind.key.as_deref()).await?;
+    failpoint!("rewind.recorded");
     audit::record(connection, tenant, &rewind.edit).await?;
+    failpoint!("rewind.audited");
     Ok(RewindOutcome::Done(Box::new(rewound)))
 }
 

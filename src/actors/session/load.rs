@@ -32,6 +32,8 @@ pub(super) struct Loaded {
     pub history: Arc<Vec<BufferedTurn>>,
     pub summaries: Arc<Vec<Summary>>,
     pub next_seq: u64,
+    /// A turn that went to be said anew, in whose place none was committed yet.
+    pub replacing: Option<TurnId>,
     /// The last turn, if its facts are being extracted or about to be.
     pub awaited: Option<TurnId>,
     pub cell: Arc<NpcCell>,
@@ -107,6 +109,7 @@ pub(super) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, Ses
         history: Arc::new(history),
         summaries: Arc::new(summaries),
         next_seq: open.next_seq,
+        replacing: open.replacing,
         awaited: open.head.filter(|_| extracting),
         cell,
         renewed,
@@ -136,6 +139,7 @@ pub(super) async fn moved(
         epoch,
         head,
         checkpoint,
+        replacing: None,
         next_seq: 0,
     };
     let history = history(&node, &key, &open).await?;

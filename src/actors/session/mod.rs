@@ -147,7 +147,7 @@ impl Session {
         }));
     }
 
-    fn loaded(&mut self, loaded: Loaded, ctx: &mut Context<Self>) {
+    fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
         let known = self.node.last_seqs.get(&self.key);
         // Grows with each load, so that two processes killed one after the other share no number.
         let gap = (self.node.settings.replay_events as u64).saturating_mul(loaded.epoch);
@@ -161,7 +161,11 @@ impl Session {
             ..MemoryWait::default()
         };
         self.unheard = loaded.dialogue.options.playback == Playback::Ack;
+        let unreplaced = loaded.replacing.take();
         self.phase = Phase::Ready(Box::new(loaded));
+        if let Some(turn) = unreplaced {
+            self.put_back(turn, ctx);
+        }
         self.ready(ctx);
     }
 

@@ -331,7 +331,9 @@ impl Session {
                 retry_after_ms: None,
             };
             self.drop_lines(&why, &SessionError::Closed);
-            if matches!(self.phase, Phase::Ready(_)) {
+            if self.owes_a_turn() {
+                self.load(ctx);
+            } else if matches!(self.phase, Phase::Ready(_)) {
                 self.finish_closing(ctx);
             }
         }
@@ -358,6 +360,9 @@ impl Session {
                     tracing::warn!(dialogue = %session.key.1, %error, "the NPC could not be read");
                     let why = event_error(&TurnError::Store(StoreError::Unavailable(String::new())));
                     session.drop_lines(&why, &error);
+                    if session.owes_a_turn() {
+                        session.load(ctx);
+                    }
                 }
             }
         }));
@@ -534,6 +539,7 @@ impl Session {
             self.log.publish(body, None);
         }
         loaded.head = Some(turn.id);
+        loaded.replacing = None;
         let dialogue = Arc::make_mut(&mut loaded.dialogue);
         dialogue.head_turn = turn.number;
         dialogue.updated_at = turn.committed_at;
@@ -572,7 +578,7 @@ impl Session {
             // Whoever waited may have gone away.
             let _ = waiter.send(Err(Arc::clone(&error)));
         }
-        if doubtful {
+        if doubtful || self.owes_a_turn() {
             self.load(ctx);
         } else {
             self.advance(ctx);

@@ -311,7 +311,7 @@ impl Session {
         };
         let line = Line {
             text: last.player_text.clone(),
-            key: key.clone(),
+            key,
             on_busy: OnBusy::Queue,
             re,
         };

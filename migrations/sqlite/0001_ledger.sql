@@ -150,8 +150,11 @@ CREATE TABLE dialogues (
     next_seq    INTEGER NOT NULL DEFAULT 1,
     head_turn   INTEGER NOT NULL DEFAULT 0,
     head_turn_id TEXT,
+    -- The turn that went only to be said anew, until another is committed or the head moves again.
+    replacing   TEXT,
     PRIMARY KEY (tenant, id)
 ) STRICT;
+CREATE INDEX dialogues_replacing ON dialogues (tenant) WHERE replacing IS NOT NULL;
 CREATE INDEX dialogues_newest ON dialogues (tenant, created_at, id);
 CREATE INDEX dialogues_of_player ON dialogues (tenant, player, created_at, id) WHERE player IS NOT NULL;
 CREATE INDEX dialogues_of_world ON dialogues (tenant, world, created_at, id);

@@ -36,6 +36,19 @@ pub(super) async fn tell(node: &Arc<Node>, scope: &TenantScope, world: &WorldId,
         // One that is gone holds nothing.
         let _ = send(&addr, told).await;
     }
+    let mut conversations = Vec::new();
+    node.conversations.each(|(tenant, id), entry| {
+        if tenant == scope && entry.actor.addr.connected() {
+            conversations.push((*id, entry.actor.addr.clone()));
+        }
+    });
+    for (id, addr) in conversations {
+        let told = session::WorldRestored {
+            world: world.clone(),
+            moved: moved.remove(&id),
+        };
+        let _ = send(&addr, told).await;
+    }
     if let Some(curator) = node.curator(scope) {
         // A curator that stops just now leaves it to the next one.
         let _ = send(&curator, Settle).await;

@@ -153,7 +153,7 @@ impl Session {
         }));
     }
 
-    fn loaded(&mut self, loaded: Loaded, ctx: &mut Context<Self>) {
+    fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
         let known = self.node.last_seqs.get(&self.key);
         // Grows with each load, so that two processes killed one after the other share no number.
         let gap = (self.node.settings.replay_events as u64).saturating_mul(loaded.epoch);
@@ -164,7 +164,11 @@ impl Session {
         self.keys = Keys::new(loaded.next_seq > 1);
         self.memory = MemoryWait::of(loaded.awaited);
         self.unheard = loaded.dialogue.options.playback == Playback::Ack;
+        let unreplaced = loaded.replacing.take();
         self.phase = Phase::Ready(Box::new(loaded));
+        if let Some(turn) = unreplaced {
+            self.put_back(turn, ctx);
+        }
         self.ready(ctx);
     }
 

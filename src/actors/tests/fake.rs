@@ -49,6 +49,8 @@ pub struct Fake {
     pub job_go: Semaphore,
     pub hold_jobs: Mutex<bool>,
     pub with_jobs: Mutex<bool>,
+    /// Every turn fails as a model would.
+    pub fail_turns: Mutex<bool>,
     /// Lines, in the order their turns began.
     pub spoken: Mutex<Vec<String>>,
     pub memory_waits: Mutex<Vec<f64>>,
@@ -189,7 +191,7 @@ impl UseCases for Fake {
             }
         }
         assert!(!line.starts_with("panic"), "a test asked for it");
-        if line.starts_with("fail") {
+        if line.starts_with("fail") || *self.fail_turns.lock() {
             feed.done(ReplyDone {
                 turn: input.number,
                 npc_id: input.npc.id.clone(),
@@ -245,21 +247,26 @@ impl UseCases for Fake {
         if *self.hold_rewinds.lock() {
             self.rewind_go.acquire().await.unwrap().forget();
         }
-        let Target::Turn { number, .. } = request.target else {
-            return Err(RewindError::NothingToResume);
-        };
         let ledger = &self.ports.ledger;
-        let turns = ledger
-            .dialogues
-            .turns(&request.scope, request.dialogue, number, number)
-            .await?;
+        let to = match request.target {
+            Target::Turn { number, .. } | Target::Anew { number } => {
+                let dialogues = &ledger.dialogues;
+                let turns = dialogues
+                    .turns(&request.scope, request.dialogue, number, number)
+                    .await?;
+                turns.first().map(|turn| turn.id)
+            }
+            Target::Again { turn } => Some(turn),
+            Target::Uncut => return Err(RewindError::NothingToResume),
+        };
         let now = self.ports.clock.now();
         let rewind = Rewind {
             id: self.ports.ids.next(),
             dialogue: request.dialogue,
             epoch: request.epoch,
-            to: turns.first().map(|turn| turn.id),
+            to,
             replacement: None,
+            replacing: request.head.filter(|_| matches!(request.target, Target::Anew { .. })),
             key: request.key.clone(),
             seq: request.seq,
             edit: Edit::by(&request.who, &self.ports.ids, now, request.action, request.dialogue),

@@ -262,3 +262,44 @@ async fn a_reply_is_said_anew() {
     assert!(matches!(anew(None).await, Err(SessionError::NothingToRegenerate)));
     world.end().await;
 }
+
+#[actix::test]
+async fn a_reply_that_cannot_be_said_anew_stands_again() {
+    let world = World::new().await;
+    let id = said(&world, 1).await;
+    world.fake.go.add_permits(1);
+    world.turn(id, "hold").await;
+    let standing = async |world: &World| {
+        // Answered once the session has put back what it had taken back.
+        let view = world.sessions.view(&world.scope, id).await.unwrap();
+        assert_eq!((view.dialogue.head_turn, view.history.len()), (2, 2));
+        let dialogues = &world.ports.ledger.dialogues;
+        dialogues.turns(&world.scope, id, 1, 9).await.unwrap()
+    };
+    let anew = async |world: &World| {
+        let (who, key) = (world.who(), Some("again".to_owned()));
+        world.sessions.regenerate(&world.scope, id, &who, key, None, None).await
+    };
+    let before = standing(&world).await;
+    let ear = world.listen(id).await;
+    *world.fake.fail_turns.lock() = true;
+    world.fake.go.add_permits(1);
+    let failed = outcome(anew(&world).await).await;
+    assert!(matches!(*failed.unwrap_err(), TurnError::Model(_)));
+    assert_eq!(standing(&world).await, before);
+    assert_eq!(ear.story(), ["rewound 1", "started 2", "failed 2", "rewound 2"]);
+
+    *world.fake.fail_turns.lock() = false;
+    let running = anew(&world).await;
+    until("the reply is said anew", || world.fake.spoken.lock().len() == 4).await;
+    // The process dies meanwhile.
+    let killed = world;
+    let world = killed.restarted();
+    assert_eq!(standing(&world).await, before);
+    drop(running);
+    world.fake.go.add_permits(1);
+    let second = outcome(anew(&world).await).await.unwrap();
+    assert_eq!((second.number, second.player_text.as_str()), (2, "hold"));
+    assert_ne!(second.id, before[1].id);
+    world.end().await;
+}

@@ -171,6 +171,7 @@ impl World {
             job_go: Semaphore::new(0),
             hold_jobs: Mutex::new(false),
             with_jobs: Mutex::new(false),
+            fail_turns: Mutex::new(false),
             spoken: Mutex::default(),
             memory_waits: Mutex::default(),
             jobs: Mutex::default(),

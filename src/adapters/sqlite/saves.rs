@@ -297,6 +297,7 @@ async fn put_back(
         dialogue: planned.id,
         to: planned.to,
         replacement: None,
+        replacing: None,
         seq: planned.next_seq.saturating_add(gap),
         at: asked.edit.at,
         reopen: planned.open,

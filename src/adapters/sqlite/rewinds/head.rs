@@ -23,6 +23,8 @@ pub(in crate::adapters::sqlite) struct Move<'a> {
     pub dialogue: DialogueId,
     pub to: Option<TurnId>,
     pub replacement: Option<&'a Replacement>,
+    /// A turn that goes only to be said anew, and keeps what it needs to stand again.
+    pub replacing: Option<TurnId>,
     pub seq: u64,
     pub at: DateTime<Utc>,
     /// Opens a closed dialogue again.
@@ -73,7 +75,8 @@ const CLOSE_JOINED: &str = "UPDATE dialogues SET status = 'closed', updated_at =
     WHERE tenant = $1 AND cause_id IN (SELECT value FROM json_each($2)) AND cause_kind = 'turn' AND status = 'open'
     RETURNING id";
 const TAKE_HEAD: &str = "UPDATE dialogues SET head_turn = $3, head_turn_id = $4, next_seq = MAX(next_seq, $5),
-        updated_at = $6, owner_epoch = owner_epoch + 1, status = CASE WHEN $7 THEN 'open' ELSE status END
+        updated_at = $6, owner_epoch = owner_epoch + 1, replacing = $8,
+        status = CASE WHEN $7 THEN 'open' ELSE status END
     WHERE tenant = $1 AND id = $2";
 /// Turns of other dialogues whose prompt had one of the facts. Looks at the latest ones only: it is a
 /// courtesy to whoever rewinds, and must not hold up the rewind.
@@ -131,7 +134,8 @@ pub(in crate::adapters::sqlite) async fn move_head(
     let mut touched = facts::Touched::default();
     if !removed.is_empty() {
         let turns = json_list(removed.iter().map(|turn| turn.id));
-        let whole = asked.replacement.map(|replacement| replacement.of.to_string());
+        let cut = asked.replacement.map(|replacement| replacement.of);
+        let whole = cut.or(asked.replacing).map(|turn| turn.to_string());
         execute(connection, UNSAY, tenant, &turns, asked.at, &asked.id.to_string()).await?;
         failpoint!("rewind.unsaid");
         drop_checkpoints(connection, tenant, &turns, &dialogue, whole).await?;
@@ -385,6 +389,7 @@ async fn take_head(
         .bind(signed(asked.seq.saturating_add(1)))
         .bind(micros(asked.at))
         .bind(asked.reopen)
+        .bind(asked.replacing.map(|turn| turn.to_string()))
         .execute(connection)
         .await
         .map(drop)

@@ -87,6 +87,7 @@ macro_rules! ledger_contract {
                     what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too,
                     what_was_under_way_for_an_unsaid_turn_cannot_write, a_move_that_may_not_be_made_writes_nothing,
                     a_key_finds_its_move_and_moves_are_read_in_order,
+                    a_turn_that_goes_to_be_said_anew_can_stand_again_until_another_takes_its_place,
                     a_session_that_was_joined_from_an_unsaid_turn_is_closed, a_cut_turn_is_replaced,
                     turns_elsewhere_that_quoted_what_was_unsaid_are_named;
                 saves: saves_are_taken_listed_and_deleted, a_world_has_only_so_many_saves,

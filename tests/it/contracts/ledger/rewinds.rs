@@ -125,6 +125,7 @@ impl Told {
             epoch: self.open.epoch,
             to,
             replacement: None,
+            replacing: None,
             key: None,
             seq: 100,
             edit: f.edit("session.rewind"),
@@ -377,6 +378,44 @@ pub async fn a_move_that_may_not_be_made_writes_nothing<S: Subject>(f: &mut Fixt
         told.turns
     );
     assert!(rewinds.since(&f.scope, told.id(), 0, 9).await.unwrap().is_empty());
+}
+
+pub async fn a_turn_that_goes_to_be_said_anew_can_stand_again_until_another_takes_its_place<S: Subject>(
+    f: &mut Fixture<S>,
+) {
+    let mut told = told(f, 2).await;
+    let (first, second) = (told.turn(1), told.turn(2));
+    let before = f.ledger().dialogues.checkpoint(&f.scope, told.id()).await.unwrap();
+    let replacing = |rewind: Rewind| Rewind {
+        replacing: Some(second),
+        ..rewind
+    };
+    let rewind = replacing(told.move_to(f, Some(first)));
+    told.rewind(f, &rewind).await;
+    let owed = async |f: &Fixture<S>| f.ledger().rewinds.replacing(&f.scope, 9).await.unwrap();
+    assert_eq!(owed(f).await, [told.id()]);
+    assert!(f.ledger().rewinds.replacing(&f.other, 9).await.unwrap().is_empty());
+    told.open = f.claim(told.id()).await;
+    assert_eq!(told.open.replacing, Some(second));
+    // It stands again with its checkpoint.
+    let again = told.move_to(f, Some(second));
+    told.rewind(f, &again).await;
+    let back = f.claim(told.id()).await;
+    assert_eq!(
+        (back.head, back.replacing, Some(&back.checkpoint)),
+        (Some(second), None, before.as_ref())
+    );
+    assert!(owed(f).await.is_empty());
+    told.open = back;
+    // Another one in its place ends that, too.
+    let rewind = replacing(told.move_to(f, Some(first)));
+    told.rewind(f, &rewind).await;
+    let mut commit = told.commit(f, 2);
+    (commit.expected_head, commit.key) = (Some(first), None);
+    let done = f.ledger().dialogues.commit_turn(&f.scope, &commit).await.unwrap();
+    assert_eq!(done, CommitOutcome::Committed);
+    assert!(owed(f).await.is_empty());
+    assert_eq!(f.claim(told.id()).await.replacing, None);
 }
 
 pub async fn a_key_finds_its_move_and_moves_are_read_in_order<S: Subject>(f: &mut Fixture<S>) {

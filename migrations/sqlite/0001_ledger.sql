@@ -610,6 +610,7 @@ CREATE TABLE audit (
     at          INTEGER NOT NULL,
     subject     TEXT NOT NULL,
     role        TEXT NOT NULL,
+    player      TEXT,
     action      TEXT NOT NULL,
     object      TEXT NOT NULL
 ) STRICT;

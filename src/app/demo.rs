@@ -119,6 +119,7 @@ pub async fn ensure(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) -> anyh
         audit_id: ids.next(),
         subject: "colloquy".into(),
         role: Role::Admin,
+        player: None,
         at: now,
         action,
         object,

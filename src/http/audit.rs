@@ -11,7 +11,11 @@ use super::{
     extract::{Administrator, Caller, Query},
     pagination::{self, Items},
 };
-use crate::{ids::AuditId, ports::ledger::audit::AuditRow, tenancy::Role};
+use crate::{
+    ids::{AuditId, PlayerId},
+    ports::ledger::audit::AuditRow,
+    tenancy::Role,
+};
 
 /// A line of the audit log. It names things by their ids and holds no texts.
 #[derive(Debug, Serialize, ToSchema)]
@@ -21,6 +25,10 @@ pub struct AuditView {
     at: DateTime<Utc>,
     subject: String,
     role: Role,
+    /// The player whose token it was, or for whom a backend asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    player_id: Option<PlayerId>,
     action: String,
     object: String,
 }
@@ -32,6 +40,7 @@ impl From<AuditRow> for AuditView {
             at: row.at,
             subject: row.subject,
             role: row.role,
+            player_id: row.player,
             action: row.action,
             object: row.object,
         }

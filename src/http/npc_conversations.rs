@@ -75,7 +75,7 @@ const fn yes() -> bool {
     true
 }
 
-#[expect(clippy::ptr_arg, reason = "as garde calls it")]
+#[expect(clippy::ptr_arg, clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
 fn each_once(npcs: &Vec<NpcId>, (): &()) -> garde::Result {
     let mut seen = npcs.clone();
     seen.sort();

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
-    errors::Problem,
+    errors::{Code, Problem},
     extract::{Author, Body, Caller, OptionalBody, Path, Talker},
     idempotency, sessions, sse, to_the_end,
     turns::{TurnView, outcome, wants_events},
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     actors::{Accepted, Heard, Interrupted, TakeBack},
     dialogue::events::DialogueRewound,
-    ids::DialogueId,
+    ids::{DialogueId, PlayerId},
     tenancy::{Principal, Role, TenantScope},
 };
 
@@ -38,22 +38,34 @@ pub struct InterruptBody {
     key: Option<String>,
     /// The last turn as the client knows it; if it is another, `stale_head`.
     if_head: Option<u32>,
+    /// The player for whom it is asked, for the audit log. A player's token can only name itself.
+    #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
+    by: Option<PlayerId>,
 }
 
 impl InterruptBody {
     /// What is asked of the dialogue `id`.
     ///
     /// # Errors
-    /// If it says twice how much was heard.
+    /// If it says twice how much was heard, or a player asks for another.
     pub(super) async fn wish(self, state: &AppState, who: &Principal, id: DialogueId) -> Result<TakeBack, Problem> {
         let counted = (self.heard_chars, self.heard_utf16);
         let heard = heard_of(state, &who.scope(), id, self.turn, counted).await?;
+        let mut who = who.clone();
+        match (&who.player, self.by) {
+            (Some(own), Some(by)) if *own != by => {
+                let why = "a player's token speaks for that player only";
+                return Err(Problem::new(Code::Forbidden, why).param("by"));
+            }
+            (None, by) => who.player = by,
+            (Some(_), _) => {}
+        }
         Ok(TakeBack {
             turn: self.turn,
             heard,
             key: self.key,
             if_head: self.if_head,
-            who: who.clone(),
+            who,
         })
     }
 }

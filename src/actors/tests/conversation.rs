@@ -11,7 +11,7 @@ use crate::{
         Interrupted, Listener, NewConversation, SessionError, TakeBack, npc_conversation::handle::NpcConversations,
         session,
     },
-    ids::DialogueId,
+    ids::{DialogueId, NpcId},
     memory::turn::{Turn, TurnStatus},
     ports::ledger::dialogues::DialogueStatus,
 };
@@ -236,7 +236,7 @@ async fn a_player_joins_where_the_conversation_is_and_it_pauses() {
         .join(&world.scope, id, "p1".parse().unwrap())
         .await
         .unwrap();
-    let names: Vec<&str> = joined.dialogue.npcs.iter().map(|npc| npc.as_str()).collect();
+    let names: Vec<&str> = joined.dialogue.npcs.iter().map(NpcId::as_str).collect();
     assert_eq!(names, ["mira", "ergen"]);
     assert!(joined.dialogue.cause.is_some(), "it began at the line that was cut");
     // The one who spoke last answers, unless another is named or asked.

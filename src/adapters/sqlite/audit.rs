@@ -10,7 +10,7 @@ use super::{
     rows::{Columns, list, micros, rows_of, store_error},
 };
 use crate::{
-    ids::TenantId,
+    ids::{PlayerId, TenantId},
     ports::{
         Page, PageRequest, StoreResult,
         ledger::audit::{AuditRow, AuditStore, Edit},
@@ -20,9 +20,9 @@ use crate::{
 
 pub(super) struct SqliteAuditStore(pub(super) Arc<Engine>);
 
-const APPEND: &str = "INSERT INTO audit (tenant, id, edit, at, subject, role, action, object)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-const LIST: &str = "SELECT id, at, subject, role, action, object FROM audit
+const APPEND: &str = "INSERT INTO audit (tenant, id, edit, at, subject, role, player, action, object)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+const LIST: &str = "SELECT id, at, subject, role, player, action, object FROM audit
     WHERE tenant = $1
       AND ($2 IS NULL OR seq < (SELECT seq FROM audit WHERE tenant = $1 AND id = $2))
     ORDER BY seq DESC LIMIT $3";
@@ -56,6 +56,7 @@ pub(super) async fn record(connection: &mut SqliteConnection, tenant: &TenantId,
         .bind(micros(edit.at))
         .bind(&edit.subject)
         .bind(role_name(edit.role))
+        .bind(edit.player.as_ref().map(PlayerId::as_str))
         .bind(edit.action)
         .bind(&edit.object)
         .execute(connection)
@@ -71,6 +72,7 @@ fn read(row: &SqliteRow) -> StoreResult<AuditRow> {
         at: columns.time()?,
         subject: columns.next()?,
         role: columns.named(role_named)?,
+        player: columns.maybe_id()?,
         action: columns.next()?,
         object: columns.next()?,
     })

@@ -111,7 +111,10 @@ impl Inner {
             heard,
             key: message.key,
             if_head: message.if_head,
-            who: who.clone(),
+            who: Principal {
+                player: player.clone().or_else(|| who.player.clone()),
+                ..who.clone()
+            },
         };
         conversations.interrupt(&scope, id, wish).await?;
         let (Some(player), Some(text)) = (player, message.text) else {

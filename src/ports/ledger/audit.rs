@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::{
-    ids::{AuditId, EditId},
+    ids::{AuditId, EditId, PlayerId},
     ports::{Page, PageRequest, StoreResult},
     tenancy::{Principal, Role, TenantScope},
 };
@@ -19,6 +19,8 @@ pub struct Edit {
     /// `sub` of the token.
     pub subject: String,
     pub role: Role,
+    /// The player whose token it was, or for whom a backend asked.
+    pub player: Option<PlayerId>,
     pub at: DateTime<Utc>,
     /// Dotted verb: `fact.create`, `world.put`, …
     pub action: &'static str,
@@ -42,6 +44,7 @@ impl Edit {
             audit_id: ids.next(),
             subject: who.subject.clone(),
             role: who.role,
+            player: who.player.clone(),
             at,
             action,
             object: object.to_string(),
@@ -56,6 +59,8 @@ pub struct AuditRow {
     pub at: DateTime<Utc>,
     pub subject: String,
     pub role: Role,
+    /// The player whose token it was, or for whom a backend asked.
+    pub player: Option<PlayerId>,
     pub action: String,
     pub object: String,
 }

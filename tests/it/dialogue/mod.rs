@@ -180,6 +180,7 @@ impl Stage {
             audit_id: self.services.ids.next(),
             subject: "designer".to_owned(),
             role: Role::Backend,
+            player: None,
             at: self.clock.now(),
             action,
             object: "x".to_owned(),

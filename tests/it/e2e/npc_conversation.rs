@@ -1,6 +1,9 @@
 //! NPCs talk with each other over real sockets: watched, cut into, joined, asked about, remembered.
 
-use colloquy::mock_llm::{self, MockHandle, MockOptions};
+use colloquy::{
+    mock_llm::{self, MockHandle, MockOptions},
+    tenancy::Role,
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -153,11 +156,96 @@ fn a_player_cuts_in_and_the_answer_knows_nothing_of_what_was_unsaid() {
         assert_eq!(turns["items"][1]["npc_id"], "ergen");
 
         // Taken back further, the session that was joined goes with it.
+        let back = json!({"turn": 1, "by": "p7"});
         backend
-            .post(&format!("/v1/npc-conversations/{id}:interrupt"), &json!({"turn": 1}))
+            .post(&format!("/v1/npc-conversations/{id}:interrupt"), &back)
             .await;
         let closed = socket.until("session.closed").await;
         assert_eq!(closed["reason"], "rewound");
+        // The log has who cut in: the player itself, and the one for whom the backend did.
+        let admin = server.rest(Role::Admin);
+        let log = admin.get("/v1/audit").await["items"].as_array().unwrap().clone();
+        let cuts: Vec<_> = log
+            .iter()
+            .filter(|row| row["action"] == "conversation.interrupt")
+            .map(|row| (&row["object"], &row["role"], &row["player_id"]))
+            .collect();
+        let object = json!(id);
+        assert_eq!(
+            cuts,
+            [
+                (&object, &json!("backend"), &json!("p7")),
+                (&object, &json!("player"), &json!("p1"))
+            ]
+        );
+        let player = server.rest(Role::Player);
+        let path = format!("/v1/npc-conversations/{id}:interrupt");
+        let (status, refused) = player.call(Method::POST, &path, Some(&back)).await;
+        assert_eq!((status.as_u16(), &refused["param"]), (403, &json!("by")));
+    });
+}
+
+/// Cuts the first line while it is being said.
+async fn cut_first_line(mock: &MockHandle, server: &Server, socket: &mut Socket, id: &str) -> Value {
+    mock.control(&json!({"tokens_per_s": 100, "deltas": 400})).unwrap();
+    watch(socket, id).await;
+    let step = format!("/v1/npc-conversations/{id}:step");
+    let (backend, path) = (server.backend(), step.clone());
+    let stepped = tokio::spawn(async move { backend.post(&path, &json!({})).await });
+    socket.until("npc_turn.delta").await;
+    let path = format!("/v1/npc-conversations/{id}:interrupt");
+    let cut = server.backend().post(&path, &json!({})).await;
+    assert_eq!((&cut["interrupted"], &cut["turn"]), (&json!(true), &json!(1)), "{cut}");
+    let said = stepped.await.unwrap();
+    assert_eq!(said["status"], "interrupted");
+    socket.until("npc_turn.committed").await;
+    mock.control(&json!({"tokens_per_s": 0, "deltas": 8})).unwrap();
+    said
+}
+
+#[test]
+fn a_line_that_was_cut_while_it_was_said_is_said_anew() {
+    run(async {
+        let (mock, server) = with_mock();
+        let id = conversation(&server, json!({"auto": false, "open": true})).await;
+        let mut socket = server.player("p1").await;
+        let cut = cut_first_line(&mock, &server, &mut socket, &id).await;
+        let backend = server.backend();
+        let resume = format!("/v1/npc-conversations/{id}:resume");
+        let resumed = backend.post(&resume, &json!({})).await;
+        assert_eq!((&resumed["status"], &resumed["head_turn"]), (&json!("open"), &json!(0)));
+        let rewound = socket.until("dialogue.rewound").await;
+        assert_eq!((&rewound["turn"], &rewound["removed_turns"]), (&json!(0), &json!([1])));
+        let step = format!("/v1/npc-conversations/{id}:step");
+        let anew = backend.post(&step, &json!({})).await;
+        assert_eq!((&anew["turn"], &anew["npc_id"]), (&json!(1), &cut["npc_id"]), "{anew}");
+        assert_eq!(anew["status"], "completed");
+        // What was said to its end is not said anew.
+        backend.post(&resume, &json!({})).await;
+        let view = backend.get(&format!("/v1/npc-conversations/{id}")).await;
+        assert_eq!(view["head_turn"], 1);
+    });
+}
+
+#[test]
+fn a_cut_line_that_a_player_went_on_from_stands() {
+    run(async {
+        let (mock, server) = with_mock();
+        let id = conversation(&server, json!({"auto": false, "open": true})).await;
+        let mut socket = server.player("p1").await;
+        cut_first_line(&mock, &server, &mut socket, &id).await;
+        let backend = server.backend();
+        let join = format!("/v1/npc-conversations/{id}:join");
+        let joined = backend.post(&join, &json!({"player_id": "p1"})).await;
+        let session = joined["id"].as_str().unwrap();
+        let turns = format!("/v1/sessions/{session}/turns");
+        backend.post(&turns, &json!({"text": "Go on, I am listening."})).await;
+        backend
+            .post(&format!("/v1/npc-conversations/{id}:resume"), &json!({}))
+            .await;
+        let view = backend.get(&format!("/v1/npc-conversations/{id}")).await;
+        assert_eq!((&view["status"], &view["head_turn"]), (&json!("open"), &json!(1)));
+        assert_eq!(backend.get(&format!("/v1/sessions/{session}")).await["status"], "open");
     });
 }
 
@@ -169,15 +257,20 @@ struct Language {
     asks: &'static str,
 }
 
-/// Witnesses learn what was said, others do not; and who took part tells of it.
+/// Witnesses and factions learn what was said, others do not; and who took part tells of it.
 fn is_learned_and_told(language: &Language) {
     run(async {
         let data = Data::new(&[]);
         let server = data.start();
         let backend = server.backend();
-        for (id, name) in [("witness", "Tomas"), ("outsider", "Hanna")] {
+        let npcs = [
+            ("witness", "Tomas", json!([])),
+            ("miller", "Oskar", json!(["millers"])),
+            ("outsider", "Hanna", json!(["smiths"])),
+        ];
+        for (id, name, factions) in npcs {
             let path = format!("/v1/worlds/vale/npcs/{id}");
-            let body = json!({"name": name, "language": "en"});
+            let body = json!({"name": name, "language": "en", "factions": factions});
             assert!(backend.call(Method::PUT, &path, Some(&body)).await.0.is_success());
         }
         let other = if language.npc == "ergen" { "mira" } else { "ergen" };
@@ -187,14 +280,14 @@ fn is_learned_and_told(language: &Language) {
             .post(&format!("/v1/worlds/vale/npcs/{}/facts", language.npc), &fact)
             .await;
         let body = json!({"npc_ids": [language.npc, other], "topic": language.topic, "auto": false,
-            "witnesses": ["witness"]});
+            "witnesses": ["witness"], "factions": ["millers"]});
         let id = conversation(&server, body).await;
         let line = backend
             .post(&format!("/v1/npc-conversations/{id}:step"), &json!({}))
             .await;
         let text = line["reply_text"].as_str().unwrap();
         assert!(text.contains(language.word), "it shares what it knows: {text}");
-        for npc in [other, "witness"] {
+        for npc in [other, "witness", "miller"] {
             eventually(&format!("{npc} learns of it"), || async {
                 let facts = backend.facts(npc).await;
                 facts

@@ -309,6 +309,7 @@ impl World {
             audit_id: self.services.ids.next(),
             subject: "designer".to_owned(),
             role: Role::Backend,
+            player: None,
             at: self.clock.now(),
             action,
             object: "x".to_owned(),

@@ -174,7 +174,12 @@ impl Server {
     }
     /// The REST API as the demo's backend.
     pub fn backend(&self) -> Rest {
-        Rest::new(self.address, self.token("demo", Role::Backend, None))
+        self.rest(Role::Backend)
+    }
+    /// The REST API in a role; a player is `p1`.
+    pub fn rest(&self, role: Role) -> Rest {
+        let player = (role == Role::Player).then_some("p1");
+        Rest::new(self.address, self.token("demo", role, player))
     }
     /// A socket as a player of the demo.
     pub async fn player(&self, player: &str) -> Socket {

@@ -87,6 +87,7 @@ impl<S: Subject> Fixture<S> {
             audit_id: self.id(),
             subject: "designer".to_owned(),
             role: Role::Backend,
+            player: None,
             at: self.now(),
             action,
             object: "something".to_owned(),

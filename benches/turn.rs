@@ -240,6 +240,7 @@ impl Stage {
                     audit_id: self.services.ids.next(),
                     subject: "bench".to_owned(),
                     role: Role::Backend,
+                    player: None,
                     at: self.services.clock.now(),
                     action: "fact.create",
                     object: fact.id.to_string(),

@@ -17,14 +17,13 @@ const ROLES: [(Role, &str); 4] = [
 /// A body that an operation takes, so that what is refused is refused for the role.
 fn body(path: &str) -> Value {
     match path {
-        "/v1/tokens" => json!({"player_id": "p7"}),
+        "/v1/tokens" | "/v1/npc-conversations/{conversation}:join" => json!({"player_id": "p7"}),
         "/v1/worlds/{world}" => json!({"name": "Vale"}),
         "/v1/worlds/{world}/npcs/{npc}" => json!({"name": "Ergen"}),
         "/v1/sessions" => json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p7"}),
         "/v1/npc-conversations" => {
             json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "auto": false, "open": true})
         }
-        "/v1/npc-conversations/{conversation}:join" => json!({"player_id": "p7"}),
         "/v1/sessions/{session}:rewind" => json!({"turn": 1}),
         "/v1/sessions/{session}/turns" | "/v1/sessions/{session}/context" => json!({"text": "hello"}),
         "/v1/worlds/{world}/npcs/{npc}/facts" => json!({

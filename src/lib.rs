@@ -3,6 +3,9 @@
 //! `ARCHITECTURE.md` has the map and the rule of who may import whom; `dialogue::turn` is the
 //! place to start reading.
 
+#[macro_use]
+pub mod failpoint;
+
 pub mod actors;
 pub mod adapters;
 pub mod app;

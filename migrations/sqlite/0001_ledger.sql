@@ -150,8 +150,11 @@ CREATE TABLE dialogues (
     next_seq    INTEGER NOT NULL DEFAULT 1,
     head_turn   INTEGER NOT NULL DEFAULT 0,
     head_turn_id TEXT,
+    -- The turn that went only to be said anew, until another is committed or the head moves again.
+    replacing   TEXT,
     PRIMARY KEY (tenant, id)
 ) STRICT;
+CREATE INDEX dialogues_replacing ON dialogues (tenant) WHERE replacing IS NOT NULL;
 CREATE INDEX dialogues_newest ON dialogues (tenant, created_at, id);
 CREATE INDEX dialogues_of_player ON dialogues (tenant, player, created_at, id) WHERE player IS NOT NULL;
 CREATE INDEX dialogues_of_world ON dialogues (tenant, world, created_at, id);
@@ -552,22 +555,39 @@ CREATE TABLE saves (
     id          TEXT NOT NULL,
     world       TEXT NOT NULL,
     name        TEXT NOT NULL,
+    -- How many it has.
+    dialogues   INTEGER NOT NULL,
     cause_kind  TEXT NOT NULL,
     cause_id    TEXT NOT NULL,
     created_at  INTEGER NOT NULL,
-    deleted_at  INTEGER,
     PRIMARY KEY (tenant, id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
+CREATE INDEX saves_newest ON saves (tenant, world, created_at, id);
 
+-- Every dialogue of the world at that moment. Rows go with their save.
 CREATE TABLE save_items (
     tenant      TEXT NOT NULL,
     save        TEXT NOT NULL,
     dialogue    TEXT NOT NULL,
-    -- Unset: the dialogue had no turn yet.
+    -- The head, which pins its branch. Unset: the dialogue had no turn yet.
     turn        TEXT,
-    number      INTEGER NOT NULL,
+    status      TEXT NOT NULL,
     PRIMARY KEY (tenant, save, dialogue)
-) STRICT, WITHOUT ROWID;
+) STRICT;
+CREATE INDEX save_items_of_dialogue ON save_items (tenant, dialogue, turn);
+
+-- Each time a save was loaded, for those who ask again.
+CREATE TABLE restores (
+    tenant      TEXT NOT NULL,
+    id          TEXT NOT NULL,
+    world       TEXT NOT NULL,
+    save        TEXT NOT NULL,
+    key         TEXT,
+    outcome     TEXT NOT NULL,
+    at          INTEGER NOT NULL,
+    PRIMARY KEY (tenant, id)
+) STRICT;
+CREATE UNIQUE INDEX restores_by_key ON restores (tenant, world, key) WHERE key IS NOT NULL;
 
 CREATE TABLE erasures (
     tenant      TEXT NOT NULL,

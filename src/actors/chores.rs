@@ -24,6 +24,8 @@ const KEEP_ANSWERS: Duration = Duration::from_hours(24);
 const FORGET_ANSWERS_EVERY: Duration = Duration::from_hours(1);
 /// Jobs taken on for one tenant in one sweep; its curator fetches the rest.
 const SWEEP_JOBS: usize = 32;
+/// Dialogues whose turn was to be said anew that are looked after for one tenant in one sweep.
+const SWEEP_DIALOGUES: u32 = 32;
 /// Usage rows kept while the ledger cannot take them; more are dropped, oldest first.
 const MAX_UNWRITTEN: usize = 10_000;
 /// Batches of the outbox handled in one go, so that a long backlog does not hold up the other chores.
@@ -108,7 +110,12 @@ async fn sweep(node: &Arc<Node>) -> Result<(), StoreError> {
     for tenant in node.ports.ledger.tenants.all().await? {
         let scope = TenantScope::new(tenant.id);
         let jobs = curator::lease(node, &scope, SWEEP_JOBS).await?;
-        let unsettled = node.ports.ledger.rewinds.unsettled(&scope, 1).await?;
+        let rewinds = &node.ports.ledger.rewinds;
+        for dialogue in rewinds.replacing(&scope, SWEEP_DIALOGUES).await? {
+            // Loading it puts the turn back; a session that lives knows of it.
+            let _ = node.session(&(scope.clone(), dialogue));
+        }
+        let unsettled = rewinds.unsettled(&scope, 1).await?;
         if jobs.is_empty() && unsettled.is_empty() {
             continue;
         }

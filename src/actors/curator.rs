@@ -12,7 +12,10 @@ use std::{
 };
 
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
-use futures_util::FutureExt;
+use futures_util::{
+    FutureExt,
+    future::{AbortHandle, Abortable},
+};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
@@ -46,6 +49,12 @@ pub(super) struct TakeOn {
     pub jobs: Vec<Job>,
 }
 
+/// Turns of this dialogue were unsaid: what runs for them is let go, so that those after them need not
+/// wait until it has timed out.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct TurnsUnsaid(pub DialogueId);
+
 /// Turns were unsaid, or stand again: their jobs may be due, and the memories concerned are reconciled again.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -72,7 +81,7 @@ pub(super) struct Curator {
     lanes: HashMap<LaneKey, Lane>,
     /// Everything held here, so that a job leased again is not run twice.
     held: HashSet<JobId>,
-    running: usize,
+    running: HashMap<JobId, (Job, AbortHandle)>,
     slots: Arc<Semaphore>,
     leasing: bool,
     settling: Settling,
@@ -117,7 +126,7 @@ impl Curator {
             generation,
             lanes: HashMap::new(),
             held: HashSet::new(),
-            running: 0,
+            running: HashMap::new(),
             slots,
             leasing: false,
             settling: Settling::Idle,
@@ -171,18 +180,53 @@ impl Curator {
     /// Runs a job. Jobs of different dialogues run side by side even when they write to the memory of the
     /// same NPC: only their writes take turns (`BodyCache::write_memory`), never their model calls.
     fn run(&mut self, job: Job, ctx: &mut Context<Self>) {
-        self.running += 1;
+        let (abort, aborted) = AbortHandle::new_pair();
+        self.running.insert(job.id, (job.clone(), abort));
         let (node, scope, slots) = (Arc::clone(&self.node), self.scope.clone(), Arc::clone(&self.slots));
+        let attempted = job.clone();
         let running = async move {
+            let job = attempted;
             let result = attempt(&node, &slots, &scope, &job).await;
             let retry_at = match &result {
                 Ok(_) => None,
                 Err(error) => Some(note_failure(&node, &scope, &job, error).await),
             };
-            (job, result, retry_at)
+            (result, retry_at.flatten())
         };
-        ctx.spawn(running.into_actor(self).map(|(job, result, retry_in), curator, ctx| {
-            curator.ended(&job, result, retry_in.flatten(), ctx);
+        ctx.spawn(
+            Abortable::new(running, aborted)
+                .into_actor(self)
+                .map(move |ended, curator, ctx| {
+                    let (result, retry_in) = ended.unwrap_or_else(|_let_go| (Ok(JobReport::default()), None));
+                    curator.ended(&job, result, retry_in, ctx);
+                }),
+        );
+    }
+
+    /// Lets go what runs for turns of this dialogue that no longer stand. The ledger has ended those jobs,
+    /// and would not let them write.
+    fn let_go(&mut self, dialogue: DialogueId, ctx: &mut Context<Self>) {
+        let of_it = self.running.values().map(|(job, _)| job);
+        let jobs: Vec<Job> = of_it.filter(|job| job.dialogue == dialogue).cloned().collect();
+        if jobs.is_empty() {
+            return;
+        }
+        let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
+        let look = async move {
+            let mut unsaid = Vec::new();
+            for job in jobs {
+                if let Ok(None) = node.ports.ledger.jobs.said(&scope, &job).await {
+                    unsaid.push(job.id);
+                }
+            }
+            unsaid
+        };
+        ctx.spawn(look.into_actor(self).map(|unsaid, curator, _| {
+            for job in unsaid {
+                if let Some((_, abort)) = curator.running.get(&job) {
+                    abort.abort();
+                }
+            }
         }));
     }
 
@@ -193,7 +237,7 @@ impl Curator {
         retry_in: Option<Duration>,
         ctx: &mut Context<Self>,
     ) {
-        self.running -= 1;
+        self.running.remove(&job.id);
         self.held.remove(&job.id);
         let now = self.node.ports.clock.instant();
         self.used = now;
@@ -225,7 +269,7 @@ impl Curator {
     }
 
     fn report_drained(&mut self) {
-        if self.running > 0 {
+        if !self.running.is_empty() {
             return;
         }
         let left = self.held.len();
@@ -394,6 +438,14 @@ impl Handler<TakeOn> for Curator {
     fn handle(&mut self, TakeOn { jobs }: TakeOn, ctx: &mut Self::Context) {
         self.used = self.node.ports.clock.instant();
         self.take_on(jobs, ctx);
+    }
+}
+
+impl Handler<TurnsUnsaid> for Curator {
+    type Result = ();
+
+    fn handle(&mut self, TurnsUnsaid(dialogue): TurnsUnsaid, ctx: &mut Self::Context) {
+        self.let_go(dialogue, ctx);
     }
 }
 

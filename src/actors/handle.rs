@@ -19,17 +19,21 @@ use super::{
     Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, SessionError, TakeBack, chores, curator,
     npc_conversation::handle::NpcConversations,
     registry::{Node, send},
-    resume_token,
+    restoring, resume_token,
     session::{self, Request},
     use_cases::{Ports, UseCases},
 };
 use crate::{
-    dialogue::{Services, prompt::Preview, turn::TurnError},
-    ids::{DialogueId, DialogueKind, NodeId, WorldId},
+    dialogue::{Services, prompt::Preview, saves::RestoreRequest, turn::TurnError},
+    ids::{DialogueId, DialogueKind, NodeId, SaveId, WorldId},
     memory::{summary::Summary, turn::Checkpoint},
     ports::{
+        StoreError,
         buffer::BufferedTurn,
-        ledger::dialogues::{Dialogue, DialogueOptions, DialogueStatus},
+        ledger::{
+            dialogues::{Dialogue, DialogueOptions, DialogueStatus},
+            saves::RestoreOutcome,
+        },
     },
     tenancy::{Principal, TenantScope},
 };
@@ -365,6 +369,31 @@ impl Sessions {
     ) -> Result<Interrupted, SessionError> {
         self.ask(scope, id, |ask| Request::Resume { who: who.clone(), ask })
             .await
+    }
+
+    /// Puts every dialogue of a world where a save has it. What ran in them never happened, and those who
+    /// listen have been told when this returns.
+    pub async fn restore(
+        &self,
+        who: &Principal,
+        world: &WorldId,
+        save: SaveId,
+        key: Option<String>,
+    ) -> Result<RestoreOutcome, StoreError> {
+        let node = &self.node;
+        let request = RestoreRequest {
+            scope: who.scope(),
+            world: world.clone(),
+            save,
+            key,
+            seq_gap: node.settings.replay_events as u64,
+            who: who.clone(),
+        };
+        let mut outcome = node.use_cases.restore(request).await?;
+        if let RestoreOutcome::Done { dialogues, .. } = &mut outcome {
+            restoring::tell(node, &who.scope(), world, std::mem::take(dialogues)).await;
+        }
+        Ok(outcome)
     }
 
     /// Adds a listener. With `last_seq`, events after it are delivered again first, in order. Then

@@ -16,6 +16,7 @@ mod npc;
 pub mod npc_conversation;
 pub mod player_socket;
 mod registry;
+mod restoring;
 pub mod resume_token;
 mod rewinding;
 mod session;

@@ -111,10 +111,12 @@ impl<A> Moves<A> {
 }
 
 /// Lower goes further back.
-fn rank(target: Target) -> (u32, usize) {
+fn rank(target: Target) -> (u32, usize, u8) {
     match target {
-        Target::Turn { number, heard_chars } => (number, heard_chars.unwrap_or(usize::MAX)),
-        Target::Uncut => (u32::MAX, usize::MAX),
+        Target::Turn { number, heard_chars } => (number, heard_chars.unwrap_or(usize::MAX), 0),
+        // Whoever takes the turn back for good wins.
+        Target::Anew { number } => (number, usize::MAX, 1),
+        Target::Uncut | Target::Again { .. } => (u32::MAX, usize::MAX, 2),
     }
 }
 
@@ -122,8 +124,9 @@ fn rank(target: Target) -> (u32, usize) {
 fn is_so(target: Target, head: u32) -> bool {
     match target {
         Target::Turn { number, heard_chars } => number > head || (number == head && heard_chars.is_none()),
+        Target::Anew { number } => number >= head,
         // Something was unsaid since: there is nothing to take up.
-        Target::Uncut => true,
+        Target::Uncut | Target::Again { .. } => true,
     }
 }
 

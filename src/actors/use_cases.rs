@@ -13,6 +13,7 @@ use crate::{
         jobs::{JobError, JobReport},
         prompt::Preview,
         rewind::{Moved, RewindError, RewindRequest},
+        saves::RestoreRequest,
         settings::DialogueSettings,
         turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
@@ -20,7 +21,7 @@ use crate::{
         StoreError,
         buffer::BufferStore,
         clock::{Clock, IdSource},
-        ledger::{Ledger, jobs::Job, usage::UsageDelta},
+        ledger::{Ledger, jobs::Job, saves::RestoreOutcome, usage::UsageDelta},
         llm::LlmError,
     },
     tenancy::TenantScope,
@@ -60,6 +61,7 @@ pub(super) trait UseCases: Send + Sync + 'static {
     async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError>;
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError>;
     async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError>;
+    async fn restore(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError>;
     async fn relay_outbox(&self) -> Result<usize, StoreError>;
     /// Reconciles again the memories from which something was unsaid; how many there were.
     async fn settle(&self, scope: &TenantScope) -> Result<usize, JobError>;
@@ -84,6 +86,9 @@ impl UseCases for Services {
     }
     async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError> {
         dialogue::rewind::rewind(self, request).await
+    }
+    async fn restore(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError> {
+        dialogue::saves::restore(self, request).await
     }
     async fn relay_outbox(&self) -> Result<usize, StoreError> {
         dialogue::jobs::relay_outbox(self).await

@@ -4,6 +4,8 @@ use super::{banner, block_on, descriptors};
 use crate::{app::Application, config::Config};
 
 pub(super) fn run(config: &Config) -> anyhow::Result<()> {
+    #[cfg(feature = "failpoints")]
+    crate::failpoint::arm()?;
     descriptors::raise(config.socket.max_open);
     block_on(async {
         let application = Application::build(config).await?;

@@ -14,7 +14,7 @@ use crate::{
     actors::{ActorSettings, player_socket::SocketSettings},
     dialogue::settings::{
         ConversationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
-        SummarySettings, TurnSettings,
+        SaveSettings, SummarySettings, TurnSettings,
     },
     http::HttpSettings,
     ids::TenantId,
@@ -49,6 +49,7 @@ pub struct Config {
     pub jobs: JobSettings,
     pub conversation: ConversationSettings,
     pub retention: RetentionSettings,
+    pub saves: SaveSettings,
     pub actors: ActorSettings,
     pub telemetry: TelemetrySection,
     pub demo: DemoSection,
@@ -66,6 +67,7 @@ impl Config {
             jobs: self.jobs.clone(),
             conversation: self.conversation.clone(),
             retention: self.retention.clone(),
+            saves: self.saves.clone(),
         }
     }
     /// The ledger's URL, `colloquy.db` in `data_dir` by default.

@@ -12,6 +12,7 @@ pub mod prompt;
 pub mod recall;
 pub mod remember;
 pub mod rewind;
+pub mod saves;
 pub mod settings;
 pub mod summarise;
 pub mod turn;

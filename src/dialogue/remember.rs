@@ -41,11 +41,13 @@ pub(super) async fn extract(
 ) -> Result<JobReport, JobError> {
     let injected = injected(services, scope, said).await?;
     let learned = extraction::extract(services, scope, said, &injected).await?;
+    failpoint!("facts.extracted");
     if learned.is_empty() && injected.ids.is_empty() {
         services.ledger.jobs.finish(scope, job.id).await?;
         return Ok(JobReport::default());
     }
     let memory = reconciling::reconcile(services, scope, job, said, &injected, learned).await?;
+    failpoint!("facts.durable");
     relay_or_log(services).await;
     Ok(JobReport {
         memory,

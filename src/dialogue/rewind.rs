@@ -33,6 +33,10 @@ pub enum Target {
     /// This turn is the last one that stands; 0: nothing was said. With `heard_chars` of its reply,
     /// in Unicode scalar values, the reply ends there too; with nothing heard, the turn goes as well.
     Turn { number: u32, heard_chars: Option<usize> },
+    /// As turn `number` with all of it heard; the one after it goes only to be said anew.
+    Anew { number: u32 },
+    /// The turn that went to be said anew, since none took its place.
+    Again { turn: TurnId },
     /// The last turn as it would have been, had nobody cut it a moment ago. A line of NPCs that was cut
     /// while it was being said goes, so that its speaker says it anew.
     Uncut,
@@ -103,6 +107,12 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
     let now = services.clock.now();
     let plan = match request.target {
         Target::Turn { number, heard_chars } => back_to(services, &request, number, heard_chars).await?,
+        Target::Anew { number } => back_to(services, &request, number, None).await?,
+        Target::Again { turn } => Some(Plan {
+            number: request.head_turn + 1,
+            to: Some(turn),
+            replacement: None,
+        }),
         Target::Uncut => uncut(services, &request).await?,
     };
     let Some(plan) = plan else {
@@ -114,10 +124,12 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
         epoch: request.epoch,
         to: plan.to,
         replacement: plan.replacement,
+        replacing: request.head.filter(|_| matches!(request.target, Target::Anew { .. })),
         key: request.key.clone(),
         seq: request.seq,
         edit: Edit::by(&request.who, &services.ids, now, request.action, request.dialogue),
     };
+    failpoint!("rewind.planned");
     let rewound = match services.ledger.rewinds.rewind(&request.scope, &rewind).await? {
         RewindOutcome::Done(rewound) => *rewound,
         RewindOutcome::Repeated(rewound) => return Ok(Moved::Repeated(rewound)),
@@ -130,7 +142,9 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
         }
     };
     let replacement = rewind.replacement.map(|replacement| replacement.turn);
+    failpoint!("rewind.durable");
     follow(services, &request, &rewound, replacement.as_ref()).await;
+    failpoint!("rewind.followed");
     Ok(Moved::Done(Box::new(Move { rewound, replacement })))
 }
 
@@ -319,7 +333,9 @@ async fn cut_buffer(
         None => buffers.truncate(scope, dialogue, last, head(rewound.head)).await?,
         Some(turn) => {
             // No turn has this head yet, so whoever reads in between does not believe the buffer.
-            buffers.truncate(scope, dialogue, last, head(None)).await?
+            let truncated = buffers.truncate(scope, dialogue, last, head(None)).await?;
+            failpoint!("rewind.truncated");
+            truncated
                 && buffers
                     .append(scope, dialogue, head(None), &BufferedTurn::from(turn), 1)
                     .await?

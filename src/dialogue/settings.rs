@@ -15,6 +15,7 @@ pub struct DialogueSettings {
     pub summaries: SummarySettings,
     pub jobs: JobSettings,
     pub retention: RetentionSettings,
+    pub saves: SaveSettings,
     pub conversation: ConversationSettings,
 }
 
@@ -116,6 +117,13 @@ pub struct SummarySettings {
     pub keep: usize,
     /// Turns that stay in the buffer whatever is summarised; 8.
     pub buffer_min_turns: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SaveSettings {
+    /// Saves that a world may have; 100.
+    pub max_per_world: u32,
 }
 
 /// How long is kept what only explains or saves work, in days; 0: for ever. What NPCs know, and what was

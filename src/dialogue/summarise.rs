@@ -108,7 +108,9 @@ pub(super) async fn summarise(
         evict,
         fade: admission.fade.filter(|faded| Some(*faded) != evict),
     };
+    failpoint!("summary.made");
     let landed = services.ledger.summaries.commit(scope, &commit).await?;
+    failpoint!("summary.durable");
     Ok(JobReport {
         summaries_changed: landed,
         ..JobReport::default()

@@ -77,6 +77,7 @@ codes! {
     NothingToResume = "nothing_to_resume", CONFLICT, "There is no cut reply to take up again";
     NothingToRegenerate = "nothing_to_regenerate", CONFLICT, "There is no reply to say anew";
     JobNotDead = "job_not_dead", CONFLICT, "The job has not been given up";
+    TooManySaves = "too_many_saves", CONFLICT, "The world has as many saves as it may";
     KeyTaken = "key_taken", CONFLICT, "The key belongs to another turn";
     Replaced = "replaced", CONFLICT, "A newer connection took the session over";
     ResumeExpired = "resume_expired", CONFLICT, "The missed events are no longer kept";

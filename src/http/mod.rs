@@ -23,6 +23,7 @@ mod npcs;
 mod openapi;
 mod pagination;
 mod rewinds;
+mod saves;
 mod sessions;
 pub mod settings;
 pub mod socket;
@@ -74,6 +75,12 @@ fn routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
         .service(worlds::put_world)
         .service(worlds::get_world)
         .service(worlds::delete_world)
+        .service(saves::list_saves)
+        .service(saves::create_save)
+        // Before the object whose pattern it matches, too.
+        .service(saves::restore_save)
+        .service(saves::get_save)
+        .service(saves::delete_save)
         .service(npcs::list_npcs)
         .service(npcs::put_npc)
         .service(npcs::get_npc)

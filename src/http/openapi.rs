@@ -23,6 +23,7 @@ use super::errors::{FieldError, ProblemBody};
         (name = "sessions", description = "A player's dialogues with an NPC"),
         (name = "turns", description = "Lines and replies"),
         (name = "npc-conversations", description = "NPCs who talk with each other"),
+        (name = "saves", description = "Moments of a world that can be gone back to"),
         (name = "facts", description = "What NPCs know"),
         (name = "socket", description = "The WebSocket"),
         (name = "operation", description = "Running the server")

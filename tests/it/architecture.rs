@@ -10,6 +10,7 @@ use std::{
 /// Per room, the rooms it may name (besides itself). A room that is missing here is a fault.
 const MAY_SEE: &[(&str, &[&str])] = &[
     ("ids", &[]),
+    ("failpoint", &[]),
     ("memory", &["ids"]),
     ("tenancy", &["ids", "ports", "memory"]),
     ("ports", &["ids", "memory", "tenancy"]),

@@ -76,6 +76,16 @@ impl EventLog {
         }
     }
 
+    /// A save was loaded: the turn under way ends unsaid, and `body` tells of the move that the ledger made,
+    /// with the number `seq`, or with the next one should that have been given out.
+    pub fn restored(&self, body: EventBody, unsaid: &EventError, seq: u64) {
+        let mut inner = self.inner.lock();
+        inner.next_seq = inner.next_seq.max(seq.saturating_sub(OF_A_MOVE - 1));
+        drop(inner);
+        self.begin_move();
+        self.moved(body, unsaid);
+    }
+
     /// The head was not moved: what waited goes out.
     pub fn not_moved(&self) {
         let mut inner = self.inner.lock();

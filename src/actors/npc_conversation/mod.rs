@@ -12,6 +12,7 @@
 pub mod handle;
 mod lines;
 mod moves;
+mod restored;
 mod watching;
 
 use std::{

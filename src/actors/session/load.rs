@@ -35,6 +35,8 @@ pub(in crate::actors) struct Loaded {
     pub history: Arc<Vec<BufferedTurn>>,
     pub summaries: Arc<Vec<Summary>>,
     pub next_seq: u64,
+    /// A turn that went to be said anew, in whose place none was committed yet.
+    pub replacing: Option<TurnId>,
     /// The last turn, if its facts are being extracted or about to be.
     pub awaited: Option<TurnId>,
     pub cast: Cast,
@@ -115,6 +117,7 @@ pub(in crate::actors) async fn load(node: Arc<Node>, key: SessionKey) -> Result<
         history: Arc::new(history),
         summaries: Arc::new(summaries),
         next_seq: open.next_seq,
+        replacing: open.replacing,
         awaited: open.head.filter(|_| extracting),
         // Not read: the first turn tries again.
         cast: cast.unwrap_or_else(|_| Cast::unread(&open.dialogue.npcs)),
@@ -145,6 +148,7 @@ pub(in crate::actors) async fn moved(
         epoch,
         head,
         checkpoint,
+        replacing: None,
         next_seq: 0,
     };
     let history = history(&node, &key, &open).await?;

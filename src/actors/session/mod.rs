@@ -2,7 +2,8 @@
 //!
 //! The actor is a state machine; the mailbox stays open whatever it waits for. What a turn does is
 //! `dialogue::turn`. This file has the actor and its life; `request` what it can be told, `turns`
-//! the queue and the turns, `moves` taking the dialogue back, `load` what is read from the stores.
+//! the queue and the turns, `moves` taking the dialogue back, `restored` what a loaded save makes of it,
+//! `load` what is read from the stores.
 
 mod after;
 mod keys;
@@ -10,6 +11,7 @@ pub(super) mod load;
 mod moves;
 mod next;
 mod request;
+mod restored;
 mod turns;
 
 use std::{
@@ -46,7 +48,7 @@ pub(super) use next::next_turn;
 use request::BeginMove;
 #[cfg(test)]
 pub(super) use request::Panic;
-pub(super) use request::{CutNow, Drain, JobEnded, Request, Stop, WasClosed};
+pub(super) use request::{CutNow, Drain, JobEnded, Request, Stop, WasClosed, WorldRestored};
 pub(super) use turns::GRACE;
 use turns::{Running, Waiting};
 
@@ -62,6 +64,8 @@ pub(super) struct Session {
     queue: VecDeque<Waiting>,
     running: Option<Running>,
     moving: Moving,
+    /// Saves that were loaded while this actor could not follow.
+    restored_meanwhile: Vec<WorldRestored>,
     /// The last turn has jobs that wait until it was heard.
     unheard: bool,
     keys: Keys,
@@ -118,6 +122,7 @@ impl Session {
             queue: VecDeque::new(),
             running: None,
             moving: Moving::default(),
+            restored_meanwhile: Vec::new(),
             unheard: false,
             keys: Keys::default(),
             memory: MemoryWait::default(),
@@ -148,7 +153,7 @@ impl Session {
         }));
     }
 
-    fn loaded(&mut self, loaded: Loaded, ctx: &mut Context<Self>) {
+    fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
         let known = self.node.last_seqs.get(&self.key);
         // Grows with each load, so that two processes killed one after the other share no number.
         let gap = (self.node.settings.replay_events as u64).saturating_mul(loaded.epoch);
@@ -159,12 +164,19 @@ impl Session {
         self.keys = Keys::new(loaded.next_seq > 1);
         self.memory = MemoryWait::of(loaded.awaited);
         self.unheard = loaded.dialogue.options.playback == Playback::Ack;
+        let unreplaced = loaded.replacing.take();
         self.phase = Phase::Ready(Box::new(loaded));
+        if let Some(turn) = unreplaced {
+            self.put_back(turn, ctx);
+        }
         self.ready(ctx);
     }
 
     /// Everything is read: what waited for it goes on.
     fn ready(&mut self, ctx: &mut Context<Self>) {
+        if self.restored_late(ctx) {
+            return;
+        }
         for request in std::mem::take(&mut self.early) {
             self.dispatch(request, ctx);
         }
@@ -481,6 +493,14 @@ impl Handler<WasClosed> for Session {
 
     fn handle(&mut self, WasClosed(reason): WasClosed, ctx: &mut Self::Context) {
         self.end(reason, None, ctx);
+    }
+}
+
+impl Handler<WorldRestored> for Session {
+    type Result = ();
+
+    fn handle(&mut self, told: WorldRestored, ctx: &mut Self::Context) {
+        self.restored(told, ctx);
     }
 }
 

@@ -7,13 +7,14 @@
 use std::{collections::VecDeque, panic::AssertUnwindSafe, sync::Arc};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 
 use super::{BeginMove, JobEnded, Phase, Request, Session, WasClosed, keys::Keys, load, turns::Waiting};
 use crate::{
     actors::{
         Accepted, Heard, Interrupted, Line, OnBusy, SessionError, TakeBack,
-        curator::Settle,
+        curator::{Settle, TurnsUnsaid},
         handle::Ask,
         memory_wait::MemoryWait,
         registry::send,
@@ -25,9 +26,9 @@ use crate::{
         rewind::{Move, Moved, RewindError, RewindRequest, Target},
         turn::{CommittedTurn, TurnError},
     },
-    ids::DialogueId,
+    ids::{DialogueId, TurnId},
     ports::{StoreError, ledger::rewinds::Rewound},
-    tenancy::Principal,
+    tenancy::{Principal, Role},
 };
 
 /// Cuts of running replies remembered by their keys.
@@ -43,6 +44,10 @@ pub(super) struct Moving {
     pub ended: Option<Result<CommittedTurn, TurnError>>,
     /// Jobs that ended meanwhile.
     pub jobs: Vec<JobEnded>,
+    /// The turn that the move under way takes back only to have it said anew.
+    replacing: Option<TurnId>,
+    /// The turn that was put back last.
+    put_back: Option<TurnId>,
     /// What the moves of the callers that still wait have come to.
     outcome: Option<Arc<Rewound>>,
     /// The last move, and the turn that it ended, for whoever asked too late for it.
@@ -59,11 +64,20 @@ enum Caller {
         line: Line,
         ask: Ask<Accepted>,
     },
+    /// What was to be said anew is put back.
+    Nobody,
 }
 
 impl Moving {
     pub fn is_busy(&self) -> bool {
         self.moves.is_busy()
+    }
+
+    /// Another dialogue is made of it: earlier outcomes say nothing about what stands.
+    pub fn forget(&mut self) {
+        self.last = None;
+        self.cuts.clear();
+        self.jobs.clear();
     }
 
     pub fn is_under_way(&self) -> bool {
@@ -76,6 +90,7 @@ impl Caller {
         match self {
             Self::Back(ask) => ask.answer(Err(error)),
             Self::Anew { ask, .. } => ask.answer(Err(error)),
+            Self::Nobody => {}
         }
     }
 }
@@ -298,23 +313,39 @@ impl Session {
         let line = Line {
             text: last.player_text.clone(),
             to: Some(last.npc.clone()),
-            key: key.clone(),
+            key,
             on_busy: OnBusy::Queue,
             re,
         };
         let before = head_turn - 1;
-        let target = Target::Turn {
-            number: before,
-            heard_chars: None,
+        // The key is the new turn's alone: if there will be none, the next try is not a repetition.
+        let target = Target::Anew { number: before };
+        let caller = Caller::Anew { before, line, ask };
+        self.want(target, None, who, "session.regenerate", caller, ctx);
+    }
+
+    /// The turn that was to be said anew stands again, since nothing took its place. Tried once for
+    /// each turn; what fails for good must not be tried for ever.
+    pub(super) fn put_back(&mut self, turn: TurnId, ctx: &mut Context<Self>) {
+        if self.moving.put_back.replace(turn) == Some(turn) {
+            tracing::error!(dialogue = %self.key.1, %turn, "a turn that was to be said anew could not be put back");
+            return;
+        }
+        let who = Principal {
+            subject: "server".to_owned(),
+            tenant: self.key.0.tenant().clone(),
+            role: Role::Backend,
+            player: None,
+            world: None,
+            expires_at: DateTime::<Utc>::MAX_UTC,
         };
-        self.want(
-            target,
-            key,
-            who,
-            "session.regenerate",
-            Caller::Anew { before, line, ask },
-            ctx,
-        );
+        let target = Target::Again { turn };
+        self.want(target, None, who, "session.put_back", Caller::Nobody, ctx);
+    }
+
+    /// A turn went to be said anew, and nothing has taken its place yet.
+    pub(super) fn owes_a_turn(&self) -> bool {
+        matches!(&self.phase, Phase::Ready(loaded) if loaded.replacing.is_some())
     }
 
     pub(super) fn resume(&mut self, who: Principal, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
@@ -332,6 +363,8 @@ impl Session {
     pub(super) fn begin_move(&mut self, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
         let Some(goal) = self.moving.moves.begin() else { return };
+        let anew = matches!(goal.target, Target::Anew { .. });
+        self.moving.replacing = loaded.head.filter(|_| anew);
         let request = RewindRequest {
             scope: self.key.0.clone(),
             node: self.node.id,
@@ -378,7 +411,7 @@ impl Session {
                     },
                     ctx,
                 );
-                if self.running.is_none() {
+                if self.running.is_none() && matches!(self.phase, Phase::Ready(_)) {
                     self.load(ctx);
                 }
             }
@@ -386,7 +419,7 @@ impl Session {
                 let doubtful = self.running.is_none();
                 self.head_stays(&|_| Err(error.clone().into()), ctx);
                 // Whether it was written, only the ledger knows.
-                if doubtful {
+                if doubtful && matches!(self.phase, Phase::Ready(_)) {
                     self.load(ctx);
                 }
             }
@@ -413,6 +446,7 @@ impl Session {
                     Err(error) => error,
                     Ok(_) => SessionError::NothingToRegenerate,
                 })),
+                Caller::Nobody => {}
             }
         }
         let moved_before = outcome.is_some();
@@ -433,6 +467,7 @@ impl Session {
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
         loaded.head = rewound.head;
+        loaded.replacing = self.moving.replacing.take();
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
         self.moving.ended = None;
         let running = self.running.take();
@@ -442,6 +477,7 @@ impl Session {
         }
         let unsaid = event_error(&TurnError::Unsaid);
         self.log.moved(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
+        failpoint!("rewind.told");
         self.keys = Keys::new(true);
         if let Some(timer) = self.memory.timer.take() {
             ctx.cancel_future(timer);
@@ -452,7 +488,11 @@ impl Session {
         }
         if let Some(curator) = self.node.curator(&self.key.0) {
             // A curator that stops just now leaves it to the next one.
-            let settle = async move { send(&curator, Settle).await };
+            let unsaid = TurnsUnsaid(self.key.1);
+            let settle = async move {
+                let _ = send(&curator, unsaid).await;
+                send(&curator, Settle).await
+            };
             ctx.spawn(settle.into_actor(self).map(|_, _, _| ()));
         }
         self.moving.last = Some((Arc::clone(&rewound), ended));
@@ -478,6 +518,7 @@ impl Session {
                 Caller::Anew { ask, .. } => ask.answer(Err(SessionError::StaleHead {
                     head_turn: rewound.head_turn,
                 })),
+                Caller::Nobody => {}
             }
         }
     }

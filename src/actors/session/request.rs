@@ -11,8 +11,8 @@ use crate::{
         handle::{Ask, Attached, SessionView},
     },
     dialogue::{jobs::JobReport, turn::TurnInput},
-    ids::TurnId,
-    ports::ledger::jobs::JobKind,
+    ids::{TurnId, WorldId},
+    ports::ledger::{jobs::JobKind, saves::RestoredDialogue},
     tenancy::Principal,
 };
 
@@ -116,6 +116,15 @@ pub(in crate::actors) struct CutNow;
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(in crate::actors) struct WasClosed(pub &'static str);
+
+/// A save of a world was loaded. Dialogues of another world are not meant.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(in crate::actors) struct WorldRestored {
+    pub world: WorldId,
+    /// What became of this one; `None`: it stands as it did, but what runs is fenced.
+    pub moved: Option<Arc<RestoredDialogue>>,
+}
 
 /// What was asked to be taken back so far is begun.
 #[derive(Message)]

@@ -339,7 +339,9 @@ impl Session {
                 retry_after_ms: None,
             };
             self.drop_lines(&why, &SessionError::Closed);
-            if matches!(self.phase, Phase::Ready(_)) {
+            if self.owes_a_turn() {
+                self.load(ctx);
+            } else if matches!(self.phase, Phase::Ready(_)) {
                 self.finish_closing(ctx);
             }
         }
@@ -366,6 +368,9 @@ impl Session {
                     tracing::warn!(dialogue = %session.key.1, %error, "the NPC could not be read");
                     let why = event_error(&TurnError::Store(StoreError::Unavailable(String::new())));
                     session.drop_lines(&why, &error);
+                    if session.owes_a_turn() {
+                        session.load(ctx);
+                    }
                 }
             }
         }));
@@ -526,6 +531,7 @@ impl Session {
             jobs,
         } = committed;
         self.log.committed(turn.number, turn.id, turn.npc.clone(), running.re);
+        failpoint!("turn.told");
         let turn = Arc::new(turn);
         for waiter in running.waiters {
             // Whoever waited may have gone away.
@@ -538,6 +544,7 @@ impl Session {
             };
             self.log.publish(body, None);
         }
+        loaded.replacing = None;
         loaded.keep_turn(&turn, checkpoint);
         if let Some((key, _)) = running.key {
             self.keys.remember(key, Arc::clone(&turn));
@@ -567,7 +574,7 @@ impl Session {
             // Whoever waited may have gone away.
             let _ = waiter.send(Err(Arc::clone(&error)));
         }
-        if doubtful {
+        if doubtful || self.owes_a_turn() {
             self.load(ctx);
         } else {
             self.advance(ctx);

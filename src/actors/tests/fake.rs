@@ -17,6 +17,7 @@ use crate::{
         jobs::{JobError, JobReport},
         prompt::Preview,
         rewind::{Move, Moved, RewindError, RewindRequest, Target},
+        saves::RestoreRequest,
         turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
     ids::DialogueId,
@@ -31,6 +32,7 @@ use crate::{
             dialogues::{CommitOutcome, TurnCommit},
             jobs::{Job, JobKind, NewJob},
             rewinds::{Rewind, RewindOutcome},
+            saves::{Restore, RestoreOutcome},
             usage::UsageDelta,
         },
         llm::LlmError,
@@ -47,6 +49,8 @@ pub struct Fake {
     pub job_go: Semaphore,
     pub hold_jobs: Mutex<bool>,
     pub with_jobs: Mutex<bool>,
+    /// Every turn fails as a model would.
+    pub fail_turns: Mutex<bool>,
     /// Lines, in the order their turns began.
     pub spoken: Mutex<Vec<String>>,
     pub memory_waits: Mutex<Vec<f64>>,
@@ -187,7 +191,7 @@ impl UseCases for Fake {
             }
         }
         assert!(!line.starts_with("panic"), "a test asked for it");
-        if line.starts_with("fail") {
+        if line.starts_with("fail") || *self.fail_turns.lock() {
             feed.done(ReplyDone {
                 turn: input.number,
                 npc_id: input.npc.id.clone(),
@@ -243,21 +247,26 @@ impl UseCases for Fake {
         if *self.hold_rewinds.lock() {
             self.rewind_go.acquire().await.unwrap().forget();
         }
-        let Target::Turn { number, .. } = request.target else {
-            return Err(RewindError::NothingToResume);
-        };
         let ledger = &self.ports.ledger;
-        let turns = ledger
-            .dialogues
-            .turns(&request.scope, request.dialogue, number, number)
-            .await?;
+        let to = match request.target {
+            Target::Turn { number, .. } | Target::Anew { number } => {
+                let dialogues = &ledger.dialogues;
+                let turns = dialogues
+                    .turns(&request.scope, request.dialogue, number, number)
+                    .await?;
+                turns.first().map(|turn| turn.id)
+            }
+            Target::Again { turn } => Some(turn),
+            Target::Uncut => return Err(RewindError::NothingToResume),
+        };
         let now = self.ports.clock.now();
         let rewind = Rewind {
             id: self.ports.ids.next(),
             dialogue: request.dialogue,
             epoch: request.epoch,
-            to: turns.first().map(|turn| turn.id),
+            to,
             replacement: None,
+            replacing: request.head.filter(|_| matches!(request.target, Target::Anew { .. })),
             key: request.key.clone(),
             seq: request.seq,
             edit: Edit::by(&request.who, &self.ports.ids, now, request.action, request.dialogue),
@@ -271,6 +280,18 @@ impl UseCases for Fake {
             RewindOutcome::Fenced => Err(RewindError::Fenced),
             RewindOutcome::NoSuchTurn => Err(RewindError::NothingToResume),
         }
+    }
+
+    async fn restore(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError> {
+        let (ids, now) = (&self.ports.ids, self.ports.clock.now());
+        let restore = Restore {
+            edit: Edit::by(&request.who, ids, now, "save.restore", request.save),
+            world: request.world,
+            save: request.save,
+            key: request.key,
+            seq_gap: request.seq_gap,
+        };
+        self.ports.ledger.saves.restore(&request.scope, &restore).await
     }
 
     async fn relay_outbox(&self) -> Result<usize, StoreError> {

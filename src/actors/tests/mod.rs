@@ -8,6 +8,7 @@ mod fake;
 mod life;
 mod resume;
 mod rewinding;
+mod saves;
 mod sockets;
 mod speaking;
 pub(super) mod world;

@@ -1,10 +1,10 @@
 //! Taking a session back while turns run, lines wait and others ask for the same.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use futures_util::future::join_all;
 
-use super::world::{Ear, World, outcome, until};
+use super::world::{Ear, World, dialogue_settings, outcome, until};
 use crate::{
     actors::{Accepted, Interrupted, Listener, OnBusy, SessionError, TakeBack},
     dialogue::turn::TurnError,
@@ -25,6 +25,26 @@ fn rewound(outcome: Result<Interrupted, SessionError>) -> Arc<Rewound> {
         Interrupted::Rewound(rewound) => rewound,
         other => panic!("nothing was taken back: {other:?}"),
     }
+}
+
+#[actix::test]
+async fn a_job_that_hangs_for_an_unsaid_turn_holds_up_no_other() {
+    let mut settings = dialogue_settings();
+    settings.turn.wait_for_memory_ms = 0;
+    let world = World::with(super::world::settings(), settings).await;
+    let id = said(&world, 1).await;
+    (*world.fake.with_jobs.lock(), *world.fake.hold_jobs.lock()) = (true, true);
+    world.turn(id, "taken back").await;
+    until("its job hangs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    rewound(world.back(id, 1).await);
+    let stands = world.turn(id, "stands").await;
+    // One that hangs would take it first.
+    until("the next one's job runs", || world.fake.running_jobs.load(Relaxed) == 2).await;
+    world.fake.job_go.add_permits(1);
+    until("it ends", || !world.fake.jobs.lock().is_empty()).await;
+    let ran: Vec<_> = world.fake.jobs.lock().iter().map(|(_, job)| job.turn).collect();
+    assert_eq!(ran, [stands.id]);
+    world.end().await;
 }
 
 #[actix::test]
@@ -240,5 +260,46 @@ async fn a_reply_is_said_anew() {
     outcome(held).await.unwrap();
     rewound(world.back(id, 0).await);
     assert!(matches!(anew(None).await, Err(SessionError::NothingToRegenerate)));
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_reply_that_cannot_be_said_anew_stands_again() {
+    let world = World::new().await;
+    let id = said(&world, 1).await;
+    world.fake.go.add_permits(1);
+    world.turn(id, "hold").await;
+    let standing = async |world: &World| {
+        // Answered once the session has put back what it had taken back.
+        let view = world.sessions.view(&world.scope, id).await.unwrap();
+        assert_eq!((view.dialogue.head_turn, view.history.len()), (2, 2));
+        let dialogues = &world.ports.ledger.dialogues;
+        dialogues.turns(&world.scope, id, 1, 9).await.unwrap()
+    };
+    let anew = async |world: &World| {
+        let (who, key) = (world.who(), Some("again".to_owned()));
+        world.sessions.regenerate(&world.scope, id, &who, key, None, None).await
+    };
+    let before = standing(&world).await;
+    let ear = world.listen(id).await;
+    *world.fake.fail_turns.lock() = true;
+    world.fake.go.add_permits(1);
+    let failed = outcome(anew(&world).await).await;
+    assert!(matches!(*failed.unwrap_err(), TurnError::Model(_)));
+    assert_eq!(standing(&world).await, before);
+    assert_eq!(ear.story(), ["rewound 1", "started 2", "failed 2", "rewound 2"]);
+
+    *world.fake.fail_turns.lock() = false;
+    let running = anew(&world).await;
+    until("the reply is said anew", || world.fake.spoken.lock().len() == 4).await;
+    // The process dies meanwhile.
+    let killed = world;
+    let world = killed.restarted();
+    assert_eq!(standing(&world).await, before);
+    drop(running);
+    world.fake.go.add_permits(1);
+    let second = outcome(anew(&world).await).await.unwrap();
+    assert_eq!((second.number, second.player_text.as_str()), (2, "hold"));
+    assert_ne!(second.id, before[1].id);
     world.end().await;
 }

@@ -24,8 +24,8 @@ use crate::{
     dialogue::{
         events::EventBody,
         settings::{
-            DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SummarySettings,
-            TurnSettings,
+            DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
+            SummarySettings, TurnSettings,
         },
         turn::TurnError,
     },
@@ -108,6 +108,7 @@ pub fn dialogue_settings() -> DialogueSettings {
             keep: 5,
             buffer_min_turns: 8,
         },
+        saves: SaveSettings { max_per_world: 100 },
         retention: RetentionSettings {
             done_jobs_d: 90,
             traces_d: 90,
@@ -170,6 +171,7 @@ impl World {
             job_go: Semaphore::new(0),
             hold_jobs: Mutex::new(false),
             with_jobs: Mutex::new(false),
+            fail_turns: Mutex::new(false),
             spoken: Mutex::default(),
             memory_waits: Mutex::default(),
             jobs: Mutex::default(),

@@ -87,7 +87,7 @@ const CLAIM: &str = concat!(
      WHERE tenant = $1 AND id = $2 AND (owner_node IS NULL OR owner_node = $3 OR owner_until <= $4)
      RETURNING ",
     dialogue_columns!(""),
-    ", owner_epoch, head_turn_id, next_seq,
+    ", owner_epoch, head_turn_id, replacing, next_seq,
      (SELECT body FROM checkpoints WHERE checkpoints.tenant = dialogues.tenant
                                      AND checkpoints.turn = dialogues.head_turn_id)"
 );
@@ -137,6 +137,7 @@ fn read_open(row: &SqliteRow) -> StoreResult<OpenDialogue> {
         dialogue: read(&mut columns)?,
         epoch: columns.number()?,
         head: columns.maybe_id()?,
+        replacing: columns.maybe_id()?,
         next_seq: columns.number()?,
         checkpoint: checkpoint_from(columns.next()?)?,
     })

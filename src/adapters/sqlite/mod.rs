@@ -17,6 +17,7 @@ mod prune;
 mod readers;
 mod rewinds;
 mod rows;
+mod saves;
 mod state;
 mod summaries;
 mod tenants;
@@ -170,6 +171,7 @@ impl SqliteLedger {
             state: Arc::new(state::SqliteStateStore(engine.clone())),
             jobs: Arc::new(jobs::SqliteJobStore(engine.clone())),
             rewinds: Arc::new(rewinds::SqliteRewindStore(engine.clone())),
+            saves: Arc::new(saves::SqliteSaveStore(engine.clone())),
             audit: Arc::new(audit::SqliteAuditStore(engine.clone())),
             idempotency: Arc::new(idempotency::SqliteIdempotencyStore(engine.clone())),
             usage: Arc::new(usage::SqliteUsageStore(engine.clone())),

@@ -99,6 +99,7 @@ impl SummaryStore for SqliteSummaryStore {
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
+                    failpoint!("summary.written");
                     for (other, change) in [(commit.evict, "evict"), (commit.fade, "fade")] {
                         let Some(other) = other else { continue };
                         sqlx::query(CHANGE)

@@ -48,7 +48,8 @@ pub(super) const TRACE: &str = "SELECT c.body FROM turns t JOIN traces c ON c.te
     WHERE t.tenant = $1 AND t.dialogue = $2 AND t.number = $3 AND t.stands = 1";
 
 /// The fence: nobody may have closed the dialogue or taken it over, moved its head or used the key.
-const TAKE_HEAD: &str = "UPDATE dialogues SET head_turn = $5, head_turn_id = $6, next_seq = $7, updated_at = $8
+const TAKE_HEAD: &str = "UPDATE dialogues SET head_turn = $5, head_turn_id = $6, next_seq = $7, updated_at = $8,
+        replacing = NULL
     WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $3 AND head_turn_id IS NOT DISTINCT FROM $4
       AND NOT EXISTS (SELECT 1 FROM turns WHERE tenant = $1 AND dialogue = $2 AND key = $9)";
 const KEY_TAKEN: &str = "SELECT EXISTS (SELECT 1 FROM turns
@@ -129,6 +130,7 @@ impl PreparedCommit {
         if taken.rows_affected() == 0 {
             return refused(connection, tenant, &dialogue, &id, commit.key.as_deref()).await;
         }
+        failpoint!("turn.head");
         sqlx::query(WRITE)
             .bind(tenant)
             .bind(&id)
@@ -158,6 +160,7 @@ impl PreparedCommit {
             .execute(connection)
             .await
             .map_err(store_error)?;
+        failpoint!("turn.written");
         Ok(CommitOutcome::Committed)
     }
 }

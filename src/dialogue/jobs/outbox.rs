@@ -65,10 +65,13 @@ async fn relay(services: &Services) -> Result<Relayed, StoreError> {
             facts.insert(row.fact);
         }
         for (tenant, (seqs, facts)) in tenants {
+            failpoint!("outbox.read");
             let scope = TenantScope::new(tenant);
             match relay_tenant(services, &scope, &facts).await {
                 Ok(()) => {
+                    failpoint!("outbox.indexed");
                     services.ledger.facts.outbox_done(&seqs).await?;
+                    failpoint!("outbox.done");
                     relayed.handled += seqs.len();
                 }
                 Err(error) => {

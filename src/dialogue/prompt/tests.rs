@@ -13,8 +13,8 @@ use crate::{
     dialogue::{
         recall::{CachedBody, Hit},
         settings::{
-            DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SummarySettings,
-            TurnSettings,
+            DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
+            SummarySettings, TurnSettings,
         },
         turn::TurnError,
     },
@@ -81,6 +81,7 @@ fn settings() -> DialogueSettings {
             keep: 5,
             buffer_min_turns: 8,
         },
+        saves: SaveSettings { max_per_world: 100 },
         retention: RetentionSettings {
             done_jobs_d: 90,
             traces_d: 90,

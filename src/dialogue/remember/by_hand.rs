@@ -12,7 +12,7 @@ use crate::{
         embedder::EmbedAs,
         ledger::{
             audit::Edit,
-            facts::{FactEdit, FactPatch},
+            facts::{FactEdit, FactHistoryEntry, FactPatch},
         },
         llm::LlmError,
     },
@@ -111,12 +111,23 @@ pub async fn correct(
     let Some(fact) = facts.get(scope, id).await? else {
         return Ok(FactEdit::NotFound);
     };
-    let content = correction.content.as_ref().unwrap_or(&fact.view.content);
-    let keywords = correction.keywords.as_ref().unwrap_or(&fact.view.keywords);
-    let embedding = if *content == fact.view.content && *keywords == fact.view.keywords {
-        None
+    let reworded = correction
+        .content
+        .as_ref()
+        .is_some_and(|content| *content != fact.view.content);
+    let rekeyed = correction
+        .keywords
+        .as_ref()
+        .is_some_and(|keywords| *keywords != fact.view.keywords);
+    let embedding = if reworded || rekeyed {
+        let content = correction.content.as_ref().unwrap_or(&fact.view.content);
+        let keywords = match &correction.keywords {
+            Some(keywords) => keywords.clone(),
+            None => own_keywords(services, scope, &fact).await?,
+        };
+        Some(embed(services, scope, embedded_text(content, &keywords)).await?)
     } else {
-        Some(embed(services, scope, embedded_text(content, keywords)).await?)
+        None
     };
     // The embedding belongs to the text as it was read: if somebody else edits it meanwhile, the
     // ledger must refuse.
@@ -137,6 +148,17 @@ pub async fn correct(
         relay_or_log(services).await;
     }
     Ok(outcome)
+}
+
+/// The keywords that are a fact's own: those of its statement, or what a person made of them. Not those it
+/// has from duplicates, which may be unsaid while the vector stays.
+async fn own_keywords(services: &Services, scope: &TenantScope, fact: &Fact) -> Result<Vec<String>, StoreError> {
+    let history = services.ledger.facts.history(scope, fact.id).await?;
+    let edited = history.into_iter().rev().find_map(|entry| match entry {
+        FactHistoryEntry::Edited { patch, .. } => serde_json::from_value(patch.get("keywords")?.clone()).ok(),
+        _ => None,
+    });
+    Ok(edited.unwrap_or_else(|| fact.statement.keywords.clone()))
 }
 
 async fn embed(services: &Services, scope: &TenantScope, text: String) -> Result<Vec<f32>, HandError> {

@@ -117,7 +117,9 @@ pub(super) async fn reconcile(
 pub async fn settle_all(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
     let marks = services.ledger.rewinds.unsettled(scope, MARKS).await?;
     for mark in &marks {
+        failpoint!("settle.marked");
         settle(services, scope, mark).await?;
+        failpoint!("settle.durable");
     }
     if !marks.is_empty() {
         relay_or_log(services).await;

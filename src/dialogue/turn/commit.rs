@@ -50,6 +50,7 @@ pub(super) async fn commit(
     feed: &dyn TurnFeed,
     spoken: Spoken,
 ) -> Result<CommittedTurn, TurnError> {
+    failpoint!("turn.said");
     let committed_seq = feed.reserve_committed();
     let turn = turn_of(services, input, &spoken, committed_seq);
     let mut notes = Vec::new();
@@ -87,7 +88,9 @@ pub(super) async fn commit(
         CommitOutcome::Fenced => return Err(TurnError::Fenced),
         CommitOutcome::KeyTaken => return Err(TurnError::KeyTaken),
     }
+    failpoint!("turn.durable");
     keep_in_buffer(services, input, &turn, &checkpoint).await;
+    failpoint!("turn.buffered");
     Ok(CommittedTurn {
         turn,
         checkpoint,

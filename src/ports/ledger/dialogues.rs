@@ -94,6 +94,8 @@ pub struct OpenDialogue {
     pub epoch: u64,
     pub head: Option<TurnId>,
     pub checkpoint: Checkpoint,
+    /// A turn that went to be said anew, in whose place none was committed.
+    pub replacing: Option<TurnId>,
     /// The next event sequence number.
     pub next_seq: u64,
 }

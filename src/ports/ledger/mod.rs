@@ -11,6 +11,7 @@ pub mod facts;
 pub mod idempotency;
 pub mod jobs;
 pub mod rewinds;
+pub mod saves;
 pub mod state;
 pub mod summaries;
 pub mod tenants;
@@ -35,6 +36,7 @@ pub struct Ledger {
     pub state: Arc<dyn state::StateStore>,
     pub jobs: Arc<dyn jobs::JobStore>,
     pub rewinds: Arc<dyn rewinds::RewindStore>,
+    pub saves: Arc<dyn saves::SaveStore>,
     pub audit: Arc<dyn audit::AuditStore>,
     pub idempotency: Arc<dyn idempotency::IdempotencyStore>,
     pub usage: Arc<dyn usage::UsageStore>,

@@ -29,6 +29,9 @@ pub struct Rewind {
     pub to: Option<TurnId>,
     /// Said after `to`, in the place of a turn of which less was heard.
     pub replacement: Option<Replacement>,
+    /// The turn that goes only to be said anew. Until a turn is committed or the head moves again it can
+    /// stand again as it was, and [`super::dialogues::OpenDialogue::replacing`] names it.
+    pub replacing: Option<TurnId>,
     /// Makes a retry safe; unique in a dialogue.
     pub key: Option<String>,
     /// `seq` of the event that tells of it.
@@ -138,6 +141,9 @@ pub trait RewindStore: Send + Sync {
     async fn sealed(&self, scope: &TenantScope, turn: TurnId, now: DateTime<Utc>) -> StoreResult<Option<Sealed>>;
     /// Whether a dialogue that is open began at this turn: a player joined there.
     async fn joined_at(&self, scope: &TenantScope, turn: TurnId) -> StoreResult<bool>;
+    /// Open dialogues with a turn that went to be said anew and in whose place none was committed; at most
+    /// `limit`.
+    async fn replacing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DialogueId>>;
     /// Memories to be settled, oldest mark first.
     async fn unsettled(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<Unsettled>>;
 }

@@ -3,10 +3,13 @@
 mod access;
 mod conversation;
 mod crashes;
+#[cfg(feature = "failpoints")]
+mod deaths;
 mod drain;
 mod frames;
 mod model_faults;
 mod npc_conversation;
 mod rewinds;
+mod saves;
 mod slow_reader;
 mod terminal;

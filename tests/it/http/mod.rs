@@ -9,5 +9,6 @@ mod harness;
 mod requests;
 mod resources;
 mod roles;
+mod saves;
 mod sessions;
 mod socket;

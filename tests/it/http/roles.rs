@@ -49,6 +49,10 @@ async fn every_operation_lets_in_the_roles_it_states_and_no_other() {
     backend
         .post(&format!("/v1/sessions/{session}/turns"), &json!({"text": "hello"}))
         .await;
+    let save = backend.post("/v1/worlds/vale/saves", &json!({})).await["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
 
     let mut walked = 0;
     for (path, item) in docs::openapi()["paths"].as_object().unwrap() {
@@ -79,6 +83,7 @@ async fn every_operation_lets_in_the_roles_it_states_and_no_other() {
                 .replace("{npc}", "ergen")
                 .replace("{session}", session)
                 .replace("{fact}", &fact)
+                .replace("{save}", &save)
                 .replace("{job}", "job_00000000000000000000000000")
                 .replace("{turn}", "1");
             let stated: Vec<&str> = operation["x-roles"]

@@ -1,6 +1,8 @@
 //! Random histories of a world: what is said where, what people correct in between, and what is
 //! taken back.
 
+use std::fmt;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -11,7 +13,7 @@ pub const ADJECTIVES: [&str; 6] = ["red", "green", "blue", "sour", "sweet", "dry
 pub const TALKS: u8 = 4;
 
 /// One thing that happens.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Op {
     Say(Say),
     /// A person changes a fact; `pick` chooses among those there are.
@@ -34,6 +36,12 @@ pub enum Op {
     Uncut {
         talk: u8,
     },
+    /// A save is taken.
+    Save,
+    /// A save is loaded, if there is any; `pick` chooses.
+    Restore {
+        pick: u16,
+    },
     /// So many of the jobs that wait are done, those of one dialogue in their order.
     Work {
         jobs: u8,
@@ -48,6 +56,40 @@ pub enum Edit {
     Pin(bool),
     Reword(u8),
     Weigh(u8),
+}
+
+/// One line each, so that a history that fails can be read.
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Say(say) => {
+                write!(f, "say {} words={}", say.talk, say.words)?;
+                for fact in &say.facts {
+                    let fruit = FRUITS[usize::from(fruit_of(fact))];
+                    let adjective = ADJECTIVES[usize::from(fact.adjective) % ADJECTIVES.len()];
+                    write!(f, " [{adjective} {fruit}")?;
+                    write!(f, "{}", if fact.negative { " hated" } else { "" })?;
+                    write!(f, "{} kind={}]", if fact.past { " once" } else { "" }, fact.kind)?;
+                }
+                for (what, value) in [("forget", say.forget.map(i32::from)), ("hp", say.state.map(i32::from))] {
+                    value.map_or(Ok(()), |value| write!(f, " {what}={value}"))?;
+                }
+                say.cut.map_or(Ok(()), |cut| write!(f, " cut={cut}"))?;
+                write!(f, "{}", if say.later { " later" } else { "" })
+            }
+            Self::Edit { pick, how } => write!(f, "edit {pick} {how:?}"),
+            Self::Write { fruit, adjective } => write!(f, "write {fruit} {adjective}"),
+            Self::Rewind { talk, to, heard } => write!(f, "rewind {talk} to={to} heard={heard:?}"),
+            Self::Uncut { talk } => write!(f, "uncut {talk}"),
+            Self::Save => write!(f, "save"),
+            Self::Restore { pick } => write!(f, "restore {pick}"),
+            Self::Work { jobs, seed } => write!(f, "work {jobs} seed={seed}"),
+        }
+    }
+}
+
+fn fruit_of(fact: &Taught) -> u8 {
+    fact.fruit % 3
 }
 
 /// A line and what comes of it.
@@ -170,6 +212,8 @@ pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
             .prop_map(|(talk, to, heard)| Op::Rewind { talk, to, heard }),
         1 => (0..TALKS).prop_map(|talk| Op::Uncut { talk }),
         2 => (0..6_u8, any::<u8>()).prop_map(|(jobs, seed)| Op::Work { jobs, seed }),
+        1 => Just(Op::Save),
+        1 => any::<u16>().prop_map(|pick| Op::Restore { pick }),
     ];
     prop::collection::vec(op, 3..=longest)
 }

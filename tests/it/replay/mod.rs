@@ -55,11 +55,51 @@ fn both(history: &[Op]) -> (Seen, Seen) {
     })
 }
 
-/// Compares part by part; says which lines differ in the first part that does.
-fn compare(history: &[Op]) -> Result<(), String> {
+/// What a history leaves, compared with what replaying what stands of it does.
+fn replayed(history: &[Op]) -> Result<(), String> {
     let (lived, replayed) = both(history);
+    compare(&lived, &replayed)
+}
+
+/// Two saves of a history, the older loaded first and then the newer: whether both come back whole. What
+/// people write is no part of a save, so nobody writes anything.
+fn saved(history: &[Op]) -> Result<(), String> {
+    let said: Vec<&Op> = history
+        .iter()
+        .filter(|op| !matches!(op, Op::Edit { .. } | Op::Write { .. }))
+        .collect();
+    let (before, after) = said.split_at(said.len() / 2);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut world = World::new().await;
+        let mut moments = Vec::new();
+        for (part, from) in [(before, 0), (after, before.len())] {
+            for (number, op) in part.iter().enumerate() {
+                world.happens(from + number, op).await;
+            }
+            // With what is still to be learned, which the save keeps as well as what was.
+            let save = world.save().await;
+            world.rest().await;
+            moments.push((save, world.seen().await));
+        }
+        for (save, seen) in &moments {
+            world.restore(*save).await;
+            world.rest().await;
+            let again = world.seen().await;
+            compare(&again, seen)?;
+        }
+        world.close().await;
+        Ok(())
+    })
+}
+
+/// Compares part by part; says which lines differ in the first part that does.
+fn compare(lived: &Seen, replayed: &Seen) -> Result<(), String> {
     for (what, of) in Seen::PARTS {
-        let (lived, replayed) = (of(&lived), of(&replayed));
+        let (lived, replayed) = (of(lived), of(replayed));
         let only = |mark: &str, these: &[String], those: &[String]| -> String {
             let gone = these.iter().filter(|line| !those.contains(line));
             gone.map(|line| format!("{mark} {line}\n")).collect()
@@ -74,14 +114,22 @@ fn compare(history: &[Op]) -> Result<(), String> {
 
 #[test]
 fn what_was_taken_back_never_happened() {
-    let histories_in_all = number("COLLOQUY_REPLAYS").unwrap_or(HISTORIES);
+    try_all(number("COLLOQUY_REPLAYS").unwrap_or(HISTORIES), replayed);
+}
+
+#[test]
+fn two_saves_both_come_back_whole() {
+    try_all(number("COLLOQUY_REPLAYS").unwrap_or(HISTORIES) / 10, saved);
+}
+
+fn try_all(histories_in_all: u32, holds: fn(&[Op]) -> Result<(), String>) {
     let seed = number("COLLOQUY_REPLAY_SEED").unwrap_or(0);
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
             std::thread::spawn(move || {
                 let config = Config {
                     cases: histories_in_all.div_ceil(THREADS),
-                    max_shrink_iters: 2_000,
+                    max_shrink_iters: 20_000,
                     failure_persistence: None,
                     ..Config::default()
                 };
@@ -91,7 +139,7 @@ fn what_was_taken_back_never_happened() {
                 let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
                 let mut runner = TestRunner::new_with_rng(config, rng);
                 let outcome = runner.run(&histories(LONGEST).boxed(), |history| {
-                    compare(&history).map_err(TestCaseError::fail)
+                    holds(&history).map_err(TestCaseError::fail)
                 });
                 match outcome {
                     Ok(()) => None,

@@ -97,12 +97,6 @@ impl Player {
         let Some((name, say)) = self.line(text) else {
             return json!({ "facts": [], "forget": [] });
         };
-        if std::env::var_os("COLLOQUY_REPLAY_SHOW").is_some() {
-            println!(
-                "EXTRACT {}",
-                text.rsplit_once("The turn, of").map_or("", |(_, turn)| turn)
-            );
-        }
         let facts: Vec<Value> = say
             .facts
             .iter()

@@ -25,9 +25,10 @@ use colloquy::{
         recall::BodyCache,
         remember::{self, Correction, HandWritten},
         rewind::{self, Moved, RewindError, RewindRequest, Target},
+        saves::{self, RestoreRequest},
         turn::{self, Cut, TurnError, TurnFeed, TurnInput},
     },
-    ids::{DialogueId, DialogueKind, FactId, NodeId, NpcId, PlayerId},
+    ids::{DialogueId, DialogueKind, FactId, NodeId, NpcId, PlayerId, SaveId},
     memory::{
         authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
         fact::{Audience, Fact, FactKind, Importance, InvalidReason, Knower, Viewpoint},
@@ -43,6 +44,7 @@ use colloquy::{
             dialogues::{Claim, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue},
             facts::FactFilter,
             jobs::Job,
+            saves::{RestoreOutcome, SaveOutcome},
             tenants::Tenant,
         },
         llm::Llm,
@@ -83,7 +85,7 @@ static EMPTY: LazyLock<Vec<u8>> = LazyLock::new(|| {
 /// A correction as it was made, to be made again.
 #[derive(Debug, Clone)]
 enum Corrected {
-    Fact { content: String, how: Edit },
+    Fact { fact: FactId, content: String, how: Edit },
     Written { fruit: u8, adjective: u8 },
 }
 
@@ -131,6 +133,7 @@ pub struct World {
     npcs: BTreeMap<NpcId, Npc>,
     node: NodeId,
     talks: Vec<DialogueId>,
+    saves: Vec<SaveId>,
     corrections: Vec<(DateTime<Utc>, Corrected)>,
     lines: Vec<(String, usize, Say)>,
     _folder: tempfile::TempDir,
@@ -244,6 +247,7 @@ impl World {
             node: ids.next(),
             scope: TenantScope::new("demo".parse().unwrap()),
             talks: Vec::new(),
+            saves: Vec::new(),
             corrections: Vec::new(),
             lines: Vec::new(),
             services,
@@ -338,6 +342,15 @@ impl World {
             }
             Op::Rewind { talk, to, heard } => self.rewind(usize::from(*talk), *to, *heard).await,
             Op::Uncut { talk } => self.uncut(usize::from(*talk)).await,
+            Op::Save => {
+                self.save().await;
+            }
+            Op::Restore { pick } => {
+                if !self.saves.is_empty() {
+                    let save = self.saves[usize::from(*pick) % self.saves.len()];
+                    self.restore(save).await;
+                }
+            }
             Op::Work { jobs, seed } => self.work(usize::from(*jobs), *seed).await,
         }
     }
@@ -424,16 +437,56 @@ impl World {
             target,
             key: None,
             seq: open.next_seq,
-            who: Principal {
-                subject: "player".to_owned(),
-                tenant: self.scope.tenant().clone(),
-                role: Role::Backend,
-                player: None,
-                world: None,
-                expires_at: DateTime::<Utc>::MAX_UTC,
-            },
+            who: self.who(),
             action: "session.rewind",
         }
+    }
+
+    fn who(&self) -> Principal {
+        Principal {
+            subject: "player".to_owned(),
+            tenant: self.scope.tenant().clone(),
+            role: Role::Backend,
+            player: None,
+            world: None,
+            expires_at: DateTime::<Utc>::MAX_UTC,
+        }
+    }
+
+    /// Takes a save of where everything stands.
+    pub async fn save(&mut self) -> SaveId {
+        let taken = saves::take(&self.services, &self.who(), &self.world.id, String::new())
+            .await
+            .unwrap();
+        let SaveOutcome::Saved(save) = taken else {
+            panic!("{taken:?}")
+        };
+        self.saves.push(save.id);
+        save.id
+    }
+
+    /// Loads a save.
+    pub async fn restore(&mut self, save: SaveId) {
+        self.clock.advance(STEP);
+        let request = RestoreRequest {
+            scope: self.scope.clone(),
+            world: self.world.id.clone(),
+            save,
+            key: None,
+            seq_gap: 0,
+            who: self.who(),
+        };
+        let outcome = saves::restore(&self.services, request).await.unwrap();
+        assert!(matches!(outcome, RestoreOutcome::Done { .. }), "{outcome:?}");
+        for talk in 0..self.talks.len() {
+            let open = self.open(talk).await;
+            self.buffer_follows(talk, open.dialogue.head_turn).await;
+        }
+    }
+
+    /// Does everything that waits.
+    pub async fn rest(&self) {
+        self.work(usize::MAX, 0).await;
     }
 
     async fn rewind(&mut self, talk: usize, to: u16, heard: Option<u16>) {
@@ -568,6 +621,7 @@ impl World {
         let fact = &facts[usize::from(pick) % facts.len()];
         self.correct(fact.id, how).await;
         let corrected = Corrected::Fact {
+            fact: fact.id,
             content: fact.statement.content.clone(),
             how,
         };
@@ -652,9 +706,17 @@ impl World {
             turns.extend(standing.into_iter().map(|turn| (talk, turn)));
         }
         turns.sort_by_key(|(_, turn)| turn.committed_at);
+        // A correction lives while its fact lives. What is learned from a turn of which less was heard is
+        // learned anew.
+        let living: BTreeSet<FactId> = self.facts().await.into_iter().map(|fact| fact.id).collect();
+        let lives = |corrected: &Corrected| match corrected {
+            Corrected::Fact { fact, .. } => living.contains(fact),
+            Corrected::Written { .. } => true,
+        };
+        let corrections = self.corrections.iter().filter(|(_, corrected)| lives(corrected));
         Record {
             turns,
-            corrections: self.corrections.clone(),
+            corrections: corrections.cloned().collect(),
             lines: self.lines.clone(),
             end: self.clock.now(),
         }
@@ -693,8 +755,7 @@ impl World {
         self.advance_to(at);
         match corrected {
             Corrected::Written { fruit, adjective } => self.write(*fruit, *adjective).await,
-            Corrected::Fact { content, how } => {
-                // A correction lives while its fact lives.
+            Corrected::Fact { content, how, .. } => {
                 let facts = self.facts().await;
                 if let Some(fact) = facts.iter().find(|fact| fact.statement.content == *content) {
                     self.correct(fact.id, *how).await;

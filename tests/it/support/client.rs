@@ -143,6 +143,15 @@ impl Rest {
         }
     }
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> (StatusCode, Value) {
+        self.attempt(method, path, body).await.unwrap()
+    }
+    /// The same of a server that may go away meanwhile.
+    pub async fn attempt(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> reqwest::Result<(StatusCode, Value)> {
         let mut request = self
             .http
             .request(method, format!("http://{}{path}", self.address))
@@ -151,9 +160,9 @@ impl Rest {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let response = request.send().await.unwrap();
+        let response = request.send().await?;
         let status = response.status();
-        (status, response.json().await.unwrap_or(Value::Null))
+        Ok((status, response.json().await.unwrap_or(Value::Null)))
     }
     pub async fn status(&self, path: &str) -> StatusCode {
         self.call(Method::GET, path, None).await.0

@@ -53,6 +53,31 @@ impl Data {
         all.extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
         Self { folder, env: all }
     }
+    /// The same folder; `env` over what it is configured with.
+    #[cfg(feature = "failpoints")]
+    pub fn with(&self, env: &[(&str, &str)]) -> Self {
+        let mut with = self.clone();
+        with.env
+            .extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        with
+    }
+    /// Another folder with the same files. No server may be writing to this one.
+    #[cfg(feature = "failpoints")]
+    pub fn copy(&self) -> Self {
+        let copy = Self::new(&[]);
+        for entry in std::fs::read_dir(self.folder.path()).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), copy.folder.path().join(entry.file_name())).unwrap();
+        }
+        let folder = copy.folder.path().to_str().unwrap().to_owned();
+        let mut env = self.env.clone();
+        env.push(("COLLOQUY__DATA_DIR".to_owned(), folder));
+        Self { env, ..copy }
+    }
+    #[cfg(feature = "failpoints")]
+    pub fn path(&self) -> &std::path::Path {
+        self.folder.path()
+    }
     fn config(&self) -> Config {
         let sources = Sources {
             env: self.env.clone(),
@@ -177,6 +202,30 @@ impl Server {
             }
             _ => panic!("only a child process can be killed"),
         }
+        self.data.clone()
+    }
+    /// Waits until it has died by itself.
+    ///
+    /// # Panics
+    /// If it has not within [`PATIENCE`], or has ended in peace.
+    #[cfg(feature = "failpoints")]
+    pub async fn died(mut self, why: &str) -> Data {
+        let Some(Process::Child(mut child)) = self.process.take() else {
+            panic!("only a child process can die")
+        };
+        let status = tokio::time::timeout(PATIENCE, async {
+            loop {
+                if let Some(status) = child.try_wait().unwrap() {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let Ok(status) = status.await else {
+            child.kill().unwrap();
+            panic!("{why}: nobody came by");
+        };
+        assert_eq!(status.code(), None, "{why}: it was to be killed by a signal");
         self.data.clone()
     }
     /// Tells it to stop, and waits until it has.

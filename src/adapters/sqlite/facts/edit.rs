@@ -144,9 +144,7 @@ pub(super) async fn restore(engine: &Engine, tenant: &TenantId, id: FactId, edit
                     .fetch_all(&mut *connection)
                     .await
                     .map_err(store_error)?;
-                if lifted.is_empty() {
-                    return Ok(FactEdit::Done(Box::new(fact)));
-                }
+                // Kept even where nothing had ended it: something said before may still come to end it.
                 record_edit(connection, &tenant, id, &json!({ "restored": true }), false, &edit).await?;
                 // Whatever it was folded into loses it again.
                 let mut touched = BTreeSet::from([id]);

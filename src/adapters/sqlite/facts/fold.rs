@@ -33,7 +33,9 @@ const MATERIAL: &str = "SELECT f.id, f.content, f.keywords, f.importance, f.pinn
         (SELECT json_group_array(json_object('at', i.at, 'fact', d.id, 'valid_at', d.valid_at, 'content', d.view_content,
                 'keywords', json(d.view_keywords), 'importance', d.view_importance, 'pinned', json(CASE d.view_pinned WHEN 1 THEN 'true' ELSE 'false' END)))
            FROM invalidations i JOIN facts d ON d.tenant = i.tenant AND d.id = i.fact
-           WHERE i.tenant = f.tenant AND i.by_fact = f.id AND i.reason = 'duplicate' AND i.lifted_at IS NULL)
+           WHERE i.tenant = f.tenant AND i.by_fact = f.id AND i.reason = 'duplicate' AND i.lifted_at IS NULL
+             AND NOT EXISTS (SELECT 1 FROM invalidations u WHERE u.tenant = d.tenant AND u.fact = d.id
+                             AND u.reason = 'unsaid' AND u.lifted_at IS NULL))
     FROM facts f WHERE f.tenant = $1 AND f.id IN (SELECT value FROM json_each($2))";
 
 /// The `IN` says the same once more: without it the planner walks the tenant's facts.

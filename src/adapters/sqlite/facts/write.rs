@@ -129,15 +129,20 @@ async fn write(
         return Ok(refused);
     }
     if let Some(extraction) = &result.extraction {
+        failpoint!("facts.passed");
         keep(connection, tenant, &result.world, extraction).await?;
+        failpoint!("facts.kept");
     }
     for fact in &result.facts {
         insert_fact(connection, tenant, model, fact).await?;
+        failpoint!("facts.inserted");
     }
     let mut touched = lift(connection, tenant, &result.lifts, now).await?;
+    failpoint!("facts.lifted");
     let memory_changed = !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
     if memory_changed || !result.verdicts.is_empty() || !result.flags.is_empty() {
         insert_rest(connection, tenant, result, memory_changed, now).await?;
+        failpoint!("facts.ended");
     }
     for row in &result.invalidations {
         touched.insert(row.fact);
@@ -145,6 +150,7 @@ async fn write(
         touched.extend(row.by.filter(|_| row.reason == InvalidReason::Duplicate));
     }
     fold::refresh(connection, tenant, touched).await?;
+    failpoint!("facts.folded");
     Ok(ReconcileOutcome::Committed)
 }
 
@@ -213,6 +219,7 @@ async fn unmark(
         .execute(connection)
         .await
         .map_err(store_error)?;
+    failpoint!("settle.unmarked");
     Ok(None)
 }
 

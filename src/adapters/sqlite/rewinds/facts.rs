@@ -34,6 +34,9 @@ pub(super) struct Counted {
 
 const CAUSED: &str = "SELECT id FROM facts
     WHERE tenant = $1 AND cause_id IN (SELECT value FROM json_each($2)) AND cause_kind = 'turn'";
+/// What they are folded into.
+const FOLDED_INTO: &str = "SELECT DISTINCT by_fact FROM invalidations INDEXED BY invalidations_of_fact
+    WHERE tenant = $1 AND fact IN (SELECT value FROM json_each($2)) AND by_fact IS NOT NULL";
 /// From the moment they began: whatever moment is asked about, they were never valid.
 const UNSAY: &str = "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
     SELECT $1, v.value ->> 0, f.id, 'unsaid', 'rewind', $3, f.valid_at
@@ -85,10 +88,13 @@ pub(super) async fn unsay(
         .bind(tenant.as_str())
         .bind(rows.to_string())
         .bind(by.to_string())
-        .execute(connection)
+        .execute(&mut *connection)
         .await
         .map_err(store_error)?;
-    touched.all.extend(caused.iter().copied().chain(lifted));
+    let folded_into = ids(connection, FOLDED_INTO, tenant, &json_list(&caused)).await?;
+    touched
+        .all
+        .extend(caused.iter().copied().chain(lifted).chain(folded_into));
     touched.unsaid.extend(caused);
     Ok(())
 }
@@ -119,7 +125,8 @@ pub(super) async fn say_again(
         .await
         .map_err(store_error)?;
     let ended = lift(connection, PUT_BACK_CAUSED, tenant, turns, None).await?;
-    touched.all.extend(caused.into_iter().chain(ended));
+    let folded_into = ids(connection, FOLDED_INTO, tenant, &json_list(&caused)).await?;
+    touched.all.extend(caused.into_iter().chain(ended).chain(folded_into));
     Ok(())
 }
 
@@ -229,6 +236,7 @@ mod tests {
         assert_searches(PUT_BACK_CAUSED, &["invalidations_by_cause"]).await;
         assert_searches(UNSETTLE_ECHOES, &["invalidations_by_fact"]).await;
         assert_searches(LIFT_UNSAID, &["invalidations_of_fact"]).await;
+        assert_searches(FOLDED_INTO, &["invalidations_of_fact"]).await;
         for statement in [UNSAY, VALID, MEMORIES, UNSETTLE] {
             assert_searches(statement, &[]).await;
         }

@@ -23,6 +23,8 @@ pub(in crate::adapters::sqlite) struct Move<'a> {
     pub dialogue: DialogueId,
     pub to: Option<TurnId>,
     pub replacement: Option<&'a Replacement>,
+    /// A turn that goes only to be said anew, and keeps what it needs to stand again.
+    pub replacing: Option<TurnId>,
     pub seq: u64,
     pub at: DateTime<Utc>,
     /// Opens a closed dialogue again.
@@ -54,11 +56,11 @@ const SAY_AGAIN: &str = "UPDATE turns SET stands = 1, unsaid_at = NULL, unsaid_b
 /// Checkpoints go with their turns, but for those that a reply taken up again or a save goes on from.
 const DROP_CHECKPOINTS: &str = "WITH RECURSIVE kept (id, previous) AS (
         SELECT t.id, t.previous FROM save_items i
-            JOIN saves s ON s.tenant = i.tenant AND s.id = i.save AND s.deleted_at IS NULL
-            JOIN turns t ON t.tenant = i.tenant AND t.id = i.turn
+            CROSS JOIN turns t ON t.tenant = $1 AND t.id = i.turn AND t.stands = 0
             WHERE i.tenant = $1 AND i.dialogue = $3
         UNION
-        SELECT t.id, t.previous FROM kept k CROSS JOIN turns t ON t.tenant = $1 AND t.id = k.previous)
+        SELECT t.id, t.previous FROM kept k
+            CROSS JOIN turns t ON t.tenant = $1 AND t.id = k.previous AND t.stands = 0)
     DELETE FROM checkpoints WHERE tenant = $1 AND turn IN (SELECT value FROM json_each($2))
       AND turn NOT IN (SELECT id FROM kept) AND turn IS NOT $4";
 /// `unsaid` marks what was given up with its turn, so that it is done after all should the turn stand again.
@@ -73,7 +75,8 @@ const CLOSE_JOINED: &str = "UPDATE dialogues SET status = 'closed', updated_at =
     WHERE tenant = $1 AND cause_id IN (SELECT value FROM json_each($2)) AND cause_kind = 'turn' AND status = 'open'
     RETURNING id";
 const TAKE_HEAD: &str = "UPDATE dialogues SET head_turn = $3, head_turn_id = $4, next_seq = MAX(next_seq, $5),
-        updated_at = $6, owner_epoch = owner_epoch + 1, status = CASE WHEN $7 THEN 'open' ELSE status END
+        updated_at = $6, owner_epoch = owner_epoch + 1, replacing = $8,
+        status = CASE WHEN $7 THEN 'open' ELSE status END
     WHERE tenant = $1 AND id = $2";
 /// Turns of other dialogues whose prompt had one of the facts. Looks at the latest ones only: it is a
 /// courtesy to whoever rewinds, and must not hold up the rewind.
@@ -126,42 +129,55 @@ pub(in crate::adapters::sqlite) async fn move_head(
     if let Some(replacement) = asked.replacement {
         replacement::keep_checkpoint(connection, tenant, replacement).await?;
     }
+    failpoint!("rewind.begun");
     let mut back = RolledBack::default();
     let mut touched = facts::Touched::default();
     if !removed.is_empty() {
         let turns = json_list(removed.iter().map(|turn| turn.id));
-        let whole = asked.replacement.map(|replacement| replacement.of.to_string());
+        let cut = asked.replacement.map(|replacement| replacement.of);
+        let whole = cut.or(asked.replacing).map(|turn| turn.to_string());
         execute(connection, UNSAY, tenant, &turns, asked.at, &asked.id.to_string()).await?;
+        failpoint!("rewind.unsaid");
         drop_checkpoints(connection, tenant, &turns, &dialogue, whole).await?;
+        failpoint!("rewind.unchecked");
         change_jobs(connection, END_JOBS, tenant, &turns, &dialogue, asked.at).await?;
+        failpoint!("rewind.jobs");
         let mut counts = [0; CAUSED.len()];
         for ((lift, _), count) in CAUSED.into_iter().zip(&mut counts) {
             *count = execute(connection, lift, tenant, &turns, asked.at, &asked.id.to_string()).await?;
         }
+        failpoint!("rewind.caused");
         (back.summaries, back.state) = (counts[0], counts[1]);
         facts::unsay(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
+        failpoint!("rewind.facts");
     }
     if !branch.is_empty() {
         let turns = json_list(branch.iter().map(|turn| turn.id));
         set(connection, SAY_AGAIN, tenant, &turns).await?;
+        failpoint!("rewind.said_again");
         change_jobs(connection, REVIVE_JOBS, tenant, &turns, &dialogue, asked.at).await?;
         for (_, put_back) in CAUSED {
             set(connection, put_back, tenant, &turns).await?;
         }
+        failpoint!("rewind.put_back");
         facts::say_again(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
+        failpoint!("rewind.facts_again");
     }
     let closed = close_joined(connection, tenant, &removed, asked.at).await?;
     let since = removed.iter().chain(&branch).map(|turn| turn.said_at).min();
     let unsaid = json_list(&touched.unsaid);
     let counted = facts::settle_caches(connection, tenant, touched, since).await?;
     (back.facts, back.restored) = (counted.unsaid, counted.restored);
+    failpoint!("rewind.cached");
 
     let mut head = (asked.to, branch.iter().map(|turn| turn.number).max().unwrap_or(kept));
     if let Some(replacement) = asked.replacement {
         replacement::write(connection, tenant, asked.to, replacement).await?;
+        failpoint!("rewind.replaced");
         head = (Some(replacement.turn.id), replacement.turn.number);
     }
     take_head(connection, tenant, &asked, &dialogue, head).await?;
+    failpoint!("rewind.head");
     let quoted_in = match since {
         Some(since) if unsaid != "[]" => quoted_in(connection, tenant, &world, &unsaid, since, &dialogue).await?,
         _ => Vec::new(),
@@ -373,6 +389,7 @@ async fn take_head(
         .bind(signed(asked.seq.saturating_add(1)))
         .bind(micros(asked.at))
         .bind(asked.reopen)
+        .bind(asked.replacing.map(|turn| turn.to_string()))
         .execute(connection)
         .await
         .map(drop)
@@ -422,6 +439,11 @@ mod tests {
                 .contains("extractions_of_world (tenant=? AND world=? AND said_at>?)")
         );
         assert_searches(CLOSE_JOINED, &["dialogues_by_cause"]).await;
+        let drop = plan(DROP_CHECKPOINTS).await;
+        assert!(
+            drop.contains("save_items_of_dialogue (tenant=? AND dialogue=?)"),
+            "{drop}"
+        );
         for (lift, put_back) in CAUSED {
             assert_searches(lift, &["_by_cause"]).await;
             assert_searches(put_back, &["_by_cause"]).await;

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
-use self::head::{Move, move_head};
+pub(super) use self::head::{Move, move_head};
 use super::{
     Engine, audit,
     rows::{Columns, json, micros, store_error},
@@ -40,6 +40,8 @@ const SEALED: &str = "SELECT (SELECT old.id FROM turns old WHERE old.tenant = t.
     FROM turns t WHERE t.tenant = $1 AND t.id = $2 AND t.uncut_until > $3";
 const JOINED_AT: &str = "SELECT EXISTS (SELECT 1 FROM dialogues INDEXED BY dialogues_by_cause
         WHERE tenant = $1 AND cause_id = $2 AND cause_kind = 'turn' AND status = 'open')";
+const REPLACING: &str = "SELECT id FROM dialogues
+    WHERE tenant = $1 AND replacing IS NOT NULL AND status = 'open' LIMIT $2";
 const UNSETTLED: &str = "SELECT world, knowers, private_to, since, mark FROM unsettled
     WHERE tenant = $1 ORDER BY since LIMIT $2";
 
@@ -65,6 +67,7 @@ async fn rewind(connection: &mut SqliteConnection, tenant: &TenantId, rewind: &R
         dialogue: rewind.dialogue,
         to: rewind.to,
         replacement: rewind.replacement.as_ref(),
+        replacing: rewind.replacing,
         seq: rewind.seq,
         at: rewind.edit.at,
         reopen: false,
@@ -73,7 +76,9 @@ async fn rewind(connection: &mut SqliteConnection, tenant: &TenantId, rewind: &R
         return Ok(RewindOutcome::NoSuchTurn);
     };
     record(connection, tenant, &rewound, rewind.dialogue, rewind.key.as_deref()).await?;
+    failpoint!("rewind.recorded");
     audit::record(connection, tenant, &rewind.edit).await?;
+    failpoint!("rewind.audited");
     Ok(RewindOutcome::Done(Box::new(rewound)))
 }
 
@@ -95,7 +100,7 @@ async fn known(
 }
 
 /// Keeps what listeners are told, for those who ask again or were away.
-async fn record(
+pub(super) async fn record(
     connection: &mut SqliteConnection,
     tenant: &TenantId,
     rewound: &Rewound,
@@ -186,6 +191,16 @@ impl RewindStore for SqliteRewindStore {
             .await
             .map_err(store_error)
     }
+    async fn replacing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DialogueId>> {
+        let mut connection = self.0.read().await?;
+        let rows = sqlx::query(REPLACING)
+            .bind(scope.tenant().as_str())
+            .bind(i64::from(limit))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter().map(|row| Columns::of(row).id()).collect()
+    }
     async fn unsettled(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<Unsettled>> {
         let mut connection = self.0.read().await?;
         let rows = sqlx::query(UNSETTLED)
@@ -206,6 +221,7 @@ mod tests {
     #[tokio::test]
     async fn moves_are_found_by_dialogue() {
         assert_searches(BY_KEY, &["rewinds_by_key"]).await;
+        assert_searches(REPLACING, &["dialogues_replacing"]).await;
         assert_searches(SINCE, &["rewinds_of_dialogue"]).await;
         assert_searches(SEALED, &["sqlite_autoindex_turns_1 (tenant=? AND id=?)"]).await;
         assert_searches(JOINED_AT, &["dialogues_by_cause"]).await;

@@ -475,7 +475,12 @@ pub async fn removing_and_restoring_are_history<S: Subject>(f: &Fixture<S>) {
     assert_eq!(unchanged.version, 3);
 
     let history = facts.history(&f.scope, id).await.unwrap();
-    let [FactHistoryEntry::Invalidated(entry), FactHistoryEntry::Edited { .. }] = history.as_slice() else {
+    let [
+        FactHistoryEntry::Invalidated(entry),
+        FactHistoryEntry::Edited { .. },
+        FactHistoryEntry::Edited { .. },
+    ] = history.as_slice()
+    else {
         panic!("{history:?}")
     };
     assert_eq!(

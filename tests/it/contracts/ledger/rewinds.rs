@@ -24,13 +24,13 @@ use super::{
 };
 
 /// A dialogue in which every turn moved the player, with the extraction of each still pending.
-struct Told {
-    open: OpenDialogue,
-    turns: Vec<Turn>,
-    extractions: Vec<NewJob>,
+pub(super) struct Told {
+    pub open: OpenDialogue,
+    pub turns: Vec<Turn>,
+    pub extractions: Vec<NewJob>,
 }
 
-async fn told<S: Subject>(f: &Fixture<S>, turns: u32) -> Told {
+pub(super) async fn told<S: Subject>(f: &Fixture<S>, turns: u32) -> Told {
     let open = f.open().await;
     let mut told = Told {
         open,
@@ -44,7 +44,7 @@ async fn told<S: Subject>(f: &Fixture<S>, turns: u32) -> Told {
 }
 
 impl Told {
-    async fn say<S: Subject>(&mut self, f: &Fixture<S>, number: u32) {
+    pub(super) async fn say<S: Subject>(&mut self, f: &Fixture<S>, number: u32) {
         f.tick();
         let commit = self.commit(f, number);
         f.commit(&commit).await;
@@ -52,7 +52,7 @@ impl Told {
         self.turns.push(commit.turn);
     }
 
-    fn commit<S: Subject>(&self, f: &Fixture<S>, number: u32) -> TurnCommit {
+    pub(super) fn commit<S: Subject>(&self, f: &Fixture<S>, number: u32) -> TurnCommit {
         let head = self.turns.last().map(|turn| turn.id);
         let mut commit = f.a_commit(&self.open, number, head);
         commit.key = Some(format!("key {number}"));
@@ -71,22 +71,34 @@ impl Told {
         commit
     }
 
-    fn id(&self) -> DialogueId {
+    pub(super) fn id(&self) -> DialogueId {
         self.open.dialogue.id
     }
 
-    fn turn(&self, number: usize) -> TurnId {
+    pub(super) fn turn(&self, number: usize) -> TurnId {
         self.turns[number - 1].id
     }
 
     /// What turn `number` taught, and what that ended.
-    async fn learn<S: Subject>(&self, f: &Fixture<S>, number: usize, content: &str, ended: &[FactId]) -> FactId {
+    pub(super) async fn learn<S: Subject>(
+        &self,
+        f: &Fixture<S>,
+        number: usize,
+        content: &str,
+        ended: &[FactId],
+    ) -> FactId {
         let plan = self.plan(f, number, content, ended).await;
         f.reconcile(&plan).await;
         plan.facts[0].id
     }
 
-    async fn plan<S: Subject>(&self, f: &Fixture<S>, number: usize, content: &str, ended: &[FactId]) -> Reconciliation {
+    pub(super) async fn plan<S: Subject>(
+        &self,
+        f: &Fixture<S>,
+        number: usize,
+        content: &str,
+        ended: &[FactId],
+    ) -> Reconciliation {
         let job = &self.extractions[number - 1];
         let mut plan = f.a_plan().await;
         plan.writing = Writing::Job(JobFence {
@@ -113,6 +125,7 @@ impl Told {
             epoch: self.open.epoch,
             to,
             replacement: None,
+            replacing: None,
             key: None,
             seq: 100,
             edit: f.edit("session.rewind"),
@@ -131,13 +144,13 @@ impl Told {
         }
     }
 
-    async fn back<S: Subject>(&mut self, f: &Fixture<S>, to: Option<TurnId>) -> Rewound {
+    pub(super) async fn back<S: Subject>(&mut self, f: &Fixture<S>, to: Option<TurnId>) -> Rewound {
         let rewind = self.move_to(f, to);
         self.rewind(f, &rewind).await
     }
 
     /// Everything that can be seen of it, ids included.
-    async fn seen<S: Subject>(&self, f: &Fixture<S>, facts: &[FactId]) -> BTreeMap<&'static str, String> {
+    pub(super) async fn seen<S: Subject>(&self, f: &Fixture<S>, facts: &[FactId]) -> BTreeMap<&'static str, String> {
         let ledger = f.ledger();
         let mut shown = Vec::new();
         for fact in facts {
@@ -365,6 +378,44 @@ pub async fn a_move_that_may_not_be_made_writes_nothing<S: Subject>(f: &mut Fixt
         told.turns
     );
     assert!(rewinds.since(&f.scope, told.id(), 0, 9).await.unwrap().is_empty());
+}
+
+pub async fn a_turn_that_goes_to_be_said_anew_can_stand_again_until_another_takes_its_place<S: Subject>(
+    f: &mut Fixture<S>,
+) {
+    let mut told = told(f, 2).await;
+    let (first, second) = (told.turn(1), told.turn(2));
+    let before = f.ledger().dialogues.checkpoint(&f.scope, told.id()).await.unwrap();
+    let replacing = |rewind: Rewind| Rewind {
+        replacing: Some(second),
+        ..rewind
+    };
+    let rewind = replacing(told.move_to(f, Some(first)));
+    told.rewind(f, &rewind).await;
+    let owed = async |f: &Fixture<S>| f.ledger().rewinds.replacing(&f.scope, 9).await.unwrap();
+    assert_eq!(owed(f).await, [told.id()]);
+    assert!(f.ledger().rewinds.replacing(&f.other, 9).await.unwrap().is_empty());
+    told.open = f.claim(told.id()).await;
+    assert_eq!(told.open.replacing, Some(second));
+    // It stands again with its checkpoint.
+    let again = told.move_to(f, Some(second));
+    told.rewind(f, &again).await;
+    let back = f.claim(told.id()).await;
+    assert_eq!(
+        (back.head, back.replacing, Some(&back.checkpoint)),
+        (Some(second), None, before.as_ref())
+    );
+    assert!(owed(f).await.is_empty());
+    told.open = back;
+    // Another one in its place ends that, too.
+    let rewind = replacing(told.move_to(f, Some(first)));
+    told.rewind(f, &rewind).await;
+    let mut commit = told.commit(f, 2);
+    (commit.expected_head, commit.key) = (Some(first), None);
+    let done = f.ledger().dialogues.commit_turn(&f.scope, &commit).await.unwrap();
+    assert_eq!(done, CommitOutcome::Committed);
+    assert!(owed(f).await.is_empty());
+    assert_eq!(f.claim(told.id()).await.replacing, None);
 }
 
 pub async fn a_key_finds_its_move_and_moves_are_read_in_order<S: Subject>(f: &mut Fixture<S>) {

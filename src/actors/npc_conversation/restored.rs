@@ -1,0 +1,72 @@
+//! A save of the world was loaded: what this actor holds is not what stands.
+//!
+//! The ledger has moved every head already, so there is nothing to ask: the running line is let go, those
+//! who watch are told, and everything is read anew.
+
+use std::time::Duration;
+
+use actix::{AsyncContext, Context, Handler};
+
+use super::{MemoryWait, NpcConversation, Phase};
+use crate::{
+    actors::{SessionError, session::WorldRestored, use_cases::event_error},
+    dialogue::{events::EventBody, turn::TurnError},
+};
+
+/// How long what is being read, or moved, is waited for.
+const MOMENT: Duration = Duration::from_millis(20);
+
+impl NpcConversation {
+    fn restored(&mut self, told: WorldRestored, ctx: &mut Context<Self>) {
+        let busy = self.moving.is_busy();
+        let Phase::Ready(loaded) = &self.phase else {
+            ctx.run_later(MOMENT, |talk, ctx| talk.restored(told, ctx));
+            return;
+        };
+        if loaded.dialogue.world != told.world {
+            return;
+        }
+        if busy {
+            // The ledger made that move before this one, or refuses it.
+            ctx.run_later(MOMENT, |talk, ctx| talk.restored(told, ctx));
+            return;
+        }
+        self.used = self.now();
+        if let Some(running) = self.running.take() {
+            running.unsay();
+        }
+        self.ended_meanwhile = None;
+        let unsaid = event_error(&TurnError::Unsaid);
+        match told.moved.as_deref() {
+            Some(moved) => {
+                let body = EventBody::DialogueRewound((&moved.rewound).into());
+                self.log.restored(body, &unsaid, moved.rewound.seq);
+            }
+            None => self.log.not_committed(&unsaid),
+        }
+        for timer in [self.memory.timer.take(), self.rest.take()].into_iter().flatten() {
+            ctx.cancel_future(timer);
+        }
+        self.memory = MemoryWait::default();
+        // Whoever waits to cut in, or for a line, asked of what is no more.
+        self.give_up_moves(&SessionError::Overloaded { retry_after: MOMENT });
+        self.stepping.clear();
+        if told.moved.is_some_and(|moved| !moved.open) {
+            let (turn, reason) = (0, "restored");
+            for request in std::mem::take(&mut self.early) {
+                request.refuse(SessionError::Ended);
+            }
+            self.log.publish(EventBody::ConversationEnded { turn, reason }, None);
+            return self.leave(ctx);
+        }
+        self.load(ctx);
+    }
+}
+
+impl Handler<WorldRestored> for NpcConversation {
+    type Result = ();
+
+    fn handle(&mut self, told: WorldRestored, ctx: &mut Self::Context) {
+        self.restored(told, ctx);
+    }
+}

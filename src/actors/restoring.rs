@@ -1,0 +1,56 @@
+//! A save that is loaded, as the actors of this node hear of it. Those of other nodes hear of it by the
+//! fence: their epochs are no longer the ledger's.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{
+    curator::Settle,
+    registry::{Node, send},
+    session,
+};
+use crate::{
+    ids::{DialogueId, WorldId},
+    ports::ledger::saves::RestoredDialogue,
+    tenancy::TenantScope,
+};
+
+/// Tells every actor of the world that what it holds is not what stands. They have the message when
+/// this returns, so that whatever is asked of them later finds the world restored.
+pub(super) async fn tell(node: &Arc<Node>, scope: &TenantScope, world: &WorldId, dialogues: Vec<RestoredDialogue>) {
+    let mut moved: HashMap<DialogueId, Arc<RestoredDialogue>> = dialogues
+        .into_iter()
+        .map(|dialogue| (dialogue.id, Arc::new(dialogue)))
+        .collect();
+    let mut sessions = Vec::new();
+    // Which world an actor is of, only it knows.
+    node.sessions.each(|(tenant, id), entry| {
+        if tenant == scope && entry.actor.addr.connected() {
+            sessions.push((*id, entry.actor.addr.clone()));
+        }
+    });
+    for (id, addr) in sessions {
+        let told = session::WorldRestored {
+            world: world.clone(),
+            moved: moved.remove(&id),
+        };
+        // One that is gone holds nothing.
+        let _ = send(&addr, told).await;
+    }
+    let mut conversations = Vec::new();
+    node.conversations.each(|(tenant, id), entry| {
+        if tenant == scope && entry.actor.addr.connected() {
+            conversations.push((*id, entry.actor.addr.clone()));
+        }
+    });
+    for (id, addr) in conversations {
+        let told = session::WorldRestored {
+            world: world.clone(),
+            moved: moved.remove(&id),
+        };
+        let _ = send(&addr, told).await;
+    }
+    if let Some(curator) = node.curator(scope) {
+        // A curator that stops just now leaves it to the next one.
+        let _ = send(&curator, Settle).await;
+    }
+}

@@ -1,0 +1,82 @@
+//! A save of the world was loaded: what this actor holds is not what stands.
+//!
+//! The ledger has moved every head already, so there is nothing to ask: the running turn is let go, those
+//! who listen are told, and everything is read anew.
+
+use actix::{AsyncContext, Context};
+
+use super::{MemoryWait, Phase, Session, WorldRestored, keys::Keys};
+use crate::{
+    actors::{SessionError, use_cases::event_error},
+    dialogue::{
+        events::{EventBody, EventError},
+        turn::TurnError,
+    },
+    ports::ledger::saves::RestoredDialogue,
+};
+
+impl Session {
+    pub(super) fn restored(&mut self, told: WorldRestored, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else {
+            return self.restored_meanwhile.push(told);
+        };
+        if loaded.dialogue.world != told.world {
+            return;
+        }
+        if self.moving.is_busy() {
+            // The ledger made that move before this one, or refuses it; then it is heard of here.
+            return self.restored_meanwhile.push(told);
+        }
+        self.used = self.now();
+        let running = self.running.take();
+        if let Some(running) = running {
+            running.unsay();
+        }
+        let unsaid = event_error(&TurnError::Unsaid);
+        match told.moved.as_deref() {
+            Some(RestoredDialogue { rewound, .. }) => {
+                let body = EventBody::DialogueRewound(rewound.into());
+                self.log.restored(body, &unsaid, rewound.seq);
+            }
+            None => self.log.not_committed(&unsaid),
+        }
+        self.moving.forget();
+        self.keys = Keys::new(true);
+        if let Some(timer) = self.memory.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        self.memory = MemoryWait::default();
+        if told.moved.is_some_and(|moved| !moved.open) {
+            return self.ended_by_restore(ctx);
+        }
+        self.load(ctx);
+        self.turn_ended(ctx);
+    }
+
+    /// What came while nothing could be done about it. `true`: everything is read anew.
+    pub(super) fn restored_late(&mut self, ctx: &mut Context<Self>) -> bool {
+        for told in std::mem::take(&mut self.restored_meanwhile) {
+            self.restored(told, ctx);
+        }
+        matches!(self.phase, Phase::Loading)
+    }
+
+    /// The save has this dialogue closed, or not at all.
+    fn ended_by_restore(&mut self, ctx: &mut Context<Self>) {
+        let why = EventError {
+            code: "session_closed",
+            message: "a save was loaded in which this session is not open".to_owned(),
+            retry_after_ms: None,
+        };
+        self.drop_lines(&why, &SessionError::Closed);
+        self.give_up_moves(&SessionError::Closed);
+        for request in self.early.drain(..) {
+            request.refuse(SessionError::Closed);
+        }
+        for ask in self.closing.take().into_iter().flat_map(|closing| closing.asks) {
+            ask.answer(Ok(()));
+        }
+        self.log.publish(EventBody::SessionClosed { reason: "restored" }, None);
+        self.leave(ctx);
+    }
+}

@@ -1,0 +1,149 @@
+//! A save that is loaded while turns run, heads are moved and nobody is there.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use super::world::{Ear, World, outcome, until};
+use crate::{
+    actors::{Listener, SessionError},
+    dialogue::turn::TurnError,
+    ids::{DialogueId, SaveId},
+    ports::ledger::{
+        audit::Edit,
+        saves::{NewSave, RestoreOutcome, Restored},
+    },
+};
+
+async fn save(world: &World) -> SaveId {
+    let (id, now) = (world.ports.ids.next(), world.ports.clock.now());
+    let save = NewSave {
+        id,
+        world: "vale".parse().unwrap(),
+        name: String::new(),
+        max: 9,
+        edit: Edit::by(&world.who(), &world.ports.ids, now, "save.create", id),
+    };
+    world.ports.ledger.saves.create(&world.scope, &save).await.unwrap();
+    id
+}
+
+async fn load(world: &World, save: SaveId) -> Restored {
+    let vale = "vale".parse().unwrap();
+    match world.sessions.restore(&world.who(), &vale, save, None).await.unwrap() {
+        RestoreOutcome::Done { restored, .. } => restored,
+        other => panic!("not restored: {other:?}"),
+    }
+}
+
+async fn head(world: &World, id: DialogueId) -> (u32, usize) {
+    let view = world.sessions.view(&world.scope, id).await.unwrap();
+    (view.dialogue.head_turn, view.history.len())
+}
+
+#[actix::test]
+async fn what_runs_when_a_save_is_loaded_never_happened_and_all_are_told() {
+    let world = World::new().await;
+    let id = world.session().await;
+    world.turn(id, "one").await;
+    let older = save(&world).await;
+    world.turn(id, "two").await;
+    let begun = world.session().await;
+    world.turn(begun, "begun since").await;
+    let newer = save(&world).await;
+    let (ear, other) = (world.listen(id).await, world.listen(begun).await);
+    let held = world.say(id, "hold").await;
+    world.begun(4).await;
+
+    // Nobody lets the model go: it is not waited for.
+    let restored = load(&world, older).await;
+    assert_eq!((restored.changed, restored.ended, restored.removed_turns), (2, 1, 2));
+    assert!(matches!(*outcome(held).await.unwrap_err(), TurnError::Unsaid));
+    assert_eq!(
+        ear.story(),
+        ["started 3", "interrupted 3", "error turn_unsaid", "rewound 1"]
+    );
+    other.hears("closed restored").await;
+    assert_eq!(other.story(), ["rewound 0", "closed restored"]);
+    assert_eq!(head(&world, id).await, (1, 1));
+    assert!(matches!(world.say(begun, "more").await, Err(SessionError::Closed)));
+    let next = world.turn(id, "two, otherwise").await;
+    assert_eq!(next.number, 2);
+    assert_eq!(ear.story()[4..], ["started 2", "completed 2", "committed 2"]);
+    until("memories are settled", || world.fake.settled.load(Relaxed) > 0).await;
+
+    load(&world, newer).await;
+    assert_eq!((head(&world, id).await, head(&world, begun).await), ((2, 2), (1, 1)));
+    assert_eq!(ear.story()[7..], ["rewound 2"]);
+    assert_eq!(world.turn(begun, "more").await.number, 2);
+    assert_eq!(world.turn(id, "three").await.number, 3);
+    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_turn_is_let_go_though_nothing_else_is_taken_back() {
+    let world = World::new().await;
+    let id = world.session().await;
+    world.turn(id, "one").await;
+    let taken = save(&world).await;
+    let ear = world.listen(id).await;
+    let held = world.say(id, "hold").await;
+    world.begun(2).await;
+    let restored = load(&world, taken).await;
+    assert_eq!(restored.changed, 0);
+    assert!(matches!(*outcome(held).await.unwrap_err(), TurnError::Unsaid));
+    ear.hears("failed 2").await;
+    assert_eq!(world.turn(id, "two").await.number, 2);
+    assert_eq!(
+        ear.story(),
+        ["started 2", "failed 2", "started 2", "completed 2", "committed 2"]
+    );
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_move_that_a_save_overtook_is_refused_and_the_save_stands() {
+    let world = World::new().await;
+    let id = world.session().await;
+    world.turn(id, "one").await;
+    world.turn(id, "two").await;
+    let taken = save(&world).await;
+    world.turn(id, "three").await;
+    let ear = world.listen(id).await;
+    *world.fake.hold_rewinds.lock() = true;
+    let meanwhile = async {
+        until("the move begins", || !world.fake.rewinds.lock().is_empty()).await;
+        load(&world, taken).await;
+        world.fake.rewind_go.add_permits(1);
+    };
+    let (moved, ()) = tokio::join!(world.back(id, 1), meanwhile);
+    assert!(matches!(moved, Err(SessionError::Overloaded { .. })), "{moved:?}");
+    assert_eq!(head(&world, id).await, (2, 2));
+    assert_eq!(ear.story(), ["rewound 2"]);
+    assert_eq!(world.turn(id, "three, otherwise").await.number, 3);
+    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
+    world.end().await;
+}
+
+#[actix::test]
+async fn whoever_was_away_hears_of_it_after_a_restart() {
+    let world = World::new().await;
+    let id = world.session().await;
+    let ear = world.listen(id).await;
+    world.turn(id, "one").await;
+    let taken = save(&world).await;
+    world.turn(id, "two").await;
+    let seen = *ear.seqs().last().unwrap();
+    load(&world, taken).await;
+    world.turn(id, "two, otherwise").await;
+    let world = world.restarted();
+    let late = Ear::new();
+    let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&late);
+    world
+        .sessions
+        .attach(&world.scope, id, listener, Some(seen))
+        .await
+        .unwrap();
+    assert_eq!(late.story(), ["rewound 1", "started 2", "completed 2", "committed 2"]);
+    assert_eq!(late.seqs(), ear.seqs()[6..]);
+    world.end().await;
+}

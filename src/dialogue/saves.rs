@@ -1,0 +1,84 @@
+//! Saves of a world: taking one, and going back to it (DESIGN §6).
+//!
+//! The ledger does either in one transaction; the rest here brings the copies along. What is
+//! authoritative elsewhere is no part of a save: facts and corrections written by people, progress,
+//! events of the game's backend, authored content.
+
+use super::Services;
+use crate::{
+    ids::{SaveId, WorldId},
+    ports::{
+        StoreResult,
+        ledger::{
+            audit::Edit,
+            saves::{NewSave, Restore, RestoreOutcome, SaveOutcome},
+        },
+    },
+    tenancy::{Principal, TenantScope},
+};
+
+/// What is to be restored, for whom.
+#[derive(Debug, Clone)]
+pub struct RestoreRequest {
+    pub scope: TenantScope,
+    pub world: WorldId,
+    pub save: SaveId,
+    /// Makes a retry safe; unique in a world.
+    pub key: Option<String>,
+    /// See [`Restore::seq_gap`].
+    pub seq_gap: u64,
+    pub who: Principal,
+}
+
+/// Takes a save of every dialogue of a world, as they stand at one moment. What runs then is not in it.
+///
+/// # Errors
+/// The ledger cannot be reached; nothing was written.
+pub async fn take(services: &Services, who: &Principal, world: &WorldId, name: String) -> StoreResult<SaveOutcome> {
+    let id: SaveId = services.ids.next();
+    let save = NewSave {
+        id,
+        world: world.clone(),
+        name,
+        max: services.settings.saves.max_per_world,
+        edit: Edit::by(who, &services.ids, services.clock.now(), "save.create", id),
+    };
+    services.ledger.saves.create(&who.scope(), &save).await
+}
+
+/// Deletes a save. `false`: there is none.
+///
+/// # Errors
+/// The ledger cannot be reached; nothing was written.
+pub async fn delete(services: &Services, who: &Principal, world: &WorldId, save: SaveId) -> StoreResult<bool> {
+    let edit = Edit::by(who, &services.ids, services.clock.now(), "save.delete", save);
+    services.ledger.saves.delete(&who.scope(), world, save, &edit).await
+}
+
+/// Puts every dialogue of a world where it stood, or ends it if it was begun since. Durable when this
+/// returns; whatever ran is fenced. What is left can wait and is [`super::rewind::settle`].
+///
+/// # Errors
+/// The ledger cannot be reached; nothing was written.
+pub async fn restore(services: &Services, request: RestoreRequest) -> StoreResult<RestoreOutcome> {
+    let RestoreRequest { scope, world, save, .. } = &request;
+    let now = services.clock.now();
+    let restore = Restore {
+        world: world.clone(),
+        save: *save,
+        key: request.key.clone(),
+        seq_gap: request.seq_gap,
+        edit: Edit::by(&request.who, &services.ids, now, "save.restore", save),
+    };
+    let outcome = services.ledger.saves.restore(scope, &restore).await?;
+    if let RestoreOutcome::Done { dialogues, .. } = &outcome {
+        services.bodies.forget_world(scope, world);
+        for moved in dialogues {
+            if let Err(error) = services.buffers.remove(scope, moved.id).await {
+                // It carries an epoch that the ledger left behind, so nobody believes it.
+                tracing::warn!(dialogue = %moved.id, %error, "the buffer of a restored dialogue could not be removed");
+            }
+        }
+    }
+    Ok(outcome)
+}

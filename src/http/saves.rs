@@ -1,0 +1,259 @@
+//! Saves of a world: `/v1/worlds/{w}/saves`.
+
+use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
+use chrono::{DateTime, Utc};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    AppState,
+    errors::{Code, Problem},
+    extract::{Author, Caller, OptionalBody, Path, Query},
+    gone_or_not_found,
+    idempotency::{self, Answer},
+    pagination::{self, Items},
+    to_the_end, worlds,
+};
+use crate::{
+    dialogue::saves,
+    ids::{SaveId, WorldId},
+    ports::ledger::{
+        rewinds::RolledBack,
+        saves::{RestoreOutcome, Restored, Save, SaveOutcome},
+    },
+};
+
+/// What to call it.
+#[derive(Debug, Default, Deserialize, Serialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(default, deny_unknown_fields)]
+pub struct SaveBody {
+    /// For people; need not be unique.
+    #[garde(inner(length(chars, max = 200)))]
+    #[schema(max_length = 200)]
+    name: Option<String>,
+}
+
+/// A save.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SaveView {
+    #[schema(value_type = String)]
+    id: SaveId,
+    #[schema(value_type = String)]
+    world_id: WorldId,
+    /// Empty if it was given none.
+    name: String,
+    created_at: DateTime<Utc>,
+    /// How many dialogues the world had then, closed ones too.
+    dialogues: u32,
+}
+
+impl From<Save> for SaveView {
+    fn from(save: Save) -> Self {
+        Self {
+            id: save.id,
+            world_id: save.world,
+            name: save.name,
+            created_at: save.created_at,
+            dialogues: save.dialogues,
+        }
+    }
+}
+
+/// Takes a save: where every dialogue of the world stands at one moment. What is being said then is not in
+/// it, and neither is what is authoritative elsewhere: facts and corrections written by people, progress,
+/// events reported by a backend, authored content. The body may be left out.
+#[utoipa::path(
+    tag = "saves",
+    params(("world" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Makes a retry safe")),
+    request_body = SaveBody,
+    responses((status = 201, body = SaveView), (status = 409, description = "The world has as many saves as it may (`too_many_saves`), or the same request is being handled")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/worlds/{world}/saves")]
+pub async fn create_save(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<WorldId>,
+    request: HttpRequest,
+    body: OptionalBody<SaveBody>,
+) -> Result<HttpResponse, Problem> {
+    let raw = serde_json::to_vec(&body.0).map_err(|error| Problem::internal(&error))?;
+    let name = body.0.name.unwrap_or_default();
+    let work = {
+        let (state, who, world) = (state.clone(), caller.principal.clone(), path.0);
+        async move {
+            let max = state.services.settings.saves.max_per_world;
+            match saves::take(&state.services, &who, &world, name).await? {
+                SaveOutcome::Saved(save) => {
+                    let location = format!("/v1/worlds/{world}/saves/{}", save.id);
+                    Answer::created(&SaveView::from(save), location)
+                }
+                SaveOutcome::NoSuchWorld => Err(Problem::not_found("world")),
+                SaveOutcome::Full => Err(Problem::new(
+                    Code::TooManySaves,
+                    format!("a world may have {max} saves; delete one that nobody needs"),
+                )),
+            }
+        }
+    };
+    idempotency::once(&state, &caller.principal, &request, &raw, work).await
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SavesQuery {
+    /// 1–200; default 50.
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// The world's saves, newest first.
+#[utoipa::path(
+    tag = "saves",
+    params(("world" = String, Path), SavesQuery),
+    responses((status = 200, body = Items<SaveView>)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/saves")]
+pub async fn list_saves(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<WorldId>,
+    query: Query<SavesQuery>,
+) -> Result<HttpResponse, Problem> {
+    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    worlds::find(&state, &caller, &path.0).await?;
+    let found = state.services.ledger.saves.list(&caller.scope, &path.0, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::of(found, SaveView::from)))
+}
+
+/// A save.
+#[utoipa::path(
+    tag = "saves",
+    params(("world" = String, Path), ("save" = String, Path)),
+    responses((status = 200, body = SaveView)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/saves/{save}")]
+pub async fn get_save(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, SaveId)>,
+) -> Result<HttpResponse, Problem> {
+    let (world, id) = path.0;
+    let found = state.services.ledger.saves.get(&caller.scope, &world, id).await?;
+    let save = found.ok_or_else(|| Problem::not_found("save"))?;
+    Ok(HttpResponse::Ok().json(SaveView::from(save)))
+}
+
+/// Deletes a save. Nothing of the world changes; turns that only this save kept cannot stand again.
+#[utoipa::path(
+    tag = "saves",
+    params(("world" = String, Path), ("save" = String, Path)),
+    responses((status = 204)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[delete("/v1/worlds/{world}/saves/{save}")]
+pub async fn delete_save(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, SaveId)>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move {
+        let (world, id) = path.0;
+        let gone = saves::delete(&state.services, &caller.principal, &world, id).await?;
+        gone_or_not_found(gone, "save")
+    })
+    .await
+}
+
+/// How to restore.
+#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(default, deny_unknown_fields)]
+pub struct RestoreBody {
+    /// Makes a retry safe: the same key is told what it came to, and nothing is restored twice.
+    /// `Idempotency-Key` does the same.
+    #[garde(inner(length(chars, min = 1, max = 128)))]
+    #[schema(min_length = 1, max_length = 128)]
+    key: Option<String>,
+}
+
+/// What a restore did.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RestoredView {
+    #[schema(value_type = String)]
+    save_id: SaveId,
+    #[schema(value_type = String)]
+    world_id: WorldId,
+    restored_at: DateTime<Utc>,
+    /// Dialogues that are not as they were before; each told its listeners with `dialogue.rewound`.
+    changed_dialogues: u32,
+    /// Of these, those that were open and are closed: begun after the save, or closed in it.
+    ended_dialogues: u32,
+    /// And those that were closed and are open.
+    reopened_dialogues: u32,
+    /// Turns that no longer stand.
+    removed_turns: u32,
+    /// Turns that stand again.
+    reinstated_turns: u32,
+    rolled_back: RolledBack,
+}
+
+impl From<Restored> for RestoredView {
+    fn from(restored: Restored) -> Self {
+        Self {
+            save_id: restored.save,
+            world_id: restored.world,
+            restored_at: restored.at,
+            changed_dialogues: restored.changed,
+            ended_dialogues: restored.ended,
+            reopened_dialogues: restored.reopened,
+            removed_turns: restored.removed_turns,
+            reinstated_turns: restored.reinstated_turns,
+            rolled_back: restored.rolled_back,
+        }
+    }
+}
+
+/// Puts every dialogue of the world back, or forward, to where it stood: all at once, whatever runs. What
+/// was said since never happened, and comes back whole when a later save is loaded. Dialogues begun since
+/// end. The body may be left out.
+#[utoipa::path(
+    tag = "saves",
+    params(("world" = String, Path), ("save" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Used as `key` when the body has none")),
+    request_body = RestoreBody,
+    responses((status = 200, body = RestoredView)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/worlds/{world}/saves/{save}:restore")]
+pub async fn restore_save(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, SaveId)>,
+    request: HttpRequest,
+    body: OptionalBody<RestoreBody>,
+) -> Result<HttpResponse, Problem> {
+    let key = match body.0.key {
+        Some(key) => Some(key),
+        None => idempotency::key_of(&request)?,
+    };
+    to_the_end(async move {
+        let (world, save) = path.0;
+        worlds::find(&state, &caller, &world).await?;
+        match state.sessions.restore(&caller.principal, &world, save, key).await? {
+            RestoreOutcome::Done { restored, .. } | RestoreOutcome::Repeated(restored) => {
+                Ok(HttpResponse::Ok().json(RestoredView::from(restored)))
+            }
+            RestoreOutcome::NotFound => Err(Problem::not_found("save")),
+            RestoreOutcome::KeyTaken => {
+                Err(Problem::new(Code::IdempotencyMismatch, "this key was used to restore another save").param("key"))
+            }
+        }
+    })
+    .await
+}

@@ -1,0 +1,165 @@
+//! Saves over real sockets: an old save yields no memory from its future, a newer one comes back whole.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::{Data, Rest, eventually, run};
+
+const SAVES: &str = "/v1/worlds/vale/saves";
+
+async fn save(rest: &Rest, name: &str) -> String {
+    let save = rest.post(SAVES, &json!({ "name": name })).await;
+    save["id"].as_str().unwrap().to_owned()
+}
+
+async fn load(rest: &Rest, save: &str) -> Value {
+    rest.post(&format!("{SAVES}/{save}:restore"), &json!({})).await
+}
+
+async fn said(rest: &Rest, session: &str) -> Vec<Value> {
+    let page = rest.get(&format!("/v1/sessions/{session}/turns")).await;
+    page["items"].as_array().unwrap().clone()
+}
+
+/// Facts that are valid now.
+async fn valid(rest: &Rest, npc: &str) -> Vec<String> {
+    let facts = rest.facts(npc).await;
+    let standing = facts.iter().filter(|fact| fact["invalid_at"].is_null());
+    let mut contents: Vec<String> = standing
+        .map(|fact| fact["content"].as_str().unwrap().to_owned())
+        .collect();
+    contents.sort();
+    contents
+}
+
+async fn learned(rest: &Rest, npc: &str, word: &str) {
+    eventually(&format!("a fact about {word}"), || async {
+        let facts = valid(rest, npc).await;
+        facts.iter().any(|fact| fact.contains(word)).then_some(())
+    })
+    .await;
+}
+
+/// The prompt that a question would get.
+async fn prompt(rest: &Rest, session: &str) -> String {
+    let path = format!("/v1/sessions/{session}/context");
+    let preview = rest.post(&path, &json!({"text": "What fruit do I like?"})).await;
+    preview.to_string()
+}
+
+#[test]
+fn the_older_save_and_then_the_newer_come_back_whole() {
+    run(async {
+        let server = Data::new(&[("COLLOQUY__SAVES__MAX_PER_WORLD", "2")]).start();
+        let rest = server.backend();
+        let (mut one, mut two) = (server.player("p1").await, server.player("p2").await);
+        let first = one.session("mira", "p1").await;
+        one.say(&first, "I like grapes.").await;
+        learned(&rest, "mira", "grapes").await;
+        let older = save(&rest, "older").await;
+        let before = (said(&rest, &first).await, valid(&rest, "mira").await);
+
+        one.say(&first, "I like figs.").await;
+        learned(&rest, "mira", "figs").await;
+        let second = two.session("mira", "p2").await;
+        two.say(&second, "I like plums.").await;
+        learned(&rest, "mira", "plums").await;
+        let newer = save(&rest, "newer").await;
+        let after = (
+            said(&rest, &first).await,
+            said(&rest, &second).await,
+            valid(&rest, "mira").await,
+        );
+        let (status, full) = rest.call(Method::POST, SAVES, Some(&json!({}))).await;
+        assert_eq!((status.as_u16(), &full["code"]), (409, &json!("too_many_saves")));
+
+        let told = load(&rest, &older).await;
+        assert_eq!(
+            (&told["changed_dialogues"], &told["ended_dialogues"]),
+            (&json!(2), &json!(1))
+        );
+        let rewound = one.until("dialogue.rewound").await;
+        assert_eq!((&rewound["turn"], &rewound["removed_turns"]), (&json!(1), &json!([2])));
+        assert_eq!(two.until("session.closed").await["reason"], "restored");
+        assert_eq!((said(&rest, &first).await, valid(&rest, "mira").await), before);
+        let text = prompt(&rest, &first).await;
+        assert!(
+            text.contains("grapes") && !text.contains("figs") && !text.contains("plums"),
+            "{text}"
+        );
+        let answer = one.say(&first, "What fruit do I like?").await;
+        assert!(answer.turn == 2 && answer.text.contains("grapes"), "{answer:?}");
+        assert!(
+            !answer.text.contains("figs") && !answer.text.contains("plums"),
+            "{answer:?}"
+        );
+        assert!(said(&rest, &second).await.is_empty());
+
+        load(&rest, &newer).await;
+        let now = (
+            said(&rest, &first).await,
+            said(&rest, &second).await,
+            valid(&rest, "mira").await,
+        );
+        assert_eq!(now, after);
+        let reopened = rest.get(&format!("/v1/sessions/{second}")).await;
+        assert_eq!(reopened["status"], "open");
+        let answer = one.say(&first, "What fruit do I like?").await;
+        assert!(answer.turn == 3 && answer.text.contains("figs"), "{answer:?}");
+        rest.call(Method::DELETE, &format!("{SAVES}/{older}"), None).await;
+        save(&rest, "there is room again").await;
+    });
+}
+
+#[test]
+fn a_kill_while_a_save_is_loaded_leaves_all_of_it_or_nothing() {
+    run(async {
+        let data = Data::new(&[]);
+        let mut server = data.spawn();
+        let rest = server.backend();
+        let mut sessions = Vec::new();
+        let mut socket = server.player("p1").await;
+        for _ in 0..5 {
+            let session = socket.session("mira", "p1").await;
+            socket.say(&session, "I like grapes.").await;
+            sessions.push(session);
+        }
+        let mut saves = vec![save(&rest, "low").await];
+        for session in &sessions {
+            socket.say(session, "I like figs.").await;
+            socket.say(session, "I like plums.").await;
+        }
+        saves.push(save(&rest, "high").await);
+        drop(socket);
+        let mut low = false;
+        for round in 0..8_u64 {
+            // There and back, each time killed a little later.
+            let path = format!("{SAVES}/{}:restore", saves[usize::from(low)]);
+            let rest = server.backend();
+            let asked = tokio::spawn(async move { rest.attempt(Method::POST, &path, None).await });
+            tokio::time::sleep(Duration::from_millis(round * 3)).await;
+            server = server.kill().spawn();
+            let acknowledged = asked.await.unwrap().is_ok_and(|(status, _)| status.is_success());
+            let rest = server.backend();
+            let mut lengths = Vec::new();
+            for session in &sessions {
+                lengths.push(said(&rest, session).await.len());
+            }
+            assert!(lengths == [1; 5] || lengths == [3; 5], "half of a save: {lengths:?}");
+            let wanted = if low { 3 } else { 1 };
+            assert!(
+                !acknowledged || lengths == [wanted; 5],
+                "an acknowledged restore was lost"
+            );
+            low = lengths == [1; 5];
+        }
+        let rest = server.backend();
+        load(&rest, &saves[0]).await;
+        let path = format!("/v1/sessions/{}/turns", sessions[0]);
+        let answer = rest.post(&path, &json!({"text": "What fruit do I like?"})).await;
+        let text = answer["reply_text"].as_str().unwrap();
+        assert!(text.contains("grapes") && !text.contains("figs"), "{answer}");
+    });
+}

@@ -96,7 +96,10 @@ fn a_reply_that_was_said_is_cut_to_what_was_heard_and_taken_up_again() {
         assert!(rewound["seq"].is_u64() && rewound["quoted_in"] == json!([]));
         let said = transcript(&rest, &session).await;
         assert_eq!(said.len(), 2);
-        assert_eq!((said[1].1.as_str(), said[1].2.as_str()), ("I like grapes.", heard.as_str()));
+        assert_eq!(
+            (said[1].1.as_str(), said[1].2.as_str()),
+            ("I like grapes.", heard.as_str())
+        );
         // The line is still the player's, so what it says is learned again; the unsaid turn's is not.
         learned(&rest, "mira", "grapes").await;
         assert!(!valid(&rest, "mira").await.iter().any(|fact| fact.contains("figs")));

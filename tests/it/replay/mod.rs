@@ -102,10 +102,10 @@ fn compare(lived: &Seen, replayed: &Seen) -> Result<(), String> {
         let (lived, replayed) = (of(lived), of(replayed));
         let only = |mark: &str, these: &[String], those: &[String]| -> String {
             let gone = these.iter().filter(|line| !those.contains(line));
-            gone.map(|line| format!("{mark} {line}\n")).collect()
+            gone.map(|line| format!("{mark} {line}")).collect::<Vec<_>>().join("\n")
         };
         if lived != replayed {
-            let differing = only("-", &replayed, &lived) + &only("+", &lived, &replayed);
+            let differing = [only("-", &replayed, &lived), only("+", &lived, &replayed)].join("\n");
             return Err(format!("{what} differ (- as it ought to be, + as it is)\n{differing}"));
         }
     }

@@ -129,7 +129,7 @@ pub struct World {
     player: Arc<Player>,
     clock: Arc<ManualClock>,
     scope: TenantScope,
-    world: AuthoredWorld,
+    authored: AuthoredWorld,
     npcs: BTreeMap<NpcId, Npc>,
     node: NodeId,
     talks: Vec<DialogueId>,
@@ -230,7 +230,7 @@ impl World {
         let now = clock.now();
         let npcs = [npc("mira", "Mira", now), npc("ergen", "Ergen", now)];
         let mut world = Self {
-            world: AuthoredWorld {
+            authored: AuthoredWorld {
                 id: "vale".parse().unwrap(),
                 name: "Vale".to_owned(),
                 premise: String::new(),
@@ -271,7 +271,7 @@ impl World {
         let edit = self.edit("world.put");
         ledger
             .authored
-            .put_world(&self.scope, &self.world, None, &edit)
+            .put_world(&self.scope, &self.authored, None, &edit)
             .await
             .unwrap();
         for npc in self.npcs.values() {
@@ -282,7 +282,7 @@ impl World {
             let now = self.clock.now();
             let dialogue = Dialogue {
                 id: self.services.ids.dialogue(DialogueKind::Session),
-                world: self.world.id.clone(),
+                world: self.authored.id.clone(),
                 npcs: vec![if talk == 3 { "ergen" } else { "mira" }.parse().unwrap()],
                 player: Some(player_of(talk)),
                 witnesses: if talk == 3 {
@@ -358,7 +358,7 @@ impl World {
     /// The dialogue as an actor would take it up.
     async fn open(&self, talk: usize) -> OpenDialogue {
         let now = self.clock.now();
-        let until = now + Duration::from_secs(60);
+        let until = now + Duration::from_mins(1);
         let dialogues = &self.services.ledger.dialogues;
         let claim = dialogues
             .claim(&self.scope, self.talks[talk], self.node, now, until)
@@ -385,7 +385,7 @@ impl World {
         TurnInput {
             scope: self.scope.clone(),
             node: self.node,
-            world: Arc::new(self.world.clone()),
+            world: Arc::new(self.authored.clone()),
             npc: Arc::new(npc.clone()),
             player: open.dialogue.player.clone(),
             scene: None,
@@ -455,7 +455,7 @@ impl World {
 
     /// Takes a save of where everything stands.
     pub async fn save(&mut self) -> SaveId {
-        let taken = saves::take(&self.services, &self.who(), &self.world.id, String::new())
+        let taken = saves::take(&self.services, &self.who(), &self.authored.id, String::new())
             .await
             .unwrap();
         let SaveOutcome::Saved(save) = taken else {
@@ -470,7 +470,7 @@ impl World {
         self.clock.advance(STEP);
         let request = RestoreRequest {
             scope: self.scope.clone(),
-            world: self.world.id.clone(),
+            world: self.authored.id.clone(),
             save,
             key: None,
             seq_gap: 0,
@@ -549,7 +549,7 @@ impl World {
             let now = self.clock.now();
             let leased = ledger
                 .jobs
-                .lease(&self.scope, self.node, now, now + Duration::from_secs(60), 1_000)
+                .lease(&self.scope, self.node, now, now + Duration::from_mins(1), 1_000)
                 .await
                 .unwrap();
             let mut lanes: BTreeMap<DialogueId, Vec<Job>> = BTreeMap::new();
@@ -585,7 +585,7 @@ impl World {
         for npc in self.npcs.keys() {
             let filter = FactFilter {
                 viewpoint: Viewpoint {
-                    world: self.world.id.clone(),
+                    world: self.authored.id.clone(),
                     npc: npc.clone(),
                     factions: vec![],
                     player: None,
@@ -669,7 +669,7 @@ impl World {
             ADJECTIVES[usize::from(adjective) % ADJECTIVES.len()],
         );
         let fact = HandWritten {
-            world: self.world.id.clone(),
+            world: self.authored.id.clone(),
             audience: Audience {
                 knowers: BTreeSet::from([Knower::Npc("mira".parse().unwrap())]),
                 private_to: None,
@@ -813,7 +813,7 @@ impl World {
                 seen.prompts.extend(texts.map(|line| format!("{talk} {fruit}: {line}")));
             }
         }
-        let changes = ledger.state.standing(&self.scope, &self.world.id).await.unwrap();
+        let changes = ledger.state.standing(&self.scope, &self.authored.id).await.unwrap();
         let folded = state::fold(changes.iter().map(|stored| &stored.change));
         seen.state = format!("{folded:#?}").lines().map(str::to_owned).collect();
         let indexed = self.services.index.count(&self.scope).await.unwrap();

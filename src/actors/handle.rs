@@ -152,10 +152,15 @@ impl Sessions {
     /// by themselves, cuts those that have not shortly before the deadline, stops the actors and
     /// writes what is buffered. Listeners stay attached until their turn has ended.
     pub async fn drain(&self, deadline: Duration) -> Drained {
+        self.drain_within(deadline.saturating_sub(CUT_GRACE.min(deadline / 4)), deadline)
+            .await
+    }
+
+    /// As [`Self::drain`], which says when turns are cut: `patience` from now, at most `deadline`.
+    pub(super) async fn drain_within(&self, patience: Duration, deadline: Duration) -> Drained {
         self.node.draining.store(true, Relaxed);
         let now = self.node.ports.clock.instant();
-        let end = now + deadline;
-        let cut_at = now + deadline.saturating_sub(CUT_GRACE.min(deadline / 4));
+        let (cut_at, end) = (now + patience, now + deadline);
         let mut drained = Drained::default();
         let mut waiting = FuturesUnordered::new();
         let (sessions, conversations) = (self.node.sessions.addrs(), self.node.conversations.addrs());

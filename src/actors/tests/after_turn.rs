@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use super::world::{World, dialogue_settings, outcome, settings, until};
+use super::world::{PATIENCE, World, dialogue_settings, outcome, settings, until};
 use crate::{
     dialogue::settings::DialogueSettings,
     memory::turn::Usage,
@@ -162,7 +162,7 @@ async fn usage_is_written_every_now_and_then_and_at_the_end() {
     spend();
     until("it is taken", || world.fake.usage.lock().is_empty()).await;
     spend();
-    world.sessions.drain(Duration::from_secs(1)).await;
+    world.sessions.drain(PATIENCE).await;
     let rows = world.ports.ledger.usage.between(&world.scope, day, day).await.unwrap();
     assert_eq!((rows[0].calls, rows[0].prompt_tokens), (2, 20));
     world.end().await;

@@ -1,9 +1,6 @@
 //! NPCs who talk: pacing, steps, cutting in, joining, ending, and what a crash leaves.
 
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use super::world::{Ear, PATIENCE, World, dialogue_settings, settings, until};
 use crate::{
@@ -299,7 +296,7 @@ async fn another_process_goes_on_when_somebody_looks() {
     let ear = second.watch(id, None).await;
     ear.hears("ended 2 max_turns").await;
     assert_eq!(second.lines(id).await, ["Mira says 1", "Ergen says 2"]);
-    second.sessions.drain(Duration::from_secs(5)).await;
+    second.sessions.drain(PATIENCE).await;
     second.sessions.stop();
     world.end().await;
 }

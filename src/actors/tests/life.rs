@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::world::{World, dialogue_settings, outcome, settings, until};
+use super::world::{PATIENCE, World, dialogue_settings, outcome, settings, until};
 use crate::{
     actors::{Accepted, ActorSettings, SessionError, session},
     memory::turn::TurnStatus,
@@ -172,7 +172,7 @@ async fn draining_cuts_what_does_not_end_and_refuses_the_rest() {
     let Ok(Accepted::Turn { done: waiting }) = world.say(id, "never").await else {
         panic!()
     };
-    let drained = world.sessions.drain(Duration::from_secs(1)).await;
+    let drained = world.sessions.drain_within(Duration::from_millis(100), PATIENCE).await;
     assert_eq!((drained.finished, drained.cut, drained.abandoned), (0, 1, 0));
     assert_eq!(outcome(running).await.unwrap().status, TurnStatus::Interrupted);
     assert!(waiting.await.is_err());
@@ -309,13 +309,13 @@ async fn who_stops_leaves_its_dialogues_to_others() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), taken).await.unwrap();
+    tokio::time::timeout(PATIENCE, taken).await.unwrap();
 
     let heard = world.session().await;
     let _ear = world.listen(heard).await;
     world.turn(heard, "hello").await;
     assert!(matches!(claim(heard).await, Claim::OwnedBy { .. }));
-    world.sessions.drain(Duration::from_secs(5)).await;
+    world.sessions.drain(PATIENCE).await;
     assert!(matches!(claim(heard).await, Claim::Owned(_)));
     world.end().await;
 }

@@ -18,7 +18,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::world::until;
+use super::world::{PATIENCE, until};
 use crate::{
     actors::{
         Published,
@@ -124,7 +124,7 @@ async fn rest(client: &mut Client) -> (Vec<String>, Option<u16>) {
         }
         None
     };
-    let code = tokio::time::timeout(Duration::from_secs(10), listening).await.unwrap();
+    let code = tokio::time::timeout(PATIENCE, listening).await.unwrap();
     (texts, code)
 }
 

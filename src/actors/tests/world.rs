@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// How long a condition may take to come true.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 pub struct World {
     pub sessions: Sessions,
@@ -306,7 +306,7 @@ impl World {
         self.fake.go.add_permits(1_000);
         self.fake.job_go.add_permits(1_000);
         self.fake.rewind_go.add_permits(1_000);
-        self.sessions.drain(Duration::from_secs(5)).await;
+        self.sessions.drain(PATIENCE).await;
         until("no actor is left", || self.sessions.live() == 0).await;
         // A mailbox is dropped just after its actor, and the permits in it with it.
         until("every permit is back", || {

@@ -41,7 +41,10 @@ use crate::{
     memory::{fact::Cause, turn::Turn},
     ports::{
         StoreError,
-        ledger::{dialogues::Playback, rewinds::Rewound},
+        ledger::{
+            dialogues::{NextSpeaker, Playback},
+            rewinds::Rewound,
+        },
     },
     tenancy::Principal,
 };
@@ -177,6 +180,7 @@ pub struct NewConversation {
     pub max_turns: Option<u32>,
     /// Whether it paces itself, or is stepped.
     pub auto: bool,
+    pub next_speaker: NextSpeaker,
     /// Players who may watch it, cut into it and join it.
     pub watchers: Vec<PlayerId>,
     /// Every player of the world may.

@@ -11,17 +11,20 @@ use crate::{
         self, Services,
         events::EventError,
         jobs::{JobError, JobReport},
+        npc_conversation::{Member, choose_speaker},
         prompt::Preview,
         rewind::{Moved, RewindError, RewindRequest},
         saves::RestoreRequest,
         settings::DialogueSettings,
         turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
+    ids::NpcId,
+    memory::authored::Language,
     ports::{
         StoreError,
-        buffer::BufferStore,
+        buffer::{BufferStore, BufferedTurn},
         clock::{Clock, IdSource},
-        ledger::{Ledger, jobs::Job, saves::RestoreOutcome, usage::UsageDelta},
+        ledger::{Ledger, dialogues::Dialogue, jobs::Job, saves::RestoreOutcome, usage::UsageDelta},
         llm::LlmError,
     },
     tenancy::TenantScope,
@@ -59,6 +62,15 @@ pub(super) trait UseCases: Send + Sync + 'static {
         cut: watch::Receiver<Option<Cut>>,
     ) -> Result<CommittedTurn, TurnError>;
     async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError>;
+    /// Who says the next line of a conversation in which a model is asked for it.
+    async fn next_speaker(
+        &self,
+        scope: &TenantScope,
+        dialogue: &Dialogue,
+        language: Language,
+        cast: &[Member],
+        history: &[BufferedTurn],
+    ) -> Option<NpcId>;
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError>;
     async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError>;
     async fn restore(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError>;
@@ -80,6 +92,16 @@ impl UseCases for Services {
     }
     async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError> {
         dialogue::prompt::preview(self, input).await
+    }
+    async fn next_speaker(
+        &self,
+        scope: &TenantScope,
+        dialogue: &Dialogue,
+        language: Language,
+        cast: &[Member],
+        history: &[BufferedTurn],
+    ) -> Option<NpcId> {
+        choose_speaker(self, scope, dialogue, language, cast, history).await
     }
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
         dialogue::jobs::run(self, scope, job).await

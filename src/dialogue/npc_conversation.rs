@@ -3,10 +3,13 @@
 //! A line of a conversation is a turn as any other (`turn.rs`), without a player: what is gathered,
 //! spoken and committed is the same. This file has what is different about it.
 
+mod choosing;
+
 use std::time::Duration;
 
 use minijinja::context;
 
+pub use self::choosing::choose_speaker;
 use super::{
     prompt::{Template, TemplateError, Templates, untrusted},
     settings::ConversationSettings,

@@ -23,7 +23,7 @@ use crate::{
     actors::NewConversation,
     dialogue::npc_conversation::{MAX_NPCS, MAX_TOPIC_CHARS, MAX_TURNS, MIN_NPCS},
     ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, WorldId},
-    ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus},
+    ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, NextSpeaker},
     tenancy::{Principal, Role},
 };
 
@@ -61,6 +61,10 @@ pub struct ConversationBody {
     /// Whether it paces itself; otherwise each line is asked for with `:step`.
     #[serde(default = "yes")]
     auto: bool,
+    /// Who decides whose line is next.
+    #[serde(default)]
+    #[schema(inline, default = "rule")]
+    next_speaker: NextSpeaker,
     /// Players who may watch it, cut into it and join it.
     #[serde(default)]
     #[garde(length(max = 64))]
@@ -104,6 +108,7 @@ impl From<ConversationBody> for NewConversation {
             topic: body.topic,
             max_turns: body.max_turns,
             auto: body.auto,
+            next_speaker: body.next_speaker,
             watchers: body.watchers,
             open: body.open,
         }
@@ -136,6 +141,7 @@ pub struct ConversationView {
     #[schema(value_type = Vec<String>)]
     factions: Vec<FactionId>,
     auto: bool,
+    next_speaker: NextSpeaker,
     #[schema(value_type = Vec<String>)]
     watchers: Vec<PlayerId>,
     open: bool,
@@ -159,6 +165,7 @@ impl ConversationView {
             witnesses: dialogue.witnesses,
             factions: options.factions,
             auto: options.auto,
+            next_speaker: options.next_speaker,
             watchers: options.watchers,
             open: options.open,
             status: match (dialogue.status, options.paused) {

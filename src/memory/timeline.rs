@@ -407,12 +407,13 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             && known
                 .ends
                 .iter()
-                .filter(|end| !self.is_decided_here(end))
+                .filter(|end| self.decided_here(end).is_none())
                 .all(|end| end.at > at || end.restored_at.is_some_and(|restored| restored <= at))
     }
 
-    fn is_decided_here(&self, end: &Ended) -> bool {
-        end.turn.is_some() && end.at >= self.timeline.since
+    /// The turn that caused `end`, if it is gone through here.
+    fn decided_here(&self, end: &Ended) -> Option<TurnId> {
+        end.turn.filter(|_| end.at >= self.timeline.since)
     }
 
     fn is_protected(&self, fact: usize) -> bool {
@@ -420,17 +421,16 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
     }
 
     /// What is to change about what is stored.
-    fn outcome(self) -> Settled {
+    fn outcome(mut self) -> Settled {
         let mut settled = Settled {
-            flags: self.flags,
-            unasked: self.unasked,
+            flags: std::mem::take(&mut self.flags),
+            unasked: std::mem::take(&mut self.unasked),
             ..Settled::default()
         };
         for state in &self.facts {
             let mut wanted = state.ends.clone();
             for stored in &state.known.ends {
-                let decided = stored.turn.filter(|_| stored.at >= self.timeline.since);
-                let Some(turn) = decided else { continue };
+                let Some(turn) = self.decided_here(stored) else { continue };
                 let same = wanted.iter().position(|end| {
                     (end.reason, end.by, end.turn, end.restored_at)
                         == (stored.reason, stored.by, turn, stored.restored_at)

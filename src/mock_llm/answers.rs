@@ -25,6 +25,9 @@ const WORDS: [&str; 12] = [
     "tonight. ",
 ];
 
+/// The schema of a call that asks who speaks next.
+const NEXT_SPEAKER: &str = "next_speaker";
+
 /// The parts of a chat request that decide the answer.
 #[derive(Deserialize)]
 pub(super) struct ChatRequest<'a> {
@@ -87,6 +90,7 @@ impl ChatRequest<'_> {
             Some("facts" | "state") => return Task::Extraction,
             Some("verdict") => return Task::Judge,
             Some("summary") => return Task::Summary,
+            Some("intent" | NEXT_SPEAKER) => return Task::Intent,
             Some(_) => return Task::Curation,
             None if self.stream => return Task::Reply,
             None => {}
@@ -220,6 +224,7 @@ pub(super) fn text<'a>(
 ) -> Cow<'a, str> {
     match task {
         Task::Reply => script.reply.as_str().into(),
+        Task::Intent if request.schema() == Some(NEXT_SPEAKER) => json!({ "next": settings.next_speaker }).to_string().into(),
         Task::Intent => settings.intent.as_str().into(),
         Task::Extraction if request.asks_for_state() => "{}".into(),
         Task::Extraction => facts(&request.text(), number, settings.facts_per_turn).into(),

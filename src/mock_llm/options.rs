@@ -32,6 +32,9 @@ pub struct MockOptions {
     /// What the intent classifier answers.
     #[arg(long, default_value = "chat")]
     pub intent: String,
+    /// The id of the NPC that is to speak next in a conversation; empty: it names nobody.
+    #[arg(long, default_value = "")]
+    pub next_speaker: String,
     /// Facts that an extraction yields on average beyond those it reads from the line; 0.5 is one
     /// in every second turn.
     #[arg(long, default_value_t = 0.0)]
@@ -46,7 +49,7 @@ pub struct MockOptions {
     #[arg(long, default_value_t = 1_000)]
     pub retry_after_ms: u64,
     /// `[TASK=]KIND[:RATE]`, repeatable. KIND: none, 500, 429, slow, broken-stream, no-end-mark,
-    /// invalid-json, invalid-body, refuse, hang, stall. TASK: reply, intent, extraction, judge,
+    /// invalid-json, invalid-body, refuse, hang, stall, hold. TASK: reply, intent, extraction, judge,
     /// summary, curation, embedding; all if left out. RATE: the share of calls, 1 if left out.
     #[arg(long = "fault")]
     pub faults: Vec<Fault>,
@@ -63,6 +66,7 @@ impl Default for MockOptions {
             tokens_per_s: 0,
             deltas: 8,
             intent: "chat".into(),
+            next_speaker: String::new(),
             facts_per_turn: 0.0,
             dimensions: 384,
             slow_ms: 3_000,
@@ -80,6 +84,7 @@ impl From<&MockOptions> for Settings {
             tokens_per_s: options.tokens_per_s,
             deltas: options.deltas,
             intent: options.intent.clone(),
+            next_speaker: options.next_speaker.clone(),
             facts_per_turn: options.facts_per_turn,
             dimensions: options.dimensions,
             slow_ms: options.slow_ms,
@@ -148,10 +153,12 @@ pub enum FaultKind {
     Hang,
     /// Half a stream, then nothing more, with the connection left open.
     Stall,
+    /// The usual answer, as soon as `POST /control` has taken the fault away.
+    Hold,
 }
 
 impl FaultKind {
-    const NAMES: [(&'static str, Self); 11] = [
+    const NAMES: [(&'static str, Self); 12] = [
         ("none", Self::None),
         ("500", Self::ServerError),
         ("429", Self::RateLimited),
@@ -163,6 +170,7 @@ impl FaultKind {
         ("refuse", Self::Refuse),
         ("hang", Self::Hang),
         ("stall", Self::Stall),
+        ("hold", Self::Hold),
     ];
 }
 
@@ -184,6 +192,10 @@ impl Fault {
             kind,
             rate: 1.0,
         }
+    }
+    /// Whether it keeps calls of `asked` waiting until it is taken away.
+    pub(super) fn holds(&self, asked: Asked) -> bool {
+        self.kind == FaultKind::Hold && self.asked.is_none_or(|task| task == asked)
     }
     /// Whether the `n`th call (from 1) of `asked` is hit.
     pub(super) fn hits(&self, asked: Asked, n: u64) -> bool {

@@ -160,7 +160,12 @@ fn problem(status: StatusCode, message: &str) -> HttpResponse {
 }
 
 /// The faults that are the same for every kind of call; `None`: go on.
-async fn common_fault(fault: FaultKind, settings: &Settings, witness: &mut Witness) -> Option<HttpResponse> {
+async fn common_fault(
+    fault: FaultKind,
+    asked: Asked,
+    settings: &Settings,
+    witness: &mut Witness,
+) -> Option<HttpResponse> {
     let jitter = if settings.jitter_ms == 0 {
         0
     } else {
@@ -170,6 +175,9 @@ async fn common_fault(fault: FaultKind, settings: &Settings, witness: &mut Witne
     let wait = settings.latency_ms + jitter + slow;
     if wait > 0 {
         sleep(Duration::from_millis(wait)).await;
+    }
+    if fault == FaultKind::Hold {
+        witness.let_go(asked).await;
     }
     let response = match fault {
         FaultKind::ServerError => problem(StatusCode::INTERNAL_SERVER_ERROR, "the mock fails as it was told to"),
@@ -206,7 +214,7 @@ async fn chat(http: HttpRequest, body: Bytes, state: Data<State>) -> HttpRespons
     let (settings, script) = state.settings();
     let (number, fault) = state.begin(Asked::Chat(task), &body, &settings);
     let mut witness = Witness::new(state.clone().into_inner());
-    if let Some(failed) = common_fault(fault, &settings, &mut witness).await {
+    if let Some(failed) = common_fault(fault, Asked::Chat(task), &settings, &mut witness).await {
         return failed;
     }
     let prompt_tokens = body.len() / 4;
@@ -397,7 +405,7 @@ async fn embed(body: Bytes, state: Data<State>) -> HttpResponse {
     let (settings, _) = state.settings();
     let (_, fault) = state.begin(Asked::Embedding, &body, &settings);
     let mut witness = Witness::new(state.clone().into_inner());
-    if let Some(failed) = common_fault(fault, &settings, &mut witness).await {
+    if let Some(failed) = common_fault(fault, Asked::Embedding, &settings, &mut witness).await {
         return failed;
     }
     let texts = match request.input {

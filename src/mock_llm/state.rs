@@ -30,6 +30,7 @@ pub struct Settings {
     pub tokens_per_s: u32,
     pub deltas: u32,
     pub intent: String,
+    pub next_speaker: String,
     pub facts_per_turn: f64,
     pub dimensions: usize,
     pub slow_ms: u64,
@@ -75,6 +76,7 @@ pub struct Stats {
 
 pub(super) struct State {
     settings: RwLock<(Arc<Settings>, Arc<Script>)>,
+    patched: watch::Sender<()>,
     calls: [AtomicU64; Asked::ALL.len()],
     faults: AtomicU64,
     aborted: watch::Sender<u64>,
@@ -87,6 +89,7 @@ impl State {
         let script = Script::new(&settings);
         Ok(Self {
             settings: RwLock::new((Arc::new(settings), Arc::new(script))),
+            patched: watch::Sender::new(()),
             calls: Default::default(),
             faults: AtomicU64::new(0),
             aborted: watch::Sender::new(0),
@@ -100,7 +103,16 @@ impl State {
         let mut settings = self.settings.write();
         let patched = Arc::new(settings.0.patched(patch)?);
         *settings = (patched.clone(), Arc::new(Script::new(&patched)));
+        self.patched.send_replace(());
         Ok(patched)
+    }
+    /// Waits until no fault holds calls of `asked` any more.
+    pub(super) async fn let_go(&self, asked: Asked) {
+        let mut patched = self.patched.subscribe();
+        while self.settings().0.faults.iter().any(|fault| fault.holds(asked)) {
+            // The sender lives as long as this does.
+            let _ = patched.changed().await;
+        }
     }
     /// Counts and remembers a call: its number among those of its task, and the fault it meets.
     pub(super) fn begin(&self, asked: Asked, body: &Bytes, settings: &Settings) -> (u64, FaultKind) {
@@ -158,6 +170,10 @@ impl Witness {
     }
     pub(super) fn done(&mut self) {
         self.done = true;
+    }
+    /// Waits until no fault holds calls of `asked` any more.
+    pub(super) async fn let_go(&self, asked: Asked) {
+        self.state.let_go(asked).await;
     }
 }
 

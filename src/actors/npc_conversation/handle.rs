@@ -59,6 +59,7 @@ impl NpcConversations {
                 auto: new.auto,
                 paused: false,
                 playback: Playback::Immediate,
+                next_speaker: new.next_speaker,
                 factions: new.factions,
                 watchers: new.watchers,
                 open: new.open,

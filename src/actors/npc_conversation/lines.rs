@@ -9,7 +9,7 @@ use futures_util::{
 };
 use tokio::sync::{oneshot, watch};
 
-use super::{NpcConversation, Phase, load};
+use super::{NpcConversation, Phase, choosing::Speaker, load};
 use crate::{
     actors::{
         SessionError,
@@ -25,7 +25,7 @@ use crate::{
     dialogue::{
         events::EventBody,
         jobs::JobReport,
-        npc_conversation::{is_over, max_turns, next_speaker, pause_after},
+        npc_conversation::{is_over, max_turns, pause_after},
         turn::{CommittedTurn, Cut, TurnError, TurnInput},
     },
     ids::TurnId,
@@ -180,9 +180,11 @@ impl NpcConversation {
     }
 
     fn start(&mut self, rows: &Rows, ctx: &mut Context<Self>) {
+        let Speaker::Known(speaker) = self.speaker(rows, ctx) else {
+            return;
+        };
         let Phase::Ready(loaded) = &self.phase else { return };
-        let speaker = next_speaker(&rows.members(), &loaded.history).and_then(|npc| rows.npc(&npc));
-        let Some(npc) = speaker else {
+        let Some(npc) = speaker.and_then(|npc| rows.npc(&npc)) else {
             // A dialogue names its NPCs, so there is always one.
             return self.stepping.clear();
         };

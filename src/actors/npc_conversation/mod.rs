@@ -9,6 +9,7 @@
 //! An open conversation that paces itself goes on after a restart as soon as anybody looks at it. One
 //! whose actor panicked is taken up again by the node's chores.
 
+mod choosing;
 pub mod handle;
 mod lines;
 mod moves;
@@ -25,6 +26,7 @@ use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler,
 use tokio::sync::oneshot;
 
 use self::{
+    choosing::Choosing,
     handle::{ConversationView, JoinPoint},
     lines::{Outcome, Running},
     moves::Moving,
@@ -122,6 +124,7 @@ pub(super) struct NpcConversation {
     /// Lines that failed one after another.
     failures: u32,
     reading_cast: bool,
+    choosing: Choosing,
     ending: Option<Ending>,
     drained: Option<oneshot::Sender<bool>>,
     drain_saw_line: bool,
@@ -181,6 +184,7 @@ impl NpcConversation {
             rest: None,
             failures: 0,
             reading_cast: false,
+            choosing: Choosing::default(),
             ending: None,
             drained: None,
             drain_saw_line: false,

@@ -10,7 +10,7 @@ use crate::{
     },
     ids::{DialogueId, NpcId},
     memory::turn::{Turn, TurnStatus},
-    ports::ledger::dialogues::DialogueStatus,
+    ports::ledger::dialogues::{DialogueStatus, NextSpeaker},
 };
 
 impl World {
@@ -19,6 +19,10 @@ impl World {
     }
 
     async fn talk(&self, topic: &str, max_turns: u32, auto: bool) -> DialogueId {
+        self.talk_of(NextSpeaker::Rule, topic, max_turns, auto).await
+    }
+
+    async fn talk_of(&self, next_speaker: NextSpeaker, topic: &str, max_turns: u32, auto: bool) -> DialogueId {
         let new = NewConversation {
             world: "vale".parse().unwrap(),
             npcs: vec!["mira".parse().unwrap(), "ergen".parse().unwrap()],
@@ -27,6 +31,7 @@ impl World {
             topic: Some(topic.to_owned()),
             max_turns: Some(max_turns),
             auto,
+            next_speaker,
             watchers: Vec::new(),
             open: false,
         };
@@ -65,6 +70,26 @@ impl World {
             .unwrap();
         turns.into_iter().map(|turn| turn.reply_text).collect()
     }
+}
+
+#[actix::test]
+async fn a_model_that_is_asked_says_who_speaks_next() {
+    let world = World::new().await;
+    let named = ["mira", "ergen", "ergen"].map(|npc| npc.parse().unwrap());
+    *world.fake.next_speakers.lock() = named.into();
+    let id = world.talk_of(NextSpeaker::Model, "the mill", 4, true).await;
+    let ear = world.watch(id, Some(1)).await;
+    ear.hears("ended 4 max_turns").await;
+    let started: Vec<String> = ear.story().into_iter().filter(|event| event.contains("started")).collect();
+    // After the three that were named, whoever was silent for longest.
+    let expected = ["ergen started 1", "ergen started 2", "mira started 3", "ergen started 4"];
+    assert_eq!(started, expected);
+    // Where the rule decides, nobody is asked.
+    *world.fake.next_speakers.lock() = vec!["ergen".parse().unwrap()];
+    let id = world.talk("the mill", 1, true).await;
+    let ear = world.watch(id, Some(1)).await;
+    ear.hears("ended 1 max_turns").await;
+    assert!(ear.story().contains(&"mira started 1".to_owned()));
 }
 
 #[actix::test]

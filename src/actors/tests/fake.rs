@@ -15,21 +15,24 @@ use crate::{
     dialogue::{
         events::{MemoryChange, MemoryOp, ReplyDone},
         jobs::{JobError, JobReport},
+        npc_conversation::{Member, next_speaker},
         prompt::Preview,
         rewind::{Move, Moved, RewindError, RewindRequest, Target},
         saves::RestoreRequest,
         turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
-    ids::DialogueId,
+    ids::{DialogueId, NpcId},
     memory::{
+        authored::Language,
         trace::{Timings, TurnTrace},
         turn::{Intent, Turn, TurnSeqs, TurnStatus, Usage},
     },
     ports::{
         StoreError,
+        buffer::BufferedTurn,
         ledger::{
             audit::Edit,
-            dialogues::{CommitOutcome, TurnCommit},
+            dialogues::{CommitOutcome, Dialogue, TurnCommit},
             jobs::{Job, JobKind, NewJob},
             rewinds::{Rewind, RewindOutcome},
             saves::{Restore, RestoreOutcome},
@@ -67,6 +70,8 @@ pub struct Fake {
     pub hold_rewinds: Mutex<bool>,
     pub rewind_go: Semaphore,
     pub settled: AtomicUsize,
+    /// Who speaks next, where a model is asked; each answer once.
+    pub next_speakers: Mutex<Vec<NpcId>>,
 }
 
 impl Fake {
@@ -206,6 +211,17 @@ impl UseCases for Fake {
         self.commit(input, feed, status).await
     }
 
+    async fn next_speaker(
+        &self,
+        _: &TenantScope,
+        _: &Dialogue,
+        _: Language,
+        cast: &[Member],
+        history: &[BufferedTurn],
+    ) -> Option<NpcId> {
+        let named = self.next_speakers.lock().pop();
+        named.or_else(|| next_speaker(cast, history))
+    }
     async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError> {
         Ok(Preview {
             messages: Vec::new(),

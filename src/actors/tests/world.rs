@@ -183,6 +183,7 @@ impl World {
             hold_rewinds: Mutex::new(false),
             rewind_go: Semaphore::new(0),
             settled: AtomicUsize::new(0),
+            next_speakers: Mutex::default(),
         });
         let use_cases: Arc<dyn UseCases> = Arc::<Fake>::clone(&fake);
         let sessions = Sessions::start_with(ports.clone(), use_cases, node, settings.clone());

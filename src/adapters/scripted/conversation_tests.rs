@@ -446,3 +446,22 @@ async fn a_state_fall_back_is_told_from_an_extraction() {
     let values = context! { npc_name => "에르겐", line => "나는 포도를 좋아해.", reply => "그렇군." };
     assert_eq!(ask(Task::Extraction, "ko", "state", values).await, "{}");
 }
+
+#[tokio::test]
+async fn whoever_the_last_line_speaks_to_is_next() {
+    let others = [("mira", "Mira"), ("tomas", "토마스"), ("old-hanna", "Old Hanna")];
+    let others = || -> Vec<_> { others.iter().map(|(id, name)| context! { id, name }).collect() };
+    for (language, line, expected) in [
+        ("en", "What do you say, Mira?", "mira"),
+        ("en", "Old Hanna knows, and so does Mira.", "old-hanna"),
+        ("ko", "토마스는 어떻게 생각해?", "tomas"),
+        ("en", "Mirabelle plums are ripe.", ""),
+        ("ko", "비가 오는군.", ""),
+    ] {
+        let lines = [("Ergen", "Listen, Mira."), ("Ergen", line)];
+        let lines: Vec<_> = lines.iter().map(|(name, text)| context! { name, text }).collect();
+        let values = context! { others => others(), lines, topic => "" };
+        let answer = ask(Task::Intent, language, "conversation_next", values).await;
+        assert_eq!(answer, format!(r#"{{"next":"{expected}"}}"#), "{line}");
+    }
+}

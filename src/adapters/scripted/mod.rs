@@ -72,7 +72,15 @@ impl ScriptedLlm {
                 let text = talk::line(&request.messages).unwrap_or_else(|| reply::reply(&request.messages));
                 clip(&text, request.max_output_tokens)
             }
-            Task::Intent => tasks::intent(&prompt()).as_str().to_owned(),
+            Task::Intent => {
+                let prompt = prompt();
+                let schema = request.json_schema.as_ref().map(|schema| schema.name);
+                if tasks::wants_speaker(&prompt, schema) {
+                    tasks::next_speaker(&prompt).to_string()
+                } else {
+                    tasks::intent(&prompt).as_str().to_owned()
+                }
+            }
             Task::Extraction => {
                 let prompt = prompt();
                 let schema = request.json_schema.as_ref().map(|schema| schema.name);

@@ -67,6 +67,32 @@ pub(super) fn intent(prompt: &str) -> Intent {
     }
 }
 
+/// Whether a small call asks who of several speaks next.
+pub(super) fn wants_speaker(prompt: &str, schema: Option<&str>) -> bool {
+    schema == Some("next_speaker") || (prompt.contains("<candidate>") && prompt.contains("<said>"))
+}
+
+/// Whom the last line speaks to, by name or id; nobody, if it names none of them.
+pub(super) fn next_speaker(prompt: &str) -> Value {
+    let said = all_tagged(prompt, "said");
+    // Whoever spoke is in front of what was said.
+    let line = said.last().and_then(|said| said.split_once(": ")).map_or("", |(_, line)| line);
+    let line = words(line);
+    let place = |name: &str| {
+        let name = words(name);
+        // Korean endings follow a name directly.
+        let is = |word: &String, part: &String| word == part || !part.is_ascii() && word.starts_with(part.as_str());
+        let calls = |at: &[String]| at.iter().zip(&name).all(|(word, part)| is(word, part));
+        (!name.is_empty()).then(|| line.windows(name.len()).position(calls)).flatten()
+    };
+    let called = all_tagged(prompt, "candidate")
+        .into_iter()
+        .filter_map(|candidate| candidate.split_once(": "))
+        .filter_map(|(id, name)| Some((place(name).or_else(|| place(id))?, id)))
+        .min();
+    json!({ "next": called.map_or("", |(_, id)| id) })
+}
+
 /// Whether a line asks what NPCs said to each other.
 pub(super) fn asks_what_was_said(line: &str) -> bool {
     let lexicon = lexicon::of(lexicon::language_of(line));

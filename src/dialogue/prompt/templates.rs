@@ -36,6 +36,8 @@ pub(in crate::dialogue) enum Template {
     ConversationLine,
     /// Asks an NPC for its next line.
     ConversationCue,
+    /// Asks who speaks next.
+    ConversationNext,
     ConversationExtraction,
     ConversationSummary,
     /// A fact about a player other than the one who is spoken with.
@@ -68,6 +70,7 @@ shipped! {
     ConversationSystem = "conversation_system.j2",
     ConversationLine = "conversation_line.j2",
     ConversationCue = "conversation_cue.j2",
+    ConversationNext = "conversation_next.j2",
     ConversationExtraction = "conversation_extraction.j2",
     ConversationSummary = "conversation_summary.j2",
     AboutAnother = "about_another.j2",

@@ -36,6 +36,24 @@ pub enum Playback {
     Ack,
 }
 
+/// Who decides whose line is next in an NPC conversation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NextSpeaker {
+    /// Whoever the last line names, or else whoever has been silent for longest.
+    #[default]
+    Rule,
+    /// The model of the task `intent`; the rule, where that fails, is late or names nobody.
+    Model,
+}
+
+impl NextSpeaker {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    fn is_rule(&self) -> bool {
+        *self == Self::Rule
+    }
+}
+
 /// What a dialogue was opened with and keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -52,6 +70,8 @@ pub struct DialogueOptions {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
     pub playback: Playback,
+    #[serde(skip_serializing_if = "NextSpeaker::is_rule")]
+    pub next_speaker: NextSpeaker,
     /// Factions that learn what NPCs say to each other.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub factions: Vec<FactionId>,

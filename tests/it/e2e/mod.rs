@@ -7,6 +7,7 @@ mod crashes;
 mod deaths;
 mod drain;
 mod frames;
+mod in_flight;
 mod model_faults;
 mod npc_conversation;
 mod rewinds;

@@ -249,6 +249,43 @@ fn a_cut_line_that_a_player_went_on_from_stands() {
     });
 }
 
+#[test]
+fn a_model_says_who_speaks_next_and_the_rule_where_it_does_not() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        for id in ["tomas", "hanna"] {
+            let path = format!("/v1/worlds/vale/npcs/{id}");
+            let body = json!({"name": id, "language": "en"});
+            assert!(backend.call(Method::PUT, &path, Some(&body)).await.0.is_success());
+        }
+        let body = json!({"npc_ids": ["ergen", "mira", "tomas", "hanna"], "auto": false, "next_speaker": "model"});
+        let id = conversation(&server, body).await;
+        let view = backend.get(&format!("/v1/npc-conversations/{id}")).await;
+        assert_eq!(view["next_speaker"], "model");
+        let path = format!("/v1/npc-conversations/{id}:step");
+        let speaker = async || backend.post(&path, &json!({})).await["npc_id"].as_str().unwrap().to_owned();
+        assert_eq!(speaker().await, "ergen", "the first one opens it, whatever a model would say");
+        assert!(mock.requests("intent").is_empty());
+        mock.control(&json!({"next_speaker": "hanna"})).unwrap();
+        assert_eq!(speaker().await, "hanna");
+        let asked = mock.requests("intent").pop().unwrap();
+        let allowed = &asked["response_format"]["json_schema"]["schema"]["properties"]["next"]["enum"];
+        assert_eq!(*allowed, json!(["mira", "tomas", "hanna"]), "{asked}");
+        // Who has just spoken, who is not there, nobody, and no answer at all: the one who was silent longest.
+        for (setting, npc) in [
+            (json!({"next_speaker": "hanna"}), "mira"),
+            (json!({"next_speaker": "stranger"}), "tomas"),
+            (json!({"next_speaker": ""}), "ergen"),
+            (json!({"next_speaker": "mira", "faults": ["intent=500"]}), "hanna"),
+            (json!({"next_speaker": "tomas", "faults": []}), "tomas"),
+        ] {
+            mock.control(&setting).unwrap();
+            assert_eq!(speaker().await, npc, "{setting}");
+        }
+    });
+}
+
 struct Language {
     npc: &'static str,
     fact: &'static str,

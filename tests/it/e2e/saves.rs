@@ -42,72 +42,126 @@ async fn learned(rest: &Rest, npc: &str, word: &str) {
     .await;
 }
 
-/// The prompt that a question would get.
+/// Everything of a world that can be asked for, as far as it was ever said in words that stand.
+async fn everything(rest: &Rest, sessions: &[&str], conversations: &[&str]) -> Value {
+    let mut seen = json!({});
+    let kinds = [("sessions", sessions), ("npc-conversations", conversations)];
+    for (kind, dialogues) in kinds {
+        for dialogue in dialogues {
+            let path = format!("/v1/{kind}/{dialogue}");
+            let view = rest.get(&path).await;
+            let (status, head) = (view["status"].clone(), view["head_turn"].clone());
+            let turns = rest.get(&format!("{path}/turns")).await;
+            let summaries = rest.get(&format!("{path}/summaries")).await;
+            seen[*dialogue] = json!({"status": status, "head": head, "turns": turns, "summaries": summaries});
+        }
+    }
+    for session in sessions {
+        if seen[*session]["status"] == "open" {
+            seen[*session]["prompt"] = json!(prompt(rest, session).await);
+        }
+    }
+    for npc in ["mira", "ergen"] {
+        let mut facts: Vec<String> = (rest.facts(npc).await.iter())
+            .filter(|fact| fact["invalid_reason"] != "unsaid")
+            .map(|fact| format!("{} {} {}", fact["id"], fact["content"], fact["invalid_reason"]))
+            .collect();
+        facts.sort();
+        seen[npc] = json!(facts);
+    }
+    seen
+}
+
+/// The prompt that a question would get, the current state among it.
 async fn prompt(rest: &Rest, session: &str) -> String {
     let path = format!("/v1/sessions/{session}/context");
     let preview = rest.post(&path, &json!({"text": "What fruit do I like?"})).await;
-    preview.to_string()
+    preview["messages"].to_string()
+}
+
+/// Everything, once nothing is under way.
+async fn at_rest(rest: &Rest, sessions: &[&str], conversations: &[&str]) -> Value {
+    eventually("every job to end", || async {
+        let jobs = rest.get("/v1/jobs?status=pending").await;
+        jobs["items"].as_array().unwrap().is_empty().then_some(())
+    })
+    .await;
+    everything(rest, sessions, conversations).await
 }
 
 #[test]
 fn the_older_save_and_then_the_newer_come_back_whole() {
     run(async {
-        let server = Data::new(&[("COLLOQUY__SAVES__MAX_PER_WORLD", "2")]).start();
+        let server = Data::new(&[
+            ("COLLOQUY__SAVES__MAX_PER_WORLD", "2"),
+            ("COLLOQUY__SUMMARIES__FIRST_AFTER_TURNS", "2"),
+            ("COLLOQUY__SUMMARIES__THEN_EVERY_TURNS", "1"),
+        ])
+        .start();
         let rest = server.backend();
         let (mut one, mut two) = (server.player("p1").await, server.player("p2").await);
         let first = one.session("mira", "p1").await;
         one.say(&first, "I like grapes.").await;
+        one.say(&first, "Let us go to the mill.").await;
         learned(&rest, "mira", "grapes").await;
+        let talk = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "topic": "the mill", "auto": false});
+        let talk = rest.post("/v1/npc-conversations", &talk).await;
+        let talk = talk["id"].as_str().unwrap();
+        let step = format!("/v1/npc-conversations/{talk}:step");
+        rest.post(&step, &json!({})).await;
+        let before = at_rest(&rest, &[&first], &[talk]).await;
         let older = save(&rest, "older").await;
-        let before = (said(&rest, &first).await, valid(&rest, "mira").await);
+        assert_eq!(before[&first]["summaries"]["items"].as_array().unwrap().len(), 1, "{before}");
+        let state = before[&first]["prompt"].as_str().unwrap();
+        assert!(state.contains("[Current state (canon)]"), "{state}");
 
-        one.say(&first, "I like figs.").await;
+        // What was liked is not any more; another is told the same NPC; somebody else moves on.
+        one.say(&first, "I do not like grapes any more. I like figs.").await;
+        one.say(&first, "Let us go to the market.").await;
         learned(&rest, "mira", "figs").await;
         let second = two.session("mira", "p2").await;
         two.say(&second, "I like plums.").await;
         learned(&rest, "mira", "plums").await;
+        rest.post(&step, &json!({})).await;
+        rest.post(&step, &json!({})).await;
+        let after = at_rest(&rest, &[&first, &second], &[talk]).await;
         let newer = save(&rest, "newer").await;
-        let after = (
-            said(&rest, &first).await,
-            said(&rest, &second).await,
-            valid(&rest, "mira").await,
-        );
         let (status, full) = rest.call(Method::POST, SAVES, Some(&json!({}))).await;
         assert_eq!((status.as_u16(), &full["code"]), (409, &json!("too_many_saves")));
+        let superseded = |seen: &Value| seen["mira"].to_string().contains("superseded");
+        assert!(superseded(&after) && !superseded(&before), "{after}");
+        assert_ne!(before[&first]["prompt"], after[&first]["prompt"]);
+        assert_ne!(before[&first]["summaries"], after[&first]["summaries"]);
 
         let told = load(&rest, &older).await;
         assert_eq!(
             (&told["changed_dialogues"], &told["ended_dialogues"]),
-            (&json!(2), &json!(1))
+            (&json!(3), &json!(1))
         );
         let rewound = one.until("dialogue.rewound").await;
-        assert_eq!((&rewound["turn"], &rewound["removed_turns"]), (&json!(1), &json!([2])));
-        assert_eq!(two.until("session.closed").await["reason"], "restored");
-        assert_eq!((said(&rest, &first).await, valid(&rest, "mira").await), before);
-        let text = prompt(&rest, &first).await;
-        assert!(
-            text.contains("grapes") && !text.contains("figs") && !text.contains("plums"),
-            "{text}"
+        assert_eq!(
+            (&rewound["turn"], &rewound["removed_turns"]),
+            (&json!(2), &json!([3, 4]))
         );
+        assert_eq!(two.until("session.closed").await["reason"], "restored");
+        assert_eq!(at_rest(&rest, &[&first], &[talk]).await, before, "the older save");
+        assert!(said(&rest, &second).await.is_empty());
         let answer = one.say(&first, "What fruit do I like?").await;
-        assert!(answer.turn == 2 && answer.text.contains("grapes"), "{answer:?}");
+        assert!(answer.turn == 3 && answer.text.contains("grapes"), "{answer:?}");
         assert!(
             !answer.text.contains("figs") && !answer.text.contains("plums"),
             "{answer:?}"
         );
-        assert!(said(&rest, &second).await.is_empty());
+        // It is loaded whole once more, whatever was said on top of it.
+        load(&rest, &older).await;
+        assert_eq!(at_rest(&rest, &[&first], &[talk]).await, before, "the older save again");
 
         load(&rest, &newer).await;
-        let now = (
-            said(&rest, &first).await,
-            said(&rest, &second).await,
-            valid(&rest, "mira").await,
-        );
-        assert_eq!(now, after);
-        let reopened = rest.get(&format!("/v1/sessions/{second}")).await;
-        assert_eq!(reopened["status"], "open");
+        assert_eq!(at_rest(&rest, &[&first, &second], &[talk]).await, after, "the newer save");
         let answer = one.say(&first, "What fruit do I like?").await;
-        assert!(answer.turn == 3 && answer.text.contains("figs"), "{answer:?}");
+        assert!(answer.turn == 5 && answer.text.contains("figs"), "{answer:?}");
+        let line = rest.post(&step, &json!({})).await;
+        assert_eq!(line["turn"], 4, "the NPCs go on, too");
         rest.call(Method::DELETE, &format!("{SAVES}/{older}"), None).await;
         save(&rest, "there is room again").await;
     });

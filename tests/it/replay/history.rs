@@ -1,19 +1,57 @@
 //! Random histories of a world: what is said where, what people correct in between, and what is
 //! taken back.
 
-use std::fmt;
-
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-pub const FRUITS: [&str; 3] = ["grapes", "pears", "plums"];
-pub const ADJECTIVES: [&str; 6] = ["red", "green", "blue", "sour", "sweet", "dry"];
-/// Dialogues of a history: two of one player and one of another with the same NPC, and one with two
-/// NPCs in earshot.
-pub const TALKS: u8 = 4;
+/// Dialogues of a history: two of one player and one of another with the same NPC, one with two NPCs in
+/// earshot, and one of these two with each other.
+pub const TALKS: u8 = 5;
+/// The dialogue in which no player speaks.
+pub const AMONG_NPCS: u8 = 4;
+
+const FRUITS: [&str; 3] = ["grapes", "pears", "plums"];
+const ADJECTIVES: [&str; 6] = ["red", "green", "blue", "sour", "sweet", "dry"];
+const KINDS: [&str; 3] = ["preference", "event", "habit"];
+
+/// Names a fruit; every number does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fruit(pub u8);
+
+/// Names an adjective; every number does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Adjective(pub u8);
+
+impl Fruit {
+    pub const ALL: [Self; FRUITS.len()] = [Self(0), Self(1), Self(2)];
+    pub fn name(self) -> &'static str {
+        FRUITS[usize::from(self.0) % FRUITS.len()]
+    }
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fruit| fruit.name() == name)
+    }
+    /// The fruit that a text is about.
+    pub fn within(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fruit| text.contains(fruit.name()))
+    }
+}
+
+impl Adjective {
+    pub const ALL: [Self; ADJECTIVES.len()] = [Self(0), Self(1), Self(2), Self(3), Self(4), Self(5)];
+    pub fn name(self) -> &'static str {
+        ADJECTIVES[usize::from(self.0) % ADJECTIVES.len()]
+    }
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|adjective| adjective.name() == name)
+    }
+    /// The adjective that a text has.
+    pub fn within(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|adjective| text.contains(adjective.name()))
+    }
+}
 
 /// One thing that happens.
-#[derive(Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Op {
     Say(Say),
     /// A person changes a fact; `pick` chooses among those there are.
@@ -23,8 +61,8 @@ pub enum Op {
     },
     /// A person writes a fact.
     Write {
-        fruit: u8,
-        adjective: u8,
+        fruit: Fruit,
+        adjective: Adjective,
     },
     /// A dialogue is taken back to `to` of its turns, in 1/65536; of the last one's reply, so much is heard.
     Rewind {
@@ -49,56 +87,25 @@ pub enum Op {
     },
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Edit {
     Remove,
     Restore,
     Pin(bool),
-    Reword(u8),
+    Reword(Adjective),
+    /// A new importance.
     Weigh(u8),
 }
 
-/// One line each, so that a history that fails can be read.
-impl fmt::Debug for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Say(say) => {
-                write!(f, "say {} words={}", say.talk, say.words)?;
-                for fact in &say.facts {
-                    let fruit = FRUITS[usize::from(fruit_of(fact))];
-                    let adjective = ADJECTIVES[usize::from(fact.adjective) % ADJECTIVES.len()];
-                    write!(f, " [{adjective} {fruit}")?;
-                    write!(f, "{}", if fact.negative { " hated" } else { "" })?;
-                    write!(f, "{} kind={}]", if fact.past { " once" } else { "" }, fact.kind)?;
-                }
-                for (what, value) in [("forget", say.forget.map(i32::from)), ("hp", say.state.map(i32::from))] {
-                    value.map_or(Ok(()), |value| write!(f, " {what}={value}"))?;
-                }
-                say.cut.map_or(Ok(()), |cut| write!(f, " cut={cut}"))?;
-                write!(f, "{}", if say.later { " later" } else { "" })
-            }
-            Self::Edit { pick, how } => write!(f, "edit {pick} {how:?}"),
-            Self::Write { fruit, adjective } => write!(f, "write {fruit} {adjective}"),
-            Self::Rewind { talk, to, heard } => write!(f, "rewind {talk} to={to} heard={heard:?}"),
-            Self::Uncut { talk } => write!(f, "uncut {talk}"),
-            Self::Save => write!(f, "save"),
-            Self::Restore { pick } => write!(f, "restore {pick}"),
-            Self::Work { jobs, seed } => write!(f, "work {jobs} seed={seed}"),
-        }
-    }
-}
-
-fn fruit_of(fact: &Taught) -> u8 {
-    fact.fruit % 3
-}
-
 /// A line and what comes of it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Say {
     pub talk: u8,
-    pub asks: u8,
+    pub asks: Fruit,
     pub facts: Vec<Taught>,
-    pub forget: Option<u8>,
+    /// The reply repeats what stands in this place of what its prompt remembers, if so much does.
+    pub echoes: Option<u8>,
+    pub forget: Option<Fruit>,
     /// A change of hit points in the reply's state block.
     pub state: Option<i8>,
     /// How long the reply is.
@@ -110,30 +117,42 @@ pub struct Say {
 }
 
 /// A fact that a line teaches.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Taught {
-    pub fruit: u8,
-    pub adjective: u8,
+    /// Of somebody whom every NPC may speak of, not of the player.
+    pub of_hanna: bool,
+    pub fruit: Fruit,
+    pub adjective: Adjective,
     pub negative: bool,
     pub past: bool,
+    /// 1 to 10.
     pub importance: u8,
     pub kind: u8,
 }
 
 impl Taught {
+    pub fn kind(self) -> &'static str {
+        KINDS[usize::from(self.kind) % KINDS.len()]
+    }
+    pub fn kind_named(name: &str) -> Option<u8> {
+        (0..).zip(KINDS).find_map(|(kind, known)| (known == name).then_some(kind))
+    }
     /// As an extractor writes it. No two are in the same words.
-    pub fn statement(&self, line: &str, nth: usize) -> Value {
-        let fruit = FRUITS[usize::from(self.fruit) % FRUITS.len()];
-        let adjective = ADJECTIVES[usize::from(self.adjective) % ADJECTIVES.len()];
+    pub fn statement(self, line: &str, nth: usize, among_npcs: bool) -> Value {
+        let (fruit, adjective) = (self.fruit.name(), self.adjective.name());
         let verb = if self.negative { "hates" } else { "likes" };
         let nth = ["first", "second", "third"][nth % 3];
-        let kind = ["preference", "event", "habit"][usize::from(self.kind) % 3];
+        let (subject, whoever) = if self.of_hanna || among_npcs {
+            ("Hanna", "Hanna")
+        } else {
+            ("player", "The player")
+        };
         json!({
-            "subject": "player", "speaker": "player", "predicate": "like", "object": fruit,
-            "content": format!("The player {verb} {adjective} {fruit} (fact {line} {nth})"),
+            "subject": subject, "speaker": "player", "predicate": "like", "object": fruit,
+            "content": format!("{whoever} {verb} {adjective} {fruit} (fact {line} {nth})"),
             "keywords": [fruit, "fruit", adjective],
-            "kind": kind,
-            "importance": self.importance % 10 + 1,
+            "kind": self.kind(),
+            "importance": self.importance,
             "polarity": if self.negative { "negative" } else { "positive" },
             "tense": if self.past { "past" } else { "present" },
         })
@@ -148,41 +167,55 @@ pub fn name_of(number: usize) -> String {
         .collect()
 }
 
+fn fruit() -> impl Strategy<Value = Fruit> {
+    (0..3_u8).prop_map(Fruit)
+}
+
+fn adjective() -> impl Strategy<Value = Adjective> {
+    (0..6_u8).prop_map(Adjective)
+}
+
 fn taught() -> impl Strategy<Value = Taught> {
     (
-        0..3_u8,
-        0..6_u8,
+        prop::bool::weighted(0.25),
+        fruit(),
+        adjective(),
         prop::bool::weighted(0.2),
         prop::bool::weighted(0.1),
-        0..10_u8,
+        1..=10_u8,
         0..6_u8,
     )
-        .prop_map(|(fruit, adjective, negative, past, importance, kind)| Taught {
-            fruit,
-            adjective,
-            negative,
-            past,
-            importance,
-            kind: kind.saturating_sub(3),
-        })
+        .prop_map(
+            |(of_hanna, fruit, adjective, negative, past, importance, kind)| Taught {
+                of_hanna,
+                fruit,
+                adjective,
+                negative,
+                past,
+                importance,
+                kind: kind.saturating_sub(3),
+            },
+        )
 }
 
 fn say() -> impl Strategy<Value = Op> {
     (
         0..TALKS,
-        0..3_u8,
+        fruit(),
         prop::collection::vec(taught(), 0..=2),
-        prop::option::weighted(0.08, 0..3_u8),
+        prop::option::weighted(0.2, 0..3_u8),
+        prop::option::weighted(0.08, fruit()),
         prop::option::weighted(0.3, -9..10_i8),
         0..6_u8,
         prop::bool::weighted(0.3),
         prop::option::weighted(0.1, any::<u16>()),
     )
-        .prop_map(|(talk, asks, facts, forget, state, words, later, cut)| {
+        .prop_map(|(talk, asks, facts, echoes, forget, state, words, later, cut)| {
             Op::Say(Say {
                 talk,
                 asks,
                 facts,
+                echoes,
                 forget,
                 state,
                 words,
@@ -197,8 +230,8 @@ fn edit() -> impl Strategy<Value = Edit> {
         Just(Edit::Remove),
         Just(Edit::Restore),
         any::<bool>().prop_map(Edit::Pin),
-        (0..6_u8).prop_map(Edit::Reword),
-        (0..10_u8).prop_map(Edit::Weigh),
+        adjective().prop_map(Edit::Reword),
+        (1..=10_u8).prop_map(Edit::Weigh),
     ]
 }
 
@@ -207,7 +240,7 @@ pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         10 => say(),
         2 => (any::<u16>(), edit()).prop_map(|(pick, how)| Op::Edit { pick, how }),
-        1 => (0..3_u8, 0..6_u8).prop_map(|(fruit, adjective)| Op::Write { fruit, adjective }),
+        1 => (fruit(), adjective()).prop_map(|(fruit, adjective)| Op::Write { fruit, adjective }),
         3 => (0..TALKS, any::<u16>(), prop::option::weighted(0.5, any::<u16>()))
             .prop_map(|(talk, to, heard)| Op::Rewind { talk, to, heard }),
         1 => (0..TALKS).prop_map(|talk| Op::Uncut { talk }),

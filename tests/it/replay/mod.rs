@@ -2,13 +2,18 @@
 //! what stands had ever been said.
 //!
 //! A random history happens to one world, jobs late and out of order, interrupts in between. Then
-//! another, empty one is fed what still stands: the lines, the replies as far as they were heard, and
-//! the corrections of facts that still live, in order. Nothing that can be seen may differ.
+//! another, empty one is fed what still stands: the lines, the replies as far as they were heard, what was
+//! in their prompts, and the corrections of facts that still live, in order. Nothing that can be seen may
+//! differ. A history that fails is made as short as it can be and kept under `regressions/`, whose
+//! histories every run tries first.
 //!
 //! `COLLOQUY_REPLAYS` sets how many histories are tried; `COLLOQUY_REPLAY_SEED` where to begin.
 
 mod history;
+mod kept;
 mod model;
+mod prompted;
+mod text;
 mod world;
 
 use proptest::{
@@ -27,19 +32,28 @@ const HISTORIES: u32 = 2_000;
 const THREADS: u32 = 2;
 /// Things that happen in a history, at most.
 const LONGEST: usize = 24;
+/// How long a failing history is made shorter, in milliseconds.
+const SHRINKING_MS: u32 = 300_000;
+
+/// What has to hold of every history.
+type Property = fn(&[Op]) -> Result<(), String>;
 
 fn number(name: &str) -> Option<u32> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
-/// What a history leaves, and what replaying what stands of it does.
-fn both(history: &[Op]) -> (Seen, Seen) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .unwrap();
-    runtime.block_on(async {
+        .unwrap()
+        .block_on(work)
+}
+
+/// What a history leaves, compared with what replaying what stands of it does.
+fn replayed(history: &[Op]) -> Result<(), String> {
+    on_a_runtime(async {
         let mut lived = World::new().await;
         for (number, op) in history.iter().enumerate() {
             lived.happens(number, op).await;
@@ -51,14 +65,8 @@ fn both(history: &[Op]) -> (Seen, Seen) {
         replayed.replay(&record).await;
         let replayed_seen = replayed.seen().await;
         replayed.close().await;
-        (lived_seen, replayed_seen)
+        compare(&lived_seen, &replayed_seen)
     })
-}
-
-/// What a history leaves, compared with what replaying what stands of it does.
-fn replayed(history: &[Op]) -> Result<(), String> {
-    let (lived, replayed) = both(history);
-    compare(&lived, &replayed)
 }
 
 /// Two saves of a history, the older loaded first and then the newer: whether both come back whole. What
@@ -69,11 +77,7 @@ fn saved(history: &[Op]) -> Result<(), String> {
         .filter(|op| !matches!(op, Op::Edit { .. } | Op::Write { .. }))
         .collect();
     let (before, after) = said.split_at(said.len() / 2);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    on_a_runtime(async {
         let mut world = World::new().await;
         let mut moments = Vec::new();
         for (part, from) in [(before, 0), (after, before.len())] {
@@ -89,7 +93,7 @@ fn saved(history: &[Op]) -> Result<(), String> {
             world.restore(*save).await;
             world.rest().await;
             let again = world.seen().await;
-            compare(&again, seen)?;
+            compare(&again.at_any_time(), &seen.at_any_time())?;
         }
         world.close().await;
         Ok(())
@@ -97,15 +101,15 @@ fn saved(history: &[Op]) -> Result<(), String> {
 }
 
 /// Compares part by part; says which lines differ in the first part that does.
-fn compare(lived: &Seen, replayed: &Seen) -> Result<(), String> {
+fn compare(is: &Seen, ought: &Seen) -> Result<(), String> {
     for (what, of) in Seen::PARTS {
-        let (lived, replayed) = (of(lived), of(replayed));
+        let (is, ought) = (of(is), of(ought));
         let only = |mark: &str, these: &[String], those: &[String]| -> String {
             let gone = these.iter().filter(|line| !those.contains(line));
             gone.map(|line| format!("{mark} {line}")).collect::<Vec<_>>().join("\n")
         };
-        if lived != replayed {
-            let differing = [only("-", &replayed, &lived), only("+", &lived, &replayed)].join("\n");
+        if is != ought {
+            let differing = [only("-", ought, is), only("+", is, ought)].join("\n");
             return Err(format!("{what} differ (- as it ought to be, + as it is)\n{differing}"));
         }
     }
@@ -114,22 +118,27 @@ fn compare(lived: &Seen, replayed: &Seen) -> Result<(), String> {
 
 #[test]
 fn what_was_taken_back_never_happened() {
-    try_all(number("COLLOQUY_REPLAYS").unwrap_or(HISTORIES), replayed);
+    try_all("replayed", HISTORIES, replayed);
 }
 
 #[test]
 fn two_saves_both_come_back_whole() {
-    try_all(number("COLLOQUY_REPLAYS").unwrap_or(HISTORIES) / 10, saved);
+    try_all("saved", HISTORIES / 10, saved);
 }
 
-fn try_all(histories_in_all: u32, holds: fn(&[Op]) -> Result<(), String>) {
+/// Tries the histories that are kept, then new ones.
+fn try_all(name: &'static str, by_default: u32, holds: Property) {
+    kept::try_again(name, holds);
     let seed = number("COLLOQUY_REPLAY_SEED").unwrap_or(0);
+    let wanted = number("COLLOQUY_REPLAYS").map(|all| all.div_ceil(HISTORIES / by_default));
+    let cases = wanted.unwrap_or(by_default).div_ceil(THREADS);
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
             std::thread::spawn(move || {
                 let config = Config {
-                    cases: histories_in_all.div_ceil(THREADS),
-                    max_shrink_iters: 20_000,
+                    cases,
+                    max_shrink_iters: u32::MAX,
+                    max_shrink_time: SHRINKING_MS,
                     failure_persistence: None,
                     ..Config::default()
                 };
@@ -139,11 +148,11 @@ fn try_all(histories_in_all: u32, holds: fn(&[Op]) -> Result<(), String>) {
                 let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
                 let mut runner = TestRunner::new_with_rng(config, rng);
                 let outcome = runner.run(&histories(LONGEST).boxed(), |history| {
-                    holds(&history).map_err(TestCaseError::fail)
+                    kept::unpanicked(holds, &history).map_err(TestCaseError::fail)
                 });
                 match outcome {
                     Ok(()) => None,
-                    Err(TestError::Fail(why, history)) => Some(format!("{history:#?}\n{why}")),
+                    Err(TestError::Fail(why, history)) => Some(kept::keep(name, &history, why.message())),
                     Err(TestError::Abort(why)) => Some(format!("given up: {why}")),
                 }
             })

@@ -18,17 +18,31 @@ use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::history::{ADJECTIVES, FRUITS, Say, name_of};
+use super::history::{AMONG_NPCS, Adjective, Fruit, Say, name_of};
 
-/// What lines of a history begin with, before their name.
+/// What lines of a history, and replies to them, have before their name.
 const MARK: &str = "line-";
+/// What a reply repeats stands between these.
+const QUOTE: (char, char) = ('«', '»');
+/// What statements end with that somebody was taught.
+const TAUGHT: &str = "(fact ";
 
 /// Plays a history: a line is answered, and learned from, as the history says.
 #[derive(Default)]
 pub struct Player {
     lines: Mutex<BTreeMap<String, Say>>,
-    /// A reply that is to stay unfinished after so many characters.
-    hold_after: Mutex<Option<usize>>,
+    next: Mutex<Option<Next>>,
+}
+
+/// The reply that is to be given next.
+#[derive(Debug, Clone)]
+pub struct Next {
+    /// Of the line that is answered; of one that is not known any more, nothing.
+    pub name: String,
+    /// In these words, where it was given before.
+    pub recorded: Option<String>,
+    /// It stops after so many characters, and never ends.
+    pub hold_after: Option<usize>,
 }
 
 impl Player {
@@ -36,27 +50,38 @@ impl Player {
     pub fn learn(&self, number: usize, say: &Say) -> String {
         let name = name_of(number);
         self.lines.lock().insert(name.clone(), say.clone());
-        let asked = FRUITS[usize::from(say.asks) % FRUITS.len()];
-        format!("What about {asked}? {MARK}{name}")
+        format!("What about {}? {MARK}{name}", say.asks.name())
     }
-    /// The next reply stops after so many characters, and never ends.
-    pub fn hold_after(&self, chars: usize) {
-        *self.hold_after.lock() = Some(chars);
+    pub fn replies(&self, next: Next) {
+        *self.next.lock() = Some(next);
     }
-    /// The whole reply to a line, without its state block.
-    pub fn reply(name: &str, say: &Say) -> String {
-        let mut words = vec![format!("Reply {name}:")];
-        words.extend((0..say.facts.len()).map(|nth| format!("fact{}", letter(nth))));
-        words.push("gift".to_owned());
-        words.extend((0..say.words).map(|_| "word".to_owned()));
-        words.join(" ")
+    /// The name in the last line or reply of `text`.
+    pub fn name_in(text: &str) -> Option<String> {
+        let (_, rest) = text.rsplit_once(MARK)?;
+        Some(rest.chars().take_while(char::is_ascii_lowercase).collect())
+    }
+    /// How many characters a reply has whose prompt remembers nothing.
+    pub fn chars_of_reply(name: &str, say: &Say) -> usize {
+        reply(name, say, "").chars().count()
     }
 
     fn line(&self, text: &str) -> Option<(String, Say)> {
-        let (_, rest) = text.rsplit_once(MARK)?;
-        let name: String = rest.chars().take_while(char::is_ascii_lowercase).collect();
+        let name = Self::name_in(text)?;
         let say = self.lines.lock().get(&name).cloned()?;
         Some((name, say))
+    }
+
+    fn reply(&self, text: &str, next: &Next) -> String {
+        let say = self.lines.lock().get(&next.name).cloned();
+        let said = match (&next.recorded, &say) {
+            (Some(recorded), _) => recorded.clone(),
+            (None, Some(say)) => reply(&next.name, say, text),
+            (None, None) => panic!("no line of the history: {next:?}"),
+        };
+        match say.and_then(|say| say.state) {
+            Some(hp) => format!("{said}\n~~~state\n{}\n~~~", state(hp, &next.name)),
+            None => said,
+        }
     }
 
     fn answer(&self, request: &LlmRequest) -> String {
@@ -69,21 +94,18 @@ impl Player {
         let schema = request.json_schema.as_ref().map(|schema| schema.name);
         match request.task {
             Task::Reply => {
-                let (name, say) = self.line(&text).expect("a line of the history");
-                let reply = Self::reply(&name, &say);
-                match say.state {
-                    Some(hp) => format!("{reply}\n~~~state\n{}\n~~~", json!({ "hp_change": hp, "mood": name })),
-                    None => reply,
-                }
+                let next = self.next.lock().clone().expect("a reply is to be given");
+                self.reply(&text, &next)
             }
             Task::Intent => "memory".to_owned(),
             Task::Extraction if schema == Some("state") => {
-                let line = self.line(&text).filter(|(_, say)| say.state.is_some());
+                let line = self.line(&text);
                 // What is left of a reply still gives, as long as the gift was heard.
-                match line.filter(|_| text.contains("gift")) {
-                    Some((name, say)) => json!({ "hp_change": say.state, "mood": name }).to_string(),
-                    None => "{}".to_owned(),
-                }
+                let given = line.and_then(|(name, say)| {
+                    let heard = heard(&text, &name)?.contains("gift");
+                    say.state.filter(|_| heard).map(|hp| state(hp, &name))
+                });
+                given.unwrap_or_else(|| json!({})).to_string()
             }
             Task::Extraction => self.extraction(&text).to_string(),
             Task::Judge => json!({ "verdict": verdict(&text) }).to_string(),
@@ -97,26 +119,60 @@ impl Player {
         let Some((name, say)) = self.line(text) else {
             return json!({ "facts": [], "forget": [] });
         };
-        let facts: Vec<Value> = say
-            .facts
-            .iter()
-            .enumerate()
-            .filter(|(nth, _)| text.contains(&format!("fact{}", letter(*nth))))
-            .map(|(nth, fact)| fact.statement(&name, nth))
+        let heard = heard(text, &name).unwrap_or_default();
+        let taught = say.facts.iter().enumerate();
+        let mut facts: Vec<Value> = taught
+            .filter(|(nth, _)| heard.contains(&format!("fact{}", letter(*nth))))
+            .map(|(nth, fact)| fact.statement(&name, nth, say.talk == AMONG_NPCS))
             .collect();
-        let forget: Vec<String> = say
-            .forget
-            .iter()
-            .map(|fruit| {
-                format!(
-                    "the player {} {}",
-                    "likes red",
-                    FRUITS[usize::from(*fruit) % FRUITS.len()]
-                )
-            })
-            .collect();
-        json!({ "facts": facts, "forget": forget })
+        facts.extend(repeated(heard));
+        let forget = say.forget.map(|fruit| format!("the player likes red {}", fruit.name()));
+        json!({ "facts": facts, "forget": Vec::from_iter(forget) })
     }
+}
+
+fn state(hp: i8, name: &str) -> Value {
+    json!({ "hp_change": hp, "mood": name })
+}
+
+/// The whole reply to a line, without its state block, by somebody who reads `prompt`.
+fn reply(name: &str, say: &Say, prompt: &str) -> String {
+    let mut words = vec![format!("Reply {MARK}{name}:")];
+    words.extend((0..say.facts.len()).map(|nth| format!("fact{}", letter(nth))));
+    let remembered = || prompt.lines().filter_map(statement_in);
+    if let Some(statement) = say.echoes.and_then(|place| remembered().nth(usize::from(place))) {
+        words.push(format!("{}{statement}{}", QUOTE.0, QUOTE.1));
+    }
+    words.push("gift".to_owned());
+    words.extend((0..say.words).map(|_| "word".to_owned()));
+    words.join(" ")
+}
+
+/// The sentence of a line of a prompt that says what somebody was taught.
+fn statement_in(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("- [")?;
+    let from = ["The player ", "Hanna "].iter().filter_map(|whoever| rest.find(whoever)).min()?;
+    let (before, behind) = rest[from..].split_once(TAUGHT)?;
+    let end = behind.find(')')?;
+    Some(&rest[from..from + before.len() + TAUGHT.len() + end + 1])
+}
+
+/// As much of the reply to line `name` as `text` has.
+fn heard<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let (_, heard) = text.rsplit_once(&format!("Reply {MARK}{name}:"))?;
+    Some(heard)
+}
+
+/// What the NPC says again of what it was taught, as an extractor writes it.
+fn repeated(heard: &str) -> Option<Value> {
+    let (content, _) = heard.split_once(QUOTE.0)?.1.split_once(QUOTE.1)?;
+    let fruit = Fruit::within(content)?;
+    let subject = if content.starts_with("Hanna") { "Hanna" } else { "player" };
+    Some(json!({
+        "subject": subject, "speaker": "Mira", "predicate": "like", "object": fruit.name(), "content": content,
+        "keywords": [fruit.name(), "said again"], "kind": "preference", "importance": 5,
+        "polarity": if content.contains(" hates ") { "negative" } else { "positive" }, "tense": "present",
+    }))
 }
 
 fn letter(nth: usize) -> char {
@@ -131,7 +187,7 @@ fn hash(text: &str) -> u64 {
 
 /// A verdict that depends on the two statements alone.
 fn verdict(text: &str) -> &'static str {
-    let statements: Vec<&str> = text.lines().filter(|line| line.contains(" (fact ")).collect();
+    let statements: Vec<&str> = text.lines().filter(|line| line.contains(TAUGHT)).collect();
     match hash(&statements.join("|")) % 5 {
         0 | 1 => "contradicts",
         2 => "same",
@@ -162,7 +218,8 @@ impl Llm for Player {
     }
     async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
         let answer = self.answer(request);
-        if let Some(chars) = self.hold_after.lock().take() {
+        let hold_after = self.next.lock().as_ref().and_then(|next| next.hold_after);
+        if let Some(chars) = hold_after {
             let heard: String = answer.chars().take(chars).collect();
             return Ok(stream::iter([Ok(Chunk::Text(heard))]).chain(stream::pending()).boxed());
         }
@@ -173,6 +230,9 @@ impl Llm for Player {
     }
 }
 
+/// Two dimensions for each fruit, and one for everything else.
+const DIMENSIONS: usize = 2 * Fruit::ALL.len() + 1;
+
 /// Fruits are at right angles; their adjectives are 12 degrees apart. So one adjective on is the same
 /// fact, two to four are near, and another fruit is far.
 pub struct Angles(EmbedderInfo);
@@ -181,7 +241,7 @@ impl Angles {
     pub fn new() -> Self {
         Self(EmbedderInfo {
             model: "angles".to_owned(),
-            dimensions: 2 * FRUITS.len() + 1,
+            dimensions: DIMENSIONS,
             calibration: Calibration::IDENTITY,
             offline: true,
         })
@@ -191,24 +251,20 @@ impl Angles {
 #[async_trait]
 impl Embedder for Angles {
     async fn embed(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
-        Ok(texts
-            .iter()
-            .map(|text| {
-                let mut vector = vec![0.0_f32; 2 * FRUITS.len() + 1];
-                let fruit = FRUITS.iter().position(|fruit| text.contains(fruit));
-                let adjective = ADJECTIVES.iter().position(|word| text.contains(word)).unwrap_or(0);
-                match fruit {
-                    Some(fruit) => {
-                        #[expect(clippy::cast_precision_loss, reason = "a handful")]
-                        let angle = (12.0 * adjective as f32).to_radians();
-                        vector[2 * fruit] = angle.cos();
-                        vector[2 * fruit + 1] = angle.sin();
-                    }
-                    None => vector[2 * FRUITS.len()] = 1.0,
+        let vector = |text: &String| {
+            let mut vector = vec![0.0_f32; DIMENSIONS];
+            match Fruit::within(text) {
+                Some(fruit) => {
+                    let adjective = Adjective::within(text).unwrap_or(Adjective(0));
+                    let angle = (12.0 * f32::from(adjective.0)).to_radians();
+                    let at = 2 * usize::from(fruit.0);
+                    (vector[at], vector[at + 1]) = (angle.cos(), angle.sin());
                 }
-                vector
-            })
-            .collect())
+                None => vector[DIMENSIONS - 1] = 1.0,
+            }
+            vector
+        };
+        Ok(texts.iter().map(vector).collect())
     }
     fn info(&self) -> &EmbedderInfo {
         &self.0

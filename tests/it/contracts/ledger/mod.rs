@@ -20,6 +20,7 @@ mod state;
 mod summaries;
 mod tenants;
 mod timeline;
+mod told;
 mod usage;
 
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use colloquy::{
 use super::{
     Subject,
     fixture::{Fixture, page},
-    rewinds::{Told, told},
+    told::{Told, told},
 };
 
 async fn world<S: Subject>(f: &Fixture<S>) {

@@ -1,0 +1,66 @@
+//! Who says the next line, where a model is asked for it before the line begins.
+
+use std::sync::Arc;
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+
+use super::{NpcConversation, Phase};
+use crate::{
+    actors::cast::Rows,
+    dialogue::npc_conversation::next_speaker,
+    ids::{NpcId, TurnId},
+    ports::ledger::dialogues::NextSpeaker,
+};
+
+/// What a model was asked, and what it said.
+#[derive(Default)]
+pub(super) struct Choosing {
+    asked: bool,
+    /// After which line, and who.
+    chosen: Option<(Option<TurnId>, Option<NpcId>)>,
+}
+
+/// Whose line it is.
+pub(super) enum Speaker {
+    /// `None`: nobody is there.
+    Known(Option<NpcId>),
+    /// A model is being asked; the conversation goes on once it has answered.
+    Asked,
+}
+
+impl NpcConversation {
+    pub(super) fn speaker(&mut self, rows: &Rows, ctx: &mut Context<Self>) -> Speaker {
+        let Phase::Ready(loaded) = &self.phase else {
+            return Speaker::Known(None);
+        };
+        let members = rows.members();
+        if loaded.dialogue.options.next_speaker == NextSpeaker::Rule {
+            return Speaker::Known(next_speaker(&members, &loaded.history));
+        }
+        let head = loaded.head;
+        if self.choosing.asked {
+            return Speaker::Asked;
+        }
+        // What was said after a line that is gone is not asked for any more.
+        if let Some((_, npc)) = self.choosing.chosen.take().filter(|(after, _)| *after == head) {
+            return Speaker::Known(npc);
+        }
+        self.choosing.asked = true;
+        let (use_cases, scope) = (Arc::clone(&self.node.use_cases), self.key.0.clone());
+        let (dialogue, history) = (Arc::clone(&loaded.dialogue), Arc::clone(&loaded.history));
+        let language = rows.world.language;
+        let ask = async move {
+            use_cases
+                .next_speaker(&scope, &dialogue, language, &members, &history)
+                .await
+        };
+        ctx.spawn(ask.into_actor(self).map(move |npc, talk, ctx| {
+            talk.choosing = Choosing {
+                asked: false,
+                chosen: Some((head, npc)),
+            };
+            talk.advance(ctx);
+        }));
+        Speaker::Asked
+    }
+}

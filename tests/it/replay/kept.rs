@@ -1,0 +1,65 @@
+//! Histories that once failed: written down when they do, and tried first by every run.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash as _, Hasher as _},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
+};
+
+use super::{
+    Property,
+    history::Op,
+    text::{read, written},
+};
+
+/// Where the histories of one property are.
+fn folder(property: &str) -> PathBuf {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/replay/regressions");
+    PathBuf::from(root).join(property)
+}
+
+/// A history in which something panics fails, as one that differs does.
+pub fn unpanicked(holds: Property, history: &[Op]) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(|| holds(history))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("it panicked: {}", text.unwrap_or("without a word")))
+    })
+}
+
+/// Tries every history that is kept for a property.
+///
+/// # Panics
+/// With what differs, and in which file; of every one that fails.
+pub fn try_again(property: &str, holds: Property) {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder(property))
+        .unwrap_or_else(|why| panic!("{}: {why}", folder(property).display()))
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|kind| kind == "history"))
+        .collect();
+    paths.sort();
+    let failures: Vec<String> = paths
+        .iter()
+        .filter_map(|path| {
+            let text = std::fs::read_to_string(path).unwrap();
+            let history = read(&text).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+            let why = unpanicked(holds, &history).err()?;
+            Some(format!("{}\n{why}\n{text}", path.display()))
+        })
+        .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+/// Writes down a history that failed; says what and where.
+pub fn keep(property: &str, history: &[Op], why: &str) -> String {
+    let remarks = format!("Failed, and is to be given a name that says what was wrong.\n{why}");
+    let text = written(&remarks, history);
+    let mut hasher = DefaultHasher::new();
+    written("", history).hash(&mut hasher);
+    let path = folder(property).join(format!("{:016x}.history", hasher.finish()));
+    match std::fs::write(&path, &text) {
+        Ok(()) => format!("kept as {}\n{text}", path.display()),
+        Err(failed) => format!("{} could not be written: {failed}\n{text}", path.display()),
+    }
+}

@@ -1,0 +1,103 @@
+//! What was in the prompt of a turn is part of what is recorded of it, as the reply is that was given to
+//! it: an NPC that only repeats what it was told says nothing new.
+//!
+//! A turn that is replayed is committed with the facts that the recorded prompt had, as far as they stand.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use colloquy::{
+    ids::{DialogueId, NodeId, TurnId},
+    memory::{
+        trace::{CandidateTrace, TurnTrace},
+        turn::{Checkpoint, Turn},
+    },
+    ports::{
+        Page, PageRequest, StoreResult,
+        ledger::dialogues::{Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStore, KeyedTurn, TurnCommit},
+    },
+    tenancy::TenantScope,
+};
+use parking_lot::Mutex;
+
+/// The facts that the prompt of the next turn had; `None`: it is as it was.
+pub type Recorded = Arc<Mutex<Option<Vec<CandidateTrace>>>>;
+
+pub struct Prompted {
+    pub inner: Arc<dyn DialogueStore>,
+    pub next: Recorded,
+}
+
+#[async_trait]
+impl DialogueStore for Prompted {
+    async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
+        let recorded = self.next.lock().take();
+        match recorded {
+            Some(candidates) => {
+                let mut commit = commit.clone();
+                commit.trace.candidates = candidates;
+                self.inner.commit_turn(scope, &commit).await
+            }
+            None => self.inner.commit_turn(scope, commit).await,
+        }
+    }
+
+    async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<()> {
+        self.inner.create(scope, dialogue).await
+    }
+    async fn get(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>> {
+        self.inner.get(scope, id).await
+    }
+    async fn list(
+        &self,
+        scope: &TenantScope,
+        filter: &DialogueFilter,
+        page: &PageRequest,
+    ) -> StoreResult<Page<Dialogue>> {
+        self.inner.list(scope, filter, page).await
+    }
+    async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
+        self.inner.set_resume_token(scope, id, hash).await
+    }
+    async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool> {
+        self.inner.close(scope, id, at).await
+    }
+    async fn set_paused(&self, scope: &TenantScope, id: DialogueId, paused: bool) -> StoreResult<bool> {
+        self.inner.set_paused(scope, id, paused).await
+    }
+    async fn claim(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> StoreResult<Claim> {
+        self.inner.claim(scope, id, node, now, until).await
+    }
+    async fn renew(&self, scope: &TenantScope, id: DialogueId, epoch: u64, until: DateTime<Utc>) -> StoreResult<bool> {
+        self.inner.renew(scope, id, epoch, until).await
+    }
+    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64) -> StoreResult<()> {
+        self.inner.release(scope, id, epoch).await
+    }
+    async fn release_all(&self, node: NodeId) -> StoreResult<()> {
+        self.inner.release_all(node).await
+    }
+    async fn turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>> {
+        self.inner.turns(scope, id, from, to).await
+    }
+    async fn turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>> {
+        self.inner.turn(scope, id).await
+    }
+    async fn turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>> {
+        self.inner.turn_by_key(scope, id, key).await
+    }
+    async fn trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>> {
+        self.inner.trace(scope, id, number).await
+    }
+    async fn checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>> {
+        self.inner.checkpoint(scope, id).await
+    }
+}

@@ -1,0 +1,205 @@
+//! Histories as text that a person can read and write: one thing that happens on each line.
+//!
+//! ```text
+//! # What is behind a hash is for the reader.
+//! say 0 asks=pears learns=player:red-grapes:preference:5:hated learns=hanna:dry-plums:habit:3 hp=-4 words=2 later
+//! edit 3 reword=blue
+//! rewind 0 to=40000 heard=3000
+//! ```
+
+use std::fmt::{self, Write as _};
+
+use super::history::{Adjective, Edit, Fruit, Op, Say, Taught};
+
+impl fmt::Display for Taught {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let subject = if self.of_hanna { "hanna" } else { "player" };
+        let (adjective, fruit) = (self.adjective.name(), self.fruit.name());
+        write!(f, "{subject}:{adjective}-{fruit}:{}:{}", self.kind(), self.importance)?;
+        f.write_str(if self.negative { ":hated" } else { "" })?;
+        f.write_str(if self.past { ":once" } else { "" })
+    }
+}
+
+impl fmt::Display for Say {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "say {} asks={}", self.talk, self.asks.name())?;
+        for fact in &self.facts {
+            write!(f, " learns={fact}")?;
+        }
+        let echoes = self.echoes.map(|place| place.to_string());
+        let forget = self.forget.map(|fruit| fruit.name().to_owned());
+        let state = self.state.map(|change| change.to_string());
+        let cut = self.cut.map(|cut| cut.to_string());
+        for (key, value) in [("echoes", echoes), ("forget", forget), ("hp", state), ("cut", cut)] {
+            value.map_or(Ok(()), |value| write!(f, " {key}={value}"))?;
+        }
+        write!(f, " words={}{}", self.words, if self.later { " later" } else { "" })
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Say(say) => write!(f, "{say}"),
+            Self::Edit { pick, how } => match how {
+                Edit::Remove => write!(f, "edit {pick} remove"),
+                Edit::Restore => write!(f, "edit {pick} restore"),
+                Edit::Pin(pinned) => write!(f, "edit {pick} pin={pinned}"),
+                Edit::Reword(adjective) => write!(f, "edit {pick} reword={}", adjective.name()),
+                Edit::Weigh(importance) => write!(f, "edit {pick} weigh={importance}"),
+            },
+            Self::Write { fruit, adjective } => write!(f, "write {} {}", adjective.name(), fruit.name()),
+            Self::Rewind { talk, to, heard } => {
+                write!(f, "rewind {talk} to={to}")?;
+                heard.map_or(Ok(()), |heard| write!(f, " heard={heard}"))
+            }
+            Self::Uncut { talk } => write!(f, "uncut {talk}"),
+            Self::Save => write!(f, "save"),
+            Self::Restore { pick } => write!(f, "restore {pick}"),
+            Self::Work { jobs, seed } => write!(f, "work {jobs} seed={seed}"),
+        }
+    }
+}
+
+/// A history, behind remarks of whoever writes it down.
+pub fn written(remarks: &str, history: &[Op]) -> String {
+    let mut text = String::new();
+    for remark in remarks.lines() {
+        let _ = writeln!(text, "# {remark}");
+    }
+    for op in history {
+        let _ = writeln!(text, "{op}");
+    }
+    text
+}
+
+/// The history that a text says.
+///
+/// # Errors
+/// Says which line is none, and why.
+pub fn read(text: &str) -> Result<Vec<Op>, String> {
+    let lines = text.lines().map(str::trim).enumerate();
+    lines
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+        .map(|(at, line)| op(line).map_err(|why| format!("line {}: {why}: {line}", at + 1)))
+        .collect()
+}
+
+fn op(line: &str) -> Result<Op, String> {
+    let mut words = line.split_whitespace();
+    let what = words.next().unwrap_or_default();
+    let mut next = || words.next().ok_or("something is missing");
+    let op = match what {
+        "say" => {
+            let talk = number(next()?)?;
+            return say(talk, words).map(Op::Say);
+        }
+        "edit" => Op::Edit {
+            pick: number(next()?)?,
+            how: edit(next()?)?,
+        },
+        "write" => Op::Write {
+            adjective: adjective(next()?)?,
+            fruit: fruit(next()?)?,
+        },
+        "rewind" => Op::Rewind {
+            talk: number(next()?)?,
+            to: number(valued("to", next()?)?)?,
+            heard: words.next().map(|word| number(valued("heard", word)?)).transpose()?,
+        },
+        "uncut" => Op::Uncut { talk: number(next()?)? },
+        "save" => Op::Save,
+        "restore" => Op::Restore { pick: number(next()?)? },
+        "work" => Op::Work {
+            jobs: number(next()?)?,
+            seed: number(valued("seed", next()?)?)?,
+        },
+        _ => return Err("nothing of that kind happens".to_owned()),
+    };
+    words.next().map_or(Ok(op), |word| Err(format!("`{word}` is too much")))
+}
+
+fn say<'a>(talk: u8, words: impl Iterator<Item = &'a str>) -> Result<Say, String> {
+    let mut say = Say {
+        talk,
+        asks: Fruit(0),
+        facts: Vec::new(),
+        echoes: None,
+        forget: None,
+        state: None,
+        words: 0,
+        later: false,
+        cut: None,
+    };
+    for word in words {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        match key {
+            "asks" => say.asks = fruit(value)?,
+            "learns" => say.facts.push(taught(value)?),
+            "echoes" => say.echoes = Some(number(value)?),
+            "forget" => say.forget = Some(fruit(value)?),
+            "hp" => say.state = Some(number(value)?),
+            "cut" => say.cut = Some(number(value)?),
+            "words" => say.words = number(value)?,
+            "later" => say.later = true,
+            _ => return Err(format!("`{word}` says nothing of a line")),
+        }
+    }
+    Ok(say)
+}
+
+fn taught(text: &str) -> Result<Taught, String> {
+    let mut parts = text.split(':');
+    let mut next = || parts.next().ok_or_else(|| format!("`{text}` is no whole fact"));
+    let subject = next()?;
+    let object = next()?;
+    let kind = next()?;
+    let importance = number(next()?)?;
+    let rest: Vec<&str> = parts.collect();
+    let (adjective_name, fruit_name) = object.split_once('-').ok_or_else(|| format!("`{object}` is no fruit"))?;
+    Ok(Taught {
+        of_hanna: subject == "hanna",
+        adjective: adjective(adjective_name)?,
+        fruit: fruit(fruit_name)?,
+        kind: Taught::kind_named(kind).ok_or_else(|| format!("`{kind}` is no kind"))?,
+        importance,
+        negative: rest.contains(&"hated"),
+        past: rest.contains(&"once"),
+    })
+}
+
+fn edit(text: &str) -> Result<Edit, String> {
+    Ok(match text.split_once('=').unwrap_or((text, "")) {
+        ("remove", _) => Edit::Remove,
+        ("restore", _) => Edit::Restore,
+        ("pin", pinned) => Edit::Pin(pinned == "true"),
+        ("reword", word) => Edit::Reword(adjective(word)?),
+        ("weigh", importance) => Edit::Weigh(number(importance)?),
+        _ => return Err(format!("`{text}` is no edit")),
+    })
+}
+
+fn valued<'a>(key: &str, word: &'a str) -> Result<&'a str, String> {
+    let value = word.strip_prefix(key).and_then(|rest| rest.strip_prefix('='));
+    value.ok_or_else(|| format!("`{word}` ought to be {key}=…"))
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("`{text}` is no such number"))
+}
+
+fn fruit(name: &str) -> Result<Fruit, String> {
+    Fruit::named(name).ok_or_else(|| format!("`{name}` is no fruit"))
+}
+
+fn adjective(name: &str) -> Result<Adjective, String> {
+    Adjective::named(name).ok_or_else(|| format!("`{name}` is no adjective"))
+}
+
+proptest::proptest! {
+    #[test]
+    fn a_history_is_read_as_it_was_written(history in super::history::histories(24)) {
+        proptest::prop_assert_eq!(read(&written("a remark\nof two lines", &history)), Ok(history));
+    }
+}

@@ -1,0 +1,90 @@
+//! What people change about facts over REST.
+
+use std::collections::BTreeSet;
+
+use colloquy::{
+    dialogue::remember::{self, Correction, HandWritten},
+    ids::FactId,
+    memory::fact::{Audience, FactKind, Importance, Knower},
+    ports::clock::Clock as _,
+};
+
+use super::{Corrected, World};
+use crate::replay::history::{Adjective, Edit, Fruit};
+
+impl World {
+    /// A person changes one of the facts there are.
+    pub(super) async fn correct_any(&mut self, pick: u16, how: Edit) {
+        let facts = self.facts().await;
+        let Some(nth) = usize::from(pick).checked_rem(facts.len()) else {
+            return;
+        };
+        let (name, fact) = facts.into_iter().nth(nth).expect("below the number of facts");
+        self.correct(fact.id, how).await;
+        let corrected = Corrected::Fact {
+            fact: fact.id,
+            name,
+            how,
+        };
+        self.corrections.push((self.clock.now(), corrected));
+    }
+
+    pub(super) async fn correct(&self, fact: FactId, how: Edit) {
+        let facts = &self.services.ledger.facts;
+        let edit = self.edit("fact.edit");
+        let correction = match how {
+            Edit::Remove => {
+                facts.remove(&self.scope, fact, &edit).await.unwrap();
+                return;
+            }
+            Edit::Restore => {
+                facts.restore(&self.scope, fact, &edit).await.unwrap();
+                return;
+            }
+            Edit::Pin(pinned) => Correction {
+                pinned: Some(pinned),
+                ..Correction::default()
+            },
+            Edit::Reword(adjective) => {
+                let known = facts.get(&self.scope, fact).await.unwrap().unwrap();
+                let (adjective, object) = (adjective.name(), known.statement.object);
+                Correction {
+                    content: Some(format!("It is {adjective} {object} (corrected)")),
+                    ..Correction::default()
+                }
+            }
+            Edit::Weigh(importance) => Correction {
+                importance: Some(Importance::clamped(f64::from(importance))),
+                ..Correction::default()
+            },
+        };
+        remember::correct(&self.services, &self.scope, fact, correction, None, &edit)
+            .await
+            .unwrap();
+    }
+
+    /// A person writes a fact.
+    pub(super) async fn write(&self, fruit: Fruit, adjective: Adjective) {
+        let (fruit, adjective, now) = (fruit.name(), adjective.name(), self.clock.now().timestamp());
+        let fact = HandWritten {
+            world: self.authored.id.clone(),
+            audience: Audience {
+                knowers: BTreeSet::from([Knower::Npc("mira".parse().unwrap())]),
+                private_to: None,
+            },
+            subject: "player:p1".to_owned(),
+            predicate: "like".to_owned(),
+            object: fruit.to_owned(),
+            content: format!("The player likes {adjective} {fruit}, by hand {now}"),
+            keywords: vec![fruit.to_owned()],
+            kind: FactKind::Preference,
+            importance: Importance::DEFAULT,
+            pinned: false,
+            valid_at: None,
+        };
+        let edit = self.edit("fact.create");
+        remember::write_by_hand(&self.services, &self.scope, fact, &edit)
+            .await
+            .unwrap();
+    }
+}

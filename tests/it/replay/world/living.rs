@@ -1,0 +1,344 @@
+//! What a history does to a world.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use colloquy::{
+    dialogue::{
+        events::ReplyDone,
+        jobs,
+        npc_conversation::{Scene, next_speaker},
+        remember,
+        rewind::{self, Moved, RewindError, RewindRequest, Target},
+        saves::{self, RestoreRequest},
+        turn::{self, Cut, TurnError, TurnFeed, TurnInput},
+    },
+    ids::{DialogueId, NpcId, SaveId},
+    ports::{
+        buffer::BufferedTurn,
+        clock::Clock as _,
+        ledger::{
+            dialogues::{Claim, OpenDialogue},
+            jobs::Job,
+            saves::{RestoreOutcome, SaveOutcome},
+        },
+    },
+    tenancy::{Principal, Role},
+};
+use tokio::sync::watch;
+
+use super::{Corrected, STEP, World};
+use crate::replay::{
+    history::{self, Op},
+    model::{Next, Player},
+};
+
+struct Deaf;
+
+impl TurnFeed for Deaf {
+    fn delta(&self, _: u32, _: usize, _: &NpcId, _: &str) {}
+    fn done(&self, _: ReplyDone) -> u64 {
+        2
+    }
+    fn reserve_committed(&self) -> u64 {
+        3
+    }
+}
+
+/// Cuts as soon as anything was said.
+struct CutsIn {
+    hand: watch::Sender<Option<Cut>>,
+}
+
+impl TurnFeed for CutsIn {
+    fn delta(&self, _: u32, _: usize, _: &NpcId, _: &str) {
+        self.hand.send_replace(Some(Cut { heard_chars: None }));
+    }
+    fn done(&self, _: ReplyDone) -> u64 {
+        2
+    }
+    fn reserve_committed(&self) -> u64 {
+        3
+    }
+}
+
+impl World {
+    pub async fn happens(&mut self, number: usize, op: &Op) {
+        self.clock.advance(STEP);
+        match op {
+            Op::Say(say) => {
+                let line = self.player.learn(number, say);
+                self.lines.push((number, say.clone()));
+                let name = history::name_of(number);
+                let whole = Player::chars_of_reply(&name, say);
+                self.player.replies(Next {
+                    name,
+                    recorded: None,
+                    hold_after: say.cut.map(|cut| 1 + share(cut, whole.saturating_sub(1))),
+                });
+                self.say(usize::from(say.talk), &line, say.cut.is_some()).await;
+                if !say.later {
+                    self.rest().await;
+                }
+            }
+            Op::Edit { pick, how } => self.correct_any(*pick, *how).await,
+            Op::Write { fruit, adjective } => {
+                self.write(*fruit, *adjective).await;
+                let written = Corrected::Written {
+                    fruit: *fruit,
+                    adjective: *adjective,
+                };
+                self.corrections.push((self.clock.now(), written));
+            }
+            Op::Rewind { talk, to, heard } => self.rewind(usize::from(*talk), *to, *heard).await,
+            Op::Uncut { talk } => self.uncut(usize::from(*talk)).await,
+            Op::Save => {
+                self.save().await;
+            }
+            Op::Restore { pick } => {
+                if !self.saves.is_empty() {
+                    let save = self.saves[usize::from(*pick) % self.saves.len()];
+                    self.restore(save).await;
+                }
+            }
+            Op::Work { jobs, seed } => self.work(usize::from(*jobs), *seed).await,
+        }
+    }
+
+    /// The dialogue as an actor would take it up.
+    async fn open(&self, talk: usize) -> OpenDialogue {
+        let now = self.clock.now();
+        let until = now + Duration::from_mins(1);
+        let dialogues = &self.services.ledger.dialogues;
+        let claim = dialogues
+            .claim(&self.scope, self.talks[talk], self.node, now, until)
+            .await
+            .unwrap();
+        let Claim::Owned(open) = claim else { panic!("{claim:?}") };
+        *open
+    }
+
+    /// The next turn of a dialogue; NPCs among themselves have `line` for a topic.
+    pub(super) async fn input(&self, talk: usize, line: &str) -> TurnInput {
+        let open = self.open(talk).await;
+        let ledger = &self.services.ledger;
+        let summaries = ledger.summaries.kept(&self.scope, open.dialogue.id).await.unwrap();
+        let mut checkpoint = open.checkpoint.clone();
+        checkpoint.catch_up(&summaries, self.services.settings.summaries.buffer_min_turns);
+        let from = checkpoint.buffer_from.max(1);
+        let turns = ledger
+            .dialogues
+            .turns(&self.scope, open.dialogue.id, from, open.dialogue.head_turn)
+            .await
+            .unwrap();
+        let history: Vec<BufferedTurn> = turns.iter().map(Into::into).collect();
+        let among_npcs = open.dialogue.player.is_none();
+        let cast = self.cast(&open.dialogue);
+        let speaker = if among_npcs {
+            next_speaker(&cast, &history).unwrap()
+        } else {
+            open.dialogue.npcs[0].clone()
+        };
+        let scene = among_npcs.then(|| {
+            Arc::new(Scene {
+                cast,
+                topic: Some(line.to_owned()),
+                last: false,
+            })
+        });
+        TurnInput {
+            scope: self.scope.clone(),
+            node: self.node,
+            world: Arc::new(self.authored.clone()),
+            npc: Arc::new(self.npcs[&speaker].clone()),
+            player: open.dialogue.player.clone(),
+            scene,
+            epoch: open.epoch,
+            id: self.services.ids.next(),
+            number: open.dialogue.head_turn + 1,
+            previous: open.head,
+            line: if among_npcs { String::new() } else { line.to_owned() },
+            key: None,
+            history: Arc::new(history),
+            summaries: Arc::new(summaries),
+            checkpoint,
+            accepted_at: self.clock.instant(),
+            started_at: self.clock.now(),
+            queue_ms: 0.0,
+            memory_wait_ms: 0.0,
+            started_seq: open.next_seq,
+            dialogue: Arc::new(open.dialogue),
+        }
+    }
+
+    /// Has a line said, and answered as the model was told; or cut, if the model stops in the middle.
+    pub(super) async fn say(&self, talk: usize, line: &str, cut: bool) {
+        let input = self.input(talk, line).await;
+        let (hand, watch) = watch::channel(None);
+        let outcome = if cut {
+            turn::run(&self.services, input, &CutsIn { hand }, watch).await
+        } else {
+            turn::run(&self.services, input, &Deaf, watch).await
+        };
+        match outcome {
+            Ok(_) | Err(TurnError::CutBeforeReply) => {}
+            Err(error) => panic!("a turn failed: {error}"),
+        }
+    }
+
+    fn request(&self, open: &OpenDialogue, target: Target) -> RewindRequest {
+        RewindRequest {
+            scope: self.scope.clone(),
+            node: self.node,
+            dialogue: open.dialogue.id,
+            world: open.dialogue.world.clone(),
+            epoch: open.epoch,
+            head_turn: open.dialogue.head_turn,
+            head: open.head,
+            fence: false,
+            target,
+            key: None,
+            seq: open.next_seq,
+            who: self.who(),
+            action: "session.rewind",
+        }
+    }
+
+    fn who(&self) -> Principal {
+        Principal {
+            subject: "player".to_owned(),
+            tenant: self.scope.tenant().clone(),
+            role: Role::Backend,
+            player: None,
+            world: None,
+            expires_at: DateTime::<Utc>::MAX_UTC,
+        }
+    }
+
+    /// Takes a save of where everything stands.
+    pub async fn save(&mut self) -> SaveId {
+        let taken = saves::take(&self.services, &self.who(), &self.authored.id, String::new())
+            .await
+            .unwrap();
+        let SaveOutcome::Saved(save) = taken else {
+            panic!("{taken:?}")
+        };
+        self.saves.push(save.id);
+        save.id
+    }
+
+    /// Loads a save.
+    pub async fn restore(&mut self, save: SaveId) {
+        self.clock.advance(STEP);
+        let request = RestoreRequest {
+            scope: self.scope.clone(),
+            world: self.authored.id.clone(),
+            save,
+            key: None,
+            seq_gap: 0,
+            who: self.who(),
+        };
+        let outcome = saves::restore(&self.services, request).await.unwrap();
+        assert!(matches!(outcome, RestoreOutcome::Done { .. }), "{outcome:?}");
+        for talk in 0..self.talks.len() {
+            let open = self.open(talk).await;
+            self.buffer_follows(talk, open.dialogue.head_turn).await;
+        }
+    }
+
+    async fn rewind(&mut self, talk: usize, to: u16, heard: Option<u16>) {
+        let open = self.open(talk).await;
+        let number = u32::try_from(share(to, open.dialogue.head_turn as usize)).unwrap();
+        let heard_chars = match heard {
+            Some(heard) if number > 0 => {
+                let dialogues = &self.services.ledger.dialogues;
+                let turns = dialogues
+                    .turns(&self.scope, open.dialogue.id, number, number)
+                    .await
+                    .unwrap();
+                Some(share(heard, turns[0].reply_text.chars().count()))
+            }
+            _ => None,
+        };
+        let request = self.request(&open, Target::Turn { number, heard_chars });
+        let moved = rewind::rewind(&self.services, request).await.unwrap();
+        if let Moved::Done(made) = moved {
+            self.buffer_follows(talk, made.rewound.head_turn).await;
+        }
+    }
+
+    async fn uncut(&mut self, talk: usize) {
+        let open = self.open(talk).await;
+        let request = self.request(&open, Target::Uncut);
+        match rewind::rewind(&self.services, request).await {
+            Ok(_) | Err(RewindError::NothingToResume) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A buffer that claims to be the ledger's is.
+    async fn buffer_follows(&self, talk: usize, head_turn: u32) {
+        let kept = self.services.buffers.load(&self.scope, self.talks[talk]).await.unwrap();
+        let Some(kept) = kept else { return };
+        let turns = self.turns(talk).await;
+        let head = turns.last().map(|turn| turn.id);
+        if kept.head.turn == head && head.is_some() {
+            let from = kept.turns.first().map_or(head_turn + 1, |turn| turn.number);
+            let expected: Vec<BufferedTurn> = turns
+                .iter()
+                .filter(|turn| turn.number >= from)
+                .map(Into::into)
+                .collect();
+            assert_eq!(kept.turns, expected);
+        }
+    }
+
+    /// Does everything that waits.
+    pub async fn rest(&self) {
+        self.work(usize::MAX, 0).await;
+    }
+
+    /// Does at most `most` jobs; `seed` mixes the dialogues, whose own jobs keep their order. Then
+    /// memories are settled and the index follows.
+    async fn work(&self, most: usize, seed: u8) {
+        let ledger = &self.services.ledger;
+        let mut left = most;
+        loop {
+            ledger.jobs.release_all(self.node).await.unwrap();
+            let now = self.clock.now();
+            let leased = ledger
+                .jobs
+                .lease(&self.scope, self.node, now, now + Duration::from_mins(1), 1_000)
+                .await
+                .unwrap();
+            let mut lanes: BTreeMap<DialogueId, Vec<Job>> = BTreeMap::new();
+            for job in leased {
+                lanes.entry(job.dialogue).or_default().push(job);
+            }
+            if lanes.is_empty() || left == 0 {
+                break;
+            }
+            let mut turn = usize::from(seed);
+            while !lanes.is_empty() && left > 0 {
+                let lane = *lanes.keys().nth(turn % lanes.len()).unwrap();
+                let jobs = lanes.get_mut(&lane).unwrap();
+                let job = jobs.remove(0);
+                if jobs.is_empty() {
+                    lanes.remove(&lane);
+                }
+                jobs::run(&self.services, &self.scope, &job).await.unwrap();
+                turn = turn.wrapping_mul(7).wrapping_add(3);
+                left -= 1;
+            }
+        }
+        if most == usize::MAX || seed.is_multiple_of(2) {
+            while remember::settle_all(&self.services, &self.scope).await.unwrap() > 0 {}
+        }
+        while jobs::relay_outbox(&self.services).await.unwrap() > 0 {}
+    }
+}
+
+/// The part of `of` that `share`/65536 is; all of it for the largest.
+fn share(share: u16, of: usize) -> usize {
+    (usize::from(share) * (of + 1)) >> 16
+}

@@ -1,0 +1,358 @@
+//! A world without actors: its stores and who is in it. What a history does to it is in `living`, what
+//! people change in `correcting`, how it is said again in `replaying`, what can be seen of it in `seen`.
+
+mod correcting;
+mod living;
+mod replaying;
+mod seen;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use colloquy::{
+    adapters::{
+        in_process::{
+            buffers::{BufferLimits, InProcessBuffers},
+            fact_index::{FactIndexOptions, InProcessFactIndex},
+        },
+        sqlite::{self, SqliteOptions},
+    },
+    config::Config,
+    dialogue::{
+        Services,
+        models::{ModelLimits, Models, RouteTable},
+        npc_conversation::Member,
+        prompt::Templates,
+        recall::BodyCache,
+        settings::DialogueSettings,
+    },
+    ids::{DialogueId, DialogueKind, FactId, NodeId, NpcId, PlayerId, SaveId, TurnId},
+    memory::{
+        authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
+        fact::{Cause, Fact, Viewpoint},
+        turn::Turn,
+    },
+    ports::{
+        PageRequest,
+        clock::{Clock as _, IdSource, ManualClock},
+        ledger::{
+            audit::Edit as AuditEdit,
+            dialogues::{Dialogue, DialogueOptions, DialogueStatus},
+            facts::FactFilter,
+            tenants::Tenant,
+        },
+        llm::Llm,
+    },
+    tenancy::{Role, TenantScope},
+};
+
+pub use self::seen::Seen;
+use super::{
+    history::{AMONG_NPCS, Adjective, Edit, Fruit, Say, TALKS},
+    model::{Angles, Player},
+    prompted::{Prompted, Recorded},
+};
+
+/// When every history begins.
+const BEGINNING: &str = "2026-03-01T09:00:00Z";
+/// How much time passes with everything that happens.
+const STEP: Duration = Duration::from_secs(1);
+
+// What is the same in every world is made once: there are thousands of them.
+static TEMPLATES: LazyLock<Arc<Templates>> = LazyLock::new(|| Arc::new(Templates::load(None).unwrap()));
+static SETTINGS: LazyLock<Arc<DialogueSettings>> = LazyLock::new(|| {
+    let mut settings = Config::defaults().dialogue();
+    settings.summaries.first_after_turns = 3;
+    settings.summaries.then_every_turns = 2;
+    settings.summaries.keep = 2;
+    settings.summaries.buffer_min_turns = 2;
+    Arc::new(settings)
+});
+
+/// An empty ledger, copied for every world.
+static EMPTY: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("empty.db");
+    let text = path.to_str().unwrap().to_owned();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(sqlite::migrate(&text)).unwrap();
+    })
+    .join()
+    .unwrap();
+    std::fs::read(path).unwrap()
+});
+
+/// A fact by what is the same of it in every world in which it was learned: its words, when they were
+/// said, and who heard them.
+type Name = (String, DateTime<Utc>, String);
+
+fn name_of(fact: &Fact) -> Name {
+    let knowers = fact.audience.fingerprint();
+    (fact.statement.content.clone(), fact.valid_at, knowers)
+}
+
+/// A correction as it was made, to be made again.
+#[derive(Debug, Clone)]
+enum Corrected {
+    Fact { fact: FactId, name: Name, how: Edit },
+    Written { fruit: Fruit, adjective: Adjective },
+}
+
+pub struct World {
+    services: Services,
+    player: Arc<Player>,
+    clock: Arc<ManualClock>,
+    /// What the prompt of the next turn had, when it was said before.
+    recorded: Recorded,
+    scope: TenantScope,
+    authored: AuthoredWorld,
+    npcs: BTreeMap<NpcId, Npc>,
+    node: NodeId,
+    talks: Vec<DialogueId>,
+    saves: Vec<SaveId>,
+    corrections: Vec<(DateTime<Utc>, Corrected)>,
+    lines: Vec<(usize, Say)>,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    /// A world in which nothing has happened.
+    pub async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("colloquy.db");
+        std::fs::write(&path, &*EMPTY).unwrap();
+        let clock = ManualClock::at(BEGINNING.parse().unwrap());
+        let options = SqliteOptions {
+            readers: 1,
+            ..SqliteOptions::default()
+        };
+        let store = sqlite::open(path.to_str().unwrap(), options, clock.clone())
+            .await
+            .unwrap();
+        let mut ledger = store.ledger();
+        let recorded = Recorded::default();
+        ledger.dialogues = Arc::new(Prompted {
+            inner: ledger.dialogues,
+            next: recorded.clone(),
+        });
+        let player = Arc::new(Player::default());
+        let llm: Arc<dyn Llm> = player.clone();
+        let ids = Arc::new(IdSource::random(clock.clone()));
+        let services = Services {
+            settings: SETTINGS.clone(),
+            ledger,
+            buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
+            index: Arc::new(InProcessFactIndex::new(
+                store.point_source(),
+                FactIndexOptions::default(),
+            )),
+            embedder: Arc::new(Angles::new()),
+            models: Arc::new(Models::with_limits(
+                RouteTable::uniform(&llm),
+                ModelLimits::default(),
+                clock.clone(),
+            )),
+            prompts: TEMPLATES.clone(),
+            bodies: Arc::new(BodyCache::new(1_000)),
+            clock: clock.clone(),
+            ids: ids.clone(),
+        };
+        let now = clock.now();
+        let npcs = [npc("mira", "Mira", now), npc("ergen", "Ergen", now)];
+        let mut world = Self {
+            authored: authored(now),
+            npcs: npcs.into_iter().map(|npc| (npc.id.clone(), npc)).collect(),
+            node: ids.next(),
+            scope: TenantScope::new("demo".parse().unwrap()),
+            talks: Vec::new(),
+            saves: Vec::new(),
+            corrections: Vec::new(),
+            lines: Vec::new(),
+            recorded,
+            services,
+            player,
+            clock,
+            _folder: folder,
+        };
+        world.author().await;
+        world
+    }
+
+    async fn author(&mut self) {
+        let ledger = &self.services.ledger;
+        let tenant = Tenant {
+            id: self.scope.tenant().clone(),
+            name: "Demo".to_owned(),
+            enabled: true,
+            created_at: self.clock.now(),
+        };
+        ledger.tenants.ensure(&tenant).await.unwrap();
+        let edit = self.edit("world.put");
+        ledger
+            .authored
+            .put_world(&self.scope, &self.authored, None, &edit)
+            .await
+            .unwrap();
+        for npc in self.npcs.values() {
+            let edit = self.edit("npc.put");
+            ledger.authored.put_npc(&self.scope, npc, None, &edit).await.unwrap();
+        }
+        for talk in 0..TALKS {
+            let dialogue = self.dialogue(talk);
+            ledger.dialogues.create(&self.scope, &dialogue).await.unwrap();
+            self.talks.push(dialogue.id);
+        }
+    }
+
+    fn dialogue(&self, talk: u8) -> Dialogue {
+        let now = self.clock.now();
+        let (kind, npcs, witnesses): (_, &[&str], &[&str]) = match talk {
+            AMONG_NPCS => (DialogueKind::NpcConversation, &["ergen", "mira"], &[]),
+            3 => (DialogueKind::Session, &["ergen"], &["mira"]),
+            _ => (DialogueKind::Session, &["mira"], &[]),
+        };
+        let named = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
+        let player = if talk == 2 { "p2" } else { "p1" };
+        Dialogue {
+            id: self.services.ids.dialogue(kind),
+            world: self.authored.id.clone(),
+            npcs: named(npcs),
+            player: (talk != AMONG_NPCS).then(|| -> PlayerId { player.parse().unwrap() }),
+            witnesses: named(witnesses),
+            resume_token_hash: vec![],
+            status: DialogueStatus::Open,
+            options: DialogueOptions::default(),
+            cause: None,
+            created_at: now,
+            updated_at: now,
+            head_turn: 0,
+        }
+    }
+
+    /// Who talks in a dialogue of NPCs.
+    fn cast(&self, dialogue: &Dialogue) -> Vec<Member> {
+        let member = |npc: &NpcId| Member {
+            id: npc.clone(),
+            name: self.npcs[npc].name.clone(),
+        };
+        dialogue.npcs.iter().map(member).collect()
+    }
+
+    fn edit(&self, action: &'static str) -> AuditEdit {
+        AuditEdit {
+            id: self.services.ids.next(),
+            audit_id: self.services.ids.next(),
+            subject: "designer".to_owned(),
+            role: Role::Backend,
+            player: None,
+            at: self.clock.now(),
+            action,
+            object: "x".to_owned(),
+        }
+    }
+
+    fn advance_to(&self, at: DateTime<Utc>) {
+        self.clock.advance((at - self.clock.now()).to_std().unwrap());
+    }
+
+    /// Everything that an NPC knows.
+    fn viewpoint(&self, npc: &NpcId) -> Viewpoint {
+        Viewpoint {
+            world: self.authored.id.clone(),
+            npc: npc.clone(),
+            factions: vec![],
+            player: None,
+            sees_all_players: true,
+        }
+    }
+
+    /// The turns of a dialogue that stand.
+    async fn turns(&self, talk: usize) -> Vec<Turn> {
+        let dialogues = &self.services.ledger.dialogues;
+        let turns = dialogues.turns(&self.scope, self.talks[talk], 1, u32::MAX >> 1);
+        turns.await.unwrap()
+    }
+
+    /// Every fact that somebody wrote or said in words that stand, valid or not.
+    async fn facts(&self) -> BTreeMap<Name, Fact> {
+        let mut standing: BTreeSet<TurnId> = BTreeSet::new();
+        for talk in 0..self.talks.len() {
+            standing.extend(self.turns(talk).await.iter().map(|turn| turn.id));
+        }
+        let mut all = BTreeMap::new();
+        for npc in self.npcs.keys() {
+            let filter = FactFilter {
+                viewpoint: self.viewpoint(npc),
+                subject: None,
+                kind: None,
+                from: None,
+                to: None,
+                at: self.clock.now(),
+                include_invalid: true,
+            };
+            let page = PageRequest {
+                limit: 200,
+                after: None,
+            };
+            let facts = &self.services.ledger.facts;
+            let page = facts.list(&self.scope, &filter, &page).await.unwrap();
+            assert!(page.next.is_none(), "a page is too short for all facts");
+            for fact in page.items {
+                let stands = match fact.cause {
+                    Cause::Turn(turn) => standing.contains(&turn),
+                    _ => true,
+                };
+                if stands {
+                    all.insert(name_of(&fact), fact);
+                }
+            }
+        }
+        all
+    }
+
+    pub async fn close(self) {
+        self.services.ledger.maintenance.close().await;
+    }
+}
+
+fn authored(now: DateTime<Utc>) -> AuthoredWorld {
+    AuthoredWorld {
+        id: "vale".parse().unwrap(),
+        name: "Vale".to_owned(),
+        premise: String::new(),
+        language: Language::En,
+        rules: vec![],
+        settings: WorldSettings {
+            share_between_players: Some(true),
+            ..WorldSettings::default()
+        },
+        version: 1,
+        updated_at: now,
+    }
+}
+
+fn npc(id: &str, name: &str, now: DateTime<Utc>) -> Npc {
+    Npc {
+        world: "vale".parse().unwrap(),
+        id: id.parse().unwrap(),
+        name: name.to_owned(),
+        persona: Persona {
+            description: "Sells fruit.".to_owned(),
+            ..Persona::default()
+        },
+        language: Language::En,
+        factions: vec![],
+        model: None,
+        settings: WorldSettings::default(),
+        version: 1,
+        updated_at: now,
+    }
+}

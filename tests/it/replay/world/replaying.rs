@@ -1,0 +1,149 @@
+//! Saying again, in an empty world, what stands of another.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use colloquy::{
+    ids::FactId,
+    memory::{
+        trace::{CandidateFate, CandidateTrace},
+        turn::{Turn, TurnStatus},
+    },
+    ports::clock::Clock as _,
+};
+
+use super::{Corrected, Name, STEP, World};
+use crate::replay::{
+    history::Say,
+    model::{Next, Player},
+};
+
+/// What has to be fed to an empty world so that it becomes the same.
+pub(in crate::replay) struct Record {
+    turns: Vec<Said>,
+    corrections: Vec<(DateTime<Utc>, Corrected)>,
+    lines: Vec<(usize, Say)>,
+    end: DateTime<Utc>,
+}
+
+/// A turn that stands.
+struct Said {
+    talk: usize,
+    turn: Turn,
+    /// What its prompt had, of what stands.
+    prompted: Vec<(Name, CandidateTrace)>,
+}
+
+fn was_in_prompt(candidate: &CandidateTrace) -> bool {
+    use CandidateFate::{InStateBlock, Pinned, Used};
+    matches!(candidate.fate, Used | Pinned | InStateBlock)
+}
+
+impl World {
+    /// Ends what is under way, and says what an empty world is to be fed.
+    pub async fn record(&mut self) -> Record {
+        self.clock.advance(STEP);
+        self.rest().await;
+        // A correction lives while its fact lives. What is learned from a turn of which less was heard is
+        // learned anew.
+        let living: BTreeMap<FactId, Name> = self
+            .facts()
+            .await
+            .into_iter()
+            .map(|(name, fact)| (fact.id, name))
+            .collect();
+        let mut turns = Vec::new();
+        for talk in 0..self.talks.len() {
+            for turn in self.turns(talk).await {
+                let dialogues = &self.services.ledger.dialogues;
+                let trace = dialogues.trace(&self.scope, turn.dialogue, turn.number).await.unwrap();
+                let prompted = trace
+                    .into_iter()
+                    .flat_map(|trace| trace.candidates)
+                    .filter(was_in_prompt)
+                    .filter_map(|candidate| Some((living.get(&candidate.fact)?.clone(), candidate)))
+                    .collect();
+                turns.push(Said { talk, turn, prompted });
+            }
+        }
+        turns.sort_by_key(|said| said.turn.committed_at);
+        let lives = |corrected: &Corrected| match corrected {
+            Corrected::Fact { fact, .. } => living.contains_key(fact),
+            Corrected::Written { .. } => true,
+        };
+        let corrections = self.corrections.iter().filter(|(_, corrected)| lives(corrected));
+        Record {
+            turns,
+            corrections: corrections.cloned().collect(),
+            lines: self.lines.clone(),
+            end: self.clock.now(),
+        }
+    }
+
+    /// Feeds what stands, in order, each with its consequences before the next.
+    pub async fn replay(&mut self, record: &Record) {
+        let lines: BTreeSet<String> = record
+            .lines
+            .iter()
+            .map(|(number, say)| self.player.learn(*number, say))
+            .collect();
+        let mut corrections = record.corrections.iter().peekable();
+        for said in &record.turns {
+            while let Some((at, corrected)) = corrections.next_if(|(at, _)| *at < said.turn.committed_at) {
+                self.correct_again(*at, corrected).await;
+            }
+            self.advance_to(said.turn.committed_at);
+            self.say_again(said, &lines).await;
+            self.rest().await;
+        }
+        for (at, corrected) in corrections {
+            self.correct_again(*at, corrected).await;
+        }
+        self.advance_to(record.end);
+        self.rest().await;
+    }
+
+    async fn say_again(&self, said: &Said, lines: &BTreeSet<String>) {
+        let turn = &said.turn;
+        let by_player = turn.player.is_some();
+        assert!(!by_player || lines.contains(&turn.player_text), "{}", turn.player_text);
+        let text = if by_player { &turn.player_text } else { &turn.reply_text };
+        let cut = turn.status == TurnStatus::Interrupted;
+        self.player.replies(Next {
+            name: Player::name_in(text).unwrap_or_default(),
+            recorded: Some(turn.reply_text.clone()),
+            hold_after: cut.then(|| turn.reply_text.chars().count()),
+        });
+        let facts = self.facts_named(&said.prompted).await;
+        *self.recorded.lock() = Some(facts);
+        self.say(said.talk, &turn.player_text, cut).await;
+    }
+
+    /// The same facts in this world.
+    async fn facts_named(&self, prompted: &[(Name, CandidateTrace)]) -> Vec<CandidateTrace> {
+        if prompted.is_empty() {
+            return Vec::new();
+        }
+        let facts = self.facts().await;
+        let here = |(name, candidate): &(Name, CandidateTrace)| {
+            let fact = facts.get(name).unwrap_or_else(|| panic!("{name:?} was not learned")).id;
+            CandidateTrace {
+                fact,
+                ..candidate.clone()
+            }
+        };
+        prompted.iter().map(here).collect()
+    }
+
+    async fn correct_again(&self, at: DateTime<Utc>, corrected: &Corrected) {
+        self.advance_to(at);
+        match corrected {
+            Corrected::Written { fruit, adjective } => self.write(*fruit, *adjective).await,
+            Corrected::Fact { name, how, .. } => {
+                let facts = self.facts().await;
+                let fact = facts.get(name).unwrap_or_else(|| panic!("{name:?} was not learned"));
+                self.correct(fact.id, *how).await;
+            }
+        }
+    }
+}

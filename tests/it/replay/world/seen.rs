@@ -1,0 +1,150 @@
+//! Everything that can be seen of a world.
+
+use colloquy::{
+    dialogue::{jobs, prompt, recall},
+    memory::state,
+    ports::clock::Clock as _,
+};
+
+use super::World;
+use crate::replay::history::Fruit;
+
+/// Everything that can be seen of a world once nothing is under way, in lines.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Seen {
+    transcripts: Vec<String>,
+    facts: Vec<String>,
+    /// Facts that do not hold, and why.
+    ended: Vec<String>,
+    summaries: Vec<String>,
+    state: Vec<String>,
+    /// What the next prompts have, recalled facts in their order among it.
+    prompts: Vec<String>,
+    /// What a search finds, with its score in its parts.
+    recall: Vec<String>,
+    /// Facts that the index lacks, or has too many of.
+    index: Vec<String>,
+}
+
+/// Facts that a search for a probe finds at most: more than there are.
+const FOUND: usize = 100;
+
+/// The lines of one part.
+type Part = fn(&Seen) -> &[String];
+
+impl Seen {
+    /// What is compared, the most telling first.
+    pub const PARTS: [(&'static str, Part); 8] = [
+        ("transcripts", |seen| &seen.transcripts),
+        ("facts", |seen| &seen.facts),
+        ("ended facts", |seen| &seen.ended),
+        ("summaries", |seen| &seen.summaries),
+        ("states", |seen| &seen.state),
+        ("prompts", |seen| &seen.prompts),
+        ("recall", |seen| &seen.recall),
+        ("indexes", |seen| &seen.index),
+    ];
+
+    /// Without what depends on when it is looked at: how recent a fact is.
+    pub fn at_any_time(&self) -> Self {
+        Self {
+            recall: Vec::new(),
+            ..self.clone()
+        }
+    }
+}
+
+impl World {
+    pub async fn seen(&self) -> Seen {
+        let mut seen = Seen::default();
+        self.see_facts(&mut seen).await;
+        for talk in 0..self.talks.len() {
+            self.see_dialogue(talk, &mut seen).await;
+        }
+        self.see_recall(&mut seen).await;
+        let ledger = &self.services.ledger;
+        let changes = ledger.state.standing(&self.scope, &self.authored.id).await.unwrap();
+        let folded = state::fold(changes.iter().map(|stored| &stored.change));
+        seen.state = format!("{folded:#?}").lines().map(str::to_owned).collect();
+        let indexed = self.services.index.count(&self.scope).await.unwrap();
+        let wanted = jobs::expected_points(&self.services, &self.scope).await.unwrap();
+        if indexed != wanted {
+            seen.index
+                .push(format!("{indexed} facts in the index, {wanted} in the ledger"));
+        }
+        seen
+    }
+
+    async fn see_facts(&self, seen: &mut Seen) {
+        let facts = self.facts().await;
+        let named = |id| facts.iter().find(|(_, fact)| fact.id == id).map(|(name, _)| name);
+        for fact in facts.values() {
+            let (knowers, statement, view) = (fact.audience.fingerprint(), &fact.statement, &fact.view);
+            match &fact.invalid {
+                None => seen.facts.push(format!(
+                    "{knowers} | {} | {} | {:?} | {} | {} | {} | {:?}",
+                    statement.subject,
+                    view.content,
+                    view.keywords,
+                    view.importance.get(),
+                    view.pinned,
+                    statement.kind.as_str(),
+                    fact.valid_at,
+                )),
+                Some(invalid) => seen.ended.push(format!(
+                    "{knowers} | {} | {:?} | {} | {:?} | {:?}",
+                    statement.content,
+                    fact.valid_at,
+                    invalid.reason.as_str(),
+                    invalid.at,
+                    invalid.by.map(named),
+                )),
+            }
+        }
+    }
+
+    async fn see_recall(&self, seen: &mut Seen) {
+        for npc in self.npcs.keys() {
+            let viewpoint = self.viewpoint(npc);
+            for fruit in Fruit::ALL {
+                let (fruit, now) = (fruit.name(), self.clock.now());
+                let found = recall::search(
+                    &self.services,
+                    &self.scope,
+                    &self.authored,
+                    &viewpoint,
+                    fruit,
+                    now,
+                    FOUND,
+                );
+                let mut lines: Vec<String> = (found.await.unwrap().0.iter())
+                    .map(|hit| format!("{npc} {fruit}: {} {:?}", hit.fact.view.content, hit.score))
+                    .collect();
+                // Equal ones come in any order.
+                lines.sort();
+                seen.recall.extend(lines);
+            }
+        }
+    }
+
+    async fn see_dialogue(&self, talk: usize, seen: &mut Seen) {
+        for turn in self.turns(talk).await {
+            let (npc, said, reply, status) = (&turn.npc, &turn.player_text, &turn.reply_text, turn.status.as_str());
+            let (number, at) = (turn.number, turn.committed_at);
+            seen.transcripts
+                .push(format!("{talk}: {number} {said} -> {npc}: {reply} ({status}, {at})"));
+        }
+        let kept = self.services.ledger.summaries.kept(&self.scope, self.talks[talk]);
+        seen.summaries.extend(kept.await.unwrap().iter().map(|summary| {
+            let (from, to, at, text) = (summary.from_turn, summary.to_turn, summary.created_at, &summary.text);
+            format!("{talk}: {from}-{to} {text} ({}, {at})", summary.importance.get())
+        }));
+        for fruit in Fruit::ALL {
+            let fruit = fruit.name();
+            let input = self.input(talk, &format!("What do you know of {fruit}?")).await;
+            let preview = prompt::preview(&self.services, &input).await.unwrap();
+            let texts = preview.messages.iter().flat_map(|message| message.content.lines());
+            seen.prompts.extend(texts.map(|line| format!("{talk} {fruit}: {line}")));
+        }
+    }
+}

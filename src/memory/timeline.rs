@@ -430,7 +430,9 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         for state in &self.facts {
             let mut wanted = state.ends.clone();
             for stored in &state.known.ends {
-                let Some(turn) = self.decided_here(stored) else { continue };
+                let Some(turn) = self.decided_here(stored) else {
+                    continue;
+                };
                 let same = wanted.iter().position(|end| {
                     (end.reason, end.by, end.turn, end.restored_at)
                         == (stored.reason, stored.by, turn, stored.restored_at)

@@ -224,7 +224,9 @@ pub(super) fn text<'a>(
 ) -> Cow<'a, str> {
     match task {
         Task::Reply => script.reply.as_str().into(),
-        Task::Intent if request.schema() == Some(NEXT_SPEAKER) => json!({ "next": settings.next_speaker }).to_string().into(),
+        Task::Intent if request.schema() == Some(NEXT_SPEAKER) => {
+            json!({ "next": settings.next_speaker }).to_string().into()
+        }
         Task::Intent => settings.intent.as_str().into(),
         Task::Extraction if request.asks_for_state() => "{}".into(),
         Task::Extraction => facts(&request.text(), number, settings.facts_per_turn).into(),

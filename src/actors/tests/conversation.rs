@@ -80,9 +80,18 @@ async fn a_model_that_is_asked_says_who_speaks_next() {
     let id = world.talk_of(NextSpeaker::Model, "the mill", 4, true).await;
     let ear = world.watch(id, Some(1)).await;
     ear.hears("ended 4 max_turns").await;
-    let started: Vec<String> = ear.story().into_iter().filter(|event| event.contains("started")).collect();
+    let started: Vec<String> = ear
+        .story()
+        .into_iter()
+        .filter(|event| event.contains("started"))
+        .collect();
     // After the three that were named, whoever was silent for longest.
-    let expected = ["ergen started 1", "ergen started 2", "mira started 3", "ergen started 4"];
+    let expected = [
+        "ergen started 1",
+        "ergen started 2",
+        "mira started 3",
+        "ergen started 4",
+    ];
     assert_eq!(started, expected);
     // Where the rule decides, nobody is asked.
     *world.fake.next_speakers.lock() = vec!["ergen".parse().unwrap()];

@@ -450,7 +450,7 @@ async fn a_state_fall_back_is_told_from_an_extraction() {
 #[tokio::test]
 async fn whoever_the_last_line_speaks_to_is_next() {
     let others = [("mira", "Mira"), ("tomas", "토마스"), ("old-hanna", "Old Hanna")];
-    let others = || -> Vec<_> { others.iter().map(|(id, name)| context! { id, name }).collect() };
+    let others = || -> Vec<_> { others.map(|(id, name)| context! { id, name }).into() };
     for (language, line, expected) in [
         ("en", "What do you say, Mira?", "mira"),
         ("en", "Old Hanna knows, and so does Mira.", "old-hanna"),
@@ -459,7 +459,7 @@ async fn whoever_the_last_line_speaks_to_is_next() {
         ("ko", "비가 오는군.", ""),
     ] {
         let lines = [("Ergen", "Listen, Mira."), ("Ergen", line)];
-        let lines: Vec<_> = lines.iter().map(|(name, text)| context! { name, text }).collect();
+        let lines = lines.map(|(name, text)| context! { name, text }).to_vec();
         let values = context! { others => others(), lines, topic => "" };
         let answer = ask(Task::Intent, language, "conversation_next", values).await;
         assert_eq!(answer, format!(r#"{{"next":"{expected}"}}"#), "{line}");

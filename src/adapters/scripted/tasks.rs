@@ -76,14 +76,19 @@ pub(super) fn wants_speaker(prompt: &str, schema: Option<&str>) -> bool {
 pub(super) fn next_speaker(prompt: &str) -> Value {
     let said = all_tagged(prompt, "said");
     // Whoever spoke is in front of what was said.
-    let line = said.last().and_then(|said| said.split_once(": ")).map_or("", |(_, line)| line);
+    let line = said
+        .last()
+        .and_then(|said| said.split_once(": "))
+        .map_or("", |(_, line)| line);
     let line = words(line);
     let place = |name: &str| {
         let name = words(name);
         // Korean endings follow a name directly.
         let is = |word: &String, part: &String| word == part || !part.is_ascii() && word.starts_with(part.as_str());
         let calls = |at: &[String]| at.iter().zip(&name).all(|(word, part)| is(word, part));
-        (!name.is_empty()).then(|| line.windows(name.len()).position(calls)).flatten()
+        (!name.is_empty())
+            .then(|| line.windows(name.len()).position(calls))
+            .flatten()
     };
     let called = all_tagged(prompt, "candidate")
         .into_iter()

@@ -56,7 +56,9 @@ impl Held {
     }
 
     fn hold(&self, task: &str) {
-        self.mock.control(&json!({ "faults": [format!("{task}=hold")] })).unwrap();
+        self.mock
+            .control(&json!({ "faults": [format!("{task}=hold")] }))
+            .unwrap();
     }
     fn let_go(&self) {
         self.mock.control(&json!({ "faults": [] })).unwrap();
@@ -78,9 +80,7 @@ impl Held {
     async fn valid(&self) -> Vec<String> {
         let facts = self.rest.facts("mira").await;
         let valid = facts.iter().filter(|fact| fact["invalid_at"].is_null());
-        let mut contents: Vec<String> = valid
-            .map(|fact| fact["content"].as_str().unwrap().to_owned())
-            .collect();
+        let mut contents: Vec<String> = valid.map(|fact| fact["content"].as_str().unwrap().to_owned()).collect();
         contents.sort();
         contents
     }
@@ -120,7 +120,10 @@ impl Held {
         self.let_go();
         self.idle().await;
         self.nothing_of_it("once the model had answered").await;
-        assert!(self.summaries().await.is_empty(), "a summary of what was unsaid is left");
+        assert!(
+            self.summaries().await.is_empty(),
+            "a summary of what was unsaid is left"
+        );
         // What is said instead is learned and summed up, and the prompt goes on from what stands.
         let instead = self.socket.say(&self.session, "I like pears.").await;
         assert_eq!(instead.turn, 3);
@@ -129,7 +132,11 @@ impl Held {
         let learned = ["The player likes grapes.", "The player likes pears."];
         assert_eq!(self.valid().await, learned);
         let summaries = self.summaries().await;
-        assert_eq!(summaries.len(), 1, "the summary that was due is made anew: {summaries:?}");
+        assert_eq!(
+            summaries.len(),
+            1,
+            "the summary that was due is made anew: {summaries:?}"
+        );
 
         let data = self.server.stop();
         self.server = data.start();

@@ -264,8 +264,17 @@ fn a_model_says_who_speaks_next_and_the_rule_where_it_does_not() {
         let view = backend.get(&format!("/v1/npc-conversations/{id}")).await;
         assert_eq!(view["next_speaker"], "model");
         let path = format!("/v1/npc-conversations/{id}:step");
-        let speaker = async || backend.post(&path, &json!({})).await["npc_id"].as_str().unwrap().to_owned();
-        assert_eq!(speaker().await, "ergen", "the first one opens it, whatever a model would say");
+        let speaker = async || {
+            backend.post(&path, &json!({})).await["npc_id"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        assert_eq!(
+            speaker().await,
+            "ergen",
+            "the first one opens it, whatever a model would say"
+        );
         assert!(mock.requests("intent").is_empty());
         mock.control(&json!({"next_speaker": "hanna"})).unwrap();
         assert_eq!(speaker().await, "hanna");

@@ -111,7 +111,11 @@ fn the_older_save_and_then_the_newer_come_back_whole() {
         rest.post(&step, &json!({})).await;
         let before = at_rest(&rest, &[&first], &[talk]).await;
         let older = save(&rest, "older").await;
-        assert_eq!(before[&first]["summaries"]["items"].as_array().unwrap().len(), 1, "{before}");
+        assert_eq!(
+            before[&first]["summaries"]["items"].as_array().unwrap().len(),
+            1,
+            "{before}"
+        );
         let state = before[&first]["prompt"].as_str().unwrap();
         assert!(state.contains("[Current state (canon)]"), "{state}");
 
@@ -157,7 +161,11 @@ fn the_older_save_and_then_the_newer_come_back_whole() {
         assert_eq!(at_rest(&rest, &[&first], &[talk]).await, before, "the older save again");
 
         load(&rest, &newer).await;
-        assert_eq!(at_rest(&rest, &[&first, &second], &[talk]).await, after, "the newer save");
+        assert_eq!(
+            at_rest(&rest, &[&first, &second], &[talk]).await,
+            after,
+            "the newer save"
+        );
         let answer = one.say(&first, "What fruit do I like?").await;
         assert!(answer.turn == 5 && answer.text.contains("figs"), "{answer:?}");
         let line = rest.post(&step, &json!({})).await;

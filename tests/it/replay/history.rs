@@ -135,7 +135,9 @@ impl Taught {
         KINDS[usize::from(self.kind) % KINDS.len()]
     }
     pub fn kind_named(name: &str) -> Option<u8> {
-        (0..).zip(KINDS).find_map(|(kind, known)| (known == name).then_some(kind))
+        (0..)
+            .zip(KINDS)
+            .find_map(|(kind, known)| (known == name).then_some(kind))
     }
     /// As an extractor writes it. No two are in the same words.
     pub fn statement(self, line: &str, nth: usize, among_npcs: bool) -> Value {

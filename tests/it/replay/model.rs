@@ -151,7 +151,10 @@ fn reply(name: &str, say: &Say, prompt: &str) -> String {
 /// The sentence of a line of a prompt that says what somebody was taught.
 fn statement_in(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("- [")?;
-    let from = ["The player ", "Hanna "].iter().filter_map(|whoever| rest.find(whoever)).min()?;
+    let from = ["The player ", "Hanna "]
+        .iter()
+        .filter_map(|whoever| rest.find(whoever))
+        .min()?;
     let (before, behind) = rest[from..].split_once(TAUGHT)?;
     let end = behind.find(')')?;
     Some(&rest[from..from + before.len() + TAUGHT.len() + end + 1])
@@ -167,7 +170,11 @@ fn heard<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 fn repeated(heard: &str) -> Option<Value> {
     let (content, _) = heard.split_once(QUOTE.0)?.1.split_once(QUOTE.1)?;
     let fruit = Fruit::within(content)?;
-    let subject = if content.starts_with("Hanna") { "Hanna" } else { "player" };
+    let subject = if content.starts_with("Hanna") {
+        "Hanna"
+    } else {
+        "player"
+    };
     Some(json!({
         "subject": subject, "speaker": "Mira", "predicate": "like", "object": fruit.name(), "content": content,
         "keywords": [fruit.name(), "said again"], "kind": "preference", "importance": 5,

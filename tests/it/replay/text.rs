@@ -157,7 +157,9 @@ fn taught(text: &str) -> Result<Taught, String> {
     let kind = next()?;
     let importance = number(next()?)?;
     let rest: Vec<&str> = parts.collect();
-    let (adjective_name, fruit_name) = object.split_once('-').ok_or_else(|| format!("`{object}` is no fruit"))?;
+    let (adjective_name, fruit_name) = object
+        .split_once('-')
+        .ok_or_else(|| format!("`{object}` is no fruit"))?;
     Ok(Taught {
         of_hanna: subject == "hanna",
         adjective: adjective(adjective_name)?,

@@ -18,10 +18,7 @@ use colloquy::{
     },
 };
 
-use super::{
-    Subject,
-    fixture::Fixture,
-};
+use super::{Subject, fixture::Fixture};
 
 /// A dialogue in which every turn moved the player, with the extraction of each still pending.
 pub(super) struct Told {

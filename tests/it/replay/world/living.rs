@@ -1,6 +1,10 @@
 //! What a history does to a world.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use chrono::{DateTime, Utc};
 use colloquy::{
@@ -302,34 +306,30 @@ impl World {
     /// memories are settled and the index follows.
     async fn work(&self, most: usize, seed: u8) {
         let ledger = &self.services.ledger;
-        let mut left = most;
-        loop {
-            ledger.jobs.release_all(self.node).await.unwrap();
-            let now = self.clock.now();
-            let leased = ledger
-                .jobs
-                .lease(&self.scope, self.node, now, now + Duration::from_mins(1), 1_000)
-                .await
-                .unwrap();
-            let mut lanes: BTreeMap<DialogueId, Vec<Job>> = BTreeMap::new();
-            for job in leased {
-                lanes.entry(job.dialogue).or_default().push(job);
-            }
-            if lanes.is_empty() || left == 0 {
-                break;
-            }
-            let mut turn = usize::from(seed);
-            while !lanes.is_empty() && left > 0 {
-                let lane = *lanes.keys().nth(turn % lanes.len()).unwrap();
-                let jobs = lanes.get_mut(&lane).unwrap();
-                let job = jobs.remove(0);
-                if jobs.is_empty() {
-                    lanes.remove(&lane);
+        ledger.jobs.release_all(self.node).await.unwrap();
+        let now = self.clock.now();
+        let leased = ledger
+            .jobs
+            .lease(&self.scope, self.node, now, now + Duration::from_mins(1), 1_000)
+            .await
+            .unwrap();
+        let mut lanes: BTreeMap<DialogueId, VecDeque<Job>> = BTreeMap::new();
+        for job in leased {
+            lanes.entry(job.dialogue).or_default().push_back(job);
+        }
+        let (mut left, mut turn) = (most, usize::from(seed));
+        // No job leaves another behind.
+        while !lanes.is_empty() && left > 0 {
+            let lane = *lanes.keys().nth(turn % lanes.len()).unwrap();
+            let jobs = lanes.get_mut(&lane).unwrap();
+            match jobs.pop_front() {
+                Some(job) => {
+                    jobs::run(&self.services, &self.scope, &job).await.unwrap();
+                    left -= 1;
                 }
-                jobs::run(&self.services, &self.scope, &job).await.unwrap();
-                turn = turn.wrapping_mul(7).wrapping_add(3);
-                left -= 1;
+                None => drop(lanes.remove(&lane)),
             }
+            turn = turn.wrapping_mul(7).wrapping_add(3);
         }
         if most == usize::MAX || seed.is_multiple_of(2) {
             while remember::settle_all(&self.services, &self.scope).await.unwrap() > 0 {}

@@ -49,6 +49,7 @@ use colloquy::{
     },
     tenancy::{Role, TenantScope},
 };
+use parking_lot::Mutex;
 
 pub use self::seen::Seen;
 use super::{
@@ -120,6 +121,8 @@ pub struct World {
     saves: Vec<SaveId>,
     corrections: Vec<(DateTime<Utc>, Corrected)>,
     lines: Vec<(usize, Say)>,
+    /// Facts that were looked for by name.
+    learned: Mutex<BTreeMap<Name, FactId>>,
     _folder: tempfile::TempDir,
 }
 
@@ -176,6 +179,7 @@ impl World {
             saves: Vec::new(),
             corrections: Vec::new(),
             lines: Vec::new(),
+            learned: Mutex::default(),
             recorded,
             services,
             player,

@@ -121,18 +121,24 @@ impl World {
 
     /// The same facts in this world.
     async fn facts_named(&self, prompted: &[(Name, CandidateTrace)]) -> Vec<CandidateTrace> {
-        if prompted.is_empty() {
-            return Vec::new();
-        }
-        let facts = self.facts().await;
-        let here = |(name, candidate): &(Name, CandidateTrace)| {
-            let fact = facts.get(name).unwrap_or_else(|| panic!("{name:?} was not learned")).id;
-            CandidateTrace {
-                fact,
+        let mut here = Vec::with_capacity(prompted.len());
+        for (name, candidate) in prompted {
+            here.push(CandidateTrace {
+                fact: self.fact_named(name).await,
                 ..candidate.clone()
-            }
-        };
-        prompted.iter().map(here).collect()
+            });
+        }
+        here
+    }
+
+    async fn fact_named(&self, name: &Name) -> FactId {
+        // Nothing is unsaid while it is said again, so what was learned once is there.
+        if !self.learned.lock().contains_key(name) {
+            let facts = self.facts().await;
+            *self.learned.lock() = facts.into_iter().map(|(name, fact)| (name, fact.id)).collect();
+        }
+        let learned = self.learned.lock().get(name).copied();
+        learned.unwrap_or_else(|| panic!("{name:?} was not learned"))
     }
 
     async fn correct_again(&self, at: DateTime<Utc>, corrected: &Corrected) {
@@ -140,9 +146,8 @@ impl World {
         match corrected {
             Corrected::Written { fruit, adjective } => self.write(*fruit, *adjective).await,
             Corrected::Fact { name, how, .. } => {
-                let facts = self.facts().await;
-                let fact = facts.get(name).unwrap_or_else(|| panic!("{name:?} was not learned"));
-                self.correct(fact.id, *how).await;
+                let fact = self.fact_named(name).await;
+                self.correct(fact, *how).await;
             }
         }
     }

@@ -449,8 +449,8 @@ async fn a_state_fall_back_is_told_from_an_extraction() {
 
 #[tokio::test]
 async fn whoever_the_last_line_speaks_to_is_next() {
-    let others = [("mira", "Mira"), ("tomas", "토마스"), ("old-hanna", "Old Hanna")];
-    let others = || -> Vec<_> { others.map(|(id, name)| context! { id, name }).into() };
+    let candidates = [("mira", "Mira"), ("tomas", "토마스"), ("old-hanna", "Old Hanna")];
+    let candidates = candidates.map(|(id, name)| context! { id, name }).to_vec();
     for (language, line, expected) in [
         ("en", "What do you say, Mira?", "mira"),
         ("en", "Old Hanna knows, and so does Mira.", "old-hanna"),
@@ -459,8 +459,8 @@ async fn whoever_the_last_line_speaks_to_is_next() {
         ("ko", "비가 오는군.", ""),
     ] {
         let lines = [("Ergen", "Listen, Mira."), ("Ergen", line)];
-        let lines = lines.map(|(name, text)| context! { name, text }).to_vec();
-        let values = context! { others => others(), lines, topic => "" };
+        let said = lines.map(|(name, text)| context! { name, text }).to_vec();
+        let values = context! { candidates, said, topic => "" };
         let answer = ask(Task::Intent, language, "conversation_next", values).await;
         assert_eq!(answer, format!(r#"{{"next":"{expected}"}}"#), "{line}");
     }

@@ -95,16 +95,16 @@ fn prompt(
         let member = cast.iter().find(|member| member.id == *npc);
         untrusted(member.map_or(npc.as_str(), |member| &member.name))
     };
-    let others: Vec<_> = others
+    let candidates: Vec<_> = others
         .iter()
         .map(|member| context! { id => member.id.as_str(), name => untrusted(&member.name) })
         .collect();
-    let lines: Vec<_> = history[history.len().saturating_sub(LINES)..]
+    let said: Vec<_> = history[history.len().saturating_sub(LINES)..]
         .iter()
         .map(|turn| context! { name => name_of(&turn.npc), text => untrusted(&turn.reply_text) })
         .collect();
     let topic = dialogue.options.topic.as_deref().map(untrusted).unwrap_or_default();
-    let values = context! { others, lines, topic };
+    let values = context! { candidates, said, topic };
     services.prompts.render(language, Template::ConversationNext, values)
 }
 

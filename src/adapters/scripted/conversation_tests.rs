@@ -460,6 +460,7 @@ async fn whoever_the_last_line_speaks_to_is_next() {
     ] {
         let lines = [("Ergen", "Listen, Mira."), ("Ergen", line)];
         let said = lines.map(|(name, text)| context! { name, text }).to_vec();
+        let candidates = candidates.clone();
         let values = context! { candidates, said, topic => "" };
         let answer = ask(Task::Intent, language, "conversation_next", values).await;
         assert_eq!(answer, format!(r#"{{"next":"{expected}"}}"#), "{line}");

@@ -157,7 +157,8 @@ fn statement_in(line: &str) -> Option<&str> {
         .min()?;
     let (before, behind) = rest[from..].split_once(TAUGHT)?;
     let end = behind.find(')')?;
-    Some(&rest[from..from + before.len() + TAUGHT.len() + end + 1])
+    let length = before.len() + TAUGHT.len() + end + ')'.len_utf8();
+    Some(&rest[from..from + length])
 }
 
 /// As much of the reply to line `name` as `text` has.

@@ -19,6 +19,7 @@ mod registry;
 mod restoring;
 pub mod resume_token;
 mod rewinding;
+mod running;
 mod session;
 #[cfg(test)]
 mod tests;

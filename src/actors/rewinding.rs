@@ -1,8 +1,27 @@
 //! Requests to take a dialogue back: collected while a move is under way, so that whoever asks at the
-//! same time is told one outcome, that of the lowest turn. For sessions and NPC conversations alike;
-//! moving the head is `dialogue::rewind`.
+//! same time is told one outcome, that of the lowest turn; and what is the same about a move before and
+//! after it. For sessions and NPC conversations alike; moving the head is `dialogue::rewind`.
 
-use crate::{dialogue::rewind::Target, tenancy::Principal};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+
+use super::{
+    SessionError,
+    curator::Unsaid,
+    registry::{Node, SessionKey, send},
+    session::{WasClosed, load::Loaded},
+    use_cases::UseCases,
+};
+use crate::{
+    dialogue::rewind::{Moved, RewindError, RewindRequest, Target},
+    ids::DialogueId,
+    ports::StoreError,
+    tenancy::{Principal, TenantScope},
+};
+
+/// When whoever asked of a dialogue that is elsewhere, or is another by now, may ask again.
+const MOMENT: Duration = Duration::from_millis(200);
 
 /// One request, and whom to answer.
 pub(super) struct Wish<A> {
@@ -107,6 +126,81 @@ impl<A> Moves<A> {
         let mut callers = self.failed();
         callers.extend(self.waiting.drain(..).map(|wish| wish.caller));
         callers
+    }
+}
+
+impl Loaded {
+    /// Asks for a move of this dialogue's head. `fence`: a turn is under way that must not commit; `seq`:
+    /// of the event that will tell of it.
+    pub(super) fn rewind_request(
+        &self,
+        node: &Node,
+        (scope, dialogue): &SessionKey,
+        goal: Goal,
+        fence: bool,
+        seq: u64,
+    ) -> RewindRequest {
+        RewindRequest {
+            scope: scope.clone(),
+            node: node.id,
+            dialogue: *dialogue,
+            world: self.dialogue.world.clone(),
+            epoch: self.epoch,
+            head_turn: self.dialogue.head_turn,
+            head: self.head,
+            fence,
+            target: goal.target,
+            key: goal.key,
+            seq,
+            who: goal.who,
+            action: goal.action,
+        }
+    }
+}
+
+/// Moves the head. A panic is told as a failed store: what was written, only the ledger knows.
+pub(super) async fn run(use_cases: Arc<dyn UseCases>, request: RewindRequest) -> Result<Moved, RewindError> {
+    let moving = AssertUnwindSafe(use_cases.rewind(request)).catch_unwind();
+    moving
+        .await
+        .unwrap_or_else(|_panic| Err(StoreError::Rejected("the rewind panicked".into()).into()))
+}
+
+/// Why nothing was moved, as whoever asked is told.
+pub(super) fn refused(error: &RewindError) -> SessionError {
+    match error {
+        RewindError::Store(error) => error.clone().into(),
+        RewindError::Fenced => SessionError::Overloaded { retry_after: MOMENT },
+        RewindError::NoSuchTurn { turn, head_turn } => SessionError::NoSuchTurn {
+            turn: *turn,
+            head_turn: *head_turn,
+        },
+        RewindError::NothingToResume => SessionError::NothingToResume,
+    }
+}
+
+/// Whether only the ledger knows what was written, and who owns the dialogue now.
+pub(super) fn is_doubtful(error: &RewindError) -> bool {
+    matches!(error, RewindError::Store(_) | RewindError::Fenced)
+}
+
+/// Tells those whom moves of heads concern beside the dialogues themselves: sessions that were `closed`
+/// with turns of theirs, and the curator.
+pub(super) async fn tell_others(
+    node: Arc<Node>,
+    scope: TenantScope,
+    moved: Vec<DialogueId>,
+    closed: Vec<DialogueId>,
+) {
+    for id in closed {
+        if let Some(session) = node.sessions.live(&(scope.clone(), id)) {
+            // One that stops just now reads that it is closed when it comes back.
+            let _ = send(&session, WasClosed("rewound")).await;
+        }
+    }
+    if let Some(curator) = node.curator(&scope) {
+        // A curator that stops just now leaves it to the next one.
+        let _ = send(&curator, Unsaid(moved)).await;
     }
 }
 

@@ -26,7 +26,6 @@ use tokio::sync::oneshot;
 
 use self::{
     handle::{ConversationView, JoinPoint},
-    lines::{Outcome, Running},
     moves::Moving,
 };
 use super::{
@@ -35,6 +34,7 @@ use super::{
     handle::{Ask, Attached},
     memory_wait::MemoryWait,
     registry::{Node, SessionKey},
+    running::{Outcome, Running},
     session::{
         CutNow, Drain, JobEnded, Live, Stop,
         load::{self, Loaded},

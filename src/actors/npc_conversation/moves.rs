@@ -2,29 +2,26 @@
 //! never happened. As in a session, the ledger is asked at once, and whoever asks at the same time is
 //! told the same outcome. The conversation is paused before anything is cut.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
-use futures_util::FutureExt;
 
 use super::{Cutting, NpcConversation, Phase, Request, handle::ConversationView, load};
 use crate::{
     actors::{
         Heard, Interrupted, SessionError, TakeBack,
-        curator::Settle,
         handle::Ask,
         memory_wait::MemoryWait,
-        registry::send,
-        rewinding::{Moves, Wish},
-        session::{JobEnded, WasClosed},
+        rewinding::{self, Moves, Wish},
+        session::JobEnded,
         use_cases::event_error,
     },
     dialogue::{
         events::EventBody,
-        rewind::{Move, Moved, RewindError, RewindRequest, Target},
+        rewind::{Move, Moved, RewindError, Target},
         turn::TurnError,
     },
-    ports::{StoreError, ledger::rewinds::Rewound},
+    ports::ledger::rewinds::Rewound,
     tenancy::Principal,
 };
 
@@ -199,27 +196,9 @@ impl NpcConversation {
     fn begin_move(&mut self, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
         let Some(goal) = self.moving.moves.begin() else { return };
-        let request = RewindRequest {
-            scope: self.key.0.clone(),
-            node: self.node.id,
-            dialogue: self.key.1,
-            world: loaded.dialogue.world.clone(),
-            epoch: loaded.epoch,
-            head_turn: loaded.dialogue.head_turn,
-            head: loaded.head,
-            fence: self.running.is_some(),
-            target: goal.target,
-            key: goal.key,
-            seq: self.log.begin_move(),
-            who: goal.who,
-            action: goal.action,
-        };
-        let use_cases = Arc::clone(&self.node.use_cases);
-        let moving = async move {
-            let run = AssertUnwindSafe(use_cases.rewind(request)).catch_unwind();
-            run.await
-                .unwrap_or_else(|_panic| Err(StoreError::Rejected("the rewind panicked".into()).into()))
-        };
+        let (fence, seq) = (self.running.is_some(), self.log.begin_move());
+        let request = loaded.rewind_request(&self.node, &self.key, goal, fence, seq);
+        let moving = rewinding::run(Arc::clone(&self.node.use_cases), request);
         ctx.spawn(
             moving
                 .into_actor(self)
@@ -237,11 +216,10 @@ impl NpcConversation {
             }
             Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), ctx),
             Err(error) => {
-                // Whether it was written, and who owns the dialogue now, only the ledger knows.
-                let doubtful = matches!(error, RewindError::Store(_) | RewindError::Fenced);
-                let told = |_| Err(told(&error));
-                self.head_stays(&told, ctx);
-                if doubtful && self.running.is_none() {
+                self.head_stays(&|_| Err(rewinding::refused(&error)), ctx);
+                // Whatever runs or is moved next finds out by itself.
+                let idle = self.running.is_none() && !self.moving.is_busy();
+                if rewinding::is_doubtful(&error) && idle && matches!(self.phase, Phase::Ready(_)) {
                     self.load(ctx);
                 }
             }
@@ -295,18 +273,9 @@ impl NpcConversation {
                 join @ Cutting::Join(_) => self.cutting.push(join),
             }
         }
-        for id in &rewound.closed {
-            let key = (self.key.0.clone(), *id);
-            if let Some(session) = self.node.sessions.live(&key) {
-                let tell = async move { send(&session, WasClosed("rewound")).await };
-                ctx.spawn(tell.into_actor(self).map(|_, _, _| ()));
-            }
-        }
-        if let Some(curator) = self.node.curator(&self.key.0) {
-            // A curator that stops just now leaves it to the next one.
-            let settle = async move { send(&curator, Settle).await };
-            ctx.spawn(settle.into_actor(self).map(|_, _, _| ()));
-        }
+        let (scope, id) = self.key.clone();
+        let told = rewinding::tell_others(Arc::clone(&self.node), scope, vec![id], rewound.closed.clone());
+        ctx.spawn(told.into_actor(self));
         self.moving.last = Some((Arc::clone(&rewound), ended));
         let callers = self.moving.moves.ended(rewound.head_turn);
         if self.moving.is_busy() {
@@ -358,20 +327,6 @@ impl NpcConversation {
         for cutting in self.cutting.drain(..) {
             cutting.refuse(error.clone());
         }
-    }
-}
-
-fn told(error: &RewindError) -> SessionError {
-    match error {
-        RewindError::Store(error) => error.clone().into(),
-        RewindError::Fenced => SessionError::Overloaded {
-            retry_after: Duration::from_millis(200),
-        },
-        RewindError::NoSuchTurn { turn, head_turn } => SessionError::NoSuchTurn {
-            turn: *turn,
-            head_turn: *head_turn,
-        },
-        RewindError::NothingToResume => SessionError::NothingToResume,
     }
 }
 

@@ -32,6 +32,7 @@ use super::{
     handle::{Ask, Attached, SessionView},
     memory_wait::MemoryWait,
     registry::{Node, SessionKey},
+    running::Running,
     use_cases::event_error,
 };
 use crate::{
@@ -49,8 +50,7 @@ use request::BeginMove;
 #[cfg(test)]
 pub(super) use request::Panic;
 pub(super) use request::{CutNow, Drain, JobEnded, Request, Stop, WasClosed, WorldRestored};
-pub(super) use turns::GRACE;
-use turns::{Running, Waiting};
+use turns::Waiting;
 
 pub(super) struct Session {
     node: Arc<Node>,

@@ -4,30 +4,27 @@
 //! that turn let go. Meanwhile lines wait, and whoever else asks to take the dialogue back is told
 //! the same outcome.
 
-use std::{collections::VecDeque, panic::AssertUnwindSafe, sync::Arc};
+use std::{collections::VecDeque, sync::Arc};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use chrono::{DateTime, Utc};
-use futures_util::FutureExt;
 
-use super::{BeginMove, JobEnded, Phase, Request, Session, WasClosed, keys::Keys, load, turns::Waiting};
+use super::{BeginMove, JobEnded, Phase, Request, Session, keys::Keys, load, turns::Waiting};
 use crate::{
     actors::{
         Accepted, Heard, Interrupted, Line, OnBusy, SessionError, TakeBack,
-        curator::{Settle, TurnsUnsaid},
         handle::Ask,
         memory_wait::MemoryWait,
-        registry::send,
-        rewinding::{Moves, Wish},
+        rewinding::{self, Moves, Wish},
         use_cases::event_error,
     },
     dialogue::{
         events::EventBody,
-        rewind::{Move, Moved, RewindError, RewindRequest, Target},
+        rewind::{Move, Moved, RewindError, Target},
         turn::{CommittedTurn, TurnError},
     },
-    ids::{DialogueId, TurnId},
-    ports::{StoreError, ledger::rewinds::Rewound},
+    ids::TurnId,
+    ports::ledger::rewinds::Rewound,
     tenancy::{Principal, Role},
 };
 
@@ -365,27 +362,9 @@ impl Session {
         let Some(goal) = self.moving.moves.begin() else { return };
         let anew = matches!(goal.target, Target::Anew { .. });
         self.moving.replacing = loaded.head.filter(|_| anew);
-        let request = RewindRequest {
-            scope: self.key.0.clone(),
-            node: self.node.id,
-            dialogue: self.key.1,
-            world: loaded.dialogue.world.clone(),
-            epoch: loaded.epoch,
-            head_turn: loaded.dialogue.head_turn,
-            head: loaded.head,
-            fence: self.running.is_some(),
-            target: goal.target,
-            key: goal.key,
-            seq: self.log.begin_move(),
-            who: goal.who,
-            action: goal.action,
-        };
-        let use_cases = Arc::clone(&self.node.use_cases);
-        let moving = async move {
-            let run = AssertUnwindSafe(use_cases.rewind(request)).catch_unwind();
-            run.await
-                .unwrap_or_else(|_panic| Err(StoreError::Rejected("the rewind panicked".into()).into()))
-        };
+        let (fence, seq) = (self.running.is_some(), self.log.begin_move());
+        let request = loaded.rewind_request(&self.node, &self.key, goal, fence, seq);
+        let moving = rewinding::run(Arc::clone(&self.node.use_cases), request);
         ctx.spawn(
             moving
                 .into_actor(self)
@@ -402,31 +381,14 @@ impl Session {
                 self.head_stays(&|_| Ok(Interrupted::Rewound(Arc::clone(&rewound))), ctx);
             }
             Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), ctx),
-            Err(RewindError::Fenced) => {
-                self.head_stays(
-                    &|_| {
-                        Err(SessionError::Overloaded {
-                            retry_after: std::time::Duration::from_millis(200),
-                        })
-                    },
-                    ctx,
-                );
-                if self.running.is_none() && matches!(self.phase, Phase::Ready(_)) {
+            Err(error) => {
+                self.head_stays(&|_| Err(rewinding::refused(&error)), ctx);
+                // Whatever runs or is moved next finds out by itself.
+                let idle = self.running.is_none() && !self.moving.is_busy();
+                if rewinding::is_doubtful(&error) && idle && matches!(self.phase, Phase::Ready(_)) {
                     self.load(ctx);
                 }
             }
-            Err(RewindError::Store(error)) => {
-                let doubtful = self.running.is_none();
-                self.head_stays(&|_| Err(error.clone().into()), ctx);
-                // Whether it was written, only the ledger knows.
-                if doubtful && matches!(self.phase, Phase::Ready(_)) {
-                    self.load(ctx);
-                }
-            }
-            Err(RewindError::NoSuchTurn { turn, head_turn }) => {
-                self.head_stays(&|_| Err(SessionError::NoSuchTurn { turn, head_turn }), ctx);
-            }
-            Err(RewindError::NothingToResume) => self.head_stays(&|_| Err(SessionError::NothingToResume), ctx),
         }
     }
 
@@ -483,18 +445,9 @@ impl Session {
             ctx.cancel_future(timer);
         }
         self.memory = MemoryWait::default();
-        for id in &rewound.closed {
-            self.tell_closed(*id, ctx);
-        }
-        if let Some(curator) = self.node.curator(&self.key.0) {
-            // A curator that stops just now leaves it to the next one.
-            let unsaid = TurnsUnsaid(self.key.1);
-            let settle = async move {
-                let _ = send(&curator, unsaid).await;
-                send(&curator, Settle).await
-            };
-            ctx.spawn(settle.into_actor(self).map(|_, _, _| ()));
-        }
+        let (scope, id) = self.key.clone();
+        let told = rewinding::tell_others(Arc::clone(&self.node), scope, vec![id], rewound.closed.clone());
+        ctx.spawn(told.into_actor(self));
         self.moving.last = Some((Arc::clone(&rewound), ended));
         self.moving.outcome = Some(Arc::clone(&rewound));
         let callers = self.moving.moves.ended(rewound.head_turn);
@@ -520,15 +473,6 @@ impl Session {
                 })),
                 Caller::Nobody => {}
             }
-        }
-    }
-
-    /// A session that a player joined from a turn which no longer stands.
-    fn tell_closed(&self, id: DialogueId, ctx: &mut Context<Self>) {
-        let key = (self.key.0.clone(), id);
-        if let Some(session) = self.node.sessions.live(&key) {
-            let tell = async move { send(&session, WasClosed("rewound")).await };
-            ctx.spawn(tell.into_actor(self).map(|_, _, _| ()));
         }
     }
 

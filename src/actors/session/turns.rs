@@ -1,13 +1,9 @@
 //! The queue of lines and the running turn.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration, time::Instant};
+use std::{sync::Arc, time::Duration, time::Instant};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use futures_util::{
-    FutureExt,
-    future::{AbortHandle, Abortable},
-};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::{
     Phase, Session, load,
@@ -21,11 +17,12 @@ use crate::{
         event_log::TurnEvents,
         handle::Ask,
         registry::send,
+        running::{Outcome, Running},
         use_cases::event_error,
     },
     dialogue::{
         events::{EventBody, EventError},
-        turn::{CommittedTurn, Cut, TurnError, TurnInput},
+        turn::{CommittedTurn, TurnError, TurnInput},
     },
     memory::{authored::Npc, turn::Turn},
     ports::{
@@ -33,11 +30,6 @@ use crate::{
         ledger::dialogues::{KeyedTurn, Playback},
     },
 };
-
-type Outcome = Result<Arc<Turn>, Arc<TurnError>>;
-
-/// Past a turn's own time limit, for a turn that does not keep it.
-pub(in crate::actors) const GRACE: Duration = Duration::from_secs(10);
 
 /// A line that is not a turn yet.
 pub(super) struct Waiting {
@@ -51,31 +43,6 @@ pub(super) struct Waiting {
     /// Who has not been answered yet, until then.
     asking: Vec<Ask<Accepted>>,
     waiters: Vec<oneshot::Sender<Outcome>>,
-}
-
-/// The turn that runs.
-pub(super) struct Running {
-    pub number: u32,
-    /// The client's key, and the line it came with.
-    key: Option<(String, String)>,
-    re: Option<Arc<str>>,
-    cut: watch::Sender<Option<Cut>>,
-    /// Lets the turn go wherever it is.
-    abort: AbortHandle,
-    waiters: Vec<oneshot::Sender<Outcome>>,
-    started: Instant,
-}
-
-impl Running {
-    /// The dialogue was taken back to before this turn.
-    pub(super) fn unsay(self) {
-        self.abort.abort();
-        let error = Arc::new(TurnError::Unsaid);
-        for waiter in self.waiters {
-            // Whoever waited may have gone away.
-            let _ = waiter.send(Err(Arc::clone(&error)));
-        }
-    }
 }
 
 impl Waiting {
@@ -160,7 +127,7 @@ impl Session {
                 if *text != line.text {
                     return ask.answer(Err(SessionError::KeyReused));
                 }
-                return accept(&mut running.waiters, ask);
+                return accept(running.take_on(), ask);
             }
             if let Some(waiting) = self
                 .queue
@@ -280,13 +247,7 @@ impl Session {
     /// Asks the running turn to end where it is. The first to ask decides.
     pub(super) fn cut(&mut self, heard_chars: Option<usize>) {
         if let Some(running) = &self.running {
-            running.cut.send_if_modified(|cut| {
-                let first = cut.is_none();
-                if first {
-                    *cut = Some(Cut { heard_chars });
-                }
-                first
-            });
+            running.cut(heard_chars);
         }
     }
 
@@ -413,41 +374,19 @@ impl Session {
             ctx.cancel_future(timer);
         }
         input.started_seq = self.log.turn_started(number, input.npc.id.clone(), line.re.clone());
-        let (cut, cut_watch) = watch::channel(None);
         let feed = TurnEvents {
             log: Arc::clone(&self.log),
-            re: line.re.clone(),
-        };
-        let (abort, aborted) = AbortHandle::new_pair();
-        self.running = Some(Running {
-            number,
-            key,
             re: line.re,
-            cut,
-            abort,
-            waiters,
-            started: now,
-        });
-        let use_cases = Arc::clone(&self.node.use_cases);
-        let limit = Duration::from_millis(self.node.ports.settings.turn.timeout_ms) + GRACE;
-        let turn = async move {
-            let run = AssertUnwindSafe(use_cases.run_turn(input, &feed, cut_watch)).catch_unwind();
-            match tokio::time::timeout(limit, run).await {
-                Ok(Ok(ended)) => ended,
-                Ok(Err(_panic)) => Err(TurnError::Store(StoreError::Rejected("the turn panicked".into()))),
-                Err(_elapsed) => Err(TurnError::TimedOut),
-            }
         };
-        ctx.spawn(
-            Abortable::new(turn, aborted)
-                .into_actor(self)
-                .map(|ended, session, ctx| {
-                    // One that was let go has been told of.
-                    if let Ok(ended) = ended {
-                        session.ended(ended, ctx);
-                    }
-                }),
-        );
+        let (mut running, turn) = Running::begin(&self.node, now, input, feed, waiters);
+        running.key = key;
+        self.running = Some(running);
+        ctx.spawn(turn.into_actor(self).map(|ended, session, ctx| {
+            // One that was let go has been told of.
+            if let Some(ended) = ended {
+                session.ended(ended, ctx);
+            }
+        }));
     }
 
     /// What a turn with this line starts from, now.
@@ -530,13 +469,12 @@ impl Session {
             state,
             jobs,
         } = committed;
-        self.log.committed(turn.number, turn.id, turn.npc.clone(), running.re);
+        self.log
+            .committed(turn.number, turn.id, turn.npc.clone(), running.re.clone());
         failpoint!("turn.told");
         let turn = Arc::new(turn);
-        for waiter in running.waiters {
-            // Whoever waited may have gone away.
-            let _ = waiter.send(Ok(Arc::clone(&turn)));
-        }
+        let key = running.key.clone();
+        running.tell(&Ok(Arc::clone(&turn)));
         if !state.is_empty() {
             let body = EventBody::StateChanged {
                 turn: turn.number,
@@ -546,7 +484,7 @@ impl Session {
         }
         loaded.replacing = None;
         loaded.keep_turn(&turn, checkpoint);
-        if let Some((key, _)) = running.key {
+        if let Some((key, _)) = key {
             self.keys.remember(key, Arc::clone(&turn));
         }
         self.unheard = loaded.dialogue.options.playback == Playback::Ack;
@@ -569,11 +507,7 @@ impl Session {
         self.log.not_committed(&event_error(&error));
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
-        let error = Arc::new(error);
-        for waiter in running.waiters {
-            // Whoever waited may have gone away.
-            let _ = waiter.send(Err(Arc::clone(&error)));
-        }
+        running.tell(&Err(Arc::new(error)));
         if doubtful || self.owes_a_turn() {
             self.load(ctx);
         } else {

@@ -7,7 +7,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures_util::FutureExt;
 
 use super::{
-    SessionError,
+    Interrupted, SessionError,
     curator::Unsaid,
     registry::{Node, SessionKey, send},
     session::{WasClosed, load::Loaded},
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     dialogue::rewind::{Moved, RewindError, RewindRequest, Target},
     ids::DialogueId,
-    ports::StoreError,
+    ports::{StoreError, ledger::rewinds::Rewound},
     tenancy::{Principal, TenantScope},
 };
 
@@ -166,6 +166,16 @@ pub(super) async fn run(use_cases: Arc<dyn UseCases>, request: RewindRequest) ->
         .unwrap_or_else(|_panic| Err(StoreError::Rejected("the rewind panicked".into()).into()))
 }
 
+/// What whoever repeats a key is told again.
+pub(super) fn repeated(rewound: Rewound) -> Interrupted {
+    if rewound.is_live_cut() {
+        return Interrupted::Cut {
+            turn: rewound.head_turn,
+        };
+    }
+    Interrupted::Rewound(Arc::new(rewound))
+}
+
 /// Why nothing was moved, as whoever asked is told.
 pub(super) fn refused(error: &RewindError) -> SessionError {
     match error {
@@ -186,12 +196,7 @@ pub(super) fn is_doubtful(error: &RewindError) -> bool {
 
 /// Tells those whom moves of heads concern beside the dialogues themselves: sessions that were `closed`
 /// with turns of theirs, and the curator.
-pub(super) async fn tell_others(
-    node: Arc<Node>,
-    scope: TenantScope,
-    moved: Vec<DialogueId>,
-    closed: Vec<DialogueId>,
-) {
+pub(super) async fn tell_others(node: Arc<Node>, scope: TenantScope, moved: Vec<DialogueId>, closed: Vec<DialogueId>) {
     for id in closed {
         if let Some(session) = node.sessions.live(&(scope.clone(), id)) {
             // One that stops just now reads that it is closed when it comes back.

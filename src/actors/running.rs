@@ -15,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{event_log::TurnEvents, registry::Node, use_cases::UseCases};
 use crate::{
-    dialogue::turn::{CommittedTurn, Cut, TurnError, TurnInput},
+    dialogue::turn::{CommittedTurn, Cut, CutBy, TurnError, TurnInput},
     memory::turn::Turn,
     ports::StoreError,
 };
@@ -25,6 +25,8 @@ pub(super) type Outcome = Result<Arc<Turn>, Arc<TurnError>>;
 
 /// Past a turn's own time limit, for a turn that does not keep it.
 const GRACE: Duration = Duration::from_secs(10);
+/// Of those who cut one turn, so many are written down.
+const MOST_CUTS: usize = 32;
 
 /// The turn that runs.
 pub(super) struct Running {
@@ -75,12 +77,19 @@ impl Running {
         &mut self.waiters
     }
 
-    /// Asks it to end where it is. The first to ask decides.
-    pub fn cut(&self, heard_chars: Option<usize>) {
+    /// Asks it to end where it is, or at what was heard. The first to ask decides; who else asked is
+    /// written down with it.
+    pub fn cut(&self, heard_chars: Option<usize>, by: Option<CutBy>) {
         self.cut.send_if_modified(|cut| {
             let first = cut.is_none();
+            let cut = cut.get_or_insert_default();
             if first {
-                *cut = Some(Cut { heard_chars });
+                cut.heard_chars = heard_chars;
+            }
+            // A repeated request is one request.
+            let news = by.filter(|by| by.key.is_none() || cut.by.iter().all(|known| known.key != by.key));
+            if cut.by.len() < MOST_CUTS {
+                cut.by.extend(news);
             }
             first
         });

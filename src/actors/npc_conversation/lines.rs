@@ -23,7 +23,7 @@ use crate::{
         events::EventBody,
         jobs::JobReport,
         npc_conversation::{is_over, max_turns, next_speaker, pause_after},
-        turn::{CommittedTurn, TurnError, TurnInput},
+        turn::{CommittedTurn, CutBy, TurnError, TurnInput},
     },
     ids::TurnId,
     memory::turn::TurnStatus,
@@ -57,9 +57,9 @@ impl NpcConversation {
     }
 
     /// Asks the running line to end where it is. The first to ask decides.
-    pub(super) fn cut(&mut self, heard_chars: Option<usize>) {
+    pub(super) fn cut(&mut self, heard_chars: Option<usize>, by: Option<CutBy>) {
         if let Some(running) = &self.running {
-            running.cut(heard_chars);
+            running.cut(heard_chars, by);
         }
     }
 
@@ -147,8 +147,17 @@ impl NpcConversation {
 
     fn start(&mut self, rows: &Rows, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
-        let speaker = next_speaker(&rows.members(), &loaded.history).and_then(|npc| rows.npc(&npc));
-        let Some(npc) = speaker else {
+        let number = loaded.dialogue.head_turn + 1;
+        let now = self.node.ports.clock.now();
+        let goes_on = self
+            .unfinished
+            .take()
+            .filter(|unfinished| unfinished.of.number == number && unfinished.until > now);
+        let speaker = match &goes_on {
+            Some(unfinished) => Some(unfinished.of.npc.clone()),
+            None => next_speaker(&rows.members(), &loaded.history),
+        };
+        let Some(npc) = speaker.and_then(|npc| rows.npc(&npc)) else {
             // A dialogue names its NPCs, so there is always one.
             return self.stepping.clear();
         };
@@ -156,10 +165,10 @@ impl NpcConversation {
             ctx.cancel_future(rest);
         }
         let now = self.now();
-        let number = loaded.dialogue.head_turn + 1;
         let last = number >= max_turns(&loaded.dialogue.options, &self.node.ports.settings.conversation);
         let scene = rows.scene(loaded.dialogue.options.topic.as_deref(), last);
         let mut input: TurnInput = next_turn(&self.node, &self.key.0, loaded, rows, npc, scene);
+        input.goes_on = goes_on.map(Arc::new);
         if let Some(timer) = self.memory.over(now, &mut input) {
             ctx.cancel_future(timer);
         }

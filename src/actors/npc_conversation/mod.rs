@@ -45,7 +45,7 @@ use super::{
 use crate::{
     dialogue::{
         events::EventBody,
-        turn::{CommittedTurn, TurnError},
+        turn::{CommittedTurn, TurnError, Unfinished},
     },
     ports::StoreError,
     tenancy::Principal,
@@ -117,6 +117,8 @@ pub(super) struct NpcConversation {
     memory: MemoryWait,
     /// How the running line ended while the head was being moved.
     ended_meanwhile: Option<Result<CommittedTurn, TurnError>>,
+    /// The line that was cut and taken back, for its speaker to go on with.
+    unfinished: Option<Unfinished>,
     /// The pause before the next line.
     rest: Option<SpawnHandle>,
     /// Lines that failed one after another.
@@ -178,6 +180,7 @@ impl NpcConversation {
             moving: Moving::default(),
             memory: MemoryWait::default(),
             ended_meanwhile: None,
+            unfinished: None,
             rest: None,
             failures: 0,
             reading_cast: false,
@@ -356,7 +359,7 @@ impl NpcConversation {
             if let Err(error) = paused {
                 return ask.answer(Err(error));
             }
-            talk.cut(None);
+            talk.cut(None, None);
             talk.cutting.push(Cutting::Join(ask));
             talk.advance(ctx);
         });
@@ -395,7 +398,7 @@ impl NpcConversation {
             begun: false,
         });
         ending.asks.extend(ask);
-        self.cut(None);
+        self.cut(None, None);
         self.advance(ctx);
     }
 
@@ -546,7 +549,7 @@ impl Handler<CutNow> for NpcConversation {
     type Result = ();
 
     fn handle(&mut self, CutNow: CutNow, _: &mut Self::Context) {
-        self.cut(None);
+        self.cut(None, None);
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     dialogue::{
         events::EventBody,
         rewind::{Move, Moved, RewindError, Target},
-        turn::TurnError,
+        turn::{CutBy, TurnError},
     },
     ports::ledger::rewinds::Rewound,
     tenancy::Principal,
@@ -62,7 +62,7 @@ impl NpcConversation {
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
         let look = async move { ports.ledger.rewinds.by_key(&scope, id, &key).await };
         ctx.spawn(look.into_actor(self).map(move |known, talk, ctx| match known {
-            Ok(Some(rewound)) => ask.answer(Ok(Interrupted::Rewound(Arc::new(rewound)))),
+            Ok(Some(rewound)) => ask.answer(Ok(rewinding::repeated(rewound))),
             Ok(None) => talk.pause_and_cut(wish, ask, ctx),
             Err(error) => ask.answer(Err(error.into())),
         }));
@@ -141,7 +141,12 @@ impl NpcConversation {
                     heard: heard.map(Heard::Chars),
                     ..wish
                 };
-                self.cut(heard);
+                let by = CutBy {
+                    who: wish.who.clone(),
+                    key: wish.key.clone(),
+                    action: "conversation.interrupt",
+                };
+                self.cut(heard, Some(by));
                 // Told once what was said of it is committed, or unsaid after all.
                 self.cutting.push(Cutting::Line { number, wish, ask });
             }
@@ -211,8 +216,8 @@ impl NpcConversation {
         match moved {
             Ok(Moved::Done(done)) => self.head_moved(*done, ctx),
             Ok(Moved::Repeated(rewound)) => {
-                let rewound = Arc::new(*rewound);
-                self.head_stays(&|_| Ok(Interrupted::Rewound(Arc::clone(&rewound))), ctx);
+                let told = rewinding::repeated(*rewound);
+                self.head_stays(&|_| Ok(told.clone()), ctx);
             }
             Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), ctx),
             Err(error) => {
@@ -255,6 +260,7 @@ impl NpcConversation {
         loaded.head = rewound.head;
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
         self.ended_meanwhile = None;
+        self.unfinished = done.unfinished;
         let running = self.running.take();
         let ended = running.as_ref().map(|running| running.number);
         if let Some(running) = running {

@@ -226,7 +226,7 @@ impl Session {
                 who,
                 ask,
             } => self.regenerate(key, if_head, re, who, ask, ctx),
-            Request::Resume { who, ask } => self.resume(who, ask, ctx),
+            Request::Resume { wish, ask } => self.resume(wish, ask, ctx),
             Request::Played { turn, ask } => self.played(turn, ask, ctx),
             Request::Attach {
                 listener,
@@ -358,7 +358,7 @@ impl Session {
             begun: false,
         });
         closing.asks.extend(ask);
-        self.cut(None);
+        self.cut(None, None);
         self.advance(ctx);
     }
 
@@ -531,7 +531,7 @@ impl Handler<CutNow> for Session {
     type Result = ();
 
     fn handle(&mut self, CutNow: CutNow, _: &mut Self::Context) {
-        self.cut(None);
+        self.cut(None, None);
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
     },
     dialogue::{
         events::{EventBody, EventError},
-        turn::{CommittedTurn, TurnError, TurnInput},
+        turn::{CommittedTurn, CutBy, TurnError, TurnInput, Unfinished},
     },
     memory::{authored::Npc, turn::Turn},
     ports::{
@@ -35,6 +35,8 @@ use crate::{
 pub(super) struct Waiting {
     id: u64,
     line: Line,
+    /// The reply it goes on with.
+    goes_on: Option<Arc<Unfinished>>,
     accepted_at: Instant,
     /// When only memory, rows or its key's look-up kept it from being a turn.
     ready_at: Option<Instant>,
@@ -57,17 +59,51 @@ impl Waiting {
 
     /// A line that is said anew.
     pub(super) fn anew(id: u64, line: Line, now: Instant, ask: Ask<Accepted>) -> Self {
-        let mut waiting = Self {
-            id,
-            line,
-            accepted_at: now,
-            ready_at: None,
-            checked: true,
-            asking: Vec::new(),
-            waiters: Vec::new(),
-        };
+        let mut waiting = Self::new(id, line, now, true);
         waiting.take_on(ask);
         waiting
+    }
+
+    /// A reply that was cut and is gone on with.
+    pub(super) fn going_on(id: u64, unfinished: Unfinished, re: Option<Arc<str>>, now: Instant) -> Self {
+        let line = Line {
+            text: unfinished.of.player_text.clone(),
+            to: Some(unfinished.of.npc.clone()),
+            // Its turn takes the key over from the one that was cut.
+            key: None,
+            on_busy: OnBusy::Queue,
+            re,
+            who: None,
+        };
+        Self {
+            goes_on: Some(Arc::new(unfinished)),
+            ..Self::new(id, line, now, true)
+        }
+    }
+
+    fn new(id: u64, line: Line, accepted_at: Instant, checked: bool) -> Self {
+        Self {
+            id,
+            line,
+            goes_on: None,
+            accepted_at,
+            ready_at: None,
+            checked,
+            asking: Vec::new(),
+            waiters: Vec::new(),
+        }
+    }
+
+    /// Whether it cuts the running reply now, and for whom.
+    fn cuts(&self) -> Option<Option<CutBy>> {
+        let cuts = self.checked && self.line.on_busy == OnBusy::Interrupt;
+        cuts.then(|| {
+            self.line.who.clone().map(|who| CutBy {
+                who,
+                key: None,
+                action: "session.interrupt",
+            })
+        })
     }
 
     /// One more asks for this line, with the same key.
@@ -153,26 +189,18 @@ impl Session {
         let id = self.next_line;
         self.next_line += 1;
         let to_check = line.key.clone().filter(|_| self.keys.ask_ledger());
-        let mut waiting = Waiting {
-            id,
-            line,
-            accepted_at,
-            ready_at: None,
-            checked: to_check.is_none(),
-            asking: Vec::new(),
-            waiters: Vec::new(),
-        };
+        let mut waiting = Waiting::new(id, line, accepted_at, to_check.is_none());
         waiting.take_on(ask);
         if self.running.is_none() {
             self.heard_out(ctx);
         }
-        let cuts = waiting.checked && waiting.line.on_busy == OnBusy::Interrupt;
+        let by = waiting.cuts();
         self.queue.push_back(waiting);
         if let Some(key) = to_check {
             self.look_up(id, key, ctx);
-        } else if cuts {
+        } else if let Some(by) = by {
             // Lines that were queued before it are still said before it.
-            self.cut(None);
+            self.cut(None, by);
         }
         self.advance(ctx);
     }
@@ -197,8 +225,8 @@ impl Session {
             for ask in std::mem::take(&mut waiting.asking) {
                 accept(&mut waiting.waiters, ask);
             }
-            if waiting.line.on_busy == OnBusy::Interrupt {
-                self.cut(None);
+            if let Some(by) = waiting.cuts() {
+                self.cut(None, by);
             }
             return;
         }
@@ -245,9 +273,9 @@ impl Session {
     // --- cutting ---
 
     /// Asks the running turn to end where it is. The first to ask decides.
-    pub(super) fn cut(&mut self, heard_chars: Option<usize>) {
+    pub(super) fn cut(&mut self, heard_chars: Option<usize>, by: Option<CutBy>) {
         if let Some(running) = &self.running {
-            running.cut(heard_chars);
+            running.cut(heard_chars, by);
         }
     }
 
@@ -353,6 +381,7 @@ impl Session {
         let Phase::Ready(loaded) = &self.phase else { return };
         let Some(Waiting {
             line,
+            goes_on,
             accepted_at,
             ready_at,
             waiters,
@@ -369,6 +398,7 @@ impl Session {
         let key = line.key.clone().map(|key| (key, line.text.clone()));
         let mut input = self.input(loaded, authored, npc, line.text, accepted_at);
         input.key = line.key;
+        input.goes_on = goes_on;
         input.queue_ms = queued.as_secs_f64() * 1_000.0;
         if let Some(timer) = self.memory.over(now, &mut input) {
             ctx.cancel_future(timer);

@@ -359,6 +359,8 @@ impl NpcConversation {
             if let Err(error) = paused {
                 return ask.answer(Err(error));
             }
+            // Whoever comes in goes on from what was heard.
+            talk.unfinished = None;
             talk.cut(None, None);
             talk.cutting.push(Cutting::Join(ask));
             talk.advance(ctx);

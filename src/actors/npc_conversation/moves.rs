@@ -12,7 +12,7 @@ use crate::{
         Heard, Interrupted, SessionError, TakeBack,
         handle::Ask,
         memory_wait::MemoryWait,
-        rewinding::{self, Moves, Wish},
+        rewinding::{self, Gone, Moves, Wish},
         session::JobEnded,
         use_cases::event_error,
     },
@@ -31,8 +31,7 @@ pub(super) struct Moving {
     moves: Moves<Caller>,
     /// Jobs that ended meanwhile.
     pub jobs: Vec<JobEnded>,
-    /// The last move, and the line that it ended, for whoever asked too late for it.
-    last: Option<(Arc<Rewound>, Option<u32>)>,
+    gone: Gone,
 }
 
 /// Who is told of a move.
@@ -103,12 +102,10 @@ impl NpcConversation {
         }
     }
 
-    /// The last move, if it took `turn` back and nothing was said since.
+    /// The last move, if `turn` is gone with it and nothing was said since.
     fn unsaid_with(&self, turn: u32) -> Option<Arc<Rewound>> {
         let Phase::Ready(loaded) = &self.phase else { return None };
-        let (rewound, ended) = self.moving.last.as_ref()?;
-        let gone = *ended == Some(turn) || rewound.removed.contains(&turn);
-        (gone && rewound.head_turn == loaded.dialogue.head_turn).then(|| Arc::clone(rewound))
+        self.moving.gone.with(turn, loaded.head)
     }
 
     fn cut_at(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
@@ -257,7 +254,7 @@ impl NpcConversation {
         let Phase::Ready(loaded) = &mut self.phase else { return };
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
-        loaded.head = rewound.head;
+        let before = std::mem::replace(&mut loaded.head, rewound.head);
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
         self.ended_meanwhile = None;
         self.unfinished = done.unfinished;
@@ -282,7 +279,7 @@ impl NpcConversation {
         let (scope, id) = self.key.clone();
         let told = rewinding::tell_others(Arc::clone(&self.node), scope, vec![id], rewound.closed.clone());
         ctx.spawn(told.into_actor(self));
-        self.moving.last = Some((Arc::clone(&rewound), ended));
+        self.moving.gone.note(before, &rewound, ended);
         let callers = self.moving.moves.ended(rewound.head_turn);
         if self.moving.is_busy() {
             return self.begin_move(ctx);

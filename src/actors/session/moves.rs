@@ -15,7 +15,7 @@ use crate::{
         Accepted, Heard, Interrupted, Line, OnBusy, SessionError, TakeBack, TakeUp,
         handle::Ask,
         memory_wait::MemoryWait,
-        rewinding::{self, Moves, Wish},
+        rewinding::{self, Gone, Moves, Wish},
         use_cases::event_error,
     },
     dialogue::{
@@ -45,8 +45,7 @@ pub(super) struct Moving {
     put_back: Option<TurnId>,
     /// What the moves of the callers that still wait have come to.
     outcome: Option<Arc<Rewound>>,
-    /// The last move, and the turn that it ended, for whoever asked too late for it.
-    last: Option<(Arc<Rewound>, Option<u32>)>,
+    gone: Gone,
     cuts: VecDeque<(String, u32)>,
     /// What is asked is to take a reply up again.
     taking_up: bool,
@@ -79,7 +78,7 @@ impl Moving {
 
     /// Another dialogue is made of it: earlier outcomes say nothing about what stands.
     pub fn forget(&mut self) {
-        self.last = None;
+        self.gone = Gone::default();
         self.cuts.clear();
         self.jobs.clear();
     }
@@ -228,12 +227,10 @@ impl Session {
         }
     }
 
-    /// The last move, if it took `turn` back and nothing was said since.
+    /// The last move, if `turn` is gone with it and nothing was said since.
     fn unsaid_with(&self, turn: u32) -> Option<Arc<Rewound>> {
         let Phase::Ready(loaded) = &self.phase else { return None };
-        let (rewound, ended) = self.moving.last.as_ref()?;
-        let gone = *ended == Some(turn) || rewound.removed.contains(&turn);
-        (gone && rewound.head_turn == loaded.dialogue.head_turn).then(|| Arc::clone(rewound))
+        self.moving.gone.with(turn, loaded.head)
     }
 
     fn wish(
@@ -470,7 +467,7 @@ impl Session {
         let Phase::Ready(loaded) = &mut self.phase else { return };
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
-        loaded.head = rewound.head;
+        let before = std::mem::replace(&mut loaded.head, rewound.head);
         loaded.replacing = rewound.replacing;
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
         self.moving.ended = None;
@@ -491,7 +488,7 @@ impl Session {
         let (scope, id) = self.key.clone();
         let told = rewinding::tell_others(Arc::clone(&self.node), scope, vec![id], rewound.closed.clone());
         ctx.spawn(told.into_actor(self));
-        self.moving.last = Some((Arc::clone(&rewound), ended));
+        self.moving.gone.note(before, &rewound, ended);
         self.moving.outcome = Some(Arc::clone(&rewound));
         let callers = self.moving.moves.ended(rewound.head_turn);
         if self.moving.is_busy() {

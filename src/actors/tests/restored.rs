@@ -30,6 +30,7 @@ async fn a_conversation_goes_back_to_where_the_save_has_it_and_its_speakers_with
     let ear = world.watch(id, None).await;
     let restored = load(&world, taken).await;
     assert_eq!((restored.changed, restored.removed_turns), (1, 2));
+    ear.hears("rewound 1").await;
     assert_eq!(ear.story(), ["rewound 1"]);
     assert_eq!(world.lines(id).await, ["Mira says 1"]);
     assert_eq!(world.talk_stands(id).await.0, 1);

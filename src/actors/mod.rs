@@ -19,6 +19,7 @@ mod registry;
 mod restoring;
 pub mod resume_token;
 mod rewinding;
+mod running;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -212,6 +213,8 @@ pub struct Line {
     pub on_busy: OnBusy,
     /// `event_id` of the client's message, echoed as `re`.
     pub re: Option<Arc<str>>,
+    /// Who says it, for the audit log should it cut a reply.
+    pub who: Option<Principal>,
 }
 
 /// How a line was taken.
@@ -250,6 +253,16 @@ pub struct TakeBack {
     pub key: Option<String>,
     /// The last turn as the caller knows it.
     pub if_head: Option<u32>,
+    pub who: Principal,
+}
+
+/// A wish to take a reply up again that was cut a moment ago.
+#[derive(Debug, Clone)]
+pub struct TakeUp {
+    /// 1–128 characters; makes a retry safe.
+    pub key: Option<String>,
+    /// `event_id` of the client's message, echoed as `re` in the events of a reply that is gone on with.
+    pub re: Option<Arc<str>>,
     pub who: Principal,
 }
 

@@ -117,6 +117,7 @@ pub async fn create_turn(
         key,
         on_busy: body.value.on_busy,
         re: None,
+        who: Some(caller.principal.clone()),
     };
     if wants_events(&request) {
         let said = |mark| {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Request, lines::Outcome};
+use super::Request;
 use crate::{
     actors::{
         Interrupted, Listener, NewConversation, NewSession, SessionError, TakeBack,
         handle::{Ask, Attached, CREATED_SEQ, CreatedSession, Sessions, ask},
+        running::Outcome,
     },
     ids::{DialogueId, DialogueKind, PlayerId, TurnId},
     memory::fact::Cause,

@@ -36,6 +36,7 @@ impl NpcConversation {
             running.unsay();
         }
         self.ended_meanwhile = None;
+        self.unfinished = None;
         let unsaid = event_error(&TurnError::Unsaid);
         match told.moved.as_deref() {
             Some(moved) => {

@@ -1,13 +1,9 @@
 //! The queue of lines and the running turn.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration, time::Instant};
+use std::{sync::Arc, time::Duration, time::Instant};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use futures_util::{
-    FutureExt,
-    future::{AbortHandle, Abortable},
-};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::{
     Phase, Session, load,
@@ -21,11 +17,12 @@ use crate::{
         event_log::TurnEvents,
         handle::Ask,
         registry::send,
+        running::{Outcome, Running},
         use_cases::event_error,
     },
     dialogue::{
         events::{EventBody, EventError},
-        turn::{CommittedTurn, Cut, TurnError, TurnInput},
+        turn::{CommittedTurn, CutBy, TurnError, TurnInput, Unfinished},
     },
     memory::{authored::Npc, turn::Turn},
     ports::{
@@ -34,15 +31,12 @@ use crate::{
     },
 };
 
-type Outcome = Result<Arc<Turn>, Arc<TurnError>>;
-
-/// Past a turn's own time limit, for a turn that does not keep it.
-pub(in crate::actors) const GRACE: Duration = Duration::from_secs(10);
-
 /// A line that is not a turn yet.
 pub(super) struct Waiting {
     id: u64,
     line: Line,
+    /// The reply it goes on with.
+    goes_on: Option<Arc<Unfinished>>,
     accepted_at: Instant,
     /// When only memory, rows or its key's look-up kept it from being a turn.
     ready_at: Option<Instant>,
@@ -51,31 +45,6 @@ pub(super) struct Waiting {
     /// Who has not been answered yet, until then.
     asking: Vec<Ask<Accepted>>,
     waiters: Vec<oneshot::Sender<Outcome>>,
-}
-
-/// The turn that runs.
-pub(super) struct Running {
-    pub number: u32,
-    /// The client's key, and the line it came with.
-    key: Option<(String, String)>,
-    re: Option<Arc<str>>,
-    cut: watch::Sender<Option<Cut>>,
-    /// Lets the turn go wherever it is.
-    abort: AbortHandle,
-    waiters: Vec<oneshot::Sender<Outcome>>,
-    started: Instant,
-}
-
-impl Running {
-    /// The dialogue was taken back to before this turn.
-    pub(super) fn unsay(self) {
-        self.abort.abort();
-        let error = Arc::new(TurnError::Unsaid);
-        for waiter in self.waiters {
-            // Whoever waited may have gone away.
-            let _ = waiter.send(Err(Arc::clone(&error)));
-        }
-    }
 }
 
 impl Waiting {
@@ -90,17 +59,51 @@ impl Waiting {
 
     /// A line that is said anew.
     pub(super) fn anew(id: u64, line: Line, now: Instant, ask: Ask<Accepted>) -> Self {
-        let mut waiting = Self {
-            id,
-            line,
-            accepted_at: now,
-            ready_at: None,
-            checked: true,
-            asking: Vec::new(),
-            waiters: Vec::new(),
-        };
+        let mut waiting = Self::new(id, line, now, true);
         waiting.take_on(ask);
         waiting
+    }
+
+    /// A reply that was cut and is gone on with.
+    pub(super) fn going_on(id: u64, unfinished: Unfinished, re: Option<Arc<str>>, now: Instant) -> Self {
+        let line = Line {
+            text: unfinished.of.player_text.clone(),
+            to: Some(unfinished.of.npc.clone()),
+            // Its turn takes the key over from the one that was cut.
+            key: None,
+            on_busy: OnBusy::Queue,
+            re,
+            who: None,
+        };
+        Self {
+            goes_on: Some(Arc::new(unfinished)),
+            ..Self::new(id, line, now, true)
+        }
+    }
+
+    fn new(id: u64, line: Line, accepted_at: Instant, checked: bool) -> Self {
+        Self {
+            id,
+            line,
+            goes_on: None,
+            accepted_at,
+            ready_at: None,
+            checked,
+            asking: Vec::new(),
+            waiters: Vec::new(),
+        }
+    }
+
+    /// Whether it cuts the running reply now, and for whom.
+    fn cuts(&self) -> Option<Option<CutBy>> {
+        let cuts = self.checked && self.line.on_busy == OnBusy::Interrupt;
+        cuts.then(|| {
+            self.line.who.clone().map(|who| CutBy {
+                who,
+                key: None,
+                action: "session.interrupt",
+            })
+        })
     }
 
     /// One more asks for this line, with the same key.
@@ -160,7 +163,7 @@ impl Session {
                 if *text != line.text {
                     return ask.answer(Err(SessionError::KeyReused));
                 }
-                return accept(&mut running.waiters, ask);
+                return accept(running.take_on(), ask);
             }
             if let Some(waiting) = self
                 .queue
@@ -186,26 +189,18 @@ impl Session {
         let id = self.next_line;
         self.next_line += 1;
         let to_check = line.key.clone().filter(|_| self.keys.ask_ledger());
-        let mut waiting = Waiting {
-            id,
-            line,
-            accepted_at,
-            ready_at: None,
-            checked: to_check.is_none(),
-            asking: Vec::new(),
-            waiters: Vec::new(),
-        };
+        let mut waiting = Waiting::new(id, line, accepted_at, to_check.is_none());
         waiting.take_on(ask);
         if self.running.is_none() {
             self.heard_out(ctx);
         }
-        let cuts = waiting.checked && waiting.line.on_busy == OnBusy::Interrupt;
+        let by = waiting.cuts();
         self.queue.push_back(waiting);
         if let Some(key) = to_check {
             self.look_up(id, key, ctx);
-        } else if cuts {
+        } else if let Some(by) = by {
             // Lines that were queued before it are still said before it.
-            self.cut(None);
+            self.cut(None, by);
         }
         self.advance(ctx);
     }
@@ -230,8 +225,8 @@ impl Session {
             for ask in std::mem::take(&mut waiting.asking) {
                 accept(&mut waiting.waiters, ask);
             }
-            if waiting.line.on_busy == OnBusy::Interrupt {
-                self.cut(None);
+            if let Some(by) = waiting.cuts() {
+                self.cut(None, by);
             }
             return;
         }
@@ -278,15 +273,9 @@ impl Session {
     // --- cutting ---
 
     /// Asks the running turn to end where it is. The first to ask decides.
-    pub(super) fn cut(&mut self, heard_chars: Option<usize>) {
+    pub(super) fn cut(&mut self, heard_chars: Option<usize>, by: Option<CutBy>) {
         if let Some(running) = &self.running {
-            running.cut.send_if_modified(|cut| {
-                let first = cut.is_none();
-                if first {
-                    *cut = Some(Cut { heard_chars });
-                }
-                first
-            });
+            running.cut(heard_chars, by);
         }
     }
 
@@ -392,6 +381,7 @@ impl Session {
         let Phase::Ready(loaded) = &self.phase else { return };
         let Some(Waiting {
             line,
+            goes_on,
             accepted_at,
             ready_at,
             waiters,
@@ -408,46 +398,25 @@ impl Session {
         let key = line.key.clone().map(|key| (key, line.text.clone()));
         let mut input = self.input(loaded, authored, npc, line.text, accepted_at);
         input.key = line.key;
+        input.goes_on = goes_on;
         input.queue_ms = queued.as_secs_f64() * 1_000.0;
         if let Some(timer) = self.memory.over(now, &mut input) {
             ctx.cancel_future(timer);
         }
         input.started_seq = self.log.turn_started(number, input.npc.id.clone(), line.re.clone());
-        let (cut, cut_watch) = watch::channel(None);
         let feed = TurnEvents {
             log: Arc::clone(&self.log),
-            re: line.re.clone(),
-        };
-        let (abort, aborted) = AbortHandle::new_pair();
-        self.running = Some(Running {
-            number,
-            key,
             re: line.re,
-            cut,
-            abort,
-            waiters,
-            started: now,
-        });
-        let use_cases = Arc::clone(&self.node.use_cases);
-        let limit = Duration::from_millis(self.node.ports.settings.turn.timeout_ms) + GRACE;
-        let turn = async move {
-            let run = AssertUnwindSafe(use_cases.run_turn(input, &feed, cut_watch)).catch_unwind();
-            match tokio::time::timeout(limit, run).await {
-                Ok(Ok(ended)) => ended,
-                Ok(Err(_panic)) => Err(TurnError::Store(StoreError::Rejected("the turn panicked".into()))),
-                Err(_elapsed) => Err(TurnError::TimedOut),
-            }
         };
-        ctx.spawn(
-            Abortable::new(turn, aborted)
-                .into_actor(self)
-                .map(|ended, session, ctx| {
-                    // One that was let go has been told of.
-                    if let Ok(ended) = ended {
-                        session.ended(ended, ctx);
-                    }
-                }),
-        );
+        let (mut running, turn) = Running::begin(&self.node, now, input, feed, waiters);
+        running.key = key;
+        self.running = Some(running);
+        ctx.spawn(turn.into_actor(self).map(|ended, session, ctx| {
+            // One that was let go has been told of.
+            if let Some(ended) = ended {
+                session.ended(ended, ctx);
+            }
+        }));
     }
 
     /// What a turn with this line starts from, now.
@@ -530,13 +499,12 @@ impl Session {
             state,
             jobs,
         } = committed;
-        self.log.committed(turn.number, turn.id, turn.npc.clone(), running.re);
+        self.log
+            .committed(turn.number, turn.id, turn.npc.clone(), running.re.clone());
         failpoint!("turn.told");
         let turn = Arc::new(turn);
-        for waiter in running.waiters {
-            // Whoever waited may have gone away.
-            let _ = waiter.send(Ok(Arc::clone(&turn)));
-        }
+        let key = running.key.clone();
+        running.tell(&Ok(Arc::clone(&turn)));
         if !state.is_empty() {
             let body = EventBody::StateChanged {
                 turn: turn.number,
@@ -546,7 +514,7 @@ impl Session {
         }
         loaded.replacing = None;
         loaded.keep_turn(&turn, checkpoint);
-        if let Some((key, _)) = running.key {
+        if let Some((key, _)) = key {
             self.keys.remember(key, Arc::clone(&turn));
         }
         self.unheard = loaded.dialogue.options.playback == Playback::Ack;
@@ -569,11 +537,7 @@ impl Session {
         self.log.not_committed(&event_error(&error));
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
-        let error = Arc::new(error);
-        for waiter in running.waiters {
-            // Whoever waited may have gone away.
-            let _ = waiter.send(Err(Arc::clone(&error)));
-        }
+        running.tell(&Err(Arc::new(error)));
         if doubtful || self.owes_a_turn() {
             self.load(ctx);
         } else {

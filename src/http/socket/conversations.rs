@@ -130,6 +130,7 @@ impl Inner {
             key: None,
             on_busy: OnBusy::Queue,
             re: re.map(Arc::from),
+            who: None,
         };
         // Its events come through the ear, a failure among them.
         match self.state.sessions.say(&scope, session, line).await? {

@@ -15,6 +15,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 
+pub use self::failure::event_error;
 use self::{
     commit::{Spoken, commit},
     gather::{Classify, Gathered},

@@ -40,12 +40,11 @@ use super::{
         load::{self, Loaded},
         lost_turn,
     },
-    use_cases::event_error,
 };
 use crate::{
     dialogue::{
         events::EventBody,
-        turn::{CommittedTurn, TurnError},
+        turn::{CommittedTurn, TurnError, event_error},
     },
     ports::StoreError,
     tenancy::Principal,

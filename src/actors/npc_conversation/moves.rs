@@ -17,12 +17,11 @@ use crate::{
         registry::send,
         rewinding::{Moves, Wish},
         session::{JobEnded, WasClosed},
-        use_cases::event_error,
     },
     dialogue::{
         events::EventBody,
         rewind::{Move, Moved, RewindError, RewindRequest, Target},
-        turn::TurnError,
+        turn::{TurnError, event_error},
     },
     ports::{StoreError, ledger::rewinds::Rewound},
     tenancy::Principal,

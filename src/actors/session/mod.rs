@@ -32,12 +32,11 @@ use super::{
     handle::{Ask, Attached, SessionView},
     memory_wait::MemoryWait,
     registry::{Node, SessionKey},
-    use_cases::event_error,
 };
 use crate::{
     dialogue::{
         events::{DialogueEvent, EventBody, EventError},
-        turn::TurnError,
+        turn::{TurnError, event_error},
     },
     ports::{StoreError, ledger::dialogues::Playback},
 };

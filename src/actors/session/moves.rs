@@ -19,12 +19,11 @@ use crate::{
         memory_wait::MemoryWait,
         registry::send,
         rewinding::{Moves, Wish},
-        use_cases::event_error,
     },
     dialogue::{
         events::EventBody,
         rewind::{Move, Moved, RewindError, RewindRequest, Target},
-        turn::{CommittedTurn, TurnError},
+        turn::{CommittedTurn, TurnError, event_error},
     },
     ids::{DialogueId, TurnId},
     ports::{StoreError, ledger::rewinds::Rewound},

@@ -21,11 +21,10 @@ use crate::{
         event_log::TurnEvents,
         handle::Ask,
         registry::send,
-        use_cases::event_error,
     },
     dialogue::{
         events::{EventBody, EventError},
-        turn::{CommittedTurn, Cut, TurnError, TurnInput},
+        turn::{CommittedTurn, Cut, TurnError, TurnInput, event_error},
     },
     memory::{authored::Npc, turn::Turn},
     ports::{

@@ -61,6 +61,7 @@ fn points(count: u32, rng: &mut StdRng) -> Vec<IndexPoint> {
             terms.dedup_by_key(|(term, _)| *term);
             IndexPoint {
                 fact: FactId::from_u128(u128::from(n) + 1),
+                version: 1,
                 world: "vale".parse().expect("a slug"),
                 audience: Audience {
                     knowers: knowers.clone(),

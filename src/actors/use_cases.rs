@@ -1,7 +1,7 @@
 //! What the actors run: the functions of `dialogue`, behind a trait so that the actors' own tests
 //! can hold a turn or a job at any point.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -9,7 +9,6 @@ use tokio::sync::watch;
 use crate::{
     dialogue::{
         self, Services,
-        events::EventError,
         jobs::{JobError, JobReport},
         npc_conversation::{Member, choose_speaker},
         prompt::Preview,
@@ -25,7 +24,6 @@ use crate::{
         buffer::{BufferStore, BufferedTurn},
         clock::{Clock, IdSource},
         ledger::{Ledger, dialogues::Dialogue, jobs::Job, saves::RestoreOutcome, usage::UsageDelta},
-        llm::LlmError,
     },
     tenancy::TenantScope,
 };
@@ -120,44 +118,5 @@ impl UseCases for Services {
     }
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
         self.models.take_usage()
-    }
-}
-
-/// A turn's failure as those who listen learn it: the codes of the HTTP errors, and nothing that an
-/// endpoint or a store said.
-pub(super) fn event_error(error: &TurnError) -> EventError {
-    let (code, message, retry_after) = match error {
-        TurnError::Model(LlmError::Timeout) | TurnError::TimedOut => {
-            ("model_timeout", "the language model did not answer in time", None)
-        }
-        TurnError::Model(LlmError::Unavailable(_)) => (
-            "model_unavailable",
-            "the language model cannot be reached",
-            Some(Duration::from_secs(1)),
-        ),
-        TurnError::Model(LlmError::RateLimited { retry_after }) => {
-            ("model_unavailable", "the language model limits requests", *retry_after)
-        }
-        TurnError::Model(_) => ("model_failed", "the language model failed", None),
-        TurnError::Store(StoreError::Unavailable(_)) => (
-            "store_unavailable",
-            "a store cannot be reached; the turn was not kept",
-            Some(Duration::from_secs(1)),
-        ),
-        TurnError::Store(_) | TurnError::Template(_) => ("internal", "the server failed; the turn was not kept", None),
-        TurnError::Fenced => ("wrong_node", "this dialogue moved; the turn was not kept", None),
-        TurnError::KeyTaken => ("key_taken", "the key belongs to another turn", None),
-        TurnError::Unsaid => ("turn_unsaid", "the dialogue was taken back to an earlier turn", None),
-        TurnError::CutBeforeReply => ("turn_cut", "the turn was cut before the reply began", None),
-        TurnError::PromptTooLarge { .. } => (
-            "prompt_too_large",
-            "the persona and rules alone exceed the prompt budget",
-            None,
-        ),
-    };
-    EventError {
-        code,
-        message: message.to_owned(),
-        retry_after_ms: retry_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
     }
 }

@@ -111,7 +111,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("jobs.give_up_after_s", 1.0, 31_536_000.0),
     ("jobs.lease_s", 1.0, 86_400.0),
     ("jobs.retry_base_s", 1.0, 86_400.0),
-    ("jobs.concurrency", 1.0, 10_000.0),
+    ("jobs.concurrency", 0.0, 10_000.0),
     ("jobs.poll_s", 1.0, 86_400.0),
     ("actors.arbiters", 0.0, 512.0),
     ("actors.idle_s", 1.0, 604_800.0),

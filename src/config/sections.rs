@@ -12,9 +12,12 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{
     actors::{ActorSettings, player_socket::SocketSettings},
-    dialogue::settings::{
-        ConversationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
-        SaveSettings, SummarySettings, TurnSettings,
+    dialogue::{
+        models::places_for_jobs,
+        settings::{
+            ConversationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
+            SaveSettings, SummarySettings, TurnSettings,
+        },
     },
     http::HttpSettings,
     ids::TenantId,
@@ -64,10 +67,21 @@ impl Config {
             prompt: self.prompt.settings(),
             recall: self.recall.settings(),
             summaries: self.summaries.clone(),
-            jobs: self.jobs.clone(),
+            jobs: JobSettings {
+                concurrency: self.jobs_at_once(),
+                ..self.jobs.clone()
+            },
             conversation: self.conversation.clone(),
             retention: self.retention.clone(),
             saves: self.saves.clone(),
+        }
+    }
+    /// Jobs of one tenant that may run at once: by default as many as may call models, which is what bounds
+    /// them; any fewer would only make a slow model slower.
+    fn jobs_at_once(&self) -> usize {
+        match self.jobs.concurrency {
+            0 => places_for_jobs(self.llm.tenant_concurrency),
+            some => some,
         }
     }
     /// The ledger's URL, `colloquy.db` in `data_dir` by default.

@@ -218,6 +218,15 @@ fn contradictions_are_named_together() {
 }
 
 #[test]
+fn jobs_run_as_many_at_once_as_may_call_models() {
+    let jobs = |set: &[(&str, &str)]| Config::load(&with_env(set)).unwrap().dialogue().jobs.concurrency;
+    assert_eq!(jobs(&[]), 48);
+    assert_eq!(jobs(&[("COLLOQUY__LLM__TENANT_CONCURRENCY", "8")]), 6);
+    assert_eq!(jobs(&[("COLLOQUY__LLM__TENANT_CONCURRENCY", "1")]), 1);
+    assert_eq!(jobs(&[("COLLOQUY__JOBS__CONCURRENCY", "3")]), 3);
+}
+
+#[test]
 fn contradictions_show_beside_unknown_keys() {
     let found = faults(&[
         ("COLLOQUY__TURN__NOPE", "1"),

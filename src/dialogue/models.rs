@@ -21,7 +21,7 @@ use std::{
 
 pub use self::{
     answer::{parse_json_answer, salvage_list},
-    gate::Capacity,
+    gate::{Capacity, places_for_jobs},
     routes::{Route, RouteTable, TaskDefaults},
 };
 use self::{

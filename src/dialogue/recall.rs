@@ -1,6 +1,7 @@
 //! Recall: the index proposes, the ledger disposes, one pure function scores (ALGORITHMS §2).
 
 mod cache;
+mod reading;
 mod search;
 
 use std::{collections::HashMap, sync::Arc};
@@ -25,31 +26,18 @@ use crate::{
     ports::{
         StoreError,
         ledger::facts::RecallBody,
-        vectors::{LegLimits, Proposal},
+        vectors::{Candidate, Hint, LegLimits, Proposal},
     },
     tenancy::TenantScope,
 };
+#[cfg(test)]
+pub(super) use reading::is_enough;
+pub(super) use reading::{TRACED, near_duplicate_cosine, packable, say_the_same};
 
-/// A body with its keyword terms, which are worked out once.
-#[derive(Debug)]
-pub(super) struct CachedBody {
-    pub body: RecallBody,
-    pub terms: TermWeights,
-}
-
-impl CachedBody {
-    fn new(body: RecallBody) -> Self {
-        Self {
-            terms: keywords::document_terms(&body.view.content, &body.view.keywords),
-            body,
-        }
-    }
-}
-
-/// A confirmed and scored fact.
+/// A confirmed and scored fact, with its body.
 #[derive(Debug, Clone)]
 pub(super) struct Hit {
-    pub cached: Arc<CachedBody>,
+    pub body: Arc<RecallBody>,
     pub score: ScoreParts,
 }
 
@@ -63,6 +51,18 @@ impl Hit {
     pub(super) fn is_on_topic(&self) -> bool {
         self.score.keyword >= ON_TOPIC_KEYWORD || self.score.relevance >= ON_TOPIC_RELEVANCE
     }
+}
+
+/// A confirmed and scored fact whose body need not have been read.
+#[derive(Debug)]
+struct Ranked {
+    fact: FactId,
+    /// The version that was confirmed and scored.
+    version: u32,
+    valid_at: DateTime<Utc>,
+    cosine: f32,
+    score: ScoreParts,
+    body: Option<Arc<RecallBody>>,
 }
 
 /// What to look for, and through whose eyes.
@@ -88,69 +88,105 @@ pub(super) enum RecallError {
     Ledger(StoreError),
 }
 
-/// Finds, confirms and scores; best first, everything that was confirmed.
+/// Finds, confirms and scores; best first. Of what was confirmed, as much as can get into a prompt or a
+/// trace: the rest is not read.
 pub(super) async fn recall(services: &Services, sought: Sought<'_>) -> Result<Vec<Hit>, RecallError> {
+    let ranked = rank(services, &sought).await?;
+    reading::read(services, &sought, ranked)
+        .await
+        .map_err(RecallError::Ledger)
+}
+
+/// Everything that was found and confirmed, best first. A body is read only where the index does not know
+/// the confirmed version of a fact.
+async fn rank(services: &Services, sought: &Sought<'_>) -> Result<Vec<Ranked>, RecallError> {
     let proposal = Proposal {
         viewpoint: sought.viewpoint,
         embedding: sought.embedding,
         terms: sought.terms,
         limits: sought.limits,
     };
-    let candidates = services
-        .index
-        .propose(sought.scope, proposal)
-        .await
-        .map_err(RecallError::Index)?;
+    let proposed = services.index.propose(sought.scope, proposal).await;
+    let candidates: HashMap<FactId, Candidate> = proposed
+        .map_err(RecallError::Index)?
+        .into_iter()
+        .map(|candidate| (candidate.fact, candidate))
+        .collect();
     if candidates.is_empty() {
         return Ok(Vec::new());
     }
-    let cosines: HashMap<FactId, f32> = candidates.iter().map(|found| (found.fact, found.cosine)).collect();
-    let ids: Vec<FactId> = cosines.keys().copied().collect();
+    let ids: Vec<FactId> = candidates.keys().copied().collect();
     let confirmed = services
         .ledger
         .facts
         .confirm(sought.scope, sought.viewpoint, &ids, sought.at)
         .await
         .map_err(RecallError::Ledger)?;
-    let bodies = services
-        .bodies
-        .of(services, sought.scope, &confirmed)
-        .await
-        .map_err(RecallError::Ledger)?;
-    let mut hits: Vec<Hit> = bodies
-        .into_iter()
-        .map(|cached| {
-            let cosine = cosines.get(&cached.body.id).copied().unwrap_or_default();
-            score(services, &sought, cached, cosine)
-        })
-        .collect();
-    hits.sort_by(best_first);
-    Ok(hits)
+    let mut ranked = Vec::with_capacity(confirmed.len());
+    let mut unknown = Vec::new();
+    for confirmed in confirmed {
+        let candidate = candidates.get(&confirmed.fact);
+        let hint = candidate.and_then(|candidate| candidate.hint.map(|hint| (candidate.cosine, hint)));
+        match hint.filter(|(_, hint)| hint.version == confirmed.version) {
+            Some((cosine, hint)) => ranked.push(Ranked {
+                fact: confirmed.fact,
+                version: confirmed.version,
+                valid_at: hint.valid_at,
+                cosine,
+                score: score(services, sought, cosine, &hint),
+                body: None,
+            }),
+            None => unknown.push(confirmed),
+        }
+    }
+    let read = services.bodies.of(services, sought.scope, &unknown);
+    for body in read.await.map_err(RecallError::Ledger)? {
+        let cosine = candidates.get(&body.id).map_or(0.0, |candidate| candidate.cosine);
+        ranked.push(by_body(services, sought, body, cosine));
+    }
+    ranked.sort_by(best_first);
+    Ok(ranked)
 }
 
-fn score(services: &Services, sought: &Sought<'_>, cached: Arc<CachedBody>, cosine: f32) -> Hit {
+fn by_body(services: &Services, sought: &Sought<'_>, body: Arc<RecallBody>, cosine: f32) -> Ranked {
+    let terms = keywords::document_terms(&body.view.content, &body.view.keywords);
+    let hint = Hint {
+        version: body.version,
+        importance: body.view.importance,
+        valid_at: body.valid_at,
+        keyword: keywords::coverage(sought.terms, &terms),
+    };
+    Ranked {
+        fact: body.id,
+        version: body.version,
+        valid_at: body.valid_at,
+        cosine,
+        score: score(services, sought, cosine, &hint),
+        body: Some(body),
+    }
+}
+
+fn score(services: &Services, sought: &Sought<'_>, cosine: f32, of: &Hint) -> ScoreParts {
     let settings = &services.settings.recall;
-    let body = &cached.body;
     let preset = sought.world.settings.recall.and_then(|recall| recall.preset);
     let weights = preset.map_or(settings.weights, RecallPreset::weights);
-    let score = scoring::score(
+    scoring::score(
         &weights,
         &services.embedder.info().calibration,
         cosine,
-        keywords::coverage(sought.terms, &cached.terms),
-        body.view.importance,
-        days_between(body.valid_at, sought.at),
+        of.keyword,
+        of.importance,
+        days_between(of.valid_at, sought.at),
         sought
             .world
             .settings
             .recency_lambda_per_day
             .unwrap_or(settings.recency_lambda_per_day),
-    );
-    Hit { cached, score }
+    )
 }
 
-fn best_first(a: &Hit, b: &Hit) -> std::cmp::Ordering {
-    let key = |hit: &Hit| (hit.score.total, hit.cached.body.valid_at, hit.cached.body.id);
+fn best_first(a: &Ranked, b: &Ranked) -> std::cmp::Ordering {
+    let key = |ranked: &Ranked| (ranked.score.total, ranked.valid_at, ranked.fact);
     scoring::best_first(key(a), key(b))
 }
 

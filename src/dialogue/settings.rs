@@ -153,7 +153,7 @@ pub struct JobSettings {
     pub lease_s: u64,
     /// First delay after a failure, in seconds, doubling; 2.
     pub retry_base_s: u64,
-    /// Jobs of one tenant running at once; 8.
+    /// Jobs of one tenant running at once; by default as many as may call models, 48.
     pub concurrency: usize,
     /// How often the curator looks for jobs left behind, in seconds; 5.
     pub poll_s: u64,

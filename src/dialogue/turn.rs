@@ -16,7 +16,10 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 
-pub use self::going_on::{Beginning, Unfinished};
+pub use self::{
+    failure::event_error,
+    going_on::{Beginning, Unfinished},
+};
 use self::{
     commit::{Spoken, commit},
     gather::{Classify, Gathered},

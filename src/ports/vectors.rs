@@ -18,6 +18,8 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexPoint {
     pub fact: FactId,
+    /// The fact's version of which the rest is true; what moves with the embedder only does not count.
+    pub version: u32,
     pub world: WorldId,
     pub audience: Audience,
     pub importance: Importance,
@@ -69,6 +71,19 @@ pub struct Candidate {
     pub fact: FactId,
     /// Exact cosine with the query, in [-1, 1]; 0 without a query embedding.
     pub cosine: f32,
+    /// What spares reading the fact to score it. `None`: the index keeps nothing of the kind.
+    pub hint: Option<Hint>,
+}
+
+/// What a score is made of beside the cosine, as the index has it. It counts only if the ledger confirms
+/// the fact in the very version: an index that lags is asked for nothing but the fact's id.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hint {
+    pub version: u32,
+    pub importance: Importance,
+    pub valid_at: DateTime<Utc>,
+    /// The [`coverage`](crate::memory::keywords::coverage) of the proposal's terms by the point's, to the bit.
+    pub keyword: f64,
 }
 
 /// Nearest and otherwise promising facts of a viewpoint.

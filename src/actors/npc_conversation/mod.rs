@@ -42,12 +42,11 @@ use super::{
         load::{self, Loaded},
         lost_turn,
     },
-    use_cases::event_error,
 };
 use crate::{
     dialogue::{
         events::EventBody,
-        turn::{CommittedTurn, TurnError, Unfinished},
+        turn::{CommittedTurn, TurnError, Unfinished, event_error},
     },
     ports::StoreError,
     tenancy::Principal,

@@ -14,12 +14,11 @@ use crate::{
         memory_wait::MemoryWait,
         rewinding::{self, Gone, Moves, Wish},
         session::JobEnded,
-        use_cases::event_error,
     },
     dialogue::{
         events::EventBody,
         rewind::{Move, Moved, RewindError, Target},
-        turn::{CutBy, TurnError},
+        turn::{CutBy, TurnError, event_error},
     },
     ports::ledger::rewinds::Rewound,
     tenancy::Principal,

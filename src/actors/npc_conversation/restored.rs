@@ -9,8 +9,11 @@ use actix::{AsyncContext, Context, Handler};
 
 use super::{MemoryWait, NpcConversation, Phase};
 use crate::{
-    actors::{SessionError, session::WorldRestored, use_cases::event_error},
-    dialogue::{events::EventBody, turn::TurnError},
+    actors::{SessionError, session::WorldRestored},
+    dialogue::{
+        events::EventBody,
+        turn::{TurnError, event_error},
+    },
 };
 
 /// How long what is being read, or moved, is waited for.

@@ -33,12 +33,11 @@ use super::{
     memory_wait::MemoryWait,
     registry::{Node, SessionKey},
     running::Running,
-    use_cases::event_error,
 };
 use crate::{
     dialogue::{
         events::{DialogueEvent, EventBody, EventError},
-        turn::TurnError,
+        turn::{TurnError, event_error},
     },
     ports::{StoreError, ledger::dialogues::Playback},
 };

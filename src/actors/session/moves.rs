@@ -16,12 +16,11 @@ use crate::{
         handle::Ask,
         memory_wait::MemoryWait,
         rewinding::{self, Gone, Moves, Wish},
-        use_cases::event_error,
     },
     dialogue::{
         events::EventBody,
         rewind::{Move, Moved, RewindError, Target},
-        turn::{CommittedTurn, CutBy, TurnError, Unfinished},
+        turn::{CommittedTurn, CutBy, TurnError, Unfinished, event_error},
     },
     ids::TurnId,
     ports::ledger::rewinds::Rewound,

@@ -7,10 +7,10 @@ use actix::{AsyncContext, Context};
 
 use super::{MemoryWait, Phase, Session, WorldRestored, keys::Keys};
 use crate::{
-    actors::{SessionError, use_cases::event_error},
+    actors::SessionError,
     dialogue::{
         events::{EventBody, EventError},
-        turn::TurnError,
+        turn::{TurnError, event_error},
     },
     ports::ledger::saves::RestoredDialogue,
 };

@@ -18,11 +18,10 @@ use crate::{
         handle::Ask,
         registry::send,
         running::{Outcome, Running},
-        use_cases::event_error,
     },
     dialogue::{
         events::{EventBody, EventError},
-        turn::{CommittedTurn, CutBy, TurnError, TurnInput, Unfinished},
+        turn::{CommittedTurn, CutBy, TurnError, TurnInput, Unfinished, event_error},
     },
     memory::{authored::Npc, turn::Turn},
     ports::{

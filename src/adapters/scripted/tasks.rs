@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     claim::{self, Claim, Party, Voice, words},
-    forget, lexicon, memory, reply,
+    forget, judge, lexicon, memory, reply,
     view::{all_tagged, language_of_instructions, tagged},
 };
 use crate::memory::{
@@ -183,14 +183,14 @@ pub(super) fn state(prompt: &str) -> Value {
 /// Longest summary, in characters.
 const SUMMARY_CHARS: usize = 700;
 
-/// A digest of turns: what was told, what was asked, how it ended.
+/// A digest of turns: what was told and still holds at their end, what was asked, how it ended.
 pub(super) fn summary(prompt: &str) -> Value {
     let language = language_of_instructions(prompt.split("<npc_name>").next().unwrap_or_default());
     let npc = tagged(prompt, "npc_name").unwrap_or_default();
     let earlier = all_tagged(prompt, "earlier").join(" ");
     let players = all_tagged(prompt, "player");
     let npcs = all_tagged(prompt, "npc");
-    let mut sentences: Vec<String> = Vec::new();
+    let mut told: Vec<Claim> = Vec::new();
     let mut asked: Vec<&str> = Vec::new();
     let mut importance = 2_u8;
     for (at, line) in players.iter().enumerate() {
@@ -198,8 +198,9 @@ pub(super) fn summary(prompt: &str) -> Value {
         for (text, voice) in [(*line, Voice::Player), (reply, Voice::Npc)] {
             for claim in claim::read(text, voice, &npc) {
                 importance = importance.max(claim.importance.saturating_sub(1));
-                if !sentences.contains(&claim.content) && !earlier.contains(&claim.content) {
-                    sentences.push(claim.content);
+                told.retain(|older| !judge::contradicts(older, &claim));
+                if !told.iter().any(|older| older.content == claim.content) && !earlier.contains(&claim.content) {
+                    told.push(claim);
                 }
             }
             importance = importance.max(weight(text));
@@ -208,6 +209,7 @@ pub(super) fn summary(prompt: &str) -> Value {
             asked.push(line);
         }
     }
+    let mut sentences: Vec<String> = told.into_iter().map(|claim| claim.content).collect();
     if let Some(question) = asked.last() {
         let question = shorten(question, 80);
         sentences.push(match language {

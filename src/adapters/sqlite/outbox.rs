@@ -33,7 +33,7 @@ const PAGE: i64 = 1_000;
 macro_rules! points {
     ($from:literal, $model:literal) => {
         concat!(
-            "SELECT f.id, f.world, f.knowers, f.private_to, f.view_importance, f.valid_at, e.vector,
+            "SELECT f.id, f.version, f.world, f.knowers, f.private_to, f.view_importance, f.valid_at, e.vector,
                 f.view_content, f.view_keywords
              FROM ",
             $from,
@@ -67,6 +67,7 @@ fn read(row: &SqliteRow) -> StoreResult<IndexPoint> {
     let mut columns = Columns::of(row);
     Ok(IndexPoint {
         fact: columns.id()?,
+        version: columns.number()?,
         world: columns.id()?,
         audience: Audience {
             knowers: columns.json()?,

@@ -32,6 +32,12 @@ impl Urgency {
     }
 }
 
+/// Of so many places, those that work nobody waits for may take: three quarters, at least one.
+#[must_use]
+pub const fn places_for_jobs(width: usize) -> usize {
+    if width <= 1 { 1 } else { width - width / 4 }
+}
+
 /// Places for calls that run at once. What a player waits for goes first: it never queues behind work
 /// nobody waits for, and a quarter of the places is its alone (if there is but one place, a call that
 /// runs already is not cut).
@@ -83,7 +89,7 @@ impl State {
     fn take(&mut self, urgency: Urgency, width: usize) -> bool {
         let free = match urgency {
             Urgency::Player => self.running < width,
-            Urgency::Nobody => self.running < width && self.unhurried < (width - width / 4).max(1),
+            Urgency::Nobody => self.running < width && self.unhurried < places_for_jobs(width),
         };
         if free {
             self.running += 1;

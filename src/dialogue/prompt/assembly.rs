@@ -18,17 +18,16 @@ use crate::{
     dialogue::{
         npc_conversation::{END_MARK, Scene},
         overheard::OverheardLine,
-        recall::Hit,
+        recall::{self, Hit, TRACED},
         settings::{DialogueSettings, PromptSettings},
         turn::TurnError,
     },
     ids::{FactId, PlayerId},
     memory::{
-        agreement::{self, Claim},
         authored::{Language, Npc, World},
         fact::Fact,
         packing::{Budget, pack},
-        scoring::{diversify, dot},
+        scoring::diversify,
         summary::Summary,
         tokens::TokenCounter,
         trace::{CandidateFate, CandidateTrace, SectionTrace},
@@ -52,8 +51,6 @@ pub(super) const HEADING_TOKENS: u32 = 12;
 /// The room that the line and the state block take is rounded up to this before the history gets
 /// the rest, so that small changes from turn to turn do not move its beginning.
 const ROUND_TOKENS: u32 = 256;
-/// Candidates kept in a trace.
-const TRACED: usize = 32;
 
 /// Everything a prompt is made of.
 pub(in crate::dialogue) struct Material<'a> {
@@ -144,7 +141,7 @@ pub(in crate::dialogue) fn assemble(
     let texts: Vec<String> = packable
         .iter()
         .map(|&at| {
-            let body = &material.hits[at].cached.body;
+            let body = &material.hits[at].body;
             told(templates, language, material.player, &body.subject, &body.view.content)
         })
         .collect::<Result<_, _>>()?;
@@ -255,8 +252,8 @@ fn sort_hits(
     let mut packable = Vec::new();
     let mut kept: Vec<&RecallBody> = Vec::new();
     for (at, hit) in material.hits.iter().enumerate() {
-        let body = &hit.cached.body;
-        let near = |other: &&RecallBody| is_near_duplicate(other, body, material.near_duplicate_cosine);
+        let body = &hit.body;
+        let near = |other: &&RecallBody| recall::say_the_same(other, body, material.near_duplicate_cosine);
         let fate = if standing.pinned_ids.contains(&body.id) {
             CandidateFate::Pinned
         } else if standing.state_ids.contains(&body.id) {
@@ -265,8 +262,7 @@ fn sort_hits(
             CandidateFate::TooWeak
         } else if material.intent == Intent::Chat && !hit.is_on_topic() {
             CandidateFate::OffTopic
-        } else if packable.len() >= settings.recall.top_k.saturating_mul(2) {
-            // What packing could still reach if some of the best did not fit.
+        } else if packable.len() >= recall::packable(&settings.recall) {
             CandidateFate::BeyondTopK
         } else if kept.iter().any(near) {
             CandidateFate::NearDuplicate
@@ -291,29 +287,11 @@ fn diversified(material: &Material<'_>, packable: Vec<usize>, configured: f64) -
         .iter()
         .map(|&at| {
             let hit = &material.hits[at];
-            (hit.score.total, hit.cached.body.embedding.as_ref())
+            (hit.score.total, hit.body.embedding.as_ref())
         })
         .collect();
     let order = diversify(&candidates, 1.0 - diversity);
     order.into_iter().map(|place| packable[place]).collect()
-}
-
-/// Whether two bodies say the same, so that one of them is enough. Likeness alone does not tell: two
-/// players' names, or "likes" and "does not like", differ in a word.
-fn is_near_duplicate(a: &RecallBody, b: &RecallBody, cosine: f32) -> bool {
-    dot(&a.embedding, &b.embedding) >= cosine
-        && agreement::same_words(&a.subject, &b.subject)
-        && agreement::same_words(&a.predicate, &b.predicate)
-        && agreement::agree(claim(a), claim(b))
-}
-
-fn claim(body: &RecallBody) -> Claim<'_> {
-    Claim {
-        object: &body.object,
-        content: &body.view.content,
-        polarity: body.polarity,
-        tense: body.tense,
-    }
 }
 
 /// Tokens of all messages with their frames.
@@ -347,7 +325,7 @@ fn hash(messages: &[ChatMessage]) -> String {
 
 /// Standing facts that are in the prompt and every hit, for the trace.
 fn trace_candidates(material: &Material<'_>, selection: &Selection, fates: &[CandidateFate]) -> Vec<CandidateTrace> {
-    let scored: HashSet<FactId> = material.hits.iter().map(|hit| hit.cached.body.id).collect();
+    let scored: HashSet<FactId> = material.hits.iter().map(|hit| hit.body.id).collect();
     let standing = material
         .standing
         .iter()
@@ -362,9 +340,9 @@ fn trace_candidates(material: &Material<'_>, selection: &Selection, fates: &[Can
             })
         });
     let hits = material.hits.iter().zip(fates).map(|(hit, &fate)| CandidateTrace {
-        fact: hit.cached.body.id,
-        subject: hit.cached.body.subject.clone(),
-        content: hit.cached.body.view.content.clone(),
+        fact: hit.body.id,
+        subject: hit.body.subject.clone(),
+        content: hit.body.view.content.clone(),
         score: hit.score,
         fate,
     });

@@ -308,7 +308,7 @@ impl Selection {
             .memories
             .iter()
             .map(|(at, text)| {
-                let date = material.hits[*at].cached.body.valid_at.format("%Y-%m-%d").to_string();
+                let date = material.hits[*at].body.valid_at.format("%Y-%m-%d").to_string();
                 context! { content => text.as_str(), date }
             })
             .collect();

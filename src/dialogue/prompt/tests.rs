@@ -3,6 +3,7 @@
 
 mod budgets;
 mod diversity;
+mod reach;
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,7 +12,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::{Material, Prompt, Templates, assemble};
 use crate::{
     dialogue::{
-        recall::{CachedBody, Hit},
+        recall::Hit,
         settings::{
             DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
             SummarySettings, TurnSettings,
@@ -231,10 +232,7 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Hit {
         embedding: Arc::from(embedding),
     };
     Hit {
-        cached: Arc::new(CachedBody {
-            terms: crate::memory::keywords::document_terms(content, &[]),
-            body,
-        }),
+        body: Arc::new(body),
         score: ScoreParts {
             recency: 1.0,
             importance: 0.5,

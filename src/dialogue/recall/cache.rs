@@ -5,14 +5,16 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 
-use super::CachedBody;
 use crate::{
     dialogue::Services,
     ids::{FactId, NpcId, TenantId, WorldId},
     memory::state::WorldState,
     ports::{
         StoreError,
-        ledger::{facts::Confirmed, state::StoredStateChange},
+        ledger::{
+            facts::{Confirmed, RecallBody},
+            state::StoredStateChange,
+        },
     },
     tenancy::TenantScope,
 };
@@ -26,7 +28,7 @@ const WRITERS: u64 = 10_000;
 /// Bodies of facts by (id, version), and the folded state of worlds; shared by every dialogue of
 /// this node.
 pub struct BodyCache {
-    bodies: Cache<FactId, Arc<CachedBody>>,
+    bodies: Cache<FactId, Arc<RecallBody>>,
     worlds: Cache<(TenantId, WorldId), Arc<tokio::sync::Mutex<Folded>>>,
     /// Orders this node's writes to an NPC's memory, which would only make each other plan anew.
     writers: Cache<(TenantId, WorldId, NpcId), Arc<tokio::sync::Mutex<()>>>,
@@ -94,23 +96,23 @@ impl BodyCache {
         services: &Services,
         scope: &TenantScope,
         confirmed: &[Confirmed],
-    ) -> Result<Vec<Arc<CachedBody>>, StoreError> {
+    ) -> Result<Vec<Arc<RecallBody>>, StoreError> {
         let mut found = Vec::with_capacity(confirmed.len());
         let mut missing = Vec::new();
         for wanted in confirmed {
             match self.bodies.get(&wanted.fact) {
-                Some(cached) if cached.body.version == wanted.version => found.push(cached),
+                Some(body) if body.version == wanted.version => found.push(body),
                 _ => missing.push(wanted.fact),
             }
         }
         if !missing.is_empty() {
             for body in services.ledger.facts.bodies(scope, &missing).await? {
-                let cached = Arc::new(CachedBody::new(body));
+                let body = Arc::new(body);
                 // One that waits for its vector gets it without a new version.
-                if !cached.body.embedding.is_empty() {
-                    self.bodies.insert(cached.body.id, cached.clone());
+                if !body.embedding.is_empty() {
+                    self.bodies.insert(body.id, Arc::clone(&body));
                 }
-                found.push(cached);
+                found.push(body);
             }
         }
         Ok(found)

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::{CachedBody, Hit, RecallError, Sought, best_first, limits, recall, score};
+use super::{Ranked, RecallError, Sought, best_first, by_body, limits, rank};
 use crate::{
     dialogue::Services,
     ids::FactId,
@@ -79,7 +79,7 @@ pub async fn search(
     let hits = if past {
         in_the_past(services, &sought, limit).await?
     } else {
-        let found = recall(services, sought).await.map_err(|error| match error {
+        let found = rank(services, &sought).await.map_err(|error| match error {
             RecallError::Index(error) | RecallError::Ledger(error) => error,
         })?;
         in_full(services, scope, found, limit).await?
@@ -90,12 +90,15 @@ pub async fn search(
 async fn in_full(
     services: &Services,
     scope: &TenantScope,
-    found: Vec<Hit>,
+    found: Vec<Ranked>,
     limit: usize,
 ) -> Result<Vec<SearchHit>, StoreError> {
-    let read = found.into_iter().take(limit).map(|hit| async move {
-        let fact = services.ledger.facts.get(scope, hit.cached.body.id).await?;
-        Ok(fact.map(|fact| SearchHit { fact, score: hit.score }))
+    let read = found.into_iter().take(limit).map(|ranked| async move {
+        let fact = services.ledger.facts.get(scope, ranked.fact).await?;
+        Ok(fact.map(|fact| SearchHit {
+            fact,
+            score: ranked.score,
+        }))
     });
     stream::iter(read)
         .buffered(READS)
@@ -115,27 +118,25 @@ async fn in_the_past(services: &Services, sought: &Sought<'_>, limit: usize) -> 
         .into_iter()
         .map(|body| (body.id, body.embedding))
         .collect();
-    let mut hits: Vec<Hit> = facts
+    let mut ranked: Vec<Ranked> = facts
         .values()
         .map(|fact| {
             let embedding = embeddings.get(&fact.id).cloned().unwrap_or_else(|| Arc::from([]));
             let cosine = sought.embedding.map_or(0.0, |query| dot(query, &embedding));
             // Not through the cache: it holds bodies as they are now.
-            score(
-                services,
-                sought,
-                Arc::new(CachedBody::new(body_of(fact, embedding))),
-                cosine,
-            )
+            by_body(services, sought, Arc::new(body_of(fact, embedding)), cosine)
         })
         .collect();
-    hits.sort_by(best_first);
-    Ok(hits
+    ranked.sort_by(best_first);
+    Ok(ranked
         .into_iter()
         .take(limit)
-        .filter_map(|hit| {
-            let fact = facts.get(&hit.cached.body.id)?.clone();
-            Some(SearchHit { fact, score: hit.score })
+        .filter_map(|ranked| {
+            let fact = facts.get(&ranked.fact)?.clone();
+            Some(SearchHit {
+                fact,
+                score: ranked.score,
+            })
         })
         .collect())
 }

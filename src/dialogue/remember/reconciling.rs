@@ -105,11 +105,34 @@ pub(super) async fn reconcile(
             audience,
         },
     };
+    let writing = Writing::Job(job.fence());
+    if addition.facts.is_empty() && addition.forget.is_empty() {
+        // A turn that says nothing new ends nothing, whatever was said around it: there is nothing to plan.
+        let result = nothing_new(memory.world, writing, addition.extraction);
+        services.ledger.facts.reconcile(scope, &result).await?;
+        return Ok(Vec::new());
+    }
     let mut judge = Judge::new(services, scope, said.npc.language);
     let since = said.turn.committed_at;
-    let writing = Writing::Job(job.fence());
     let written = memory.write(since, Some(&addition), &writing, &mut judge).await?;
     Ok(written.map_or_else(Vec::new, |(known, settled)| changes(&known, &settled, &addition)))
+}
+
+/// That a turn taught nothing, which moves no memory and depends on none.
+fn nothing_new(world: WorldId, writing: Writing, extraction: Extraction) -> Reconciliation {
+    Reconciliation {
+        writing,
+        world,
+        npcs: Vec::new(),
+        expected_memory_seq: 0,
+        extraction: Some(extraction),
+        facts: Vec::new(),
+        invalidations: Vec::new(),
+        lifts: Vec::new(),
+        verdicts: Vec::new(),
+        flags: Vec::new(),
+        flagging: Vec::new(),
+    }
 }
 
 /// Settles every memory from which something was unsaid, or into which something was put back. How
@@ -233,7 +256,10 @@ impl Memory<'_> {
     async fn timeline(&self, since: DateTime<Utc>, addition: Option<&Addition<'_>>) -> Result<Timeline, JobError> {
         let mut asked: BTreeSet<FactId> = BTreeSet::new();
         if let Some(addition) = addition {
-            asked.extend(&addition.extraction.injected);
+            if !addition.facts.is_empty() {
+                // A new fact may only repeat them; a request to forget is compared with what is near it.
+                asked.extend(&addition.extraction.injected);
+            }
             let vectors = addition.fresh.iter().map(|fresh| fresh.embedding.as_slice());
             let requests = addition.forget.iter().map(|request| request.vector.as_slice());
             let vectors: Vec<&[f32]> = vectors.chain(requests).collect();

@@ -1,5 +1,7 @@
 //! How a turn that did not come to its end is told to those who listen.
 
+use std::time::Duration;
+
 use super::{TurnError, TurnInput};
 use crate::{
     dialogue::events::{EventError, ReplyDone},
@@ -7,11 +9,14 @@ use crate::{
     ports::{StoreError, llm::LlmError},
 };
 
+/// When it may be worth trying again if nobody said a time.
+const SOON: Duration = Duration::from_secs(1);
+
 /// The end of a turn that leaves nothing behind. A cut before the first character is not a fault.
 pub(super) fn told(input: &TurnInput, error: &TurnError) -> ReplyDone {
     let (status, error) = match error {
         TurnError::CutBeforeReply | TurnError::Unsaid => (TurnStatus::Interrupted, None),
-        fault => (TurnStatus::Failed, Some(in_words(fault))),
+        fault => (TurnStatus::Failed, Some(event_error(fault))),
     };
     ReplyDone {
         turn: input.number,
@@ -24,36 +29,44 @@ pub(super) fn told(input: &TurnInput, error: &TurnError) -> ReplyDone {
     }
 }
 
-/// Codes are those of the REST problems. Messages name no endpoint, path or statement.
-fn in_words(error: &TurnError) -> EventError {
+/// A turn's failure as those who listen learn it, whether they hear of it with the reply or later. Codes are
+/// those of the REST problems; messages name no endpoint, path or statement.
+#[must_use]
+pub fn event_error(error: &TurnError) -> EventError {
     let (code, message, retry_after) = match error {
         TurnError::Model(LlmError::Timeout) => ("model_timeout", "the language model did not answer in time", None),
         TurnError::Model(LlmError::Unavailable(_)) => {
-            ("model_unavailable", "the language model cannot be reached", None)
+            ("model_unavailable", "the language model cannot be reached", Some(SOON))
         }
         TurnError::Model(LlmError::RateLimited { retry_after }) => {
             ("model_unavailable", "the language model limits requests", *retry_after)
         }
         TurnError::Model(LlmError::Refused(_)) => ("model_failed", "the language model refused the request", None),
         TurnError::Model(LlmError::Broken(_)) => ("model_failed", "the language model's answer broke off", None),
-        TurnError::Store(StoreError::Unavailable(_)) => {
-            ("store_unavailable", "a store cannot be reached; try again", None)
-        }
         TurnError::TimedOut => ("model_timeout", "the turn took longer than it may", None),
+        TurnError::Store(StoreError::Unavailable(_)) => (
+            "store_unavailable",
+            "a store cannot be reached; the turn was not kept",
+            Some(SOON),
+        ),
+        TurnError::Store(_) | TurnError::Template(_) => ("internal", "the server failed; the turn was not kept", None),
+        TurnError::Fenced => (
+            "wrong_node",
+            "this dialogue moved to another node; the turn was not kept",
+            None,
+        ),
+        TurnError::KeyTaken => ("key_taken", "the key belongs to another turn", None),
+        TurnError::Unsaid => ("turn_unsaid", "the dialogue was taken back to an earlier turn", None),
+        TurnError::CutBeforeReply => ("turn_cut", "the turn was cut before the reply began", None),
         TurnError::PromptTooLarge { .. } => (
             "prompt_too_large",
             "the persona and rules alone exceed the prompt budget",
             None,
         ),
-        TurnError::Fenced => ("wrong_node", "this dialogue moved to another node", None),
-        TurnError::KeyTaken => ("key_taken", "the key belongs to another turn", None),
-        TurnError::Unsaid => ("turn_unsaid", "the dialogue was taken back to an earlier turn", None),
-        TurnError::CutBeforeReply => ("turn_cut", "the turn was cut before the reply began", None),
-        TurnError::Store(_) | TurnError::Template(_) => ("internal", "an internal error", None),
     };
     EventError {
         code,
         message: message.to_owned(),
-        retry_after_ms: retry_after.and_then(|after| u64::try_from(after.as_millis()).ok()),
+        retry_after_ms: retry_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
     }
 }

@@ -74,20 +74,12 @@ impl Gathered {
             standing: &self.standing,
             world_lines: self.world_lines.clone(),
             hits: &self.hits,
-            near_duplicate_cosine: near_duplicate_cosine(services),
+            near_duplicate_cosine: recall::near_duplicate_cosine(services),
             intent: self.intent.intent,
             counter: self.counter,
         };
         prompt::assemble(&services.prompts, &services.settings, &material)
     }
-}
-
-/// The configured cosine, or where the embedder's own scale says "same" if that is higher: for some
-/// models 0.95 is what any two sentences have.
-fn near_duplicate_cosine(services: &Services) -> f32 {
-    let calibration = services.embedder.info().calibration;
-    let same = calibration.cosine_at(calibration.same);
-    services.settings.recall.near_duplicate_cosine.max(same)
 }
 
 /// Gathers for a preview, which has no stopwatch of its own.

@@ -90,17 +90,30 @@ pub fn document_terms(content: &str, keywords: &[String]) -> TermWeights {
 /// How much of the query's informative terms the document covers, in [0, 1]; 0 for an empty query.
 #[must_use]
 pub fn coverage(query: &TermWeights, doc: &TermWeights) -> f64 {
-    let (mut covered, mut total) = (0.0, 0.0);
     let mut doc = doc.0.as_slice();
+    // Both are sorted: what is behind us need not be searched again.
+    coverage_by(query, |term| match doc.binary_search_by_key(&term, |entry| entry.0) {
+        Ok(at) => {
+            let weight = doc[at].1;
+            doc = &doc[at + 1..];
+            Some(weight)
+        }
+        Err(at) => {
+            doc = &doc[at..];
+            None
+        }
+    })
+}
+
+/// [`coverage`] by a document whose terms lie elsewhere: `weight_of` is asked for each term of the query,
+/// in order.
+#[must_use]
+pub fn coverage_by(query: &TermWeights, mut weight_of: impl FnMut(u64) -> Option<f32>) -> f64 {
+    let (mut covered, mut total) = (0.0, 0.0);
     for &(term, weight) in &query.0 {
         total += f64::from(weight);
-        // Both are sorted: what is behind us need not be searched again.
-        match doc.binary_search_by_key(&term, |entry| entry.0) {
-            Ok(at) => {
-                covered += f64::from(weight) * f64::from(doc[at].1);
-                doc = &doc[at + 1..];
-            }
-            Err(at) => doc = &doc[at..],
+        if let Some(of_document) = weight_of(term) {
+            covered += f64::from(weight) * f64::from(of_document);
         }
     }
     if total > 0.0 {

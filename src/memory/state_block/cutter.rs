@@ -11,7 +11,8 @@ const TAG: [char; 5] = ['s', 't', 'a', 't', 'e'];
 /// Cuts a reply as it streams.
 ///
 /// A state block is a fence (three or more `` ` `` or `~`) followed by `state` in any case, up to the
-/// same fence or the end of the reply. White space in front of what is cut goes with it.
+/// same fence or the end of the reply. White space in front of what is cut goes with it. What is shown never
+/// has such a block in it: where a cut would join two halves of a mark, a line break parts them.
 #[derive(Debug)]
 pub struct StreamCutter {
     /// Lower-case tag and the name to report.
@@ -22,6 +23,8 @@ pub struct StreamCutter {
     /// What may turn out to be a fence or a cue, exactly as it came.
     held: String,
     anything_shown: bool,
+    /// How far what has been shown ends in the beginning of a block.
+    seam: Seam,
     /// The last thing that was not white space has been cut.
     after_cut: bool,
     found: Vec<String>,
@@ -60,6 +63,50 @@ enum Place {
     },
 }
 
+/// How far a text ends in the beginning of a block: the run of marks, and the letters of the tag after it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Seam {
+    mark: char,
+    run: usize,
+    letters: usize,
+}
+
+impl Seam {
+    /// One character on. `None`: it does not go on with what was begun.
+    fn on(self, c: char) -> Option<Self> {
+        let Self { mark, run, letters } = self;
+        let begun = run > 0 && letters == 0;
+        if begun && c == mark {
+            Some(Self { run: run + 1, ..self })
+        } else if run < 3 {
+            None
+        } else if letters == 0 && matches!(c, ' ' | '\t') {
+            Some(self)
+        } else if letters < TAG.len() && c.eq_ignore_ascii_case(&TAG[letters]) {
+            Some(Self {
+                letters: letters + 1,
+                ..self
+            })
+        } else {
+            None
+        }
+    }
+
+    fn after(self, text: &str) -> Self {
+        text.chars().fold(self, |seam, c| {
+            seam.on(c).unwrap_or(if matches!(c, '`' | '~') {
+                Self {
+                    mark: c,
+                    run: 1,
+                    letters: 0,
+                }
+            } else {
+                Self::default()
+            })
+        })
+    }
+}
+
 /// What is left when a reply has ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ended {
@@ -91,6 +138,7 @@ impl StreamCutter {
             space: String::new(),
             held: String::new(),
             anything_shown: false,
+            seam: Seam::default(),
             after_cut: false,
             found: Vec::new(),
             found_at: Vec::new(),
@@ -193,8 +241,8 @@ impl StreamCutter {
                 self.at = Place::Cue;
             }
             _ => {
-                self.show(shown);
-                shown.push(c);
+                let mut utf8 = [0; 4];
+                self.show(c.encode_utf8(&mut utf8), shown);
             }
         }
     }
@@ -262,211 +310,34 @@ impl StreamCutter {
 
     /// What was held is text after all.
     fn release(&mut self, shown: &mut String) {
-        self.show(shown);
-        shown.push_str(&self.held);
+        let held = std::mem::take(&mut self.held);
+        self.show(&held, shown);
+        self.held = held;
         self.held.clear();
         self.at = Place::Text;
     }
 
-    /// Something visible follows: so does the white space before it.
-    fn show(&mut self, shown: &mut String) {
+    /// Shows what is visible, and the white space before it.
+    fn show(&mut self, text: &str, shown: &mut String) {
+        if self.after_cut && self.joins(text) {
+            self.space.clear();
+            self.space.push('\n');
+        }
+        self.seam = self.seam.after(&self.space).after(text);
         shown.push_str(&self.space);
+        shown.push_str(text);
         self.space.clear();
         self.anything_shown = true;
         self.after_cut = false;
     }
+
+    /// Whether a text would go on with a mark that begins before what was cut.
+    fn joins(&self, text: &str) -> bool {
+        let first = text.chars().next();
+        let blanks = self.space.chars().try_fold(self.seam, Seam::on);
+        first.is_some_and(|first| blanks.and_then(|seam| seam.on(first)).is_some())
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn cues() -> Vec<String> {
-        ["smile", "sigh", "Small Bow", "미소"].map(str::to_owned).to_vec()
-    }
-
-    fn cut(deltas: &[&str]) -> (String, Ended) {
-        let mut cutter = StreamCutter::new(&cues());
-        let mut visible: String = deltas.iter().map(|delta| cutter.push(delta)).collect();
-        let ended = cutter.finish();
-        visible.push_str(&ended.visible_tail);
-        (visible, ended)
-    }
-
-    #[test]
-    fn a_block_is_cut_in_all_its_spellings() {
-        for fence in [
-            "```state\nmood: calm\n```",
-            "```State\nmood: calm\n```\n",
-            "``` state \nmood: calm\n```  \n\n",
-            "````state\nmood: calm\n````",
-            "~~~state\nmood: calm\n~~~",
-            "```STATE mood: calm```",
-            "```state\nmood: calm",
-            "```state\nmood: calm\n``",
-            "```state\nmood: calm\n``````",
-        ] {
-            let (visible, ended) = cut(&["Well met.\n\n", fence]);
-            assert_eq!(visible, "Well met.", "{fence:?}");
-            assert_eq!(
-                ended.state_block.as_deref().map(str::trim),
-                Some("mood: calm"),
-                "{fence:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn an_open_block_says_so() {
-        assert!(!cut(&["A ```state\nmood: calm"]).1.closed);
-        assert!(cut(&["A ```state\nmood: calm\n```"]).1.closed);
-    }
-
-    #[test]
-    fn only_the_fence_of_a_reply_that_was_cut_short() {
-        let (visible, ended) = cut(&["그래.\n```state"]);
-        assert_eq!((visible.as_str(), ended.state_block.as_deref()), ("그래.", Some("")));
-    }
-
-    #[test]
-    fn what_only_looks_like_a_fence_comes_through_unchanged() {
-        for text in [
-            "```rust\nfn main() {}\n```",
-            "```statement\nx\n```",
-            "```state_of_mind",
-            "안녕~~ 반가워~~~ 또 보자~",
-            "a ``code`` b",
-            "trailing ```sta",
-            "end ``` ",
-            "state: calm",
-            "1 < 2 and <b>bold</b> <smi",
-            "<unknown> <smiley> < smile>",
-            "  leading and trailing \n",
-            "",
-        ] {
-            let (visible, ended) = cut(&[text]);
-            assert_eq!(visible, text);
-            assert_eq!(
-                ended,
-                Ended {
-                    visible_tail: ended.visible_tail.clone(),
-                    ..Ended::default()
-                },
-                "{text:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_false_fence_may_hide_a_true_one() {
-        let (visible, ended) = cut(&["x ```st```state\nmood: calm\n```"]);
-        assert_eq!(visible, "x ```st");
-        assert_eq!(ended.state_block.as_deref(), Some("\nmood: calm\n"));
-    }
-
-    #[test]
-    fn text_after_a_block_is_shown_and_the_last_block_counts() {
-        let (visible, ended) = cut(&["One.\n```state\nmood: a\n```\nTwo.\n```state\nmood: b\n```\n"]);
-        assert_eq!(visible, "One.\nTwo.");
-        assert_eq!(ended.state_block.as_deref(), Some("\nmood: b\n"));
-    }
-
-    #[test]
-    fn cues_are_cut_and_reported() {
-        let (visible, ended) = cut(&["<smile> Hello <SIGH/>there. <small bow>"]);
-        assert_eq!(visible, "Hello there.");
-        assert_eq!(ended.cues, ["smile", "sigh", "Small Bow"]);
-        assert_eq!(ended.cues_at, [0, 5, 12]);
-        let (visible, ended) = cut(&["어서 와. <미소> 잘 지냈어?"]);
-        assert_eq!(
-            (visible.as_str(), ended.cues),
-            ("어서 와. 잘 지냈어?", vec!["미소".to_owned()])
-        );
-    }
-
-    #[test]
-    fn without_cues_tags_are_text() {
-        let mut cutter = StreamCutter::new(&[]);
-        assert_eq!(cutter.push("<smile> hi"), "<smile> hi");
-        assert_eq!(cutter.finish(), Ended::default());
-    }
-
-    #[test]
-    fn nothing_is_held_longer_than_needed() {
-        let mut cutter = StreamCutter::new(&cues());
-        assert_eq!(cutter.push("Hi"), "Hi");
-        assert_eq!(cutter.push(" "), "");
-        assert_eq!(cutter.push("``"), "");
-        assert_eq!(cutter.push("x"), " ``x");
-        assert_eq!(cutter.push("<sm"), "");
-        assert_eq!(cutter.push("o"), "<smo");
-        assert_eq!(cutter.push("```s"), "");
-        assert_eq!(cutter.push("e"), "```se");
-    }
-
-    #[test]
-    fn an_endless_block_is_bounded() {
-        let mut cutter = StreamCutter::new(&[]);
-        assert_eq!(cutter.push("```state\n"), "");
-        for _ in 0..1_000 {
-            assert_eq!(cutter.push(&"note: 가나다\n".repeat(100)), "");
-        }
-        let kept = cutter.finish().state_block.unwrap_or_default().len();
-        assert!(kept <= MAX_BLOCK_BYTES + 4, "{kept}");
-    }
-
-    /// Texts made of the pieces that matter, so that fences and cues really occur.
-    fn texts() -> impl Strategy<Value = String> {
-        let piece = prop_oneof![
-            4 => "[a-z가-힣 .\n]{0,6}".prop_map(String::from),
-            2 => prop::sample::select(vec![
-                "```state", "```", "~~~state", "~~~", "``", "`", "~", "````", "``` State\n", "\nmood: calm\n", "<smile>", "<smi", "<",
-                ">", "/", "<sigh />", "state", "st", "<미소>", "<Small Bow>", " ", "\n\n", "é", "🙂",
-            ]).prop_map(str::to_owned),
-        ];
-        prop::collection::vec(piece, 0..14).prop_map(|pieces| pieces.concat())
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2_000))]
-
-        #[test]
-        fn the_split_makes_no_difference(text in texts(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
-            let whole = cut(&[&text]);
-            let chars: Vec<String> = text.chars().map(String::from).collect();
-            let by_char: Vec<&str> = chars.iter().map(String::as_str).collect();
-            let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(chars.len() + 1)).collect();
-            ends.sort_unstable();
-            ends.push(chars.len());
-            let mut from = 0;
-            let deltas: Vec<String> = ends.into_iter().map(|end| { let delta = chars[from..end].concat(); from = end; delta }).collect();
-            let deltas: Vec<&str> = deltas.iter().map(String::as_str).collect();
-            for other in [cut(&by_char), cut(&deltas)] {
-                prop_assert_eq!(&other.0, &whole.0);
-                prop_assert_eq!(&other.1.state_block, &whole.1.state_block);
-                prop_assert_eq!(other.1.closed, whole.1.closed);
-                prop_assert_eq!(&other.1.cues, &whole.1.cues);
-            }
-        }
-
-        #[test]
-        fn no_block_is_ever_visible(text in texts()) {
-            // Without cues, which could bring a broken fence together: that is no block either.
-            let mut cutter = StreamCutter::new(&[]);
-            let mut visible = cutter.push(&text).to_lowercase();
-            let ended = cutter.finish();
-            visible.push_str(&ended.visible_tail.to_lowercase());
-            for mark in ["```state\n", "~~~state\n", "``` state\n"] {
-                prop_assert!(!visible.contains(mark), "{visible:?}");
-                prop_assert!(!text.to_lowercase().contains(mark) || ended.state_block.is_some());
-            }
-        }
-
-        #[test]
-        fn text_without_marks_is_untouched(text in "[^`~<]{0,200}") {
-            prop_assert_eq!(cut(&[&text]).0, text);
-        }
-    }
-}
+mod tests;

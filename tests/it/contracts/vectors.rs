@@ -9,7 +9,7 @@ use colloquy::{
     ids::{FactId, PlayerId, WorldId},
     memory::{
         fact::{Audience, Importance, Knower, Viewpoint},
-        keywords::TermWeights,
+        keywords::{TermWeights, coverage},
     },
     ports::{
         StoreResult,
@@ -68,6 +68,7 @@ fn audience(knowers: &[&str], private_to: Option<&str>) -> Audience {
 fn point(n: u128, audience: Audience, embedding: Vec<f32>) -> IndexPoint {
     IndexPoint {
         fact: FactId::from_u128(n),
+        version: 1,
         world: "vale".parse().unwrap(),
         audience,
         importance: Importance::DEFAULT,
@@ -168,6 +169,61 @@ async fn every_leg_competes(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn Fact
     let mut found = numbers(&propose(&*index, &ergen_with(None), None, &terms, limits).await);
     found.sort_unstable();
     assert_eq!(found, [2, 3, 4]);
+}
+
+/// An index need not give hints; those it gives are what the point says, to the bit.
+async fn hints_are_what_the_points_say(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+    let ergen = || audience(&["npc:ergen"], None);
+    let weight = |n: u8| 0.1 + f32::from(n % 9) / 10.0;
+    let mut points: Vec<IndexPoint> = (1..=60_u8)
+        .map(|n| IndexPoint {
+            version: u32::from(n % 4) + 1,
+            importance: Importance::clamped(f64::from(n % 10) + 1.0),
+            valid_at: day(n.into()),
+            // Some terms are everywhere, some are shared by a few, one is this point's own.
+            terms: TermWeights(vec![
+                (5, weight(n)),
+                (6 + u64::from(n % 3), weight(n + 1)),
+                (10 + u64::from(n), 0.7),
+            ]),
+            ..point(n.into(), ergen(), leaning(1 + usize::from(n % 15), 0.3))
+        })
+        .collect();
+    let index = index(points.clone()).await;
+    // So that what follows changes what is there, for an index that reads on first use.
+    propose(
+        &*index,
+        &ergen_with(None),
+        None,
+        &TermWeights::default(),
+        LegLimits::default(),
+    )
+    .await;
+    // What is gone must not be mistaken for what took its place, nor an older version for a newer.
+    let gone: Vec<FactId> = (0..20).map(|n| FactId::from_u128(n * 3)).collect();
+    index.remove(&scope("acme"), &gone).await.unwrap();
+    points.retain(|point| !gone.contains(&point.fact));
+    points[0].version = 9;
+    points[0].importance = Importance::clamped(10.0);
+    points[0].terms = TermWeights(vec![(6, 0.3), (99, 0.9)]);
+    index.upsert(&scope("acme"), &points[..1]).await.unwrap();
+    for terms in [
+        TermWeights(vec![(5, 0.4), (6, 1.0), (7, 0.9), (12, 0.3), (99, 0.8), (1_000, 1.0)]),
+        TermWeights(vec![(5, 1.0)]),
+        TermWeights::default(),
+    ] {
+        let query = leaning(3, 0.3);
+        let found = propose(&*index, &ergen_with(None), Some(&query), &terms, LegLimits::default()).await;
+        assert!(found.len() > 30, "{}", found.len());
+        for candidate in found {
+            let Some(hint) = candidate.hint else { continue };
+            let point = points.iter().find(|point| point.fact == candidate.fact).unwrap();
+            let told = (hint.version, hint.importance, hint.valid_at);
+            assert_eq!(told, (point.version, point.importance, point.valid_at));
+            let keyword = coverage(&terms, &point.terms);
+            assert_eq!(hint.keyword.to_bits(), keyword.to_bits(), "{terms:?} {point:?}");
+        }
+    }
 }
 
 async fn keeps_to_the_viewpoint(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
@@ -376,7 +432,7 @@ macro_rules! contract {
 }
 
 contract!(in_process: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, upserts_and_removals_are_idempotent,
+    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, upserts_and_removals_are_idempotent,
     points_without_a_vector_are_found_otherwise);
 contract!(in_process_without_room: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
     a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, points_without_a_vector_are_found_otherwise);

@@ -5,6 +5,7 @@ mod fakes;
 mod faults;
 mod forgetting;
 mod memory;
+mod recall;
 mod turns;
 
 use std::sync::{Arc, atomic::Ordering};

@@ -142,6 +142,7 @@ impl FactIndex for FakeIndex {
             .map(|(_, point)| Candidate {
                 fact: point.fact,
                 cosine: proposal.embedding.map_or(0.0, |query| cosine(query, &point.embedding)),
+                hint: None,
             })
             .collect())
     }

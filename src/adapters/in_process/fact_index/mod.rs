@@ -3,11 +3,12 @@
 //! A partition per (tenant, world, knower) is read from the ledger on first use and kept up to date
 //! by the outbox relay; there is nothing on disk to corrupt. Searches scan the visible part of a
 //! partition completely (8-bit dot products, the best rescored in full precision), so recall is
-//! exact by construction. Memory is bounded: the partitions used longest ago are dropped, and read
+//! exact by construction; only shelves of many thousands are thinned out by a bit per dimension first. Memory is bounded: the partitions used longest ago are dropped, and read
 //! again when needed.
 
 mod partition;
 mod shelf;
+mod sketch;
 
 use std::{
     collections::HashMap,
@@ -184,13 +185,11 @@ impl InProcessFactIndex {
             .map(|entry| entry.read(|partition| partition.visible(&search)))
             .sum();
         let run = move || {
-            let mut best: HashMap<FactId, f32> = HashMap::new();
+            let mut best: HashMap<FactId, Candidate> = HashMap::new();
             for entry in &entries {
                 entry.read(|partition| partition.search(&search, &mut best));
             }
-            best.into_iter()
-                .map(|(fact, cosine)| Candidate { fact, cosine })
-                .collect()
+            best.into_values().collect()
         };
         if points <= SCAN_INLINE {
             return Ok(run());
@@ -366,6 +365,7 @@ mod tests {
     fn point(n: u128, npc: &str) -> IndexPoint {
         IndexPoint {
             fact: FactId::from_u128(n),
+            version: 1,
             world: "vale".parse().unwrap(),
             audience: Audience {
                 knowers: BTreeSet::from([Knower::Npc(npc.parse().unwrap())]),

@@ -12,7 +12,7 @@ use super::{Change, shelf::Shelf};
 use crate::{
     ids::{FactId, PlayerId},
     memory::{fact::Audience, keywords::TermWeights},
-    ports::vectors::{IndexPoint, LegLimits, Proposal},
+    ports::vectors::{Candidate, IndexPoint, LegLimits, Proposal},
 };
 
 /// A search, detached from its caller so that it can run on another thread.
@@ -21,6 +21,8 @@ pub(super) struct Search {
     pub(super) embedding: Option<Vec<f32>>,
     pub(super) terms: TermWeights,
     pub(super) limits: LegLimits,
+    /// Whether what is found will be scored.
+    pub(super) hints: bool,
     /// Only points of exactly this audience.
     pub(super) audience: Option<u64>,
 }
@@ -45,6 +47,7 @@ impl Search {
             embedding: proposal.embedding.map(<[f32]>::to_vec),
             terms: proposal.terms.clone(),
             limits: proposal.limits,
+            hints: true,
             audience: None,
         }
     }
@@ -60,6 +63,7 @@ impl Search {
                 important: 0,
                 recent: 0,
             },
+            hints: false,
             audience: Some(audience_hash(audience)),
         }
     }
@@ -114,7 +118,7 @@ impl Partition {
     }
 
     /// Adds the best of each leg to `best`, with exact cosines.
-    pub(super) fn search(&self, search: &Search, best: &mut HashMap<FactId, f32>) {
+    pub(super) fn search(&self, search: &Search, best: &mut HashMap<FactId, Candidate>) {
         for shelf in self.seen_by(search) {
             shelf.search(search, best);
         }

@@ -3,28 +3,27 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeSet, BinaryHeap, HashMap},
-    num::NonZero,
-    ops::Range,
-    sync::LazyLock,
 };
 
 use chrono::{DateTime, Utc};
 use simsimd::SpatialSimilarity;
 
-use super::partition::{Search, audience_hash};
+use super::{
+    partition::{Search, audience_hash},
+    sketch::{SKETCHED, Sketch},
+};
 use crate::{
     ids::FactId,
-    memory::{fact::Importance, keywords::TermWeights},
-    ports::vectors::IndexPoint,
+    memory::{
+        fact::Importance,
+        keywords::{self, TermWeights},
+    },
+    ports::vectors::{Candidate, Hint, IndexPoint},
 };
 
 /// How many more than asked for the 8-bit scan keeps for rescoring. Measured on clustered vectors
 /// (`benches/index.rs`): at 3 the exact best 30 of 100,000 were always among them.
 const RESCORE: usize = 3;
-/// Fewer slots than this are scanned by one thread: about a millisecond.
-const SCAN_ALONE: usize = 32_000;
-/// A scan takes at most so many threads, whatever the machine has: others search, too.
-const MOST_SCANS: usize = 4;
 /// A removed point stays as a gap until gaps make up a quarter of the shelf.
 const MAX_GAPS: usize = 4;
 
@@ -41,6 +40,10 @@ pub(super) struct Shelf {
     /// without a vector of the embedder in use. Apart from the slots, like the audiences, since the
     /// scan is bound by how many bytes it reads.
     steps: Vec<f32>,
+    /// Vectors ever put in, gaps included.
+    vectors: usize,
+    /// Of all slots, once there are many.
+    sketch: Option<Sketch>,
     audiences: Vec<u64>,
     /// Term → (slot, weight).
     postings: HashMap<u64, Vec<(u32, f32)>>,
@@ -54,6 +57,7 @@ pub(super) struct Shelf {
 struct Slot {
     /// `None`: a gap.
     fact: Option<FactId>,
+    version: u32,
     importance: Importance,
     valid_at: DateTime<Utc>,
 }
@@ -75,6 +79,7 @@ impl Shelf {
             + self.exact.capacity() * 4
             + self.coarse.capacity()
             + self.steps.capacity() * 4
+            + self.sketch.as_ref().map_or(0, Sketch::bytes)
             + self.audiences.capacity() * 8
             + self.by_fact.capacity() * 24
             + postings
@@ -109,9 +114,16 @@ impl Shelf {
         self.recent.insert((point.valid_at, point.fact));
         self.by_fact.insert(point.fact, slot);
         self.steps.push(step);
+        self.vectors += usize::from(has_vector);
+        match &mut self.sketch {
+            Some(sketch) => sketch.push(&self.exact[self.exact.len() - self.dimensions..]),
+            None if has_vector && self.vectors == SKETCHED => self.draw(),
+            None => {}
+        }
         self.audiences.push(audience_hash(&point.audience));
         self.slots.push(Slot {
             fact: Some(point.fact),
+            version: point.version,
             importance: point.importance,
             valid_at: point.valid_at,
         });
@@ -128,6 +140,10 @@ impl Shelf {
         if self.gaps * MAX_GAPS > self.slots.len() {
             self.close_gaps();
         }
+    }
+
+    fn draw(&mut self) {
+        self.sketch = Sketch::of(self.dimensions, &self.exact, |slot| self.steps[slot] == 0.0);
     }
 
     fn close_gaps(&mut self) {
@@ -157,44 +173,62 @@ impl Shelf {
             !list.is_empty()
         });
         self.posted = self.postings.values().map(Vec::len).sum();
+        self.vectors = self.steps.iter().filter(|step| **step != 0.0).count();
+        if self.vectors >= SKETCHED {
+            self.draw();
+        }
         self.important = old.important;
         self.recent = old.recent;
     }
 
-    pub(super) fn search(&self, search: &Search, best: &mut HashMap<FactId, f32>) {
+    pub(super) fn search(&self, search: &Search, best: &mut HashMap<FactId, Candidate>) {
         let query = search
             .embedding
             .as_deref()
             .filter(|query| !query.is_empty() && query.len() == self.dimensions);
         let limits = search.limits;
+        let mut found: Vec<(u32, f32)> = Vec::new();
         if let Some(query) = query {
-            for (cosine, slot) in self.nearest(query, limits.dense, search.audience) {
-                if let Some(fact) = self.slots[slot as usize].fact {
-                    best.insert(fact, cosine);
-                }
+            let near = self.nearest(query, limits.dense, search.audience);
+            found.extend(near.into_iter().map(|(cosine, slot)| (slot, cosine)));
+        }
+        let important = self.important.iter().rev().take(limits.important).map(|entry| entry.2);
+        let recent = self.recent.iter().rev().take(limits.recent).map(|entry| entry.1);
+        let others: Vec<u32> = self
+            .sharing_terms(&search.terms, limits.sparse)
+            .into_iter()
+            .chain(important.chain(recent).map(|fact| self.by_fact[&fact]))
+            .collect();
+        for slot in others {
+            if !found.iter().any(|(known, _)| *known == slot) {
+                found.push((slot, query.map_or(0.0, |query| self.cosine(query, slot))));
             }
         }
-        let add = |fact: FactId, best: &mut HashMap<FactId, f32>| {
-            best.entry(fact).or_insert_with(|| match query {
-                Some(query) => self.cosine(query, self.by_fact[&fact]),
-                None => 0.0,
-            });
-        };
-        for slot in self.sharing_terms(&search.terms, limits.sparse) {
-            if let Some(fact) = self.slots[slot as usize].fact {
-                add(fact, best);
+        for (at, cosine) in found {
+            let slot = &self.slots[at as usize];
+            if let Some(fact) = slot.fact {
+                best.entry(fact).or_insert_with(|| Candidate {
+                    fact,
+                    cosine,
+                    hint: search.hints.then(|| Hint {
+                        version: slot.version,
+                        importance: slot.importance,
+                        valid_at: slot.valid_at,
+                        keyword: self.coverage(&search.terms, at),
+                    }),
+                });
             }
         }
-        self.important
-            .iter()
-            .rev()
-            .take(limits.important)
-            .for_each(|(_, _, fact)| add(*fact, best));
-        self.recent
-            .iter()
-            .rev()
-            .take(limits.recent)
-            .for_each(|(_, fact)| add(*fact, best));
+    }
+
+    /// How much of the terms the point in a slot covers.
+    fn coverage(&self, terms: &TermWeights, slot: u32) -> f64 {
+        keywords::coverage_by(terms, |term| {
+            // Slots are only ever added behind the others, so each list is in their order.
+            let list = self.postings.get(&term)?;
+            let at = list.binary_search_by_key(&slot, |entry| entry.0).ok()?;
+            Some(list[at].1)
+        })
     }
 
     /// The `limit` nearest slots with exact cosines.
@@ -204,20 +238,15 @@ impl Shelf {
         }
         let keep = limit.saturating_mul(RESCORE);
         let (query_in_8_bits, _) = quantise(query);
-        let scan = |slots: Range<usize>| self.about_nearest(&query_in_8_bits, keep, audience, slots);
-        let mut about = std::thread::scope(|scope| {
-            let mut parts = parts(self.slots.len());
-            let own = parts.next().unwrap_or_default();
-            let others: Vec<_> = parts.map(|part| scope.spawn(move || scan(part))).collect();
-            let mut about = scan(own);
-            for other in others {
-                match other.join() {
-                    Ok(found) => about.extend(found),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
+        let seen =
+            |slot: usize| self.steps[slot] != 0.0 && audience.is_none_or(|audience| audience == self.audiences[slot]);
+        let mut about = match &self.sketch {
+            Some(sketch) => {
+                let listed = sketch.shortlist(query, keep, seen);
+                self.about_nearest(&query_in_8_bits, keep, listed.into_iter())
             }
-            about
-        });
+            None => self.about_nearest(&query_in_8_bits, keep, (0..self.slots.len()).filter(|slot| seen(*slot))),
+        };
         about.sort_unstable_by(|a, b| b.cmp(a));
         about.truncate(keep);
         let mut exact: Vec<(f32, u32)> = about
@@ -229,27 +258,17 @@ impl Shelf {
         exact
     }
 
-    /// The `keep` slots of a range that are nearest in 8 bits, in no particular order.
-    fn about_nearest(
-        &self,
-        query: &[i8],
-        keep: usize,
-        audience: Option<u64>,
-        slots: Range<usize>,
-    ) -> Vec<(Score, u32)> {
+    /// The `keep` of these slots that are nearest in 8 bits, in no particular order.
+    fn about_nearest(&self, query: &[i8], keep: usize, slots: impl Iterator<Item = usize>) -> Vec<(Score, u32)> {
         let mut top: BinaryHeap<Reverse<(Score, u32)>> = BinaryHeap::with_capacity(keep + 1);
         let mut bar = f32::NEG_INFINITY;
-        let range = slots.start * self.dimensions..slots.end * self.dimensions;
-        let vectors = self.coarse[range].chunks_exact(self.dimensions);
-        for (at, (step, coarse)) in slots.clone().zip(self.steps[slots].iter().zip(vectors)) {
-            if *step == 0.0 || audience.is_some_and(|audience| audience != self.audiences[at]) {
-                continue;
-            }
-            let about = coarse_dot(query, coarse) * step;
+        for slot in slots {
+            let from = slot * self.dimensions;
+            let about = coarse_dot(query, &self.coarse[from..from + self.dimensions]) * self.steps[slot];
             if about <= bar {
                 continue;
             }
-            top.push(Reverse((Score(about), u32::try_from(at).unwrap_or(u32::MAX))));
+            top.push(Reverse((Score(about), u32::try_from(slot).unwrap_or(u32::MAX))));
             if top.len() > keep {
                 top.pop();
                 bar = top.peek().map_or(bar, |Reverse((score, _))| score.0);
@@ -319,15 +338,6 @@ impl Shelf {
     }
 }
 
-/// Slots in as many parts as are scanned side by side: one for each core, none so small that its thread
-/// would cost more than its scan.
-fn parts(slots: usize) -> impl Iterator<Item = Range<usize>> {
-    // Asked once: the answer is read from several files.
-    static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get));
-    let size = slots.div_ceil(MOST_SCANS.min(*CORES)).max(SCAN_ALONE);
-    (0..slots).step_by(size).map(move |from| from..slots.min(from + size))
-}
-
 /// A finite score with a total order.
 #[derive(Clone, Copy, PartialEq)]
 struct Score(f32);
@@ -345,7 +355,7 @@ impl Ord for Score {
 
 /// A vector in 8 bits, and what one step is worth.
 #[expect(clippy::cast_possible_truncation, reason = "scaled to ±127 first")]
-fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
+pub(super) fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
     let largest = vector.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
     if largest == 0.0 || !largest.is_finite() {
         return (vec![0; vector.len()], 0.0);
@@ -366,23 +376,4 @@ fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
 )]
 fn coarse_dot(a: &[i8], b: &[i8]) -> f32 {
     i8::dot(a, b).unwrap_or(0.0) as f32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_slot_is_scanned_once_whatever_the_number_of_threads() {
-        for slots in [0, 1, SCAN_ALONE, SCAN_ALONE + 1, 100_000, 1_000_003] {
-            let parts: Vec<Range<usize>> = parts(slots).collect();
-            assert!(parts.len() <= MOST_SCANS, "{slots}: {parts:?}");
-            let mut next = 0;
-            for part in parts {
-                assert_eq!(part.start, next, "{slots}");
-                next = part.end;
-            }
-            assert_eq!(next, slots);
-        }
-    }
 }

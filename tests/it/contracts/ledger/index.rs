@@ -88,6 +88,7 @@ pub async fn points_are_of_valid_facts_only<S: Subject>(f: &Fixture<S>) {
     let point = points.iter().find(|point| point.fact == id).unwrap();
     let wanted = IndexPoint {
         fact: id,
+        version: 1,
         world: new.world,
         audience: new.audience,
         importance: new.statement.importance,

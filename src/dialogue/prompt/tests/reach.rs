@@ -1,0 +1,101 @@
+//! What recall leaves unread makes no difference to any prompt.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::dialogue::recall::is_enough;
+
+/// What tells two hits apart for a prompt: a text, a direction, a kind, whether it is pinned, and a score.
+type Part = (u8, u8, bool, bool, f64, f64);
+
+fn ranked(parts: &[Part]) -> Vec<Hit> {
+    let mut hits: Vec<Hit> = (100..)
+        .zip(parts)
+        .map(|(id, &(text, axis, mutable, pinned, total, keyword))| {
+            let mut hit = hit(
+                id,
+                &format!("The player saw place {text}."),
+                total,
+                keyword,
+                axis.into(),
+            );
+            let body = Arc::make_mut(&mut hit.body);
+            // Between two directions, so that likeness does not carry over from one pair to the next.
+            if axis % 2 == 1 {
+                let neighbour = usize::from(axis / 2 * 2);
+                let mut vector = vec![0.0; 64];
+                vector[neighbour] = 0.97;
+                vector[usize::from(axis)] = 0.243;
+                body.embedding = Arc::from(vector);
+            }
+            body.view.pinned = pinned;
+            if mutable {
+                body.kind = FactKind::Goal;
+            }
+            hit
+        })
+        .collect();
+    hits.sort_by(|a, b| b.score.total.total_cmp(&a.score.total));
+    hits
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+    #[test]
+    fn a_prompt_is_the_same_without_what_lies_behind_enough(
+        parts in proptest::collection::vec(
+            (0_u8..40, 0_u8..40, prop::bool::weighted(0.1), prop::bool::weighted(0.1), 0.0..1.0_f64, 0.0..1.0_f64),
+            0..70,
+        ),
+        standing in proptest::collection::vec(any::<prop::sample::Index>(), 0..6),
+        intent in prop::sample::select(vec![Intent::Chat, Intent::Memory, Intent::World]),
+        top_k in 1_usize..9,
+        diversity in prop::sample::select(vec![0.0, 0.4]),
+    ) {
+        let mut settings = settings();
+        settings.recall.top_k = top_k;
+        settings.recall.diversity = diversity;
+        let mut case = Case::of(Language::En, "What did I see?");
+        case.intent = intent;
+        case.hits = ranked(&parts);
+        // Of those that may stand in slots of their own, some do.
+        let may_stand: Vec<&Hit> = case.hits.iter().filter(|hit| hit.body.view.pinned || hit.body.kind.is_mutable_state()).collect();
+        let mut stands: Vec<&Hit> = standing.iter().filter_map(|at| (!may_stand.is_empty()).then(|| *at.get(&may_stand))).collect();
+        stands.dedup_by_key(|hit| hit.body.id);
+        case.standing = stands
+            .iter()
+            .map(|hit| fact(hit.body.id.as_u128(), hit.body.kind, &hit.body.view.content, hit.body.view.pinned))
+            .collect();
+        let whole = case.assemble(&settings).unwrap();
+        let near = settings.recall.near_duplicate_cosine;
+        let enough = (0..case.hits.len()).find(|&read| is_enough(&settings.recall, near, &case.hits[..read]));
+        if let Some(read) = enough {
+            case.hits.truncate(read);
+            let cut = case.assemble(&settings).unwrap();
+            prop_assert_eq!(cut.hash, whole.hash);
+            prop_assert_eq!(cut.messages, whole.messages);
+        }
+    }
+}
+
+#[test]
+fn many_different_hits_are_enough_and_copies_are_not() {
+    let settings = settings().recall;
+    let near = settings.near_duplicate_cosine;
+    let of = |parts: &[Part]| is_enough(&settings, near, &ranked(parts));
+    let different: Vec<Part> = (0..16).map(|n| (n, n * 2, false, false, 0.9, 0.9)).collect();
+    assert!(of(&different));
+    assert!(!of(&different[..15]));
+    let copies = vec![(1, 0, false, false, 0.9, 0.9); 40];
+    assert!(!of(&copies));
+    for uncertain in [
+        (7, 60, true, false, 0.9, 0.9),
+        (7, 60, false, true, 0.9, 0.9),
+        (7, 60, false, false, 0.1, 0.9),
+        (7, 60, false, false, 0.9, 0.0),
+    ] {
+        let mut parts = different[..15].to_vec();
+        parts.push(uncertain);
+        assert!(!of(&parts), "{uncertain:?}");
+    }
+}

@@ -1,0 +1,126 @@
+//! How far down the ranking bodies are read.
+//!
+//! A prompt takes the best few and a trace shows a few more, so what is ranked behind them costs nothing.
+//! The prompt is the same as if everything had been read, whatever its intent and whatever else stands in
+//! it; what is certain about a hit without knowing those is decided here.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{Hit, Ranked, Sought, best_first, by_body};
+use crate::{
+    dialogue::{Services, settings::RecallSettings},
+    ids::FactId,
+    memory::{
+        agreement::{self, Claim},
+        scoring::dot,
+    },
+    ports::{
+        StoreError,
+        ledger::facts::{Confirmed, RecallBody},
+    },
+};
+
+/// Candidates kept in a trace. Bodies are read in batches of as many.
+pub(in crate::dialogue) const TRACED: usize = 32;
+
+/// How many hits packing chooses from: what it could still reach if some of the best did not fit.
+pub(in crate::dialogue) const fn packable(settings: &RecallSettings) -> usize {
+    settings.top_k.saturating_mul(2)
+}
+
+/// The raw cosine from which on two hits may be one: the configured one, or where the embedder's own scale
+/// says "same" if that is higher. For some models 0.95 is what any two sentences have.
+pub(in crate::dialogue) fn near_duplicate_cosine(services: &Services) -> f32 {
+    let calibration = services.embedder.info().calibration;
+    let same = calibration.cosine_at(calibration.same);
+    services.settings.recall.near_duplicate_cosine.max(same)
+}
+
+/// Whether two bodies say the same, so that one of them is enough. Likeness alone does not tell: two
+/// players' names, or "likes" and "does not like", differ in a word.
+pub(in crate::dialogue) fn say_the_same(a: &RecallBody, b: &RecallBody, cosine: f32) -> bool {
+    dot(&a.embedding, &b.embedding) >= cosine
+        && agreement::same_words(&a.subject, &b.subject)
+        && agreement::same_words(&a.predicate, &b.predicate)
+        && agreement::agree(claim(a), claim(b))
+}
+
+fn claim(body: &RecallBody) -> Claim<'_> {
+    Claim {
+        object: &body.object,
+        content: &body.view.content,
+        polarity: body.polarity,
+        tense: body.tense,
+    }
+}
+
+/// Reads bodies, best first, until nothing behind them can matter.
+pub(super) async fn read(
+    services: &Services,
+    sought: &Sought<'_>,
+    ranked: Vec<Ranked>,
+) -> Result<Vec<Hit>, StoreError> {
+    let cosine = near_duplicate_cosine(services);
+    let mut found: Vec<Ranked> = Vec::with_capacity(ranked.len().min(TRACED));
+    let mut hits = Vec::new();
+    let mut ranked = ranked.into_iter().peekable();
+    while ranked.peek().is_some() && !is_enough(&services.settings.recall, cosine, &hits) {
+        let batch: Vec<Ranked> = ranked.by_ref().take(TRACED).collect();
+        let unread: Vec<Confirmed> = batch
+            .iter()
+            .filter(|ranked| ranked.body.is_none())
+            .map(|ranked| Confirmed {
+                fact: ranked.fact,
+                version: ranked.version,
+            })
+            .collect();
+        let mut bodies: HashMap<FactId, Arc<RecallBody>> = services
+            .bodies
+            .of(services, sought.scope, &unread)
+            .await?
+            .into_iter()
+            .map(|body| (body.id, body))
+            .collect();
+        for mut ranked in batch {
+            if ranked.body.is_none() {
+                // Gone since it was confirmed, or written anew.
+                let Some(body) = bodies.remove(&ranked.fact) else {
+                    continue;
+                };
+                if body.version == ranked.version {
+                    ranked.body = Some(body);
+                } else {
+                    ranked = by_body(services, sought, body, ranked.cosine);
+                }
+            }
+            found.push(ranked);
+        }
+        found.sort_by(best_first);
+        hits = found
+            .iter()
+            .filter_map(|ranked| {
+                Some(Hit {
+                    body: ranked.body.clone()?,
+                    score: ranked.score,
+                })
+            })
+            .collect();
+    }
+    Ok(hits)
+}
+
+/// Whether these hits fill every prompt that could be made of them and of worse ones.
+pub(in crate::dialogue) fn is_enough(settings: &RecallSettings, near_duplicate_cosine: f32, hits: &[Hit]) -> bool {
+    let certain = hits.iter().enumerate().filter(|(at, hit)| {
+        // It may stand in a slot of its own, small talk may have no use for it, or it may give way to a better
+        // one, even to one that is left out itself.
+        !hit.body.view.pinned
+            && !hit.body.kind.is_mutable_state()
+            && hit.is_on_topic()
+            && hit.score.total >= settings.min_score
+            && !hits[..*at]
+                .iter()
+                .any(|better| say_the_same(&better.body, &hit.body, near_duplicate_cosine))
+    });
+    certain.take(packable(settings)).count() >= packable(settings)
+}

@@ -16,10 +16,6 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 
-pub use self::{
-    failure::event_error,
-    going_on::{Beginning, Unfinished},
-};
 use self::{
     commit::{Spoken, commit},
     gather::{Classify, Gathered},
@@ -29,6 +25,10 @@ use self::{
 pub(super) use self::{
     commit::{read_state, rules_of, summary_rules},
     speak::beginning,
+};
+pub use self::{
+    failure::event_error,
+    going_on::{Beginning, Unfinished},
 };
 use super::{Services, events::ReplyDone, npc_conversation::Scene};
 use crate::{

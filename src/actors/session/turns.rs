@@ -93,15 +93,17 @@ impl Waiting {
         }
     }
 
-    /// Whether it cuts the running reply now, and for whom.
-    fn cuts(&self) -> Option<Option<CutBy>> {
-        let cuts = self.checked && self.line.on_busy == OnBusy::Interrupt;
-        cuts.then(|| {
-            self.line.who.clone().map(|who| CutBy {
-                who,
-                key: None,
-                action: "session.interrupt",
-            })
+    /// Whether it cuts the running reply now.
+    fn cuts(&self) -> bool {
+        self.checked && self.line.on_busy == OnBusy::Interrupt
+    }
+
+    /// For whom it does.
+    fn cut_by(&self) -> Option<CutBy> {
+        self.line.who.clone().map(|who| CutBy {
+            who,
+            key: None,
+            action: "session.interrupt",
         })
     }
 
@@ -193,11 +195,11 @@ impl Session {
         if self.running.is_none() {
             self.heard_out(ctx);
         }
-        let by = waiting.cuts();
+        let (cuts, by) = (waiting.cuts(), waiting.cut_by());
         self.queue.push_back(waiting);
         if let Some(key) = to_check {
             self.look_up(id, key, ctx);
-        } else if let Some(by) = by {
+        } else if cuts {
             // Lines that were queued before it are still said before it.
             self.cut(None, by);
         }
@@ -224,7 +226,8 @@ impl Session {
             for ask in std::mem::take(&mut waiting.asking) {
                 accept(&mut waiting.waiters, ask);
             }
-            if let Some(by) = waiting.cuts() {
+            if waiting.cuts() {
+                let by = waiting.cut_by();
                 self.cut(None, by);
             }
             return;

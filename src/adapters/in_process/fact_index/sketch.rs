@@ -13,8 +13,8 @@ use super::shelf::quantise;
 pub(super) const SKETCHED: usize = 16_000;
 /// Vectors of fewer dimensions have too few bits to tell them apart.
 const FEWEST_DIMENSIONS: usize = 128;
-/// The shortlist is this part of the whole. With vectors of a small e5 model, questions against 30,000 facts,
-/// 99.7 % of the nearest 30 were within a fiftieth and all of them within a twentieth.
+/// The shortlist is this part of the whole. Questions against 30,000 vectors mixed from those that a small e5
+/// model made of 2,600 sentences: 99.7 % of the nearest 30 were within a fiftieth, all within a twentieth.
 const SHORTLIST: usize = 25;
 
 #[derive(Debug)]
@@ -58,7 +58,9 @@ impl Sketch {
             mean.iter_mut().zip(vector).for_each(|(sum, x)| *sum += x);
             count += 1.0;
         }
-        mean.iter_mut().for_each(|sum| *sum /= count.max(1.0));
+        for sum in &mut mean {
+            *sum /= count.max(1.0);
+        }
         let width = dimensions.div_ceil(8);
         let mut sketch = Self {
             mean,
@@ -201,7 +203,7 @@ mod tests {
         let sketch = Sketch::of(DIMENSIONS, &all, |_| false).unwrap();
         let (mut found, mut wanted) = (0, 0);
         // Every third slot is not to be seen.
-        let seen = |slot: usize| slot % 3 != 0;
+        let seen = |slot: usize| !slot.is_multiple_of(3);
         for n in 0..20 {
             let query = &all[n * 377 * DIMENSIONS..][..DIMENSIONS];
             let mut nearest: Vec<(f32, usize)> = all

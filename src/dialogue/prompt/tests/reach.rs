@@ -60,7 +60,11 @@ proptest! {
         case.hits = ranked(&parts);
         // Of those that may stand in slots of their own, some do.
         let may_stand: Vec<&Hit> = case.hits.iter().filter(|hit| hit.body.view.pinned || hit.body.kind.is_mutable_state()).collect();
-        let mut stands: Vec<&Hit> = standing.iter().filter_map(|at| (!may_stand.is_empty()).then(|| *at.get(&may_stand))).collect();
+        let mut stands: Vec<&Hit> = if may_stand.is_empty() {
+            Vec::new()
+        } else {
+            standing.iter().map(|at| *at.get(&may_stand)).collect()
+        };
         stands.dedup_by_key(|hit| hit.body.id);
         case.standing = stands
             .iter()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Passes everything a change must pass: formatting, lints, licences, every test.
-# Needs a Rust toolchain (rust-version in Cargo.toml) and a C compiler; as root on Debian it installs
-# the compiler if it is missing. Build products go to $CARGO_TARGET_DIR, by default outside the
+# Needs a Rust toolchain (rust-version in Cargo.toml), a C compiler and redis-server; as root on Debian it
+# installs the last two if they are missing. Build products go to $CARGO_TARGET_DIR, by default outside the
 # repository; tools go to the same cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,12 +28,15 @@ if ! command -v cargo >/dev/null; then
   echo "cargo is missing: install Rust from https://rustup.rs" >&2
   exit 1
 fi
-if ! command -v cc >/dev/null; then
+missing=()
+command -v cc >/dev/null || missing+=(build-essential pkg-config)
+command -v redis-server >/dev/null || missing+=(redis-server)
+if [ "${#missing[@]}" -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -q
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends build-essential pkg-config
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
   else
-    echo "a C compiler is missing: install build-essential (Debian) or its like" >&2
+    echo "missing: install ${missing[*]} (Debian) or their like" >&2
     exit 1
   fi
 fi

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
+use secrecy::ExposeSecret as _;
 
 use super::models;
 use crate::{
@@ -12,11 +13,16 @@ use crate::{
             fact_index::{FactIndexOptions, InProcessFactIndex},
         },
         openai::HttpClient,
+        redis::{RedisOptions, buffers::RedisBuffers},
         sqlite::{self, SqliteOptions},
     },
-    config::{Config, Synchronous},
+    config::{BufferSection, Config, Synchronous},
     dialogue::{Services, prompt::Templates, recall::BodyCache},
-    ports::clock::{Clock, IdSource},
+    ports::{
+        StoreError,
+        buffer::BufferStore,
+        clock::{Clock, IdSource},
+    },
 };
 
 const MIB: u64 = 1024 * 1024;
@@ -50,14 +56,11 @@ pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSo
             memory_bytes: config.vectors.memory_mib * MIB,
         },
     );
-    let buffers = InProcessBuffers::new(BufferLimits {
-        max_bytes: config.buffer.memory_mib * MIB,
-        ttl: Duration::from_secs(config.buffer.ttl_s),
-    });
+    let buffers = buffers(&config.buffer).await?;
     Ok(Services {
         settings: Arc::new(config.dialogue()),
         ledger: sqlite.ledger(),
-        buffers: Arc::new(buffers),
+        buffers,
         index: Arc::new(index),
         embedder,
         models: Arc::new(models),
@@ -66,4 +69,27 @@ pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSo
         clock,
         ids,
     })
+}
+
+/// A Redis that is not there yet is no reason not to start: what it keeps is also in the ledger.
+async fn buffers(section: &BufferSection) -> anyhow::Result<Arc<dyn BufferStore>> {
+    let (url, ttl) = (section.url.expose_secret(), Duration::from_secs(section.ttl_s));
+    if url == "memory:" {
+        return Ok(Arc::new(InProcessBuffers::new(BufferLimits {
+            max_bytes: section.memory_mib * MIB,
+            ttl,
+        })));
+    }
+    let options = RedisOptions {
+        url: url.to_owned(),
+        cluster: section.cluster,
+        timeout: Duration::from_millis(section.timeout_ms),
+    };
+    let buffers = RedisBuffers::new(&options, ttl).context("cannot use buffer.url")?;
+    match buffers.ping().await {
+        Ok(()) => {}
+        Err(error @ StoreError::Unavailable(_)) => tracing::warn!(%error, "buffers are read from the ledger for now"),
+        Err(error) => return Err(error).context("cannot use buffer.url"),
+    }
+    Ok(Arc::new(buffers))
 }

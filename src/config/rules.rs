@@ -2,6 +2,7 @@
 //! what must fit together.
 
 use figment::value::{Num, Value};
+use secrecy::ExposeSecret as _;
 
 use super::{Config, Fault, layers::Merged, sections::Listen};
 
@@ -23,6 +24,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("ledger.readers", 1.0, 32.0),
     ("ledger.busy_timeout_ms", 0.0, 600_000.0),
     ("ledger.write_queue", 16.0, 1_000_000.0),
+    ("buffer.timeout_ms", 10.0, 60_000.0),
     ("buffer.ttl_s", 1.0, 604_800.0),
     ("buffer.memory_mib", 1.0, 1_048_576.0),
     ("vectors.memory_mib", 1.0, 1_048_576.0),
@@ -238,14 +240,12 @@ fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
     } else if !url.starts_with("sqlite:") {
         fault("ledger.url", "must start with sqlite:".into());
     }
-    let url = config.buffer.url.as_str();
-    if url.starts_with("redis:") || url.starts_with("rediss:") {
+    let url = config.buffer.url.expose_secret();
+    if url != "memory:" && !url.starts_with("redis://") && !url.starts_with("rediss://") {
         fault(
             "buffer.url",
-            "this build keeps buffers in process only (memory:); Redis is not supported yet".into(),
+            "must be memory: or start with redis:// or rediss://".into(),
         );
-    } else if url != "memory:" {
-        fault("buffer.url", "must be memory:".into());
     }
     let url = config.vectors.url.as_str();
     if url.starts_with("http:") || url.starts_with("https:") {

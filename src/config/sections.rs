@@ -131,7 +131,11 @@ pub struct LedgerSection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BufferSection {
-    pub url: String,
+    /// May hold a password.
+    #[serde(deserialize_with = "secret_text")]
+    pub url: SecretString,
+    pub cluster: bool,
+    pub timeout_ms: u64,
     pub ttl_s: u64,
     pub memory_mib: u64,
 }
@@ -431,6 +435,10 @@ fn preset_if_set<'de, D: Deserializer<'de>>(d: D) -> Result<Option<RecallPreset>
         return Ok(None);
     };
     RecallPreset::deserialize(serde::de::value::StrDeserializer::new(&name)).map(Some)
+}
+
+fn secret_text<'de, D: Deserializer<'de>>(d: D) -> Result<SecretString, D::Error> {
+    String::deserialize(d).map(SecretString::from)
 }
 
 fn secret<'de, D: Deserializer<'de>>(d: D) -> Result<Option<SecretString>, D::Error> {

@@ -185,7 +185,7 @@ fn contradictions_are_named_together() {
     let found = faults(&[
         ("COLLOQUY__RECALL__WEIGHTS__RECENCY", "0.5"),
         ("COLLOQUY__LEDGER__URL", "postgres://db/colloquy"),
-        ("COLLOQUY__BUFFER__URL", "redis://cache"),
+        ("COLLOQUY__BUFFER__URL", "memcached://cache"),
         ("COLLOQUY__VECTORS__URL", "http://qdrant:6334"),
         ("COLLOQUY__LLM__MODEL", "m"),
         ("COLLOQUY__EMBEDDER__BASE_URL", "ftp://x"),
@@ -253,6 +253,7 @@ fn secrets_are_never_printed() {
         ("COLLOQUY__LLM__BASE_URL", "http://127.0.0.1:9/v1"),
         ("COLLOQUY__LLM__MODEL", "m"),
         ("COLLOQUY__LLM__API_KEY", "hidden-key"),
+        ("COLLOQUY__BUFFER__URL", "redis://:hidden@127.0.0.1"),
     ]))
     .unwrap();
     assert!(!format!("{config:?}").contains("hidden"));

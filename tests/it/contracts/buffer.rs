@@ -5,19 +5,27 @@
 use std::{sync::Arc, time::Duration};
 
 use colloquy::{
-    adapters::in_process::buffers::{BufferLimits, InProcessBuffers},
+    adapters::{
+        in_process::buffers::{BufferLimits, InProcessBuffers},
+        redis::{RedisOptions, buffers::RedisBuffers},
+    },
     ids::{DialogueId, DialogueKind, TurnId},
     ports::{
+        StoreError,
         buffer::{BufferHead, BufferSnapshot, BufferStore, BufferedTurn},
         clock::{IdSource, SystemClock},
     },
     tenancy::TenantScope,
 };
 
+use crate::support::{RedisServer, eventually};
+
 /// A buffer store under test, whose buffers live for a second.
 struct Subject {
     buffers: Box<dyn BufferStore>,
     ids: IdSource,
+    /// The store, if it is another process.
+    _server: Option<RedisServer>,
 }
 
 const TTL: Duration = Duration::from_secs(1);
@@ -48,6 +56,8 @@ macro_rules! adapters {
 
 adapters! {
     in_process: in_process();
+    redis: redis(RedisServer::start().await, false);
+    redis_cluster: redis(RedisServer::start_cluster().await, true);
 }
 
 #[expect(clippy::unused_async, reason = "adapters over a network need it")]
@@ -59,6 +69,25 @@ async fn in_process() -> Subject {
     Subject {
         buffers: Box::new(InProcessBuffers::new(limits)),
         ids: IdSource::random(Arc::new(SystemClock)),
+        _server: None,
+    }
+}
+
+async fn redis(server: RedisServer, cluster: bool) -> Subject {
+    let buffers = RedisBuffers::new(&options(&server, cluster), TTL).unwrap();
+    buffers.ping().await.unwrap();
+    Subject {
+        buffers: Box::new(buffers),
+        ids: IdSource::random(Arc::new(SystemClock)),
+        _server: Some(server),
+    }
+}
+
+fn options(server: &RedisServer, cluster: bool) -> RedisOptions {
+    RedisOptions {
+        url: server.url(),
+        cluster,
+        timeout: Duration::from_secs(10),
     }
 }
 
@@ -237,4 +266,63 @@ async fn an_unused_buffer_is_forgotten_and_a_used_one_is_not(subject: &Subject) 
         assert!(subject.load(used).await.is_some());
     }
     assert_eq!(subject.load(unused).await, None);
+}
+
+/// Without Redis every call fails soon and says so, and once Redis is back it is used again, empty.
+#[tokio::test]
+async fn redis_may_go_and_come_back() {
+    let mut server = RedisServer::start().await;
+    let buffers = RedisBuffers::new(&options(&server, false), Duration::from_mins(1)).unwrap();
+    let subject = Subject {
+        buffers: Box::new(buffers.clone()),
+        ids: IdSource::random(Arc::new(SystemClock)),
+        _server: None,
+    };
+    let dialogue = subject.dialogue();
+    let filled = subject.filled(dialogue, 2).await;
+    server.kill();
+    for _ in 0..20 {
+        let gone = buffers.load(&scope("a"), dialogue).await.unwrap_err();
+        assert!(matches!(gone, StoreError::Unavailable(_)), "{gone}");
+    }
+    server.restart().await;
+    eventually("redis is used again", async || buffers.ping().await.ok()).await;
+    assert_eq!(subject.load(dialogue).await, None);
+    buffers.replace(&scope("a"), dialogue, &filled).await.unwrap();
+    assert_eq!(subject.load(dialogue).await, Some(filled));
+}
+
+/// Nodes that share Redis see one buffer.
+#[tokio::test]
+async fn what_one_node_wrote_another_reads() {
+    let server = RedisServer::start().await;
+    let node = || RedisBuffers::new(&options(&server, false), Duration::from_mins(1)).unwrap();
+    let subject = Subject {
+        buffers: Box::new(node()),
+        ids: IdSource::random(Arc::new(SystemClock)),
+        _server: None,
+    };
+    let dialogue = subject.dialogue();
+    let filled = subject.filled(dialogue, 3).await;
+    assert_eq!(node().load(&scope("a"), dialogue).await.unwrap(), Some(filled));
+}
+
+#[tokio::test]
+async fn an_address_that_is_none_is_refused_without_its_password() {
+    for url in [
+        "redis://:hunter2@",
+        "http://user:hunter2@127.0.0.1:1",
+        "redis://user:hunter2@host:port",
+    ] {
+        let options = RedisOptions {
+            url: url.to_owned(),
+            cluster: false,
+            timeout: TTL,
+        };
+        let error = RedisBuffers::new(&options, TTL).err().map(|error| error.to_string());
+        assert!(
+            error.as_ref().is_some_and(|error| !error.contains("hunter2")),
+            "{url}: {error:?}"
+        );
+    }
 }

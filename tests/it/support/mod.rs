@@ -1,12 +1,14 @@
 //! Shared by the tests: servers, sockets, and waiting for a condition instead of for a time.
 
 mod client;
+mod redis;
 mod server;
 
 use std::{future::Future, time::Duration};
 
 pub use self::{
     client::{Rest, Socket},
+    redis::RedisServer,
     server::{Data, Server},
 };
 

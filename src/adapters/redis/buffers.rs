@@ -1,0 +1,190 @@
+//! The buffer port on Redis.
+//!
+//! A dialogue's buffer is one hash, `{tenant}:d:{{dialogue}}:buffer` with the dialogue as the hash tag, so that whatever
+//! else is kept of it would share its slot of a cluster: the fields `epoch` and `head`, and each turn as JSON
+//! under its number. Appending and truncating are scripts: they compare the head and write in one step.
+
+use std::{
+    str::FromStr,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use redis::{Script, pipe};
+
+use super::{Redis, RedisOptions};
+use crate::{
+    ids::DialogueId,
+    ports::{
+        StoreError, StoreResult,
+        buffer::{BufferHead, BufferSnapshot, BufferStore, BufferedTurn},
+    },
+    tenancy::TenantScope,
+};
+
+static APPEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("append.lua")));
+static TRUNCATE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("truncate.lua")));
+
+const EPOCH: &str = "epoch";
+const HEAD: &str = "head";
+
+/// Buffers in Redis. Cheap to clone.
+#[derive(Clone)]
+pub struct RedisBuffers {
+    redis: Arc<Redis>,
+    ttl_ms: u64,
+}
+
+impl RedisBuffers {
+    /// Connects at the first call. `ttl`: a buffer is forgotten this long after its last use.
+    ///
+    /// # Errors
+    /// [`StoreError::Rejected`]: the URL is none.
+    pub fn new(options: &RedisOptions, ttl: Duration) -> StoreResult<Self> {
+        Ok(Self {
+            redis: Arc::new(Redis::new(options)?),
+            ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1),
+        })
+    }
+
+    /// Asks Redis for a sign of life.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn ping(&self) -> StoreResult<()> {
+        self.redis
+            .call(async |connection| redis::cmd("PING").exec_async(connection).await)
+            .await
+    }
+}
+
+#[async_trait]
+impl BufferStore for RedisBuffers {
+    async fn load(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>> {
+        let key = key(scope, dialogue);
+        let mut both = pipe();
+        both.hgetall(&key).pexpire(&key, signed(self.ttl_ms)).ignore();
+        let (fields,): (Vec<(String, String)>,) = self
+            .redis
+            .call(async |connection| both.query_async(connection).await)
+            .await?;
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        snapshot(fields).map(Some)
+    }
+
+    async fn replace(&self, scope: &TenantScope, dialogue: DialogueId, snapshot: &BufferSnapshot) -> StoreResult<()> {
+        let key = key(scope, dialogue);
+        let mut fields = vec![
+            (EPOCH.to_owned(), snapshot.head.epoch.to_string()),
+            (HEAD.to_owned(), head_text(snapshot.head)),
+        ];
+        for turn in &snapshot.turns {
+            fields.push((turn.number.to_string(), json(turn)?));
+        }
+        let mut whole = pipe();
+        whole
+            .atomic()
+            .del(&key)
+            .ignore()
+            .hset_multiple(&key, &fields)
+            .ignore()
+            .pexpire(&key, signed(self.ttl_ms))
+            .ignore();
+        self.redis
+            .call(async |connection| whole.exec_async(connection).await)
+            .await
+    }
+
+    async fn append(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        expected: BufferHead,
+        turn: &BufferedTurn,
+        keep_from: u32,
+    ) -> StoreResult<bool> {
+        let mut append = APPEND.key(key(scope, dialogue));
+        append
+            .arg(self.ttl_ms)
+            .arg(expected.epoch)
+            .arg(head_text(expected))
+            .arg(turn.id.to_string())
+            .arg(turn.number)
+            .arg(json(turn)?)
+            .arg(keep_from);
+        self.redis
+            .call(async |connection| append.invoke_async(connection).await)
+            .await
+    }
+
+    async fn truncate(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        last: u32,
+        head: BufferHead,
+    ) -> StoreResult<bool> {
+        let mut truncate = TRUNCATE.key(key(scope, dialogue));
+        truncate.arg(self.ttl_ms).arg(last).arg(head.epoch).arg(head_text(head));
+        self.redis
+            .call(async |connection| truncate.invoke_async(connection).await)
+            .await
+    }
+
+    async fn remove(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {
+        let key = key(scope, dialogue);
+        self.redis
+            .call(async |connection| redis::cmd("UNLINK").arg(key).exec_async(connection).await)
+            .await
+    }
+}
+
+fn key(scope: &TenantScope, dialogue: DialogueId) -> String {
+    format!("{}:d:{{{dialogue}}}:buffer", scope.tenant())
+}
+
+/// Empty before the first turn.
+fn head_text(head: BufferHead) -> String {
+    head.turn.map(|turn| turn.to_string()).unwrap_or_default()
+}
+
+fn json(turn: &BufferedTurn) -> StoreResult<String> {
+    serde_json::to_string(turn).map_err(|error| StoreError::Rejected(format!("a turn has no JSON form: {error}")))
+}
+
+/// Redis takes signed milliseconds; a time to live of 292 million years is long enough.
+fn signed(ttl_ms: u64) -> i64 {
+    i64::try_from(ttl_ms).unwrap_or(i64::MAX)
+}
+
+fn snapshot(fields: Vec<(String, String)>) -> StoreResult<BufferSnapshot> {
+    let (mut epoch, mut head) = (None, None);
+    let mut turns: Vec<BufferedTurn> = Vec::with_capacity(fields.len().saturating_sub(2));
+    for (field, value) in fields {
+        match field.as_str() {
+            EPOCH => epoch = Some(parse(&value)?),
+            HEAD if value.is_empty() => head = Some(None),
+            HEAD => head = Some(Some(parse(&value)?)),
+            _ => turns.push(serde_json::from_str(&value).map_err(|error| corrupt(&error.to_string()))?),
+        }
+    }
+    turns.sort_by_key(|turn| turn.number);
+    Ok(BufferSnapshot {
+        head: BufferHead {
+            epoch: epoch.ok_or_else(|| corrupt("no epoch"))?,
+            turn: head.ok_or_else(|| corrupt("no head"))?,
+        },
+        turns,
+    })
+}
+
+fn parse<T: FromStr>(text: &str) -> StoreResult<T> {
+    text.parse().map_err(|_| corrupt("a field does not parse"))
+}
+
+fn corrupt(why: &str) -> StoreError {
+    StoreError::Corrupt(format!("a buffer in Redis: {why}"))
+}

@@ -1,0 +1,185 @@
+//! Buffers in Redis (or Valkey), alone or as a cluster, shared by every node of the server.
+//!
+//! Owns the connection and what is done while there is none: a call that Redis does not answer
+//! in time fails, and after a few of those calls fail at once for a moment, so that turns do not wait
+//! for a store they can do without. The connection comes back by itself. What is kept, and how, is
+//! said in [`buffers`].
+
+pub mod buffers;
+
+use std::time::Duration;
+
+use recloser::{AsyncRecloser, Recloser};
+use redis::{
+    Client, IntoConnectionInfo as _, RedisError, RedisFuture, Value,
+    aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
+    cluster::{ClusterClient, ClusterClientBuilder},
+    cluster_async::ClusterConnection,
+};
+use tokio::sync::OnceCell;
+
+use crate::ports::{StoreError, StoreResult};
+
+/// How Redis is reached.
+#[derive(Debug, Clone)]
+pub struct RedisOptions {
+    /// `redis://[[user]:password@]host[:port][/db]`, or `rediss://` for TLS. With `cluster`, any node of it.
+    pub url: String,
+    /// A Redis Cluster: the other nodes are found by themselves.
+    pub cluster: bool,
+    /// How long a call may take before it counts as failed.
+    pub timeout: Duration,
+}
+
+/// How long Redis is left alone after it has failed.
+const REST: Duration = Duration::from_secs(1);
+/// Of how many calls the share that failed is taken.
+const CALLS: usize = 4;
+
+/// One connection, shared by all callers: their commands are pipelined.
+struct Redis {
+    connector: Connector,
+    timeout: Duration,
+    breaker: AsyncRecloser,
+}
+
+enum Connector {
+    One(ConnectionManager),
+    /// A cluster has to be asked for its nodes before there is a connection.
+    Cluster(Box<ClusterClient>, OnceCell<ClusterConnection>),
+}
+
+/// Either kind of connection.
+#[derive(Clone)]
+enum Connection {
+    One(ConnectionManager),
+    Cluster(ClusterConnection),
+}
+
+impl Redis {
+    /// Connects as soon as there is something to do.
+    ///
+    /// # Errors
+    /// A URL that is none.
+    fn new(options: &RedisOptions) -> StoreResult<Self> {
+        // Fails if another part of the program has chosen already, which is just as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let connector = if options.cluster {
+            let client = ClusterClientBuilder::new([options.url.as_str()])
+                .connection_timeout(options.timeout)
+                .response_timeout(options.timeout)
+                .retries(1)
+                .build()
+                .map_err(|error| refused(&error))?;
+            Connector::Cluster(Box::new(client), OnceCell::new())
+        } else {
+            let client = options
+                .url
+                .as_str()
+                .into_connection_info()
+                .and_then(Client::open)
+                .map_err(|error| refused(&error))?;
+            let config = ConnectionManagerConfig::new()
+                .set_connection_timeout(Some(options.timeout))
+                .set_response_timeout(Some(options.timeout))
+                // The breaker says when to try again.
+                .set_number_of_retries(0);
+            Connector::One(ConnectionManager::new_lazy_with_config(client, config).map_err(|error| refused(&error))?)
+        };
+        let breaker = Recloser::custom()
+            .error_rate(0.5)
+            .closed_len(CALLS)
+            .half_open_len(1)
+            .open_wait(REST)
+            .build();
+        Ok(Self {
+            connector,
+            timeout: options.timeout,
+            breaker: AsyncRecloser::from(breaker),
+        })
+    }
+
+    /// Runs `work` on the connection, unless Redis has just failed.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when Redis cannot be reached, is late or refuses for now.
+    async fn call<T>(&self, work: impl AsyncFnOnce(&mut Connection) -> Result<T, RedisError>) -> StoreResult<T> {
+        let trial = async {
+            let work = async {
+                let mut connection = self.connection().await?;
+                work(&mut connection).await
+            };
+            // A reconnect may add up beyond the time-outs of the connection.
+            tokio::time::timeout(self.timeout * 2, work)
+                .await
+                .map_err(|_elapsed| StoreError::Unavailable("Redis does not answer in time".to_owned()))?
+                .map_err(|error| store_error(&error))
+        };
+        match self.breaker.call_with(is_away, trial).await {
+            Ok(answer) => Ok(answer),
+            Err(recloser::Error::Inner(error)) => Err(error),
+            Err(recloser::Error::Rejected) => Err(StoreError::Unavailable("Redis failed a moment ago".to_owned())),
+        }
+    }
+
+    async fn connection(&self) -> Result<Connection, RedisError> {
+        Ok(match &self.connector {
+            Connector::One(manager) => Connection::One(manager.clone()),
+            Connector::Cluster(client, cell) => {
+                let connecting = cell.get_or_try_init(|| client.get_async_connection());
+                Connection::Cluster(connecting.await?.clone())
+            }
+        })
+    }
+}
+
+impl ConnectionLike for Connection {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a redis::Cmd) -> RedisFuture<'a, Value> {
+        match self {
+            Self::One(connection) => connection.req_packed_command(cmd),
+            Self::Cluster(connection) => connection.req_packed_command(cmd),
+        }
+    }
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a redis::Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        match self {
+            Self::One(connection) => connection.req_packed_commands(pipeline, offset, count),
+            Self::Cluster(connection) => connection.req_packed_commands(pipeline, offset, count),
+        }
+    }
+    fn get_db(&self) -> i64 {
+        match self {
+            Self::One(connection) => connection.get_db(),
+            Self::Cluster(connection) => connection.get_db(),
+        }
+    }
+}
+
+/// A refusal of one command says nothing about the next.
+fn is_away(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unavailable(_))
+}
+
+fn refused(error: &RedisError) -> StoreError {
+    // Not the URL: it may hold a password.
+    StoreError::Rejected(format!("Redis cannot be used: {error}"))
+}
+
+fn store_error(error: &RedisError) -> StoreError {
+    use redis::{ErrorKind, ServerErrorKind as Server};
+
+    match error.kind() {
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => StoreError::Corrupt(error.to_string()),
+        // What a server says that is starting, fails over or is full.
+        ErrorKind::Server(
+            Server::BusyLoading | Server::TryAgain | Server::ClusterDown | Server::MasterDown | Server::ReadOnly,
+        ) => StoreError::Unavailable(error.to_string()),
+        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => StoreError::Rejected(error.to_string()),
+        ErrorKind::Server(_) if error.code() != Some("OOM") => StoreError::Rejected(error.to_string()),
+        _ => StoreError::Unavailable(error.to_string()),
+    }
+}

@@ -36,7 +36,7 @@ async fn cut_and_taken_up(talk: &mut Talk<'_>, line: &str, after: usize, heard: 
         }],
     };
     *talk.feed.cut_after.lock() = Some((after, cut));
-    let (head, number) = (talk.open.head, talk.open.dialogue.head_turn);
+    let (before, number) = (talk.open.head, talk.open.dialogue.head_turn);
     let history = talk.history.clone();
     let checkpoint = talk.open.checkpoint.clone();
     talk.say(line).await;
@@ -58,9 +58,9 @@ async fn cut_and_taken_up(talk: &mut Talk<'_>, line: &str, after: usize, heard: 
     };
     let moved = rewind::rewind(&stage.services, request).await.unwrap();
     let Moved::Done(done) = moved else { panic!("{moved:?}") };
-    assert_eq!((done.rewound.head, done.rewound.head_turn), (head, number));
+    assert_eq!((done.rewound.head, done.rewound.head_turn), (before, number));
     talk.open.epoch = done.rewound.epoch;
-    talk.open.head = head;
+    talk.open.head = before;
     talk.open.dialogue.head_turn = number;
     talk.open.checkpoint = checkpoint;
     talk.history = history;

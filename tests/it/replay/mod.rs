@@ -9,6 +9,7 @@
 
 mod history;
 mod model;
+mod store;
 mod world;
 
 use proptest::{
@@ -115,6 +116,19 @@ fn compare(lived: &Seen, replayed: &Seen) -> Result<(), String> {
 #[test]
 fn what_was_taken_back_never_happened() {
     try_all(number("COLLOQUY_REPLAYS").unwrap_or(HISTORIES), replayed);
+}
+
+/// Fewer, for each needs two databases of its own.
+#[test]
+fn what_was_taken_back_never_happened_on_postgres() {
+    let histories = number("COLLOQUY_REPLAYS").unwrap_or(HISTORIES) / 10;
+    try_all(histories, |history| store::on_postgres(|| replayed(history)));
+}
+
+#[test]
+fn two_saves_both_come_back_whole_on_postgres() {
+    let histories = number("COLLOQUY_REPLAYS").unwrap_or(HISTORIES) / 40;
+    try_all(histories, |history| store::on_postgres(|| saved(history)));
 }
 
 #[test]

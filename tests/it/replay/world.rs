@@ -1,6 +1,7 @@
 //! A world without actors: what a history does to it, what replaying does, and what can be seen of it.
 
 use std::{
+    any::Any,
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, LazyLock},
     time::Duration,
@@ -8,12 +9,9 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use colloquy::{
-    adapters::{
-        in_process::{
-            buffers::{BufferLimits, InProcessBuffers},
-            fact_index::{FactIndexOptions, InProcessFactIndex},
-        },
-        sqlite::{self, SqliteOptions},
+    adapters::in_process::{
+        buffers::{BufferLimits, InProcessBuffers},
+        fact_index::{FactIndexOptions, InProcessFactIndex},
     },
     config::Config,
     dialogue::{
@@ -56,6 +54,7 @@ use tokio::sync::watch;
 use super::{
     history::{ADJECTIVES, Edit, FRUITS, Op, Say, TALKS},
     model::{Angles, Player},
+    store::Store,
 };
 
 /// When every history begins.
@@ -64,23 +63,6 @@ const BEGINNING: &str = "2026-03-01T09:00:00Z";
 const STEP: Duration = Duration::from_secs(1);
 
 static TEMPLATES: LazyLock<Arc<Templates>> = LazyLock::new(|| Arc::new(Templates::load(None).unwrap()));
-
-/// An empty ledger, made once and copied for every run.
-static EMPTY: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("empty.db");
-    let text = path.to_str().unwrap().to_owned();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(sqlite::migrate(&text)).unwrap();
-    })
-    .join()
-    .unwrap();
-    std::fs::read(path).unwrap()
-});
 
 /// A correction as it was made, to be made again.
 #[derive(Debug, Clone)]
@@ -136,7 +118,7 @@ pub struct World {
     saves: Vec<SaveId>,
     corrections: Vec<(DateTime<Utc>, Corrected)>,
     lines: Vec<(String, usize, Say)>,
-    _folder: tempfile::TempDir,
+    _place: Box<dyn Any + Send>,
 }
 
 struct Deaf;
@@ -189,17 +171,8 @@ fn npc(id: &str, name: &str, now: DateTime<Utc>) -> Npc {
 impl World {
     /// A world in which nothing has happened.
     pub async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("colloquy.db");
-        std::fs::write(&path, &*EMPTY).unwrap();
         let clock = ManualClock::at(BEGINNING.parse().unwrap());
-        let options = SqliteOptions {
-            readers: 1,
-            ..SqliteOptions::default()
-        };
-        let store = sqlite::open(path.to_str().unwrap(), options, clock.clone())
-            .await
-            .unwrap();
+        let store = Store::empty(clock.clone()).await;
         let player = Arc::new(Player::default());
         let llm: Arc<dyn Llm> = player.clone();
         let mut settings = Config::defaults().dialogue();
@@ -210,12 +183,9 @@ impl World {
         let ids = Arc::new(IdSource::random(clock.clone()));
         let services = Services {
             settings: Arc::new(settings),
-            ledger: store.ledger(),
+            ledger: store.ledger,
             buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
-            index: Arc::new(InProcessFactIndex::new(
-                store.point_source(),
-                FactIndexOptions::default(),
-            )),
+            index: Arc::new(InProcessFactIndex::new(store.points, FactIndexOptions::default())),
             embedder: Arc::new(Angles::new()),
             models: Arc::new(Models::with_limits(
                 RouteTable::uniform(&llm),
@@ -253,7 +223,7 @@ impl World {
             services,
             player,
             clock,
-            _folder: folder,
+            _place: store.place,
         };
         world.author().await;
         world

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Passes everything a change must pass: formatting, lints, licences, every test.
-# Needs a Rust toolchain (rust-version in Cargo.toml), a C compiler and redis-server; as root on Debian it
-# installs the last two if they are missing. Build products go to $CARGO_TARGET_DIR, by default outside the
+# Needs a Rust toolchain (rust-version in Cargo.toml), a C compiler, redis-server and the Postgres server; as
+# root on Debian it installs what is missing of the last three. Build products go to $CARGO_TARGET_DIR, by default outside the
 # repository; tools go to the same cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -68,6 +68,8 @@ impl Data {
         let mut data = Self::new(&[
             ("COLLOQUY__LEDGER__URL", &database.url),
             ("COLLOQUY__LEDGER__CONNECTIONS", "8"),
+            // What a turn remembers is what is tested, not how soon a busy machine has it written.
+            ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "10000"),
         ]);
         data.env
             .extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));

@@ -121,13 +121,13 @@ fn what_was_taken_back_never_happened() {
 /// Fewer, for each needs two databases of its own.
 #[test]
 fn what_was_taken_back_never_happened_on_postgres() {
-    let histories = number("COLLOQUY_REPLAYS").unwrap_or(HISTORIES) / 10;
+    let histories = number("COLLOQUY_REPLAYS").unwrap_or(HISTORIES) / 40;
     try_all(histories, |history| store::on_postgres(|| replayed(history)));
 }
 
 #[test]
 fn two_saves_both_come_back_whole_on_postgres() {
-    let histories = number("COLLOQUY_REPLAYS").unwrap_or(HISTORIES) / 40;
+    let histories = number("COLLOQUY_REPLAYS").unwrap_or(HISTORIES) / 100;
     try_all(histories, |history| store::on_postgres(|| saved(history)));
 }
 

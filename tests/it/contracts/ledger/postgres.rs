@@ -362,8 +362,8 @@ async fn no_job_is_leased_twice() {
     }
     f.tick();
     let (now, until) = (f.now(), f.now() + chrono::Duration::seconds(60));
-    let leases = join_all((0..8).map(|n| nodes[n % 2].jobs.lease(&f.scope, f.node, now, until, 7))).await;
-    let mut leased: Vec<String> = leases
+    let answers = join_all((0..8).map(|n| nodes[n % 2].jobs.lease(&f.scope, f.node, now, until, 7))).await;
+    let mut leased: Vec<String> = answers
         .into_iter()
         .flat_map(|jobs| jobs.unwrap())
         .map(|job| job.id.to_string())

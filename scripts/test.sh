@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Passes everything a change must pass: formatting, lints, licences, every test.
-# Needs a Rust toolchain (rust-version in Cargo.toml), a C compiler and redis-server; as root on Debian it
-# installs the last two if they are missing. Build products go to $CARGO_TARGET_DIR, by default outside the
+# Needs a Rust toolchain (rust-version in Cargo.toml), a C compiler, redis-server and the Postgres server; as
+# root on Debian it installs what is missing of the last three. Build products go to $CARGO_TARGET_DIR, by default outside the
 # repository; tools go to the same cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,6 +31,10 @@ fi
 missing=()
 command -v cc >/dev/null || missing+=(build-essential pkg-config)
 command -v redis-server >/dev/null || missing+=(redis-server)
+if [ -z "${COLLOQUY_TEST_POSTGRES:-}" ] && ! compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null &&
+  ! [ -x "$(pg_config --bindir 2>/dev/null)/initdb" ]; then
+  missing+=(postgresql)
+fi
 if [ "${#missing[@]}" -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -q
@@ -68,12 +72,12 @@ cargo deny --locked check --hide-inclusion-graph licenses bans sources
 say "tests"
 # The last lines are the summary of the test runner.
 if cargo nextest --version >/dev/null 2>&1; then
-  exec cargo nextest run --locked --features failpoints --no-fail-fast --status-level fail "$@"
+  exec scripts/with-postgres.sh cargo nextest run --locked --features failpoints --no-fail-fast --status-level fail "$@"
 fi
 # One summary for all binaries. There are no examples in the documentation to run.
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
 status=0
-cargo test --locked --features failpoints --no-fail-fast --lib --bins --tests "$@" 2>&1 | tee "$log" || status=$?
+scripts/with-postgres.sh cargo test --locked --features failpoints --no-fail-fast --lib --bins --tests "$@" 2>&1 | tee "$log" || status=$?
 awk '/^test result:/ { passed += $4; failed += $6 } END { printf "\n%d passed, %d failed\n", passed, failed }' "$log"
 exit "$status"

@@ -3,6 +3,7 @@
 
 pub mod data_folder;
 pub mod demo;
+mod ledger;
 mod models;
 mod observed;
 mod stores;
@@ -253,7 +254,7 @@ fn observe(registry: &Registry, sessions: &Sessions, sockets: &SocketHub) -> pro
 /// # Errors
 /// If the ledger cannot be opened, or is of a newer program.
 pub async fn migrate(config: &Config) -> anyhow::Result<i64> {
-    Ok(crate::adapters::sqlite::migrate(&config.ledger_url()).await?)
+    Ok(ledger::migrate(config).await?)
 }
 
 /// Whether the ledger has this tenant. Changes nothing.
@@ -261,7 +262,7 @@ pub async fn migrate(config: &Config) -> anyhow::Result<i64> {
 /// # Errors
 /// If there is no ledger yet, or it cannot be read.
 pub async fn has_tenant(config: &Config, tenant: &TenantId) -> anyhow::Result<bool> {
-    Ok(crate::adapters::sqlite::has_tenant(&config.ledger_url(), tenant).await?)
+    Ok(ledger::has_tenant(config, tenant).await?)
 }
 
 /// The configured embedder with its cosines as they are, to measure what they mean.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use secrecy::ExposeSecret as _;
 
-use super::models;
+use super::{ledger, models};
 use crate::{
     adapters::{
         in_process::{
@@ -14,9 +14,8 @@ use crate::{
         },
         openai::HttpClient,
         redis::{RedisOptions, buffers::RedisBuffers},
-        sqlite::{self, SqliteOptions},
     },
-    config::{BufferSection, Config, Synchronous},
+    config::{BufferSection, Config},
     dialogue::{Services, prompt::Templates, recall::BodyCache},
     ports::{
         StoreError,
@@ -38,20 +37,11 @@ pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSo
     let models = models::models(config, &http, clock.clone())?;
     let prompts = Templates::load(config.prompt.templates_dir.as_deref())?;
 
-    let url = config.ledger_url();
-    let options = SqliteOptions {
-        synchronous_full: config.ledger.synchronous == Synchronous::Full,
-        readers: config.ledger.readers,
-        busy_timeout: Duration::from_millis(config.ledger.busy_timeout_ms),
-        write_queue: config.ledger.write_queue,
-        // The same model makes vectors of several lengths, which do not compare either.
-        embedding_model: format!("{}@{}", embedder.info().model, embedder.info().dimensions),
-    };
-    let sqlite = sqlite::open(&url, options, clock.clone())
-        .await
-        .with_context(|| format!("cannot open the ledger {url}"))?;
+    // The same model makes vectors of several lengths, which do not compare either.
+    let embedding_model = format!("{}@{}", embedder.info().model, embedder.info().dimensions);
+    let (ledger, points) = ledger::open(config, embedding_model, clock.clone()).await?;
     let index = InProcessFactIndex::new(
-        sqlite.point_source(),
+        points,
         FactIndexOptions {
             memory_bytes: config.vectors.memory_mib * MIB,
         },
@@ -59,7 +49,7 @@ pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSo
     let buffers = buffers(&config.buffer).await?;
     Ok(Services {
         settings: Arc::new(config.dialogue()),
-        ledger: sqlite.ledger(),
+        ledger,
         buffers,
         index: Arc::new(index),
         embedder,

@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
     if matches!(block_on(app::has_tenant(config, &args.tenant)), Ok(false)) {
         eprintln!(
             "warning: the ledger {} has no tenant {}; until it does, this token is refused",
-            config.ledger_url(),
+            config.ledger_name(),
             args.tenant
         );
     }

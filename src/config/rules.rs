@@ -24,6 +24,9 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("ledger.readers", 1.0, 32.0),
     ("ledger.busy_timeout_ms", 0.0, 600_000.0),
     ("ledger.write_queue", 16.0, 1_000_000.0),
+    ("ledger.connections", 1.0, 1_000.0),
+    ("ledger.acquire_timeout_ms", 10.0, 600_000.0),
+    ("ledger.statement_timeout_ms", 100.0, 600_000.0),
     ("buffer.timeout_ms", 10.0, 60_000.0),
     ("buffer.ttl_s", 1.0, 604_800.0),
     ("buffer.memory_mib", 1.0, 1_048_576.0),
@@ -230,15 +233,10 @@ pub(super) fn check_whole(config: &Config, faults: &mut Vec<Fault>) {
 }
 
 fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
-    let url = config.ledger.url.as_deref().unwrap_or("sqlite:");
-    if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-        fault(
-            "ledger.url",
-            "this build keeps its ledger in SQLite only (sqlite://path/to/file.db); Postgres is not supported yet"
-                .into(),
-        );
-    } else if !url.starts_with("sqlite:") {
-        fault("ledger.url", "must start with sqlite:".into());
+    let url = config.ledger_url();
+    let known = ["sqlite:", "postgres://", "postgresql://"];
+    if !known.iter().any(|scheme| url.expose_secret().starts_with(scheme)) {
+        fault("ledger.url", "must start with sqlite: or postgres://".into());
     }
     let url = config.buffer.url.expose_secret();
     if url != "memory:" && !url.starts_with("redis://") && !url.starts_with("rediss://") {

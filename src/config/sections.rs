@@ -7,7 +7,7 @@ use std::{
     str::FromStr,
 };
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Deserializer};
 
 use crate::{
@@ -86,11 +86,31 @@ impl Config {
     }
     /// The ledger's URL, `colloquy.db` in `data_dir` by default.
     #[must_use]
-    pub fn ledger_url(&self) -> String {
+    pub fn ledger_url(&self) -> SecretString {
         self.ledger
             .url
             .clone()
-            .unwrap_or_else(|| format!("sqlite://{}", self.data_dir.join("colloquy.db").display()))
+            .unwrap_or_else(|| format!("sqlite://{}", self.data_dir.join("colloquy.db").display()).into())
+    }
+    /// The ledger's URL as it may be shown: without a password and without parameters, which may hold one.
+    #[must_use]
+    pub fn ledger_name(&self) -> String {
+        let url = self.ledger_url();
+        let url = url.expose_secret();
+        if url.starts_with("sqlite:") {
+            return url.to_owned();
+        }
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        let place = rest.split(['?', '#']).next().unwrap_or_default();
+        match place.rsplit_once('@') {
+            Some((user, place)) => {
+                let user = user.split(':').next().unwrap_or_default();
+                format!("{scheme}://{user}@{place}")
+            }
+            // Cut inside a password: what it begins with is nobody's business either.
+            None if rest.contains('@') => format!("{scheme}://…"),
+            None => format!("{scheme}://{place}"),
+        }
     }
 }
 
@@ -134,11 +154,15 @@ pub enum Synchronous {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerSection {
-    #[serde(deserialize_with = "unset_if_empty")]
-    pub url: Option<String>,
+    /// May hold a password.
+    #[serde(deserialize_with = "secret")]
+    pub url: Option<SecretString>,
     pub synchronous: Synchronous,
     pub readers: u32,
     pub busy_timeout_ms: u64,
+    pub connections: u32,
+    pub acquire_timeout_ms: u64,
+    pub statement_timeout_ms: u64,
     pub write_queue: usize,
 }
 

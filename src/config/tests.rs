@@ -44,7 +44,8 @@ fn the_defaults_are_the_documented_numbers() {
         config.dialogue().recall.weights,
         crate::memory::scoring::RecallWeights::FOUR_FACTOR
     );
-    assert_eq!(config.ledger_url(), "sqlite://./data/colloquy.db");
+    assert_eq!(config.ledger_url().expose_secret(), "sqlite://./data/colloquy.db");
+    assert_eq!(config.ledger_name(), "sqlite://./data/colloquy.db");
     assert!(config.llm.base_url.is_none() && config.auth.hs256_secret.is_none());
 }
 
@@ -181,10 +182,28 @@ fn every_fault_is_named_at_once_with_its_key_and_source() {
 }
 
 #[test]
+fn a_ledger_is_named_without_its_password() {
+    for (url, name) in [
+        (
+            "postgres://colloquy:p%40ss@db:5432/colloquy?sslmode=require&password=hidden",
+            "postgres://colloquy@db:5432/colloquy",
+        ),
+        ("postgres://db/colloquy", "postgres://db/colloquy"),
+        ("postgresql://me:se@cret@db/colloquy", "postgresql://me@db/colloquy"),
+        ("postgresql://me:a?hidden@db/colloquy", "postgresql://…"),
+        ("sqlite:///srv/a@b.db", "sqlite:///srv/a@b.db"),
+    ] {
+        let config = Config::load(&with_env(&[("COLLOQUY__LEDGER__URL", url)])).unwrap();
+        assert_eq!(config.ledger_name(), name);
+        assert!(!format!("{config:?}").contains("hidden"), "{config:?}");
+    }
+}
+
+#[test]
 fn contradictions_are_named_together() {
     let found = faults(&[
         ("COLLOQUY__RECALL__WEIGHTS__RECENCY", "0.5"),
-        ("COLLOQUY__LEDGER__URL", "postgres://db/colloquy"),
+        ("COLLOQUY__LEDGER__URL", "mysql://db/colloquy"),
         ("COLLOQUY__BUFFER__URL", "memcached://cache"),
         ("COLLOQUY__VECTORS__URL", "http://qdrant:6334"),
         ("COLLOQUY__LLM__MODEL", "m"),

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::{
     Connection, Engine, Row,
-    rows::{Columns, list, micros, rows_of, store_error},
+    rows::{Columns, list, micros, rows_of, store_error, text},
 };
 use crate::{
     ids::{PlayerId, TenantId},
@@ -53,11 +53,11 @@ pub(super) async fn record(connection: &mut Connection, tenant: &TenantId, edit:
         .bind(edit.audit_id.to_string())
         .bind(edit.id.to_string())
         .bind(micros(edit.at))
-        .bind(&edit.subject)
+        .bind(text(&edit.subject))
         .bind(role_name(edit.role))
         .bind(edit.player.as_ref().map(PlayerId::as_str))
         .bind(edit.action)
-        .bind(&edit.object)
+        .bind(text(&edit.object))
         .execute(connection)
         .await
         .map(drop)
@@ -90,7 +90,7 @@ impl AuditStore for SqlAuditStore {
     async fn list(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<AuditRow>> {
         let query = sqlx::query(LIST)
             .bind(scope.tenant().as_str())
-            .bind(&page.after)
+            .bind(page.after.as_deref().map(text))
             .bind(rows_of(page));
         list(&self.0, scope, query, page, read, |row| row.id.to_string()).await
     }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::{
     Connection, Engine, Lock, Row, audit, lock,
-    rows::{Columns, json, list, micros, rows_of, store_error},
+    rows::{Columns, json, list, micros, rows_of, store_error, text},
 };
 use crate::{
     ids::{NpcId, TenantId, WorldId},
@@ -182,8 +182,8 @@ impl AuthoredStore for SqlAuthoredStore {
                     sqlx::query(PUT_WORLD)
                         .bind(tenant.as_str())
                         .bind(world.id.as_str())
-                        .bind(&world.name)
-                        .bind(&world.premise)
+                        .bind(text(&world.name))
+                        .bind(text(&world.premise))
                         .bind(world.language.as_str())
                         .bind(&rules)
                         .bind(&settings)
@@ -211,7 +211,7 @@ impl AuthoredStore for SqlAuthoredStore {
     async fn worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>> {
         let query = sqlx::query(WORLDS)
             .bind(scope.tenant().as_str())
-            .bind(&page.after)
+            .bind(page.after.as_deref().map(text))
             .bind(rows_of(page));
         list(&self.0, scope, query, page, read_world, |world| world.id.to_string()).await
     }
@@ -271,11 +271,11 @@ impl AuthoredStore for SqlAuthoredStore {
                         .bind(tenant.as_str())
                         .bind(npc.world.as_str())
                         .bind(npc.id.as_str())
-                        .bind(&npc.name)
+                        .bind(text(&npc.name))
                         .bind(&persona)
                         .bind(npc.language.as_str())
                         .bind(&factions)
-                        .bind(&npc.model)
+                        .bind(npc.model.as_deref().map(text))
                         .bind(&settings)
                         .bind(i64::from(version))
                         .bind(micros(npc.updated_at))
@@ -303,7 +303,7 @@ impl AuthoredStore for SqlAuthoredStore {
         let query = sqlx::query(NPCS)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
-            .bind(&page.after)
+            .bind(page.after.as_deref().map(text))
             .bind(rows_of(page));
         list(&self.0, scope, query, page, read_npc, |npc| npc.id.to_string()).await
     }

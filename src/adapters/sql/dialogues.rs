@@ -8,7 +8,7 @@ use sqlx::QueryBuilder;
 
 use super::{
     Db, Engine, Lock, Reach, Row, lock,
-    rows::{Columns, json, list, micros, rows_of, store_error},
+    rows::{Columns, json, list, micros, rows_of, store_error, text},
     turns::{self, PreparedCommit, signed},
 };
 use crate::{
@@ -217,7 +217,7 @@ fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) 
             .push(" AND (created_at, id) < (SELECT created_at, id FROM dialogues WHERE tenant = ")
             .push_bind(tenant.to_owned())
             .push(" AND id = ")
-            .push_bind(after.clone())
+            .push_bind(text(after).into_owned())
             .push(")");
     }
     query

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     Connection, Engine, Reach, Row, authored, dialogues,
-    rows::{Columns, list, micros, rows_of, store_error},
+    rows::{Columns, list, micros, rows_of, store_error, text},
     turns,
 };
 use crate::{
@@ -32,15 +32,17 @@ const FINISH_UNSAID: &str =
     WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND turn IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = jobs.turn
                       AND turns.stands = TRUE AND turns.text_version = jobs.text_version)";
+// Looked for once, and not anew for each row: what is held is skipped, also by whoever holds it.
 const LEASE: &str = concat!(
-    "UPDATE jobs SET leased_to = $3, leased_until = $4
-    WHERE tenant = $1 AND id IN (
+    "WITH due (id) AS MATERIALIZED (
         SELECT id FROM jobs
         WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2)
         ORDER BY created_at, id LIMIT $5",
     skip_locked!(),
     ")
-    RETURNING id, kind, dialogue, turn, text_version, attempts, useless, created_at, COALESCE(retried_at, created_at)"
+     UPDATE jobs SET leased_to = $3, leased_until = $4
+     WHERE tenant = $1 AND id IN (SELECT id FROM due)
+     RETURNING id, kind, dialogue, turn, text_version, attempts, useless, created_at, COALESCE(retried_at, created_at)"
 );
 const RELEASE_ALL: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
     WHERE status = 'pending' AND leased_to = $1";
@@ -265,7 +267,7 @@ impl JobStore for SqlJobStore {
                     sqlx::query(FAIL)
                         .bind(tenant.as_str())
                         .bind(job.to_string())
-                        .bind(&error)
+                        .bind(text(&error))
                         .bind(match then {
                             JobFailure::RetryAt(at) | JobFailure::RetryUselessAt(at) => Some(micros(at)),
                             JobFailure::Dead => None,
@@ -339,7 +341,7 @@ impl JobStore for SqlJobStore {
         };
         let mut query = sqlx::query(statement)
             .bind(scope.tenant().as_str())
-            .bind(&page.after)
+            .bind(page.after.as_deref().map(text))
             .bind(rows_of(page));
         if statement == LIST_STATUS {
             query = query.bind(status.map(status_name));

@@ -1,6 +1,6 @@
 //! Between rows and values: moments, ids, JSON, embeddings.
 
-use std::str::FromStr;
+use std::{borrow::Cow, str::FromStr};
 
 use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
@@ -17,8 +17,32 @@ pub(super) fn micros(at: DateTime<Utc>) -> i64 {
     at.timestamp_micros()
 }
 
+/// Without U+0000, which Postgres keeps in no text.
+pub(super) fn text(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') {
+        Cow::Owned(text.replace('\0', ""))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// As JSON, without U+0000.
 pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> StoreResult<String> {
-    serde_json::to_string(value).map_err(|error| StoreError::Rejected(format!("a value has no JSON form: {error}")))
+    const NUL: &str = "\\u0000";
+    let mut json = serde_json::to_string(value)
+        .map_err(|error| StoreError::Rejected(format!("a value has no JSON form: {error}")))?;
+    let mut from = 0;
+    while let Some(at) = json[from..].find(NUL).map(|at| from + at) {
+        // The backslash of an escape, and not an escaped one before a text that looks like it?
+        let before = json[..at].bytes().rev().take_while(|byte| *byte == b'\\').count();
+        if before % 2 == 0 {
+            json.replace_range(at..at + NUL.len(), "");
+            from = at;
+        } else {
+            from = at + NUL.len();
+        }
+    }
+    Ok(json)
 }
 
 /// The texts of ids as one JSON array, for `among!` and `texts!`.
@@ -160,6 +184,15 @@ mod tests {
         let vector = [0.0_f32, -0.5, 1.0, f32::MIN_POSITIVE];
         assert_eq!(vector_from(&vector_bytes(&vector)).unwrap(), vector);
         assert!(vector_from(&[1, 2, 3]).is_err());
+    }
+
+    #[test]
+    fn what_no_text_can_hold_is_left_out() {
+        assert_eq!(text("a\0b\0"), "ab");
+        assert_eq!(
+            json(&["a\0b\0\0c", "\\u0000", "\\\0"]).unwrap(),
+            r#"["abc","\\u0000","\\"]"#
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::{
     Connection, Engine, Lock, Row, audit, lock,
     rewinds::{self, Move, move_head},
-    rows::{Columns, json, json_list, list, micros, rows_of, store_error},
+    rows::{Columns, json, json_list, list, micros, rows_of, store_error, text},
 };
 use crate::{
     ids::{DialogueId, EditId, RewindId, SaveId, TenantId, TurnId, WorldId},
@@ -172,7 +172,7 @@ async fn create(connection: &mut Connection, tenant: &TenantId, new: &NewSave) -
         .bind(tenant.as_str())
         .bind(new.id.to_string())
         .bind(new.world.as_str())
-        .bind(&new.name)
+        .bind(text(&new.name))
         .bind(i64::from(save.dialogues))
         .bind(new.edit.id.to_string())
         .bind(micros(new.edit.at))
@@ -416,7 +416,7 @@ impl SaveStore for SqlSaveStore {
         let query = sqlx::query(LIST)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
-            .bind(&page.after)
+            .bind(page.after.as_deref().map(text))
             .bind(rows_of(page));
         list(&self.0, scope, query, page, read, |save| save.id.to_string()).await
     }

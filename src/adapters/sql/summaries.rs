@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::{
     Engine, Lock, Row, jobs, lock,
-    rows::{Columns, micros, store_error},
+    rows::{Columns, micros, store_error, text},
 };
 use crate::{
     ids::DialogueId,
@@ -92,7 +92,7 @@ impl SummaryStore for SqlSummaryStore {
                         .bind(summary.dialogue.to_string())
                         .bind(i64::from(summary.from_turn))
                         .bind(i64::from(summary.to_turn))
-                        .bind(&summary.text)
+                        .bind(text(&summary.text))
                         .bind(i64::from(summary.importance.get()))
                         .bind(&cause)
                         .bind(micros(summary.created_at))

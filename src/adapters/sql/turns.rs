@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     Connection, Row, rewinds,
-    rows::{Columns, json, micros, store_error},
+    rows::{Columns, json, micros, store_error, text},
     state,
 };
 use crate::{
@@ -147,9 +147,9 @@ impl PreparedCommit {
             .bind(&commit.key)
             .bind(turn.status.as_str())
             .bind(turn.player.as_ref().map(|player| player.as_str().to_owned()))
-            .bind(&turn.player_text)
+            .bind(text(&turn.player_text))
             .bind(turn.npc.as_str())
-            .bind(&turn.reply_text)
+            .bind(text(&turn.reply_text))
             .bind(&self.cues)
             .bind(i64::from(turn.usage.prompt_tokens))
             .bind(i64::from(turn.usage.cached_tokens))

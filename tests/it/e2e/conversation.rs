@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::support::{Data, Server, eventually, run};
+use super::fresh;
+use crate::support::{Server, eventually, run};
 
 struct Language {
     npc: &'static str,
@@ -61,7 +62,7 @@ async fn remembered(server: &Server, npc: &str, word: &str) -> Value {
 
 fn remembers(language: &Language) {
     run(async {
-        let data = Data::new(&[]);
+        let data = fresh(&[]);
         let server = data.start();
         let mut socket = server.player("p1").await;
         let session = socket.session(language.npc, "p1").await;
@@ -121,7 +122,7 @@ fn a_taste_is_remembered_in_korean() {
 
 fn follows_a_change(language: &Language) {
     run(async {
-        let server = Data::new(&[]).start();
+        let server = fresh(&[]).start();
         let mut socket = server.player("p1").await;
         let session = socket.session(language.npc, "p1").await;
         socket.say(&session, language.likes).await;
@@ -156,7 +157,7 @@ fn a_changed_taste_is_answered_with_the_newer_one_in_korean() {
 
 fn keeps_the_present(language: &Language) {
     run(async {
-        let server = Data::new(&[]).start();
+        let server = fresh(&[]).start();
         let mut socket = server.player("p1").await;
         let session = socket.session(language.npc, "p1").await;
         socket.say(&session, language.likes).await;
@@ -192,7 +193,7 @@ fn a_former_taste_does_not_erase_a_present_one_in_korean() {
 
 fn forgets(language: &Language) {
     run(async {
-        let server = Data::new(&[]).start();
+        let server = fresh(&[]).start();
         let mut socket = server.player("p1").await;
         let session = socket.session(language.npc, "p1").await;
         socket.say(&session, language.likes).await;

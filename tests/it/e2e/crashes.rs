@@ -4,10 +4,11 @@
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::{Value, json};
 
+use super::fresh;
 use crate::support::{Data, Server, eventually, run};
 
 fn with_mock(mock: &MockHandle) -> Data {
-    Data::new(&[
+    fresh(&[
         ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
         ("COLLOQUY__LLM__MODEL", "mock"),
         // A killed process's jobs are its own after the restart: nobody waits for the lease.
@@ -23,7 +24,7 @@ async fn turns(server: &Server, session: &str) -> Vec<Value> {
 #[test]
 fn a_committed_turn_and_what_it_taught_survive_a_kill() {
     run(async {
-        let server = Data::new(&[]).spawn();
+        let server = fresh(&[]).spawn();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
         let said = socket.say(&session, "I like grapes.").await;

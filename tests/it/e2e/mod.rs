@@ -1,4 +1,5 @@
-//! The server end to end: real sockets, the embedded stores, the scripted model or the mock one.
+//! The server end to end: real sockets, the scripted model or the mock one. The stores are the embedded ones;
+//! the core happens on Postgres, too.
 
 mod access;
 mod conversation;
@@ -10,7 +11,15 @@ mod frames;
 mod in_flight;
 mod model_faults;
 mod npc_conversation;
+mod on_postgres;
 mod rewinds;
 mod saves;
 mod slow_reader;
 mod terminal;
+
+use crate::support::Data;
+
+/// What the core's tests start from.
+fn fresh(env: &[(&str, &str)]) -> Data {
+    Data::new(env)
+}

@@ -7,7 +7,8 @@ use colloquy::{
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::{Data, Server, Socket, eventually, run};
+use super::fresh;
+use crate::support::{Server, Socket, eventually, run};
 
 /// A server whose model is the mock one, and a conversation of `ergen` and `mira` that is stepped.
 fn with_mock() -> (MockHandle, Server) {
@@ -19,7 +20,7 @@ fn with_mock() -> (MockHandle, Server) {
         ("COLLOQUY__CONVERSATION__PAUSE_MS", "0"),
         ("COLLOQUY__CONVERSATION__READING_MS_PER_CHAR", "0"),
     ];
-    let server = Data::new(&env).start();
+    let server = fresh(&env).start();
     (mock, server)
 }
 
@@ -323,7 +324,7 @@ struct Language {
 /// Witnesses and factions learn what was said, others do not; and who took part tells of it.
 fn is_learned_and_told(language: &Language) {
     run(async {
-        let data = Data::new(&[]);
+        let data = fresh(&[]);
         let server = data.start();
         let backend = server.backend();
         let npcs = [

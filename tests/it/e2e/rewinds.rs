@@ -7,10 +7,11 @@ use colloquy::{
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::fresh;
 use crate::support::{Data, Rest, Socket, eventually, run};
 
 fn with_mock(mock: &MockHandle) -> Data {
-    Data::new(&[
+    fresh(&[
         ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
         ("COLLOQUY__LLM__MODEL", "mock"),
         ("COLLOQUY__ACTORS__SWEEP_S", "1"),
@@ -72,7 +73,7 @@ async fn hears(socket: &mut Socket, kind: &str) -> Value {
 #[test]
 fn a_reply_that_was_said_is_cut_to_what_was_heard_and_taken_up_again() {
     run(async {
-        let server = Data::new(&[]).start();
+        let server = fresh(&[]).start();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
@@ -173,7 +174,7 @@ fn an_interrupt_does_not_wait_for_the_model_and_nothing_of_what_it_cut_appears()
 #[test]
 fn a_rewind_survives_a_kill_and_is_told_to_whoever_was_away() {
     run(async {
-        let server = Data::new(&[]).spawn();
+        let server = fresh(&[]).spawn();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
@@ -213,7 +214,7 @@ fn a_rewind_survives_a_kill_and_is_told_to_whoever_was_away() {
 #[test]
 fn a_reply_is_said_anew_and_players_take_back_nothing_but_their_own() {
     run(async {
-        let server = Data::new(&[]).start();
+        let server = fresh(&[]).start();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
@@ -273,7 +274,7 @@ fn a_reply_is_said_anew_and_players_take_back_nothing_but_their_own() {
 #[test]
 fn nothing_is_learned_from_a_reply_before_it_was_played() {
     run(async {
-        let server = Data::new(&[]).start();
+        let server = fresh(&[]).start();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
         let create = json!({"type": "session.create", "world_id": "vale", "npc_id": "mira", "player_id": "p1", "playback": "ack"});

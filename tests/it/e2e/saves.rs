@@ -5,7 +5,8 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::{Data, Rest, eventually, run};
+use super::fresh;
+use crate::support::{Rest, eventually, run};
 
 const SAVES: &str = "/v1/worlds/vale/saves";
 
@@ -92,7 +93,7 @@ async fn at_rest(rest: &Rest, sessions: &[&str], conversations: &[&str]) -> Valu
 #[test]
 fn the_older_save_and_then_the_newer_come_back_whole() {
     run(async {
-        let server = Data::new(&[
+        let server = fresh(&[
             ("COLLOQUY__SAVES__MAX_PER_WORLD", "2"),
             ("COLLOQUY__SUMMARIES__FIRST_AFTER_TURNS", "2"),
             ("COLLOQUY__SUMMARIES__THEN_EVERY_TURNS", "1"),
@@ -178,7 +179,7 @@ fn the_older_save_and_then_the_newer_come_back_whole() {
 #[test]
 fn a_kill_while_a_save_is_loaded_leaves_all_of_it_or_nothing() {
     run(async {
-        let data = Data::new(&[]);
+        let data = fresh(&[]);
         let mut server = data.spawn();
         let rest = server.backend();
         let mut sessions = Vec::new();

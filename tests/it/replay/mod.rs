@@ -13,6 +13,7 @@ mod history;
 mod kept;
 mod model;
 mod prompted;
+mod store;
 mod text;
 mod world;
 
@@ -119,6 +120,17 @@ fn compare(is: &Seen, ought: &Seen) -> Result<(), String> {
 #[test]
 fn what_was_taken_back_never_happened() {
     try_all("replayed", HISTORIES, replayed);
+}
+
+/// Fewer, for each needs two databases of its own.
+#[test]
+fn what_was_taken_back_never_happened_on_postgres() {
+    try_all("replayed", HISTORIES / 40, |history| store::on_postgres(|| replayed(history)));
+}
+
+#[test]
+fn two_saves_both_come_back_whole_on_postgres() {
+    try_all("saved", HISTORIES / 100, |history| store::on_postgres(|| saved(history)));
 }
 
 #[test]

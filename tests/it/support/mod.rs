@@ -1,6 +1,7 @@
 //! Shared by the tests: servers, sockets, and waiting for a condition instead of for a time.
 
 mod client;
+mod postgres;
 mod redis;
 mod server;
 
@@ -8,6 +9,7 @@ use std::{future::Future, time::Duration};
 
 pub use self::{
     client::{Rest, Socket},
+    postgres::PostgresDatabase,
     redis::RedisServer,
     server::{Data, Server},
 };

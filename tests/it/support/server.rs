@@ -23,7 +23,7 @@ use colloquy::{
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use super::{PATIENCE, Rest, Socket};
+use super::{PATIENCE, PostgresDatabase, Rest, Socket};
 
 const SECRET: &str = "a secret that only the tests know, 32 bytes and more";
 
@@ -32,6 +32,8 @@ const SECRET: &str = "a secret that only the tests know, 32 bytes and more";
 pub struct Data {
     folder: Arc<TempDir>,
     env: Vec<(String, String)>,
+    /// Where the ledger is, if it is not in the folder.
+    database: Option<Arc<PostgresDatabase>>,
 }
 
 impl Data {
@@ -51,7 +53,28 @@ impl Data {
             ("COLLOQUY__TELEMETRY__LOG".to_owned(), "warn".to_owned()),
         ];
         all.extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
-        Self { folder, env: all }
+        Self {
+            folder,
+            env: all,
+            database: None,
+        }
+    }
+    /// As [`Self::new`], with the ledger in a Postgres database.
+    pub fn on_postgres(env: &[(&str, &str)]) -> Self {
+        // On a thread of its own: this one may be a runtime's.
+        let database = thread::spawn(|| super::run(PostgresDatabase::migrated()))
+            .join()
+            .expect("there is no database");
+        let mut data = Self::new(&[
+            ("COLLOQUY__LEDGER__URL", &database.url),
+            ("COLLOQUY__LEDGER__CONNECTIONS", "8"),
+            // What a turn remembers is what is tested, not how soon a busy machine has it written.
+            ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "10000"),
+        ]);
+        data.env
+            .extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        data.database = Some(Arc::new(database));
+        data
     }
     /// The same folder; `env` over what it is configured with.
     #[cfg(feature = "failpoints")]

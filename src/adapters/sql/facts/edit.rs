@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::super::{
     Connection, Engine, Lock, Reach, audit, lock,
-    rows::{Columns, json_list, micros, store_error, vector_bytes},
+    rows::{Columns, json, json_list, micros, store_error, vector_bytes},
 };
 use super::{
     fold,
@@ -243,7 +243,7 @@ async fn record_edit(
         .bind(id.to_string())
         .bind(edit.id.to_string())
         .bind(micros(edit.at))
-        .bind(patch.to_string())
+        .bind(json(patch)?)
         .bind(reworded)
         .execute(connection)
         .await

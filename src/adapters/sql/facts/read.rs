@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::super::{
     Connection, Engine, Row,
-    rows::{Columns, json, json_list, micros, page_of, rows_of, store_error, vector_from},
+    rows::{Columns, json, json_list, micros, page_of, rows_of, store_error, text, vector_from},
 };
 use super::{fact_columns, polarity_named, read_fact, tense_named, view};
 use crate::{
@@ -334,9 +334,9 @@ pub(super) async fn list(
             .bind(filter.to.map_or(i64::MAX, micros))
             .bind(filter.include_invalid)
             .bind(micros(filter.at))
-            .bind(&filter.subject)
+            .bind(filter.subject.as_deref().map(text))
             .bind(filter.kind.map(FactKind::as_str))
-            .bind(&page.after)
+            .bind(page.after.as_deref().map(text))
             .bind(rows_of(page))
             .fetch_all(&mut *connection)
             .await

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::super::{
     Connection, Engine, Lock, Reach, lock,
-    rows::{Columns, json, json_list, micros, store_error, vector_bytes},
+    rows::{Columns, json, json_list, micros, store_error, text, vector_bytes},
     turns::signed,
 };
 use super::{fold, polarity_name, read::hexadecimal, tense_name};
@@ -416,12 +416,12 @@ pub(super) async fn insert_fact(
                 .as_ref()
                 .map(|player| player.as_str().to_owned()),
         )
-        .bind(&statement.subject)
-        .bind(&statement.predicate)
-        .bind(&statement.object)
-        .bind(&statement.content)
+        .bind(text(&statement.subject))
+        .bind(text(&statement.predicate))
+        .bind(text(&statement.object))
+        .bind(text(&statement.content))
         .bind(json(&statement.keywords)?)
-        .bind(&statement.speaker)
+        .bind(text(&statement.speaker))
         .bind(statement.kind.as_str())
         .bind(i64::from(statement.importance.get()))
         .bind(polarity_name(statement.polarity))

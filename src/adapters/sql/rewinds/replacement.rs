@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::super::{
     Connection,
-    rows::{self, micros, store_error},
+    rows::{self, micros, store_error, text},
     turns::signed,
 };
 use crate::{
@@ -75,9 +75,9 @@ pub(super) async fn write(
         .bind(i64::from(turn.text_version))
         .bind(turn.status.as_str())
         .bind(turn.player.as_ref().map(|player| player.as_str().to_owned()))
-        .bind(&turn.player_text)
+        .bind(text(&turn.player_text))
         .bind(turn.npc.as_str())
-        .bind(&turn.reply_text)
+        .bind(text(&turn.reply_text))
         .bind(rows::json(&turn.cues)?)
         .bind(i64::from(turn.usage.prompt_tokens))
         .bind(i64::from(turn.usage.cached_tokens))

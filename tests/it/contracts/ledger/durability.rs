@@ -81,9 +81,9 @@ pub async fn a_write_is_done_though_its_caller_went_away<S: Subject>(f: &Fixture
         let mut write = Box::pin(f.ledger().facts.create(&f.scope, &fact, &edit));
         let _ = write.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
-    // Writes keep their order, so after this one that one is done.
-    f.create(f.a_fact("afterwards")).await;
-    assert_eq!(f.fact(fact.id).await.id, fact.id);
+    let get = || f.ledger().facts.get(&f.scope, fact.id);
+    let written = crate::support::eventually("the write", async || get().await.unwrap()).await;
+    assert_eq!(written.id, fact.id);
 }
 
 pub async fn a_closed_ledger_says_so<S: Subject>(f: &Fixture<S>) {

@@ -11,6 +11,7 @@ mod folding;
 mod idempotency;
 mod index;
 mod jobs;
+mod postgres;
 mod prune;
 mod reconcile;
 mod rewinds;
@@ -121,4 +122,5 @@ macro_rules! ledger_contract {
 
 ledger_contract! {
     on_sqlite: crate::contracts::ledger::sqlite::SqliteSubject;
+    on_postgres: crate::contracts::ledger::postgres::PostgresSubject;
 }

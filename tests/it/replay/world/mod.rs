@@ -7,6 +7,7 @@ mod replaying;
 mod seen;
 
 use std::{
+    any::Any,
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, LazyLock},
     time::Duration,
@@ -14,12 +15,9 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use colloquy::{
-    adapters::{
-        in_process::{
-            buffers::{BufferLimits, InProcessBuffers},
-            fact_index::{FactIndexOptions, InProcessFactIndex},
-        },
-        sqlite::{self, SqliteOptions},
+    adapters::in_process::{
+        buffers::{BufferLimits, InProcessBuffers},
+        fact_index::{FactIndexOptions, InProcessFactIndex},
     },
     config::Config,
     dialogue::{
@@ -56,6 +54,7 @@ use super::{
     history::{AMONG_NPCS, Adjective, Edit, Fruit, Say, TALKS},
     model::{Angles, Player},
     prompted::{Prompted, Recorded},
+    store::Store,
 };
 
 /// When every history begins.
@@ -72,23 +71,6 @@ static SETTINGS: LazyLock<Arc<DialogueSettings>> = LazyLock::new(|| {
     settings.summaries.keep = 2;
     settings.summaries.buffer_min_turns = 2;
     Arc::new(settings)
-});
-
-/// An empty ledger, copied for every world.
-static EMPTY: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("empty.db");
-    let text = path.to_str().unwrap().to_owned();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(sqlite::migrate(&text)).unwrap();
-    })
-    .join()
-    .unwrap();
-    std::fs::read(path).unwrap()
 });
 
 /// A fact by what is the same of it in every world in which it was learned: its words, when they were
@@ -123,24 +105,15 @@ pub struct World {
     lines: Vec<(usize, Say)>,
     /// Facts that were looked for by name.
     learned: Mutex<BTreeMap<Name, FactId>>,
-    _folder: tempfile::TempDir,
+    _place: Box<dyn Any + Send>,
 }
 
 impl World {
     /// A world in which nothing has happened.
     pub async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("colloquy.db");
-        std::fs::write(&path, &*EMPTY).unwrap();
         let clock = ManualClock::at(BEGINNING.parse().unwrap());
-        let options = SqliteOptions {
-            readers: 1,
-            ..SqliteOptions::default()
-        };
-        let store = sqlite::open(path.to_str().unwrap(), options, clock.clone())
-            .await
-            .unwrap();
-        let mut ledger = store.ledger();
+        let store = Store::empty(clock.clone()).await;
+        let mut ledger = store.ledger;
         let recorded = Recorded::default();
         ledger.dialogues = Arc::new(Prompted {
             inner: ledger.dialogues,
@@ -153,10 +126,7 @@ impl World {
             settings: SETTINGS.clone(),
             ledger,
             buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
-            index: Arc::new(InProcessFactIndex::new(
-                store.point_source(),
-                FactIndexOptions::default(),
-            )),
+            index: Arc::new(InProcessFactIndex::new(store.points, FactIndexOptions::default())),
             embedder: Arc::new(Angles::new()),
             models: Arc::new(Models::with_limits(
                 RouteTable::uniform(&llm),
@@ -184,7 +154,7 @@ impl World {
             services,
             player,
             clock,
-            _folder: folder,
+            _place: store.place,
         };
         world.author().await;
         world

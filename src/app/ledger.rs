@@ -1,0 +1,76 @@
+//! The ledger as configured: SQLite or Postgres, by its URL.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use secrecy::ExposeSecret as _;
+
+use crate::{
+    adapters::{
+        postgres::{self, PostgresOptions},
+        sqlite::{self, SqliteOptions},
+    },
+    config::{Config, Synchronous},
+    ids::TenantId,
+    ports::{StoreResult, clock::Clock, ledger::Ledger, vectors::PointSource},
+};
+
+/// Opens it, bringing its schema up to date. Vectors made by `embedding_model` are read, others are not.
+/// With where the in-process index loads its points from.
+pub(super) async fn open(
+    config: &Config,
+    embedding_model: String,
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<(Ledger, Arc<dyn PointSource>)> {
+    let url = config.ledger_url();
+    let opened = if is_postgres(config) {
+        let options = PostgresOptions {
+            connections: config.ledger.connections,
+            acquire_timeout: Duration::from_millis(config.ledger.acquire_timeout_ms),
+            statement_timeout: Duration::from_millis(config.ledger.statement_timeout_ms),
+            write_queue: config.ledger.write_queue,
+            embedding_model,
+        };
+        postgres::open(url.expose_secret(), options, clock)
+            .await
+            .map(|ledger| (ledger.ledger(), ledger.point_source()))
+    } else {
+        let options = SqliteOptions {
+            synchronous_full: config.ledger.synchronous == Synchronous::Full,
+            readers: config.ledger.readers,
+            busy_timeout: Duration::from_millis(config.ledger.busy_timeout_ms),
+            write_queue: config.ledger.write_queue,
+            embedding_model,
+        };
+        sqlite::open(url.expose_secret(), options, clock)
+            .await
+            .map(|ledger| (ledger.ledger(), ledger.point_source()))
+    };
+    opened.with_context(|| format!("cannot open the ledger {}", config.ledger_name()))
+}
+
+/// Brings the schema up to date, and nothing else. Returns its version.
+pub(super) async fn migrate(config: &Config) -> StoreResult<i64> {
+    let url = config.ledger_url();
+    if is_postgres(config) {
+        postgres::migrate(url.expose_secret()).await
+    } else {
+        sqlite::migrate(url.expose_secret()).await
+    }
+}
+
+/// Whether there is this tenant. Changes nothing.
+pub(super) async fn has_tenant(config: &Config, tenant: &TenantId) -> StoreResult<bool> {
+    let url = config.ledger_url();
+    if is_postgres(config) {
+        postgres::has_tenant(url.expose_secret(), tenant).await
+    } else {
+        sqlite::has_tenant(url.expose_secret(), tenant).await
+    }
+}
+
+fn is_postgres(config: &Config) -> bool {
+    let url = config.ledger_url();
+    let url = url.expose_secret();
+    url.starts_with("postgres://") || url.starts_with("postgresql://")
+}

@@ -1,0 +1,401 @@
+//! Postgres as a subject of the suite, and what only a server with many writers can get wrong.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use colloquy::{
+    adapters::{
+        postgres::{PostgresLedger, PostgresOptions, migrate, open},
+        sqlite,
+    },
+    ports::{
+        clock::{ManualClock, SystemClock},
+        ledger::{Ledger, authored::PutOutcome, tenants::Tenant},
+        vectors::PointSource,
+    },
+    tenancy::TenantScope,
+};
+use futures_util::future::join_all;
+use sqlx::{ConnectOptions as _, PgConnection, Row as _, sqlite::SqliteConnectOptions};
+
+use super::{Subject, fixture::Fixture};
+use crate::support::PostgresDatabase;
+
+/// The embedder of a fresh subject.
+const FIRST_MODEL: &str = "first";
+
+pub struct PostgresSubject {
+    postgres: PostgresLedger,
+    ledger: Ledger,
+    // Dropped last.
+    database: PostgresDatabase,
+}
+
+async fn open_in(database: &PostgresDatabase, clock: Arc<ManualClock>, model: &str) -> PostgresLedger {
+    let options = PostgresOptions {
+        connections: 4,
+        embedding_model: model.to_owned(),
+        ..PostgresOptions::default()
+    };
+    open(&database.url, options, clock).await.unwrap()
+}
+
+#[async_trait]
+impl Subject for PostgresSubject {
+    async fn fresh(clock: Arc<ManualClock>) -> Self {
+        let database = PostgresDatabase::migrated().await;
+        let postgres = open_in(&database, clock, FIRST_MODEL).await;
+        Self {
+            ledger: postgres.ledger(),
+            postgres,
+            database,
+        }
+    }
+    fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+    fn points(&self) -> Arc<dyn PointSource> {
+        self.postgres.point_source()
+    }
+    async fn reopen(&mut self, clock: Arc<ManualClock>) {
+        self.change_embedder(clock, FIRST_MODEL).await;
+    }
+    async fn change_embedder(&mut self, clock: Arc<ManualClock>, model: &str) {
+        self.ledger.maintenance.close().await;
+        self.postgres = open_in(&self.database, clock, model).await;
+        self.ledger = self.postgres.ledger();
+    }
+    async fn audit_resists(&self) -> bool {
+        let mut connection = self.database.connect().await;
+        set_tenant(&mut connection, "*").await;
+        let mut refused = true;
+        for statement in [
+            "UPDATE audit SET subject = 'somebody else'",
+            "DELETE FROM audit",
+            "TRUNCATE audit",
+        ] {
+            refused &= sqlx::query(statement).execute(&mut connection).await.is_err();
+        }
+        refused
+    }
+}
+
+async fn set_tenant(connection: &mut PgConnection, tenant: &str) {
+    sqlx::query("SELECT set_config('colloquy.tenant', $1, false)")
+        .bind(tenant)
+        .execute(connection)
+        .await
+        .unwrap();
+}
+
+async fn count(connection: &mut PgConnection, table: &str) -> i64 {
+    sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}")))
+        .fetch_one(connection)
+        .await
+        .unwrap()
+}
+
+/// Every column of the schema: table and name, and whether it must be set and its type.
+async fn columns(connection: &mut PgConnection) -> BTreeMap<(String, String), (bool, String)> {
+    sqlx::query(
+        "SELECT table_name::text, column_name::text, is_nullable = 'NO', data_type::text
+         FROM information_schema.columns
+         WHERE table_schema = current_schema() AND table_name <> '_sqlx_migrations'",
+    )
+    .fetch_all(connection)
+    .await
+    .unwrap()
+    .iter()
+    .map(|row| ((row.get(0), row.get(1)), (row.get(2), row.get(3))))
+    .collect()
+}
+
+#[tokio::test]
+async fn a_connection_sees_the_rows_of_its_tenant_only() {
+    let database = PostgresDatabase::migrated().await;
+    let mut connection = database.connect().await;
+    let above: bool = sqlx::query_scalar("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert!(!above, "row-level security does not bind the role of the tests");
+
+    let mut tables: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+    for ((table, column), (_, kind)) in columns(&mut connection).await {
+        tables.entry(table).or_default().push((column, kind));
+    }
+    assert!(tables.len() > 30, "{tables:?}");
+    for (table, columns) in tables {
+        let key = if table == "tenants" { "id" } else { "tenant" };
+        let given: Vec<&(String, String)> = columns
+            .iter()
+            .filter(|(column, kind)| !(column == "seq" && kind == "bigint" && table != "rewinds"))
+            .collect();
+        let names: Vec<&str> = given.iter().map(|(column, _)| column.as_str()).collect();
+        let values: Vec<&str> = given
+            .iter()
+            .map(|(column, kind)| match kind.as_str() {
+                _ if column == key => "'rival'",
+                "bigint" => "1",
+                "boolean" => "TRUE",
+                "bytea" => "'\\x00'",
+                _ => "'x'",
+            })
+            .collect();
+        let insert = format!(
+            "INSERT INTO {table} ({}) VALUES ({})",
+            names.join(", "),
+            values.join(", ")
+        );
+        let insert = || sqlx::query(sqlx::AssertSqlSafe(insert.clone()));
+
+        set_tenant(&mut connection, "studio").await;
+        assert!(
+            insert().execute(&mut connection).await.is_err(),
+            "{table} takes a row of another"
+        );
+        set_tenant(&mut connection, "rival").await;
+        insert().execute(&mut connection).await.unwrap();
+        for (tenant, sees) in [("rival", 1), ("studio", 0), ("", 0), ("*", 1)] {
+            set_tenant(&mut connection, tenant).await;
+            assert_eq!(count(&mut connection, &table).await, sees, "{table} as `{tenant}`");
+        }
+        if table != "audit" {
+            set_tenant(&mut connection, "studio").await;
+            let deleted = sqlx::query(sqlx::AssertSqlSafe(format!("DELETE FROM {table}")))
+                .execute(&mut connection)
+                .await
+                .unwrap();
+            assert_eq!(deleted.rows_affected(), 0, "{table}");
+        }
+    }
+    // Nobody who has not said who they are sees anything.
+    assert_eq!(count(&mut database.connect().await, "facts").await, 0);
+}
+
+#[tokio::test]
+async fn both_engines_have_the_same_tables() {
+    let database = PostgresDatabase::migrated().await;
+    let on_postgres = columns(&mut database.connect().await).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ledger.db");
+    sqlite::migrate(file.to_str().unwrap()).await.unwrap();
+    let mut connection = SqliteConnectOptions::new().filename(&file).connect().await.unwrap();
+    let on_sqlite: BTreeMap<(String, String), (bool, String)> = sqlx::query(
+        "SELECT t.name, c.name, c.\"notnull\" = 1 OR (c.pk > 0 AND c.type = 'INTEGER'), c.type
+         FROM sqlite_schema t, pragma_table_info(t.name) c
+         WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite%' AND t.name <> '_sqlx_migrations'",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap()
+    .iter()
+    .map(|row| ((row.get(0), row.get(1)), (row.get(2), row.get(3))))
+    .collect();
+    let names = |columns: &BTreeMap<(String, String), (bool, String)>| -> Vec<(String, String, bool)> {
+        columns
+            .iter()
+            .map(|((table, column), (set, _))| (table.clone(), column.clone(), *set))
+            .collect()
+    };
+    assert_eq!(names(&on_postgres), names(&on_sqlite));
+    for (column, (_, kind)) in &on_postgres {
+        let expected: &[&str] = match on_sqlite[column].1.as_str() {
+            "TEXT" => &["text"],
+            "BLOB" => &["bytea"],
+            _ => &["bigint", "boolean"],
+        };
+        assert!(expected.contains(&kind.as_str()), "{column:?} is {kind}");
+    }
+    let indexes = "SELECT tablename || '.' || indexname FROM pg_indexes
+        WHERE schemaname = current_schema() AND indexname NOT LIKE '%_pkey' ORDER BY 1";
+    let on_postgres: Vec<String> = sqlx::query_scalar(indexes)
+        .fetch_all(&mut database.connect().await)
+        .await
+        .unwrap();
+    let indexes = "SELECT tbl_name || '.' || name FROM sqlite_schema
+        WHERE type = 'index' AND name NOT LIKE 'sqlite_autoindex%' ORDER BY 1";
+    let on_sqlite: Vec<String> = sqlx::query_scalar(indexes).fetch_all(&mut connection).await.unwrap();
+    let sorted = |mut names: Vec<String>| {
+        names.sort();
+        names
+    };
+    assert_eq!(sorted(on_postgres), sorted(on_sqlite));
+}
+
+#[tokio::test]
+async fn a_database_from_a_newer_version_is_refused_and_left_alone() {
+    let database = PostgresDatabase::migrated().await;
+    let newest = migrate(&database.url).await.unwrap();
+    let mut connection = database.connect().await;
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES ($1, 'from the future', true, '\\x00', 0)",
+    )
+    .bind(newest + 1)
+    .execute(&mut connection)
+    .await
+    .unwrap();
+    let Err(error) = open(&database.url, PostgresOptions::default(), Arc::new(SystemClock)).await else {
+        panic!("it was opened");
+    };
+    assert!(error.to_string().contains("newer version"), "{error}");
+    let last: i64 = sqlx::query_scalar("SELECT MAX(version) FROM _sqlx_migrations")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(last, newest + 1);
+}
+
+#[tokio::test]
+async fn nodes_that_start_together_migrate_once() {
+    let database = PostgresDatabase::blank().await;
+    let opened = join_all((0..6).map(|_| open(&database.url, PostgresOptions::default(), Arc::new(SystemClock)))).await;
+    for ledger in opened {
+        let ledger = ledger.unwrap().ledger();
+        ledger.maintenance.ping().await.unwrap();
+        ledger.maintenance.close().await;
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_reached_is_unavailable_and_keeps_its_password() {
+    for url in [
+        "postgres://somebody:verysecret@127.0.0.1:1/nowhere",
+        "postgres://somebody:verysecret@127.0.0.1:notaport/nowhere",
+        "mysql://somebody:verysecret@127.0.0.1/nowhere",
+    ] {
+        let Err(error) = open(url, PostgresOptions::default(), Arc::new(SystemClock)).await else {
+            panic!("{url} was opened");
+        };
+        assert!(!error.to_string().contains("verysecret"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn connections_that_were_cut_are_replaced() {
+    let f = Fixture::<PostgresSubject>::new().await;
+    let world = f.a_world("vale");
+    let authored = &f.ledger().authored;
+    authored
+        .put_world(&f.scope, &world, None, &f.edit("world.put"))
+        .await
+        .unwrap();
+    // As many as there can be, so that each of them is cut.
+    let reads = (0..16).map(|_| authored.world(&f.scope, &world.id));
+    join_all(reads)
+        .await
+        .into_iter()
+        .for_each(|read| assert!(read.unwrap().is_some()));
+
+    let cut = async || {
+        let mut connection = f.subject.database.connect().await;
+        sqlx::query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        )
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    };
+    cut().await;
+    // A write notices before it has done anything, and takes another one.
+    authored
+        .put_world(&f.scope, &world, None, &f.edit("world.put"))
+        .await
+        .unwrap();
+    cut().await;
+    // A read that fails tells all the others.
+    let _ = authored.world(&f.scope, &world.id).await;
+    for _ in 0..16 {
+        assert!(authored.world(&f.scope, &world.id).await.unwrap().is_some());
+    }
+}
+
+/// Sends writes at once from two nodes, so that they meet.
+async fn from_two_nodes(f: &Fixture<PostgresSubject>) -> [Ledger; 2] {
+    let other = open_in(&f.subject.database, f.clock.clone(), FIRST_MODEL).await;
+    [f.ledger().clone(), other.ledger()]
+}
+
+#[tokio::test]
+async fn of_many_who_write_the_same_version_one_does() {
+    let f = Fixture::<PostgresSubject>::new().await;
+    let nodes = from_two_nodes(&f).await;
+    for version in 0..10 {
+        let (world, npc) = (f.a_world("vale"), f.an_npc("vale", "mira"));
+        let edits: Vec<_> = (0..8).map(|_| (f.edit("world.put"), f.edit("npc.put"))).collect();
+        let worlds = join_all(
+            edits
+                .iter()
+                .enumerate()
+                .map(|(n, (edit, _))| nodes[n % 2].authored.put_world(&f.scope, &world, Some(version), edit)),
+        );
+        let written = |outcome: PutOutcome| matches!(outcome, PutOutcome::Created | PutOutcome::Updated { .. });
+        let worlds = worlds.await.into_iter().map(Result::unwrap);
+        assert_eq!(worlds.filter(|put| written(*put)).count(), 1);
+        let npcs = join_all(
+            edits
+                .iter()
+                .enumerate()
+                .map(|(n, (_, edit))| nodes[n % 2].authored.put_npc(&f.scope, &npc, Some(version), edit)),
+        );
+        let npcs = npcs.await.into_iter().map(Result::unwrap);
+        assert_eq!(npcs.filter(|put| written(*put)).count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn no_job_is_leased_twice() {
+    let f = Fixture::<PostgresSubject>::new().await;
+    let nodes = from_two_nodes(&f).await;
+    let open = f.open().await;
+    let mut head = None;
+    for number in 1..=20 {
+        let mut commit = f.a_commit(&open, number, head);
+        head = Some(commit.turn.id);
+        let mut job = f.a_job(&commit, colloquy::ports::ledger::jobs::JobKind::ExtractFacts);
+        // Nobody's yet.
+        job.held_until = Some(f.now());
+        commit.jobs = vec![job];
+        f.commit(&commit).await;
+    }
+    f.tick();
+    let (now, until) = (f.now(), f.now() + chrono::Duration::seconds(60));
+    let answers = join_all((0..8).map(|n| nodes[n % 2].jobs.lease(&f.scope, f.node, now, until, 7))).await;
+    let mut leased: Vec<String> = answers
+        .into_iter()
+        .flat_map(|jobs| jobs.unwrap())
+        .map(|job| job.id.to_string())
+        .collect();
+    let all = leased.len();
+    leased.sort();
+    leased.dedup();
+    assert_eq!(all, leased.len());
+    // Whoever asks afterwards gets what they left.
+    let rest = nodes[0].jobs.lease(&f.scope, f.node, now, until, 99).await.unwrap();
+    assert_eq!(all + rest.len(), 20);
+}
+
+#[tokio::test]
+async fn tenants_are_made_side_by_side() {
+    let f = Fixture::<PostgresSubject>::new().await;
+    let nodes = from_two_nodes(&f).await;
+    let tenant = |n: usize| Tenant {
+        id: format!("studio-{}", n / 2).parse().unwrap(),
+        name: String::new(),
+        enabled: true,
+        created_at: f.now(),
+    };
+    let tenants: Vec<Tenant> = (0..8).map(tenant).collect();
+    let made = join_all(
+        tenants
+            .iter()
+            .enumerate()
+            .map(|(n, tenant)| nodes[n % 2].tenants.ensure(tenant)),
+    )
+    .await;
+    assert_eq!(made.into_iter().filter(|made| *made.as_ref().unwrap()).count(), 4);
+    let scope = TenantScope::new(tenants[0].id.clone());
+    assert_eq!(nodes[0].tenants.get(scope.tenant()).await.unwrap().unwrap(), tenants[0]);
+}

@@ -494,6 +494,7 @@ mod tests {
             useless,
             created_at: at,
             since: at,
+            answer: None,
         }
     }
 

@@ -150,6 +150,7 @@ impl Fake {
                 calls: Vec::new(),
                 timings: Timings::default(),
                 notes: Vec::new(),
+                state_block: false,
             },
             state: Vec::new(),
             jobs: jobs.clone(),

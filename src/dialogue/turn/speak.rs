@@ -32,6 +32,8 @@ pub(super) struct Reply {
     pub cues: Vec<String>,
     /// The inside of the state block. `None` when cut: what was not said to its end changes nothing.
     pub state_block: Option<String>,
+    /// A state block had begun, whether it ended or not.
+    pub began_block: bool,
     pub usage: Usage,
     pub call: CallTrace,
     /// Ms from the call to the first visible character, and to the end.
@@ -137,7 +139,13 @@ pub(super) async fn speak(
     call.millis = reply_ms;
     call.first_token_millis = call.first_token_millis.or(first_token_ms);
     call.usage = usage;
-    let (status, text, mut cues, state_block) = match cut_at {
+    let Said {
+        status,
+        text,
+        mut cues,
+        state_block,
+        began_block,
+    } = match cut_at {
         Some(cut) => voice.cut(cut)?,
         None => voice.end()?,
     };
@@ -147,6 +155,7 @@ pub(super) async fn speak(
         status,
         text,
         state_block,
+        began_block,
         usage,
         call,
         first_token_ms: first_token_ms.unwrap_or(reply_ms),
@@ -195,7 +204,14 @@ struct Voice<'a> {
     raw: String,
 }
 
-type Outcome = (TurnStatus, String, Vec<String>, Option<String>);
+/// What was said, to its end or to where it was cut.
+struct Said {
+    status: TurnStatus,
+    text: String,
+    cues: Vec<String>,
+    state_block: Option<String>,
+    began_block: bool,
+}
 
 impl<'a> Voice<'a> {
     fn new(input: &'a TurnInput, feed: &'a dyn TurnFeed) -> Self {
@@ -225,15 +241,21 @@ impl<'a> Voice<'a> {
             self.chars += visible.chars().count();
         }
     }
-    fn end(mut self) -> Result<Outcome, TurnError> {
+    fn end(mut self) -> Result<Said, TurnError> {
         let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish();
         self.send(&ended.visible_tail);
         if self.text.trim().is_empty() {
             return Err(LlmError::Broken("the reply was empty".to_owned()).into());
         }
-        Ok((TurnStatus::Completed, self.text, ended.cues, ended.state_block))
+        Ok(Said {
+            status: TurnStatus::Completed,
+            text: self.text,
+            cues: ended.cues,
+            began_block: ended.state_block.is_some(),
+            state_block: ended.state_block,
+        })
     }
-    fn cut(self, cut: Cut) -> Result<Outcome, TurnError> {
+    fn cut(self, cut: Cut) -> Result<Said, TurnError> {
         let heard = cut
             .heard_chars
             .map_or(self.text.as_str(), |heard| beginning(&self.text, heard));
@@ -249,7 +271,13 @@ impl<'a> Voice<'a> {
             .filter(|(_, at)| whole || *at < heard_chars)
             .map(|(cue, _)| cue)
             .collect();
-        Ok((TurnStatus::Interrupted, heard.to_owned(), cues, None))
+        Ok(Said {
+            status: TurnStatus::Interrupted,
+            text: heard.to_owned(),
+            cues,
+            state_block: None,
+            began_block: ended.state_block.is_some(),
+        })
     }
 }
 

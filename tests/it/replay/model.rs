@@ -27,8 +27,8 @@ const MARK: &str = "line-";
 #[derive(Default)]
 pub struct Player {
     lines: Mutex<BTreeMap<String, Say>>,
-    /// A reply that is to stay unfinished after so many characters.
-    hold_after: Mutex<Option<usize>>,
+    /// A reply that is to stay unfinished after so many characters, and whether a state block begins there.
+    hold_after: Mutex<Option<(usize, bool)>>,
 }
 
 impl Player {
@@ -40,8 +40,8 @@ impl Player {
         format!("What about {asked}? {MARK}{name}")
     }
     /// The next reply stops after so many characters, and never ends.
-    pub fn hold_after(&self, chars: usize) {
-        *self.hold_after.lock() = Some(chars);
+    pub fn hold_after(&self, chars: usize, block: bool) {
+        *self.hold_after.lock() = Some((chars, block));
     }
     /// The whole reply to a line, without its state block.
     pub fn reply(name: &str, say: &Say) -> String {
@@ -57,6 +57,14 @@ impl Player {
         let name: String = rest.chars().take_while(char::is_ascii_lowercase).collect();
         let say = self.lines.lock().get(&name).cloned()?;
         Some((name, say))
+    }
+
+    /// The line that a reply says it answers.
+    fn replied(&self, text: &str) -> Option<(String, Say)> {
+        let (_, rest) = text.rsplit_once("Reply ")?;
+        let (name, _) = rest.split_once(':')?;
+        let say = self.lines.lock().get(name).cloned()?;
+        Some((name.to_owned(), say))
     }
 
     fn answer(&self, request: &LlmRequest) -> String {
@@ -78,7 +86,7 @@ impl Player {
             }
             Task::Intent => "memory".to_owned(),
             Task::Extraction if schema == Some("state") => {
-                let line = self.line(&text).filter(|(_, say)| say.state.is_some());
+                let line = self.replied(&text).filter(|(_, say)| say.state.is_some());
                 // What is left of a reply still gives, as long as the gift was heard.
                 match line.filter(|_| text.contains("gift")) {
                     Some((name, say)) => json!({ "hp_change": say.state, "mood": name }).to_string(),
@@ -162,8 +170,11 @@ impl Llm for Player {
     }
     async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
         let answer = self.answer(request);
-        if let Some(chars) = self.hold_after.lock().take() {
-            let heard: String = answer.chars().take(chars).collect();
+        if let Some((chars, block)) = self.hold_after.lock().take() {
+            let mut heard: String = answer.chars().take(chars).collect();
+            if block {
+                heard.push_str("\n~~~state\n{");
+            }
             return Ok(stream::iter([Ok(Chunk::Text(heard))]).chain(stream::pending()).boxed());
         }
         Ok(stream::iter([Ok(Chunk::Text(answer))]).boxed())

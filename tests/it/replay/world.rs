@@ -118,7 +118,8 @@ impl Seen {
 
 /// What has to be fed to an empty world so that it becomes the same.
 pub struct Record {
-    turns: Vec<(usize, Turn)>,
+    /// Of which dialogue, and whether its reply had begun a state block.
+    turns: Vec<(usize, Turn, bool)>,
     corrections: Vec<(DateTime<Utc>, Corrected)>,
     lines: Vec<(String, usize, Say)>,
     end: DateTime<Utc>,
@@ -326,7 +327,8 @@ impl World {
                 self.lines.push((line.clone(), number, say.clone()));
                 let whole = Player::reply(&super::history::name_of(number), say).chars().count();
                 let cut = say.cut.map(|cut| 1 + share(cut, whole.saturating_sub(1)));
-                self.say(usize::from(say.talk), &line, cut).await;
+                self.say(usize::from(say.talk), &line, cut.map(|chars| (chars, false)))
+                    .await;
                 if !say.later {
                     self.work(usize::MAX, 0).await;
                 }
@@ -407,13 +409,14 @@ impl World {
         }
     }
 
-    /// Says a line; the player cuts in after `cut` characters of the reply.
-    async fn say(&self, talk: usize, line: &str, cut: Option<usize>) {
+    /// Says a line; the player cuts in after `cut` characters of the reply, before or after the model has
+    /// begun a state block.
+    async fn say(&self, talk: usize, line: &str, cut: Option<(usize, bool)>) {
         let input = self.input(talk, line).await;
         let (hand, watch) = watch::channel(None);
         let outcome = match cut {
-            Some(chars) => {
-                self.player.hold_after(chars);
+            Some((chars, block)) => {
+                self.player.hold_after(chars, block);
                 turn::run(&self.services, input, &CutsIn { hand }, watch).await
             }
             None => turn::run(&self.services, input, &Deaf, watch).await,
@@ -703,9 +706,12 @@ impl World {
         for (talk, dialogue) in self.talks.iter().enumerate() {
             let dialogues = &self.services.ledger.dialogues;
             let standing = dialogues.turns(&self.scope, *dialogue, 1, u32::MAX >> 1).await.unwrap();
-            turns.extend(standing.into_iter().map(|turn| (talk, turn)));
+            for turn in standing {
+                let trace = dialogues.trace(&self.scope, *dialogue, turn.number).await.unwrap();
+                turns.push((talk, turn, trace.unwrap().state_block));
+            }
         }
-        turns.sort_by_key(|(_, turn)| turn.committed_at);
+        turns.sort_by_key(|(_, turn, _)| turn.committed_at);
         // A correction lives while its fact lives. What is learned from a turn of which less was heard is
         // learned anew.
         let living: BTreeSet<FactId> = self.facts().await.into_iter().map(|fact| fact.id).collect();
@@ -725,7 +731,7 @@ impl World {
     /// Feeds what stands, in order, each with its consequences before the next.
     pub async fn replay(&mut self, record: &Record) {
         let mut corrections = record.corrections.iter().peekable();
-        for (talk, turn) in &record.turns {
+        for (talk, turn, block) in &record.turns {
             while let Some((at, corrected)) = corrections.next_if(|(at, _)| *at < turn.committed_at) {
                 self.correct_again(*at, corrected).await;
             }
@@ -737,7 +743,8 @@ impl World {
                 .unwrap();
             self.player.learn(*number, say);
             let cut = (turn.status == TurnStatus::Interrupted).then(|| turn.reply_text.chars().count());
-            self.say(*talk, &turn.player_text, cut).await;
+            self.say(*talk, &turn.player_text, cut.map(|chars| (chars, *block)))
+                .await;
             self.work(usize::MAX, 0).await;
         }
         for (at, corrected) in corrections {

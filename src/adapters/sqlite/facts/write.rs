@@ -18,7 +18,7 @@ use crate::{
     ports::{
         StoreResult,
         ledger::{
-            facts::{Extraction, ReconcileOutcome, Reconciliation, Writing},
+            facts::{Extraction, JudgedPair, ReconcileOutcome, Reconciliation, Writing},
             jobs::JobFence,
             rewinds::Unsettled,
         },
@@ -26,7 +26,8 @@ use crate::{
 };
 
 /// The fence, the check that memory has not moved, and the job's end, at once.
-const PASS: &str = "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL
+const PASS: &str = "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL,
+        answer = NULL
     WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
       AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
                   AND turns.stands = 1 AND turns.text_version = $4)
@@ -76,16 +77,16 @@ const INSERT_REST: &str = "INSERT INTO npc_memories (tenant, world, npc, memory_
      SELECT $1, v.value ->> 0, f.id, v.value ->> 2, v.value ->> 3, v.value ->> 4, v.value ->> 5, v.value ->> 6,
         v.value ->> 7, CASE WHEN v.value ->> 7 IS NOT NULL THEN 'edit' END
      FROM json_each($4) v CROSS JOIN facts f ON f.tenant = $1 AND f.id = v.value ->> 1;
-     INSERT INTO verdicts (tenant, pair, verdict, model, at)
-     SELECT $1, value ->> 0, value ->> 1, value ->> 2, $7 FROM json_each($5) WHERE true
-     ON CONFLICT (tenant, pair) DO UPDATE SET verdict = excluded.verdict, model = excluded.model, at = excluded.at;
-     UPDATE fact_flags INDEXED BY fact_flags_by_cause SET lifted_at = $7
-     WHERE tenant = $1 AND cause_id IN (SELECT value FROM json_each($8)) AND lifted_at IS NULL;
+     UPDATE fact_flags INDEXED BY fact_flags_by_cause SET lifted_at = $6
+     WHERE tenant = $1 AND cause_id IN (SELECT value FROM json_each($7)) AND lifted_at IS NULL;
      INSERT INTO fact_flags (tenant, fact, by_fact, cause_kind, cause_id, at)
-     SELECT $1, f.id, v.value ->> 1, 'turn', v.value ->> 2, $7
-     FROM json_each($6) v CROSS JOIN facts f ON f.tenant = $1 AND f.id = v.value ->> 0 WHERE true
+     SELECT $1, f.id, v.value ->> 1, 'turn', v.value ->> 2, $6
+     FROM json_each($5) v CROSS JOIN facts f ON f.tenant = $1 AND f.id = v.value ->> 0 WHERE true
      ON CONFLICT (tenant, fact, by_fact) DO UPDATE
      SET cause_kind = 'turn', cause_id = excluded.cause_id, lifted_at = NULL, lifted_by = NULL";
+
+const KEEP_VERDICT: &str = "INSERT INTO verdicts (tenant, pair, verdict, model, at) VALUES ($1, $2, $3, $4, $5)
+     ON CONFLICT (tenant, pair) DO UPDATE SET verdict = excluded.verdict, model = excluded.model, at = excluded.at";
 
 pub(in crate::adapters::sqlite) const RAISE_MEMORY: &str = "INSERT INTO npc_memories (tenant, world, npc, memory_seq)
     SELECT $1, $2, value, 1 FROM json_each($3) WHERE true
@@ -111,6 +112,26 @@ pub(super) async fn reconcile(
     let model = engine.embedding_model.clone();
     engine
         .write(move |connection| Box::pin(async move { write(connection, &tenant, &model, &result, now).await }))
+        .await
+}
+
+pub(super) async fn keep_verdict(engine: &Engine, tenant: &TenantId, judged: &JudgedPair) -> StoreResult<()> {
+    let (tenant, judged, now) = (tenant.clone(), judged.clone(), engine.clock.now());
+    engine
+        .write(move |connection| {
+            Box::pin(async move {
+                sqlx::query(KEEP_VERDICT)
+                    .bind(tenant.as_str())
+                    .bind(hexadecimal(&judged.pair))
+                    .bind(judged.verdict.as_str())
+                    .bind(&judged.model)
+                    .bind(micros(now))
+                    .execute(connection)
+                    .await
+                    .map(drop)
+                    .map_err(store_error)
+            })
+        })
         .await
 }
 
@@ -140,7 +161,7 @@ async fn write(
     let mut touched = lift(connection, tenant, &result.lifts, now).await?;
     failpoint!("facts.lifted");
     let memory_changed = !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
-    if memory_changed || !result.verdicts.is_empty() || !result.flags.is_empty() {
+    if memory_changed || !result.flags.is_empty() {
         insert_rest(connection, tenant, result, memory_changed, now).await?;
         failpoint!("facts.ended");
     }
@@ -304,11 +325,6 @@ async fn insert_rest(
             ])
         })
         .collect();
-    let verdicts: serde_json::Value = result
-        .verdicts
-        .iter()
-        .map(|judged| json!([hexadecimal(&judged.pair), judged.verdict.as_str(), judged.model]))
-        .collect();
     let flags: serde_json::Value = result
         .flags
         .iter()
@@ -319,7 +335,6 @@ async fn insert_rest(
         .bind(result.world.as_str())
         .bind(json_list(npcs))
         .bind(invalidations.to_string())
-        .bind(verdicts.to_string())
         .bind(flags.to_string())
         .bind(micros(now))
         .bind(json_list(&result.flagging))

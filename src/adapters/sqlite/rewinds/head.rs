@@ -65,7 +65,7 @@ const DROP_CHECKPOINTS: &str = "WITH RECURSIVE kept (id, previous) AS (
       AND turn NOT IN (SELECT id FROM kept) AND turn IS NOT $4";
 /// `unsaid` marks what was given up with its turn, so that it is done after all should the turn stand again.
 const END_JOBS: &str = "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $4,
-        leased_to = NULL, leased_until = NULL
+        leased_to = NULL, leased_until = NULL, answer = NULL
     WHERE tenant = $1 AND dialogue = $3 AND status = 'pending' AND turn IN (SELECT value FROM json_each($2))";
 const REVIVE_JOBS: &str = "UPDATE jobs SET status = 'pending', last_error = NULL, attempts = 0, due_at = $4,
         finished_at = NULL

@@ -118,7 +118,7 @@ impl Told {
         plan
     }
 
-    fn move_to<S: Subject>(&self, f: &Fixture<S>, to: Option<TurnId>) -> Rewind {
+    pub(super) fn move_to<S: Subject>(&self, f: &Fixture<S>, to: Option<TurnId>) -> Rewind {
         Rewind {
             id: f.id(),
             dialogue: self.id(),
@@ -132,7 +132,7 @@ impl Told {
         }
     }
 
-    async fn rewind<S: Subject>(&mut self, f: &Fixture<S>, rewind: &Rewind) -> Rewound {
+    pub(super) async fn rewind<S: Subject>(&mut self, f: &Fixture<S>, rewind: &Rewind) -> Rewound {
         f.tick();
         match f.ledger().rewinds.rewind(&f.scope, rewind).await.unwrap() {
             RewindOutcome::Done(rewound) => {

@@ -110,9 +110,7 @@ pub async fn what_was_unsaid_goes_unless_it_can_stand_again<S: Subject>(f: &mut 
 
     let keyed = async |number: u32| {
         let key = format!("key {number}");
-        let found = ledger
-            .dialogues
-            .turn_by_key(&f.scope, talk.id(), &key);
+        let found = ledger.dialogues.turn_by_key(&f.scope, talk.id(), &key);
         found.await.unwrap().unwrap()
     };
     for number in [4, 5] {

@@ -82,7 +82,7 @@ impl Prepared {
             .filter(|said| said.at >= timeline.since && !said.forget.is_empty())
             .map(|said| (said.turn, meant_by(calibration, known, said)))
             .collect();
-        Self { near, meant, timeline }
+        Self { timeline, near, meant }
     }
 
     /// In the order in which things were said.

@@ -187,6 +187,7 @@ impl Bench {
             calls: Vec::new(),
             timings: Timings::default(),
             notes: Vec::new(),
+            state_block: false,
         }
     }
 
@@ -237,7 +238,6 @@ impl Bench {
             extraction: None,
             invalidations: Vec::new(),
             lifts: Vec::new(),
-            verdicts: Vec::new(),
             flags: Vec::new(),
             flagging: Vec::new(),
         };

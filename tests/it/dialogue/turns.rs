@@ -315,8 +315,8 @@ fn cutting_a_reply_does_not_choose_that_state_is_read() {
                 .await
                 .unwrap();
             let of_it = leased.iter().filter(|job| job.dialogue == talk.open.dialogue.id);
-            let state = of_it.filter(|job| job.kind == JobKind::ExtractState).count();
-            assert_eq!(state, reads, "{reply}");
+            let count = of_it.filter(|job| job.kind == JobKind::ExtractState).count();
+            assert_eq!(count, reads, "{reply}");
         }
     });
 }

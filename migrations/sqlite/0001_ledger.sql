@@ -207,10 +207,10 @@ CREATE TABLE turns (
     seq_committed INTEGER NOT NULL,
     PRIMARY KEY (tenant, id)
 ) STRICT;
-CREATE UNIQUE INDEX turns_standing ON turns (tenant, dialogue, number) WHERE stands = 1;
+CREATE UNIQUE INDEX turns_standing ON turns (tenant, dialogue, number) WHERE stands = TRUE;
 CREATE INDEX turns_by_key ON turns (tenant, dialogue, key) WHERE key IS NOT NULL;
 CREATE INDEX turns_unsaid ON turns (tenant, unsaid_by) WHERE unsaid_by IS NOT NULL;
-CREATE INDEX turns_unsaid_at ON turns (tenant, unsaid_at) WHERE stands = 0;
+CREATE INDEX turns_unsaid_at ON turns (tenant, unsaid_at) WHERE stands = FALSE;
 
 CREATE TABLE checkpoints (
     tenant      TEXT NOT NULL,
@@ -308,13 +308,13 @@ CREATE TABLE fact_knowers (
 CREATE INDEX knowers_newest ON fact_knowers (tenant, world, knower, valid_at, fact);
 CREATE INDEX knowers_pinned ON fact_knowers
     (tenant, world, knower, private_to, importance DESC, valid_at DESC, fact)
-    WHERE pinned = 1 AND ends_at IS NULL;
+    WHERE pinned = TRUE AND ends_at IS NULL;
 CREATE INDEX knowers_mutable ON fact_knowers
     (tenant, world, knower, private_to, importance DESC, valid_at DESC, fact)
-    WHERE mutable = 1 AND ends_at IS NULL;
+    WHERE mutable = TRUE AND ends_at IS NULL;
 -- Those of both classes that end, for what still stands until then.
 CREATE INDEX knowers_ending ON fact_knowers (tenant, world, knower, private_to, ends_at)
-    WHERE ends_at IS NOT NULL AND (pinned = 1 OR mutable = 1);
+    WHERE ends_at IS NOT NULL AND (pinned = TRUE OR mutable = TRUE);
 
 -- Unit vectors of the facts' embedded texts, little-endian f32. Reindexing reads these and never
 -- asks the embedder again.

@@ -190,6 +190,7 @@ impl Bench {
             calls: Vec::new(),
             timings: Timings::default(),
             notes: Vec::new(),
+            state_block: false,
         }
     }
 
@@ -240,7 +241,6 @@ impl Bench {
             extraction: None,
             invalidations: Vec::new(),
             lifts: Vec::new(),
-            verdicts: Vec::new(),
             flags: Vec::new(),
             flagging: Vec::new(),
         };

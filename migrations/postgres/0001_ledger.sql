@@ -173,7 +173,8 @@ CREATE TABLE turns (
     number      BIGINT NOT NULL,
     -- The turn it followed: what stood when it was said is the chain of these, whatever was unsaid since.
     previous    TEXT COLLATE "C",
-    -- 1 while it stands. A turn that does not names what unsaid it, and keeps its key and its id for ever.
+    -- True while it stands. A turn that does not names what unsaid it, and keeps its key and its id for ever;
+    -- one without `unsaid_at` is an empty shell, since what it said is not kept any longer.
     stands      BOOLEAN NOT NULL DEFAULT TRUE,
     unsaid_at   BIGINT,
     unsaid_by   TEXT COLLATE "C",
@@ -205,6 +206,7 @@ CREATE UNIQUE INDEX turns_standing ON turns (tenant, dialogue, number) WHERE sta
 CREATE INDEX turns_by_key ON turns (tenant, dialogue, key) WHERE key IS NOT NULL;
 CREATE INDEX turns_sealed ON turns (tenant, uncut_until) WHERE uncut_until IS NOT NULL;
 CREATE INDEX turns_unsaid ON turns (tenant, unsaid_by) WHERE unsaid_by IS NOT NULL;
+CREATE INDEX turns_unsaid_at ON turns (tenant, unsaid_at) WHERE NOT stands;
 
 CREATE TABLE checkpoints (
     tenant      TEXT COLLATE "C" NOT NULL,
@@ -302,10 +304,13 @@ CREATE TABLE fact_knowers (
 CREATE INDEX knowers_newest ON fact_knowers (tenant, world, knower, valid_at, fact);
 CREATE INDEX knowers_pinned ON fact_knowers
     (tenant, world, knower, private_to, importance DESC, valid_at DESC, fact)
-    WHERE pinned;
+    WHERE pinned AND ends_at IS NULL;
 CREATE INDEX knowers_mutable ON fact_knowers
     (tenant, world, knower, private_to, importance DESC, valid_at DESC, fact)
-    WHERE mutable;
+    WHERE mutable AND ends_at IS NULL;
+-- Those of both classes that end, for what still stands until then.
+CREATE INDEX knowers_ending ON fact_knowers (tenant, world, knower, private_to, ends_at)
+    WHERE ends_at IS NOT NULL AND (pinned OR mutable);
 
 -- Unit vectors of the facts' embedded texts, little-endian f32. Reindexing reads these and never
 -- asks the embedder again.
@@ -496,6 +501,8 @@ CREATE TABLE jobs (
     leased_to   TEXT COLLATE "C",
     leased_until BIGINT,
     last_error  TEXT COLLATE "C",
+    -- What the model answered an attempt that ran out of time; gone when the job is done.
+    answer      TEXT COLLATE "C",
     created_at  BIGINT NOT NULL,
     -- When a person had it tried again after it was given up.
     retried_at  BIGINT,

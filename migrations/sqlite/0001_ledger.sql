@@ -178,7 +178,8 @@ CREATE TABLE turns (
     number      INTEGER NOT NULL,
     -- The turn it followed: what stood when it was said is the chain of these, whatever was unsaid since.
     previous    TEXT,
-    -- 1 while it stands. A turn that does not names what unsaid it, and keeps its key and its id for ever.
+    -- 1 while it stands. A turn that does not names what unsaid it, and keeps its key and its id for ever;
+    -- one without `unsaid_at` is an empty shell, since what it said is not kept any longer.
     stands      INTEGER NOT NULL DEFAULT 1,
     unsaid_at   INTEGER,
     unsaid_by   TEXT,
@@ -210,6 +211,7 @@ CREATE UNIQUE INDEX turns_standing ON turns (tenant, dialogue, number) WHERE sta
 CREATE INDEX turns_by_key ON turns (tenant, dialogue, key) WHERE key IS NOT NULL;
 CREATE INDEX turns_sealed ON turns (tenant, uncut_until) WHERE uncut_until IS NOT NULL;
 CREATE INDEX turns_unsaid ON turns (tenant, unsaid_by) WHERE unsaid_by IS NOT NULL;
+CREATE INDEX turns_unsaid_at ON turns (tenant, unsaid_at) WHERE stands = FALSE;
 
 CREATE TABLE checkpoints (
     tenant      TEXT NOT NULL,
@@ -307,10 +309,13 @@ CREATE TABLE fact_knowers (
 CREATE INDEX knowers_newest ON fact_knowers (tenant, world, knower, valid_at, fact);
 CREATE INDEX knowers_pinned ON fact_knowers
     (tenant, world, knower, private_to, importance DESC, valid_at DESC, fact)
-    WHERE pinned = TRUE;
+    WHERE pinned = TRUE AND ends_at IS NULL;
 CREATE INDEX knowers_mutable ON fact_knowers
     (tenant, world, knower, private_to, importance DESC, valid_at DESC, fact)
-    WHERE mutable = TRUE;
+    WHERE mutable = TRUE AND ends_at IS NULL;
+-- Those of both classes that end, for what still stands until then.
+CREATE INDEX knowers_ending ON fact_knowers (tenant, world, knower, private_to, ends_at)
+    WHERE ends_at IS NOT NULL AND (pinned = TRUE OR mutable = TRUE);
 
 -- Unit vectors of the facts' embedded texts, little-endian f32. Reindexing reads these and never
 -- asks the embedder again.
@@ -501,6 +506,8 @@ CREATE TABLE jobs (
     leased_to   TEXT,
     leased_until INTEGER,
     last_error  TEXT,
+    -- What the model answered an attempt that ran out of time; gone when the job is done.
+    answer      TEXT,
     created_at  INTEGER NOT NULL,
     -- When a person had it tried again after it was given up.
     retried_at  INTEGER,

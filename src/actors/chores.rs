@@ -155,6 +155,7 @@ async fn prune(node: &Node) -> Result<(), StoreError> {
         done_jobs: since(keep.done_jobs_d),
         traces: since(keep.traces_d),
         verdicts: since(keep.verdicts_d),
+        unsaid: since(keep.unsaid_d),
     };
     for tenant in node.ports.ledger.tenants.all().await? {
         let scope = TenantScope::new(tenant.id);

@@ -498,6 +498,7 @@ mod tests {
             useless,
             created_at: at,
             since: at,
+            answer: None,
         }
     }
 

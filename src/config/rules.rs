@@ -108,6 +108,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("retention.done_jobs_d", 0.0, 36_500.0),
     ("retention.traces_d", 0.0, 36_500.0),
     ("retention.verdicts_d", 0.0, 36_500.0),
+    ("retention.unsaid_d", 0.0, 36_500.0),
     ("saves.max_per_world", 1.0, 10_000.0),
     ("jobs.max_attempts", 1.0, 100.0),
     ("jobs.max_useless", 1.0, 100.0),

@@ -55,7 +55,7 @@ pub enum JobError {
 /// was finished meanwhile, writes nothing and reports nothing.
 pub async fn run(services: &Services, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
     let Some(mut said) = services.ledger.jobs.said(scope, job).await? else {
-        services.ledger.jobs.finish(scope, job.id).await?;
+        services.ledger.jobs.finish_unsaid(scope, job.id).await?;
         return Ok(JobReport::default());
     };
     said.world = said.world.for_npc(&said.npc);

@@ -40,7 +40,7 @@ pub(super) async fn extract(
     said: &Said,
 ) -> Result<JobReport, JobError> {
     let injected = injected(services, scope, said).await?;
-    let learned = extraction::extract(services, scope, said, &injected).await?;
+    let learned = extraction::extract(services, scope, said, &injected, job.answer.as_deref()).await?;
     failpoint!("facts.extracted");
     if learned.is_empty() && injected.ids.is_empty() {
         services.ledger.jobs.finish(scope, job.id).await?;

@@ -237,7 +237,14 @@ async fn back_to(
             unfinished: None,
         })),
         Some(text) => {
-            let replacement = cut_to(services, request, &turn, text.trim_end().to_owned());
+            let trace = services
+                .ledger
+                .dialogues
+                .trace(&request.scope, request.dialogue, number)
+                .await?;
+            // As for a reply that is cut while it is said: without a block it changes nothing.
+            let had_block = trace.is_some_and(|trace| trace.state_block);
+            let replacement = cut_to(services, request, &turn, text.trim_end().to_owned(), had_block);
             Ok(Some(Plan {
                 number,
                 to: before,
@@ -250,7 +257,7 @@ async fn back_to(
 
 /// The same turn, of which only `heard` was heard. It stands where the other one stood, at the same
 /// moment, and is learned from anew.
-fn cut_to(services: &Services, request: &RewindRequest, of: &Turn, heard: String) -> Replacement {
+fn cut_to(services: &Services, request: &RewindRequest, of: &Turn, heard: String, had_block: bool) -> Replacement {
     let now = services.clock.now();
     let turn = Turn {
         id: services.ids.next(),
@@ -274,9 +281,18 @@ fn cut_to(services: &Services, request: &RewindRequest, of: &Turn, heard: String
     let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
     Replacement {
         of: of.id,
-        jobs: [JobKind::ExtractFacts, JobKind::ExtractState, JobKind::Summarise]
-            .map(job)
-            .into(),
+        jobs: [
+            (JobKind::ExtractFacts, true),
+            (
+                JobKind::ExtractState,
+                had_block && services.settings.prompt.ask_for_state,
+            ),
+            (JobKind::Summarise, true),
+        ]
+        .into_iter()
+        .filter(|(_, wanted)| *wanted)
+        .map(|(kind, _)| job(kind))
+        .collect(),
         uncut: Some((of.reply_text.clone(), now + seal)),
         turn,
     }

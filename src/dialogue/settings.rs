@@ -126,8 +126,8 @@ pub struct SaveSettings {
     pub max_per_world: u32,
 }
 
-/// How long is kept what only explains or saves work, in days; 0: for ever. What NPCs know, and what was
-/// said, is not among it.
+/// How long is kept what only explains or saves work, and what was taken back, in days; 0: for ever. What
+/// NPCs know, and what was said and stands, is not among it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionSettings {
@@ -137,6 +137,8 @@ pub struct RetentionSettings {
     pub traces_d: u32,
     /// Verdicts about pairs of statements. A pair that comes up again is judged again; 90.
     pub verdicts_d: u32,
+    /// Turns that were taken back and that no save has, with all they had taught; 30.
+    pub unsaid_d: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -6,17 +6,19 @@
 //! extracted, one whose job comes late, and a memory from which something was unsaid are one and the
 //! same task.
 
+mod near;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 
+use self::near::Near;
+pub use self::near::Prepared;
 use super::{
-    calibration::Calibration,
     fact::{Fact, InvalidReason, Statement},
     keywords::{self, TermWeights},
     party,
-    reconcile::{Decision, Relation, Verdict, compare, decide},
-    scoring::dot,
+    reconcile::{Decision, Relation, Verdict, decide},
 };
 use crate::ids::{FactId, InvalidationId, PlayerId, TurnId};
 
@@ -25,6 +27,8 @@ const MEANT: usize = 8;
 /// Share of the request's informative words that a fact must have to be meant. Forgetting the wrong
 /// thing is worse than not forgetting.
 const MIN_COVERAGE: f64 = 0.5;
+/// Facts that one statement may touch, nearest first: as many as the index is asked for.
+pub const NEAREST: usize = 40;
 
 /// A fact with what happened to it.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,8 +124,17 @@ pub struct Settled {
     pub lifts: Vec<InvalidationId>,
     /// Every flag that ought to be there, of the turns that were gone through.
     pub flags: Vec<Flagged>,
-    /// Statements nobody has judged, older first. While there are any, the rest is provisional.
-    pub unasked: Vec<(Statement, Statement)>,
+    /// Pairs nobody has judged. While there are any, the rest is provisional.
+    pub unasked: Vec<Unasked>,
+}
+
+/// Two statements that a judge is to compare.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unasked {
+    pub older: Statement,
+    pub newer: Statement,
+    /// Of their vectors, in [-1, 1].
+    pub cosine: f32,
 }
 
 /// A judge's answer about an older and a newer statement.
@@ -133,21 +146,19 @@ pub enum Judged {
     Unasked,
 }
 
-/// Goes through `timeline` and says what ought to be.
-pub fn settle(
-    calibration: &Calibration,
-    timeline: &Timeline,
-    judged: impl FnMut(&Statement, &Statement) -> Judged,
-) -> Settled {
-    let mut run = Run::new(calibration, timeline, judged);
-    for event in run.events() {
-        match event {
-            Event::Said { turn, said } => run.say(turn, said),
-            Event::Restored { fact, at } => run.restore(fact, at),
-            Event::Pinned { fact, pinned } => run.facts[fact].pinned = pinned,
+impl Prepared {
+    /// Goes through the timeline and says what ought to be.
+    pub fn settle(&self, judged: impl FnMut(&Statement, &Statement) -> Judged) -> Settled {
+        let mut run = Run::new(self, judged);
+        for event in run.events() {
+            match event {
+                Event::Said { turn, said } => run.say(turn, said),
+                Event::Restored { fact, at } => run.restore(fact, at),
+                Event::Pinned { fact, pinned } => run.facts[fact].pinned = pinned,
+            }
         }
+        run.outcome()
     }
-    run.outcome()
 }
 
 /// What happens, in order.
@@ -169,7 +180,7 @@ struct State<'a> {
 }
 
 struct Run<'a, J> {
-    calibration: &'a Calibration,
+    prepared: &'a Prepared,
     timeline: &'a Timeline,
     judged: J,
     facts: Vec<State<'a>>,
@@ -177,18 +188,17 @@ struct Run<'a, J> {
     /// The facts of each turn that is gone through.
     of_turn: HashMap<TurnId, Vec<usize>>,
     flags: Vec<Flagged>,
-    unasked: Vec<(Statement, Statement)>,
+    unasked: Vec<Unasked>,
 }
 
 impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
-    fn new(calibration: &'a Calibration, timeline: &'a Timeline, judged: J) -> Self {
-        let mut known: Vec<&Known> = timeline.known.iter().collect();
-        known.sort_by_key(|known| (known.fact.valid_at, known.fact.id));
-        known.dedup_by_key(|known| known.fact.id);
+    fn new(prepared: &'a Prepared, judged: J) -> Self {
+        let timeline = prepared.timeline();
         let mut of_turn: HashMap<TurnId, Vec<usize>> = HashMap::new();
         let mut at = HashMap::new();
-        let facts = known
-            .into_iter()
+        let facts = timeline
+            .known
+            .iter()
             .enumerate()
             .map(|(nth, known)| {
                 let entered = known.fact.valid_at < timeline.since;
@@ -205,7 +215,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             })
             .collect();
         Self {
-            calibration,
+            prepared,
             timeline,
             judged,
             facts,
@@ -259,8 +269,8 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         for fact in &new {
             self.add(*fact, turn, at, &injected);
         }
-        for request in said.into_iter().flat_map(|said| &said.forget) {
-            self.forget(request, turn, at, said.and_then(|said| said.player.as_ref()));
+        for (nth, request) in said.into_iter().flat_map(|said| &said.forget).enumerate() {
+            self.forget(request, nth, turn, at, said.and_then(|said| said.player.as_ref()));
         }
         for fact in new {
             self.facts[fact].entered = true;
@@ -285,11 +295,10 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         }
         let mut ends = Vec::new();
         let mut flags = Vec::new();
-        for (old, cosine) in self.near(new, at) {
+        for Near { old, cosine, relation } in self.near(new, at) {
             let known = &self.facts[old].known.fact;
-            let relation = compare(self.calibration, statement, &known.statement, cosine);
             let verdict = match relation {
-                Relation::Judge => self.judge(&known.statement, statement),
+                Relation::Judge => self.judge(&known.statement, statement, cosine),
                 Relation::Same | Relation::Independent => None,
             };
             let same = relation == Relation::Same || verdict == Some(Verdict::Same);
@@ -337,39 +346,35 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         injected.iter().copied().filter(said).min()
     }
 
-    /// Facts of the same subject that hold at `at`, nearest first.
-    fn near(&self, new: usize, at: DateTime<Utc>) -> Vec<(usize, f32)> {
-        let Known { fact, vector, .. } = self.facts[new].known;
-        let mut near: Vec<(usize, f32)> = (0..self.facts.len())
-            .filter(|old| *old != new && self.facts[*old].known.fact.statement.subject == fact.statement.subject)
-            .filter(|old| self.holds(*old, at))
-            .map(|old| (old, dot(vector, vector_at(self.facts[old].known, at))))
-            .collect();
-        sort_near(&mut near);
-        near
+    /// Facts that a statement may touch and that hold at `at`, nearest first.
+    fn near(&self, new: usize, at: DateTime<Utc>) -> Vec<Near> {
+        let near = self.prepared.near(new).iter();
+        near.filter(|near| self.holds(near.old, at))
+            .take(NEAREST)
+            .copied()
+            .collect()
     }
 
-    fn judge(&mut self, older: &Statement, newer: &Statement) -> Option<Verdict> {
+    fn judge(&mut self, older: &Statement, newer: &Statement, cosine: f32) -> Option<Verdict> {
         match (self.judged)(older, newer) {
             Judged::Said(verdict) => Some(verdict),
             Judged::Silent => None,
             Judged::Unasked => {
-                self.unasked.push((older.clone(), newer.clone()));
+                self.unasked.push(Unasked {
+                    older: older.clone(),
+                    newer: newer.clone(),
+                    cosine,
+                });
                 None
             }
         }
     }
 
     /// Ends the one fact that a request names, if it is the player's own and nothing protects it.
-    fn forget(&mut self, request: &Request, turn: TurnId, at: DateTime<Utc>, player: Option<&PlayerId>) {
-        let least = self.calibration.cosine_at(self.calibration.related);
-        let mut near: Vec<(usize, f32)> = (0..self.facts.len())
-            .filter(|old| self.holds(*old, at))
-            .map(|old| (old, dot(&request.vector, vector_at(self.facts[old].known, at))))
-            .filter(|(_, cosine)| *cosine >= least)
-            .collect();
-        sort_near(&mut near);
-        let meant = near.into_iter().take(MEANT).map(|(old, _)| old).find(|old| {
+    fn forget(&mut self, request: &Request, nth: usize, turn: TurnId, at: DateTime<Utc>, player: Option<&PlayerId>) {
+        let near = self.prepared.meant(turn, nth).iter();
+        let meant = near.map(|(old, _)| *old).filter(|old| self.holds(*old, at));
+        let meant = meant.take(MEANT).find(|old| {
             let fact = &self.facts[*old].known.fact;
             let terms = keywords::document_terms(&fact.view.content, &fact.view.keywords);
             keywords::coverage(&request.terms, &terms) >= MIN_COVERAGE
@@ -497,11 +502,6 @@ fn is_own(fact: &Fact, player: Option<&PlayerId>) -> bool {
                 && party::owner(&fact.statement.speaker) == Some(player.as_str())
         }
     }
-}
-
-fn sort_near(near: &mut [(usize, f32)]) {
-    // Facts are in the order in which they were said, so their places break ties.
-    near.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
 }
 
 #[cfg(test)]

@@ -121,4 +121,7 @@ pub struct TurnTrace {
     /// Anything unusual, in words: a state block that did not parse, recall without vectors, …
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The reply began a state block, whether it ended or not.
+    #[serde(default)]
+    pub state_block: bool,
 }

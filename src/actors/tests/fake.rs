@@ -88,6 +88,7 @@ fn a_trace(at: DateTime<Utc>) -> TurnTrace {
         calls: Vec::new(),
         timings: Timings::default(),
         notes: Vec::new(),
+        state_block: false,
     }
 }
 

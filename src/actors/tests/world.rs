@@ -113,6 +113,7 @@ pub fn dialogue_settings() -> DialogueSettings {
             done_jobs_d: 90,
             traces_d: 90,
             verdicts_d: 90,
+            unsaid_d: 30,
         },
         jobs: JobSettings {
             max_attempts: 3,

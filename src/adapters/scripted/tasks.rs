@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     claim::{self, Claim, Party, Voice, words},
-    forget, judge, lexicon, memory, reply,
+    forget, judge, korean, lexicon, memory, reply,
     view::{all_tagged, language_of_instructions, tagged},
 };
 use crate::memory::{
@@ -168,16 +168,36 @@ pub(super) fn wants_state(prompt: &str, schema: Option<&str>) -> bool {
         || (prompt.contains("\"hp_change\"") && prompt.contains("\"location_moved\""))
 }
 
-/// What a turn changed in the world: a place both agreed to go to, and nothing else.
+/// What the NPC's words changed in the world: a place it agreed to go to, and nothing else.
 pub(super) fn state(prompt: &str) -> Value {
-    let line = tagged(prompt, "player_line").unwrap_or_default();
     let reply = tagged(prompt, "npc_reply").unwrap_or_default();
-    match reply::occasion(&line) {
-        Some(("go", Some(place))) if reply.to_lowercase().contains(&place) => {
-            json!({ "location": place, "location_moved": true })
-        }
-        _ => json!({}),
+    match agreed_place(&reply) {
+        Some(place) => json!({ "location": place, "location_moved": true }),
+        None => json!({}),
     }
+}
+
+/// The place in one of the sentences in which this model agrees to go somewhere.
+fn agreed_place(reply: &str) -> Option<String> {
+    let sentences = lexicon::of(lexicon::language_of(reply)).phrases("go");
+    sentences.iter().find_map(|sentence| {
+        let (before, rest) = sentence.split_once('{')?;
+        let (slot, after) = rest.split_once('}')?;
+        let (_, found) = reply
+            .split_once(before)
+            .filter(|_| !before.is_empty())
+            .unwrap_or(("", reply));
+        let (found, _) = found.split_once(after)?;
+        let place = match slot.split_once(':') {
+            Some((_, particle)) => found
+                .char_indices()
+                .map(|(at, c)| &found[..at + c.len_utf8()])
+                .find(|word| format!("{word}{}", korean::particle(word, particle)) == found)?,
+            None => found,
+        };
+        let fits = !place.is_empty() && !place.contains(['.', '!', '?', ',']);
+        fits.then(|| place.to_lowercase())
+    })
 }
 
 /// Longest summary, in characters.

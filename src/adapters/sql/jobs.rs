@@ -28,7 +28,8 @@ pub(super) struct SqlJobStore(pub(super) Arc<Engine>);
 const ANY_DUE: &str = "SELECT EXISTS (SELECT 1 FROM jobs
     WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2))";
 const FINISH_UNSAID: &str =
-    "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $2, leased_to = NULL, leased_until = NULL
+    "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $2, leased_to = NULL, leased_until = NULL,
+        answer = NULL
     WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND turn IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = jobs.turn
                       AND turns.stands = TRUE AND turns.text_version = jobs.text_version)";
@@ -42,11 +43,13 @@ const LEASE: &str = concat!(
     ")
      UPDATE jobs SET leased_to = $3, leased_until = $4
      WHERE tenant = $1 AND id IN (SELECT id FROM due)
-     RETURNING id, kind, dialogue, turn, text_version, attempts, useless, created_at, COALESCE(retried_at, created_at)"
+     RETURNING id, kind, dialogue, turn, text_version, attempts, useless, created_at, COALESCE(retried_at, created_at),
+        answer"
 );
 const RELEASE_ALL: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
     WHERE status = 'pending' AND leased_to = $1";
-/// The turn decides; everything else hangs on it by primary key.
+/// The turn decides; everything else hangs on it by primary key. A world or an NPC that was deleted since is
+/// read all the same: others may have heard what was said.
 const SAID: &str = concat!(
     "SELECT ",
     turns::turn_columns!(),
@@ -59,11 +62,21 @@ const SAID: &str = concat!(
     " FROM turns t CROSS JOIN dialogues d CROSS JOIN worlds w CROSS JOIN npcs n
       WHERE t.tenant = $1 AND t.id = $2 AND t.stands = TRUE AND t.text_version = $3
         AND d.tenant = t.tenant AND d.id = t.dialogue
-        AND w.tenant = t.tenant AND w.id = d.world AND w.deleted_at IS NULL
-        AND n.tenant = t.tenant AND n.world = d.world AND n.id = t.npc AND n.deleted_at IS NULL"
+        AND w.tenant = t.tenant AND w.id = d.world
+        AND n.tenant = t.tenant AND n.world = d.world AND n.id = t.npc"
 );
-const FINISH: &str = "UPDATE jobs SET status = 'done', finished_at = $3, leased_to = NULL, leased_until = NULL
+const KEEP_ANSWER: &str = "UPDATE jobs SET answer = $5
+    WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
+      AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
+                  AND turns.stands = TRUE AND turns.text_version = $4)";
+const FINISH: &str = "UPDATE jobs SET status = 'done', finished_at = $3, leased_to = NULL, leased_until = NULL,
+        answer = NULL
     WHERE tenant = $1 AND id = $2 AND status = 'pending'";
+const FINISH_UNSAID_JOB: &str = "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $3,
+        leased_to = NULL, leased_until = NULL, answer = NULL
+    WHERE tenant = $1 AND id = $2 AND status = 'pending'
+      AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = jobs.turn
+                      AND turns.stands = TRUE AND turns.text_version = jobs.text_version)";
 const FAIL: &str = "UPDATE jobs SET attempts = attempts + 1, last_error = $3, leased_to = NULL, leased_until = NULL,
         useless = useless + $5, status = CASE WHEN $4 IS NULL THEN 'dead' ELSE status END,
         due_at = COALESCE($4, due_at)
@@ -98,7 +111,8 @@ pub(super) async fn pass_fence(
     fence: &JobFence,
     now: DateTime<Utc>,
 ) -> StoreResult<bool> {
-    const PASS: &str = "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL
+    const PASS: &str = "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL,
+            answer = NULL
         WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
           AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
                       AND turns.stands = TRUE AND turns.text_version = $4)";
@@ -140,6 +154,7 @@ fn read_job(row: &Row) -> StoreResult<Job> {
         useless: columns.number()?,
         created_at: columns.time()?,
         since: columns.time()?,
+        answer: columns.next()?,
     })
 }
 
@@ -241,6 +256,42 @@ impl JobStore for SqlJobStore {
             .map_err(store_error)?;
         drop(connection);
         row.as_ref().map(read_said).transpose()
+    }
+    async fn keep_answer(&self, scope: &TenantScope, fence: &JobFence, answer: &str) -> StoreResult<bool> {
+        let (tenant, fence, answer) = (scope.tenant().clone(), *fence, answer.to_owned());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    let kept = sqlx::query(KEEP_ANSWER)
+                        .bind(tenant.as_str())
+                        .bind(fence.job.to_string())
+                        .bind(fence.turn.to_string())
+                        .bind(i64::from(fence.text_version))
+                        .bind(&answer)
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(kept.rows_affected() == 1)
+                })
+            })
+            .await
+    }
+    async fn finish_unsaid(&self, scope: &TenantScope, job: JobId) -> StoreResult<()> {
+        let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    sqlx::query(FINISH_UNSAID_JOB)
+                        .bind(tenant.as_str())
+                        .bind(job.to_string())
+                        .bind(micros(now))
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
     }
     async fn finish(&self, scope: &TenantScope, job: JobId) -> StoreResult<()> {
         let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
@@ -398,7 +449,7 @@ plans_of_sqlite! {
                 &["SEARCH t USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)"],
             )
             .await;
-            for statement in [FINISH, FAIL, RETRY, ONE] {
+            for statement in [KEEP_ANSWER, FINISH, FINISH_UNSAID_JOB, FAIL, RETRY, ONE] {
                 assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
             }
         }

@@ -3,6 +3,8 @@
 //! Jobs and traces are found by their ids, which begin with the time they were made at, so that no index
 //! is kept for this alone.
 
+mod unsaid;
+
 use chrono::{DateTime, Utc};
 use ulid::Ulid;
 
@@ -33,13 +35,18 @@ fn first_id<I: GeneratedId + ToString>(at: DateTime<Utc>) -> String {
 }
 
 pub(super) async fn prune(engine: &Engine, tenant: &TenantId, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
+    let unsaid = match before.unsaid {
+        Some(at) => unsaid::prune(engine, tenant, at, limit).await?,
+        None => 0,
+    };
     let reach = Reach::from(tenant);
     let (tenant, before) = (tenant.clone(), *before);
-    engine
+    let deleted = engine
         .write(reach, move |connection| {
             Box::pin(async move { delete(connection, &tenant, &before, limit).await })
         })
-        .await
+        .await?;
+    Ok(unsaid + deleted)
 }
 
 async fn delete(connection: &mut Connection, tenant: &TenantId, before: &PruneBefore, limit: u32) -> StoreResult<u64> {

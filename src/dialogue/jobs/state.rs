@@ -1,4 +1,5 @@
-//! The fall-back for a state block that could not be read: the small model reads the turn.
+//! The fall-back for a state block that could not be read: the small model reads what the NPC said.
+//! Not what the player said: nothing that a player types may change the world.
 
 use minijinja::context;
 
@@ -26,7 +27,6 @@ pub(super) async fn extract(
     let (turn, npc) = (&said.turn, &said.npc);
     let values = context! {
         npc_name => npc.name.as_str(),
-        line => untrusted(&turn.player_text),
         reply => untrusted(&turn.reply_text),
     };
     let prompt = services.prompts.render(npc.language, Template::State, values)?;

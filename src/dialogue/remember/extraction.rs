@@ -1,7 +1,7 @@
 //! What a turn taught, as the small model reads it, checked before anything believes it.
 
 use minijinja::context;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Injected;
@@ -40,7 +40,7 @@ const MAX_KEYWORDS: usize = 16;
 /// Lines of a conversation shown before the one that is read.
 const EARLIER_LINES: u32 = 2;
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct Answer {
     facts: Vec<Value>,
     #[serde(default)]
@@ -62,6 +62,8 @@ pub(super) struct Learned {
     pub facts: Vec<Fresh>,
     /// What the player asked to forget, in words.
     pub forget: Vec<String>,
+    /// The model's answer, for an attempt that takes up where this one ends.
+    pub answer: String,
 }
 
 impl Learned {
@@ -70,21 +72,20 @@ impl Learned {
     }
 }
 
-/// Asks the small model, checks what it says, and embeds it.
+/// Asks the small model, unless an earlier attempt has `kept` its answer, checks what it says, and
+/// embeds it.
 pub(super) async fn extract(
     services: &Services,
     scope: &TenantScope,
     said: &Said,
     injected: &Injected,
+    kept: Option<&str>,
 ) -> Result<Learned, JobError> {
     let (turn, npc) = (&said.turn, &said.npc);
-    let prompt = asked(services, scope, said, injected).await?;
-    // A talkative turn may fill more than the model may write: what it finished is worth keeping.
-    let salvage = |text: &str| {
-        let (facts, forget) = (salvage_list(text, "facts"), salvage_list(text, "forget"));
-        (!facts.is_empty() || !forget.is_empty()).then_some(Answer { facts, forget })
+    let answer = match kept.and_then(|kept| serde_json::from_str(kept).ok()) {
+        Some(answer) => answer,
+        None => ask(services, scope, said, injected).await?,
     };
-    let (answer, _) = ask_json_or(services, scope, Task::Extraction, prompt, schema(), salvage).await?;
     let mut statements: Vec<Statement> = Vec::new();
     for value in answer.facts.iter().take(MAX_FACTS) {
         let Some(mut statement) = statement_of(value, npc, turn.player.as_ref()) else {
@@ -106,7 +107,19 @@ pub(super) async fn extract(
     Ok(Learned {
         facts: embedded(services, scope, statements).await?,
         forget,
+        answer: serde_json::json!(answer).to_string(),
     })
+}
+
+async fn ask(services: &Services, scope: &TenantScope, said: &Said, injected: &Injected) -> Result<Answer, JobError> {
+    let prompt = asked(services, scope, said, injected).await?;
+    // A talkative turn may fill more than the model may write: what it finished is worth keeping.
+    let salvage = |text: &str| {
+        let (facts, forget) = (salvage_list(text, "facts"), salvage_list(text, "forget"));
+        (!facts.is_empty() || !forget.is_empty()).then_some(Answer { facts, forget })
+    };
+    let (answer, _) = ask_json_or(services, scope, Task::Extraction, prompt, schema(), salvage).await?;
+    Ok(answer)
 }
 
 /// The question for the small model: what a player and an NPC said, or what an NPC said to others.

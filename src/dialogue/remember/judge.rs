@@ -1,7 +1,11 @@
 //! Verdicts about pairs of statements: what was judged before is looked up, the rest is asked once.
+//!
+//! A verdict is kept as soon as it is given, by the contents of its pair. So a job that runs out of time
+//! has lost nothing of what its judge has said.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use futures_util::{StreamExt as _, stream};
 use minijinja::context;
 use serde::Deserialize;
 
@@ -15,7 +19,7 @@ use crate::{
         authored::Language,
         fact::Statement,
         reconcile::{Verdict, pair_hash},
-        timeline::Judged,
+        timeline::{Judged, Unasked},
     },
     ports::{
         StoreResult,
@@ -25,69 +29,102 @@ use crate::{
     tenancy::TenantScope,
 };
 
+/// Pairs asked about at once; the tenant's model routes bound what runs in all.
+const SIDE_BY_SIDE: usize = 4;
+
 #[derive(Deserialize)]
 struct Answer {
     verdict: String,
 }
 
-/// What is known about pairs; each is asked about once.
+/// What is known about pairs, by the hash of their contents.
+#[derive(Default)]
+pub(super) struct Answers(HashMap<[u8; 32], Judged>);
+
+impl Answers {
+    /// What is known without asking anybody.
+    pub(super) fn of(&self, older: &Statement, newer: &Statement) -> Judged {
+        let pair = pair_hash(&older.content, &newer.content);
+        self.0.get(&pair).copied().unwrap_or(Judged::Unasked)
+    }
+}
+
+/// Finds verdicts; each pair is asked about once.
 pub(super) struct Judge<'a> {
     services: &'a Services,
     scope: &'a TenantScope,
     language: Language,
-    answers: HashMap<[u8; 32], Judged>,
-    /// What the ledger does not have yet.
-    pub judged: Vec<JudgedPair>,
+    /// How many more pairs may be asked about.
+    room: usize,
+    pub answers: Answers,
 }
 
 impl<'a> Judge<'a> {
-    pub(super) fn new(services: &'a Services, scope: &'a TenantScope, language: Language) -> Self {
+    /// Asks about `most` pairs at most: of those beyond, both facts stay.
+    pub(super) fn new(services: &'a Services, scope: &'a TenantScope, language: Language, most: usize) -> Self {
         Self {
             services,
             scope,
             language,
-            answers: HashMap::new(),
-            judged: Vec::new(),
+            room: most,
+            answers: Answers::default(),
         }
     }
 
-    /// What is known without asking anybody.
-    pub(super) fn known(&self, older: &Statement, newer: &Statement) -> Judged {
-        let pair = pair_hash(&older.content, &newer.content);
-        self.answers.get(&pair).copied().unwrap_or(Judged::Unasked)
-    }
-
     /// Reads verdicts off the ledger; those that nobody has given yet are left.
-    pub(super) async fn look_up(
-        &mut self,
-        pairs: Vec<(Statement, Statement)>,
-    ) -> StoreResult<Vec<(Statement, Statement)>> {
+    pub(super) async fn look_up(&mut self, pairs: Vec<Unasked>) -> StoreResult<Vec<Unasked>> {
         let mut left = Vec::new();
-        for (older, newer) in pairs {
-            let pair = pair_hash(&older.content, &newer.content);
-            if self.answers.contains_key(&pair) {
+        for asked in pairs {
+            let pair = pair_hash(&asked.older.content, &asked.newer.content);
+            if self.answers.0.contains_key(&pair) {
                 continue;
             }
             match self.services.ledger.facts.verdict(self.scope, &pair).await? {
                 Some(verdict) => {
-                    self.answers.insert(pair, Judged::Said(verdict));
+                    self.answers.0.insert(pair, Judged::Said(verdict));
                 }
-                None => left.push((older, newer)),
+                None => left.push(asked),
             }
         }
         Ok(left)
     }
 
-    /// Asks about every pair. A judge that fails changes nothing.
-    pub(super) async fn ask(&mut self, pairs: Vec<(Statement, Statement)>) {
-        for (older, newer) in pairs {
-            let pair = pair_hash(&older.content, &newer.content);
-            if self.answers.contains_key(&pair) {
+    /// Asks about every pair, nearest first. A judge that fails changes nothing.
+    ///
+    /// # Errors
+    /// If a verdict could not be kept.
+    pub(super) async fn ask(&mut self, mut pairs: Vec<Unasked>) -> StoreResult<()> {
+        pairs.sort_by(|a, b| b.cosine.total_cmp(&a.cosine));
+        let mut asked = HashSet::new();
+        let mut questions = Vec::new();
+        for question in pairs {
+            let pair = pair_hash(&question.older.content, &question.newer.content);
+            if self.answers.0.contains_key(&pair) || !asked.insert(pair) {
                 continue;
             }
-            let answer = match self.ask_model(&older, &newer).await {
+            questions.push((pair, question));
+        }
+        let beyond = questions.split_off(questions.len().min(self.room));
+        self.room -= questions.len();
+        if !beyond.is_empty() {
+            tracing::warn!(
+                pairs = beyond.len(),
+                "too many pairs to judge; of the rest both facts stay"
+            );
+        }
+        let silent = beyond.into_iter().map(|(pair, _)| (pair, Judged::Silent));
+        self.answers.0.extend(silent);
+        let (services, scope, language) = (self.services, self.scope, self.language);
+        let verdicts = questions.into_iter().map(|(pair, question)| async move {
+            let answer = ask_model(services, scope, language, &question).await;
+            (pair, answer)
+        });
+        let mut verdicts = stream::iter(verdicts).buffer_unordered(SIDE_BY_SIDE);
+        while let Some((pair, answer)) = verdicts.next().await {
+            let answer = match answer {
                 Ok((verdict, model)) => {
-                    self.judged.push(JudgedPair { pair, verdict, model });
+                    let judged = JudgedPair { pair, verdict, model };
+                    services.ledger.facts.keep_verdict(scope, &judged).await?;
                     Judged::Said(verdict)
                 }
                 Err(error) => {
@@ -95,29 +132,35 @@ impl<'a> Judge<'a> {
                     Judged::Silent
                 }
             };
-            self.answers.insert(pair, answer);
+            self.answers.0.insert(pair, answer);
         }
+        Ok(())
     }
+}
 
-    async fn ask_model(&self, older: &Statement, newer: &Statement) -> Result<(Verdict, String), JobError> {
-        let values = context! {
-            older => untrusted(&older.content),
-            newer => untrusted(&newer.content),
-            kind => newer.kind.as_str(),
-        };
-        let schema = JsonSchema {
-            name: "verdict",
-            schema: serde_json::json!({
-                "type": "object",
-                "properties": { "verdict": { "type": "string", "enum": ["same", "contradicts", "independent"] } },
-                "required": ["verdict"],
-                "additionalProperties": false,
-            }),
-        };
-        let prompt = self.services.prompts.render(self.language, Template::Judge, values)?;
-        let (answer, model): (Answer, _) = ask_json(self.services, self.scope, Task::Judge, prompt, schema).await?;
-        let verdict = Verdict::parse(answer.verdict.trim().to_lowercase().as_str())
-            .ok_or_else(|| JobError::Unusable("the judge named no verdict".to_owned()))?;
-        Ok((verdict, model))
-    }
+async fn ask_model(
+    services: &Services,
+    scope: &TenantScope,
+    language: Language,
+    question: &Unasked,
+) -> Result<(Verdict, String), JobError> {
+    let values = context! {
+        older => untrusted(&question.older.content),
+        newer => untrusted(&question.newer.content),
+        kind => question.newer.kind.as_str(),
+    };
+    let schema = JsonSchema {
+        name: "verdict",
+        schema: serde_json::json!({
+            "type": "object",
+            "properties": { "verdict": { "type": "string", "enum": ["same", "contradicts", "independent"] } },
+            "required": ["verdict"],
+            "additionalProperties": false,
+        }),
+    };
+    let prompt = services.prompts.render(language, Template::Judge, values)?;
+    let (answer, model): (Answer, _) = ask_json(services, scope, Task::Judge, prompt, schema).await?;
+    let verdict = Verdict::parse(answer.verdict.trim().to_lowercase().as_str())
+        .ok_or_else(|| JobError::Unusable("the judge named no verdict".to_owned()))?;
+    Ok((verdict, model))
 }

@@ -1,18 +1,21 @@
 //! Dedupe and conflict: what a memory comes to, decided by `memory::timeline` and written in one
 //! transaction.
 //!
-//! No lock is held while a judge thinks. The plan says where memory stood when it was made, and the
-//! ledger refuses it if another node wrote meanwhile; then it is made again. Pairs that nobody has
-//! judged yet are judged between two plans.
+//! No lock is held while a model is asked. The plan says where memory stood when it was made, and the
+//! ledger refuses it if another node wrote meanwhile; then it is made again. What a plan turned out to
+//! need, verdicts and the vectors of what was asked to be forgotten, is fetched between two plans.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 
 use super::{
     Injected,
     extraction::{Fresh, Learned},
-    judge::Judge,
+    judge::{Answers, Judge},
 };
 use crate::{
     dialogue::{
@@ -27,7 +30,7 @@ use crate::{
     memory::{
         fact::{Audience, Cause, Fact, FactView, Knower, NewFact, NewInvalidation},
         keywords,
-        timeline::{self, Known, Request, SaidThen, Settled, Timeline},
+        timeline::{self, Known, Prepared, Request, SaidThen, Settled, Timeline},
     },
     ports::{
         StoreError, StoreResult,
@@ -41,13 +44,20 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// How often a plan is made before the job is put off.
+/// How often somebody else may write meanwhile before the job is put off.
 const MAX_PLANS: usize = 8;
 /// Nearest facts of the audience, whatever their subject, among which those of the new fact's own are
 /// looked for. Many, since a talkative player has many near facts of other subjects.
-const NEIGHBOURS: usize = 40;
+const NEIGHBOURS: usize = timeline::NEAREST;
 /// Marks settled in one go.
-const MARKS: u32 = 16;
+const MARKS: usize = 16;
+/// Marks that could not be settled until one go gives up.
+const MAX_FAILED: usize = 64;
+/// Pairs that one turn may have judged. It can have `MAX_FACTS` facts, each near many; a slow judge must
+/// be through with them within a lease or two.
+const TURN_PAIRS: usize = 32;
+/// Pairs that one mark may have judged. Nearly all of what was said since it was judged when it was said.
+const MARK_PAIRS: usize = 256;
 
 /// Which memory is written to.
 struct Memory<'a> {
@@ -64,8 +74,18 @@ struct Addition<'a> {
     turn: TurnId,
     facts: Vec<NewFact>,
     extraction: Extraction,
-    forget: Vec<Request>,
     fresh: &'a [Fresh],
+    /// What the model answered, unless the ledger has it already.
+    answer: Option<&'a str>,
+}
+
+/// Vectors of requests to forget, by their words.
+type Requests = HashMap<String, Vec<f32>>;
+
+/// What a plan is made from, or the requests whose vectors it takes.
+enum Read {
+    Whole(Timeline),
+    Lacks(Vec<String>),
 }
 
 /// Writes what was learned. Returns what changed; nothing if the turn was unsaid meanwhile.
@@ -92,8 +112,8 @@ pub(super) async fn reconcile(
             .iter()
             .map(|fresh| new_fact(said, &audience, fresh))
             .collect(),
-        forget: memory.requests(&learned.forget).await?,
         fresh: &learned.facts,
+        answer: job.answer.is_none().then_some(learned.answer.as_str()),
         extraction: Extraction {
             turn: said.turn.id,
             dialogue: said.turn.dialogue,
@@ -106,13 +126,13 @@ pub(super) async fn reconcile(
         },
     };
     let writing = Writing::Job(job.fence());
-    if addition.facts.is_empty() && addition.forget.is_empty() {
+    if addition.facts.is_empty() && addition.extraction.forget.is_empty() {
         // A turn that says nothing new ends nothing, whatever was said around it: there is nothing to plan.
         let result = nothing_new(memory.world, writing, addition.extraction);
         services.ledger.facts.reconcile(scope, &result).await?;
         return Ok(Vec::new());
     }
-    let mut judge = Judge::new(services, scope, said.npc.language);
+    let mut judge = Judge::new(services, scope, said.npc.language, TURN_PAIRS);
     let since = said.turn.committed_at;
     let written = memory.write(since, Some(&addition), &writing, &mut judge).await?;
     Ok(written.map_or_else(Vec::new, |(known, settled)| changes(&known, &settled, &addition)))
@@ -135,19 +155,39 @@ fn nothing_new(world: WorldId, writing: Writing, extraction: Extraction) -> Reco
     }
 }
 
-/// Settles every memory from which something was unsaid, or into which something was put back. How
-/// many there were; what fails stays marked.
+/// Settles memories from which something was unsaid, or into which something was put back. How many
+/// were settled; there may be more. One that fails stays marked and holds up no other.
 pub async fn settle_all(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
-    let marks = services.ledger.rewinds.unsettled(scope, MARKS).await?;
-    for mark in &marks {
-        failpoint!("settle.marked");
-        settle(services, scope, mark).await?;
-        failpoint!("settle.durable");
+    let mut failed = HashSet::new();
+    let mut settled = 0;
+    while settled < MARKS && failed.len() < MAX_FAILED {
+        // Those that failed are read again, so each reading reaches past them.
+        let limit = u32::try_from(MARKS - settled + failed.len()).unwrap_or(u32::MAX);
+        let marks = services.ledger.rewinds.unsettled(scope, limit).await?;
+        let key = |mark: &Unsettled| (mark.world.clone(), mark.audience.fingerprint());
+        let marks: Vec<Unsettled> = marks.into_iter().filter(|mark| !failed.contains(&key(mark))).collect();
+        if marks.is_empty() {
+            break;
+        }
+        for mark in &marks {
+            failpoint!("settle.marked");
+            match settle(services, scope, mark).await {
+                Ok(()) => settled += 1,
+                Err(error) => {
+                    tracing::warn!(
+                        tenant = %scope.tenant(), world = %mark.world, %error,
+                        "a memory could not be settled; it is tried again"
+                    );
+                    failed.insert(key(mark));
+                }
+            }
+            failpoint!("settle.durable");
+        }
     }
-    if !marks.is_empty() {
+    if settled > 0 {
         relay_or_log(services).await;
     }
-    Ok(marks.len())
+    Ok(settled)
 }
 
 async fn settle(services: &Services, scope: &TenantScope, mark: &Unsettled) -> Result<(), JobError> {
@@ -169,7 +209,7 @@ async fn settle(services: &Services, scope: &TenantScope, mark: &Unsettled) -> R
         audience: mark.audience.clone(),
         npcs: npcs.into_iter().collect(),
     };
-    let mut judge = Judge::new(services, scope, language);
+    let mut judge = Judge::new(services, scope, language, MARK_PAIRS);
     let writing = Writing::Settling(mark.clone());
     memory.write(mark.since, None, &writing, &mut judge).await?;
     Ok(())
@@ -185,35 +225,67 @@ impl Memory<'_> {
         judge: &mut Judge<'_>,
     ) -> Result<Option<(Vec<Known>, Settled)>, JobError> {
         let (services, facts) = (self.services, &self.services.ledger.facts);
-        for _ in 0..MAX_PLANS {
+        let mut requests = Requests::new();
+        let mut answer = addition.and_then(|addition| addition.answer);
+        let mut moved = 0;
+        while moved < MAX_PLANS {
             let guard = services.bodies.write_memory(self.scope, &self.world, &self.npcs).await;
             let expected_memory_seq = facts.memory_seq(self.scope, &self.world, &self.npcs).await?;
-            let timeline = self.timeline(since, addition).await?;
-            let settled = loop {
-                let calibration = &services.embedder.info().calibration;
-                let mut settled = timeline::settle(calibration, &timeline, |older, newer| judge.known(older, newer));
-                if settled.unasked.is_empty() {
-                    break settled;
-                }
-                let asked = settled.unasked.len();
-                settled.unasked = judge.look_up(std::mem::take(&mut settled.unasked)).await?;
-                if settled.unasked.len() == asked {
-                    break settled;
+            let timeline = match self.timeline(since, addition, &requests).await? {
+                Read::Whole(timeline) => timeline,
+                Read::Lacks(texts) => {
+                    drop(guard);
+                    self.embed(texts, &mut requests).await?;
+                    continue;
                 }
             };
+            let (prepared, settled) = self.settled(timeline, judge).await?;
             if !settled.unasked.is_empty() {
                 drop(guard);
-                judge.ask(settled.unasked).await;
+                if let (Some(answer), Writing::Job(fence)) = (answer.take(), writing)
+                    && !services.ledger.jobs.keep_answer(self.scope, fence, answer).await?
+                {
+                    return Ok(None);
+                }
+                judge.ask(settled.unasked).await?;
                 continue;
             }
-            let result = self.reconciliation(writing, expected_memory_seq, addition, &timeline, &settled, judge);
+            let timeline = prepared.timeline();
+            let result = self.reconciliation(writing, expected_memory_seq, addition, timeline, &settled);
             match facts.reconcile(self.scope, &result).await? {
-                ReconcileOutcome::Committed => return Ok(Some((timeline.known, settled))),
+                ReconcileOutcome::Committed => {
+                    // Nobody else has it by now; if so, a copy does as well.
+                    let known = Arc::try_unwrap(prepared).map(Prepared::into_known);
+                    let known = known.unwrap_or_else(|shared| shared.timeline().known.clone());
+                    return Ok(Some((known, settled)));
+                }
                 ReconcileOutcome::Fenced => return Ok(None),
-                ReconcileOutcome::MemoryMoved => {}
+                ReconcileOutcome::MemoryMoved => moved += 1,
             }
         }
         Err(StoreError::Unavailable("this memory is written to all the time".to_owned()).into())
+    }
+
+    /// What the timeline comes to, with the verdicts that the ledger has; what is left unasked, nobody has
+    /// judged yet.
+    async fn settled(&self, timeline: Timeline, judge: &mut Judge<'_>) -> Result<(Arc<Prepared>, Settled), JobError> {
+        let long = timeline.is_long();
+        let calibration = self.services.embedder.info().calibration;
+        let prepared = apart(long, move || Arc::new(Prepared::new(&calibration, timeline))).await?;
+        loop {
+            let (again, answers): (_, Answers) = (Arc::clone(&prepared), std::mem::take(&mut judge.answers));
+            let (mut settled, answers) = apart(long, move || {
+                let settled = again.settle(|older, newer| answers.of(older, newer));
+                (settled, answers)
+            })
+            .await?;
+            judge.answers = answers;
+            let asked = settled.unasked.len();
+            settled.unasked = judge.look_up(std::mem::take(&mut settled.unasked)).await?;
+            if settled.unasked.len() == asked {
+                return Ok((prepared, settled));
+            }
+        }
     }
 
     fn reconciliation(
@@ -223,7 +295,6 @@ impl Memory<'_> {
         addition: Option<&Addition<'_>>,
         timeline: &Timeline,
         settled: &Settled,
-        judge: &Judge<'_>,
     ) -> Reconciliation {
         Reconciliation {
             writing: writing.clone(),
@@ -246,23 +317,32 @@ impl Memory<'_> {
                 })
                 .collect(),
             lifts: settled.lifts.clone(),
-            verdicts: judge.judged.clone(),
             flags: settled.flags.clone(),
             flagging: timeline.said.iter().map(|said| said.turn).collect(),
         }
     }
 
     /// What was said since, and the facts before that may be near any of it.
-    async fn timeline(&self, since: DateTime<Utc>, addition: Option<&Addition<'_>>) -> Result<Timeline, JobError> {
+    async fn timeline(
+        &self,
+        since: DateTime<Utc>,
+        addition: Option<&Addition<'_>>,
+        requests: &Requests,
+    ) -> Result<Read, JobError> {
         let mut asked: BTreeSet<FactId> = BTreeSet::new();
         if let Some(addition) = addition {
+            let forget = &addition.extraction.forget;
+            if let Some(lacks) = lacking(forget, requests) {
+                return Ok(Read::Lacks(lacks));
+            }
             if !addition.facts.is_empty() {
                 // A new fact may only repeat them; a request to forget is compared with what is near it.
                 asked.extend(&addition.extraction.injected);
             }
             let vectors = addition.fresh.iter().map(|fresh| fresh.embedding.as_slice());
-            let requests = addition.forget.iter().map(|request| request.vector.as_slice());
-            let vectors: Vec<&[f32]> = vectors.chain(requests).collect();
+            let vectors: Vec<&[f32]> = vectors
+                .chain(forget.iter().map(|text| requests[text].as_slice()))
+                .collect();
             if !vectors.is_empty() {
                 // Whatever was written up to here must be seen by the searches below. What is written
                 // after moves `memory_seq`.
@@ -271,11 +351,14 @@ impl Memory<'_> {
             asked.extend(self.near(&vectors).await?);
         }
         let mut rows = self.rows(since, &asked).await?;
-        let mut said = Vec::with_capacity(rows.extractions.len() + 1);
-        for extraction in &rows.extractions {
-            let forget = self.requests(&extraction.forget).await?;
-            said.push(said_then(extraction, forget));
+        if let Some(lacks) = lacking(rows.extractions.iter().flat_map(|said| &said.forget), requests) {
+            return Ok(Read::Lacks(lacks));
         }
+        let mut said: Vec<SaidThen> = rows
+            .extractions
+            .iter()
+            .map(|extraction| said_then(extraction, requests))
+            .collect();
         // Usually the turn is the latest word. If not, what was said since is gone through once more.
         let since_then: Vec<&[f32]> = rows
             .known
@@ -297,7 +380,7 @@ impl Memory<'_> {
         }
         let mut known = rows.known;
         if let Some(addition) = addition {
-            said.push(said_then(&addition.extraction, addition.forget.clone()));
+            said.push(said_then(&addition.extraction, requests));
             known.extend(addition.facts.iter().map(|new| Known {
                 fact: as_fact(new),
                 vector: new.embedding.clone(),
@@ -305,12 +388,12 @@ impl Memory<'_> {
                 ends: Vec::new(),
             }));
         }
-        Ok(Timeline {
+        Ok(Read::Whole(Timeline {
             since,
             known,
             said,
             elsewhere: rows.elsewhere,
-        })
+        }))
     }
 
     async fn rows(&self, since: DateTime<Utc>, asked: &BTreeSet<FactId>) -> StoreResult<TimelineRows> {
@@ -333,37 +416,51 @@ impl Memory<'_> {
                 .similar(self.scope, &self.world, &self.audience, vector, least, NEIGHBOURS)
                 .await?;
             found.extend(near.iter().map(|candidate| candidate.fact));
+            // There may be thousands, and an index in this process does not wait for anything.
+            tokio::task::yield_now().await;
         }
         Ok(found)
     }
 
-    /// Requests to forget, as they are compared with facts.
-    async fn requests(&self, texts: &[String]) -> Result<Vec<Request>, JobError> {
-        if texts.is_empty() {
-            return Ok(Vec::new());
-        }
+    /// Embeds requests to forget, to be compared with facts.
+    async fn embed(&self, texts: Vec<String>, requests: &mut Requests) -> Result<(), JobError> {
         let services = self.services;
         let (vectors, _) = services
             .models
-            .embed(self.scope, services.embedder.as_ref(), EmbedAs::Passage, texts)
+            .embed(self.scope, services.embedder.as_ref(), EmbedAs::Passage, &texts)
             .await;
-        Ok(texts
-            .iter()
-            .zip(vectors?)
-            .map(|(text, vector)| Request {
-                terms: keywords::query_terms(text),
-                vector,
-            })
-            .collect())
+        requests.extend(texts.into_iter().zip(vectors?));
+        Ok(())
     }
 }
 
-fn said_then(extraction: &Extraction, forget: Vec<Request>) -> SaidThen {
+/// Runs `work`; where it is `long`, on a thread of its own, so that no dialogue waits for it.
+async fn apart<T: Send + 'static>(long: bool, work: impl FnOnce() -> T + Send + 'static) -> StoreResult<T> {
+    if !long {
+        return Ok(work());
+    }
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| StoreError::Unavailable(format!("a memory was not gone through: {error}")))
+}
+
+/// Those of `texts` that have no vector yet, each once; `None`: all have one.
+fn lacking<'t>(texts: impl IntoIterator<Item = &'t String>, requests: &Requests) -> Option<Vec<String>> {
+    let lacking: BTreeSet<&String> = texts.into_iter().filter(|text| !requests.contains_key(*text)).collect();
+    (!lacking.is_empty()).then(|| lacking.into_iter().cloned().collect())
+}
+
+/// With the vectors of its requests, which must be known.
+fn said_then(extraction: &Extraction, requests: &Requests) -> SaidThen {
+    let forget = extraction.forget.iter().map(|text| Request {
+        terms: keywords::query_terms(text),
+        vector: requests[text].clone(),
+    });
     SaidThen {
         turn: extraction.turn,
         at: extraction.said_at,
         player: extraction.player.clone(),
-        forget,
+        forget: forget.collect(),
         injected: extraction.injected.clone(),
     }
 }

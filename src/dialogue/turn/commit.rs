@@ -60,8 +60,10 @@ pub(super) async fn commit(
     let mut notes = Vec::new();
     let block = spoken.reply.state_block.as_deref();
     let (changes, unreadable) = state_of(services, input, block, &mut notes).await?;
-    // What a cut reply would have said of the state at its end was never written.
-    let extract_state = unreadable || turn.status == TurnStatus::Interrupted;
+    // A reply without a block changes nothing. If one that was cut changed more for it, the player would
+    // choose when the model is asked what happened.
+    let cut_block = turn.status == TurnStatus::Interrupted && spoken.reply.began_block;
+    let extract_state = services.settings.prompt.ask_for_state && (unreadable || cut_block);
     let checkpoint = checkpoint_of(services, input, spoken.reply.ends);
     let summarise = summary_is_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let jobs = jobs_of(services, input, &turn, extract_state, summarise);
@@ -180,7 +182,12 @@ async fn state_of(
             (changes, false)
         }
         Err(error) => {
-            notes.push(format!("{error}; it is extracted from the turn instead"));
+            let instead = if services.settings.prompt.ask_for_state {
+                "it is extracted from the turn instead"
+            } else {
+                "nothing was asked for, so it changes nothing"
+            };
+            notes.push(format!("{error}; {instead}"));
             (Vec::new(), true)
         }
     })
@@ -352,6 +359,7 @@ fn trace_of(services: &Services, turn: &Turn, goes_on: bool, spoken: Spoken, sta
         calls,
         timings,
         notes,
+        state_block: reply.began_block,
     }
 }
 

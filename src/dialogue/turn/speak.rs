@@ -34,6 +34,8 @@ pub(super) struct Reply {
     pub state_block: Option<String>,
     /// When cut: all that was said by then, heard or not.
     pub uncut: Option<String>,
+    /// A state block had begun, whether it ended or not.
+    pub began_block: bool,
     pub usage: Usage,
     pub call: CallTrace,
     /// Ms from the call to the first visible character, and to the end.
@@ -151,6 +153,7 @@ pub(super) async fn speak(
         text: ended.text,
         state_block: ended.state_block,
         uncut: ended.uncut,
+        began_block: ended.began_block,
         usage,
         call,
         first_token_ms: first_token_ms.unwrap_or(reply_ms),
@@ -210,6 +213,7 @@ struct Ended {
     cues: Vec<String>,
     state_block: Option<String>,
     uncut: Option<String>,
+    began_block: bool,
 }
 
 impl<'a> Voice<'a> {
@@ -272,6 +276,7 @@ impl<'a> Voice<'a> {
             status: TurnStatus::Completed,
             text: self.text,
             cues,
+            began_block: ended.state_block.is_some(),
             state_block: ended.state_block,
             uncut: None,
         })
@@ -303,6 +308,7 @@ impl<'a> Voice<'a> {
             cues,
             state_block: None,
             uncut: Some(self.text),
+            began_block: ended.state_block.is_some(),
         })
     }
 }

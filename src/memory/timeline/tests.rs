@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::memory::{
     agreement::{polarity_of, tense_of},
+    calibration::Calibration,
     fact::{Audience, Cause, FactKind, FactView, Importance, Knower},
 };
 
@@ -115,7 +116,7 @@ impl Case {
         self
     }
     fn settled(&self) -> Settled {
-        settle(&CALIBRATION, &self.timeline, |older, newer| {
+        Prepared::new(&CALIBRATION, self.timeline.clone()).settle(|older, newer| {
             let asked = (older.content.clone(), newer.content.clone());
             let known = self.verdicts.iter().find(|(pair, _)| *pair == asked);
             known.map_or(Judged::Unasked, |(_, verdict)| Judged::Said(*verdict))
@@ -421,6 +422,36 @@ fn statements_nobody_judged_are_named_and_change_nothing() {
         .says(2, 2, "The player hates apples", 40.0);
     let settled = told.settled();
     assert_eq!((settled.ends, settled.unasked.len()), (vec![], 1));
-    let silent = settle(&CALIBRATION, &told.timeline, |_, _| Judged::Silent);
+    let silent = Prepared::new(&CALIBRATION, told.timeline.clone()).settle(|_, _| Judged::Silent);
     assert_eq!((silent.ends, silent.unasked), (vec![], vec![]));
+}
+
+#[test]
+fn what_was_said_over_and_over_is_ended_by_the_last_time_alone() {
+    let mut told = Case::since(0);
+    for n in 1..=300 {
+        told = told.says(u128::try_from(n).expect("a number"), n, "The player likes apples", 0.0);
+    }
+    let ends = told.ends();
+    let once: Vec<_> = (1..300).map(|n| (n, Duplicate, Some(n + 1))).collect();
+    assert_eq!(ends, once, "each is ended by the next one and by no other");
+    assert!(told.timeline.is_long(), "three hundred are compared with three hundred");
+}
+
+#[test]
+fn no_more_than_the_nearest_are_compared() {
+    let mut told = Case::since(1_000);
+    for n in 1..=60_u8 {
+        // One degree apart: all are near what comes next, the first ones nearest.
+        let fact = format!("The player likes apple number {n}");
+        told = told.says(u128::from(n), i64::from(n), &fact, f32::from(n) / 2.0 + 20.0);
+    }
+    let told = told.says(99, 2_000, "The player hates apples", 0.0);
+    let unasked = told.settled().unasked;
+    assert_eq!(unasked.len(), NEAREST);
+    assert!(
+        unasked.windows(2).all(|pair| pair[0].cosine >= pair[1].cosine),
+        "nearest first"
+    );
+    assert!(!told.timeline.is_long());
 }

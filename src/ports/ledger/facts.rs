@@ -81,7 +81,7 @@ pub enum Writing {
     Settling(Unsettled),
 }
 
-/// Everything one reconciliation writes, in one transaction: facts, invalidations, verdicts, flags,
+/// Everything one reconciliation writes, in one transaction: facts, invalidations, flags,
 /// outbox rows for every fact touched, the rise of each knower's `memory_seq`, and the end of the job
 /// or of the mark.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,7 +97,6 @@ pub struct Reconciliation {
     pub invalidations: Vec<NewInvalidation>,
     /// Invalidations that no longer count.
     pub lifts: Vec<InvalidationId>,
-    pub verdicts: Vec<JudgedPair>,
     /// Protected facts that something contradicts, for a person to look at: every flag of these turns
     /// that ought to stand.
     pub flags: Vec<Flagged>,
@@ -235,6 +234,8 @@ pub trait FactStore: Send + Sync {
         ids: &[FactId],
     ) -> StoreResult<TimelineRows>;
     async fn verdict(&self, scope: &TenantScope, pair: &[u8; 32]) -> StoreResult<Option<Verdict>>;
+    /// Keeps a verdict; a later one about the same pair counts instead.
+    async fn keep_verdict(&self, scope: &TenantScope, judged: &JudgedPair) -> StoreResult<()>;
     async fn reconcile(&self, scope: &TenantScope, result: &Reconciliation) -> StoreResult<ReconcileOutcome>;
 
     // --- people ---

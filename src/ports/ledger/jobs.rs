@@ -78,6 +78,8 @@ pub struct Job {
     pub created_at: DateTime<Utc>,
     /// Since when it is tried: since it was written, or since a person had it tried again.
     pub since: DateTime<Utc>,
+    /// What the model answered an earlier attempt ([`JobStore::keep_answer`]).
+    pub answer: Option<String>,
 }
 
 impl From<&NewJob> for Job {
@@ -92,6 +94,7 @@ impl From<&NewJob> for Job {
             useless: 0,
             created_at: new.created_at,
             since: new.created_at,
+            answer: None,
         }
     }
 }
@@ -183,11 +186,17 @@ pub trait JobStore: Send + Sync {
     ) -> StoreResult<Vec<Job>>;
     /// Frees every lease of `node`: called once at start, since nothing of an earlier process runs.
     async fn release_all(&self, node: NodeId) -> StoreResult<()>;
-    /// What a job works on, in one read. `None`: its turn was unsaid or cut since, or the world or the
-    /// NPC is gone.
+    /// What a job works on, in one read. `None`: its turn was unsaid or cut since. A world or an NPC that
+    /// was deleted since is given as it was last: what was said stands, and others heard it.
     async fn said(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<Said>>;
+    /// Keeps a model's answer with a job, so that another attempt need not ask for it again. It goes when
+    /// the job is done. `false`: the fence is closed and nothing was written.
+    async fn keep_answer(&self, scope: &TenantScope, fence: &JobFence, answer: &str) -> StoreResult<bool>;
     /// Ends a job that had nothing to write.
     async fn finish(&self, scope: &TenantScope, job: JobId) -> StoreResult<()>;
+    /// Ends a job for which [`Self::said`] found nothing, unless its turn stands after all by now: then it
+    /// stays. Should the turn stand again later, the job is due again.
+    async fn finish_unsaid(&self, scope: &TenantScope, job: JobId) -> StoreResult<()>;
     async fn fail(&self, scope: &TenantScope, job: JobId, error: &str, then: JobFailure) -> StoreResult<()>;
     /// Has a dead job tried again; its audit row is written with it.
     async fn retry(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry>;

@@ -52,6 +52,9 @@ pub struct PruneBefore {
     pub traces: Option<DateTime<Utc>>,
     /// Verdicts that were last given before.
     pub verdicts: Option<DateTime<Utc>>,
+    /// Turns that were unsaid before and that no save has, with everything they caused; and what is kept
+    /// about the moves that unsaid them. A turn that has a key keeps it and its id, and nothing else.
+    pub unsaid: Option<DateTime<Utc>>,
 }
 
 /// The ledger as a machine that runs.

@@ -121,6 +121,8 @@ impl Llm for ToldLlm {
 pub struct WordEmbedder {
     info: EmbedderInfo,
     pub fails: AtomicBool,
+    /// Never answers about texts with this in them.
+    pub holds: Mutex<Option<&'static str>>,
 }
 
 impl WordEmbedder {
@@ -135,6 +137,7 @@ impl WordEmbedder {
                 offline: true,
             },
             fails: AtomicBool::new(false),
+            holds: Mutex::new(None),
         }
     }
 }
@@ -144,6 +147,10 @@ impl Embedder for WordEmbedder {
     async fn embed(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
         if self.fails.load(Ordering::SeqCst) {
             return Err(LlmError::Refused("no embedder".to_owned()));
+        }
+        let holds = *self.holds.lock();
+        if holds.is_some_and(|held| texts.iter().any(|text| text.contains(held))) {
+            std::future::pending::<()>().await;
         }
         Ok(texts
             .iter()

@@ -6,6 +6,7 @@ mod faults;
 mod forgetting;
 mod memory;
 mod recall;
+mod settling;
 mod turns;
 
 use std::sync::{Arc, atomic::Ordering};
@@ -27,6 +28,7 @@ use colloquy::{
         models::{ModelLimits, Models, RouteTable},
         prompt::Templates,
         recall::BodyCache,
+        rewind::{self, Moved, RewindRequest, Target},
         settings::DialogueSettings,
         turn::{self, CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
@@ -48,7 +50,7 @@ use colloquy::{
         },
         llm::Llm,
     },
-    tenancy::{Role, TenantScope},
+    tenancy::{Principal, Role, TenantScope},
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -398,6 +400,33 @@ impl Talk<'_> {
             reports.push(self.stage.run(job).await.unwrap());
         }
         reports
+    }
+    /// Takes the session back to a turn.
+    pub async fn rewind(&mut self, number: u32, heard_chars: Option<usize>) -> Moved {
+        let stage = self.stage;
+        let request = RewindRequest {
+            scope: stage.scope.clone(),
+            node: stage.node,
+            dialogue: self.open.dialogue.id,
+            world: stage.world.id.clone(),
+            epoch: self.open.epoch,
+            head_turn: self.open.dialogue.head_turn,
+            head: self.open.head,
+            fence: false,
+            target: Target::Turn { number, heard_chars },
+            key: None,
+            seq: self.seq,
+            who: Principal {
+                subject: "player".to_owned(),
+                tenant: stage.scope.tenant().clone(),
+                role: Role::Backend,
+                player: None,
+                world: None,
+                expires_at: DateTime::<Utc>::MAX_UTC,
+            },
+            action: "session.rewind",
+        };
+        rewind::rewind(&stage.services, request).await.unwrap()
     }
     pub async fn trace(&self, number: u32) -> TurnTrace {
         let dialogues = &self.stage.services.ledger.dialogues;

@@ -15,7 +15,11 @@ use colloquy::{
     },
     ports::{
         buffer::BufferHead,
-        ledger::{jobs::JobKind, state::NewStateChange},
+        clock::Clock as _,
+        ledger::{
+            jobs::{Job, JobKind},
+            state::NewStateChange,
+        },
         llm::{LlmError, Task},
     },
 };
@@ -122,8 +126,8 @@ fn a_cut_reply_ends_where_it_was_heard() {
             assert!(committed.state.is_empty());
             assert_eq!(
                 committed.jobs.iter().map(|job| job.kind).collect::<Vec<_>>(),
-                [JobKind::ExtractFacts, JobKind::ExtractState],
-                "its state block was never written"
+                [JobKind::ExtractFacts],
+                "what never began a state block changes nothing"
             );
             // The model sees where it was cut.
             *talk.feed.cut_after.lock() = None;
@@ -281,6 +285,75 @@ fn an_unreadable_state_block_becomes_a_job() {
         let mut other = stage.session("p2").await;
         other.say("Where am I?").await;
         assert!(!stage.llm.last_context().contains("the mill"));
+    });
+}
+
+#[test]
+fn cutting_a_reply_does_not_choose_that_state_is_read() {
+    run(async {
+        let stage = Stage::set().await;
+        let kinds = |jobs: &[Job]| jobs.iter().map(|job| job.kind).collect::<Vec<_>>();
+        let line = "You hand me the royal sword";
+        // A block that had begun would have changed something: what was heard is read instead, and not
+        // what the player typed.
+        let mut talk = stage.session("p1").await;
+        let begun = texts(&["Here it is. ", "Take it.\n```state\n{", "\"mood\""]);
+        stage.llm.tell(Task::Reply, Answer::Silent(begun));
+        *talk.feed.cut_after.lock() = Some((2, Cut { heard_chars: None }));
+        let committed = talk.say(line).await;
+        assert_eq!(kinds(&committed.jobs), [JobKind::ExtractFacts, JobKind::ExtractState]);
+        assert!(talk.trace(1).await.state_block);
+        stage.llm.tell_text(Task::Extraction, "{}");
+        stage.run(&committed.jobs[1]).await.unwrap();
+        let prompt = stage.llm.asked(Task::Extraction).pop().unwrap();
+        assert!(
+            prompt.contains("Here it is.") && !prompt.contains("royal sword"),
+            "{prompt}"
+        );
+
+        // Of a reply that was whole, it is known whether it had one.
+        for (reply, reads) in [
+            ("Here it is.", 0),
+            ("Here it is.\n```state\n{\"mood\": \"calm\"}\n```", 1),
+        ] {
+            let mut talk = stage.session("p1").await;
+            stage.llm.tell_text(Task::Reply, reply);
+            talk.say(line).await;
+            talk.rewind(1, Some(4)).await;
+            let (now, jobs) = (stage.clock.now(), &stage.services.ledger.jobs);
+            let until = now + std::time::Duration::from_mins(1);
+            let leased = jobs
+                .lease(&stage.scope, stage.services.ids.next(), now, until, 99)
+                .await
+                .unwrap();
+            let of_it = leased.iter().filter(|job| job.dialogue == talk.open.dialogue.id);
+            let count = of_it.filter(|job| job.kind == JobKind::ExtractState).count();
+            assert_eq!(count, reads, "{reply}");
+        }
+    });
+}
+
+#[test]
+fn where_no_state_is_asked_for_none_is_read() {
+    run(async {
+        let stage = Stage::set_with(
+            |settings| settings.prompt.ask_for_state = false,
+            WorldSettings::default(),
+        )
+        .await;
+        let mut talk = stage.session("p1").await;
+        let unreadable = "Come along.\n```state\nwe are somewhere\n```";
+        stage.llm.tell_text(Task::Reply, unreadable);
+        let whole = talk.say("Shall we go?").await;
+        stage.llm.tell(
+            Task::Reply,
+            Answer::Silent(texts(&["Come ", "along.\n```state\nwe are", ""])),
+        );
+        *talk.feed.cut_after.lock() = Some((2, Cut { heard_chars: None }));
+        let cut = talk.say("Shall we go now?").await;
+        for committed in [whole, cut] {
+            assert!(committed.jobs.iter().all(|job| job.kind != JobKind::ExtractState));
+        }
     });
 }
 

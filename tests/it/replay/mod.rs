@@ -125,12 +125,16 @@ fn what_was_taken_back_never_happened() {
 /// Fewer, for each needs two databases of its own.
 #[test]
 fn what_was_taken_back_never_happened_on_postgres() {
-    try_all("replayed", HISTORIES / 40, |history| store::on_postgres(|| replayed(history)));
+    try_all("replayed", HISTORIES / 40, |history| {
+        store::on_postgres(|| replayed(history))
+    });
 }
 
 #[test]
 fn two_saves_both_come_back_whole_on_postgres() {
-    try_all("saved", HISTORIES / 100, |history| store::on_postgres(|| saved(history)));
+    try_all("saved", HISTORIES / 100, |history| {
+        store::on_postgres(|| saved(history))
+    });
 }
 
 #[test]

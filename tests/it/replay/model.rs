@@ -43,6 +43,8 @@ pub struct Next {
     pub recorded: Option<String>,
     /// It stops after so many characters, and never ends.
     pub hold_after: Option<usize>,
+    /// The model has begun a state block where it stops.
+    pub block: bool,
 }
 
 impl Player {
@@ -226,9 +228,16 @@ impl Llm for Player {
     }
     async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
         let answer = self.answer(request);
-        let hold_after = self.next.lock().as_ref().and_then(|next| next.hold_after);
-        if let Some(chars) = hold_after {
-            let heard: String = answer.chars().take(chars).collect();
+        let stop = self
+            .next
+            .lock()
+            .as_ref()
+            .and_then(|next| Some((next.hold_after?, next.block)));
+        if let Some((chars, block)) = stop {
+            let mut heard: String = answer.chars().take(chars).collect();
+            if block {
+                heard.push_str("\n~~~state\n{");
+            }
             return Ok(stream::iter([Ok(Chunk::Text(heard))]).chain(stream::pending()).boxed());
         }
         Ok(stream::iter([Ok(Chunk::Text(answer))]).boxed())

@@ -129,6 +129,10 @@ impl Partition {
         self.seen_by(search).map(Shelf::len).sum()
     }
 
+    pub(super) fn has(&self, fact: FactId) -> bool {
+        self.places.contains_key(&fact)
+    }
+
     pub(super) fn facts(&self) -> Vec<FactId> {
         self.places.keys().copied().collect()
     }

@@ -28,8 +28,8 @@ use crate::{
         ledger::{
             audit::Edit,
             facts::{
-                Confirmed, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore, OutboxRow,
-                RecallBody, ReconcileOutcome, Reconciliation, TimelineRows,
+                Confirmed, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore, JudgedPair,
+                OutboxRow, RecallBody, ReconcileOutcome, Reconciliation, TimelineRows,
             },
         },
         vectors::IndexPoint,
@@ -182,6 +182,9 @@ impl FactStore for SqlFactStore {
     }
     async fn verdict(&self, scope: &TenantScope, pair: &[u8; 32]) -> StoreResult<Option<Verdict>> {
         read::verdict(&self.0, scope.tenant(), pair).await
+    }
+    async fn keep_verdict(&self, scope: &TenantScope, judged: &JudgedPair) -> StoreResult<()> {
+        write::keep_verdict(&self.0, scope.tenant(), judged).await
     }
     async fn reconcile(&self, scope: &TenantScope, result: &Reconciliation) -> StoreResult<ReconcileOutcome> {
         write::reconcile(&self.0, scope.tenant(), result).await

@@ -20,7 +20,7 @@ use crate::{
     ports::{
         StoreResult,
         ledger::{
-            facts::{Extraction, ReconcileOutcome, Reconciliation, Writing},
+            facts::{Extraction, JudgedPair, ReconcileOutcome, Reconciliation, Writing},
             jobs::JobFence,
             rewinds::Unsettled,
         },
@@ -29,7 +29,7 @@ use crate::{
 
 /// The fence, the check that memory has not moved, and the job's end, at once.
 const PASS: &str = concat!(
-    "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL
+    "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL, answer = NULL
     WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
       AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
                   AND turns.stands = TRUE AND turns.text_version = $4)
@@ -113,17 +113,10 @@ const INSERT_REST: &str = batch!(
         " v CROSS JOIN facts f WHERE f.tenant = $1 AND f.id = v.value ->> 1"
     ),
     concat!(
-        "INSERT INTO verdicts (tenant, pair, verdict, model, at)
-         SELECT $1, v.value ->> 0, v.value ->> 1, v.value ->> 2, $6 FROM ",
-        rows!("$5"),
-        " v WHERE TRUE ORDER BY key
-         ON CONFLICT (tenant, pair) DO UPDATE SET verdict = excluded.verdict, model = excluded.model, at = excluded.at"
-    ),
-    concat!(
         "UPDATE fact_flags",
         by_index!("fact_flags_by_cause"),
-        " SET lifted_at = $6 WHERE tenant = $1 AND cause_id ",
-        among!("$7"),
+        " SET lifted_at = $5 WHERE tenant = $1 AND cause_id ",
+        among!("$6"),
         " AND lifted_at IS NULL"
     )
 );
@@ -137,6 +130,9 @@ const INSERT_FLAGS: &str = concat!(
      ON CONFLICT (tenant, fact, by_fact) DO UPDATE
      SET cause_kind = 'turn', cause_id = excluded.cause_id, lifted_at = NULL, lifted_by = NULL"
 );
+
+const KEEP_VERDICT: &str = "INSERT INTO verdicts (tenant, pair, verdict, model, at) VALUES ($1, $2, $3, $4, $5)
+     ON CONFLICT (tenant, pair) DO UPDATE SET verdict = excluded.verdict, model = excluded.model, at = excluded.at";
 
 pub(in super::super) const RAISE_MEMORY: &str = raise_memory!();
 
@@ -162,6 +158,27 @@ pub(super) async fn reconcile(
     engine
         .write(reach, move |connection| {
             Box::pin(async move { write(connection, &tenant, &model, &result, now).await })
+        })
+        .await
+}
+
+pub(super) async fn keep_verdict(engine: &Engine, tenant: &TenantId, judged: &JudgedPair) -> StoreResult<()> {
+    let reach = Reach::from(tenant);
+    let (tenant, judged, now) = (tenant.clone(), judged.clone(), engine.clock.now());
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                sqlx::query(KEEP_VERDICT)
+                    .bind(tenant.as_str())
+                    .bind(hexadecimal(&judged.pair))
+                    .bind(judged.verdict.as_str())
+                    .bind(&judged.model)
+                    .bind(micros(now))
+                    .execute(connection)
+                    .await
+                    .map(drop)
+                    .map_err(store_error)
+            })
         })
         .await
 }
@@ -193,7 +210,7 @@ async fn write(
     let mut touched = lift(connection, tenant, &result.lifts, now).await?;
     failpoint!("facts.lifted");
     let memory_changed = !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
-    if memory_changed || !result.verdicts.is_empty() || !result.flags.is_empty() {
+    if memory_changed || !result.flags.is_empty() {
         insert_rest(connection, tenant, result, memory_changed, now).await?;
         failpoint!("facts.ended");
     }
@@ -357,16 +374,7 @@ async fn insert_rest(
             ])
         })
         .collect();
-    // The last one counts, of a pair that was judged twice and of a flag that was raised twice.
-    let verdicts: BTreeMap<String, serde_json::Value> = result
-        .verdicts
-        .iter()
-        .map(|judged| {
-            let pair = hexadecimal(&judged.pair);
-            (pair.clone(), json!([pair, judged.verdict.as_str(), judged.model]))
-        })
-        .collect();
-    let verdicts: serde_json::Value = verdicts.into_values().collect();
+    // Of a flag that was raised twice, the last one counts.
     let flags: BTreeMap<(FactId, FactId), serde_json::Value> = result
         .flags
         .iter()
@@ -378,7 +386,6 @@ async fn insert_rest(
         .bind(result.world.as_str())
         .bind(json_list(npcs))
         .bind(invalidations.to_string())
-        .bind(verdicts.to_string())
         .bind(micros(now))
         .bind(json_list(&result.flagging))
         .execute(&mut *connection)

@@ -72,7 +72,7 @@ const DROP_CHECKPOINTS: &str = concat!(
 /// `unsaid` marks what was given up with its turn, so that it is done after all should the turn stand again.
 const END_JOBS: &str = concat!(
     "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $4,
-        leased_to = NULL, leased_until = NULL
+        leased_to = NULL, leased_until = NULL, answer = NULL
     WHERE tenant = $1 AND dialogue = $3 AND status = 'pending' AND turn ",
     among!("$2")
 );

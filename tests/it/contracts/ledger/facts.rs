@@ -212,6 +212,29 @@ fn weighted<S: Subject>(f: &Fixture<S>, kind: FactKind, weight: u8, pinned: bool
     fact
 }
 
+pub async fn what_is_to_end_stands_until_then<S: Subject>(f: &Fixture<S>) {
+    let goal = f.create(weighted(f, FactKind::Goal, 4, false)).await;
+    let until = f.now() + chrono::Duration::minutes(10);
+    let mut fact = weighted(f, FactKind::Goal, 9, true);
+    fact.expires_at = Some(until);
+    let ending = f.create(fact).await;
+    let designer = Viewpoint {
+        sees_all_players: true,
+        ..f.viewpoint()
+    };
+    for viewpoint in [f.viewpoint(), designer] {
+        let facts = &f.ledger().facts;
+        let standing = async |at, limit| {
+            let found = facts.standing(&f.scope, &viewpoint, at, limit).await.unwrap();
+            found.iter().map(|fact| fact.id).collect::<Vec<_>>()
+        };
+        let just_before = until - chrono::Duration::microseconds(1);
+        assert_eq!(standing(just_before, 9).await, [ending, goal]);
+        assert_eq!(standing(just_before, 1).await, [ending]);
+        assert_eq!(standing(until, 9).await, [goal]);
+    }
+}
+
 pub async fn standing_facts_are_ranked_and_limited<S: Subject>(f: &Fixture<S>) {
     let background = f.create(weighted(f, FactKind::Preference, 10, false)).await;
     let goal = f.create(weighted(f, FactKind::Goal, 4, false)).await;

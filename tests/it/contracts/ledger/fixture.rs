@@ -345,7 +345,6 @@ impl<S: Subject> Fixture<S> {
             extraction: None,
             invalidations: Vec::new(),
             lifts: Vec::new(),
-            verdicts: Vec::new(),
             flags: Vec::new(),
             flagging: vec![fence.turn],
         }
@@ -407,5 +406,6 @@ pub fn a_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
         calls: Vec::new(),
         timings: Timings::default(),
         notes: vec!["nothing unusual".to_owned()],
+        state_block: false,
     }
 }

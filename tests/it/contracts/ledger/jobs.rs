@@ -2,7 +2,10 @@ use std::time::Duration;
 
 use colloquy::{
     ids::NodeId,
-    ports::ledger::jobs::{Job, JobFailure, JobKind, JobRetry, JobStatus},
+    ports::{
+        PageRequest,
+        ledger::jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobStatus},
+    },
 };
 
 use super::{
@@ -82,7 +85,49 @@ pub async fn a_job_reads_what_it_works_on<S: Subject>(f: &Fixture<S>) {
     assert_eq!(jobs.said(&f.other, &job).await.unwrap(), None);
     let deleted = f.edit("npc.delete");
     assert!(authored.delete_npc(&f.scope, &f.world, &f.npc, &deleted).await.unwrap());
-    assert_eq!(said(&job).await, None, "the NPC is gone");
+    // What was said stands, and others heard it.
+    let gone = said(&job).await.unwrap();
+    assert_eq!((gone.npc.name, gone.turn), (npc.name, commit.turn));
+    let deleted = f.edit("world.delete");
+    assert!(authored.delete_world(&f.scope, &f.world, &deleted).await.unwrap());
+    assert!(said(&job).await.is_some());
+}
+
+pub async fn a_job_of_a_turn_that_stands_again_is_not_ended_for_its_absence<S: Subject>(f: &Fixture<S>) {
+    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+    let jobs = &f.ledger().jobs;
+    let status = async || {
+        let page = PageRequest { limit: 9, after: None };
+        let rows = jobs.list(&f.scope, None, &page).await.unwrap().items;
+        rows.iter().find(|row| row.id == fence.job).unwrap().status
+    };
+    // Somebody found it unsaid, and it was said again before that was written down.
+    jobs.finish_unsaid(&f.scope, fence.job).await.unwrap();
+    assert_eq!(status().await, JobStatus::Pending);
+    jobs.finish_unsaid(&f.other, fence.job).await.unwrap();
+    jobs.finish(&f.scope, fence.job).await.unwrap();
+    assert_eq!(status().await, JobStatus::Done);
+}
+
+pub async fn an_answer_is_kept_until_its_job_is_done<S: Subject>(f: &Fixture<S>) {
+    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+    let jobs = &f.ledger().jobs;
+    assert!(!jobs.keep_answer(&f.other, &fence, "{}").await.unwrap());
+    let cut_since = JobFence {
+        text_version: 2,
+        ..fence
+    };
+    assert!(!jobs.keep_answer(&f.scope, &cut_since, "{}").await.unwrap());
+    for answer in ["{}", r#"{"facts": []}"#] {
+        assert!(jobs.keep_answer(&f.scope, &fence, answer).await.unwrap());
+        jobs.fail(&f.scope, fence.job, "slow", JobFailure::RetryAt(f.now()))
+            .await
+            .unwrap();
+        let leased = lease(f, f.node, 9).await;
+        assert_eq!(leased[0].answer.as_deref(), Some(answer));
+    }
+    jobs.finish(&f.scope, fence.job).await.unwrap();
+    assert!(!jobs.keep_answer(&f.scope, &fence, "{}").await.unwrap());
 }
 
 pub async fn due_jobs_are_leased_oldest_first<S: Subject>(f: &Fixture<S>) {

@@ -61,7 +61,7 @@ macro_rules! ledger_contract {
                     turns_are_read_by_range_id_and_key, dialogues_of_another_tenant_are_not_found;
                 facts: a_created_fact_reads_back_whole, confirm_checks_validity_audience_and_privacy,
                     confirm_asks_about_the_moment_given, bodies_carry_view_and_embedding,
-                    standing_facts_are_ranked_and_limited, a_designer_sees_what_is_private_to_any_player,
+                    standing_facts_are_ranked_and_limited, what_is_to_end_stands_until_then, a_designer_sees_what_is_private_to_any_player,
                     facts_are_listed_newest_first_in_pages,
                     facts_are_listed_by_filter, editing_changes_the_view_and_not_the_statement,
                     editing_checks_the_version, removing_and_restoring_are_history, facts_of_another_tenant_are_not_found;
@@ -83,8 +83,10 @@ macro_rules! ledger_contract {
                     state_of_another_tenant_is_not_found;
                 jobs: a_commit_leaves_its_jobs_leased, held_jobs_wait_until_they_are_made_due, a_job_reads_what_it_works_on, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
                     leases_of_a_dead_process_are_released, what_was_of_no_use_is_counted_apart,
-                    a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages;
-                prune: what_is_too_old_goes_and_nothing_else;
+                    a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages,
+                    a_job_of_a_turn_that_stands_again_is_not_ended_for_its_absence,
+                    an_answer_is_kept_until_its_job_is_done;
+                prune: what_is_too_old_goes_and_nothing_else, what_was_unsaid_goes_unless_it_can_stand_again;
                 rewinds: a_move_takes_back_what_later_turns_caused, moving_there_and_back_changes_nothing,
                     what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too,
                     what_was_under_way_for_an_unsaid_turn_cannot_write, a_move_that_may_not_be_made_writes_nothing,

@@ -12,7 +12,12 @@ use colloquy::{
     },
 };
 
-use super::{Subject, fixture::Fixture};
+use super::{
+    Subject,
+    fixture::Fixture,
+    saves::{checkpointed, load, save, world},
+    told::told,
+};
 
 pub async fn what_is_too_old_goes_and_nothing_else<S: Subject>(f: &Fixture<S>) {
     let ledger = f.ledger();
@@ -27,12 +32,13 @@ pub async fn what_is_too_old_goes_and_nothing_else<S: Subject>(f: &Fixture<S>) {
             .fail(&f.scope, dead.job, "no", JobFailure::Dead)
             .await
             .unwrap();
-        let mut plan = f.a_plan().await;
-        plan.verdicts = vec![JudgedPair {
+        let plan = f.a_plan().await;
+        let judged = JudgedPair {
             pair: [number; 32],
             verdict: Verdict::Same,
             model: "judge".to_owned(),
-        }];
+        };
+        ledger.facts.keep_verdict(&f.scope, &judged).await.unwrap();
         let Writing::Job(fence) = plan.writing.clone() else {
             unreachable!()
         };
@@ -47,6 +53,7 @@ pub async fn what_is_too_old_goes_and_nothing_else<S: Subject>(f: &Fixture<S>) {
         done_jobs: Some(at),
         traces: Some(at),
         verdicts: Some(at),
+        unsaid: None,
     };
     assert_eq!(prune(&f.scope, &PruneBefore::default(), 9).await, 0);
     assert_eq!(prune(&f.other, &all, 9).await, 0);
@@ -65,4 +72,70 @@ pub async fn what_is_too_old_goes_and_nothing_else<S: Subject>(f: &Fixture<S>) {
     assert!(trace(old.0).await.is_none() && trace(new.0).await.is_some());
     let verdict = async |number| ledger.facts.verdict(&f.scope, &[number; 32]).await.unwrap();
     assert_eq!((verdict(0).await, verdict(1).await), (None, Some(Verdict::Same)));
+}
+
+pub async fn what_was_unsaid_goes_unless_it_can_stand_again<S: Subject>(f: &mut Fixture<S>) {
+    world(f).await;
+    let mut talk = told(f, 3).await;
+    let tea = talk.learn(f, 1, "The player likes tea.", &[]).await;
+    let grapes = talk.learn(f, 2, "The player likes grapes.", &[]).await;
+    let saved = save(f, "before").await;
+    talk.say(f, 4).await;
+    talk.say(f, 5).await;
+    let figs = talk.learn(f, 5, "The player likes figs now.", &[tea]).await;
+    let first = talk.turn(1);
+    let mut back = talk.move_to(f, Some(first));
+    back.key = Some("back".to_owned());
+    talk.rewind(f, &back).await;
+    // This one goes only to be said anew, and nothing took its place yet.
+    let mut anew = told(f, 2).await;
+    let (to, last) = (anew.turn(1), anew.turn(2));
+    let mut going = anew.move_to(f, Some(to));
+    going.replacing = Some(last);
+    anew.rewind(f, &going).await;
+    f.clock.advance(Duration::from_hours(48));
+
+    let ledger = f.ledger();
+    let before = |hours| PruneBefore {
+        unsaid: Some(f.now() - chrono::Duration::hours(hours)),
+        ..PruneBefore::default()
+    };
+    let prune = async |scope, hours, limit| ledger.maintenance.prune(scope, &before(hours), limit).await.unwrap();
+    assert_eq!(prune(&f.scope, 72, 9).await, 0);
+    assert_eq!(prune(&f.other, 24, 9).await, 0);
+    // Two turns and two moves, one of each at a time.
+    assert_eq!(prune(&f.scope, 24, 1).await, 2);
+    assert_eq!(prune(&f.scope, 24, 9).await, 2);
+    assert_eq!(prune(&f.scope, 24, 9).await, 0);
+
+    let keyed = async |number: u32| {
+        let key = format!("key {number}");
+        let found = ledger.dialogues.turn_by_key(&f.scope, talk.id(), &key);
+        found.await.unwrap().unwrap()
+    };
+    for number in [4, 5] {
+        let shell = keyed(number).await;
+        assert_eq!((shell.turn.id, shell.stands), (talk.turn(number as usize), false));
+        assert_eq!((&shell.turn.player_text[..], &shell.turn.reply_text[..]), ("", ""));
+    }
+    assert_eq!(keyed(3).await.turn, talk.turns[2], "the save has it");
+    assert_eq!(ledger.facts.get(&f.scope, figs).await.unwrap(), None);
+    assert!(f.fact(tea).await.invalid.is_none());
+    assert!(
+        ledger.facts.history(&f.scope, tea).await.unwrap().is_empty(),
+        "what ended it is gone"
+    );
+    let moved = ledger.rewinds.by_key(&f.scope, talk.id(), "back").await.unwrap();
+    assert_eq!(moved, None);
+
+    let found = ledger
+        .dialogues
+        .turn_by_key(&f.scope, anew.id(), "key 2")
+        .await
+        .unwrap();
+    assert_eq!(found.unwrap().turn, anew.turns[1], "it may stand again");
+
+    load(f, saved.id).await;
+    assert!(f.fact(grapes).await.invalid.is_none());
+    assert_eq!(checkpointed(f, talk.id()).await, Some(3));
 }

@@ -134,13 +134,13 @@ pub async fn verdicts_are_kept_by_pair<S: Subject>(f: &Fixture<S>) {
         verdict,
         model: "judge".to_owned(),
     };
-    let mut plan = f.a_plan().await;
-    plan.verdicts = vec![pair(1, Verdict::Same), pair(2, Verdict::Contradicts)];
     let seq = f.memory_seq().await;
-    f.reconcile(&plan).await;
+    let facts = &f.ledger().facts;
+    for judged in [pair(1, Verdict::Same), pair(2, Verdict::Contradicts)] {
+        facts.keep_verdict(&f.scope, &judged).await.unwrap();
+    }
     // A verdict changes no memory.
     assert_eq!(f.memory_seq().await, seq);
-    let facts = &f.ledger().facts;
     assert_eq!(facts.verdict(&f.scope, &[1; 32]).await.unwrap(), Some(Verdict::Same));
     assert_eq!(
         facts.verdict(&f.scope, &[2; 32]).await.unwrap(),
@@ -148,9 +148,8 @@ pub async fn verdicts_are_kept_by_pair<S: Subject>(f: &Fixture<S>) {
     );
     assert_eq!(facts.verdict(&f.scope, &[3; 32]).await.unwrap(), None);
     assert_eq!(facts.verdict(&f.other, &[1; 32]).await.unwrap(), None);
-    let mut plan = f.a_plan().await;
-    plan.verdicts = vec![pair(1, Verdict::Independent)];
-    f.reconcile(&plan).await;
+    let again = pair(1, Verdict::Independent);
+    facts.keep_verdict(&f.scope, &again).await.unwrap();
     assert_eq!(
         facts.verdict(&f.scope, &[1; 32]).await.unwrap(),
         Some(Verdict::Independent)

@@ -16,7 +16,7 @@ use super::{
     told::{Told, told},
 };
 
-async fn world<S: Subject>(f: &Fixture<S>) {
+pub(super) async fn world<S: Subject>(f: &Fixture<S>) {
     for id in ["vale", "moor"] {
         let world = f.a_world(id);
         let edit = f.edit("world.put");
@@ -38,7 +38,7 @@ fn a_save<S: Subject>(f: &Fixture<S>, name: &str) -> NewSave {
     }
 }
 
-async fn save<S: Subject>(f: &Fixture<S>, name: &str) -> Save {
+pub(super) async fn save<S: Subject>(f: &Fixture<S>, name: &str) -> Save {
     f.tick();
     match f.ledger().saves.create(&f.scope, &a_save(f, name)).await.unwrap() {
         SaveOutcome::Saved(save) => save,
@@ -56,7 +56,7 @@ fn a_restore<S: Subject>(f: &Fixture<S>, save: SaveId) -> Restore {
     }
 }
 
-async fn load<S: Subject>(f: &Fixture<S>, save: SaveId) -> (Restored, Vec<RestoredDialogue>) {
+pub(super) async fn load<S: Subject>(f: &Fixture<S>, save: SaveId) -> (Restored, Vec<RestoredDialogue>) {
     f.tick();
     match f.ledger().saves.restore(&f.scope, &a_restore(f, save)).await.unwrap() {
         RestoreOutcome::Done { restored, dialogues } => (restored, dialogues),
@@ -73,7 +73,7 @@ async fn said<S: Subject>(f: &Fixture<S>, id: DialogueId) -> Vec<u32> {
     turns.iter().map(|turn| turn.number).collect()
 }
 
-async fn checkpointed<S: Subject>(f: &Fixture<S>, id: DialogueId) -> Option<u32> {
+pub(super) async fn checkpointed<S: Subject>(f: &Fixture<S>, id: DialogueId) -> Option<u32> {
     let checkpoint = f.ledger().dialogues.checkpoint(&f.scope, id).await.unwrap();
     checkpoint.map(|checkpoint| checkpoint.turn)
 }

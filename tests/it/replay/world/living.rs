@@ -79,6 +79,7 @@ impl World {
                     name,
                     recorded: None,
                     hold_after: say.cut.map(|cut| 1 + share(cut, whole.saturating_sub(1))),
+                    block: false,
                 });
                 self.say(usize::from(say.talk), &line, say.cut.is_some()).await;
                 if !say.later {

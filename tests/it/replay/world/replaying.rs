@@ -30,6 +30,8 @@ pub(in crate::replay) struct Record {
 struct Said {
     talk: usize,
     turn: Turn,
+    /// Its reply had begun a state block.
+    block: bool,
     /// What its prompt had, of what stands.
     prompted: Vec<(Name, CandidateTrace)>,
 }
@@ -57,13 +59,19 @@ impl World {
             for turn in self.turns(talk).await {
                 let dialogues = &self.services.ledger.dialogues;
                 let trace = dialogues.trace(&self.scope, turn.dialogue, turn.number).await.unwrap();
+                let block = trace.as_ref().is_some_and(|trace| trace.state_block);
                 let prompted = trace
                     .into_iter()
                     .flat_map(|trace| trace.candidates)
                     .filter(was_in_prompt)
                     .filter_map(|candidate| Some((living.get(&candidate.fact)?.clone(), candidate)))
                     .collect();
-                turns.push(Said { talk, turn, prompted });
+                turns.push(Said {
+                    talk,
+                    turn,
+                    block,
+                    prompted,
+                });
             }
         }
         turns.sort_by_key(|said| said.turn.committed_at);
@@ -113,6 +121,7 @@ impl World {
             name: Player::name_in(text).unwrap_or_default(),
             recorded: Some(turn.reply_text.clone()),
             hold_after: cut.then(|| turn.reply_text.chars().count()),
+            block: said.block,
         });
         let facts = self.facts_named(&said.prompted).await;
         *self.recorded.lock() = Some(facts);

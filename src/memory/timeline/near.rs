@@ -1,0 +1,163 @@
+//! What is near what in a timeline: nearly all of the work of settling it, and independent of any
+//! verdict, so that it is done once.
+
+use std::{cmp::Reverse, collections::HashMap};
+
+use chrono::{DateTime, Utc};
+
+use super::{Known, SaidThen, Timeline, said_by, vector_at};
+use crate::{
+    ids::TurnId,
+    memory::{
+        calibration::Calibration,
+        reconcile::{Relation, compare},
+        scoring::dot,
+    },
+};
+
+/// Near facts kept of each statement and of each request. More than are looked at, since some will
+/// have ended by then; bounded, since of a talkative player everything is near everything.
+const KEPT: usize = 256;
+/// Comparisons that are made on the thread that asks: a few milliseconds of work, beyond which the
+/// dialogues of that thread would feel it.
+const FEW: usize = 20_000;
+
+/// A timeline in order, with what each of its statements may touch.
+#[derive(Debug)]
+pub struct Prepared {
+    timeline: Timeline,
+    /// Of each fact, those said no later that it may touch, nearest first; empty for those said before
+    /// the timeline began.
+    near: Vec<Vec<Near>>,
+    /// Of each turn's requests to forget, in order, the facts that may be meant, nearest first.
+    meant: HashMap<TurnId, Vec<Vec<(usize, f32)>>>,
+}
+
+/// A fact, by its place, that another one may touch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Near {
+    pub old: usize,
+    /// Of their vectors, in [-1, 1].
+    pub cosine: f32,
+    /// Never [`Relation::Independent`].
+    pub relation: Relation,
+}
+
+impl Timeline {
+    /// Whether preparing and settling it is work for a thread of its own.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        let said = self.known.iter().filter(|known| known.fact.valid_at >= self.since);
+        let requests: usize = self.said.iter().map(|said| said.forget.len()).sum();
+        (said.count() + requests).saturating_mul(self.known.len()) > FEW
+    }
+}
+
+impl Prepared {
+    /// Compares what was said since the timeline's moment with what had been said until then.
+    #[must_use]
+    pub fn new(calibration: &Calibration, mut timeline: Timeline) -> Self {
+        timeline.known.sort_by_key(|known| (known.fact.valid_at, known.fact.id));
+        timeline.known.dedup_by_key(|known| known.fact.id);
+        let known = &timeline.known;
+        let mut of_subject: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (nth, known) in known.iter().enumerate() {
+            of_subject.entry(&known.fact.statement.subject).or_default().push(nth);
+        }
+        let said_at: HashMap<TurnId, DateTime<Utc>> = timeline.said.iter().map(|said| (said.turn, said.at)).collect();
+        let near = known
+            .iter()
+            .enumerate()
+            .map(|(nth, new)| {
+                let turn = said_by(&new.fact).filter(|_| new.fact.valid_at >= timeline.since);
+                let Some(turn) = turn else { return Vec::new() };
+                let at = said_at.get(&turn).copied().unwrap_or(new.fact.valid_at);
+                let others = of_subject[new.fact.statement.subject.as_str()].iter().copied();
+                near_of(calibration, known, nth, at, others)
+            })
+            .collect();
+        let meant = timeline
+            .said
+            .iter()
+            .filter(|said| said.at >= timeline.since && !said.forget.is_empty())
+            .map(|said| (said.turn, meant_by(calibration, known, said)))
+            .collect();
+        Self { timeline, near, meant }
+    }
+
+    /// In the order in which things were said.
+    #[must_use]
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// The facts, in the order in which they were said.
+    #[must_use]
+    pub fn into_known(self) -> Vec<Known> {
+        self.timeline.known
+    }
+
+    pub(super) fn near(&self, new: usize) -> &[Near] {
+        &self.near[new]
+    }
+
+    pub(super) fn meant(&self, turn: TurnId, request: usize) -> &[(usize, f32)] {
+        self.meant
+            .get(&turn)
+            .and_then(|requests| requests.get(request))
+            .map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Facts that `new` may touch, said no later than `at`.
+fn near_of(
+    calibration: &Calibration,
+    known: &[Known],
+    new: usize,
+    at: DateTime<Utc>,
+    others: impl Iterator<Item = usize>,
+) -> Vec<Near> {
+    let Known { fact, vector, .. } = &known[new];
+    let near = others
+        .filter(|old| *old != new && known[*old].fact.valid_at <= at)
+        .filter_map(|old| {
+            let cosine = dot(vector, vector_at(&known[old], at));
+            let relation = compare(calibration, &fact.statement, &known[old].fact.statement, cosine);
+            (relation != Relation::Independent).then_some(Near { old, cosine, relation })
+        })
+        .collect();
+    nearest(near, |near| (near.cosine, near.old))
+}
+
+/// For each request of a turn, the facts that it may mean.
+fn meant_by(calibration: &Calibration, known: &[Known], said: &SaidThen) -> Vec<Vec<(usize, f32)>> {
+    let least = calibration.cosine_at(calibration.related);
+    let meant = |vector: &[f32]| {
+        let near = known
+            .iter()
+            .enumerate()
+            .filter(|(_, known)| known.fact.valid_at <= said.at)
+            .map(|(old, known)| (old, dot(vector, vector_at(known, said.at))))
+            .filter(|(_, cosine)| *cosine >= least)
+            .collect();
+        nearest(near, |(old, cosine)| (*cosine, *old))
+    };
+    said.forget.iter().map(|request| meant(&request.vector)).collect()
+}
+
+/// The nearest, in order; of equally near ones the oldest first. What has been said again and again has
+/// ended but for the last time, so where there are too many the latest are kept.
+fn nearest<T>(mut near: Vec<T>, of: impl Fn(&T) -> (f32, usize)) -> Vec<T> {
+    if near.len() > KEPT {
+        near.sort_by(|a, b| {
+            let ((a, a_place), (b, b_place)) = (of(a), of(b));
+            b.total_cmp(&a).then(Reverse(a_place).cmp(&Reverse(b_place)))
+        });
+        near.truncate(KEPT);
+    }
+    near.sort_by(|a, b| {
+        let ((a, a_place), (b, b_place)) = (of(a), of(b));
+        b.total_cmp(&a).then(a_place.cmp(&b_place))
+    });
+    near
+}

@@ -1,0 +1,175 @@
+//! What a slow or failing model costs a memory that is written to or settled.
+
+use std::time::Duration;
+
+use colloquy::{
+    dialogue::remember::{self, HandWritten},
+    ids::PlayerId,
+    memory::fact::{Audience, FactKind, Importance, Knower},
+    ports::{
+        clock::Clock as _,
+        ledger::jobs::{Job, JobFailure},
+        llm::Task,
+    },
+};
+use serde_json::json;
+
+use super::{Answer, Stage, likes};
+use crate::support::run;
+
+impl Stage {
+    /// What a player says in two sessions, the second time to have something forgotten; then the first
+    /// is taken back, so that the request is gone through again.
+    async fn unsettle_with_a_request(&self, player: &str) {
+        let mut first = self.session(player).await;
+        first
+            .teach("I like grapes", &json!([likes("grapes", &["fruit"])]))
+            .await;
+        let mut second = self.session(player).await;
+        let committed = second.say("Forget that I like grapes").await;
+        let forget = json!({ "facts": [], "forget": ["The player likes grapes."] });
+        self.llm.tell_text(Task::Extraction, forget.to_string());
+        self.run(&committed.jobs[0]).await.unwrap();
+        self.clock.advance(Duration::from_mins(1));
+        first.rewind(0, None).await;
+    }
+
+    async fn marks(&self) -> Vec<Option<PlayerId>> {
+        let marks = self.services.ledger.rewinds.unsettled(&self.scope, 99).await.unwrap();
+        marks.into_iter().map(|mark| mark.audience.private_to).collect()
+    }
+
+    /// The job as it is leased once more, after an attempt that ran out of time.
+    async fn again(&self, job: &Job) -> Job {
+        let (jobs, now) = (&self.services.ledger.jobs, self.clock.now());
+        jobs.fail(&self.scope, job.id, "slow", JobFailure::RetryAt(now))
+            .await
+            .unwrap();
+        let until = now + Duration::from_mins(1);
+        let leased = jobs.lease(&self.scope, self.node, now, until, 99).await.unwrap();
+        leased.into_iter().find(|leased| leased.id == job.id).unwrap()
+    }
+}
+
+#[test]
+fn an_embedder_that_hangs_holds_up_no_memory() {
+    run(async {
+        let stage = Stage::set().await;
+        stage.unsettle_with_a_request("p1").await;
+        *stage.embedder.holds.lock() = Some("likes grapes");
+        let mut other = stage.session("p2").await;
+        let tea = json!([likes("tea", &["drink"])]);
+        tokio::select! {
+            biased;
+            settled = remember::settle_all(&stage.services, &stage.scope) => panic!("{settled:?}"),
+            reports = other.teach("I like tea", &tea) => assert_eq!(reports[0].memory.len(), 1),
+        }
+    });
+}
+
+#[test]
+fn a_memory_that_cannot_be_settled_holds_up_no_other() {
+    run(async {
+        let stage = Stage::set().await;
+        stage.unsettle_with_a_request("p1").await;
+        let mut other = stage.session("p2").await;
+        other.teach("I like tea", &json!([likes("tea", &["drink"])])).await;
+        other.rewind(0, None).await;
+        let player = |id: &str| Some(id.parse::<PlayerId>().unwrap());
+        assert_eq!(stage.marks().await, [player("p1"), player("p2")]);
+        stage.break_embedder(true);
+        let settled = remember::settle_all(&stage.services, &stage.scope).await.unwrap();
+        assert_eq!((settled, stage.marks().await), (1, vec![player("p1")]));
+        assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 0);
+        stage.break_embedder(false);
+        stage.clock.advance(Duration::from_hours(1));
+        assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 1);
+        assert_eq!(stage.marks().await, []);
+    });
+}
+
+#[test]
+fn what_a_slow_judge_has_said_is_not_asked_again() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        // Two facts that are near what is said next, and not near each other: of another kind.
+        let mut rain = likes("rain", &[]);
+        rain["kind"] = json!("note");
+        talk.teach("I like grapes and rain", &json!([likes("grapes", &[]), rain]))
+            .await;
+        assert_eq!(stage.llm.asked(Task::Judge).len(), 0);
+
+        let mut snow = likes("snow", &[]);
+        snow["kind"] = json!("note");
+        let facts = json!({ "facts": [likes("plums", &[]), snow] });
+        stage.llm.tell_text(Task::Extraction, facts.to_string());
+        stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+        stage.llm.tell(Task::Judge, Answer::Silent(vec![]));
+        let committed = talk.say("No, plums and snow").await;
+        let job = &committed.jobs[0];
+        // The lease ends while the second pair is judged.
+        let verdicts = async {
+            loop {
+                let asked = stage.llm.asked(Task::Judge).len();
+                let pair =
+                    colloquy::memory::reconcile::pair_hash("The player likes grapes.", "The player likes plums.");
+                let other = colloquy::memory::reconcile::pair_hash("The player likes rain.", "The player likes snow.");
+                let facts = &stage.services.ledger.facts;
+                let kept = [
+                    facts.verdict(&stage.scope, &pair).await.unwrap(),
+                    facts.verdict(&stage.scope, &other).await.unwrap(),
+                ];
+                if asked == 2 && kept.iter().flatten().count() == 1 {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            report = stage.run(job) => panic!("{report:?}"),
+            () = verdicts => {}
+        }
+        let again = stage.again(job).await;
+        let report = stage.run(&again).await.unwrap();
+        assert_eq!(report.memory.len(), 3, "{:?}", report.memory);
+        assert_eq!(stage.llm.asked(Task::Judge).len(), 3, "only what had no verdict");
+        assert_eq!(stage.llm.asked(Task::Extraction).len(), 2, "the answer was kept");
+        assert_eq!(stage.valid().await.len(), 3);
+    });
+}
+
+#[test]
+fn the_nearest_pairs_are_judged_and_of_the_rest_both_stay() {
+    run(async {
+        let stage = Stage::set().await;
+        for number in 0..39 {
+            let object = format!("fruit{number}");
+            let fact = HandWritten {
+                world: stage.world.id.clone(),
+                audience: Audience {
+                    knowers: [Knower::Npc(stage.npc.id.clone())].into(),
+                    private_to: Some("p1".parse().unwrap()),
+                },
+                subject: "player:p1".to_owned(),
+                predicate: "like".to_owned(),
+                content: format!("The player likes {object}."),
+                object,
+                keywords: vec![],
+                kind: FactKind::Preference,
+                importance: Importance::DEFAULT,
+                pinned: false,
+                valid_at: None,
+            };
+            let edit = stage.edit("fact.create");
+            remember::write_by_hand(&stage.services, &stage.scope, fact, &edit)
+                .await
+                .unwrap();
+        }
+        stage.clock.advance(Duration::from_mins(1));
+        let mut talk = stage.session("p1").await;
+        talk.teach("I like plums", &json!([likes("plums", &[])])).await;
+        assert_eq!(stage.llm.asked(Task::Judge).len(), 32);
+        assert_eq!(stage.valid().await.len(), 40);
+    });
+}

@@ -2,7 +2,10 @@ use std::time::Duration;
 
 use colloquy::{
     ids::NodeId,
-    ports::ledger::jobs::{Job, JobFailure, JobKind, JobRetry, JobStatus},
+    ports::ledger::{
+        authored::DeleteOutcome,
+        jobs::{Job, JobFailure, JobKind, JobRetry, JobStatus},
+    },
 };
 
 use super::{
@@ -81,7 +84,8 @@ pub async fn a_job_reads_what_it_works_on<S: Subject>(f: &Fixture<S>) {
     assert_eq!(said(&cut_since).await, None);
     assert_eq!(jobs.said(&f.other, &job).await.unwrap(), None);
     let deleted = f.edit("npc.delete");
-    assert!(authored.delete_npc(&f.scope, &f.world, &f.npc, &deleted).await.unwrap());
+    let gone = authored.delete_npc(&f.scope, &f.world, &f.npc, None, &deleted).await;
+    assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
     assert_eq!(said(&job).await, None, "the NPC is gone");
 }
 

@@ -99,7 +99,10 @@ pub async fn a_timeline_knows_what_people_changed<S: Subject>(f: &Fixture<S>) {
     f.tick();
     remove(f, fact).await;
     f.tick();
-    facts.restore(&f.scope, fact, &f.edit("fact.restore")).await.unwrap();
+    facts
+        .restore(&f.scope, fact, None, &f.edit("fact.restore"))
+        .await
+        .unwrap();
     let restored_at = f.now();
     f.tick();
     let patch = FactPatch {

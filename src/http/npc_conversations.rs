@@ -356,7 +356,10 @@ pub async fn step_conversation(
     path: Path<DialogueId>,
     _: OptionalBody<NoOptions>,
 ) -> Result<HttpResponse, Problem> {
-    reachable(&state, &caller.principal, path.0).await?;
+    // Its actor may not have heard yet that an NPC or the world was deleted.
+    if reachable(&state, &caller.principal, path.0).await?.status == DialogueStatus::Closed {
+        return Err(SessionError::Ended.into());
+    }
     let said = state.sessions.npc_conversations().step(&caller.scope, path.0).await?;
     let turn = turns::outcome(said.await)?;
     Ok(HttpResponse::Ok().json(TurnView::from(&*turn)))

@@ -208,7 +208,17 @@ async fn what_was_deleted_takes_no_line_and_comes_back_with_its_memory() {
         let session = client.session("p7").await["id"].as_str().unwrap().to_owned();
         let turns = format!("/v1/sessions/{session}/turns");
         client.post(&turns, &json!({"text": "hello"})).await;
+        client.put("/v1/worlds/vale/npcs/mira", &json!({"name": "Mira"})).await;
+        let talk = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "auto": false});
+        let talk = client.post("/v1/npc-conversations", &talk).await;
+        let step = format!("/v1/npc-conversations/{}:step", talk["id"].as_str().unwrap());
+        client.post(&step, &json!({})).await;
         assert_eq!(client.call(Method::DELETE, path, None).await.0, 204);
+        assert_eq!(
+            client.refused(Method::POST, &step, None).await,
+            (409, "conversation_ended".to_owned()),
+            "{path}"
+        );
         assert_eq!(
             client
                 .refused(Method::POST, &turns, Some(&json!({"text": "still there?"})))

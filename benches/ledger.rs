@@ -143,6 +143,9 @@ impl Bench {
                 seqs: TurnSeqs::default(),
             },
             key: Some(format!("key-{turn}")),
+            key_of: None,
+            uncut: None,
+            cuts: Vec::new(),
             checkpoint: Checkpoint {
                 turn: line.number,
                 ..Checkpoint::default()

@@ -313,6 +313,7 @@ impl Stage {
                 self.said
             ),
             key: None,
+            goes_on: None,
             history: Arc::new(self.history.clone()),
             summaries: Arc::new(vec![]),
             checkpoint: self.open.checkpoint.clone(),

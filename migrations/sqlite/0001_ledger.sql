@@ -208,6 +208,7 @@ CREATE TABLE turns (
 ) STRICT;
 CREATE UNIQUE INDEX turns_standing ON turns (tenant, dialogue, number) WHERE stands = 1;
 CREATE INDEX turns_by_key ON turns (tenant, dialogue, key) WHERE key IS NOT NULL;
+CREATE INDEX turns_sealed ON turns (tenant, uncut_until) WHERE uncut_until IS NOT NULL;
 CREATE INDEX turns_unsaid ON turns (tenant, unsaid_by) WHERE unsaid_by IS NOT NULL;
 
 CREATE TABLE checkpoints (

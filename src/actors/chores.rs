@@ -111,6 +111,7 @@ async fn sweep(node: &Arc<Node>) -> Result<(), StoreError> {
         let scope = TenantScope::new(tenant.id);
         let jobs = curator::lease(node, &scope, SWEEP_JOBS).await?;
         let rewinds = &node.ports.ledger.rewinds;
+        rewinds.unseal(&scope, node.ports.clock.now()).await?;
         for dialogue in rewinds.replacing(&scope, SWEEP_DIALOGUES).await? {
             // Loading it puts the turn back; a session that lives knows of it.
             let _ = node.session(&(scope.clone(), dialogue));

@@ -49,16 +49,17 @@ pub(super) struct TakeOn {
     pub jobs: Vec<Job>,
 }
 
-/// Turns of this dialogue were unsaid: what runs for them is let go, so that those after them need not
-/// wait until it has timed out.
+/// Turns of these dialogues were unsaid, or stand again: what runs for one that does not stand is let go,
+/// so that those after it need not wait until it has timed out, jobs may be due, and the memories
+/// concerned are reconciled again.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct TurnsUnsaid(pub DialogueId);
+pub(super) struct Unsaid(pub Vec<DialogueId>);
 
-/// Turns were unsaid, or stand again: their jobs may be due, and the memories concerned are reconciled again.
+/// Jobs that waited may be due.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Settle;
+pub(super) struct JobsDue;
 
 /// Starts nothing new; answers when nothing runs, with how many jobs were left.
 #[derive(Message)]
@@ -203,11 +204,12 @@ impl Curator {
         );
     }
 
-    /// Lets go what runs for turns of this dialogue that no longer stand. The ledger has ended those jobs,
-    /// and would not let them write.
-    fn let_go(&mut self, dialogue: DialogueId, ctx: &mut Context<Self>) {
-        let of_it = self.running.values().map(|(job, _)| job);
-        let jobs: Vec<Job> = of_it.filter(|job| job.dialogue == dialogue).cloned().collect();
+    /// Lets go what runs for turns of these dialogues that no longer stand. The ledger has ended those
+    /// jobs, and would not let them write.
+    fn let_go(&mut self, dialogues: &[DialogueId], ctx: &mut Context<Self>) {
+        let running = self.running.values().map(|(job, _)| job);
+        let of_them = running.filter(|job| dialogues.contains(&job.dialogue));
+        let jobs: Vec<Job> = of_them.cloned().collect();
         if jobs.is_empty() {
             return;
         }
@@ -441,21 +443,23 @@ impl Handler<TakeOn> for Curator {
     }
 }
 
-impl Handler<TurnsUnsaid> for Curator {
+impl Handler<Unsaid> for Curator {
     type Result = ();
 
-    fn handle(&mut self, TurnsUnsaid(dialogue): TurnsUnsaid, ctx: &mut Self::Context) {
-        self.let_go(dialogue, ctx);
+    fn handle(&mut self, Unsaid(dialogues): Unsaid, ctx: &mut Self::Context) {
+        self.used = self.node.ports.clock.instant();
+        self.let_go(&dialogues, ctx);
+        self.settle(ctx);
+        // Turns that were cut or stand again left jobs that nobody has leased.
+        self.lease(ctx);
     }
 }
 
-impl Handler<Settle> for Curator {
+impl Handler<JobsDue> for Curator {
     type Result = ();
 
-    fn handle(&mut self, Settle: Settle, ctx: &mut Self::Context) {
+    fn handle(&mut self, JobsDue: JobsDue, ctx: &mut Self::Context) {
         self.used = self.node.ports.clock.instant();
-        self.settle(ctx);
-        // Turns that were cut or stand again left jobs that nobody has leased.
         self.lease(ctx);
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, SessionError, TakeBack, chores, curator,
+    Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, SessionError, TakeBack, TakeUp, chores, curator,
     npc_conversation::handle::NpcConversations,
     registry::{Node, send},
     restoring, resume_token,
@@ -383,14 +383,12 @@ impl Sessions {
     }
 
     /// Takes a reply that was cut a moment ago up again, if nothing was said since.
-    pub async fn resume(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        who: &Principal,
-    ) -> Result<Interrupted, SessionError> {
-        self.ask(scope, id, |ask| Request::Resume { who: who.clone(), ask })
-            .await
+    pub async fn resume(&self, scope: &TenantScope, id: DialogueId, wish: TakeUp) -> Result<Interrupted, SessionError> {
+        self.ask(scope, id, |ask| Request::Resume {
+            wish: wish.clone(),
+            ask,
+        })
+        .await
     }
 
     /// Puts every dialogue of a world where a save has it. What ran in them never happened, and those who

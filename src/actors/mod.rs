@@ -19,6 +19,7 @@ mod registry;
 mod restoring;
 pub mod resume_token;
 mod rewinding;
+mod running;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -208,6 +209,8 @@ pub struct Line {
     pub on_busy: OnBusy,
     /// `event_id` of the client's message, echoed as `re`.
     pub re: Option<Arc<str>>,
+    /// Who says it, for the audit log should it cut a reply.
+    pub who: Option<Principal>,
 }
 
 /// How a line was taken.
@@ -249,6 +252,16 @@ pub struct TakeBack {
     pub who: Principal,
 }
 
+/// A wish to take a reply up again that was cut a moment ago.
+#[derive(Debug, Clone)]
+pub struct TakeUp {
+    /// 1–128 characters; makes a retry safe.
+    pub key: Option<String>,
+    /// `event_id` of the client's message, echoed as `re` in the events of a reply that is gone on with.
+    pub re: Option<Arc<str>>,
+    pub who: Principal,
+}
+
 /// Why a session did not do what it was asked. Each variant has one code on the wire
 /// (`http::errors`).
 #[derive(Debug, Clone, thiserror::Error)]
@@ -259,6 +272,8 @@ pub enum SessionError {
     NoWorld(WorldId),
     #[error("there is no NPC {0} in this world")]
     NoNpc(NpcId),
+    #[error("{0} takes no part in this session")]
+    TakesNoPart(NpcId),
     #[error("this session is closed")]
     Closed,
     #[error("this conversation has ended")]
@@ -279,7 +294,7 @@ pub enum SessionError {
     Elsewhere { node: NodeId },
     #[error("the key belongs to a turn that was unsaid")]
     TurnUnsaid,
-    #[error("this key was used with another text")]
+    #[error("this key was used with another text, or for another NPC to answer")]
     KeyReused,
     #[error("turn {turn} is not running")]
     NotRunning { turn: u32 },

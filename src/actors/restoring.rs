@@ -4,9 +4,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    curator::Settle,
     registry::{Node, send},
-    session,
+    rewinding, session,
 };
 use crate::{
     ids::{DialogueId, WorldId},
@@ -17,6 +16,7 @@ use crate::{
 /// Tells every actor of the world that what it holds is not what stands. They have the message when
 /// this returns, so that whatever is asked of them later finds the world restored.
 pub(super) async fn tell(node: &Arc<Node>, scope: &TenantScope, world: &WorldId, dialogues: Vec<RestoredDialogue>) {
+    let ids: Vec<DialogueId> = dialogues.iter().map(|dialogue| dialogue.id).collect();
     let mut moved: HashMap<DialogueId, Arc<RestoredDialogue>> = dialogues
         .into_iter()
         .map(|dialogue| (dialogue.id, Arc::new(dialogue)))
@@ -49,8 +49,6 @@ pub(super) async fn tell(node: &Arc<Node>, scope: &TenantScope, world: &WorldId,
         };
         let _ = send(&addr, told).await;
     }
-    if let Some(curator) = node.curator(scope) {
-        // A curator that stops just now leaves it to the next one.
-        let _ = send(&curator, Settle).await;
-    }
+    // Sessions that the save closed have been told of it as what it made of them.
+    rewinding::tell_others(Arc::clone(node), scope.clone(), ids, Vec::new()).await;
 }

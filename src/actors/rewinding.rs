@@ -1,8 +1,27 @@
 //! Requests to take a dialogue back: collected while a move is under way, so that whoever asks at the
-//! same time is told one outcome, that of the lowest turn. For sessions and NPC conversations alike;
-//! moving the head is `dialogue::rewind`.
+//! same time is told one outcome, that of the lowest turn; and what is the same about a move before and
+//! after it. For sessions and NPC conversations alike; moving the head is `dialogue::rewind`.
 
-use crate::{dialogue::rewind::Target, tenancy::Principal};
+use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+
+use super::{
+    Interrupted, SessionError,
+    curator::Unsaid,
+    registry::{Node, SessionKey, send},
+    session::{WasClosed, load::Loaded},
+    use_cases::UseCases,
+};
+use crate::{
+    dialogue::rewind::{Moved, RewindError, RewindRequest, Target},
+    ids::{DialogueId, TurnId},
+    ports::{StoreError, ledger::rewinds::Rewound},
+    tenancy::{Principal, TenantScope},
+};
+
+/// When whoever asked of a dialogue that is elsewhere, or is another by now, may ask again.
+const MOMENT: Duration = Duration::from_millis(200);
 
 /// One request, and whom to answer.
 pub(super) struct Wish<A> {
@@ -110,6 +129,111 @@ impl<A> Moves<A> {
     }
 }
 
+/// What the last moves took back one after another, for whoever asked too late to be served by them.
+#[derive(Default)]
+pub(super) struct Gone {
+    last: Option<Arc<Rewound>>,
+    turns: BTreeSet<u32>,
+}
+
+impl Gone {
+    /// The head was moved from `before`, and turn `ended`, which ran, ended with that.
+    pub fn note(&mut self, before: Option<TurnId>, rewound: &Arc<Rewound>, ended: Option<u32>) {
+        if self.last.as_ref().is_none_or(|last| last.head != before) {
+            self.turns.clear();
+        }
+        self.turns.extend(rewound.removed.iter().copied().chain(ended));
+        self.turns.retain(|turn| *turn > rewound.head_turn);
+        self.last = Some(Arc::clone(rewound));
+    }
+
+    /// The last move, if `turn` went with it or with those just before it and nothing was said since.
+    pub fn with(&self, turn: u32, head: Option<TurnId>) -> Option<Arc<Rewound>> {
+        let last = self.last.as_ref().filter(|last| last.head == head)?;
+        self.turns.contains(&turn).then(|| Arc::clone(last))
+    }
+}
+
+impl Loaded {
+    /// Asks for a move of this dialogue's head. `fence`: a turn is under way that must not commit; `seq`:
+    /// of the event that will tell of it.
+    pub(super) fn rewind_request(
+        &self,
+        node: &Node,
+        (scope, dialogue): &SessionKey,
+        goal: Goal,
+        fence: bool,
+        seq: u64,
+    ) -> RewindRequest {
+        RewindRequest {
+            scope: scope.clone(),
+            node: node.id,
+            dialogue: *dialogue,
+            world: self.dialogue.world.clone(),
+            epoch: self.epoch,
+            head_turn: self.dialogue.head_turn,
+            head: self.head,
+            fence,
+            target: goal.target,
+            key: goal.key,
+            seq,
+            who: goal.who,
+            action: goal.action,
+        }
+    }
+}
+
+/// Moves the head. A panic is told as a failed store: what was written, only the ledger knows.
+pub(super) async fn run(use_cases: Arc<dyn UseCases>, request: RewindRequest) -> Result<Moved, RewindError> {
+    let moving = AssertUnwindSafe(use_cases.rewind(request)).catch_unwind();
+    moving
+        .await
+        .unwrap_or_else(|_panic| Err(StoreError::Rejected("the rewind panicked".into()).into()))
+}
+
+/// What whoever repeats a key is told again.
+pub(super) fn repeated(rewound: Rewound) -> Interrupted {
+    if rewound.is_live_cut() {
+        return Interrupted::Cut {
+            turn: rewound.head_turn,
+        };
+    }
+    Interrupted::Rewound(Arc::new(rewound))
+}
+
+/// Why nothing was moved, as whoever asked is told.
+pub(super) fn refused(error: &RewindError) -> SessionError {
+    match error {
+        RewindError::Store(error) => error.clone().into(),
+        RewindError::Fenced => SessionError::Overloaded { retry_after: MOMENT },
+        RewindError::NoSuchTurn { turn, head_turn } => SessionError::NoSuchTurn {
+            turn: *turn,
+            head_turn: *head_turn,
+        },
+        RewindError::NothingToResume => SessionError::NothingToResume,
+    }
+}
+
+/// Whether only the ledger knows what was written, and who owns the dialogue now.
+pub(super) fn is_doubtful(error: &RewindError) -> bool {
+    matches!(error, RewindError::Store(_) | RewindError::Fenced)
+}
+
+/// Tells those whom moves of heads concern beside the dialogues themselves: sessions that were `closed`
+/// with turns of theirs, and the curator.
+pub(super) async fn tell_others(node: Arc<Node>, scope: TenantScope, moved: Vec<DialogueId>, closed: Vec<DialogueId>) {
+    for id in closed {
+        if let Some(session) = node.sessions.live(&(scope.clone(), id)) {
+            // One that stops just now reads that it is closed when it comes back.
+            let _ = send(&session, WasClosed("rewound")).await;
+        }
+    }
+    if let Some(curator) = node.curator(&scope) {
+        // A curator that stops just now leaves it to the next one.
+        let _ = send(&curator, Unsaid(moved)).await;
+    }
+}
+
 /// Lower goes further back.
 fn rank(target: Target) -> (u32, usize, u8) {
     match target {
@@ -136,7 +260,7 @@ mod tests {
     use chrono::{DateTime, Utc};
 
     use super::*;
-    use crate::tenancy::Role;
+    use crate::{memory::turn::Turn, tenancy::Role};
 
     fn wish(number: u32, heard_chars: Option<usize>, caller: u32) -> Wish<u32> {
         Wish {
@@ -175,6 +299,47 @@ mod tests {
         assert!(moves.begin().is_none(), "one at a time");
         assert_eq!(moves.ended(3), [1, 2, 3, 4]);
         assert!(!moves.is_busy());
+    }
+
+    #[test]
+    fn whoever_asks_too_late_is_told_of_the_last_of_the_moves_that_took_it_back() {
+        let id = |n: u128| Some(TurnId::from_u128(n));
+        let moved = |to: u32, removed: &[u32]| {
+            let turn = Turn {
+                id: TurnId::from_u128(u128::from(to)),
+                dialogue: DialogueId::new(crate::ids::DialogueKind::Session, ulid::Ulid(1)),
+                number: to,
+                status: crate::memory::turn::TurnStatus::Completed,
+                player: None,
+                player_text: String::new(),
+                npc: "mira".parse().unwrap(),
+                reply_text: String::new(),
+                text_version: 1,
+                cues: Vec::new(),
+                usage: crate::memory::turn::Usage::default(),
+                started_at: DateTime::UNIX_EPOCH,
+                committed_at: DateTime::UNIX_EPOCH,
+                seqs: crate::memory::turn::TurnSeqs::default(),
+            };
+            Arc::new(Rewound {
+                removed: removed.to_vec(),
+                seq: 9,
+                ..Rewound::live_cut(crate::ids::RewindId::from_u128(1), "vale".parse().unwrap(), 1, &turn)
+            })
+        };
+        let mut gone = Gone::default();
+        gone.note(id(6), &moved(4, &[5, 6]), Some(7));
+        let last = moved(2, &[3, 4]);
+        gone.note(id(4), &last, None);
+        for turn in 3..=7 {
+            assert_eq!(gone.with(turn, id(2)), Some(Arc::clone(&last)), "{turn}");
+        }
+        assert_eq!(gone.with(2, id(2)), None);
+        assert_eq!(gone.with(8, id(2)), None);
+        assert_eq!(gone.with(3, id(30)), None, "something was said since");
+        let other = moved(20, &[30]);
+        gone.note(id(30), &other, None);
+        assert_eq!(gone.with(5, id(20)), None);
     }
 
     #[test]

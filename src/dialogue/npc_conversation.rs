@@ -83,12 +83,21 @@ impl Scene {
         npc: &Npc,
         history: &[BufferedTurn],
     ) -> Result<String, TemplateError> {
+        self.render_cue(templates, npc, history.is_empty(), self.last)
+    }
+
+    /// The message that had asked a speaker for its line `number`, as it is told later.
+    pub(super) fn earlier_cue(&self, templates: &Templates, npc: &Npc, number: u32) -> Result<String, TemplateError> {
+        self.render_cue(templates, npc, number == 1, false)
+    }
+
+    fn render_cue(&self, templates: &Templates, npc: &Npc, opening: bool, last: bool) -> Result<String, TemplateError> {
         let values = context! {
             npc_name => npc.name.as_str(),
             others => self.others(&npc.id),
             topic => self.topic.as_deref().map(untrusted).unwrap_or_default(),
-            opening => history.is_empty(),
-            last => self.last,
+            opening,
+            last,
         };
         templates.render(npc.language, Template::ConversationCue, values)
     }

@@ -10,7 +10,7 @@ use super::{
     Services,
     jobs::{JobError, outbox::relay_or_log},
     remember::settle_all,
-    turn::beginning,
+    turn::{Unfinished, beginning},
 };
 use crate::{
     ids::{DialogueId, DialogueKind, NodeId, TurnId, WorldId},
@@ -37,8 +37,8 @@ pub enum Target {
     Anew { number: u32 },
     /// The turn that went to be said anew, since none took its place.
     Again { turn: TurnId },
-    /// The last turn as it would have been, had nobody cut it a moment ago. A line of NPCs that was cut
-    /// while it was being said goes, so that its speaker says it anew.
+    /// The last turn as it would have been, had nobody cut it a moment ago. One that was cut while it was
+    /// being said goes, so that its speaker goes on with it ([`Move::unfinished`]).
     Uncut,
 }
 
@@ -83,6 +83,9 @@ pub struct Move {
     pub rewound: Rewound,
     /// The turn that took the place of the one that was cut.
     pub replacement: Option<Turn>,
+    /// The reply that is to be taken up again, as the next turn. In a session it stands again as it was cut
+    /// if that turn does not come ([`Rewound::replacing`]).
+    pub unfinished: Option<Unfinished>,
 }
 
 /// Why a head was not moved. Nothing was written.
@@ -112,6 +115,7 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
             number: request.head_turn + 1,
             to: Some(turn),
             replacement: None,
+            unfinished: None,
         }),
         Target::Uncut => uncut(services, &request).await?,
     };
@@ -124,7 +128,7 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
         epoch: request.epoch,
         to: plan.to,
         replacement: plan.replacement,
-        replacing: request.head.filter(|_| matches!(request.target, Target::Anew { .. })),
+        replacing: request.head.filter(|_| comes_again(&request, plan.unfinished.as_ref())),
         key: request.key.clone(),
         seq: request.seq,
         edit: Edit::by(&request.who, &services.ids, now, request.action, request.dialogue),
@@ -145,7 +149,18 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
     failpoint!("rewind.durable");
     follow(services, &request, &rewound, replacement.as_ref()).await;
     failpoint!("rewind.followed");
-    Ok(Moved::Done(Box::new(Move { rewound, replacement })))
+    Ok(Moved::Done(Box::new(Move {
+        rewound,
+        replacement,
+        unfinished: plan.unfinished,
+    })))
+}
+
+/// Whether the head goes only for its line to be said anew, or on. Between NPCs a line that does not come
+/// after all is no loss: its speaker says another.
+fn comes_again(request: &RewindRequest, unfinished: Option<&Unfinished>) -> bool {
+    let session = request.dialogue.kind() == DialogueKind::Session;
+    matches!(request.target, Target::Anew { .. }) || (session && unfinished.is_some())
 }
 
 /// What moves leave to be done for a tenant: the index learns what is no longer valid, and memories
@@ -162,6 +177,7 @@ struct Plan {
     number: u32,
     to: Option<TurnId>,
     replacement: Option<Replacement>,
+    unfinished: Option<Unfinished>,
 }
 
 async fn back_to(
@@ -175,6 +191,7 @@ async fn back_to(
             number,
             to: None,
             replacement: None,
+            unfinished: None,
         };
         let already = request.head.is_none() && !request.fence && request.key.is_none();
         return Ok((!already).then_some(plan));
@@ -209,6 +226,7 @@ async fn back_to(
                 number,
                 to: Some(turn.id),
                 replacement: None,
+                unfinished: None,
             };
             Ok((!already).then_some(plan))
         }
@@ -216,6 +234,7 @@ async fn back_to(
             number: number - 1,
             to: before,
             replacement: None,
+            unfinished: None,
         })),
         Some(text) => {
             let replacement = cut_to(services, request, &turn, text.trim_end().to_owned());
@@ -223,6 +242,7 @@ async fn back_to(
                 number,
                 to: before,
                 replacement: Some(replacement),
+                unfinished: None,
             }))
         }
     }
@@ -271,33 +291,37 @@ async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Pl
         return Err(RewindError::NothingToResume);
     }
     let sealed = rewinds.sealed(scope, head, now).await?;
-    if let Some(whole) = sealed.and_then(|sealed| sealed.whole) {
+    let sealed = sealed.ok_or(RewindError::NothingToResume)?;
+    if let Some(whole) = sealed.whole {
         return Ok(Some(Plan {
             number: request.head_turn,
             to: Some(whole),
             replacement: None,
+            unfinished: None,
         }));
     }
-    if request.dialogue.kind() != DialogueKind::NpcConversation {
-        return Err(RewindError::NothingToResume);
-    }
-    // What was cut while it was being said has no end to be put back: the speaker says it anew.
+    // What was cut while it was being said has no end to be put back: the model goes on from there.
     let (before, number) = (request.head_turn.saturating_sub(1), request.head_turn);
     let turns = services
         .ledger
         .dialogues
         .turns(scope, request.dialogue, before.max(1), number)
         .await?;
-    let last = turns.last().filter(|turn| turn.id == head);
-    let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
-    match last {
-        Some(cut) if cut.status == TurnStatus::Interrupted && now - cut.committed_at < seal => Ok(Some(Plan {
-            number: before,
-            to: turns.iter().find(|turn| turn.number == before).map(|turn| turn.id),
-            replacement: None,
-        })),
-        _ => Err(RewindError::NothingToResume),
-    }
+    let to = turns.iter().find(|turn| turn.number == before).map(|turn| turn.id);
+    let of = turns.into_iter().find(|turn| turn.id == head);
+    let of = of
+        .filter(|_| !sealed.text.trim().is_empty())
+        .ok_or(RewindError::NothingToResume)?;
+    Ok(Some(Plan {
+        number: before,
+        to,
+        replacement: None,
+        unfinished: Some(Unfinished {
+            of,
+            text: sealed.text,
+            until: sealed.until,
+        }),
+    }))
 }
 
 /// Brings the copies along: the buffer ends where the ledger does, or is gone, and what was folded

@@ -7,6 +7,7 @@
 mod commit;
 mod failure;
 pub(super) mod gather;
+mod going_on;
 mod speak;
 mod stopwatch;
 
@@ -15,6 +16,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 
+pub use self::going_on::{Beginning, Unfinished};
 use self::{
     commit::{Spoken, commit},
     gather::{Classify, Gathered},
@@ -34,14 +36,14 @@ use crate::{
         state::StateChange,
         summary::Summary,
         trace::Timings,
-        turn::{Checkpoint, Turn},
+        turn::{Checkpoint, Turn, TurnStatus},
     },
     ports::{
         StoreError,
         buffer::BufferedTurn,
         ledger::{dialogues::Dialogue, jobs::Job},
     },
-    tenancy::TenantScope,
+    tenancy::{Principal, TenantScope},
 };
 
 /// Everything a turn starts from. Owned by the session; the turn borrows nothing of the actor.
@@ -64,6 +66,8 @@ pub struct TurnInput {
     /// What the player said; empty in an NPC conversation.
     pub line: String,
     pub key: Option<String>,
+    /// The reply that is taken up again, with its own line; `None`: the NPC says a new one.
+    pub goes_on: Option<Arc<Unfinished>>,
     /// The buffer: raw turns from `checkpoint.buffer_from` to `number - 1`.
     pub history: Arc<Vec<BufferedTurn>>,
     pub summaries: Arc<Vec<Summary>>,
@@ -101,10 +105,22 @@ impl TurnInput {
 }
 
 /// A request to cut the running reply. Watched by the turn while it streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cut {
     /// How much the player heard, in Unicode scalar values; `None`: everything sent so far.
     pub heard_chars: Option<usize>,
+    /// Who asked for it. The first one decided where it is; the others asked before it was committed.
+    pub by: Vec<CutBy>,
+}
+
+/// Who cut a reply, for the audit log and for whoever asks again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutBy {
+    pub who: Principal,
+    /// Makes a retry safe; unique in a dialogue.
+    pub key: Option<String>,
+    /// Dotted verb: `session.interrupt`, …
+    pub action: &'static str,
 }
 
 /// Where a running turn sends what happens. Implemented by the session's event log.
@@ -185,7 +201,12 @@ pub async fn run(
         Ok((gathered, prompt, assemble_ms, reply)) => {
             let done_seq = feed.done(reply.done(&input));
             let timings = timings(&input, &stopwatch, &gathered, assemble_ms, &reply);
+            let cuts = match reply.status {
+                TurnStatus::Interrupted => cut.borrow().clone().unwrap_or_default().by,
+                _ => Vec::new(),
+            };
             let spoken = Spoken {
+                cuts,
                 gathered,
                 prompt,
                 reply,

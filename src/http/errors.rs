@@ -273,6 +273,7 @@ impl From<SessionError> for Problem {
             SessionError::NotFound => Self::new(Code::NotFound, detail),
             SessionError::NoWorld(_) => Self::new(Code::NotFound, detail).param("world_id"),
             SessionError::NoNpc(_) => Self::new(Code::NotFound, detail).param("npc_id"),
+            SessionError::TakesNoPart(_) => Self::field("to", detail),
             SessionError::Closed => Self::new(Code::SessionClosed, detail),
             SessionError::Ended => Self::new(Code::ConversationEnded, detail),
             SessionError::LineTooLong { .. } => Self::new(Code::LineTooLong, detail).param("text"),

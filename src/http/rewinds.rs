@@ -13,7 +13,7 @@ use super::{
     turns::{TurnView, outcome, wants_events},
 };
 use crate::{
-    actors::{Accepted, Heard, Interrupted, TakeBack},
+    actors::{Accepted, Heard, Interrupted, TakeBack, TakeUp},
     dialogue::events::DialogueRewound,
     ids::{DialogueId, PlayerId},
     tenancy::{Principal, Role, TenantScope},
@@ -81,6 +81,10 @@ pub struct InterruptView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     rewound: Option<DialogueRewound>,
+    /// The turn that a reply which was taken up again is gone on with in. Its events follow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    goes_on: Option<u32>,
 }
 
 impl InterruptView {
@@ -90,13 +94,16 @@ impl InterruptView {
                 interrupted: true,
                 turn,
                 rewound: None,
+                goes_on: None,
             },
             Interrupted::Idle { head_turn } => Self {
                 interrupted: false,
                 turn: head_turn,
                 rewound: None,
+                goes_on: None,
             },
             Interrupted::Rewound(rewound) => {
+                let goes_on = rewound.replacing.map(|_| rewound.head_turn + 1);
                 let mut rewound = DialogueRewound::from(&*rewound);
                 if who.role == Role::Player {
                     rewound = rewound.for_players();
@@ -105,6 +112,7 @@ impl InterruptView {
                     interrupted: true,
                     turn: rewound.turn,
                     rewound: Some(rewound),
+                    goes_on,
                 }
             }
         }
@@ -229,7 +237,7 @@ pub struct RegenerateBody {
 /// `Accept: text/event-stream` with its events as they happen. The body may be left out.
 #[utoipa::path(
     tag = "turns",
-    params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Used as `key` when the body has none")),
+    params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
     request_body = RegenerateBody,
     responses((status = 200, content((TurnView = "application/json"), (String = "text/event-stream"))), (status = 409, description = "Nothing was said yet, a reply is running, or the last turn is another"), (status = 502, description = "The language model failed"), (status = 504, description = "The language model did not answer in time")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
@@ -242,14 +250,11 @@ pub async fn regenerate_turn(
     request: HttpRequest,
     body: OptionalBody<RegenerateBody>,
 ) -> Result<HttpResponse, Problem> {
-    let dialogue = sessions::reachable(&state, &caller.principal, path.0).await?;
+    let dialogue = sessions::open(&state, &caller.principal, path.0).await?;
     if let Some(player) = &dialogue.player {
         state.limits.player(caller.scope.tenant(), player)?;
     }
-    let key = match body.0.key {
-        Some(key) => Some(key),
-        None => idempotency::key_of(&request)?,
-    };
+    let key = idempotency::one_key(&request, body.0.key)?;
     let (id, if_head) = (dialogue.id, body.0.if_head);
     let again = |mark| {
         let (state, scope, who) = (state.clone(), caller.scope.clone(), caller.principal.clone());
@@ -265,10 +270,24 @@ pub async fn regenerate_turn(
     Ok(HttpResponse::Ok().json(TurnView::from(&*turn)))
 }
 
-/// Takes a reply up again that was cut a moment ago, if nothing was said since: it stands as it was.
+/// What is taken up again.
+#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResumeBody {
+    /// Makes a retry safe: the same key is told what it came to. `Idempotency-Key` does the same.
+    #[garde(inner(length(chars, min = 1, max = 128)))]
+    #[schema(min_length = 1, max_length = 128)]
+    key: Option<String>,
+}
+
+/// Takes a reply up again that was cut a moment ago, if nothing was said since. One that had been said to
+/// its end stands again as it was. One that was cut while it was being said comes again as the turn
+/// `goes_on`: all that had been said of it, heard or not, and then the rest. The body may be left out.
 #[utoipa::path(
     tag = "turns",
-    params(("session" = String, Path)),
+    params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
+    request_body = ResumeBody,
     responses((status = 200, body = InterruptView), (status = 409, description = "No reply was cut a moment ago, or something was said since (`nothing_to_resume`)")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
 )]
@@ -277,10 +296,18 @@ pub async fn resume_turn(
     state: web::Data<AppState>,
     caller: Caller<Talker>,
     path: Path<DialogueId>,
+    request: HttpRequest,
+    body: OptionalBody<ResumeBody>,
 ) -> Result<HttpResponse, Problem> {
+    let key = idempotency::one_key(&request, body.0.key)?;
     to_the_end(async move {
         sessions::reachable(&state, &caller.principal, path.0).await?;
-        let done = state.sessions.resume(&caller.scope, path.0, &caller.principal).await?;
+        let wish = TakeUp {
+            key,
+            re: None,
+            who: caller.principal.clone(),
+        };
+        let done = state.sessions.resume(&caller.scope, path.0, wish).await?;
         Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
     })
     .await

@@ -192,6 +192,18 @@ pub async fn reachable(state: &AppState, who: &Principal, id: DialogueId) -> Res
     found.filter(|dialogue| may_reach(who, dialogue)).ok_or_else(missing)
 }
 
+/// As [`reachable`], of a session in which a line can be said.
+///
+/// # Errors
+/// It is closed. Its actor may not have heard of it yet: an NPC or the world was deleted.
+pub async fn open(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
+    let dialogue = reachable(state, who, id).await?;
+    if dialogue.status == DialogueStatus::Closed {
+        return Err(SessionError::Closed.into());
+    }
+    Ok(dialogue)
+}
+
 fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
     match who.role {
         Role::Operator => false,

@@ -17,13 +17,13 @@ use super::{
     sessions, sse,
 };
 use crate::{
-    actors::{Accepted, Line, OnBusy, SessionError},
+    actors::{Accepted, Line, OnBusy},
     ids::{DialogueId, NpcId, TurnId},
     memory::{
         trace::TurnTrace,
         turn::{Turn, TurnStatus, Usage},
     },
-    ports::ledger::dialogues::{Dialogue, DialogueStatus},
+    ports::ledger::dialogues::Dialogue,
     tenancy::TenantScope,
 };
 
@@ -103,11 +103,7 @@ pub async fn create_turn(
     request: HttpRequest,
     body: Body<TurnBody>,
 ) -> Result<HttpResponse, Problem> {
-    let dialogue = sessions::reachable(&state, &caller.principal, path.0).await?;
-    // Its actor may not have heard yet that an NPC or the world was deleted.
-    if dialogue.status == DialogueStatus::Closed {
-        return Err(SessionError::Closed.into());
-    }
+    let dialogue = sessions::open(&state, &caller.principal, path.0).await?;
     if let Some(player) = &dialogue.player {
         state.limits.player(caller.scope.tenant(), player)?;
     }
@@ -118,6 +114,7 @@ pub async fn create_turn(
         key,
         on_busy: body.value.on_busy,
         re: None,
+        who: Some(caller.principal.clone()),
     };
     if wants_events(&request) {
         let said = |mark| {

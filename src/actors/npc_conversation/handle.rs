@@ -5,11 +5,12 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use ulid::Ulid;
 
-use super::{Request, lines::Outcome};
+use super::Request;
 use crate::{
     actors::{
         Interrupted, Listener, NewConversation, NewSession, SessionError, TakeBack,
         handle::{Ask, Attached, CREATED_SEQ, CreatedSession, Sessions, ask},
+        running::Outcome,
     },
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, TurnId, WorldId},
     memory::fact::Cause,

@@ -1,13 +1,9 @@
 //! The lines of a conversation: when the next one begins, who says it, and what follows it.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration, time::Instant};
+use std::{sync::Arc, time::Duration};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use futures_util::{
-    FutureExt,
-    future::{AbortHandle, Abortable},
-};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::{NpcConversation, Phase, load};
 use crate::{
@@ -19,22 +15,19 @@ use crate::{
         handle::Ask,
         memory_wait::MemoryWait,
         registry::send,
-        session::{GRACE, JobEnded, next_turn},
+        running::{Outcome, Running},
+        session::{JobEnded, next_turn},
         use_cases::event_error,
     },
     dialogue::{
         events::EventBody,
         jobs::JobReport,
         npc_conversation::{is_over, max_turns, next_speaker, pause_after},
-        turn::{CommittedTurn, Cut, TurnError, TurnInput},
+        turn::{CommittedTurn, CutBy, TurnError, TurnInput},
     },
     ids::TurnId,
-    memory::turn::{Turn, TurnStatus},
-    ports::StoreError,
+    memory::turn::TurnStatus,
 };
-
-/// What becomes of a line.
-pub(in crate::actors) type Outcome = Result<Arc<Turn>, Arc<TurnError>>;
 
 /// Lines that may fail one after another before it is paused.
 const MOST_FAILURES: u32 = 5;
@@ -45,27 +38,6 @@ pub(super) fn retry_pause(failures: u32) -> Duration {
     Duration::from_secs(1)
         .saturating_mul(1 << failures.saturating_sub(1).min(16))
         .min(LONGEST_RETRY)
-}
-
-/// The line that is being said.
-pub(super) struct Running {
-    pub number: u32,
-    cut: watch::Sender<Option<Cut>>,
-    waiters: Vec<oneshot::Sender<Outcome>>,
-    started: Instant,
-    /// Lets go of it, its model's stream included.
-    abort: AbortHandle,
-}
-
-impl Running {
-    /// It never happened.
-    pub(super) fn unsay(self) {
-        self.abort.abort();
-        for waiter in self.waiters {
-            // Whoever waited may have gone away.
-            let _ = waiter.send(Err(Arc::new(TurnError::Unsaid)));
-        }
-    }
 }
 
 impl NpcConversation {
@@ -85,15 +57,9 @@ impl NpcConversation {
     }
 
     /// Asks the running line to end where it is. The first to ask decides.
-    pub(super) fn cut(&mut self, heard_chars: Option<usize>) {
+    pub(super) fn cut(&mut self, heard_chars: Option<usize>, by: Option<CutBy>) {
         if let Some(running) = &self.running {
-            running.cut.send_if_modified(|cut| {
-                let first = cut.is_none();
-                if first {
-                    *cut = Some(Cut { heard_chars });
-                }
-                first
-            });
+            running.cut(heard_chars, by);
         }
     }
 
@@ -181,8 +147,17 @@ impl NpcConversation {
 
     fn start(&mut self, rows: &Rows, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
-        let speaker = next_speaker(&rows.members(), &loaded.history).and_then(|npc| rows.npc(&npc));
-        let Some(npc) = speaker else {
+        let number = loaded.dialogue.head_turn + 1;
+        let now = self.node.ports.clock.now();
+        let goes_on = self
+            .unfinished
+            .take()
+            .filter(|unfinished| unfinished.of.number == number && unfinished.until > now);
+        let speaker = match &goes_on {
+            Some(unfinished) => Some(unfinished.of.npc.clone()),
+            None => next_speaker(&rows.members(), &loaded.history),
+        };
+        let Some(npc) = speaker.and_then(|npc| rows.npc(&npc)) else {
             // A dialogue names its NPCs, so there is always one.
             return self.stepping.clear();
         };
@@ -190,41 +165,24 @@ impl NpcConversation {
             ctx.cancel_future(rest);
         }
         let now = self.now();
-        let number = loaded.dialogue.head_turn + 1;
         let last = number >= max_turns(&loaded.dialogue.options, &self.node.ports.settings.conversation);
         let scene = rows.scene(loaded.dialogue.options.topic.as_deref(), last);
         let mut input: TurnInput = next_turn(&self.node, &self.key.0, loaded, rows, npc, scene);
+        input.goes_on = goes_on.map(Arc::new);
         if let Some(timer) = self.memory.over(now, &mut input) {
             ctx.cancel_future(timer);
         }
         input.started_seq = self.log.turn_started(number, input.npc.id.clone(), None);
-        let (cut, cut_watch) = watch::channel(None);
         let feed = TurnEvents {
             log: Arc::clone(&self.log),
             re: None,
         };
-        let (abort, registration) = AbortHandle::new_pair();
-        self.running = Some(Running {
-            number,
-            cut,
-            waiters: std::mem::take(&mut self.stepping),
-            started: now,
-            abort,
-        });
-        let use_cases = Arc::clone(&self.node.use_cases);
-        let limit = Duration::from_millis(self.node.ports.settings.turn.timeout_ms) + GRACE;
-        let line = async move {
-            let run = AssertUnwindSafe(use_cases.run_turn(input, &feed, cut_watch)).catch_unwind();
-            match tokio::time::timeout(limit, run).await {
-                Ok(Ok(ended)) => ended,
-                Ok(Err(_panic)) => Err(TurnError::Store(StoreError::Rejected("the line panicked".into()))),
-                Err(_elapsed) => Err(TurnError::TimedOut),
-            }
-        };
-        let line = Abortable::new(line, registration);
+        let waiters = std::mem::take(&mut self.stepping);
+        let (running, line) = Running::begin(&self.node, now, input, feed, waiters);
+        self.running = Some(running);
         ctx.spawn(line.into_actor(self).map(|ended, talk, ctx| {
             // One that was let go is not there any more.
-            if let Ok(ended) = ended {
+            if let Some(ended) = ended {
                 talk.ended(ended, ctx);
             }
         }));
@@ -256,10 +214,7 @@ impl NpcConversation {
         self.failures = 0;
         self.log.committed(turn.number, turn.id, turn.npc.clone(), None);
         let turn = Arc::new(turn);
-        for waiter in running.waiters {
-            // Whoever waited may have gone away.
-            let _ = waiter.send(Ok(Arc::clone(&turn)));
-        }
+        running.tell(&Ok(Arc::clone(&turn)));
         if !state.is_empty() {
             let body = EventBody::StateChanged {
                 turn: turn.number,
@@ -290,11 +245,7 @@ impl NpcConversation {
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
         let cut = matches!(error, TurnError::CutBeforeReply);
-        let error = Arc::new(error);
-        for waiter in running.waiters {
-            // Whoever waited may have gone away.
-            let _ = waiter.send(Err(Arc::clone(&error)));
-        }
+        running.tell(&Err(Arc::new(error)));
         if doubtful {
             self.load(ctx);
         }

@@ -26,7 +26,6 @@ use tokio::sync::oneshot;
 
 use self::{
     handle::{ConversationView, JoinPoint},
-    lines::{Outcome, Running},
     moves::Moving,
 };
 use super::{
@@ -35,6 +34,7 @@ use super::{
     handle::{Ask, Attached},
     memory_wait::MemoryWait,
     registry::{Node, SessionKey},
+    running::{Outcome, Running},
     session::{
         CutNow, Drain, JobEnded, Live, Stop,
         load::{self, Loaded},
@@ -45,7 +45,7 @@ use super::{
 use crate::{
     dialogue::{
         events::EventBody,
-        turn::{CommittedTurn, TurnError},
+        turn::{CommittedTurn, TurnError, Unfinished},
     },
     ports::StoreError,
     tenancy::Principal,
@@ -117,6 +117,8 @@ pub(super) struct NpcConversation {
     memory: MemoryWait,
     /// How the running line ended while the head was being moved.
     ended_meanwhile: Option<Result<CommittedTurn, TurnError>>,
+    /// The line that was cut and taken back, for its speaker to go on with.
+    unfinished: Option<Unfinished>,
     /// The pause before the next line.
     rest: Option<SpawnHandle>,
     /// Lines that failed one after another.
@@ -178,6 +180,7 @@ impl NpcConversation {
             moving: Moving::default(),
             memory: MemoryWait::default(),
             ended_meanwhile: None,
+            unfinished: None,
             rest: None,
             failures: 0,
             reading_cast: false,
@@ -356,7 +359,9 @@ impl NpcConversation {
             if let Err(error) = paused {
                 return ask.answer(Err(error));
             }
-            talk.cut(None);
+            // Whoever comes in goes on from what was heard.
+            talk.unfinished = None;
+            talk.cut(None, None);
             talk.cutting.push(Cutting::Join(ask));
             talk.advance(ctx);
         });
@@ -395,7 +400,7 @@ impl NpcConversation {
             begun: false,
         });
         ending.asks.extend(ask);
-        self.cut(None);
+        self.cut(None, None);
         self.advance(ctx);
     }
 
@@ -546,7 +551,7 @@ impl Handler<CutNow> for NpcConversation {
     type Result = ();
 
     fn handle(&mut self, CutNow: CutNow, _: &mut Self::Context) {
-        self.cut(None);
+        self.cut(None, None);
     }
 }
 

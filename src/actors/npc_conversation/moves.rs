@@ -2,29 +2,26 @@
 //! never happened. As in a session, the ledger is asked at once, and whoever asks at the same time is
 //! told the same outcome. The conversation is paused before anything is cut.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
-use futures_util::FutureExt;
 
 use super::{Cutting, NpcConversation, Phase, Request, handle::ConversationView, load};
 use crate::{
     actors::{
         Heard, Interrupted, SessionError, TakeBack,
-        curator::Settle,
         handle::Ask,
         memory_wait::MemoryWait,
-        registry::send,
-        rewinding::{Moves, Wish},
-        session::{JobEnded, WasClosed},
+        rewinding::{self, Gone, Moves, Wish},
+        session::JobEnded,
         use_cases::event_error,
     },
     dialogue::{
         events::EventBody,
-        rewind::{Move, Moved, RewindError, RewindRequest, Target},
-        turn::TurnError,
+        rewind::{Move, Moved, RewindError, Target},
+        turn::{CutBy, TurnError},
     },
-    ports::{StoreError, ledger::rewinds::Rewound},
+    ports::ledger::rewinds::Rewound,
     tenancy::Principal,
 };
 
@@ -34,8 +31,7 @@ pub(super) struct Moving {
     moves: Moves<Caller>,
     /// Jobs that ended meanwhile.
     pub jobs: Vec<JobEnded>,
-    /// The last move, and the line that it ended, for whoever asked too late for it.
-    last: Option<(Arc<Rewound>, Option<u32>)>,
+    gone: Gone,
 }
 
 /// Who is told of a move.
@@ -65,7 +61,7 @@ impl NpcConversation {
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
         let look = async move { ports.ledger.rewinds.by_key(&scope, id, &key).await };
         ctx.spawn(look.into_actor(self).map(move |known, talk, ctx| match known {
-            Ok(Some(rewound)) => ask.answer(Ok(Interrupted::Rewound(Arc::new(rewound)))),
+            Ok(Some(rewound)) => ask.answer(Ok(rewinding::repeated(rewound))),
             Ok(None) => talk.pause_and_cut(wish, ask, ctx),
             Err(error) => ask.answer(Err(error.into())),
         }));
@@ -106,12 +102,10 @@ impl NpcConversation {
         }
     }
 
-    /// The last move, if it took `turn` back and nothing was said since.
+    /// The last move, if `turn` is gone with it and nothing was said since.
     fn unsaid_with(&self, turn: u32) -> Option<Arc<Rewound>> {
         let Phase::Ready(loaded) = &self.phase else { return None };
-        let (rewound, ended) = self.moving.last.as_ref()?;
-        let gone = *ended == Some(turn) || rewound.removed.contains(&turn);
-        (gone && rewound.head_turn == loaded.dialogue.head_turn).then(|| Arc::clone(rewound))
+        self.moving.gone.with(turn, loaded.head)
     }
 
     fn cut_at(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
@@ -144,7 +138,12 @@ impl NpcConversation {
                     heard: heard.map(Heard::Chars),
                     ..wish
                 };
-                self.cut(heard);
+                let by = CutBy {
+                    who: wish.who.clone(),
+                    key: wish.key.clone(),
+                    action: "conversation.interrupt",
+                };
+                self.cut(heard, Some(by));
                 // Told once what was said of it is committed, or unsaid after all.
                 self.cutting.push(Cutting::Line { number, wish, ask });
             }
@@ -199,27 +198,9 @@ impl NpcConversation {
     fn begin_move(&mut self, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
         let Some(goal) = self.moving.moves.begin() else { return };
-        let request = RewindRequest {
-            scope: self.key.0.clone(),
-            node: self.node.id,
-            dialogue: self.key.1,
-            world: loaded.dialogue.world.clone(),
-            epoch: loaded.epoch,
-            head_turn: loaded.dialogue.head_turn,
-            head: loaded.head,
-            fence: self.running.is_some(),
-            target: goal.target,
-            key: goal.key,
-            seq: self.log.begin_move(),
-            who: goal.who,
-            action: goal.action,
-        };
-        let use_cases = Arc::clone(&self.node.use_cases);
-        let moving = async move {
-            let run = AssertUnwindSafe(use_cases.rewind(request)).catch_unwind();
-            run.await
-                .unwrap_or_else(|_panic| Err(StoreError::Rejected("the rewind panicked".into()).into()))
-        };
+        let (fence, seq) = (self.running.is_some(), self.log.begin_move());
+        let request = loaded.rewind_request(&self.node, &self.key, goal, fence, seq);
+        let moving = rewinding::run(Arc::clone(&self.node.use_cases), request);
         ctx.spawn(
             moving
                 .into_actor(self)
@@ -232,16 +213,15 @@ impl NpcConversation {
         match moved {
             Ok(Moved::Done(done)) => self.head_moved(*done, ctx),
             Ok(Moved::Repeated(rewound)) => {
-                let rewound = Arc::new(*rewound);
-                self.head_stays(&|_| Ok(Interrupted::Rewound(Arc::clone(&rewound))), ctx);
+                let told = rewinding::repeated(*rewound);
+                self.head_stays(&|_| Ok(told.clone()), ctx);
             }
             Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), ctx),
             Err(error) => {
-                // Whether it was written, and who owns the dialogue now, only the ledger knows.
-                let doubtful = matches!(error, RewindError::Store(_) | RewindError::Fenced);
-                let told = |_| Err(told(&error));
-                self.head_stays(&told, ctx);
-                if doubtful && self.running.is_none() {
+                self.head_stays(&|_| Err(rewinding::refused(&error)), ctx);
+                // Whatever runs or is moved next finds out by itself.
+                let idle = self.running.is_none() && !self.moving.is_busy();
+                if rewinding::is_doubtful(&error) && idle && matches!(self.phase, Phase::Ready(_)) {
                     self.load(ctx);
                 }
             }
@@ -274,9 +254,10 @@ impl NpcConversation {
         let Phase::Ready(loaded) = &mut self.phase else { return };
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
-        loaded.head = rewound.head;
+        let before = std::mem::replace(&mut loaded.head, rewound.head);
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
         self.ended_meanwhile = None;
+        self.unfinished = done.unfinished;
         let running = self.running.take();
         let ended = running.as_ref().map(|running| running.number);
         if let Some(running) = running {
@@ -295,19 +276,10 @@ impl NpcConversation {
                 join @ Cutting::Join(_) => self.cutting.push(join),
             }
         }
-        for id in &rewound.closed {
-            let key = (self.key.0.clone(), *id);
-            if let Some(session) = self.node.sessions.live(&key) {
-                let tell = async move { send(&session, WasClosed("rewound")).await };
-                ctx.spawn(tell.into_actor(self).map(|_, _, _| ()));
-            }
-        }
-        if let Some(curator) = self.node.curator(&self.key.0) {
-            // A curator that stops just now leaves it to the next one.
-            let settle = async move { send(&curator, Settle).await };
-            ctx.spawn(settle.into_actor(self).map(|_, _, _| ()));
-        }
-        self.moving.last = Some((Arc::clone(&rewound), ended));
+        let (scope, id) = self.key.clone();
+        let told = rewinding::tell_others(Arc::clone(&self.node), scope, vec![id], rewound.closed.clone());
+        ctx.spawn(told.into_actor(self));
+        self.moving.gone.note(before, &rewound, ended);
         let callers = self.moving.moves.ended(rewound.head_turn);
         if self.moving.is_busy() {
             return self.begin_move(ctx);
@@ -358,20 +330,6 @@ impl NpcConversation {
         for cutting in self.cutting.drain(..) {
             cutting.refuse(error.clone());
         }
-    }
-}
-
-fn told(error: &RewindError) -> SessionError {
-    match error {
-        RewindError::Store(error) => error.clone().into(),
-        RewindError::Fenced => SessionError::Overloaded {
-            retry_after: Duration::from_millis(200),
-        },
-        RewindError::NoSuchTurn { turn, head_turn } => SessionError::NoSuchTurn {
-            turn: *turn,
-            head_turn: *head_turn,
-        },
-        RewindError::NothingToResume => SessionError::NothingToResume,
     }
 }
 

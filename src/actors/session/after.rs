@@ -6,7 +6,7 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::{JobEnded, Phase, Session, load};
 use crate::{
-    actors::{SessionError, curator::Settle, handle::Ask, registry::send},
+    actors::{SessionError, curator::JobsDue, handle::Ask, registry::send},
     dialogue::{events::EventBody, jobs::JobReport},
     ids::TurnId,
 };
@@ -43,7 +43,7 @@ impl Session {
                 .await;
             if let (Ok(1..), Some(curator)) = (&due, node.curator(&scope)) {
                 // A curator that stops just now leaves the jobs to the next one.
-                let _ = send(&curator, Settle).await;
+                let _ = send(&curator, JobsDue).await;
             }
             due
         };

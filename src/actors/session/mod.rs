@@ -32,6 +32,7 @@ use super::{
     handle::{Ask, Attached, SessionView},
     memory_wait::MemoryWait,
     registry::{Node, SessionKey},
+    running::Running,
     use_cases::event_error,
 };
 use crate::{
@@ -49,8 +50,7 @@ use request::BeginMove;
 #[cfg(test)]
 pub(super) use request::Panic;
 pub(super) use request::{CutNow, Drain, JobEnded, Request, Stop, WasClosed, WorldRestored};
-pub(super) use turns::GRACE;
-use turns::{Running, Waiting};
+use turns::Waiting;
 
 pub(super) struct Session {
     node: Arc<Node>,
@@ -226,7 +226,7 @@ impl Session {
                 who,
                 ask,
             } => self.regenerate(key, if_head, re, who, ask, ctx),
-            Request::Resume { who, ask } => self.resume(who, ask, ctx),
+            Request::Resume { wish, ask } => self.resume(wish, ask, ctx),
             Request::Played { turn, ask } => self.played(turn, ask, ctx),
             Request::Attach {
                 listener,
@@ -358,7 +358,7 @@ impl Session {
             begun: false,
         });
         closing.asks.extend(ask);
-        self.cut(None);
+        self.cut(None, None);
         self.advance(ctx);
     }
 
@@ -531,7 +531,7 @@ impl Handler<CutNow> for Session {
     type Result = ();
 
     fn handle(&mut self, CutNow: CutNow, _: &mut Self::Context) {
-        self.cut(None);
+        self.cut(None, None);
     }
 }
 

@@ -4,34 +4,31 @@
 //! that turn let go. Meanwhile lines wait, and whoever else asks to take the dialogue back is told
 //! the same outcome.
 
-use std::{collections::VecDeque, panic::AssertUnwindSafe, sync::Arc};
+use std::{collections::VecDeque, sync::Arc};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use chrono::{DateTime, Utc};
-use futures_util::FutureExt;
 
-use super::{BeginMove, JobEnded, Phase, Request, Session, WasClosed, keys::Keys, load, turns::Waiting};
+use super::{BeginMove, JobEnded, Phase, Request, Session, keys::Keys, load, turns::Waiting};
 use crate::{
     actors::{
-        Accepted, Heard, Interrupted, Line, OnBusy, SessionError, TakeBack,
-        curator::{Settle, TurnsUnsaid},
+        Accepted, Heard, Interrupted, Line, OnBusy, SessionError, TakeBack, TakeUp,
         handle::Ask,
         memory_wait::MemoryWait,
-        registry::send,
-        rewinding::{Moves, Wish},
+        rewinding::{self, Gone, Moves, Wish},
         use_cases::event_error,
     },
     dialogue::{
         events::EventBody,
-        rewind::{Move, Moved, RewindError, RewindRequest, Target},
-        turn::{CommittedTurn, TurnError},
+        rewind::{Move, Moved, RewindError, Target},
+        turn::{CommittedTurn, CutBy, TurnError, Unfinished},
     },
-    ids::{DialogueId, TurnId},
-    ports::{StoreError, ledger::rewinds::Rewound},
+    ids::TurnId,
+    ports::ledger::rewinds::Rewound,
     tenancy::{Principal, Role},
 };
 
-/// Cuts of running replies remembered by their keys.
+/// Cuts of running replies remembered by their keys, until their turns are committed or come to nothing.
 const REMEMBERED: usize = 16;
 
 /// What is asked of the head, and what waits for it.
@@ -44,20 +41,26 @@ pub(super) struct Moving {
     pub ended: Option<Result<CommittedTurn, TurnError>>,
     /// Jobs that ended meanwhile.
     pub jobs: Vec<JobEnded>,
-    /// The turn that the move under way takes back only to have it said anew.
-    replacing: Option<TurnId>,
     /// The turn that was put back last.
     put_back: Option<TurnId>,
     /// What the moves of the callers that still wait have come to.
     outcome: Option<Arc<Rewound>>,
-    /// The last move, and the turn that it ended, for whoever asked too late for it.
-    last: Option<(Arc<Rewound>, Option<u32>)>,
+    gone: Gone,
     cuts: VecDeque<(String, u32)>,
+    /// What is asked is to take a reply up again.
+    taking_up: bool,
+    /// The reply that the move under way has found to be gone on with.
+    unfinished: Option<Unfinished>,
 }
 
 /// Who is told of a move.
 enum Caller {
     Back(Ask<Interrupted>),
+    /// Whose reply is taken up again.
+    Up {
+        re: Option<Arc<str>>,
+        ask: Ask<Interrupted>,
+    },
     /// Its line is said anew once turn `before` is the last one.
     Anew {
         before: u32,
@@ -75,7 +78,7 @@ impl Moving {
 
     /// Another dialogue is made of it: earlier outcomes say nothing about what stands.
     pub fn forget(&mut self) {
-        self.last = None;
+        self.gone = Gone::default();
         self.cuts.clear();
         self.jobs.clear();
     }
@@ -88,7 +91,7 @@ impl Moving {
 impl Caller {
     fn refuse(self, error: SessionError) {
         match self {
-            Self::Back(ask) => ask.answer(Err(error)),
+            Self::Back(ask) | Self::Up { ask, .. } => ask.answer(Err(error)),
             Self::Anew { ask, .. } => ask.answer(Err(error)),
             Self::Nobody => {}
         }
@@ -132,7 +135,7 @@ impl Session {
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
         let look = async move { ports.ledger.rewinds.by_key(&scope, id, &key).await };
         ctx.spawn(look.into_actor(self).map(move |known, session, ctx| match known {
-            Ok(Some(rewound)) => ask.answer(Ok(Interrupted::Rewound(Arc::new(rewound)))),
+            Ok(Some(rewound)) => ask.answer(Ok(rewinding::repeated(rewound))),
             Ok(None) if matches!(session.phase, Phase::Loading) => session.early.push_back(again(wish, ask)),
             Ok(None) => then(session, wish, ask, ctx),
             Err(error) => ask.answer(Err(error.into())),
@@ -173,11 +176,16 @@ impl Session {
                 // The move ends it; it is told what that came to.
                 return self.wish(Some(number), None, wish, "session.interrupt", ask, ctx);
             }
-            self.cut(wish.heard.map(|heard| self.log.scalars(heard)));
-            if let Some(key) = wish.key {
+            if let Some(key) = wish.key.clone() {
                 self.moving.cuts.truncate(REMEMBERED - 1);
                 self.moving.cuts.push_front((key, number));
             }
+            let by = CutBy {
+                who: wish.who,
+                key: wish.key,
+                action: "session.interrupt",
+            };
+            self.cut(wish.heard.map(|heard| self.log.scalars(heard)), Some(by));
             return ask.answer(Ok(Interrupted::Cut { turn: number }));
         }
         match wish.turn {
@@ -219,12 +227,10 @@ impl Session {
         }
     }
 
-    /// The last move, if it took `turn` back and nothing was said since.
+    /// The last move, if `turn` is gone with it and nothing was said since.
     fn unsaid_with(&self, turn: u32) -> Option<Arc<Rewound>> {
         let Phase::Ready(loaded) = &self.phase else { return None };
-        let (rewound, ended) = self.moving.last.as_ref()?;
-        let gone = *ended == Some(turn) || rewound.removed.contains(&turn);
-        (gone && rewound.head_turn == loaded.dialogue.head_turn).then(|| Arc::clone(rewound))
+        self.moving.gone.with(turn, loaded.head)
     }
 
     fn wish(
@@ -316,6 +322,7 @@ impl Session {
             key,
             on_busy: OnBusy::Queue,
             re,
+            who: None,
         };
         let before = head_turn - 1;
         // The key is the new turn's alone: if there will be none, the next try is not a repetition.
@@ -348,14 +355,44 @@ impl Session {
         matches!(&self.phase, Phase::Ready(loaded) if loaded.replacing.is_some())
     }
 
-    pub(super) fn resume(&mut self, who: Principal, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+    pub(super) fn resume(&mut self, wish: TakeUp, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+        let Some(key) = wish.key.clone() else {
+            return self.take_up(wish, ask, ctx);
+        };
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let look = async move { ports.ledger.rewinds.by_key(&scope, id, &key).await };
+        ctx.spawn(look.into_actor(self).map(move |known, session, ctx| {
+            let Phase::Ready(loaded) = &session.phase else {
+                return session.early.push_back(Request::Resume { wish, ask });
+            };
+            match known {
+                // It did not come after all, and the turn that was cut stands again: this is another try.
+                Ok(Some(known)) if known.replacing.is_some() && known.replacing == loaded.head => {
+                    session.take_up(TakeUp { key: None, ..wish }, ask, ctx);
+                }
+                Ok(Some(known)) => ask.answer(Ok(rewinding::repeated(known))),
+                Ok(None) => session.take_up(wish, ask, ctx),
+                Err(error) => ask.answer(Err(error.into())),
+            }
+        }));
+    }
+
+    fn take_up(&mut self, wish: TakeUp, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
         if let Err(error) = self.may_move(None) {
             return ask.answer(Err(error));
         }
-        if self.running.is_some() || !self.queue.is_empty() || self.moving.is_busy() {
+        if self.drained.is_some() || self.node.is_draining() {
+            return ask.answer(Err(SessionError::Draining));
+        }
+        // Whoever asks for the same at the same time is told the same.
+        let other = self.moving.is_busy() && !self.moving.taking_up;
+        if self.running.is_some() || !self.queue.is_empty() || other {
             return ask.answer(Err(SessionError::NothingToResume));
         }
-        self.want(Target::Uncut, None, who, "session.resume", Caller::Back(ask), ctx);
+        self.moving.taking_up = true;
+        let TakeUp { key, re, who } = wish;
+        let caller = Caller::Up { re, ask };
+        self.want(Target::Uncut, key, who, "session.resume", caller, ctx);
     }
 
     // --- moving the head ---
@@ -363,29 +400,9 @@ impl Session {
     pub(super) fn begin_move(&mut self, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
         let Some(goal) = self.moving.moves.begin() else { return };
-        let anew = matches!(goal.target, Target::Anew { .. });
-        self.moving.replacing = loaded.head.filter(|_| anew);
-        let request = RewindRequest {
-            scope: self.key.0.clone(),
-            node: self.node.id,
-            dialogue: self.key.1,
-            world: loaded.dialogue.world.clone(),
-            epoch: loaded.epoch,
-            head_turn: loaded.dialogue.head_turn,
-            head: loaded.head,
-            fence: self.running.is_some(),
-            target: goal.target,
-            key: goal.key,
-            seq: self.log.begin_move(),
-            who: goal.who,
-            action: goal.action,
-        };
-        let use_cases = Arc::clone(&self.node.use_cases);
-        let moving = async move {
-            let run = AssertUnwindSafe(use_cases.rewind(request)).catch_unwind();
-            run.await
-                .unwrap_or_else(|_panic| Err(StoreError::Rejected("the rewind panicked".into()).into()))
-        };
+        let (fence, seq) = (self.running.is_some(), self.log.begin_move());
+        let request = loaded.rewind_request(&self.node, &self.key, goal, fence, seq);
+        let moving = rewinding::run(Arc::clone(&self.node.use_cases), request);
         ctx.spawn(
             moving
                 .into_actor(self)
@@ -398,35 +415,18 @@ impl Session {
         match moved {
             Ok(Moved::Done(done)) => self.head_moved(*done, ctx),
             Ok(Moved::Repeated(rewound)) => {
-                let rewound = Arc::new(*rewound);
-                self.head_stays(&|_| Ok(Interrupted::Rewound(Arc::clone(&rewound))), ctx);
+                let told = rewinding::repeated(*rewound);
+                self.head_stays(&|_| Ok(told.clone()), ctx);
             }
             Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), ctx),
-            Err(RewindError::Fenced) => {
-                self.head_stays(
-                    &|_| {
-                        Err(SessionError::Overloaded {
-                            retry_after: std::time::Duration::from_millis(200),
-                        })
-                    },
-                    ctx,
-                );
-                if self.running.is_none() && matches!(self.phase, Phase::Ready(_)) {
+            Err(error) => {
+                self.head_stays(&|_| Err(rewinding::refused(&error)), ctx);
+                // Whatever runs or is moved next finds out by itself.
+                let idle = self.running.is_none() && !self.moving.is_busy();
+                if rewinding::is_doubtful(&error) && idle && matches!(self.phase, Phase::Ready(_)) {
                     self.load(ctx);
                 }
             }
-            Err(RewindError::Store(error)) => {
-                let doubtful = self.running.is_none();
-                self.head_stays(&|_| Err(error.clone().into()), ctx);
-                // Whether it was written, only the ledger knows.
-                if doubtful && matches!(self.phase, Phase::Ready(_)) {
-                    self.load(ctx);
-                }
-            }
-            Err(RewindError::NoSuchTurn { turn, head_turn }) => {
-                self.head_stays(&|_| Err(SessionError::NoSuchTurn { turn, head_turn }), ctx);
-            }
-            Err(RewindError::NothingToResume) => self.head_stays(&|_| Err(SessionError::NothingToResume), ctx),
         }
     }
 
@@ -436,9 +436,10 @@ impl Session {
         let Phase::Ready(loaded) = &self.phase else { return };
         let head_turn = loaded.dialogue.head_turn;
         let outcome = self.moving.outcome.take();
+        self.moving.taking_up = false;
         for caller in self.moving.moves.failed() {
             match caller {
-                Caller::Back(ask) => ask.answer(match (&outcome, told(head_turn)) {
+                Caller::Back(ask) | Caller::Up { ask, .. } => ask.answer(match (&outcome, told(head_turn)) {
                     (Some(rewound), Ok(_)) => Ok(Interrupted::Rewound(Arc::clone(rewound))),
                     (_, told) => told,
                 }),
@@ -466,10 +467,11 @@ impl Session {
         let Phase::Ready(loaded) = &mut self.phase else { return };
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
-        loaded.head = rewound.head;
-        loaded.replacing = self.moving.replacing.take();
+        let before = std::mem::replace(&mut loaded.head, rewound.head);
+        loaded.replacing = rewound.replacing;
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
         self.moving.ended = None;
+        self.moving.unfinished = done.unfinished;
         let running = self.running.take();
         let ended = running.as_ref().map(|running| running.number);
         if let Some(running) = running {
@@ -483,33 +485,30 @@ impl Session {
             ctx.cancel_future(timer);
         }
         self.memory = MemoryWait::default();
-        for id in &rewound.closed {
-            self.tell_closed(*id, ctx);
-        }
-        if let Some(curator) = self.node.curator(&self.key.0) {
-            // A curator that stops just now leaves it to the next one.
-            let unsaid = TurnsUnsaid(self.key.1);
-            let settle = async move {
-                let _ = send(&curator, unsaid).await;
-                send(&curator, Settle).await
-            };
-            ctx.spawn(settle.into_actor(self).map(|_, _, _| ()));
-        }
-        self.moving.last = Some((Arc::clone(&rewound), ended));
+        let (scope, id) = self.key.clone();
+        let told = rewinding::tell_others(Arc::clone(&self.node), scope, vec![id], rewound.closed.clone());
+        ctx.spawn(told.into_actor(self));
+        self.moving.gone.note(before, &rewound, ended);
         self.moving.outcome = Some(Arc::clone(&rewound));
         let callers = self.moving.moves.ended(rewound.head_turn);
         if self.moving.is_busy() {
             return self.begin_move(ctx);
         }
         self.moving.outcome = None;
+        self.moving.taking_up = false;
         self.tell(callers, &rewound);
         self.reread(ctx);
     }
 
     fn tell(&mut self, callers: Vec<Caller>, rewound: &Arc<Rewound>) {
+        let mut for_whom = None;
         for caller in callers {
             match caller {
                 Caller::Back(ask) => ask.answer(Ok(Interrupted::Rewound(Arc::clone(rewound)))),
+                Caller::Up { re, ask } => {
+                    for_whom = for_whom.or(re);
+                    ask.answer(Ok(Interrupted::Rewound(Arc::clone(rewound))));
+                }
                 Caller::Anew { before, line, ask } if before == rewound.head_turn => {
                     let id = self.next_line;
                     self.next_line += 1;
@@ -521,14 +520,11 @@ impl Session {
                 Caller::Nobody => {}
             }
         }
-    }
-
-    /// A session that a player joined from a turn which no longer stands.
-    fn tell_closed(&self, id: DialogueId, ctx: &mut Context<Self>) {
-        let key = (self.key.0.clone(), id);
-        if let Some(session) = self.node.sessions.live(&key) {
-            let tell = async move { send(&session, WasClosed("rewound")).await };
-            ctx.spawn(tell.into_actor(self).map(|_, _, _| ()));
+        if let Some(unfinished) = self.moving.unfinished.take() {
+            let id = self.next_line;
+            self.next_line += 1;
+            let waiting = Waiting::going_on(id, unfinished, for_whom, self.now());
+            self.queue.push_front(waiting);
         }
     }
 

@@ -42,6 +42,7 @@ pub(in crate::actors) fn next_turn(
         previous: loaded.head,
         line: String::new(),
         key: None,
+        goes_on: None,
         history: Arc::clone(&loaded.history),
         summaries: Arc::clone(&loaded.summaries),
         checkpoint: loaded.checkpoint.clone(),

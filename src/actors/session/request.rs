@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     actors::{
-        Accepted, Interrupted, Line, Listener, SessionError, TakeBack,
+        Accepted, Interrupted, Line, Listener, SessionError, TakeBack, TakeUp,
         handle::{Ask, Attached, SessionView},
     },
     dialogue::{jobs::JobReport, turn::TurnInput},
@@ -48,7 +48,7 @@ pub(in crate::actors) enum Request {
     },
     /// Takes a reply that was cut a moment ago up again.
     Resume {
-        who: Principal,
+        wish: TakeUp,
         ask: Ask<Interrupted>,
     },
     Attach {

@@ -1,13 +1,9 @@
 //! The queue of lines and the running turn.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration, time::Instant};
+use std::{sync::Arc, time::Duration, time::Instant};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use futures_util::{
-    FutureExt,
-    future::{AbortHandle, Abortable},
-};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::{
     Phase, Session, load,
@@ -21,12 +17,14 @@ use crate::{
         event_log::TurnEvents,
         handle::Ask,
         registry::send,
+        running::{Keyed, Outcome, Running},
         use_cases::event_error,
     },
     dialogue::{
         events::{EventBody, EventError},
-        turn::{CommittedTurn, Cut, TurnError, TurnInput},
+        turn::{CommittedTurn, CutBy, TurnError, TurnInput, Unfinished},
     },
+    ids::NpcId,
     memory::{authored::Npc, turn::Turn},
     ports::{
         StoreError, StoreResult,
@@ -34,15 +32,12 @@ use crate::{
     },
 };
 
-type Outcome = Result<Arc<Turn>, Arc<TurnError>>;
-
-/// Past a turn's own time limit, for a turn that does not keep it.
-pub(in crate::actors) const GRACE: Duration = Duration::from_secs(10);
-
 /// A line that is not a turn yet.
 pub(super) struct Waiting {
     id: u64,
     line: Line,
+    /// The reply it goes on with.
+    goes_on: Option<Arc<Unfinished>>,
     accepted_at: Instant,
     /// When only memory, rows or its key's look-up kept it from being a turn.
     ready_at: Option<Instant>,
@@ -51,31 +46,6 @@ pub(super) struct Waiting {
     /// Who has not been answered yet, until then.
     asking: Vec<Ask<Accepted>>,
     waiters: Vec<oneshot::Sender<Outcome>>,
-}
-
-/// The turn that runs.
-pub(super) struct Running {
-    pub number: u32,
-    /// The client's key, and the line it came with.
-    key: Option<(String, String)>,
-    re: Option<Arc<str>>,
-    cut: watch::Sender<Option<Cut>>,
-    /// Lets the turn go wherever it is.
-    abort: AbortHandle,
-    waiters: Vec<oneshot::Sender<Outcome>>,
-    started: Instant,
-}
-
-impl Running {
-    /// The dialogue was taken back to before this turn.
-    pub(super) fn unsay(self) {
-        self.abort.abort();
-        let error = Arc::new(TurnError::Unsaid);
-        for waiter in self.waiters {
-            // Whoever waited may have gone away.
-            let _ = waiter.send(Err(Arc::clone(&error)));
-        }
-    }
 }
 
 impl Waiting {
@@ -90,22 +60,59 @@ impl Waiting {
 
     /// A line that is said anew.
     pub(super) fn anew(id: u64, line: Line, now: Instant, ask: Ask<Accepted>) -> Self {
-        let mut waiting = Self {
-            id,
-            line,
-            accepted_at: now,
-            ready_at: None,
-            checked: true,
-            asking: Vec::new(),
-            waiters: Vec::new(),
-        };
+        let mut waiting = Self::new(id, line, now, true);
         waiting.take_on(ask);
         waiting
     }
 
+    /// A reply that was cut and is gone on with.
+    pub(super) fn going_on(id: u64, unfinished: Unfinished, re: Option<Arc<str>>, now: Instant) -> Self {
+        let line = Line {
+            text: unfinished.of.player_text.clone(),
+            to: Some(unfinished.of.npc.clone()),
+            // Its turn takes the key over from the one that was cut.
+            key: None,
+            on_busy: OnBusy::Queue,
+            re,
+            who: None,
+        };
+        Self {
+            goes_on: Some(Arc::new(unfinished)),
+            ..Self::new(id, line, now, true)
+        }
+    }
+
+    fn new(id: u64, line: Line, accepted_at: Instant, checked: bool) -> Self {
+        Self {
+            id,
+            line,
+            goes_on: None,
+            accepted_at,
+            ready_at: None,
+            checked,
+            asking: Vec::new(),
+            waiters: Vec::new(),
+        }
+    }
+
+    /// Whether it cuts the running reply now.
+    fn cuts(&self) -> bool {
+        self.checked && self.line.on_busy == OnBusy::Interrupt
+    }
+
+    /// For whom it does.
+    fn cut_by(&self) -> Option<CutBy> {
+        self.line.who.clone().map(|who| CutBy {
+            who,
+            key: None,
+            action: "session.interrupt",
+        })
+    }
+
     /// One more asks for this line, with the same key.
-    fn join(&mut self, text: &str, ask: Ask<Accepted>) {
-        if self.line.text == text {
+    fn join(&mut self, line: &Line, ask: Ask<Accepted>) {
+        let addressed = self.line.to.as_ref().is_none_or(|npc| may_be_for(line, npc));
+        if self.line.text == line.text && addressed {
             self.take_on(ask);
         } else {
             ask.answer(Err(SessionError::KeyReused));
@@ -122,12 +129,17 @@ impl Waiting {
 }
 
 /// A committed turn is the answer to its own line only.
-fn repeated(turn: &Arc<Turn>, text: &str) -> Result<Accepted, SessionError> {
-    if turn.player_text == text {
+fn repeated(turn: &Arc<Turn>, line: &Line) -> Result<Accepted, SessionError> {
+    if turn.player_text == line.text && may_be_for(line, &turn.npc) {
         Ok(Accepted::Repeated(Arc::clone(turn)))
     } else {
         Err(SessionError::KeyReused)
     }
+}
+
+/// Whether `npc` may answer a line: it is for nobody else.
+fn may_be_for(line: &Line, npc: &NpcId) -> bool {
+    line.to.as_ref().is_none_or(|to| to == npc)
 }
 
 fn accept(waiters: &mut Vec<oneshot::Sender<Outcome>>, ask: Ask<Accepted>) {
@@ -148,26 +160,26 @@ impl Session {
             return ask.answer(Err(SessionError::Draining));
         }
         if let Some(npc) = line.to.as_ref().filter(|npc| !loaded.dialogue.npcs.contains(npc)) {
-            return ask.answer(Err(SessionError::NoNpc(npc.clone())));
+            return ask.answer(Err(SessionError::TakesNoPart(npc.clone())));
         }
         if let Some(key) = &line.key {
             if let Some(turn) = self.keys.find(key) {
-                return ask.answer(repeated(turn, &line.text));
+                return ask.answer(repeated(turn, &line));
             }
             if let Some(running) = self.running.as_mut()
-                && let Some((_, text)) = running.key.as_ref().filter(|(own, _)| own == key)
+                && let Some(keyed) = running.key.as_ref().filter(|keyed| keyed.key == *key)
             {
-                if *text != line.text {
+                if keyed.text != line.text || !may_be_for(&line, &keyed.npc) {
                     return ask.answer(Err(SessionError::KeyReused));
                 }
-                return accept(&mut running.waiters, ask);
+                return accept(running.take_on(), ask);
             }
             if let Some(waiting) = self
                 .queue
                 .iter_mut()
                 .find(|waiting| waiting.line.key.as_ref() == Some(key))
             {
-                return waiting.join(&line.text, ask);
+                return waiting.join(&line, ask);
             }
         }
         let busy = self.running.is_some() || !self.queue.is_empty();
@@ -186,26 +198,18 @@ impl Session {
         let id = self.next_line;
         self.next_line += 1;
         let to_check = line.key.clone().filter(|_| self.keys.ask_ledger());
-        let mut waiting = Waiting {
-            id,
-            line,
-            accepted_at,
-            ready_at: None,
-            checked: to_check.is_none(),
-            asking: Vec::new(),
-            waiters: Vec::new(),
-        };
+        let mut waiting = Waiting::new(id, line, accepted_at, to_check.is_none());
         waiting.take_on(ask);
         if self.running.is_none() {
             self.heard_out(ctx);
         }
-        let cuts = waiting.checked && waiting.line.on_busy == OnBusy::Interrupt;
+        let (cuts, by) = (waiting.cuts(), waiting.cut_by());
         self.queue.push_back(waiting);
         if let Some(key) = to_check {
             self.look_up(id, key, ctx);
         } else if cuts {
             // Lines that were queued before it are still said before it.
-            self.cut(None);
+            self.cut(None, by);
         }
         self.advance(ctx);
     }
@@ -230,8 +234,9 @@ impl Session {
             for ask in std::mem::take(&mut waiting.asking) {
                 accept(&mut waiting.waiters, ask);
             }
-            if waiting.line.on_busy == OnBusy::Interrupt {
-                self.cut(None);
+            if waiting.cuts() {
+                let by = waiting.cut_by();
+                self.cut(None, by);
             }
             return;
         }
@@ -243,7 +248,7 @@ impl Session {
         let found = found.map(|found| found.map(|found| (found.stands, Arc::new(found.turn))));
         for ask in waiting.asking {
             ask.answer(match &found {
-                Ok(Some((true, turn))) => repeated(turn, &waiting.line.text),
+                Ok(Some((true, turn))) => repeated(turn, &waiting.line),
                 Ok(_) => Err(SessionError::TurnUnsaid),
                 Err(error) => Err(error.clone().into()),
             });
@@ -278,15 +283,9 @@ impl Session {
     // --- cutting ---
 
     /// Asks the running turn to end where it is. The first to ask decides.
-    pub(super) fn cut(&mut self, heard_chars: Option<usize>) {
+    pub(super) fn cut(&mut self, heard_chars: Option<usize>, by: Option<CutBy>) {
         if let Some(running) = &self.running {
-            running.cut.send_if_modified(|cut| {
-                let first = cut.is_none();
-                if first {
-                    *cut = Some(Cut { heard_chars });
-                }
-                first
-            });
+            running.cut(heard_chars, by);
         }
     }
 
@@ -392,6 +391,7 @@ impl Session {
         let Phase::Ready(loaded) = &self.phase else { return };
         let Some(Waiting {
             line,
+            goes_on,
             accepted_at,
             ready_at,
             waiters,
@@ -405,49 +405,32 @@ impl Session {
         let Some(npc) = answering(loaded, authored, &line.text, line.to.as_ref()) else {
             return;
         };
-        let key = line.key.clone().map(|key| (key, line.text.clone()));
+        let key = line.key.clone().map(|key| Keyed {
+            key,
+            text: line.text.clone(),
+            npc: npc.id.clone(),
+        });
         let mut input = self.input(loaded, authored, npc, line.text, accepted_at);
         input.key = line.key;
+        input.goes_on = goes_on;
         input.queue_ms = queued.as_secs_f64() * 1_000.0;
         if let Some(timer) = self.memory.over(now, &mut input) {
             ctx.cancel_future(timer);
         }
         input.started_seq = self.log.turn_started(number, input.npc.id.clone(), line.re.clone());
-        let (cut, cut_watch) = watch::channel(None);
         let feed = TurnEvents {
             log: Arc::clone(&self.log),
-            re: line.re.clone(),
-        };
-        let (abort, aborted) = AbortHandle::new_pair();
-        self.running = Some(Running {
-            number,
-            key,
             re: line.re,
-            cut,
-            abort,
-            waiters,
-            started: now,
-        });
-        let use_cases = Arc::clone(&self.node.use_cases);
-        let limit = Duration::from_millis(self.node.ports.settings.turn.timeout_ms) + GRACE;
-        let turn = async move {
-            let run = AssertUnwindSafe(use_cases.run_turn(input, &feed, cut_watch)).catch_unwind();
-            match tokio::time::timeout(limit, run).await {
-                Ok(Ok(ended)) => ended,
-                Ok(Err(_panic)) => Err(TurnError::Store(StoreError::Rejected("the turn panicked".into()))),
-                Err(_elapsed) => Err(TurnError::TimedOut),
-            }
         };
-        ctx.spawn(
-            Abortable::new(turn, aborted)
-                .into_actor(self)
-                .map(|ended, session, ctx| {
-                    // One that was let go has been told of.
-                    if let Ok(ended) = ended {
-                        session.ended(ended, ctx);
-                    }
-                }),
-        );
+        let (mut running, turn) = Running::begin(&self.node, now, input, feed, waiters);
+        running.key = key;
+        self.running = Some(running);
+        ctx.spawn(turn.into_actor(self).map(|ended, session, ctx| {
+            // One that was let go has been told of.
+            if let Some(ended) = ended {
+                session.ended(ended, ctx);
+            }
+        }));
     }
 
     /// What a turn with this line starts from, now.
@@ -530,13 +513,12 @@ impl Session {
             state,
             jobs,
         } = committed;
-        self.log.committed(turn.number, turn.id, turn.npc.clone(), running.re);
+        self.log
+            .committed(turn.number, turn.id, turn.npc.clone(), running.re.clone());
         failpoint!("turn.told");
         let turn = Arc::new(turn);
-        for waiter in running.waiters {
-            // Whoever waited may have gone away.
-            let _ = waiter.send(Ok(Arc::clone(&turn)));
-        }
+        let key = running.key.as_ref().map(|keyed| keyed.key.clone());
+        running.tell(&Ok(Arc::clone(&turn)));
         if !state.is_empty() {
             let body = EventBody::StateChanged {
                 turn: turn.number,
@@ -546,7 +528,7 @@ impl Session {
         }
         loaded.replacing = None;
         loaded.keep_turn(&turn, checkpoint);
-        if let Some((key, _)) = running.key {
+        if let Some(key) = key {
             self.keys.remember(key, Arc::clone(&turn));
         }
         self.unheard = loaded.dialogue.options.playback == Playback::Ack;
@@ -569,11 +551,7 @@ impl Session {
         self.log.not_committed(&event_error(&error));
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
-        let error = Arc::new(error);
-        for waiter in running.waiters {
-            // Whoever waited may have gone away.
-            let _ = waiter.send(Err(Arc::clone(&error)));
-        }
+        running.tell(&Err(Arc::new(error)));
         if doubtful || self.owes_a_turn() {
             self.load(ctx);
         } else {

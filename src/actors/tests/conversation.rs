@@ -14,11 +14,11 @@ use crate::{
 };
 
 impl World {
-    fn talks(&self) -> NpcConversations {
+    pub(super) fn talks(&self) -> NpcConversations {
         self.sessions.npc_conversations()
     }
 
-    async fn talk(&self, topic: &str, max_turns: u32, auto: bool) -> DialogueId {
+    pub(super) async fn talk(&self, topic: &str, max_turns: u32, auto: bool) -> DialogueId {
         let new = NewConversation {
             world: "vale".parse().unwrap(),
             npcs: vec!["mira".parse().unwrap(), "ergen".parse().unwrap()],
@@ -33,19 +33,19 @@ impl World {
         self.talks().create(&self.scope, new).await.unwrap().id
     }
 
-    async fn watch(&self, id: DialogueId, last_seq: Option<u64>) -> Arc<Ear> {
+    pub(super) async fn watch(&self, id: DialogueId, last_seq: Option<u64>) -> Arc<Ear> {
         let ear = Ear::new();
         let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
         self.talks().attach(&self.scope, id, listener, last_seq).await.unwrap();
         ear
     }
 
-    async fn step(&self, id: DialogueId) -> Arc<Turn> {
+    pub(super) async fn step(&self, id: DialogueId) -> Arc<Turn> {
         let said = self.talks().step(&self.scope, id).await.unwrap();
         tokio::time::timeout(PATIENCE, said).await.unwrap().unwrap().unwrap()
     }
 
-    fn back_to(&self, turn: Option<u32>) -> TakeBack {
+    pub(super) fn back_to(&self, turn: Option<u32>) -> TakeBack {
         TakeBack {
             turn,
             heard: None,
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    async fn lines(&self, id: DialogueId) -> Vec<String> {
+    pub(super) async fn lines(&self, id: DialogueId) -> Vec<String> {
         let turns = self
             .ports
             .ledger
@@ -162,7 +162,9 @@ async fn whoever_cuts_in_pauses_it_and_it_goes_on_when_resumed() {
             .unwrap_or_else(|| panic!("{what}: {story:?}"))
     };
     assert!(place("paused 0 interrupted") < place("committed 1"));
-    assert!(place("resumed 1") < place("ergen started 2"));
+    // The line that was cut is gone on with.
+    assert!(place("committed 1") < place("rewound 0"));
+    assert!(place("resumed 0") < place("completed 1") && place("completed 1") < place("ergen started 2"));
     world.end().await;
 }
 
@@ -209,17 +211,63 @@ async fn of_interrupts_at_the_same_time_the_lowest_wins_and_all_are_told() {
     for _ in 0..6 {
         world.step(id).await;
     }
-    let asked = [5, 2, 4, 3, 6, 2, 5, 4, 3, 5].map(|turn| {
+    let ear = world.watch(id, None).await;
+    *world.fake.hold_rewinds.lock() = true;
+    let turns = [5, 2, 4, 3, 6, 2, 5, 4, 3, 5];
+    let asked = turns.map(|turn| {
         let (talks, scope, wish) = (world.talks(), world.scope.clone(), world.back_to(Some(turn)));
         async move { talks.interrupt(&scope, id, wish).await.unwrap() }
     });
-    for told in futures_util::future::join_all(asked).await {
-        let Interrupted::Rewound(rewound) = told else {
-            panic!("{told:?}")
+    let held = async {
+        until("a move begins", || !world.fake.rewinds.lock().is_empty()).await;
+        until("every request is in", || {
+            world.sessions.free_permits() <= world.settings.max_in_flight - turns.len()
+        })
+        .await;
+        world.fake.rewind_go.add_permits(turns.len());
+    };
+    let (told, ()) = tokio::join!(futures_util::future::join_all(asked), held);
+    for outcome in &told {
+        assert_eq!(outcome, &told[0], "one outcome");
+        let Interrupted::Rewound(rewound) = outcome else {
+            panic!("{outcome:?}")
         };
         assert_eq!(rewound.head_turn, 2);
     }
     assert_eq!(world.lines(id).await.len(), 2);
+    assert_eq!(ear.story().last().unwrap(), "rewound 2");
+    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
+    let stored = world
+        .ports
+        .ledger
+        .dialogues
+        .get(&world.scope, id)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(stored.options.paused);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_job_that_hangs_for_an_unsaid_line_holds_up_no_other() {
+    let mut settings = dialogue_settings();
+    settings.turn.wait_for_memory_ms = 0;
+    let world = World::with(super::world::settings(), settings).await;
+    let id = world.talk("the mill", 20, false).await;
+    world.step(id).await;
+    (*world.fake.with_jobs.lock(), *world.fake.hold_jobs.lock()) = (true, true);
+    world.step(id).await;
+    until("its job hangs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    let wish = world.back_to(Some(1));
+    world.talks().interrupt(&world.scope, id, wish).await.unwrap();
+    let stands = world.step(id).await;
+    // One that hangs would take it first.
+    until("the next one's job runs", || world.fake.running_jobs.load(Relaxed) == 2).await;
+    world.fake.job_go.add_permits(1);
+    until("it ends", || !world.fake.jobs.lock().is_empty()).await;
+    let ran: Vec<_> = world.fake.jobs.lock().iter().map(|(_, job)| job.turn).collect();
+    assert_eq!(ran, [stands.id]);
     world.end().await;
 }
 
@@ -264,10 +312,9 @@ async fn joining_at_the_same_time_with_one_key_is_one_session() {
     };
     let (first, second) = tokio::join!(join("p1", "k"), join("p1", "k"));
     assert_eq!(first, second);
-    let found = world
-        .talks()
-        .joined(&world.scope, id, &"p1".parse().unwrap(), "k", "hello");
-    assert_eq!(found.await.unwrap().unwrap().dialogue.id, first);
+    let (talks, player) = (world.talks(), "p1".parse().unwrap());
+    let found = talks.joined(&world.scope, id, &player, "k", "hello").await.unwrap();
+    assert_eq!(found.unwrap().dialogue.id, first);
     assert_ne!(join("p2", "k").await, first);
     assert_ne!(join("p1", "l").await, first);
     world.end().await;

@@ -18,9 +18,9 @@ use crate::{
         prompt::Preview,
         rewind::{Move, Moved, RewindError, RewindRequest, Target},
         saves::RestoreRequest,
-        turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
+        turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput, Unfinished},
     },
-    ids::DialogueId,
+    ids::{DialogueId, DialogueKind},
     memory::{
         trace::{Timings, TurnTrace},
         turn::{Intent, Turn, TurnSeqs, TurnStatus, Usage},
@@ -31,7 +31,7 @@ use crate::{
             audit::Edit,
             dialogues::{CommitOutcome, TurnCommit},
             jobs::{Job, JobKind, NewJob},
-            rewinds::{Rewind, RewindOutcome},
+            rewinds::{LiveCut, Rewind, RewindOutcome, Rewound},
             saves::{Restore, RestoreOutcome},
             usage::UsageDelta,
         },
@@ -41,7 +41,7 @@ use crate::{
 };
 
 /// Turns and jobs as the tests want them. A turn whose line begins with `hold` waits for `go` (or a
-/// cut) after its first delta; `panic` panics there; `fail` fails as a model would.
+/// cut) after its first delta, `hold on` for both; `panic` panics there; `fail` fails as a model would.
 pub struct Fake {
     pub ports: Ports,
     pub go: Semaphore,
@@ -70,15 +70,37 @@ pub struct Fake {
 }
 
 impl Fake {
+    /// The last line, if it was cut while it was being said.
+    async fn unfinished(&self, request: &RewindRequest) -> Result<Unfinished, RewindError> {
+        let head = request.head.ok_or(RewindError::NothingToResume)?;
+        let (ledger, now) = (&self.ports.ledger, self.ports.clock.now());
+        let sealed = ledger.rewinds.sealed(&request.scope, head, now).await?;
+        let sealed = sealed.ok_or(RewindError::NothingToResume)?;
+        let of = ledger.dialogues.turn(&request.scope, head).await?;
+        Ok(Unfinished {
+            of: of.ok_or(RewindError::NothingToResume)?.turn,
+            text: sealed.text,
+            until: sealed.until,
+        })
+    }
+
     async fn commit(
         &self,
         input: TurnInput,
         feed: &dyn TurnFeed,
-        status: TurnStatus,
+        cut: Option<Cut>,
     ) -> Result<CommittedTurn, TurnError> {
-        let reply_text = match input.player {
+        let status = match cut {
+            Some(_) => TurnStatus::Interrupted,
+            None => TurnStatus::Completed,
+        };
+        let said = match input.player {
             Some(_) => format!("You said {}", input.line),
             None => format!("{} says {}", input.npc.name, input.number),
+        };
+        let reply_text = match &input.goes_on {
+            Some(unfinished) => format!("{} And on.", unfinished.text),
+            None => said,
         };
         let done = feed.done(ReplyDone {
             turn: input.number,
@@ -137,6 +159,22 @@ impl Fake {
             expected_head: input.previous,
             turn: turn.clone(),
             key: input.key.clone(),
+            key_of: input.goes_on.as_ref().map(|unfinished| unfinished.of.id),
+            uncut: cut.as_ref().map(|_| {
+                let seal = self.ports.settings.turn.seal_s;
+                let until = now + Duration::from_secs(seal.into());
+                (format!("{} and more.", turn.reply_text), until)
+            }),
+            cuts: cut
+                .unwrap_or_default()
+                .by
+                .iter()
+                .map(|by| LiveCut {
+                    rewound: Rewound::live_cut(self.ports.ids.next(), input.world.id.clone(), input.epoch, &turn),
+                    key: by.key.clone(),
+                    edit: Edit::by(&by.who, &self.ports.ids, now, by.action, turn.dialogue),
+                })
+                .collect(),
             checkpoint: checkpoint.clone(),
             trace: TurnTrace {
                 at: now,
@@ -183,12 +221,16 @@ impl UseCases for Fake {
             .filter(|_| input.player.is_none())
             .unwrap_or_else(|| input.line.clone());
         self.spoken.lock().push(line.clone());
-        let mut status = TurnStatus::Completed;
+        let mut was_cut = None;
         if line.starts_with("hold") {
             tokio::select! {
                 permit = self.go.acquire() => permit.unwrap().forget(),
-                _ = cut.wait_for(Option::is_some) => status = TurnStatus::Interrupted,
+                asked = cut.wait_for(Option::is_some) => drop(asked),
             }
+            if line.starts_with("hold on") {
+                self.go.acquire().await.unwrap().forget();
+            }
+            was_cut = cut.borrow().clone();
         }
         assert!(!line.starts_with("panic"), "a test asked for it");
         if line.starts_with("fail") || *self.fail_turns.lock() {
@@ -203,7 +245,7 @@ impl UseCases for Fake {
             });
             return Err(TurnError::Model(LlmError::Timeout));
         }
-        self.commit(input, feed, status).await
+        self.commit(input, feed, was_cut).await
     }
 
     async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError> {
@@ -248,6 +290,7 @@ impl UseCases for Fake {
             self.rewind_go.acquire().await.unwrap().forget();
         }
         let ledger = &self.ports.ledger;
+        let mut unfinished = None;
         let to = match request.target {
             Target::Turn { number, .. } | Target::Anew { number } => {
                 let dialogues = &ledger.dialogues;
@@ -257,8 +300,15 @@ impl UseCases for Fake {
                 turns.first().map(|turn| turn.id)
             }
             Target::Again { turn } => Some(turn),
-            Target::Uncut => return Err(RewindError::NothingToResume),
+            Target::Uncut => {
+                unfinished = Some(self.unfinished(&request).await?);
+                let (dialogues, before) = (&ledger.dialogues, request.head_turn - 1);
+                let turns = dialogues.turns(&request.scope, request.dialogue, before, before);
+                turns.await?.first().map(|turn| turn.id)
+            }
         };
+        let session = request.dialogue.kind() == DialogueKind::Session;
+        let comes_again = matches!(request.target, Target::Anew { .. }) || (session && unfinished.is_some());
         let now = self.ports.clock.now();
         let rewind = Rewind {
             id: self.ports.ids.next(),
@@ -266,7 +316,7 @@ impl UseCases for Fake {
             epoch: request.epoch,
             to,
             replacement: None,
-            replacing: request.head.filter(|_| matches!(request.target, Target::Anew { .. })),
+            replacing: request.head.filter(|_| comes_again),
             key: request.key.clone(),
             seq: request.seq,
             edit: Edit::by(&request.who, &self.ports.ids, now, request.action, request.dialogue),
@@ -275,6 +325,7 @@ impl UseCases for Fake {
             RewindOutcome::Done(rewound) => Ok(Moved::Done(Box::new(Move {
                 rewound: *rewound,
                 replacement: None,
+                unfinished,
             }))),
             RewindOutcome::Repeated(rewound) => Ok(Moved::Repeated(rewound)),
             RewindOutcome::Fenced => Err(RewindError::Fenced),

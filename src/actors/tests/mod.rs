@@ -4,8 +4,10 @@
 
 mod after_turn;
 mod conversation;
+mod cuts;
 mod fake;
 mod life;
+mod restored;
 mod resume;
 mod rewinding;
 mod saves;

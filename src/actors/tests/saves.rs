@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use super::world::{Ear, World, outcome, until};
+use super::world::{Ear, World, dialogue_settings, outcome, until};
 use crate::{
     actors::{Listener, SessionError},
     dialogue::turn::TurnError,
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-async fn save(world: &World) -> SaveId {
+pub(super) async fn save(world: &World) -> SaveId {
     let (id, now) = (world.ports.ids.next(), world.ports.clock.now());
     let save = NewSave {
         id,
@@ -26,7 +26,7 @@ async fn save(world: &World) -> SaveId {
     id
 }
 
-async fn load(world: &World, save: SaveId) -> Restored {
+pub(super) async fn load(world: &World, save: SaveId) -> Restored {
     let vale = "vale".parse().unwrap();
     match world.sessions.restore(&world.who(), &vale, save, None).await.unwrap() {
         RestoreOutcome::Done { restored, .. } => restored,
@@ -76,6 +76,44 @@ async fn what_runs_when_a_save_is_loaded_never_happened_and_all_are_told() {
     assert_eq!(world.turn(begun, "more").await.number, 2);
     assert_eq!(world.turn(id, "three").await.number, 3);
     assert!(ear.seqs().is_sorted_by(|a, b| a < b));
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_conversation_that_a_save_ends_tells_where_it_stands() {
+    let world = World::new().await;
+    let id = world.talk("the mill", 20, false).await;
+    world.step(id).await;
+    let older = save(&world).await;
+    world.step(id).await;
+    world.talks().end(&world.scope, id, "closed by request").await.unwrap();
+    let newer = save(&world).await;
+    load(&world, older).await;
+    let ear = world.watch(id, None).await;
+    load(&world, newer).await;
+    ear.hears("ended 2 restored").await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_job_that_hangs_for_what_a_save_unsaid_holds_up_no_other() {
+    let mut settings = dialogue_settings();
+    settings.turn.wait_for_memory_ms = 0;
+    let world = World::with(super::world::settings(), settings).await;
+    let id = world.session().await;
+    world.turn(id, "one").await;
+    let taken = save(&world).await;
+    (*world.fake.with_jobs.lock(), *world.fake.hold_jobs.lock()) = (true, true);
+    world.turn(id, "taken back").await;
+    until("its job hangs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    load(&world, taken).await;
+    let stands = world.turn(id, "stands").await;
+    // One that hangs would take it first.
+    until("the next one's job runs", || world.fake.running_jobs.load(Relaxed) == 2).await;
+    world.fake.job_go.add_permits(1);
+    until("it ends", || !world.fake.jobs.lock().is_empty()).await;
+    let ran: Vec<_> = world.fake.jobs.lock().iter().map(|(_, job)| job.turn).collect();
+    assert_eq!(ran, [stands.id]);
     world.end().await;
 }
 

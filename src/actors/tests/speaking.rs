@@ -103,6 +103,7 @@ async fn a_key_makes_one_turn_however_often_it_comes() {
             key: Some("k".into()),
             on_busy: OnBusy::Queue,
             re: None,
+            who: None,
         };
         asked.push(actix::spawn(async move { sessions.say(&scope, id, line).await }));
     }

@@ -244,6 +244,7 @@ impl World {
             key: key.map(str::to_owned),
             on_busy,
             re: Some(text.into()),
+            who: Some(self.who()),
         };
         self.sessions.say(&self.scope, id, line).await
     }

@@ -38,11 +38,14 @@ use serde_json::json;
 
 use crate::{
     memory::{authored::Language, turn::Usage},
-    ports::llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
+    ports::llm::{ChatMessage, ChatRole, Chunk, Completion, Llm, LlmError, LlmRequest, Task},
 };
 
 /// The name it goes by in traces and usage.
 pub const MODEL: &str = "scripted";
+
+/// How the request to go on begins, in each language.
+const GO_ON: [&str; 2] = ["[Go on]", "[이어서]"];
 
 /// A chat model that needs no model.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,8 +72,11 @@ impl ScriptedLlm {
         };
         match request.task {
             Task::Reply => {
-                let text = talk::line(&request.messages).unwrap_or_else(|| reply::reply(&request.messages));
-                clip(&text, request.max_output_tokens)
+                let (asked, said) = going_on(&request.messages);
+                let text = talk::line(asked).unwrap_or_else(|| reply::reply(asked));
+                // It would have said the same.
+                let text = text.strip_prefix(said).map_or("", str::trim_start);
+                clip(text, request.max_output_tokens)
             }
             Task::Intent => tasks::intent(&prompt()).as_str().to_owned(),
             Task::Extraction => {
@@ -87,6 +93,18 @@ impl ScriptedLlm {
             // It has no judgement to curate with; an empty answer changes nothing.
             Task::Curation => "{}".to_owned(),
         }
+    }
+}
+
+/// What was asked, and what was said of the answer before it was cut, where it is to be gone on with.
+fn going_on(messages: &[ChatMessage]) -> (&[ChatMessage], &str) {
+    match messages {
+        [asked @ .., said, request]
+            if said.role == ChatRole::Assistant && GO_ON.iter().any(|heading| request.content.starts_with(heading)) =>
+        {
+            (asked, &said.content)
+        }
+        _ => (messages, ""),
     }
 }
 

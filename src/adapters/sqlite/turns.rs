@@ -5,6 +5,7 @@ use serde_json::json;
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
+    rewinds,
     rows::{Columns, json, micros, store_error},
     state,
 };
@@ -57,8 +58,9 @@ const KEY_TAKEN: &str = "SELECT EXISTS (SELECT 1 FROM turns
 const WRITE: &str = concat!(
     "INSERT INTO turns (tenant, id, dialogue, number, text_version, key, status, player, player_text, npc, reply_text,
         cues, prompt_tokens, cached_tokens, completion_tokens, started_at, committed_at,
-        seq_started, seq_done, seq_committed, previous)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $25);
+        seq_started, seq_done, seq_committed, previous, uncut_reply_text, uncut_until)
+     VALUES ($1, $2, $3, $4, $5, COALESCE($6, (SELECT key FROM turns WHERE tenant = $1 AND id = $28)), $7, $8, $9,
+        $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $25, $26, $27);
      INSERT INTO checkpoints (tenant, turn, body) VALUES ($1, $2, $21);
      INSERT INTO traces (tenant, turn, body) VALUES ($1, $2, $22);
      INSERT INTO jobs (tenant, id, kind, dialogue, turn, text_version, status, due_at, leased_to, leased_until,
@@ -114,6 +116,7 @@ impl PreparedCommit {
     pub(super) async fn write(self, connection: &mut SqliteConnection) -> StoreResult<CommitOutcome> {
         let (tenant, commit, turn) = (self.tenant.as_str(), &self.commit, &self.commit.turn);
         let (id, dialogue) = (turn.id.to_string(), turn.dialogue.to_string());
+        let (uncut, until) = commit.uncut.clone().unzip();
         let taken = sqlx::query(TAKE_HEAD)
             .bind(tenant)
             .bind(&dialogue)
@@ -157,9 +160,15 @@ impl PreparedCommit {
             .bind(&self.jobs)
             .bind(&self.state)
             .bind(commit.expected_head.map(|head| head.to_string()))
-            .execute(connection)
+            .bind(uncut)
+            .bind(until.map(micros))
+            .bind(commit.key_of.map(|turn| turn.to_string()))
+            .execute(&mut *connection)
             .await
             .map_err(store_error)?;
+        for cut in &commit.cuts {
+            rewinds::record_cut(connection, &self.tenant, turn.dialogue, cut).await?;
+        }
         failpoint!("turn.written");
         Ok(CommitOutcome::Committed)
     }

@@ -66,6 +66,8 @@ pub(in crate::dialogue) struct Material<'a> {
     /// What NPCs said to each other, oldest first.
     pub overheard: &'a [OverheardLine],
     pub line: &'a str,
+    /// The beginning of the answer, where that was cut and is gone on with.
+    pub goes_on: Option<&'a str>,
     pub history: &'a [BufferedTurn],
     pub summaries: &'a [Summary],
     /// Pinned facts and facts of mutable-state kinds, most important first.
@@ -111,8 +113,16 @@ pub(in crate::dialogue) fn assemble(
         (None, Some(scene)) => scene.cue(templates, material.npc, material.history)?.into(),
         _ => templates.line(language, material.line)?,
     };
+    let goes_on = going_on(templates, material)?;
     let (system_tokens, line_tokens) = (count(&system), count(&line));
-    let fixed = system_tokens + line_tokens + 2 * FRAME_TOKENS + OPENING_TOKENS;
+    let fixed = system_tokens
+        + line_tokens
+        + 2 * FRAME_TOKENS
+        + OPENING_TOKENS
+        + goes_on
+            .iter()
+            .map(|message| count(&message.content) + FRAME_TOKENS)
+            .sum::<u32>();
     if fixed > budgets.total_tokens {
         return Err(TurnError::PromptTooLarge {
             over: fixed - budgets.total_tokens,
@@ -162,7 +172,8 @@ pub(in crate::dialogue) fn assemble(
 
     let mut selection = Selection::new(standing, window, memories, material, budgets, left, &count);
     let (messages, tokens) = loop {
-        let messages = selection.messages(templates, language, material, &system, &line)?;
+        let mut messages = selection.messages(templates, language, material, &system, &line)?;
+        messages.extend(goes_on.iter().cloned());
         let tokens = total(&messages, &count);
         // The parts were counted one by one; joined they may come out a little longer.
         if tokens <= budgets.total_tokens {
@@ -184,6 +195,18 @@ pub(in crate::dialogue) fn assemble(
         candidates: trace_candidates(material, &selection, &fates),
         notes,
     })
+}
+
+/// What has a reply gone on with that was cut: its beginning as the NPC's own words, and the request.
+fn going_on(templates: &Templates, material: &Material<'_>) -> Result<Vec<ChatMessage>, TurnError> {
+    let Some(said) = material.goes_on else {
+        return Ok(Vec::new());
+    };
+    let request = templates.render(material.npc.language, Template::ReplyGoOn, context! {})?;
+    Ok(vec![
+        ChatMessage::new(ChatRole::Assistant, said),
+        ChatMessage::new(ChatRole::User, request),
+    ])
 }
 
 /// The room for raw turns: all of it while they fit, and once they do not, what is left when the

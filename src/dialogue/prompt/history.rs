@@ -19,6 +19,9 @@ pub(super) struct RenderedTurn {
     number: u32,
     messages: Vec<ChatMessage>,
     tokens: u32,
+    /// What it answered, for a line of its own that the history begins with: many endpoints take no
+    /// prompt whose first message after the system's is the assistant's. With its tokens.
+    lead: Option<(ChatMessage, u32)>,
 }
 
 /// Renders turns in the order of their numbers.
@@ -47,7 +50,16 @@ pub(super) fn render(
                 }
                 _ => ChatMessage::new(ChatRole::Assistant, turn.reply_text.clone()),
             });
+            let lead = match (messages.first(), material.scene) {
+                (Some(first), Some(scene)) if first.role == ChatRole::Assistant => {
+                    let cue = scene.earlier_cue(templates, material.npc, turn.number)?;
+                    let tokens = count(&cue) + FRAME_TOKENS;
+                    Some((ChatMessage::new(ChatRole::User, cue), tokens))
+                }
+                _ => None,
+            };
             Ok(RenderedTurn {
+                lead,
                 number: turn.number,
                 tokens: messages
                     .iter()
@@ -89,7 +101,11 @@ impl HistoryWindow {
     }
 
     pub(super) fn tokens(&self) -> u32 {
-        self.turns.iter().map(|turn| turn.tokens).sum()
+        let lead = self.lead().map_or(0, |(_, tokens)| *tokens);
+        self.turns.iter().map(|turn| turn.tokens).sum::<u32>() + lead
+    }
+    fn lead(&self) -> Option<&(ChatMessage, u32)> {
+        self.turns.first().and_then(|turn| turn.lead.as_ref())
     }
     /// First and last number of the turns left out, if any.
     pub(super) const fn dropped(&self) -> Option<(u32, u32)> {
@@ -123,7 +139,8 @@ impl HistoryWindow {
             .iter()
             .rposition(|turn| turn.number.is_multiple_of(BLOCK))
             .filter(|at| at + 1 < self.turns.len());
-        let mut messages = Vec::with_capacity(self.turns.len() * 2);
+        let mut messages = Vec::with_capacity(self.turns.len() * 2 + 1);
+        messages.extend(self.lead().map(|(message, _)| message.clone()));
         for (at, turn) in self.turns.iter().enumerate() {
             messages.extend(turn.messages.iter().cloned());
             if (Some(at) == middle || at + 1 == self.turns.len())
@@ -146,6 +163,7 @@ mod tests {
                 number,
                 messages: vec![ChatMessage::new(ChatRole::Assistant, number.to_string())],
                 tokens,
+                lead: None,
             })
             .collect()
     }

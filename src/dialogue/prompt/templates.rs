@@ -30,6 +30,8 @@ pub(in crate::dialogue) enum Template {
     ReplyContext,
     ReplyWorld,
     ReplyLine,
+    /// Has a reply gone on with that was cut.
+    ReplyGoOn,
     /// As `ReplySystem`, for NPCs among themselves.
     ConversationSystem,
     /// What another NPC said.
@@ -65,6 +67,7 @@ shipped! {
     ReplyContext = "reply_context.j2",
     ReplyWorld = "reply_world.j2",
     ReplyLine = "reply_line.j2",
+    ReplyGoOn = "reply_go_on.j2",
     ConversationSystem = "conversation_system.j2",
     ConversationLine = "conversation_line.j2",
     ConversationCue = "conversation_cue.j2",

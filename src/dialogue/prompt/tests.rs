@@ -281,6 +281,7 @@ impl Case {
             npc: &self.npc,
             player: Some(&"p7".parse().unwrap()),
             scene: None,
+            goes_on: None,
             overheard: &[],
             line: &self.line,
             history: &self.history,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{CommittedTurn, TurnError, TurnFeed, TurnInput, gather::Gathered, speak::Reply};
+use super::{CommittedTurn, CutBy, TurnError, TurnFeed, TurnInput, gather::Gathered, speak::Reply};
 use crate::{
     dialogue::{
         Services,
@@ -26,8 +26,10 @@ use crate::{
         StoreResult,
         buffer::{BufferHead, BufferSnapshot, BufferedTurn},
         ledger::{
+            audit::Edit,
             dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
             jobs::{Job, JobKind, NewJob},
+            rewinds::{LiveCut, Rewound},
             state::NewStateChange,
         },
     },
@@ -36,6 +38,8 @@ use crate::{
 
 /// Everything a turn has gathered and said by the time `reply.done` went out.
 pub(super) struct Spoken {
+    /// Who cut it.
+    pub cuts: Vec<CutBy>,
     pub gathered: Gathered,
     pub prompt: Prompt,
     pub reply: Reply,
@@ -72,12 +76,18 @@ pub(super) async fn commit(
             at: turn.committed_at,
         })
         .collect();
+    let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
+    let uncut = spoken.reply.uncut.clone();
+    let cuts = cuts_of(services, input, &turn, &spoken.cuts);
     let commit = TurnCommit {
         epoch: input.epoch,
         expected_head: input.previous,
         key: input.key.clone(),
+        key_of: input.goes_on.as_ref().map(|unfinished| unfinished.of.id),
+        uncut: uncut.map(|text| (text, turn.committed_at + seal)),
+        cuts,
         checkpoint: checkpoint.clone(),
-        trace: trace_of(services, &turn, spoken, notes),
+        trace: trace_of(services, &turn, input.goes_on.is_some(), spoken, notes),
         state,
         next_seq: committed_seq + 1,
         turn: turn.clone(),
@@ -102,6 +112,16 @@ pub(super) async fn commit(
             .map(Job::from)
             .collect(),
     })
+}
+
+/// One row for each who cut it.
+fn cuts_of(services: &Services, input: &TurnInput, turn: &Turn, by: &[CutBy]) -> Vec<LiveCut> {
+    let cut = |by: &CutBy| LiveCut {
+        rewound: Rewound::live_cut(services.ids.next(), input.world.id.clone(), input.epoch, turn),
+        key: by.key.clone(),
+        edit: Edit::by(&by.who, &services.ids, turn.committed_at, by.action, turn.dialogue),
+    };
+    by.iter().map(cut).collect()
 }
 
 fn turn_of(services: &Services, input: &TurnInput, spoken: &Spoken, committed_seq: u64) -> Turn {
@@ -294,7 +314,7 @@ fn jobs_of(services: &Services, input: &TurnInput, turn: &Turn, extract_state: b
     .collect()
 }
 
-fn trace_of(services: &Services, turn: &Turn, spoken: Spoken, state_notes: Vec<String>) -> TurnTrace {
+fn trace_of(services: &Services, turn: &Turn, goes_on: bool, spoken: Spoken, state_notes: Vec<String>) -> TurnTrace {
     let Spoken {
         gathered,
         prompt,
@@ -305,6 +325,9 @@ fn trace_of(services: &Services, turn: &Turn, spoken: Spoken, state_notes: Vec<S
     let mut calls = gathered.calls;
     calls.push(reply.call);
     let mut notes = gathered.notes;
+    if goes_on {
+        notes.push("a reply that was cut was taken up again".to_owned());
+    }
     notes.extend(prompt.notes);
     notes.extend(reply.notes);
     notes.extend(state_notes);

@@ -68,6 +68,7 @@ impl Gathered {
             scene: input.scene.as_deref(),
             overheard: &self.overheard,
             line: &input.line,
+            goes_on: input.goes_on.as_ref().map(|unfinished| unfinished.beginning().text),
             history: &input.history,
             summaries: &input.summaries,
             standing: &self.standing,

@@ -5,7 +5,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::watch;
 use unicode_segmentation::UnicodeSegmentation as _;
 
-use super::{Cut, TurnError, TurnFeed, TurnInput, stopwatch::Stopwatch};
+use super::{Beginning, Cut, TurnError, TurnFeed, TurnInput, stopwatch::Stopwatch};
 use crate::{
     dialogue::{Services, events::ReplyDone, models::Ask, npc_conversation::END_MARK, prompt::Prompt},
     memory::{
@@ -32,6 +32,8 @@ pub(super) struct Reply {
     pub cues: Vec<String>,
     /// The inside of the state block. `None` when cut: what was not said to its end changes nothing.
     pub state_block: Option<String>,
+    /// When cut: all that was said by then, heard or not.
+    pub uncut: Option<String>,
     pub usage: Usage,
     pub call: CallTrace,
     /// Ms from the call to the first visible character, and to the end.
@@ -91,10 +93,10 @@ pub(super) async fn speak(
         model: input.npc.model.clone(),
     };
     let began_ms = stopwatch.total_ms();
+    let mut voice = Voice::new(input, feed);
     let opening = stopwatch.wait(services.models.stream(&input.scope, ask));
     let ((opened, mut call), _) = unless_cut(cut, opening).await?;
     let mut stream = opened?;
-    let mut voice = Voice::new(input, feed);
     let mut first_token_ms = None;
     let mut usage = None;
     let mut notes = Vec::new();
@@ -110,7 +112,7 @@ pub(super) async fn speak(
             Some(Err(error)) => return Err(error.into()),
             None => break None,
         }
-        if voice.chars > 0 && first_token_ms.is_none() {
+        if voice.chars > voice.before && first_token_ms.is_none() {
             first_token_ms = Some(stopwatch.total_ms() - began_ms);
         }
         if voice.chars > MAX_REPLY_CHARS {
@@ -137,16 +139,18 @@ pub(super) async fn speak(
     call.millis = reply_ms;
     call.first_token_millis = call.first_token_millis.or(first_token_ms);
     call.usage = usage;
-    let (status, text, mut cues, state_block) = match cut_at {
-        Some(cut) => voice.cut(cut)?,
+    let ended = match cut_at {
+        Some(cut) => voice.cut(&cut)?,
         None => voice.end()?,
     };
+    let mut cues = ended.cues;
     let tags = cues.len();
     cues.retain(|cue| cue != END_MARK);
     Ok(Reply {
-        status,
-        text,
-        state_block,
+        status: ended.status,
+        text: ended.text,
+        state_block: ended.state_block,
+        uncut: ended.uncut,
         usage,
         call,
         first_token_ms: first_token_ms.unwrap_or(reply_ms),
@@ -173,7 +177,7 @@ pub(super) async fn unless_cut<T>(
 async fn requested(cut: &mut watch::Receiver<Option<Cut>>) -> Cut {
     loop {
         // Copied out at once: the guard must not live across the wait.
-        let asked = *cut.borrow_and_update();
+        let asked = cut.borrow_and_update().clone();
         if let Some(asked) = asked {
             return asked;
         }
@@ -191,11 +195,22 @@ struct Voice<'a> {
     /// What was sent, and its length in Unicode scalar values.
     text: String,
     chars: usize,
+    /// What of it was said before this reply was cut, in Unicode scalar values; the model has said the rest.
+    before: usize,
+    /// Nothing has been said after that yet.
+    joining: Option<Beginning<'a>>,
     /// Everything the model wrote, for counting.
     raw: String,
 }
 
-type Outcome = (TurnStatus, String, Vec<String>, Option<String>);
+/// What a voice has said.
+struct Ended {
+    status: TurnStatus,
+    text: String,
+    cues: Vec<String>,
+    state_block: Option<String>,
+    uncut: Option<String>,
+}
 
 impl<'a> Voice<'a> {
     fn new(input: &'a TurnInput, feed: &'a dyn TurnFeed) -> Self {
@@ -203,19 +218,39 @@ impl<'a> Voice<'a> {
         if input.player.is_none() {
             tags.push(END_MARK.to_owned());
         }
-        Self {
+        let goes_on = input.goes_on.as_ref().map(|unfinished| unfinished.beginning());
+        let mut voice = Self {
             input,
             feed,
             cutter: StreamCutter::new(&tags),
             text: String::new(),
             chars: 0,
+            before: 0,
+            joining: None,
             raw: String::new(),
+        };
+        if let Some(beginning) = goes_on {
+            voice.send(beginning.text);
+            voice.before = voice.chars;
+            voice.joining = Some(beginning);
         }
+        voice
     }
     fn say(&mut self, delta: &str) {
         self.raw.push_str(delta);
         let visible = self.cutter.push(delta);
-        self.send(&visible);
+        self.add(&visible);
+    }
+    /// Says what the model has said next.
+    fn add(&mut self, visible: &str) {
+        let Some(beginning) = self.joining else {
+            return self.send(visible);
+        };
+        let joined = beginning.join(visible);
+        if !joined.is_empty() {
+            self.joining = None;
+            self.send(&joined);
+        }
     }
     fn send(&mut self, visible: &str) {
         if !visible.is_empty() {
@@ -225,15 +260,28 @@ impl<'a> Voice<'a> {
             self.chars += visible.chars().count();
         }
     }
-    fn end(mut self) -> Result<Outcome, TurnError> {
+    fn end(mut self) -> Result<Ended, TurnError> {
         let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish();
-        self.send(&ended.visible_tail);
+        self.add(&ended.visible_tail);
         if self.text.trim().is_empty() {
             return Err(LlmError::Broken("the reply was empty".to_owned()).into());
         }
-        Ok((TurnStatus::Completed, self.text, ended.cues, ended.state_block))
+        let mut cues = self.earlier_cues();
+        cues.extend(ended.cues);
+        Ok(Ended {
+            status: TurnStatus::Completed,
+            text: self.text,
+            cues,
+            state_block: ended.state_block,
+            uncut: None,
+        })
     }
-    fn cut(self, cut: Cut) -> Result<Outcome, TurnError> {
+    /// Those of what was heard before it was cut.
+    fn earlier_cues(&self) -> Vec<String> {
+        let goes_on = self.input.goes_on.as_ref();
+        goes_on.map(|unfinished| unfinished.of.cues.clone()).unwrap_or_default()
+    }
+    fn cut(self, cut: &Cut) -> Result<Ended, TurnError> {
         let heard = cut
             .heard_chars
             .map_or(self.text.as_str(), |heard| beginning(&self.text, heard));
@@ -243,13 +291,19 @@ impl<'a> Voice<'a> {
         // A cue belongs to what is said after it.
         let whole = heard.len() == self.text.len();
         let heard_chars = heard.chars().count();
+        let heard = heard.to_owned();
+        let mut cues = self.earlier_cues();
         let ended = self.cutter.finish();
-        let cues = ended.cues.into_iter().zip(ended.cues_at);
-        let cues = cues
-            .filter(|(_, at)| whole || *at < heard_chars)
-            .map(|(cue, _)| cue)
-            .collect();
-        Ok((TurnStatus::Interrupted, heard.to_owned(), cues, None))
+        let new = ended.cues.into_iter().zip(ended.cues_at);
+        let heard_of_them = new.filter(|(_, at)| whole || self.before + *at < heard_chars);
+        cues.extend(heard_of_them.map(|(cue, _)| cue));
+        Ok(Ended {
+            status: TurnStatus::Interrupted,
+            text: heard,
+            cues,
+            state_block: None,
+            uncut: Some(self.text),
+        })
     }
 }
 

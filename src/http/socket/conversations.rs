@@ -158,6 +158,7 @@ impl Inner {
             key,
             on_busy: OnBusy::Queue,
             re: re.map(Arc::from),
+            who: Some(who.clone()),
         };
         let re = line.re.clone();
         // Its events come through the ear, a failure among them.

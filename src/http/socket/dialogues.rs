@@ -6,12 +6,14 @@ use std::sync::Arc;
 use super::{
     ear::Ear,
     events::{self, SessionCreated, SessionResumed},
-    messages::{Include, PlayerInterrupt, PlayerRegenerate, PlayerSay, ReplyPlayed, SessionCreate, SessionResume},
+    messages::{
+        Include, PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionCreate, SessionResume,
+    },
     protocol::{Inner, Opened},
 };
 use crate::{
     actors::{
-        Accepted, Interrupted, Line, Published, TakeBack, events_of,
+        Accepted, Interrupted, Line, Published, TakeBack, TakeUp, events_of,
         handle::{CREATED_SEQ, CreatedSession},
         player_socket::{Connection, close},
         resume_token,
@@ -203,6 +205,7 @@ impl Inner {
             key: message.key,
             on_busy: message.on_busy,
             re: re.map(Arc::from),
+            who: Some(who.clone()),
         };
         let re = line.re.clone();
         let accepted = self.state.sessions.say(&who.scope(), message.session_id, line).await?;
@@ -263,10 +266,21 @@ impl Inner {
             .await?)
     }
 
-    pub(super) async fn take_up(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {
+    pub(super) async fn take_up(
+        &self,
+        who: &Principal,
+        message: PlayerResume,
+        re: Option<&str>,
+    ) -> Result<(), Problem> {
+        let id = message.session_id;
         self.with_open(id, |_| ())?;
+        let wish = TakeUp {
+            key: message.key,
+            re: re.map(Arc::from),
+            who: who.clone(),
+        };
         // `dialogue.rewound` tells of it.
-        self.state.sessions.resume(&who.scope(), id, who).await?;
+        self.state.sessions.resume(&who.scope(), id, wish).await?;
         Ok(())
     }
 

@@ -159,10 +159,17 @@ messages! {
         #[serde(default)]
         if_head: Option<u32>,
     }
-    /// Takes a reply up again that was cut a moment ago. `dialogue.rewound` names the turn that stands again.
+    /// Takes a reply up again that was cut a moment ago. One that had been said to its end stands again:
+    /// `dialogue.rewound` names it. One that was cut while it was being said is gone on with:
+    /// `dialogue.rewound` takes it back, and it comes again with all that had been said of it and the rest.
     PlayerResume = "player.resume" {
         #[schema(value_type = String)]
         session_id: DialogueId,
+        /// Makes a retry safe: the same key is told what it came to.
+        #[serde(default)]
+        #[garde(length(chars, min = 1, max = 128))]
+        #[schema(min_length = 1, max_length = 128)]
+        key: Option<String>,
     }
     /// The client has played a reply to its end: in a session with `playback: "ack"` it is learned from now.
     ReplyPlayed = "reply.played" {

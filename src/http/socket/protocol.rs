@@ -290,7 +290,7 @@ impl Inner {
             "player.resume" => {
                 let message: PlayerResume = parse(text)?;
                 let id = message.session_id;
-                self.take_up(&who, id).await.map_err(at(id))
+                self.take_up(&who, message, re).await.map_err(at(id))
             }
             "session.create" => self.create(connection, &who, parse(text)?, re).await.map_err(nowhere),
             "session.resume" => {

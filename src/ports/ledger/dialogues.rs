@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::{jobs::NewJob, state::NewStateChange};
+use super::{jobs::NewJob, rewinds::LiveCut, state::NewStateChange};
 use crate::{
     ids::{DialogueId, DialogueKind, FactionId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
@@ -122,6 +122,13 @@ pub struct TurnCommit {
     pub turn: Turn,
     /// The client's idempotency key.
     pub key: Option<String>,
+    /// An unsaid turn whose line this one answers: its key is this turn's too.
+    pub key_of: Option<TurnId>,
+    /// All that was said of a reply by the time it was cut, and until when it may be taken up again.
+    /// Sealed: [`super::rewinds::RewindStore::sealed`] alone reads it.
+    pub uncut: Option<(String, DateTime<Utc>)>,
+    /// Who cut it while it was being said.
+    pub cuts: Vec<LiveCut>,
     pub checkpoint: Checkpoint,
     pub trace: TurnTrace,
     pub state: Vec<NewStateChange>,

@@ -92,8 +92,52 @@ pub struct Rewound {
     pub quoted_in: Vec<QuotedIn>,
     /// Sessions that a player had joined from a turn which no longer stands: closed.
     pub closed: Vec<DialogueId>,
+    /// The turn that went only to be said anew, or on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replacing: Option<TurnId>,
+    /// `seq` of the event that tells of it; 0: none does, since the events of a turn that was cut while it
+    /// was being said do.
     pub seq: u64,
     pub at: DateTime<Utc>,
+}
+
+impl Rewound {
+    /// What became of `turn`, which was cut while it was being said: it stands, and nothing was taken back.
+    #[must_use]
+    pub fn live_cut(id: RewindId, world: WorldId, epoch: u64, turn: &Turn) -> Self {
+        Self {
+            id,
+            world,
+            epoch,
+            head: Some(turn.id),
+            head_turn: turn.number,
+            heard_chars: Some(turn.reply_text.chars().count()),
+            removed: Vec::new(),
+            reinstated: Vec::new(),
+            rolled_back: RolledBack::default(),
+            quoted_in: Vec::new(),
+            closed: Vec::new(),
+            replacing: None,
+            seq: 0,
+            at: turn.committed_at,
+        }
+    }
+    /// Whether it is what [`Self::live_cut`] makes.
+    #[must_use]
+    pub fn is_live_cut(&self) -> bool {
+        self.seq == 0
+    }
+}
+
+/// A reply was cut while it was being said: written with its turn, so that the audit log has it and its
+/// key is known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LiveCut {
+    pub rewound: Rewound,
+    /// Makes a retry safe. One that the dialogue knows already stays what it was.
+    pub key: Option<String>,
+    /// Its moment, its author and its audit row.
+    pub edit: Edit,
 }
 
 /// Turns named in [`Rewound::quoted_in`] at most.
@@ -139,6 +183,8 @@ pub trait RewindStore: Send + Sync {
     ) -> StoreResult<Vec<Rewound>>;
     /// A turn, standing or not, and the reply it would have had if nobody had cut it, until its seal runs out.
     async fn sealed(&self, scope: &TenantScope, turn: TurnId, now: DateTime<Utc>) -> StoreResult<Option<Sealed>>;
+    /// Deletes every sealed text whose seal has run out by `now`; how many there were.
+    async fn unseal(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64>;
     /// Whether a dialogue that is open began at this turn: a player joined there.
     async fn joined_at(&self, scope: &TenantScope, turn: TurnId) -> StoreResult<bool>;
     /// Open dialogues with a turn that went to be said anew and in whose place none was committed; at most
@@ -155,4 +201,6 @@ pub struct Sealed {
     pub whole: Option<TurnId>,
     /// The text, as far as it had been generated.
     pub text: String,
+    /// Until when it may be taken up again.
+    pub until: DateTime<Utc>,
 }

@@ -10,7 +10,7 @@ use colloquy::{
     memory::calibration::Calibration,
     ports::{
         embedder::{EmbedAs, Embedder, EmbedderInfo},
-        llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
+        llm::{ChatMessage, Chunk, Completion, Llm, LlmError, LlmRequest, Task},
     },
 };
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
@@ -54,6 +54,12 @@ impl ToldLlm {
                 texts.join("\n")
             })
             .collect()
+    }
+    /// The messages of those prompts.
+    pub fn messages(&self, task: Task) -> Vec<Vec<ChatMessage>> {
+        let asked = self.asked.lock();
+        let of_task = asked.iter().filter(|request| request.task == task);
+        of_task.map(|request| request.messages.clone()).collect()
     }
     /// The last message of the last reply prompt.
     pub fn last_context(&self) -> String {

@@ -89,7 +89,13 @@ fn a_cue_of_what_was_not_heard_is_not_given() {
             let mut talk = stage.session("p1").await;
             let pieces = ["<smile>Once ", "upon <smile>a ", "time"].map(str::to_owned).to_vec();
             stage.llm.tell(Task::Reply, Answer::Silent(pieces));
-            *talk.feed.cut_after.lock() = Some((2, Cut { heard_chars: heard }));
+            *talk.feed.cut_after.lock() = Some((
+                2,
+                Cut {
+                    heard_chars: heard,
+                    ..Cut::default()
+                },
+            ));
             let committed = talk.say("Tell me a story").await;
             assert_eq!(committed.turn.cues.len(), cues, "{:?}", committed.turn.reply_text);
         }

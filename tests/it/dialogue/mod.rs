@@ -1,5 +1,6 @@
 //! Turns and memory over the real ledger and index, with a model that says what a test tells it.
 
+mod cuts;
 mod fakes;
 mod faults;
 mod forgetting;
@@ -283,7 +284,7 @@ impl TurnFeed for Heard {
     fn delta(&self, _: u32, offset: usize, _: &NpcId, text: &str) {
         let mut deltas = self.deltas.lock();
         deltas.push((offset, text.to_owned()));
-        if let (Some((after, cut)), Some(hand)) = (*self.cut_after.lock(), self.cut.lock().as_ref())
+        if let (Some((after, cut)), Some(hand)) = (self.cut_after.lock().clone(), self.cut.lock().as_ref())
             && deltas.len() >= after
         {
             hand.send_replace(Some(cut));
@@ -323,12 +324,16 @@ pub struct Talk<'a> {
 impl Talk<'_> {
     /// Says a line and runs the turn; cuts before anything if `cut_now`.
     pub async fn try_say(&mut self, line: &str, cut_now: bool) -> Result<CommittedTurn, TurnError> {
+        let input = self.input(line).await;
+        self.run(input, cut_now).await
+    }
+    /// Runs a turn; cuts before anything if `cut_now`.
+    pub async fn run(&mut self, input: TurnInput, cut_now: bool) -> Result<CommittedTurn, TurnError> {
         let stage = self.stage;
-        let (hand, cut) = watch::channel(cut_now.then_some(Cut { heard_chars: None }));
+        let (hand, cut) = watch::channel(cut_now.then_some(Cut::default()));
         self.feed.deltas.lock().clear();
         self.feed.done.lock().clear();
         *self.feed.cut.lock() = Some(hand);
-        let input = self.input(line).await;
         let outcome = turn::run(&stage.services, input, &self.feed, cut).await;
         if let Ok(committed) = &outcome {
             self.open.head = Some(committed.turn.id);
@@ -359,6 +364,7 @@ impl Talk<'_> {
             previous: self.open.head,
             line: line.to_owned(),
             key: None,
+            goes_on: None,
             history: Arc::new(self.history.clone()),
             summaries: Arc::new(
                 stage

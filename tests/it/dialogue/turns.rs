@@ -106,7 +106,13 @@ fn a_cut_reply_ends_where_it_was_heard() {
                 Answer::Silent(texts(&["Once ", "upon ", "a time\n```state\n{"])),
             );
             // The third piece goes out in part only after the cut was asked for.
-            *talk.feed.cut_after.lock() = Some((2, Cut { heard_chars: heard }));
+            *talk.feed.cut_after.lock() = Some((
+                2,
+                Cut {
+                    heard_chars: heard,
+                    ..Cut::default()
+                },
+            ));
             let committed = talk.say("Tell me a story").await;
             let done = talk.feed.end();
             let wanted = wanted.trim_end();
@@ -144,7 +150,13 @@ fn what_was_cut_before_it_began_never_happened() {
         assert!(done.error.is_none());
 
         stage.llm.tell(Task::Reply, Answer::Silent(texts(&["Well."])));
-        *talk.feed.cut_after.lock() = Some((1, Cut { heard_chars: Some(0) }));
+        *talk.feed.cut_after.lock() = Some((
+            1,
+            Cut {
+                heard_chars: Some(0),
+                ..Cut::default()
+            },
+        ));
         let outcome = talk.try_say("Hello", false).await;
         assert!(matches!(outcome, Err(TurnError::CutBeforeReply)));
         assert_eq!(talk.feed.end().status, TurnStatus::Interrupted);

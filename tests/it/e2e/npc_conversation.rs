@@ -204,7 +204,7 @@ async fn cut_first_line(mock: &MockHandle, server: &Server, socket: &mut Socket,
 }
 
 #[test]
-fn a_line_that_was_cut_while_it_was_said_is_said_anew() {
+fn a_line_that_was_cut_while_it_was_said_is_gone_on_with() {
     run(async {
         let (mock, server) = with_mock();
         let id = conversation(&server, json!({"auto": false, "open": true})).await;
@@ -217,10 +217,27 @@ fn a_line_that_was_cut_while_it_was_said_is_said_anew() {
         let rewound = socket.until("dialogue.rewound").await;
         assert_eq!((&rewound["turn"], &rewound["removed_turns"]), (&json!(0), &json!([1])));
         let step = format!("/v1/npc-conversations/{id}:step");
-        let anew = backend.post(&step, &json!({})).await;
-        assert_eq!((&anew["turn"], &anew["npc_id"]), (&json!(1), &cut["npc_id"]), "{anew}");
-        assert_eq!(anew["status"], "completed");
-        // What was said to its end is not said anew.
+        let whole = backend.post(&step, &json!({})).await;
+        assert_eq!(
+            (&whole["turn"], &whole["npc_id"]),
+            (&json!(1), &cut["npc_id"]),
+            "{whole}"
+        );
+        assert_eq!(whole["status"], "completed");
+        // With all that had been said, but for a word that was cut in two.
+        let said = cut["reply_text"].as_str().unwrap().trim_end();
+        let words = said.rsplit_once(' ').map_or(said, |(words, _)| words);
+        let text = whole["reply_text"].as_str().unwrap();
+        assert!(text.starts_with(words) && text.len() > said.len(), "{said}: {text}");
+        let asked = mock.requests("reply").pop().unwrap();
+        let roles: Vec<&str> = asked["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|message| message["role"].as_str().unwrap())
+            .collect();
+        assert_eq!(roles[roles.len() - 3..], ["user", "assistant", "user"], "{asked}");
+        // What was said to its end is not gone on with.
         backend.post(&resume, &json!({})).await;
         let view = backend.get(&format!("/v1/npc-conversations/{id}")).await;
         assert_eq!(view["head_turn"], 1);
@@ -326,5 +343,109 @@ fn what_npcs_say_is_learned_and_told_in_korean() {
         topic: "한나",
         word: "자두",
         asks: "방금 둘이 무슨 얘기 했어?",
+    });
+}
+
+#[test]
+fn whoever_opened_a_conversation_is_asked_with_a_prompt_that_begins_with_the_others() {
+    run(async {
+        let (mock, server) = with_mock();
+        let id = conversation(&server, json!({"auto": false})).await;
+        let backend = server.backend();
+        for _ in 0..5 {
+            backend
+                .post(&format!("/v1/npc-conversations/{id}:step"), &json!({}))
+                .await;
+        }
+        let asked = mock.requests("reply");
+        assert_eq!(asked.len(), 5);
+        let mut cues = Vec::new();
+        for request in &asked {
+            let messages = request["messages"].as_array().unwrap();
+            // Many endpoints take no other order.
+            let said: Vec<&Value> = messages.iter().filter(|message| message["role"] != "system").collect();
+            assert_eq!(said[0]["role"], "user", "{request}");
+            cues.push(said[0]["content"].to_string());
+        }
+        assert!(cues[0].contains("the mill"), "{}", cues[0]);
+        assert_eq!(cues[2], cues[4], "the prompt's beginning stays");
+    });
+}
+
+/// Asks ten times at once, over REST and over sockets, for turns from 2 to 5; what each was told over REST.
+async fn cut_ten_times(server: &Server, path: &str, sockets: &mut [Socket], message: &Value) -> Vec<(u64, Value)> {
+    let turns = [5, 3, 4, 2, 5];
+    let sockets_there = sockets.len();
+    for (nth, turn) in turns.iter().enumerate() {
+        let mut message = message.clone();
+        (message["turn"], message["key"]) = (json!(turn), json!(format!("socket {nth}")));
+        sockets[nth % sockets_there].send(&message).await;
+    }
+    let asked = turns.map(|turn| {
+        let (rest, path, key) = (server.backend(), path.to_owned(), rand::random::<u64>());
+        async move {
+            let body = json!({"turn": turn, "key": format!("rest {key}")});
+            (turn, rest.post(&path, &body).await)
+        }
+    });
+    futures_util::future::join_all(asked).await
+}
+
+/// Nobody is refused, or told that more stands than it asked for. Who was served before the lowest turn
+/// was asked for was told what stood then.
+fn all_were_told(told: &[(u64, Value)]) {
+    for (asked, answer) in told {
+        let stands = answer["turn"].as_u64().unwrap();
+        assert!((2..=*asked).contains(&stands), "{told:?}");
+        assert_eq!(answer["interrupted"], true, "{told:?}");
+    }
+}
+
+#[test]
+fn of_ten_interrupts_over_rest_and_sockets_the_lowest_turn_wins_and_all_are_told() {
+    run(async {
+        let (_mock, server) = with_mock();
+        let backend = server.backend();
+        let talk = conversation(&server, json!({"auto": false, "open": true})).await;
+        for _ in 0..6 {
+            backend
+                .post(&format!("/v1/npc-conversations/{talk}:step"), &json!({}))
+                .await;
+        }
+        let mut sockets = Vec::new();
+        for player in 0..5 {
+            let mut socket = server.player(&format!("p{player}")).await;
+            watch(&mut socket, &talk).await;
+            sockets.push(socket);
+        }
+        let path = format!("/v1/npc-conversations/{talk}:interrupt");
+        let message = json!({"type": "npc_conversation.interrupt", "conversation_id": talk});
+        let told = cut_ten_times(&server, &path, &mut sockets, &message).await;
+        all_were_told(&told);
+        for socket in &mut sockets {
+            // Each hears of every move there was; the last one is the lowest.
+            loop {
+                let event = socket.until("dialogue.rewound").await;
+                if event["turn"] == 2 {
+                    break;
+                }
+            }
+        }
+        let view = backend.get(&format!("/v1/npc-conversations/{talk}")).await;
+        assert_eq!((&view["head_turn"], &view["status"]), (&json!(2), &json!("paused")));
+
+        let mut owner = server.player("p9").await;
+        let session = owner.session("mira", "p9").await;
+        for line in 1..=6 {
+            owner.say(&session, &format!("Line {line}.")).await;
+        }
+        let path = format!("/v1/sessions/{session}:interrupt");
+        let message = json!({"type": "player.interrupt", "session_id": session});
+        let mut sockets = [owner];
+        let told = cut_ten_times(&server, &path, &mut sockets, &message).await;
+        all_were_told(&told);
+        let view = backend.get(&format!("/v1/sessions/{session}")).await;
+        assert_eq!(view["head_turn"], 2, "{view}");
+        assert_eq!(sockets[0].say(&session, "And on.").await.turn, 3);
     });
 }

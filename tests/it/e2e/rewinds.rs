@@ -302,3 +302,121 @@ fn nothing_is_learned_from_a_reply_before_it_was_played() {
         assert_eq!(hears(&mut socket, "error").await["error"]["param"], "turn");
     });
 }
+
+/// A reply of the mock model that is cut while it is being said, once this much was heard.
+async fn cut_while_it_is_said(mock: &MockHandle, socket: &mut Socket, session: &str, key: &str, heard: u64) -> Value {
+    mock.control(&json!({"tokens_per_s": 50, "deltas": 400})).unwrap();
+    socket.tell(session, key, "Tell me of the mill.").await;
+    let mut said = 0;
+    while said < heard + 40 {
+        let delta = hears(socket, "reply.delta").await;
+        said = delta["offset"].as_u64().unwrap() + delta["text"].as_str().unwrap().chars().count() as u64;
+    }
+    let cut =
+        json!({"type": "player.interrupt", "session_id": session, "heard_chars": heard, "key": format!("cut {key}")});
+    socket.send(&cut).await;
+    let done = hears(socket, "reply.done").await;
+    assert_eq!(done["status"], "interrupted");
+    hears(socket, "turn.committed").await;
+    mock.control(&json!({"tokens_per_s": 0, "deltas": 8})).unwrap();
+    done
+}
+
+#[test]
+fn a_reply_that_was_cut_while_it_was_said_comes_again_with_all_that_had_been_said() {
+    run(async {
+        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let server = with_mock(&mock).spawn();
+        let rest = server.backend();
+        let mut socket = server.player("p1").await;
+        let session = socket.session("mira", "p1").await;
+        socket.say(&session, "Hello.").await;
+        let done = cut_while_it_is_said(&mock, &mut socket, &session, "first", 12).await;
+        let heard = done["text"].as_str().unwrap().to_owned();
+        assert!(heard.chars().count() <= 12);
+        assert_eq!(
+            transcript(&rest, &session).await[1].2,
+            heard,
+            "nothing else is seen of it"
+        );
+        let page = rest.get(&format!("/v1/sessions/{session}/turns")).await;
+        let trace = rest.get(&format!("/v1/sessions/{session}/turns/2/trace")).await;
+
+        let path = format!("/v1/sessions/{session}:resume");
+        let resumed = rest.post(&path, &json!({"key": "up"})).await;
+        assert_eq!(
+            (&resumed["turn"], &resumed["goes_on"]),
+            (&json!(1), &json!(2)),
+            "{resumed}"
+        );
+        assert_eq!(
+            hears(&mut socket, "dialogue.rewound").await["removed_turns"],
+            json!([2])
+        );
+        let first = hears(&mut socket, "reply.delta").await;
+        let again = first["text"].as_str().unwrap();
+        assert_eq!(first["offset"], 0);
+        assert!(
+            again.starts_with(heard.trim_end()) && again.chars().count() > 40,
+            "{again}"
+        );
+        assert!(!page.to_string().contains(again) && !trace.to_string().contains(again));
+        let whole = hears(&mut socket, "reply.done").await;
+        hears(&mut socket, "turn.committed").await;
+        assert_eq!((&whole["turn"], &whole["status"]), (&json!(2), &json!("completed")));
+        let text = whole["text"].as_str().unwrap();
+        assert!(text.starts_with(again) && text.len() > again.len(), "{text}");
+        let said = transcript(&rest, &session).await;
+        assert_eq!(
+            (said.len(), said[1].1.as_str(), said[1].2.as_str()),
+            (2, "Tell me of the mill.", text)
+        );
+        assert_eq!(rest.post(&path, &json!({"key": "up"})).await, resumed);
+
+        // Who cut it is in the log, and both keys are known to the next process.
+        let server = server.kill().spawn();
+        let rest = server.backend();
+        assert_eq!(rest.post(&path, &json!({"key": "up"})).await, resumed);
+        let cut = format!("/v1/sessions/{session}:interrupt");
+        let told = rest.post(&cut, &json!({"key": "cut first"})).await;
+        assert_eq!((&told["interrupted"], &told["turn"]), (&json!(true), &json!(2)));
+        assert_eq!(transcript(&rest, &session).await, said);
+        let admin = server.rest(colloquy::tenancy::Role::Admin);
+        let log = admin.get("/v1/audit?limit=20").await["items"]
+            .as_array()
+            .unwrap()
+            .clone();
+        let of_it: Vec<_> = log
+            .iter()
+            .filter(|row| row["object"] == json!(session))
+            .map(|row| (row["action"].as_str().unwrap(), row["player_id"].as_str()))
+            .collect();
+        assert_eq!(of_it, [("session.resume", None), ("session.interrupt", Some("p1"))]);
+    });
+}
+
+#[test]
+fn a_socket_takes_a_cut_reply_up_and_a_reply_between_is_none() {
+    run(async {
+        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let server = with_mock(&mock).start();
+        let mut socket = server.player("p1").await;
+        let session = socket.session("mira", "p1").await;
+        cut_while_it_is_said(&mock, &mut socket, &session, "first", 20).await;
+        socket
+            .send(&json!({"type": "player.resume", "session_id": session, "key": "up", "event_id": "r"}))
+            .await;
+        let started = hears(&mut socket, "turn.started").await;
+        assert_eq!((&started["re"], &started["turn"]), (&json!("r"), &json!(1)));
+        let whole = hears(&mut socket, "reply.done").await;
+        assert_eq!((&whole["re"], &whole["status"]), (&json!("r"), &json!("completed")));
+        hears(&mut socket, "turn.committed").await;
+
+        cut_while_it_is_said(&mock, &mut socket, &session, "second", 20).await;
+        socket.say(&session, "Never mind.").await;
+        socket
+            .send(&json!({"type": "player.resume", "session_id": session}))
+            .await;
+        assert_eq!(hears(&mut socket, "error").await["error"]["code"], "nothing_to_resume");
+    });
+}

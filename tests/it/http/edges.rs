@@ -258,6 +258,8 @@ async fn two_keys_of_one_request_must_be_the_same() {
     for (path, body) in [
         (&turns, json!({"text": "hello", "key": "k2"})),
         (&restore, json!({"key": "k2"})),
+        (&format!("/v1/sessions/{session}:regenerate"), json!({"key": "k2"})),
+        (&format!("/v1/sessions/{session}:resume"), json!({"key": "k2"})),
     ] {
         let header = ("idempotency-key", "k1");
         let (status, problem) = with_header(&client, Method::POST, path, header, Some(&body)).await;
@@ -275,6 +277,52 @@ async fn two_keys_of_one_request_must_be_the_same() {
     )
     .await;
     assert_eq!((same.0, &same.1["id"]), (200, &again.1["id"]), "{}", same.1);
+}
+
+#[actix_web::test]
+async fn a_line_is_for_somebody_who_takes_part_and_its_key_is_for_that_line() {
+    let server = Server::start();
+    let client = server.demo().await;
+    for npc in ["mira", "tomas"] {
+        let path = format!("/v1/worlds/vale/npcs/{npc}");
+        client.put(&path, &json!({"name": npc})).await;
+    }
+    let body = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "player_id": "p7"});
+    let session = client.post("/v1/sessions", &body).await["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let turns = format!("/v1/sessions/{session}/turns");
+    let line = |to: &str| json!({"text": "hello", "to": to, "key": "k1"});
+    let (status, problem) = client.call(Method::POST, &turns, Some(&line("tomas"))).await;
+    assert_eq!((status.as_u16(), &problem["param"]), (422, &json!("to")), "{problem}");
+    assert_eq!(problem["detail"], "to: tomas takes no part in this session");
+    let first = client.post(&turns, &line("mira")).await;
+    assert_eq!(first["npc_id"], "mira");
+    for body in [line("mira"), json!({"text": "hello", "key": "k1"})] {
+        assert_eq!(client.post(&turns, &body).await, first);
+    }
+    let other = (422, "idempotency_mismatch".to_owned());
+    assert_eq!(client.refused(Method::POST, &turns, Some(&line("ergen"))).await, other);
+
+    // And while it is being answered.
+    let mut socket = server.socket(&client.token).await;
+    socket
+        .send(json!({"type": "session.resume", "session_id": session}))
+        .await;
+    socket.until("session.resumed").await;
+    let say = |to: &str| json!({"type": "player.say", "session_id": session, "text": "STALL", "to": to, "key": "k2"});
+    socket.send(say("mira")).await;
+    socket.until("reply.delta").await;
+    socket.send(say("ergen")).await;
+    assert_eq!(socket.error().await, "idempotency_mismatch");
+    socket.send(say("tomas")).await;
+    assert_eq!(socket.error().await, "validation_failed");
+    socket
+        .send(json!({"type": "player.interrupt", "session_id": session}))
+        .await;
+    socket.until("turn.committed").await;
+    assert_eq!(client.get(&turns).await["items"].as_array().unwrap().len(), 2);
 }
 
 #[actix_web::test]

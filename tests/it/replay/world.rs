@@ -158,7 +158,7 @@ struct CutsIn {
 
 impl TurnFeed for CutsIn {
     fn delta(&self, _: u32, _: usize, _: &NpcId, _: &str) {
-        self.hand.send_replace(Some(Cut { heard_chars: None }));
+        self.hand.send_replace(Some(Cut::default()));
     }
     fn done(&self, _: ReplyDone) -> u64 {
         2
@@ -395,6 +395,7 @@ impl World {
             previous: open.head,
             line: line.to_owned(),
             key: None,
+            goes_on: None,
             history: Arc::new(history),
             summaries: Arc::new(summaries),
             checkpoint,

@@ -197,6 +197,7 @@ pub(in crate::adapters::sqlite) async fn move_head(
         rolled_back: back,
         quoted_in,
         closed,
+        replacing: asked.replacing,
         seq: asked.seq,
         at: asked.at,
     }))

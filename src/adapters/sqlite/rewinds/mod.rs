@@ -21,7 +21,7 @@ use crate::{
     memory::fact::Audience,
     ports::{
         StoreResult,
-        ledger::rewinds::{Rewind, RewindOutcome, RewindStore, Rewound, Sealed, Unsettled},
+        ledger::rewinds::{LiveCut, Rewind, RewindOutcome, RewindStore, Rewound, Sealed, Unsettled},
     },
     tenancy::TenantScope,
 };
@@ -33,11 +33,15 @@ const OWNED: &str = "SELECT 1 FROM dialogues
     WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND status = 'open'";
 const RECORD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
+const RECORD_CUT: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant, dialogue, key) WHERE key IS NOT NULL DO NOTHING";
 const SINCE: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND seq > $3
     ORDER BY seq LIMIT $4";
 const SEALED: &str = "SELECT (SELECT old.id FROM turns old WHERE old.tenant = t.tenant AND old.id = t.replaces),
-        t.uncut_reply_text
+        t.uncut_reply_text, t.uncut_until
     FROM turns t WHERE t.tenant = $1 AND t.id = $2 AND t.uncut_until > $3";
+const UNSEAL: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NULL
+    WHERE tenant = $1 AND uncut_until <= $2";
 const JOINED_AT: &str = "SELECT EXISTS (SELECT 1 FROM dialogues INDEXED BY dialogues_by_cause
         WHERE tenant = $1 AND cause_id = $2 AND cause_kind = 'turn' AND status = 'open')";
 const REPLACING: &str = "SELECT id FROM dialogues
@@ -107,7 +111,30 @@ pub(super) async fn record(
     dialogue: DialogueId,
     key: Option<&str>,
 ) -> StoreResult<()> {
-    sqlx::query(RECORD)
+    record_with(connection, RECORD, tenant, rewound, dialogue, key).await
+}
+
+/// Keeps who cut a reply while it was being said. A key that is known stays what it was.
+pub(super) async fn record_cut(
+    connection: &mut SqliteConnection,
+    tenant: &TenantId,
+    dialogue: DialogueId,
+    cut: &LiveCut,
+) -> StoreResult<()> {
+    let key = cut.key.as_deref();
+    record_with(connection, RECORD_CUT, tenant, &cut.rewound, dialogue, key).await?;
+    audit::record(connection, tenant, &cut.edit).await
+}
+
+async fn record_with(
+    connection: &mut SqliteConnection,
+    statement: &'static str,
+    tenant: &TenantId,
+    rewound: &Rewound,
+    dialogue: DialogueId,
+    key: Option<&str>,
+) -> StoreResult<()> {
+    sqlx::query(statement)
         .bind(tenant.as_str())
         .bind(rewound.id.to_string())
         .bind(dialogue.to_string())
@@ -119,6 +146,12 @@ pub(super) async fn record(
         .await
         .map(drop)
         .map_err(store_error)
+}
+
+async fn unseal(connection: &mut SqliteConnection, tenant: &TenantId, now: DateTime<Utc>) -> StoreResult<u64> {
+    let unseal = sqlx::query(UNSEAL).bind(tenant.as_str()).bind(micros(now));
+    let unsealed = unseal.execute(connection).await.map_err(store_error)?;
+    Ok(unsealed.rows_affected())
 }
 
 fn read_unsettled(row: &SqliteRow) -> StoreResult<Unsettled> {
@@ -178,9 +211,16 @@ impl RewindStore for SqliteRewindStore {
             Ok(Sealed {
                 whole: columns.maybe_id()?,
                 text: columns.next::<Option<String>>()?.unwrap_or_default(),
+                until: columns.time()?,
             })
         })
         .transpose()
+    }
+    async fn unseal(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(move |connection| Box::pin(async move { unseal(connection, &tenant, now).await }))
+            .await
     }
     async fn joined_at(&self, scope: &TenantScope, turn: TurnId) -> StoreResult<bool> {
         let mut connection = self.0.read().await?;
@@ -224,6 +264,7 @@ mod tests {
         assert_searches(REPLACING, &["dialogues_replacing"]).await;
         assert_searches(SINCE, &["rewinds_of_dialogue"]).await;
         assert_searches(SEALED, &["sqlite_autoindex_turns_1 (tenant=? AND id=?)"]).await;
+        assert_searches(UNSEAL, &["turns_sealed"]).await;
         assert_searches(JOINED_AT, &["dialogues_by_cause"]).await;
         assert_searches(OWNED, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
     }

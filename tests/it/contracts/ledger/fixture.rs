@@ -200,6 +200,9 @@ impl<S: Subject> Fixture<S> {
                 },
             },
             key: None,
+            key_of: None,
+            uncut: None,
+            cuts: Vec::new(),
             checkpoint: Checkpoint {
                 turn: number,
                 buffer_from: 1,

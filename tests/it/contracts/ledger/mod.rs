@@ -89,6 +89,7 @@ macro_rules! ledger_contract {
                     a_key_finds_its_move_and_moves_are_read_in_order,
                     a_turn_that_goes_to_be_said_anew_can_stand_again_until_another_takes_its_place,
                     a_session_that_was_joined_from_an_unsaid_turn_is_closed, a_cut_turn_is_replaced,
+                    a_live_cut_is_sealed_audited_and_gone_on_with,
                     turns_elsewhere_that_quoted_what_was_unsaid_are_named;
                 saves: saves_are_taken_listed_and_deleted, a_world_has_only_so_many_saves,
                     the_older_save_and_then_the_newer_come_back_whole, what_runs_while_a_save_is_loaded_cannot_write,

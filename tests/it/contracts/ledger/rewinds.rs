@@ -12,7 +12,7 @@ use colloquy::{
         dialogues::{CommitOutcome, DialogueStatus, OpenDialogue, TurnCommit},
         facts::{Extraction, FactEdit, FactPatch, ReconcileOutcome, Reconciliation, Writing},
         jobs::{JobFence, JobKind, NewJob},
-        rewinds::{QuotedIn, Replacement, Rewind, RewindOutcome, Rewound},
+        rewinds::{LiveCut, QuotedIn, Replacement, Rewind, RewindOutcome, Rewound},
         state::NewStateChange,
         summaries::SummaryCommit,
     },
@@ -499,6 +499,76 @@ pub async fn a_session_that_was_joined_from_an_unsaid_turn_is_closed<S: Subject>
     let status = async |id| f.ledger().dialogues.get(&f.scope, id).await.unwrap().unwrap().status;
     assert_eq!(status(ids[0]).await, DialogueStatus::Open);
     assert_eq!(status(ids[1]).await, DialogueStatus::Closed);
+}
+
+pub async fn a_live_cut_is_sealed_audited_and_gone_on_with<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 1).await;
+    f.tick();
+    let mut commit = told.commit(f, 2);
+    let until = f.now() + Duration::seconds(30);
+    commit.turn.status = TurnStatus::Interrupted;
+    commit.uncut = Some(("reply and more".to_owned(), until));
+    let cut = |key: Option<&str>| LiveCut {
+        rewound: Rewound::live_cut(f.id(), f.world.clone(), commit.epoch, &commit.turn),
+        key: key.map(str::to_owned),
+        edit: f.edit("session.interrupt"),
+    };
+    commit.cuts = vec![cut(Some("a")), cut(Some("b")), cut(Some("a")), cut(None)];
+    f.commit(&commit).await;
+    told.turns.push(commit.turn.clone());
+
+    let (rewinds, scope, id) = (&f.ledger().rewinds, &f.scope, told.id());
+    for (key, cut) in [("a", &commit.cuts[0]), ("b", &commit.cuts[1])] {
+        let known = rewinds.by_key(scope, id, key).await.unwrap();
+        assert_eq!(known.as_ref(), Some(&cut.rewound), "the first with a key");
+        assert!(known.is_some_and(|known| known.is_live_cut()));
+    }
+    assert_eq!(
+        rewinds.since(scope, id, 0, 9).await.unwrap(),
+        [],
+        "no event tells of it"
+    );
+    let rows = f.ledger().audit.list(scope, &page(9, None)).await.unwrap().items;
+    assert_eq!(rows.iter().filter(|row| row.action == "session.interrupt").count(), 4);
+
+    let sealed = rewinds.sealed(scope, commit.turn.id, f.now()).await.unwrap().unwrap();
+    assert_eq!(
+        (sealed.whole, sealed.text.as_str(), sealed.until),
+        (None, "reply and more", until)
+    );
+    assert_eq!(rewinds.sealed(&f.other, commit.turn.id, f.now()).await.unwrap(), None);
+    assert_eq!(rewinds.sealed(scope, commit.turn.id, until).await.unwrap(), None);
+
+    // Taken back to be gone on with; the turn that comes takes its key over.
+    let taking_up = Rewind {
+        replacing: Some(commit.turn.id),
+        key: Some("up".to_owned()),
+        ..told.move_to(f, Some(told.turn(1)))
+    };
+    let rewound = told.rewind(f, &taking_up).await;
+    assert_eq!(rewound.replacing, Some(commit.turn.id));
+    told.turns.truncate(1);
+    let mut whole = told.commit(f, 2);
+    (whole.key, whole.key_of) = (None, Some(commit.turn.id));
+    f.commit(&whole).await;
+    let keyed = f
+        .ledger()
+        .dialogues
+        .turn_by_key(&f.scope, id, "key 2")
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!((keyed.turn.id, keyed.stands), (whole.turn.id, true));
+    let rewinds = &f.ledger().rewinds;
+    assert_eq!(rewinds.by_key(&f.scope, id, "up").await.unwrap(), Some(rewound));
+    assert_eq!(rewinds.sealed(&f.scope, whole.turn.id, f.now()).await.unwrap(), None);
+
+    // What is sealed goes when its time is over, and not before, and nobody else's does.
+    let early = until - Duration::microseconds(1);
+    assert_eq!(rewinds.unseal(&f.scope, early).await.unwrap(), 0);
+    assert_eq!(rewinds.unseal(&f.other, until).await.unwrap(), 0);
+    assert_eq!(rewinds.unseal(&f.scope, until).await.unwrap(), 1);
+    assert_eq!(rewinds.sealed(&f.scope, commit.turn.id, f.now()).await.unwrap(), None);
 }
 
 pub async fn a_cut_turn_is_replaced<S: Subject>(f: &mut Fixture<S>) {

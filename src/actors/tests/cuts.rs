@@ -1,0 +1,301 @@
+//! Replies that are cut while they are said: who did it is kept, and they are gone on with.
+
+use super::world::{Ear, World, dialogue_settings, outcome, settings, until};
+use crate::{
+    actors::{Heard, Interrupted, OnBusy, SessionError, TakeBack, TakeUp},
+    ids::DialogueId,
+    memory::turn::{Turn, TurnStatus},
+    ports::{PageRequest, ledger::audit::AuditRow},
+};
+
+impl World {
+    async fn audited(&self, action: &str) -> Vec<AuditRow> {
+        let page = PageRequest { limit: 50, after: None };
+        let rows = self.ports.ledger.audit.list(&self.scope, &page).await.unwrap().items;
+        rows.into_iter().filter(|row| row.action == action).collect()
+    }
+
+    async fn take_up(&self, id: DialogueId, key: Option<&str>) -> Result<Interrupted, SessionError> {
+        let wish = TakeUp {
+            key: key.map(str::to_owned),
+            re: None,
+            who: self.who(),
+        };
+        self.sessions.resume(&self.scope, id, wish).await
+    }
+
+    async fn said(&self, id: DialogueId) -> Vec<Turn> {
+        self.ports.ledger.dialogues.turns(&self.scope, id, 1, 99).await.unwrap()
+    }
+
+    fn keyed(&self, turn: Option<u32>, key: &str) -> TakeBack {
+        TakeBack {
+            key: Some(key.to_owned()),
+            ..self.wish(turn, None)
+        }
+    }
+
+    /// A session whose second reply, to a line with the key `hold`, was cut while it was being said.
+    async fn cut_session(&self) -> DialogueId {
+        let id = self.session().await;
+        self.turn(id, "one").await;
+        let running = self.say_with(id, "hold", Some("hold"), OnBusy::Queue).await;
+        self.begun(2).await;
+        let cut = self.interrupt(id, None, None).await.unwrap();
+        assert_eq!(cut, Interrupted::Cut { turn: 2 });
+        assert_eq!(outcome(running).await.unwrap().status, TurnStatus::Interrupted);
+        id
+    }
+}
+
+/// The turn `number` once it stands and has been told.
+async fn committed(world: &World, id: DialogueId, ear: &Ear, number: u32, times: usize) -> Turn {
+    let event = format!("committed {number}");
+    until(&event, || {
+        ear.story().iter().filter(|told| **told == event).count() == times
+    })
+    .await;
+    world.said(id).await.pop().unwrap()
+}
+
+#[actix::test]
+async fn who_cut_a_running_reply_is_kept_with_its_turn() {
+    let world = World::new().await;
+    let id = world.session().await;
+    let running = world.say(id, "hold on").await;
+    world.begun(1).await;
+    let first = world.keyed(Some(1), "first");
+    let heard = TakeBack {
+        heard: Some(Heard::Chars(3)),
+        ..world.keyed(None, "second")
+    };
+    for wish in [first.clone(), heard.clone(), first.clone()] {
+        let told = world.sessions.interrupt(&world.scope, id, wish).await.unwrap();
+        assert_eq!(told, Interrupted::Cut { turn: 1 });
+    }
+    world.fake.go.add_permits(1);
+    let cut = outcome(running).await.unwrap();
+    assert_eq!(cut.status, TurnStatus::Interrupted);
+    let rows = world.audited("session.interrupt").await;
+    assert_eq!(rows.len(), 2, "the repeated one is no other: {rows:?}");
+    assert!(
+        rows.iter()
+            .all(|row| row.object == id.to_string() && row.subject == "test")
+    );
+    world.turn(id, "two").await;
+
+    let world = world.restarted();
+    for wish in [first, heard] {
+        let told = world.sessions.interrupt(&world.scope, id, wish).await.unwrap();
+        assert_eq!(told, Interrupted::Cut { turn: 1 }, "after a restart too");
+    }
+    assert_eq!(world.said(id).await.len(), 2, "nothing was taken back");
+    assert_eq!(world.audited("session.interrupt").await.len(), 2);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_line_that_cuts_a_reply_is_kept_as_well() {
+    let world = World::new().await;
+    let id = world.session().await;
+    let ear = world.listen(id).await;
+    let running = world.say(id, "hold").await;
+    world.begun(1).await;
+    outcome(world.say_with(id, "wait", None, OnBusy::Interrupt).await)
+        .await
+        .unwrap();
+    assert_eq!(outcome(running).await.unwrap().status, TurnStatus::Interrupted);
+    assert_eq!(world.audited("session.interrupt").await.len(), 1);
+    // Its turn's events have told of it; no event of its own comes before or after a restart.
+    let story = ear.story();
+    assert_eq!(
+        story,
+        [
+            "started 1",
+            "interrupted 1",
+            "committed 1",
+            "started 2",
+            "completed 2",
+            "committed 2"
+        ]
+    );
+    let world = world.restarted();
+    let late = Ear::new();
+    let listener: std::sync::Arc<dyn crate::actors::Listener> = std::sync::Arc::<Ear>::clone(&late);
+    let seen = Some(ear.seqs()[0]);
+    world.sessions.attach(&world.scope, id, listener, seen).await.unwrap();
+    assert_eq!(late.story(), story[1..]);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_reply_that_was_cut_while_it_was_said_is_gone_on_with() {
+    let world = World::new().await;
+    let id = world.cut_session().await;
+    let before = world.said(id).await.pop().unwrap();
+    let ear = world.listen(id).await;
+    let told = world.take_up(id, Some("up")).await.unwrap();
+    let Interrupted::Rewound(rewound) = &told else {
+        panic!("{told:?}")
+    };
+    assert_eq!(
+        (rewound.head_turn, &rewound.removed[..], rewound.replacing),
+        (1, &[2][..], Some(before.id))
+    );
+    world.begun(3).await;
+    assert_eq!(world.take_up(id, Some("up")).await.unwrap(), told, "it is being said");
+    world.fake.go.add_permits(1);
+    let whole = committed(&world, id, &ear, 2, 1).await;
+    assert_eq!(whole.reply_text, format!("{} and more. And on.", before.reply_text));
+    assert_eq!(
+        (whole.status, whole.player_text.as_str()),
+        (TurnStatus::Completed, "hold")
+    );
+    assert_eq!(ear.story(), ["rewound 1", "started 2", "completed 2", "committed 2"]);
+    assert_eq!(
+        world.take_up(id, Some("up")).await.unwrap(),
+        told,
+        "a key takes up nothing twice"
+    );
+    let again = world.take_up(id, None).await;
+    assert!(matches!(again, Err(SessionError::NothingToResume)), "{again:?}");
+    // The line was said, and its key tells so.
+    let repeated = outcome(world.say_with(id, "hold", Some("hold"), OnBusy::Queue).await)
+        .await
+        .unwrap();
+    assert_eq!(repeated.id, whole.id);
+
+    let world = world.restarted();
+    let repeated = outcome(world.say_with(id, "hold", Some("hold"), OnBusy::Queue).await)
+        .await
+        .unwrap();
+    assert_eq!(repeated.id, whole.id);
+    assert_eq!(world.take_up(id, Some("up")).await.unwrap(), told);
+    assert_eq!(world.audited("session.resume").await.len(), 1);
+    assert_eq!(world.turn(id, "three").await.number, 3);
+    world.end().await;
+}
+
+#[actix::test]
+async fn of_two_who_take_a_reply_up_at_once_both_are_told_and_it_is_said_once() {
+    let world = World::new().await;
+    let id = world.cut_session().await;
+    let ear = world.listen(id).await;
+    world.fake.go.add_permits(1);
+    let (first, second) = tokio::join!(world.take_up(id, Some("a")), world.take_up(id, Some("b")));
+    let told = [first.unwrap(), second.unwrap()];
+    assert_eq!(told[0], told[1]);
+    committed(&world, id, &ear, 2, 1).await;
+    assert_eq!(world.said(id).await.len(), 2);
+    assert_eq!(world.fake.spoken.lock().len(), 3);
+    world.end().await;
+}
+
+#[actix::test]
+async fn what_was_said_since_stands() {
+    let world = World::new().await;
+    let id = world.cut_session().await;
+    world.turn(id, "three").await;
+    let refused = world.take_up(id, None).await;
+    assert!(matches!(refused, Err(SessionError::NothingToResume)), "{refused:?}");
+    assert_eq!(world.said(id).await.len(), 3);
+    world.end().await;
+}
+
+#[actix::test]
+async fn the_seal_runs_out_and_what_it_covered_is_gone() {
+    let mut short = dialogue_settings();
+    short.turn.seal_s = 0;
+    let mut often = settings();
+    often.sweep_s = 1;
+    let world = World::with(often, short).await;
+    let id = world.cut_session().await;
+    let refused = world.take_up(id, None).await;
+    assert!(matches!(refused, Err(SessionError::NothingToResume)), "{refused:?}");
+    let head = world.said(id).await.pop().unwrap().id;
+    let rewinds = &world.ports.ledger.rewinds;
+    let long_ago = chrono::DateTime::UNIX_EPOCH;
+    let swept = async {
+        while rewinds.sealed(&world.scope, head, long_ago).await.unwrap().is_some() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(super::world::PATIENCE, swept).await.unwrap();
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_reply_that_cannot_be_gone_on_with_stands_as_it_was_cut() {
+    let world = World::new().await;
+    let id = world.cut_session().await;
+    let before = world.said(id).await;
+    let ear = world.listen(id).await;
+    world.fake.go.add_permits(1);
+    *world.fake.fail_turns.lock() = true;
+    world.take_up(id, Some("up")).await.unwrap();
+    ear.hears("rewound 2").await;
+    // Answered once the session has put back what it had taken back.
+    world.sessions.view(&world.scope, id).await.unwrap();
+    assert_eq!(world.said(id).await, before);
+    assert_eq!(ear.story(), ["rewound 1", "started 2", "failed 2", "rewound 2"]);
+
+    // Nothing came of it, so the same request is another try; then the process dies.
+    *world.fake.fail_turns.lock() = false;
+    world.take_up(id, Some("up")).await.unwrap();
+    world.begun(4).await;
+    let killed = world;
+    let world = killed.restarted();
+    let view = world.sessions.view(&world.scope, id).await.unwrap();
+    assert_eq!((view.dialogue.head_turn, view.history.len()), (2, 2));
+    assert_eq!(world.said(id).await, before);
+    let ear = world.listen(id).await;
+    world.fake.go.add_permits(1);
+    world.take_up(id, Some("up")).await.unwrap();
+    let whole = committed(&world, id, &ear, 2, 1).await;
+    assert!(whole.reply_text.ends_with("and more. And on."), "{whole:?}");
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_reply_that_is_gone_on_with_can_be_cut_again() {
+    let world = World::new().await;
+    let id = world.cut_session().await;
+    let ear = world.listen(id).await;
+    world.take_up(id, None).await.unwrap();
+    world.begun(3).await;
+    world.interrupt(id, Some(2), None).await.unwrap();
+    let cut = committed(&world, id, &ear, 2, 1).await;
+    assert_eq!(cut.status, TurnStatus::Interrupted);
+    world.fake.go.add_permits(1);
+    world.take_up(id, None).await.unwrap();
+    let whole = committed(&world, id, &ear, 2, 2).await;
+    assert_eq!(whole.reply_text, format!("{} and more. And on.", cut.reply_text));
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_line_between_npcs_that_was_cut_is_gone_on_with_by_its_speaker() {
+    let world = World::new().await;
+    let id = world.talk("hold", 3, true).await;
+    let ear = world.watch(id, Some(1)).await;
+    world.begun(1).await;
+    let wish = world.keyed(None, "cut");
+    let told = world.talks().interrupt(&world.scope, id, wish.clone()).await.unwrap();
+    assert_eq!(told, Interrupted::Cut { turn: 1 });
+    ear.hears("committed 1").await;
+    assert_eq!(world.audited("conversation.interrupt").await.len(), 1);
+    let again = world.talks().interrupt(&world.scope, id, wish).await.unwrap();
+    assert_eq!(again, told, "a key is told the same");
+    assert_eq!(world.lines(id).await, ["Mira says 1"]);
+
+    world.fake.go.add_permits(10);
+    world.talks().resume(&world.scope, id, &world.who()).await.unwrap();
+    ear.hears("ended 3 max_turns").await;
+    let lines = world.lines(id).await;
+    assert_eq!(lines[0], "Mira says 1 and more. And on.");
+    assert_eq!(lines.len(), 3);
+    let story = ear.story();
+    assert!(story.contains(&"rewound 0".to_owned()), "{story:?}");
+    assert_eq!(world.audited("conversation.resume").await.len(), 1);
+    world.end().await;
+}

@@ -7,6 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
@@ -18,7 +19,7 @@ use crate::{
         prompt::Preview,
         rewind::{Move, Moved, RewindError, RewindRequest, Target},
         saves::RestoreRequest,
-        turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput, Unfinished},
+        turn::{CommittedTurn, Cut, CutBy, TurnError, TurnFeed, TurnInput, Unfinished},
     },
     ids::{DialogueId, DialogueKind},
     memory::{
@@ -69,6 +70,22 @@ pub struct Fake {
     pub settled: AtomicUsize,
 }
 
+fn a_trace(at: DateTime<Utc>) -> TurnTrace {
+    TurnTrace {
+        at,
+        intent: Intent::Chat,
+        intent_source: "test".into(),
+        query: String::new(),
+        candidates: Vec::new(),
+        sections: Vec::new(),
+        prompt_tokens: 0,
+        prompt_hash: String::new(),
+        calls: Vec::new(),
+        timings: Timings::default(),
+        notes: Vec::new(),
+    }
+}
+
 impl Fake {
     /// The last line, if it was cut while it was being said.
     async fn unfinished(&self, request: &RewindRequest) -> Result<Unfinished, RewindError> {
@@ -82,6 +99,16 @@ impl Fake {
             text: sealed.text,
             until: sealed.until,
         })
+    }
+
+    fn cuts_of(&self, input: &TurnInput, turn: &Turn, cut: Option<Cut>) -> Vec<LiveCut> {
+        let (ids, at) = (&self.ports.ids, turn.committed_at);
+        let cut_by = |by: CutBy| LiveCut {
+            rewound: Rewound::live_cut(ids.next(), input.world.id.clone(), input.epoch, turn),
+            edit: Edit::by(&by.who, ids, at, by.action, turn.dialogue),
+            key: by.key,
+        };
+        cut.unwrap_or_default().by.into_iter().map(cut_by).collect()
     }
 
     async fn commit(
@@ -165,30 +192,9 @@ impl Fake {
                 let until = now + Duration::from_secs(seal.into());
                 (format!("{} and more.", turn.reply_text), until)
             }),
-            cuts: cut
-                .unwrap_or_default()
-                .by
-                .iter()
-                .map(|by| LiveCut {
-                    rewound: Rewound::live_cut(self.ports.ids.next(), input.world.id.clone(), input.epoch, &turn),
-                    key: by.key.clone(),
-                    edit: Edit::by(&by.who, &self.ports.ids, now, by.action, turn.dialogue),
-                })
-                .collect(),
+            cuts: self.cuts_of(&input, &turn, cut),
             checkpoint: checkpoint.clone(),
-            trace: TurnTrace {
-                at: now,
-                intent: Intent::Chat,
-                intent_source: "test".into(),
-                query: String::new(),
-                candidates: Vec::new(),
-                sections: Vec::new(),
-                prompt_tokens: 0,
-                prompt_hash: String::new(),
-                calls: Vec::new(),
-                timings: Timings::default(),
-                notes: Vec::new(),
-            },
+            trace: a_trace(now),
             state: Vec::new(),
             jobs: jobs.clone(),
             next_seq: committed + 1,

@@ -206,7 +206,7 @@ CREATE TABLE turns (
     seq_committed INTEGER NOT NULL,
     PRIMARY KEY (tenant, id)
 ) STRICT;
-CREATE UNIQUE INDEX turns_standing ON turns (tenant, dialogue, number) WHERE stands = 1;
+CREATE UNIQUE INDEX turns_standing ON turns (tenant, dialogue, number) WHERE stands = TRUE;
 CREATE INDEX turns_by_key ON turns (tenant, dialogue, key) WHERE key IS NOT NULL;
 CREATE INDEX turns_sealed ON turns (tenant, uncut_until) WHERE uncut_until IS NOT NULL;
 CREATE INDEX turns_unsaid ON turns (tenant, unsaid_by) WHERE unsaid_by IS NOT NULL;
@@ -307,10 +307,10 @@ CREATE TABLE fact_knowers (
 CREATE INDEX knowers_newest ON fact_knowers (tenant, world, knower, valid_at, fact);
 CREATE INDEX knowers_pinned ON fact_knowers
     (tenant, world, knower, private_to, importance DESC, valid_at DESC, fact)
-    WHERE pinned = 1;
+    WHERE pinned = TRUE;
 CREATE INDEX knowers_mutable ON fact_knowers
     (tenant, world, knower, private_to, importance DESC, valid_at DESC, fact)
-    WHERE mutable = 1;
+    WHERE mutable = TRUE;
 
 -- Unit vectors of the facts' embedded texts, little-endian f32. Reindexing reads these and never
 -- asks the embedder again.

@@ -3,6 +3,7 @@
 pub mod in_process;
 pub mod offline_embedder;
 pub mod openai;
+pub mod postgres;
 pub mod redis;
 pub mod scripted;
 pub mod sqlite;

@@ -1,28 +1,16 @@
 //! The ledger on SQLite: one file, no service.
 //!
 //! Owns the connections (one writer that groups waiting writes into one transaction, a few
-//! readers), the migrations and their order. One file per aggregate; each keeps its statements
-//! beside their use. Decides nothing about memory: folds come from `memory::reconcile`.
+//! readers), the migrations and their order. The statements are those of `sql`, shared with Postgres.
 
-mod audit;
-mod authored;
-mod dialogues;
-mod facts;
-mod idempotency;
-mod jobs;
-mod outbox;
+#[macro_use]
+mod dialect;
+mod engine;
 #[cfg(test)]
 mod plans;
-mod prune;
 mod readers;
-mod rewinds;
-mod rows;
-mod saves;
-mod state;
-mod summaries;
-mod tenants;
-mod turns;
-mod usage;
+#[path = "../sql/mod.rs"]
+mod sql;
 mod writer;
 
 use std::{
@@ -40,7 +28,8 @@ use sqlx::{
 };
 
 use self::{
-    readers::{ReadConnection, Readers},
+    engine::{Engine, store_error},
+    readers::Readers,
     writer::Writer,
 };
 use crate::{
@@ -92,14 +81,6 @@ pub struct SqliteLedger {
     engine: Arc<Engine>,
 }
 
-/// What every store of this ledger shares.
-pub(crate) struct Engine {
-    writer: Writer,
-    readers: Readers,
-    clock: Arc<dyn Clock>,
-    embedding_model: Arc<str>,
-}
-
 /// Opens the database, creating its folder and file, and brings its schema up to date.
 ///
 /// `path_or_url` is `sqlite://…`, `sqlite:…` or a path. A database from a newer version of this
@@ -136,7 +117,7 @@ pub async fn migrate(path_or_url: &str) -> StoreResult<i64> {
         .await
         .map_err(|error| cannot_open(&file, &error))?;
     run_migrations(&mut connection, &file).await?;
-    connection.close().await.map_err(rows::store_error)?;
+    connection.close().await.map_err(store_error)?;
     Ok(MIGRATIONS
         .iter()
         .map(|migration| migration.version)
@@ -152,8 +133,8 @@ pub async fn has_tenant(path_or_url: &str, tenant: &TenantId) -> StoreResult<boo
     let file = file_named(path_or_url)?;
     let options = SqliteConnectOptions::new().filename(&file).read_only(true);
     let mut connection = connect_to(options).await.map_err(|error| cannot_open(&file, &error))?;
-    let found = tenants::exists(&mut connection, tenant).await;
-    connection.close().await.map_err(rows::store_error)?;
+    let found = sql::has_tenant(&mut connection, tenant).await;
+    connection.close().await.map_err(store_error)?;
     found
 }
 
@@ -161,46 +142,13 @@ impl SqliteLedger {
     /// The ledger port.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
-        let engine = &self.engine;
-        Ledger {
-            tenants: Arc::new(tenants::SqliteTenantStore(engine.clone())),
-            authored: Arc::new(authored::SqliteAuthoredStore(engine.clone())),
-            dialogues: Arc::new(dialogues::SqliteDialogueStore(engine.clone())),
-            facts: Arc::new(facts::SqliteFactStore(engine.clone())),
-            summaries: Arc::new(summaries::SqliteSummaryStore(engine.clone())),
-            state: Arc::new(state::SqliteStateStore(engine.clone())),
-            jobs: Arc::new(jobs::SqliteJobStore(engine.clone())),
-            rewinds: Arc::new(rewinds::SqliteRewindStore(engine.clone())),
-            saves: Arc::new(saves::SqliteSaveStore(engine.clone())),
-            audit: Arc::new(audit::SqliteAuditStore(engine.clone())),
-            idempotency: Arc::new(idempotency::SqliteIdempotencyStore(engine.clone())),
-            usage: Arc::new(usage::SqliteUsageStore(engine.clone())),
-            maintenance: Arc::new(SqliteMaintenance(engine.clone())),
-        }
+        sql::ledger(&self.engine, Arc::new(SqliteMaintenance(self.engine.clone())))
     }
 
     /// Where the in-process index loads a partition from.
     #[must_use]
     pub fn point_source(&self) -> Arc<dyn PointSource> {
-        Arc::new(outbox::SqlitePointSource(self.engine.clone()))
-    }
-}
-
-impl Engine {
-    /// Runs `work` in the writer's next transaction and returns its result once that is durable.
-    /// The work is done even if the caller goes away. An `Err` of the work undoes what it wrote,
-    /// and nobody else's.
-    async fn write<T, F>(&self, work: F) -> StoreResult<T>
-    where
-        T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
-    {
-        self.writer.write(work).await
-    }
-
-    /// A reader, for one or more queries in a row.
-    async fn read(&self) -> StoreResult<ReadConnection<'_>> {
-        self.readers.acquire().await
+        sql::point_source(&self.engine)
     }
 }
 
@@ -209,15 +157,15 @@ struct SqliteMaintenance(Arc<Engine>);
 #[async_trait]
 impl Maintenance for SqliteMaintenance {
     async fn ping(&self) -> StoreResult<()> {
-        let mut connection = self.0.read().await?;
+        let mut connection = self.0.readers.acquire().await?;
         sqlx::query("SELECT 1")
             .execute(&mut *connection)
             .await
-            .map_err(rows::store_error)?;
+            .map_err(store_error)?;
         Ok(())
     }
     async fn prune(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
-        prune::prune(&self.0, scope.tenant(), before, limit).await
+        sql::prune(&self.0, scope.tenant(), before, limit).await
     }
     async fn close(&self) {
         self.0.readers.close().await;

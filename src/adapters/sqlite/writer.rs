@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use sqlx::{Connection as _, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
-use super::rows::store_error;
+use super::engine::store_error;
 use crate::ports::{StoreError, StoreResult};
 
 /// Most pieces of work in one transaction: bounds how long the first waits for the last.

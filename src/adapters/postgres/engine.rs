@@ -1,0 +1,231 @@
+//! What the shared statements run on: Postgres's types, and transactions on pooled connections.
+//!
+//! Everything runs on threads of the ledger's own, so that an acknowledged write depends on no caller's
+//! runtime and no connection on a thread that is busy with something else.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{FutureExt as _, future::BoxFuture};
+pub(super) use sqlx::{
+    PgConnection as Connection, Postgres as Db,
+    postgres::{PgArguments as Arguments, PgRow as Row},
+};
+use tokio::sync::Semaphore;
+
+use super::{
+    pool::{Lease, Pool},
+    sql::{Lock, Reach},
+};
+use crate::{
+    ids::TenantId,
+    ports::{StoreError, StoreResult, clock::Clock},
+};
+
+/// How often work is run at most, when other writers get in its way.
+const ATTEMPTS: u32 = 6;
+/// Before the second attempt; doubles from there.
+const PAUSE: Duration = Duration::from_millis(8);
+/// What the message of such a failure begins with: whoever reports it to a caller needs no more, and
+/// whoever can run the work again sees that it may.
+const COLLIDED: &str = "two writers were in each other's way: ";
+
+/// What every store of this ledger shares.
+pub(crate) struct Engine {
+    pub(super) pool: Arc<Pool>,
+    pub(super) runtime: Threads,
+    /// One permit for each write that runs or waits.
+    pub(super) queue: Semaphore,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) embedding_model: Arc<str>,
+}
+
+/// The ledger's threads; they end when the last user of the ledger is gone.
+pub(super) struct Threads(Option<tokio::runtime::Runtime>);
+
+impl Threads {
+    pub(super) fn start() -> StoreResult<Self> {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("ledger")
+            .enable_all()
+            .build()
+            .map(|runtime| Self(Some(runtime)))
+            .map_err(|error| StoreError::Unavailable(format!("cannot start the ledger's threads: {error}")))
+    }
+    pub(super) fn handle(&self) -> tokio::runtime::Handle {
+        self.0.as_ref().expect("taken only when dropped").handle().clone()
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // Not waited for: this may be the thread of another runtime, which must not block.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Engine {
+    /// Runs `work` in a transaction of its own and returns its result once that is durable. The work
+    /// is done even if the caller goes away. An `Err` of the work undoes what it wrote. It is run
+    /// again where the database gave it up in favour of another's.
+    pub(super) async fn write<'r, T, F>(&self, reach: impl Into<Reach<'r>>, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        if self.pool.is_closed() {
+            return Err(super::pool::closed());
+        }
+        let Ok(_queued) = self.queue.try_acquire() else {
+            return Err(StoreError::Unavailable("too many writes are waiting".to_owned()));
+        };
+        let (pool, begin) = (self.pool.clone(), begin(reach.into()));
+        let written = self.runtime.handle().spawn(async move {
+            let mut pause = PAUSE;
+            let mut attempt = 1;
+            loop {
+                match transact(&pool, &begin, work.clone()).await {
+                    Err(StoreError::Unavailable(why)) if why.starts_with(COLLIDED) && attempt < ATTEMPTS => {
+                        tracing::debug!(attempt, %why, "a ledger write is run again");
+                    }
+                    result => return result,
+                }
+                tokio::time::sleep(pause).await;
+                (attempt, pause) = (attempt + 1, pause * 2);
+            }
+        });
+        written
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Unavailable("the ledger is closed".to_owned())))
+    }
+
+    /// A connection, for one or more queries in a row.
+    pub(super) async fn read<'r>(&self, reach: impl Into<Reach<'r>>) -> StoreResult<Lease> {
+        self.pool.reading(marker(reach.into())).await
+    }
+}
+
+/// What `colloquy.tenant` is set to; the policies of `migrations/postgres` compare it with each row.
+pub(super) fn marker(reach: Reach<'_>) -> &str {
+    match reach {
+        Reach::Tenant(tenant) => tenant.as_str(),
+        // No tenant id: those begin with a letter or a digit.
+        Reach::All => "*",
+    }
+}
+
+/// Two statements in one trip. A tenant id has no character that a literal would have to escape.
+fn begin(reach: Reach<'_>) -> Arc<str> {
+    format!("BEGIN; SELECT set_config('colloquy.tenant', '{}', true)", marker(reach)).into()
+}
+
+async fn transact<T, F>(pool: &Arc<Pool>, begin: &Arc<str>, work: F) -> StoreResult<T>
+where
+    T: Send + 'static,
+    F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
+{
+    let mut lease = begun(pool, begin).await?;
+    let result = AssertUnwindSafe(async { work(&mut lease).await })
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|_| Err(StoreError::Rejected("a write panicked".to_owned())));
+    let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    let ended = run(&mut lease, end.into()).await;
+    match (result, ended) {
+        (result, Ok(())) => {
+            lease.give_back();
+            result
+        }
+        // Whether it was committed is not known; the connection is not used again.
+        (Ok(_), Err(error)) | (Err(error), Err(_)) => Err(error),
+    }
+}
+
+/// A connection with an open transaction. One that turns out to be lost is replaced: nothing has been
+/// run on it yet.
+async fn begun(pool: &Arc<Pool>, begin: &Arc<str>) -> StoreResult<Lease> {
+    loop {
+        let mut lease = pool.writing().await?;
+        match run(&mut lease, begin.clone()).await {
+            Ok(()) => return Ok(lease),
+            Err(error) if lease.is_new() => return Err(error),
+            Err(_) => {}
+        }
+    }
+}
+
+async fn run(connection: &mut Connection, statement: Arc<str>) -> StoreResult<()> {
+    // Not a prepared statement: those are one at a time.
+    sqlx::raw_sql(sqlx::AssertSqlSafe(statement))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+/// Keeps other writers away from something until the transaction ends; sees what they had done.
+pub(super) async fn lock(connection: &mut Connection, tenant: &TenantId, lock: Lock<'_>) -> StoreResult<()> {
+    const NAMED: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+    // In one order for everybody.
+    const DIALOGUES: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND world = $2 ORDER BY id FOR UPDATE";
+    const DIALOGUE: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 FOR UPDATE";
+    let named = |what: &str, of: &str| sqlx::query(NAMED).bind(format!("colloquy {what} {tenant} {of}"));
+    let query = match lock {
+        Lock::Authored(world) => named("authored", world.as_str()),
+        Lock::Memory(world) => named("memory", world.as_str()),
+        Lock::State(world) => named("state", world.as_str()),
+        Lock::Summaries(dialogue) => named("summaries", &dialogue.to_string()),
+        Lock::Dialogues(world) => sqlx::query(DIALOGUES).bind(tenant.as_str()).bind(world.as_str()),
+        Lock::Dialogue(dialogue) => sqlx::query(DIALOGUE).bind(tenant.as_str()).bind(dialogue.to_string()),
+    };
+    query.execute(connection).await.map(drop).map_err(store_error)
+}
+
+/// How often a connection was lost. Which one a statement ran on is not known where its error is: all
+/// are looked at before they are used again.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+pub(super) fn lost() -> u64 {
+    LOST.load(Ordering::Relaxed)
+}
+
+/// What a failed statement means to a caller.
+pub(super) fn store_error(error: sqlx::Error) -> StoreError {
+    match error {
+        sqlx::Error::Database(database) => {
+            // SQLSTATE; see "PostgreSQL Error Codes".
+            let code = database.code().unwrap_or_default().into_owned();
+            match code.as_str() {
+                // Serialization failure, deadlock.
+                "40001" | "40P01" => StoreError::Unavailable(format!("{COLLIDED}{database}")),
+                // Cancelled (a timeout), lock not available, read-only (a standby), and the classes
+                // connection, authorization, resources, administrator, system.
+                "57014" | "55P03" | "25006" => StoreError::Unavailable(database.to_string()),
+                code if ["08", "28", "53", "57", "58"].contains(&code.get(..2).unwrap_or_default()) => {
+                    LOST.fetch_add(1, Ordering::Relaxed);
+                    StoreError::Unavailable(database.to_string())
+                }
+                // Data or index corrupted.
+                "XX001" | "XX002" => StoreError::Corrupt(database.to_string()),
+                _ => StoreError::Rejected(database.to_string()),
+            }
+        }
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) => {
+            StoreError::Corrupt(error.to_string())
+        }
+        sqlx::Error::Encode(_) => StoreError::Rejected(error.to_string()),
+        other => {
+            LOST.fetch_add(1, Ordering::Relaxed);
+            StoreError::Unavailable(other.to_string())
+        }
+    }
+}

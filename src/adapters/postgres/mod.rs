@@ -1,0 +1,246 @@
+//! The ledger on Postgres: many nodes, one database.
+//!
+//! Owns the connections, the migrations and the tenant that row-level security lets a connection see.
+//! The statements are those of `sql`, shared with SQLite.
+
+#[macro_use]
+mod dialect;
+mod engine;
+mod pool;
+#[path = "../sql/mod.rs"]
+#[expect(
+    clippy::duplicate_mod,
+    reason = "one source for both engines; see the folder's own documentation"
+)]
+mod sql;
+
+use std::{str::FromStr as _, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use sqlx::{
+    ConnectOptions as _, Connection as _, PgConnection,
+    migrate::{MigrateError, Migrator},
+    postgres::PgConnectOptions,
+};
+use tokio::sync::Semaphore;
+
+use self::{
+    engine::{Engine, Threads, marker, store_error},
+    pool::Pool,
+    sql::Reach,
+};
+use crate::{
+    ids::TenantId,
+    ports::{
+        StoreError, StoreResult,
+        clock::Clock,
+        ledger::{Ledger, Maintenance, PruneBefore},
+        vectors::PointSource,
+    },
+    tenancy::TenantScope,
+};
+
+static MIGRATIONS: Migrator = sqlx::migrate!("./migrations/postgres");
+
+/// How the database is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PostgresOptions {
+    /// Connections at most; 1–1000. Opened when they are needed.
+    pub connections: u32,
+    /// How long a call waits for a free connection, and for a new one.
+    pub acquire_timeout: Duration,
+    /// How long one statement may run, waiting for others' locks included.
+    pub statement_timeout: Duration,
+    /// Writes that may run or wait; more are refused as unavailable.
+    pub write_queue: usize,
+    /// The name kept beside every embedding: which model made it. Only embeddings of this name are
+    /// read; facts that have another one wait for `FactStore::put_embeddings`.
+    pub embedding_model: String,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self {
+            connections: 16,
+            acquire_timeout: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(30),
+            write_queue: 4_096,
+            embedding_model: String::new(),
+        }
+    }
+}
+
+/// An open database. Cheap to clone; call `Maintenance::close` before the last clone's end, so that what
+/// is being written is waited for.
+#[derive(Clone)]
+pub struct PostgresLedger {
+    engine: Arc<Engine>,
+}
+
+/// Connects and brings the schema up to date, one node at a time.
+///
+/// `url` is `postgres://user:password@host:port/database`, with the parameters of libpq that sqlx
+/// knows, such as `sslmode`.
+///
+/// # Errors
+/// The database cannot be reached, or its schema is from a newer version of this program: then it is left
+/// as it is. No message has the password.
+pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) -> StoreResult<PostgresLedger> {
+    let connect = connect_options(url)?;
+    let mut first = connect_to(&connect).await?;
+    run_migrations(&mut first).await?;
+    warn_of_powers(&mut first).await?;
+    first.close().await.map_err(store_error)?;
+
+    let runtime = Threads::start()?;
+    let timeout = options.statement_timeout.as_millis().to_string();
+    let connect = connect.options([
+        ("statement_timeout", timeout.as_str()),
+        // A client that hangs in a transaction would keep its locks.
+        ("idle_in_transaction_session_timeout", "60000"),
+        // Compiling a plan takes longer than any of these statements runs.
+        ("jit", "off"),
+    ]);
+    let pool = Pool::new(
+        connect,
+        options.connections.clamp(1, 1_000),
+        options.acquire_timeout,
+        runtime.handle(),
+    );
+    Ok(PostgresLedger {
+        engine: Arc::new(Engine {
+            pool: Arc::new(pool),
+            runtime,
+            queue: Semaphore::new(options.write_queue.clamp(1, Semaphore::MAX_PERMITS)),
+            clock,
+            embedding_model: options.embedding_model.into(),
+        }),
+    })
+}
+
+/// Brings the schema up to date. Returns its version.
+///
+/// # Errors
+/// As [`open`].
+pub async fn migrate(url: &str) -> StoreResult<i64> {
+    let mut connection = connect_to(&connect_options(url)?).await?;
+    run_migrations(&mut connection).await?;
+    connection.close().await.map_err(store_error)?;
+    Ok(MIGRATIONS
+        .iter()
+        .map(|migration| migration.version)
+        .max()
+        .unwrap_or_default())
+}
+
+/// Whether a database that is there has this tenant, without changing it, its schema included.
+///
+/// # Errors
+/// There is no such database or no ledger in it, or it cannot be read.
+pub async fn has_tenant(url: &str, tenant: &TenantId) -> StoreResult<bool> {
+    let mut connection = connect_to(&connect_options(url)?).await?;
+    sqlx::query("SELECT set_config('colloquy.tenant', $1, false)")
+        .bind(marker(tenant.into()))
+        .execute(&mut connection)
+        .await
+        .map_err(store_error)?;
+    let found = sql::has_tenant(&mut connection, tenant).await;
+    connection.close().await.map_err(store_error)?;
+    found
+}
+
+impl PostgresLedger {
+    /// The ledger port.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        sql::ledger(&self.engine, Arc::new(PostgresMaintenance(self.engine.clone())))
+    }
+
+    /// Where the in-process index loads a partition from.
+    #[must_use]
+    pub fn point_source(&self) -> Arc<dyn PointSource> {
+        sql::point_source(&self.engine)
+    }
+}
+
+struct PostgresMaintenance(Arc<Engine>);
+
+#[async_trait]
+impl Maintenance for PostgresMaintenance {
+    async fn ping(&self) -> StoreResult<()> {
+        let mut connection = self.0.read(Reach::All).await?;
+        sqlx::query("SELECT 1")
+            .execute(&mut *connection)
+            .await
+            .map(drop)
+            .map_err(store_error)
+    }
+    async fn prune(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
+        sql::prune(&self.0, scope.tenant(), before, limit).await
+    }
+    async fn close(&self) {
+        self.0.pool.close().await;
+    }
+}
+
+fn connect_options(url: &str) -> StoreResult<PgConnectOptions> {
+    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        return Err(StoreError::Rejected(
+            "the ledger's URL must be postgres://user:password@host:port/database".to_owned(),
+        ));
+    }
+    let options = PgConnectOptions::from_str(url)
+        // The parser's own message may quote the URL, and so the password.
+        .map_err(|_| StoreError::Rejected("the ledger's URL cannot be read".to_owned()))?;
+    Ok(options
+        .application_name("colloquy")
+        .statement_cache_capacity(512)
+        .disable_statement_logging())
+}
+
+/// Boxed, like the migrations below: the compiler cannot see that sqlx's own futures are `Send`
+/// for every lifetime, and `open` must be.
+fn connect_to(options: &PgConnectOptions) -> BoxFuture<'_, StoreResult<PgConnection>> {
+    Box::pin(async move {
+        options
+            .connect()
+            .await
+            .map_err(|error| StoreError::Unavailable(format!("cannot connect to the database: {error}")))
+    })
+}
+
+/// Under an advisory lock, so that nodes that start together wait for the first one.
+async fn run_migrations(connection: &mut PgConnection) -> StoreResult<()> {
+    sqlx::query("SELECT set_config('colloquy.tenant', '*', false)")
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let migrating: BoxFuture<'_, Result<(), MigrateError>> = Box::pin(MIGRATIONS.run_direct(None, connection, false));
+    migrating.await.map_err(|error| match error {
+        MigrateError::VersionMissing(version) => StoreError::Rejected(format!(
+            "the database was written by a newer version of this program (migration {version}): \
+             run that version, or restore a backup from before the upgrade"
+        )),
+        MigrateError::VersionMismatch(version) => StoreError::Rejected(format!(
+            "migration {version} of the database differs from the one this program carries: \
+             it was written by another build"
+        )),
+        other => StoreError::Unavailable(format!("cannot migrate the database: {other}")),
+    })
+}
+
+/// Row-level security binds every role but those that are above it.
+async fn warn_of_powers(connection: &mut PgConnection) -> StoreResult<()> {
+    let above: bool = sqlx::query_scalar("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")
+        .fetch_one(connection)
+        .await
+        .map_err(store_error)?;
+    if above {
+        tracing::warn!(
+            "the database role is a superuser or has BYPASSRLS, so row-level security does not keep tenants \
+             apart a second time: give this server a role of its own that owns its database and has neither"
+        );
+    }
+    Ok(())
+}

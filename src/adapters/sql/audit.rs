@@ -1,0 +1,110 @@
+//! The audit log. Triggers refuse to change or delete its rows.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{
+    Connection, Engine, Row,
+    rows::{Columns, list, micros, rows_of, store_error},
+};
+use crate::{
+    ids::{PlayerId, TenantId},
+    ports::{
+        Page, PageRequest, StoreResult,
+        ledger::audit::{AuditRow, AuditStore, Edit},
+    },
+    tenancy::{Role, TenantScope},
+};
+
+pub(super) struct SqlAuditStore(pub(super) Arc<Engine>);
+
+const APPEND: &str = "INSERT INTO audit (tenant, id, edit, at, subject, role, player, action, object)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+const LIST: &str = "SELECT id, at, subject, role, player, action, object FROM audit
+    WHERE tenant = $1
+      AND ($2 IS NULL OR seq < (SELECT seq FROM audit WHERE tenant = $1 AND id = $2))
+    ORDER BY seq DESC LIMIT $3";
+
+const ROLES: [(Role, &str); 4] = [
+    (Role::Operator, "operator"),
+    (Role::Admin, "admin"),
+    (Role::Backend, "backend"),
+    (Role::Player, "player"),
+];
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Operator => "operator",
+        Role::Admin => "admin",
+        Role::Backend => "backend",
+        Role::Player => "player",
+    }
+}
+
+fn role_named(name: &str) -> Option<Role> {
+    ROLES.into_iter().find(|(_, own)| *own == name).map(|(role, _)| role)
+}
+
+/// Writes the audit row of an edit, in the transaction of what it changed.
+pub(super) async fn record(connection: &mut Connection, tenant: &TenantId, edit: &Edit) -> StoreResult<()> {
+    sqlx::query(APPEND)
+        .bind(tenant.as_str())
+        .bind(edit.audit_id.to_string())
+        .bind(edit.id.to_string())
+        .bind(micros(edit.at))
+        .bind(&edit.subject)
+        .bind(role_name(edit.role))
+        .bind(edit.player.as_ref().map(PlayerId::as_str))
+        .bind(edit.action)
+        .bind(&edit.object)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+fn read(row: &Row) -> StoreResult<AuditRow> {
+    let mut columns = Columns::of(row);
+    Ok(AuditRow {
+        id: columns.id()?,
+        at: columns.time()?,
+        subject: columns.next()?,
+        role: columns.named(role_named)?,
+        player: columns.maybe_id()?,
+        action: columns.next()?,
+        object: columns.next()?,
+    })
+}
+
+#[async_trait]
+impl AuditStore for SqlAuditStore {
+    async fn append(&self, scope: &TenantScope, edit: &Edit) -> StoreResult<()> {
+        let (tenant, edit) = (scope.tenant().clone(), edit.clone());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move { record(connection, &tenant, &edit).await })
+            })
+            .await
+    }
+    async fn list(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<AuditRow>> {
+        let query = sqlx::query(LIST)
+            .bind(scope.tenant().as_str())
+            .bind(&page.after)
+            .bind(rows_of(page));
+        list(&self.0, scope, query, page, read, |row| row.id.to_string()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn role_names_read_back() {
+        for (role, name) in ROLES {
+            assert_eq!(role_name(role), name);
+            assert_eq!(role_named(name), Some(role));
+        }
+    }
+}

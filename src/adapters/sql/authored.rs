@@ -1,0 +1,378 @@
+//! Worlds and NPCs as people write them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{
+    Connection, Engine, Lock, Row, audit, lock,
+    rows::{Columns, json, list, micros, rows_of, store_error},
+};
+use crate::{
+    ids::{NpcId, TenantId, WorldId},
+    memory::authored::{Language, Npc, World},
+    ports::{
+        Page, PageRequest, StoreResult,
+        ledger::{
+            audit::Edit,
+            authored::{AuthoredStore, DeleteOutcome, PutOutcome},
+        },
+    },
+    tenancy::TenantScope,
+};
+
+pub(super) struct SqlAuthoredStore(pub(super) Arc<Engine>);
+
+/// The columns of [`read_world`], of the table alias `w`.
+macro_rules! world_columns {
+    () => {
+        "w.id, w.name, w.premise, w.language, w.rules, w.settings, w.version, w.updated_at"
+    };
+}
+/// The columns of [`read_npc`], of the table alias `n`.
+macro_rules! npc_columns {
+    () => {
+        "n.world, n.id, n.name, n.persona, n.language, n.factions, n.model, n.settings, n.version, n.updated_at"
+    };
+}
+pub(super) use {npc_columns, world_columns};
+
+const WORLD_VERSION: &str = "SELECT version FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
+const PUT_WORLD: &str = "INSERT INTO worlds (tenant, id, name, premise, language, rules, settings, version, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+    ON CONFLICT (tenant, id) DO UPDATE SET name = excluded.name, premise = excluded.premise,
+        language = excluded.language, rules = excluded.rules, settings = excluded.settings,
+        version = excluded.version, updated_at = excluded.updated_at, deleted_at = NULL";
+const WORLD: &str = concat!(
+    "SELECT ",
+    world_columns!(),
+    " FROM worlds w WHERE w.tenant = $1 AND w.id = $2 AND w.deleted_at IS NULL"
+);
+const WORLDS: &str = concat!(
+    "SELECT ",
+    world_columns!(),
+    " FROM worlds w
+      WHERE w.tenant = $1 AND w.deleted_at IS NULL AND ($2 IS NULL OR w.id > $2) ORDER BY w.id LIMIT $3"
+);
+const HIDE_WORLD: &str = "UPDATE worlds SET deleted_at = $3 WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
+const HIDE_NPCS: &str = "UPDATE npcs SET deleted_at = $3 WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
+const CLOSE_OF_WORLD: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
+    WHERE tenant = $1 AND world = $2 AND status = 'open'";
+
+const NPC_VERSION: &str = "SELECT version FROM npcs
+    WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
+const PUT_NPC: &str = "INSERT INTO npcs
+        (tenant, world, id, name, persona, language, factions, model, settings, version, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+    ON CONFLICT (tenant, world, id) DO UPDATE SET name = excluded.name, persona = excluded.persona,
+        language = excluded.language, factions = excluded.factions, model = excluded.model,
+        settings = excluded.settings, version = excluded.version, updated_at = excluded.updated_at, deleted_at = NULL";
+const NPC: &str = concat!(
+    "SELECT ",
+    npc_columns!(),
+    " FROM npcs n WHERE n.tenant = $1 AND n.world = $2 AND n.id = $3 AND n.deleted_at IS NULL"
+);
+const NPCS: &str = concat!(
+    "SELECT ",
+    npc_columns!(),
+    " FROM npcs n WHERE n.tenant = $1 AND n.world = $2 AND n.deleted_at IS NULL AND ($3 IS NULL OR n.id > $3)
+      ORDER BY n.id LIMIT $4"
+);
+const NPCS_NAMED: &str = concat!(
+    "SELECT DISTINCT CASE WHEN lower(n.name) = lower(v.value) THEN n.name ELSE n.id END
+     FROM npcs n CROSS JOIN ",
+    texts!("$3"),
+    " v WHERE n.tenant = $1 AND n.world = $2 AND n.deleted_at IS NULL
+       AND (lower(n.name) = lower(v.value) OR lower(n.id) = lower(v.value))"
+);
+const HIDE_NPC: &str = "UPDATE npcs SET deleted_at = $4
+    WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
+const CLOSE_OF_NPC: &str = "UPDATE dialogues SET status = 'closed', updated_at = $4
+    WHERE tenant = $1 AND status = 'open' AND id IN (
+        SELECT dialogue FROM participants WHERE tenant = $1 AND world = $2 AND npc = $3 AND part = 'speaker')";
+
+fn language_named(name: &str) -> Option<Language> {
+    [Language::En, Language::Ko]
+        .into_iter()
+        .find(|language| language.as_str() == name)
+}
+
+fn read_world(row: &Row) -> StoreResult<World> {
+    world_from(&mut Columns::of(row))
+}
+
+pub(super) fn world_from(columns: &mut Columns<'_>) -> StoreResult<World> {
+    Ok(World {
+        id: columns.id()?,
+        name: columns.next()?,
+        premise: columns.next()?,
+        language: columns.named(language_named)?,
+        rules: columns.json()?,
+        settings: columns.json()?,
+        version: columns.number()?,
+        updated_at: columns.time()?,
+    })
+}
+
+fn read_npc(row: &Row) -> StoreResult<Npc> {
+    npc_from(&mut Columns::of(row))
+}
+
+pub(super) fn npc_from(columns: &mut Columns<'_>) -> StoreResult<Npc> {
+    Ok(Npc {
+        world: columns.id()?,
+        id: columns.id()?,
+        name: columns.next()?,
+        persona: columns.json()?,
+        language: columns.named(language_named)?,
+        factions: columns.json()?,
+        model: columns.next()?,
+        settings: columns.json()?,
+        version: columns.number()?,
+        updated_at: columns.time()?,
+    })
+}
+
+/// What a put may do about the stored version: `Ok` is the version to write.
+fn next_version(stored: Option<i64>, if_version: Option<u32>) -> Result<u32, PutOutcome> {
+    let stored = stored.and_then(|version| u32::try_from(version).ok()).unwrap_or(0);
+    match if_version {
+        Some(wanted) if wanted != stored => Err(PutOutcome::VersionMismatch { stored }),
+        _ => Ok(stored + 1),
+    }
+}
+
+fn outcome(version: u32) -> PutOutcome {
+    if version == 1 {
+        PutOutcome::Created
+    } else {
+        PutOutcome::Updated { version }
+    }
+}
+
+async fn world_version(connection: &mut Connection, tenant: &TenantId, id: &WorldId) -> StoreResult<Option<i64>> {
+    sqlx::query_scalar(WORLD_VERSION)
+        .bind(tenant.as_str())
+        .bind(id.as_str())
+        .fetch_optional(connection)
+        .await
+        .map_err(store_error)
+}
+
+async fn npc_version(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    id: &NpcId,
+) -> StoreResult<Option<i64>> {
+    sqlx::query_scalar(NPC_VERSION)
+        .bind(tenant.as_str())
+        .bind(world.as_str())
+        .bind(id.as_str())
+        .fetch_optional(connection)
+        .await
+        .map_err(store_error)
+}
+
+/// Why what is stored in this version is not deleted; `None`: it is.
+fn not_deleted(stored: Option<i64>, if_version: Option<u32>) -> Option<DeleteOutcome> {
+    let Some(stored) = stored.and_then(|version| u32::try_from(version).ok()) else {
+        return Some(DeleteOutcome::NotFound);
+    };
+    let other = if_version.is_some_and(|wanted| wanted != stored);
+    other.then_some(DeleteOutcome::VersionMismatch { stored })
+}
+
+#[async_trait]
+impl AuthoredStore for SqlAuthoredStore {
+    async fn put_world(
+        &self,
+        scope: &TenantScope,
+        world: &World,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<PutOutcome> {
+        let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
+        let (rules, settings) = (json(&world.rules)?, json(&world.settings)?);
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    lock(connection, &tenant, Lock::Authored(&world.id)).await?;
+                    let stored = world_version(connection, &tenant, &world.id).await?;
+                    let version = match next_version(stored, if_version) {
+                        Ok(version) => version,
+                        Err(refused) => return Ok(refused),
+                    };
+                    sqlx::query(PUT_WORLD)
+                        .bind(tenant.as_str())
+                        .bind(world.id.as_str())
+                        .bind(&world.name)
+                        .bind(&world.premise)
+                        .bind(world.language.as_str())
+                        .bind(&rules)
+                        .bind(&settings)
+                        .bind(i64::from(version))
+                        .bind(micros(world.updated_at))
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    audit::record(connection, &tenant, &edit).await?;
+                    Ok(outcome(version))
+                })
+            })
+            .await
+    }
+    async fn world(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Option<World>> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(WORLD)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        row.as_ref().map(read_world).transpose()
+    }
+    async fn worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>> {
+        let query = sqlx::query(WORLDS)
+            .bind(scope.tenant().as_str())
+            .bind(&page.after)
+            .bind(rows_of(page));
+        list(&self.0, scope, query, page, read_world, |world| world.id.to_string()).await
+    }
+    async fn delete_world(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<DeleteOutcome> {
+        let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    lock(connection, &tenant, Lock::Authored(&world)).await?;
+                    let stored = world_version(connection, &tenant, &world).await?;
+                    if let Some(refused) = not_deleted(stored, if_version) {
+                        return Ok(refused);
+                    }
+                    for statement in [HIDE_WORLD, HIDE_NPCS, CLOSE_OF_WORLD] {
+                        sqlx::query(statement)
+                            .bind(tenant.as_str())
+                            .bind(world.as_str())
+                            .bind(micros(edit.at))
+                            .execute(&mut *connection)
+                            .await
+                            .map_err(store_error)?;
+                    }
+                    audit::record(connection, &tenant, &edit).await?;
+                    Ok(DeleteOutcome::Deleted)
+                })
+            })
+            .await
+    }
+
+    async fn put_npc(
+        &self,
+        scope: &TenantScope,
+        npc: &Npc,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<PutOutcome> {
+        let (tenant, npc, edit) = (scope.tenant().clone(), npc.clone(), edit.clone());
+        let (persona, factions, settings) = (json(&npc.persona)?, json(&npc.factions)?, json(&npc.settings)?);
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    lock(connection, &tenant, Lock::Authored(&npc.world)).await?;
+                    if world_version(connection, &tenant, &npc.world).await?.is_none() {
+                        return Ok(PutOutcome::NoParent);
+                    }
+                    let stored = npc_version(connection, &tenant, &npc.world, &npc.id).await?;
+                    let version = match next_version(stored, if_version) {
+                        Ok(version) => version,
+                        Err(refused) => return Ok(refused),
+                    };
+                    sqlx::query(PUT_NPC)
+                        .bind(tenant.as_str())
+                        .bind(npc.world.as_str())
+                        .bind(npc.id.as_str())
+                        .bind(&npc.name)
+                        .bind(&persona)
+                        .bind(npc.language.as_str())
+                        .bind(&factions)
+                        .bind(&npc.model)
+                        .bind(&settings)
+                        .bind(i64::from(version))
+                        .bind(micros(npc.updated_at))
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    audit::record(connection, &tenant, &edit).await?;
+                    Ok(outcome(version))
+                })
+            })
+            .await
+    }
+    async fn npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId) -> StoreResult<Option<Npc>> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(NPC)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(npc.as_str())
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        row.as_ref().map(read_npc).transpose()
+    }
+    async fn npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>> {
+        let query = sqlx::query(NPCS)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(&page.after)
+            .bind(rows_of(page));
+        list(&self.0, scope, query, page, read_npc, |npc| npc.id.to_string()).await
+    }
+    async fn npcs_named(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>> {
+        let mut connection = self.0.read(scope).await?;
+        sqlx::query_scalar(NPCS_NAMED)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(json(names)?)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)
+    }
+    async fn delete_npc(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<DeleteOutcome> {
+        let (tenant, world, npc, edit) = (scope.tenant().clone(), world.clone(), npc.clone(), edit.clone());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    lock(connection, &tenant, Lock::Authored(&world)).await?;
+                    let stored = npc_version(connection, &tenant, &world, &npc).await?;
+                    if let Some(refused) = not_deleted(stored, if_version) {
+                        return Ok(refused);
+                    }
+                    for statement in [HIDE_NPC, CLOSE_OF_NPC] {
+                        sqlx::query(statement)
+                            .bind(tenant.as_str())
+                            .bind(world.as_str())
+                            .bind(npc.as_str())
+                            .bind(micros(edit.at))
+                            .execute(&mut *connection)
+                            .await
+                            .map_err(store_error)?;
+                    }
+                    audit::record(connection, &tenant, &edit).await?;
+                    Ok(DeleteOutcome::Deleted)
+                })
+            })
+            .await
+    }
+}

@@ -1,0 +1,527 @@
+//! Dialogues and their ownership. Turns are read and written in `turns`.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use sqlx::QueryBuilder;
+
+use super::{
+    Db, Engine, Lock, Reach, Row, lock,
+    rows::{Columns, json, list, micros, rows_of, store_error},
+    turns::{self, PreparedCommit, signed},
+};
+use crate::{
+    ids::{DialogueId, DialogueKind, NodeId, TurnId},
+    memory::{
+        trace::TurnTrace,
+        turn::{Checkpoint, Turn},
+    },
+    ports::{
+        Page, PageRequest, StoreError, StoreResult,
+        ledger::dialogues::{
+            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, DialogueStore, KeyedTurn, OpenDialogue,
+            TurnCommit,
+        },
+    },
+    tenancy::TenantScope,
+};
+
+pub(super) struct SqlDialogueStore(pub(super) Arc<Engine>);
+
+/// The columns of [`read`], of the table alias `$d` (with its dot).
+macro_rules! dialogue_columns {
+    ($d:literal) => {
+        concat!(
+            $d,
+            "id, ",
+            $d,
+            "world, ",
+            $d,
+            "npcs, ",
+            $d,
+            "player, ",
+            $d,
+            "witnesses, ",
+            $d,
+            "resume_token_hash, ",
+            $d,
+            "status, ",
+            $d,
+            "options, ",
+            $d,
+            "cause_kind, ",
+            $d,
+            "cause_id, ",
+            $d,
+            "created_at, ",
+            $d,
+            "updated_at, ",
+            $d,
+            "head_turn"
+        )
+    };
+}
+pub(super) use dialogue_columns;
+
+const CREATE: &str = batch!(
+    "INSERT INTO dialogues
+        (tenant, id, world, npcs, player, witnesses, resume_token_hash, status, created_at, updated_at, head_turn,
+         options, cause_kind, cause_id)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+    concat!(
+        "INSERT INTO participants (tenant, world, npc, part, dialogue)
+         SELECT $1, $3, v.value, 'speaker', $2 FROM ",
+        texts!("$4"),
+        " v WHERE TRUE ON CONFLICT DO NOTHING"
+    ),
+    concat!(
+        "INSERT INTO participants (tenant, world, npc, part, dialogue)
+         SELECT $1, $3, v.value, 'witness', $2 FROM ",
+        texts!("$6"),
+        " v WHERE TRUE ON CONFLICT DO NOTHING"
+    )
+);
+const GET: &str = concat!(
+    "SELECT ",
+    dialogue_columns!(""),
+    " FROM dialogues WHERE tenant = $1 AND id = $2"
+);
+const SET_RESUME_TOKEN: &str = "UPDATE dialogues SET resume_token_hash = $3 WHERE tenant = $1 AND id = $2";
+const CLOSE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
+    WHERE tenant = $1 AND id = $2 AND status = 'open'";
+const SET_PAUSED: &str = concat!(
+    "UPDATE dialogues SET options = ",
+    with_member!("options", "paused", "$3"),
+    " WHERE tenant = $1 AND id = $2 AND status = 'open'"
+);
+const CLAIM: &str = concat!(
+    "UPDATE dialogues SET owner_node = $3, owner_epoch = owner_epoch + 1, owner_until = $5
+     WHERE tenant = $1 AND id = $2 AND (owner_node IS NULL OR owner_node = $3 OR owner_until <= $4)
+     RETURNING ",
+    dialogue_columns!(""),
+    ", owner_epoch, head_turn_id, replacing, next_seq,
+     (SELECT body FROM checkpoints WHERE checkpoints.tenant = dialogues.tenant
+                                     AND checkpoints.turn = dialogues.head_turn_id)"
+);
+const OWNER: &str = "SELECT owner_node, owner_until FROM dialogues WHERE tenant = $1 AND id = $2";
+const RENEW: &str = "UPDATE dialogues SET owner_until = $4
+    WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND owner_node IS NOT NULL";
+const RELEASE: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL
+    WHERE tenant = $1 AND id = $2 AND owner_epoch = $3";
+const RELEASE_ALL: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL WHERE owner_node = $1";
+const CHECKPOINT: &str = "SELECT c.body FROM dialogues d
+    LEFT JOIN checkpoints c ON c.tenant = d.tenant AND c.turn = d.head_turn_id
+    WHERE d.tenant = $1 AND d.id = $2";
+
+const fn status_name(status: DialogueStatus) -> &'static str {
+    match status {
+        DialogueStatus::Open => "open",
+        DialogueStatus::Closed => "closed",
+    }
+}
+
+fn status_named(name: &str) -> Option<DialogueStatus> {
+    [DialogueStatus::Open, DialogueStatus::Closed]
+        .into_iter()
+        .find(|status| status_name(*status) == name)
+}
+
+pub(super) fn read(columns: &mut Columns<'_>) -> StoreResult<Dialogue> {
+    Ok(Dialogue {
+        id: columns.id()?,
+        world: columns.id()?,
+        npcs: columns.json()?,
+        player: columns.maybe_id()?,
+        witnesses: columns.json()?,
+        resume_token_hash: columns.next()?,
+        status: columns.named(status_named)?,
+        options: columns.json()?,
+        cause: columns.maybe_cause()?,
+        created_at: columns.time()?,
+        updated_at: columns.time()?,
+        head_turn: columns.number()?,
+    })
+}
+
+fn read_open(row: &Row) -> StoreResult<OpenDialogue> {
+    let mut columns = Columns::of(row);
+    Ok(OpenDialogue {
+        dialogue: read(&mut columns)?,
+        epoch: columns.number()?,
+        head: columns.maybe_id()?,
+        replacing: columns.maybe_id()?,
+        next_seq: columns.number()?,
+        checkpoint: checkpoint_from(columns.next()?)?,
+    })
+}
+
+/// No row: no turn stands yet.
+fn checkpoint_from(body: Option<&str>) -> StoreResult<Checkpoint> {
+    body.map_or_else(
+        || Ok(Checkpoint::default()),
+        |body| serde_json::from_str(body).map_err(|error| StoreError::Corrupt(error.to_string())),
+    )
+}
+
+fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) -> QueryBuilder<Db> {
+    let tenant = scope.tenant().as_str();
+    let mut query = QueryBuilder::new(concat!(
+        "SELECT ",
+        dialogue_columns!(""),
+        " FROM dialogues WHERE tenant = "
+    ));
+    query.push_bind(tenant.to_owned());
+    if let Some(world) = &filter.world {
+        query.push(" AND world = ").push_bind(world.as_str().to_owned());
+    }
+    if let Some(player) = &filter.player {
+        query.push(" AND player = ").push_bind(player.as_str().to_owned());
+    }
+    if let Some(status) = filter.status {
+        query.push(" AND status = ").push_bind(status_name(status));
+    }
+    if let Some(kind) = filter.kind {
+        // Ids begin with their kind, and `_` sorts before every letter that could follow the prefix.
+        let (from, below) = match kind {
+            DialogueKind::Session => ("ses_", "ses`"),
+            DialogueKind::NpcConversation => ("con_", "con`"),
+        };
+        query.push(" AND id >= ").push_bind(from);
+        query.push(" AND id < ").push_bind(below);
+    }
+    let parts = [
+        (
+            &filter.npc,
+            " AND id IN (SELECT dialogue FROM participants WHERE part = 'speaker' AND tenant = ",
+        ),
+        (
+            &filter.heard_by,
+            " AND id IN (SELECT dialogue FROM participants WHERE tenant = ",
+        ),
+    ];
+    for (npc, among) in parts {
+        let Some(npc) = npc else { continue };
+        query
+            .push(among)
+            .push_bind(tenant.to_owned())
+            .push(" AND npc = ")
+            .push_bind(npc.as_str().to_owned());
+        if let Some(world) = &filter.world {
+            query.push(" AND world = ").push_bind(world.as_str().to_owned());
+        }
+        query.push(")");
+    }
+    if let Some(after) = &page.after {
+        query
+            .push(" AND (created_at, id) < (SELECT created_at, id FROM dialogues WHERE tenant = ")
+            .push_bind(tenant.to_owned())
+            .push(" AND id = ")
+            .push_bind(after.clone())
+            .push(")");
+    }
+    query
+        .push(" ORDER BY created_at DESC, id DESC LIMIT ")
+        .push_bind(rows_of(page));
+    query
+}
+
+#[async_trait]
+impl DialogueStore for SqlDialogueStore {
+    async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<()> {
+        let (tenant, dialogue) = (scope.tenant().clone(), dialogue.clone());
+        let (npcs, witnesses) = (json(&dialogue.npcs)?, json(&dialogue.witnesses)?);
+        let options = json(&dialogue.options)?;
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    sqlx::query(CREATE)
+                        .bind(tenant.as_str())
+                        .bind(dialogue.id.to_string())
+                        .bind(dialogue.world.as_str())
+                        .bind(&npcs)
+                        .bind(dialogue.player.as_ref().map(|player| player.as_str().to_owned()))
+                        .bind(&witnesses)
+                        .bind(&dialogue.resume_token_hash)
+                        .bind(status_name(dialogue.status))
+                        .bind(micros(dialogue.created_at))
+                        .bind(micros(dialogue.updated_at))
+                        .bind(i64::from(dialogue.head_turn))
+                        .bind(&options)
+                        .bind(dialogue.cause.map(|cause| cause.columns().0))
+                        .bind(dialogue.cause.map(|cause| cause.columns().1))
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+    async fn get(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(GET)
+            .bind(scope.tenant().as_str())
+            .bind(id.to_string())
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        row.as_ref().map(|row| read(&mut Columns::of(row))).transpose()
+    }
+    async fn list(
+        &self,
+        scope: &TenantScope,
+        filter: &DialogueFilter,
+        page: &PageRequest,
+    ) -> StoreResult<Page<Dialogue>> {
+        let mut query = list_query(scope, filter, page);
+        let read = |row: &Row| read(&mut Columns::of(row));
+        list(&self.0, scope, query.build(), page, read, |dialogue| {
+            dialogue.id.to_string()
+        })
+        .await
+    }
+    async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
+        let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    let set = sqlx::query(SET_RESUME_TOKEN)
+                        .bind(tenant.as_str())
+                        .bind(id.to_string())
+                        .bind(&hash)
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(set.rows_affected() == 1)
+                })
+            })
+            .await
+    }
+    async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    let closed = sqlx::query(CLOSE)
+                        .bind(tenant.as_str())
+                        .bind(id.to_string())
+                        .bind(micros(at))
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(closed.rows_affected() == 1)
+                })
+            })
+            .await
+    }
+
+    async fn set_paused(&self, scope: &TenantScope, id: DialogueId, paused: bool) -> StoreResult<bool> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    let written = sqlx::query(SET_PAUSED)
+                        .bind(tenant.as_str())
+                        .bind(id.to_string())
+                        .bind(if paused { "true" } else { "false" })
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(written.rows_affected() == 1)
+                })
+            })
+            .await
+    }
+
+    async fn claim(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> StoreResult<Claim> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    // Whatever its owner was just committing is seen, then.
+                    lock(connection, &tenant, Lock::Dialogue(id)).await?;
+                    let claimed = sqlx::query(CLAIM)
+                        .bind(tenant.as_str())
+                        .bind(id.to_string())
+                        .bind(node.to_string())
+                        .bind(micros(now))
+                        .bind(micros(until))
+                        .fetch_optional(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    if let Some(row) = claimed {
+                        return Ok(Claim::Owned(Box::new(read_open(&row)?)));
+                    }
+                    let owner = sqlx::query(OWNER)
+                        .bind(tenant.as_str())
+                        .bind(id.to_string())
+                        .fetch_optional(connection)
+                        .await
+                        .map_err(store_error)?;
+                    let Some(row) = owner else { return Ok(Claim::NotFound) };
+                    let mut columns = Columns::of(&row);
+                    Ok(Claim::OwnedBy {
+                        node: columns.id()?,
+                        until: columns.time()?,
+                    })
+                })
+            })
+            .await
+    }
+    async fn renew(&self, scope: &TenantScope, id: DialogueId, epoch: u64, until: DateTime<Utc>) -> StoreResult<bool> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    let renewed = sqlx::query(RENEW)
+                        .bind(tenant.as_str())
+                        .bind(id.to_string())
+                        .bind(signed(epoch))
+                        .bind(micros(until))
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(renewed.rows_affected() == 1)
+                })
+            })
+            .await
+    }
+
+    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64) -> StoreResult<()> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    sqlx::query(RELEASE)
+                        .bind(tenant.as_str())
+                        .bind(id.to_string())
+                        .bind(signed(epoch))
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+    async fn release_all(&self, node: NodeId) -> StoreResult<()> {
+        self.0
+            .write(Reach::All, move |connection| {
+                Box::pin(async move {
+                    sqlx::query(RELEASE_ALL)
+                        .bind(node.to_string())
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+
+    async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
+        let prepared = PreparedCommit::new(scope.tenant(), commit)?;
+        self.0
+            .write(scope, move |connection| Box::pin(prepared.write(connection)))
+            .await
+    }
+
+    async fn turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>> {
+        let mut connection = self.0.read(scope).await?;
+        let rows = sqlx::query(turns::STANDING)
+            .bind(scope.tenant().as_str())
+            .bind(id.to_string())
+            .bind(i64::from(from))
+            .bind(i64::from(to))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter().map(|row| Ok(turns::read(row)?.turn)).collect()
+    }
+    async fn turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(turns::BY_ID)
+            .bind(scope.tenant().as_str())
+            .bind(id.to_string())
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        row.as_ref().map(turns::read).transpose()
+    }
+    async fn turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(turns::BY_KEY)
+            .bind(scope.tenant().as_str())
+            .bind(id.to_string())
+            .bind(key)
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        row.as_ref().map(turns::read).transpose()
+    }
+    async fn trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(turns::TRACE)
+            .bind(scope.tenant().as_str())
+            .bind(id.to_string())
+            .bind(i64::from(number))
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        row.as_ref().map(|row| Columns::of(row).json()).transpose()
+    }
+    async fn checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(CHECKPOINT)
+            .bind(scope.tenant().as_str())
+            .bind(id.to_string())
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        row.as_ref()
+            .map(|row| checkpoint_from(Columns::of(row).next()?))
+            .transpose()
+    }
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn dialogues_are_found_by_key_and_listed_by_index() {
+            assert_searches(RELEASE_ALL, &["dialogues_owned"]).await;
+            for statement in [GET, CLAIM, CLOSE, RENEW, RELEASE, CHECKPOINT] {
+                assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
+            }
+            let scope = TenantScope::new("studio".parse().unwrap());
+            let page = PageRequest {
+                limit: 9,
+                after: Some("ses_x".to_owned()),
+            };
+            let of_player = DialogueFilter {
+                player: Some("p7".parse().unwrap()),
+                ..DialogueFilter::default()
+            };
+            for (filter, index) in [
+                (DialogueFilter::default(), "dialogues_newest"),
+                (of_player, "dialogues_of_player"),
+            ] {
+                let query = list_query(&scope, &filter, &page);
+                assert_searches(query.sql().as_str(), &[index]).await;
+                assert!(!plan(query.sql().as_str()).await.contains("TEMP B-TREE"));
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! What people do to facts: write, correct, take out, put back. Each with its audit row.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde_json::json;
+
+use super::super::{
+    Connection, Engine, Lock, Reach, audit, lock,
+    rows::{Columns, json_list, micros, store_error, vector_bytes},
+};
+use super::{
+    fold,
+    read::one,
+    write::{RAISE_MEMORY, insert_fact, npcs_of},
+};
+use crate::{
+    ids::{FactId, InvalidationId, TenantId, WorldId},
+    memory::fact::{Audience, Cause, Fact, InvalidReason, NewFact},
+    ports::{
+        StoreError, StoreResult,
+        ledger::{
+            audit::Edit,
+            facts::{FactEdit, FactPatch},
+        },
+    },
+};
+
+/// With the vector that another wording is about to replace.
+const EDIT: &str = "INSERT INTO fact_edits (tenant, fact, edit, at, patch, vector_before)
+    VALUES ($1, $2, $3, $4, $5,
+        CASE WHEN $6 THEN (SELECT vector FROM fact_embeddings WHERE tenant = $1 AND fact = $2) END)";
+const EMBED: &str = batch!(
+    "INSERT INTO fact_embeddings (tenant, fact, model, vector) VALUES ($1, $2, $3, $4)
+     ON CONFLICT (tenant, fact) DO UPDATE SET model = excluded.model, vector = excluded.vector",
+    "INSERT INTO outbox (tenant, fact) VALUES ($1, $2)"
+);
+/// Also where something else has ended the fact: that may be unsaid.
+const INVALIDATE: &str = "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
+    SELECT $1, $2, $3, $4, $5, $6, $7
+    WHERE NOT EXISTS (SELECT 1 FROM invalidations
+        WHERE tenant = $1 AND fact = $3 AND reason = $4 AND lifted_at IS NULL)";
+const UNSAID: &str = "SELECT id FROM invalidations
+    WHERE tenant = $1 AND fact = $2 AND reason = 'unsaid' AND lifted_at IS NULL LIMIT 1";
+const LIFT: &str = "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = $4, lifted_by_id = $5
+    WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL AND reason <> 'unsaid'
+    RETURNING by_fact";
+
+pub(super) async fn create(engine: &Engine, tenant: &TenantId, fact: &NewFact, edit: &Edit) -> StoreResult<()> {
+    let reach = Reach::from(tenant);
+    let (tenant, fact, edit, model) = (
+        tenant.clone(),
+        fact.clone(),
+        edit.clone(),
+        engine.embedding_model.clone(),
+    );
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                lock(connection, &tenant, Lock::Memory(&fact.world)).await?;
+                insert_fact(connection, &tenant, &model, &fact).await?;
+                raise_memory(connection, &tenant, &fact.world, &fact.audience).await?;
+                audit::record(connection, &tenant, &edit).await
+            })
+        })
+        .await
+}
+
+pub(super) async fn correct(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: FactId,
+    patch: &FactPatch,
+    if_version: Option<u32>,
+    edit: &Edit,
+) -> StoreResult<FactEdit> {
+    let reach = Reach::from(tenant);
+    let (tenant, patch, edit, model) = (
+        tenant.clone(),
+        patch.clone(),
+        edit.clone(),
+        engine.embedding_model.clone(),
+    );
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                let fact = match stored(connection, &tenant, id, if_version).await? {
+                    Ok(fact) => fact,
+                    Err(refused) => return Ok(refused),
+                };
+                if is_unsaid(connection, &tenant, id).await? {
+                    return Ok(FactEdit::Unsaid);
+                }
+                if patch == FactPatch::default() {
+                    return Ok(FactEdit::Done(Box::new(fact)));
+                }
+                write_patch(connection, &tenant, id, &patch, &edit).await?;
+                if let Some(embedding) = &patch.embedding {
+                    embed(connection, &tenant, id, &model, embedding).await?;
+                }
+                finish(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
+            })
+        })
+        .await
+}
+
+pub(super) async fn remove(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: FactId,
+    if_version: Option<u32>,
+    edit: &Edit,
+) -> StoreResult<FactEdit> {
+    let reach = Reach::from(tenant);
+    let (tenant, edit) = (tenant.clone(), edit.clone());
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                let fact = match stored(connection, &tenant, id, if_version).await? {
+                    Ok(fact) => fact,
+                    Err(refused) => return Ok(refused),
+                };
+                let (cause_kind, cause_id) = Cause::Edit(edit.id).columns();
+                let removed = sqlx::query(INVALIDATE)
+                    .bind(tenant.as_str())
+                    // An edit takes out one fact, so its own bits are free to name the row.
+                    .bind(InvalidationId::from_u128(edit.id.as_u128()).to_string())
+                    .bind(id.to_string())
+                    .bind(InvalidReason::Removed.as_str())
+                    .bind(cause_kind)
+                    .bind(cause_id)
+                    .bind(micros(edit.at))
+                    .execute(&mut *connection)
+                    .await
+                    .map_err(store_error)?;
+                if removed.rows_affected() == 0 {
+                    return Ok(FactEdit::Done(Box::new(fact)));
+                }
+                finish(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
+            })
+        })
+        .await
+}
+
+pub(super) async fn restore(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: FactId,
+    if_version: Option<u32>,
+    edit: &Edit,
+) -> StoreResult<FactEdit> {
+    let reach = Reach::from(tenant);
+    let (tenant, edit) = (tenant.clone(), edit.clone());
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                let fact = match stored(connection, &tenant, id, if_version).await? {
+                    Ok(fact) => fact,
+                    Err(refused) => return Ok(refused),
+                };
+                if is_unsaid(connection, &tenant, id).await? {
+                    return Ok(FactEdit::Unsaid);
+                }
+                let (cause_kind, cause_id) = Cause::Edit(edit.id).columns();
+                let lifted = sqlx::query(LIFT)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .bind(micros(edit.at))
+                    .bind(cause_kind)
+                    .bind(cause_id)
+                    .fetch_all(&mut *connection)
+                    .await
+                    .map_err(store_error)?;
+                // Kept even where nothing had ended it: something said before may still come to end it.
+                record_edit(connection, &tenant, id, &json!({ "restored": true }), false, &edit).await?;
+                // Whatever it was folded into loses it again.
+                let mut touched = BTreeSet::from([id]);
+                for row in &lifted {
+                    touched.extend(Columns::of(row).maybe_id::<FactId>()?);
+                }
+                finish(connection, &tenant, &fact, touched, &edit).await
+            })
+        })
+        .await
+}
+
+/// The fact a change is made on, or why it is not made.
+async fn stored(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    id: FactId,
+    if_version: Option<u32>,
+) -> StoreResult<Result<Fact, FactEdit>> {
+    Ok(match held(connection, tenant, id).await? {
+        None => Err(FactEdit::NotFound),
+        Some(fact) if if_version.is_some_and(|wanted| wanted != fact.version) => {
+            Err(FactEdit::VersionMismatch { stored: fact.version })
+        }
+        Some(fact) => Ok(fact),
+    })
+}
+
+async fn is_unsaid(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<bool> {
+    sqlx::query(UNSAID)
+        .bind(tenant.as_str())
+        .bind(id.to_string())
+        .fetch_optional(connection)
+        .await
+        .map(|row| row.is_some())
+        .map_err(store_error)
+}
+
+/// The fact as it is once nobody else writes to its memory.
+async fn held(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<Option<Fact>> {
+    let Some(fact) = one(connection, tenant, id).await? else {
+        return Ok(None);
+    };
+    lock(connection, tenant, Lock::Memory(&fact.world)).await?;
+    one(connection, tenant, id).await
+}
+
+/// What every change by a person ends with: fresh cached results, the rise of memory, the audit row.
+async fn finish(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    fact: &Fact,
+    touched: BTreeSet<FactId>,
+    edit: &Edit,
+) -> StoreResult<FactEdit> {
+    fold::refresh(connection, tenant, touched).await?;
+    raise_memory(connection, tenant, &fact.world, &fact.audience).await?;
+    audit::record(connection, tenant, edit).await?;
+    one(connection, tenant, fact.id)
+        .await?
+        .map(|fact| FactEdit::Done(Box::new(fact)))
+        .ok_or_else(|| StoreError::Corrupt(format!("{} vanished while it was edited", fact.id)))
+}
+
+/// A plan that is being made from the old state must notice.
+async fn raise_memory(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    audience: &Audience,
+) -> StoreResult<()> {
+    sqlx::query(RAISE_MEMORY)
+        .bind(tenant.as_str())
+        .bind(world.as_str())
+        .bind(json_list(npcs_of(&audience.knowers)))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+async fn write_patch(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    id: FactId,
+    patch: &FactPatch,
+    edit: &Edit,
+) -> StoreResult<()> {
+    let mut fields = serde_json::Map::new();
+    if let Some(content) = &patch.content {
+        fields.insert("content".to_owned(), json!(content));
+    }
+    if let Some(keywords) = &patch.keywords {
+        fields.insert("keywords".to_owned(), json!(keywords));
+    }
+    if let Some(importance) = patch.importance {
+        fields.insert("importance".to_owned(), json!(importance));
+    }
+    if let Some(pinned) = patch.pinned {
+        fields.insert("pinned".to_owned(), json!(pinned));
+    }
+    let reworded = patch.embedding.is_some();
+    record_edit(connection, tenant, id, &fields.into(), reworded, edit).await
+}
+
+async fn record_edit(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    id: FactId,
+    patch: &serde_json::Value,
+    reworded: bool,
+    edit: &Edit,
+) -> StoreResult<()> {
+    sqlx::query(EDIT)
+        .bind(tenant.as_str())
+        .bind(id.to_string())
+        .bind(edit.id.to_string())
+        .bind(micros(edit.at))
+        .bind(patch.to_string())
+        .bind(reworded)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+async fn embed(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    id: FactId,
+    model: &Arc<str>,
+    embedding: &[f32],
+) -> StoreResult<()> {
+    sqlx::query(EMBED)
+        .bind(tenant.as_str())
+        .bind(id.to_string())
+        .bind(model.as_ref())
+        .bind(vector_bytes(embedding))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn restoring_touches_one_facts_invalidations() {
+            assert_searches(LIFT, &["invalidations_of_fact"]).await;
+            assert_searches(UNSAID, &["invalidations_of_fact"]).await;
+        }
+    }
+}

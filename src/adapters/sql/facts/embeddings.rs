@@ -1,0 +1,118 @@
+//! Facts whose vector is not of this ledger's embedder, and how they come by one.
+
+use chrono::{DateTime, Utc};
+
+use super::super::{
+    Engine, Reach,
+    rows::{Columns, micros, store_error, vector_bytes},
+};
+use crate::{
+    ids::{FactId, TenantId},
+    memory::fact::embedded_text,
+    ports::{StoreResult, ledger::facts::EmbeddedBy},
+};
+
+/// Facts that are not valid are among them: they may be restored, and a search in the past compares them.
+const UNEMBEDDED: &str = "SELECT f.id, f.view_content, f.view_keywords FROM facts f
+    WHERE f.tenant = $1 AND f.id > $2
+      AND NOT EXISTS (SELECT 1 FROM fact_embeddings e WHERE e.tenant = f.tenant AND e.fact = f.id AND e.model = $3)
+    ORDER BY f.id LIMIT $4";
+/// An embedding of this model that was written meanwhile belongs to a newer text, and stays.
+const PUT: &str = batch!(
+    "INSERT INTO fact_embeddings (tenant, fact, model, vector)
+     SELECT f.tenant, f.id, $3, $4 FROM facts f WHERE f.tenant = $1 AND f.id = $2
+     ON CONFLICT (tenant, fact) DO UPDATE SET model = excluded.model, vector = excluded.vector
+     WHERE fact_embeddings.model <> excluded.model",
+    "INSERT INTO outbox (tenant, fact) SELECT f.tenant, f.id FROM facts f WHERE f.tenant = $1 AND f.id = $2"
+);
+const BY_MODEL: &str = "SELECT e.model, COUNT(*)
+    FROM facts f LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id
+    WHERE f.tenant = $1 AND (f.invalid_at IS NULL OR f.invalid_at > $2) AND (f.expires_at IS NULL OR f.expires_at > $2)
+    GROUP BY e.model ORDER BY e.model";
+
+pub(super) async fn missing(
+    engine: &Engine,
+    tenant: &TenantId,
+    after: Option<FactId>,
+    limit: u32,
+) -> StoreResult<Vec<(FactId, String)>> {
+    let mut connection = engine.read(tenant).await?;
+    let rows = sqlx::query(UNEMBEDDED)
+        .bind(tenant.as_str())
+        .bind(after.map(|fact| fact.to_string()).unwrap_or_default())
+        .bind(&*engine.embedding_model)
+        .bind(i64::from(limit))
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    drop(connection);
+    rows.iter()
+        .map(|row| {
+            let mut columns = Columns::of(row);
+            let fact = columns.id()?;
+            let content: &str = columns.next()?;
+            Ok((fact, embedded_text(content, &columns.json::<Vec<String>>()?)))
+        })
+        .collect()
+}
+
+pub(super) async fn put(engine: &Engine, tenant: &TenantId, embeddings: &[(FactId, Vec<f32>)]) -> StoreResult<()> {
+    let reach = Reach::from(tenant);
+    let (tenant, embeddings, model) = (tenant.clone(), embeddings.to_vec(), engine.embedding_model.clone());
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                for (fact, vector) in &embeddings {
+                    sqlx::query(PUT)
+                        .bind(tenant.as_str())
+                        .bind(fact.to_string())
+                        .bind(model.as_ref())
+                        .bind(vector_bytes(vector))
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                }
+                Ok(())
+            })
+        })
+        .await
+}
+
+pub(super) async fn by_model(engine: &Engine, tenant: &TenantId, at: DateTime<Utc>) -> StoreResult<Vec<EmbeddedBy>> {
+    let mut connection = engine.read(tenant).await?;
+    let rows = sqlx::query(BY_MODEL)
+        .bind(tenant.as_str())
+        .bind(micros(at))
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    drop(connection);
+    rows.iter()
+        .map(|row| {
+            let mut columns = Columns::of(row);
+            let model: Option<String> = columns.next()?;
+            Ok(EmbeddedBy {
+                current: model.as_deref() == Some(&*engine.embedding_model),
+                model,
+                facts: columns.number()?,
+            })
+        })
+        .collect()
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn facts_without_a_vector_are_found_in_the_order_of_their_index() {
+            assert_searches(UNEMBEDDED, &["SEARCH f USING INDEX", "SEARCH e USING INDEX"]).await;
+            assert!(!plan(UNEMBEDDED).await.contains("TEMP B-TREE"));
+            for statement in PUT.split(';') {
+                assert_searches(statement, &[]).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The cached results of a fact: its view and its earliest standing invalidation.
+//!
+//! Whoever writes or lifts an invalidation, or edits a fact, names the facts concerned here, in the
+//! same transaction. What changed gets a new version and an outbox row, and a duplicate's change is
+//! carried on to the fact it is folded into.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::super::{
+    Connection, Row,
+    rows::{Columns, json_list, micros, store_error},
+};
+use super::{invalid, view};
+use crate::{
+    ids::{FactId, TenantId},
+    memory::{
+        fact::{FactView, Importance, Invalid, InvalidReason},
+        reconcile,
+    },
+    ports::{StoreError, StoreResult},
+};
+
+/// Everything a fold needs, one row per fact: the statement, the cached results, and as JSON the
+/// standing invalidations, the edits, and the duplicates folded into it.
+const MATERIAL: &str = concat!(
+    "SELECT f.id, f.content, f.keywords, f.importance, f.pinned,
+        f.view_content, f.view_keywords, f.view_importance, f.view_pinned,
+        f.invalid_at, f.invalid_reason, f.invalid_by, f.expires_at, f.valid_at, f.authored,
+        (SELECT ",
+    json_rows!("'at', i.at, 'id', i.id, 'reason', i.reason, 'by', i.by_fact"),
+    "
+           FROM invalidations i WHERE i.tenant = f.tenant AND i.fact = f.id AND i.lifted_at IS NULL),
+        (SELECT ",
+    json_rows!(concat!("'at', e.at, 'id', e.edit, 'patch', ", json_of!("e.patch"))),
+    "
+           FROM fact_edits e WHERE e.tenant = f.tenant AND e.fact = f.id),
+        (SELECT ",
+    json_rows!(concat!(
+        "'at', i.at, 'fact', d.id, 'valid_at', d.valid_at, 'content', d.view_content, 'keywords', ",
+        json_of!("d.view_keywords"),
+        ", 'importance', d.view_importance, 'pinned', ",
+        json_flag!("d.view_pinned")
+    )),
+    "
+           FROM invalidations i JOIN facts d ON d.tenant = i.tenant AND d.id = i.fact
+           WHERE i.tenant = f.tenant AND i.by_fact = f.id AND i.reason = 'duplicate' AND i.lifted_at IS NULL
+             AND NOT EXISTS (SELECT 1 FROM invalidations u WHERE u.tenant = d.tenant AND u.fact = d.id
+                             AND u.reason = 'unsaid' AND u.lifted_at IS NULL))
+    FROM facts f WHERE f.tenant = $1 AND f.id ",
+    among!("$2")
+);
+
+/// The `IN` says the same once more: without it SQLite's planner walks the tenant's facts.
+const STORE: &str = batch!(
+    concat!(
+        "UPDATE facts SET view_content = v.value ->> 1, view_keywords = v.value ->> 2,
+            view_importance = CAST(v.value ->> 3 AS BIGINT), view_pinned = (v.value ->> 4 = 'yes'),
+            invalid_at = CAST(v.value ->> 5 AS BIGINT), invalid_reason = v.value ->> 6, invalid_by = v.value ->> 7,
+            version = version + 1
+         FROM ",
+        rows!("$2"),
+        " v WHERE facts.tenant = $1 AND facts.id = v.value ->> 0
+           AND facts.id IN (SELECT w.value ->> 0 FROM ",
+        rows!("$2"),
+        " w)"
+    ),
+    concat!(
+        "UPDATE fact_knowers SET importance = CAST(v.value ->> 3 AS BIGINT), pinned = (v.value ->> 4 = 'yes'),
+            ends_at = CAST(v.value ->> 8 AS BIGINT), version = version + 1
+         FROM ",
+        rows!("$2"),
+        " v WHERE fact_knowers.tenant = $1 AND fact_knowers.fact = v.value ->> 0
+           AND fact_knowers.fact IN (SELECT w.value ->> 0 FROM ",
+        rows!("$2"),
+        " w)"
+    ),
+    concat!(
+        "INSERT INTO outbox (tenant, fact) SELECT $1, v.value ->> 0 FROM ",
+        rows!("$2"),
+        " v"
+    )
+);
+
+/// Chains of duplicates are a few facts long; more rounds than this could only be a ring.
+const MAX_ROUNDS: usize = 1_000;
+
+#[derive(Deserialize)]
+struct Standing {
+    at: i64,
+    id: String,
+    reason: String,
+    by: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct EditRow {
+    at: i64,
+    id: String,
+    patch: Patch,
+}
+
+/// The part of a person's correction that shows in the view.
+#[derive(Deserialize)]
+struct Patch {
+    content: Option<String>,
+    keywords: Option<Vec<String>>,
+    importance: Option<Importance>,
+    pinned: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Duplicate {
+    at: i64,
+    fact: FactId,
+    valid_at: i64,
+    #[serde(flatten)]
+    view: FactView,
+}
+
+struct Material {
+    id: FactId,
+    base: FactView,
+    cached_view: FactView,
+    cached_invalid: Option<Invalid>,
+    expires_at: Option<i64>,
+    valid_at: i64,
+    authored: bool,
+    standing: Vec<Standing>,
+    edits: Vec<EditRow>,
+    duplicates: Vec<Duplicate>,
+}
+
+fn read(row: &Row) -> StoreResult<Material> {
+    let columns = &mut Columns::of(row);
+    Ok(Material {
+        id: columns.id()?,
+        base: view(columns)?,
+        cached_view: view(columns)?,
+        cached_invalid: invalid(columns)?,
+        expires_at: columns.next()?,
+        valid_at: columns.next()?,
+        authored: columns.next()?,
+        standing: columns.json()?,
+        edits: columns.json()?,
+        duplicates: columns.json()?,
+    })
+}
+
+/// Recomputes `facts` and whatever their changes reach.
+pub(in super::super) async fn refresh(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    facts: BTreeSet<FactId>,
+) -> StoreResult<()> {
+    let mut round = facts;
+    for _ in 0..MAX_ROUNDS {
+        if round.is_empty() {
+            return Ok(());
+        }
+        round = refresh_round(connection, tenant, &round).await?;
+    }
+    Err(StoreError::Corrupt(
+        "facts that are duplicates of each other in a ring".to_owned(),
+    ))
+}
+
+/// Returns the facts that those which changed are folded into.
+async fn refresh_round(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    facts: &BTreeSet<FactId>,
+) -> StoreResult<BTreeSet<FactId>> {
+    let rows = sqlx::query(MATERIAL)
+        .bind(tenant.as_str())
+        .bind(json_list(facts))
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let materials = rows
+        .iter()
+        .map(|row| read(row).map(|material| (material.id, material)))
+        .collect::<StoreResult<HashMap<_, _>>>()?;
+
+    let mut fresh = HashMap::new();
+    for id in facts {
+        view_of(*id, &materials, &mut fresh, &mut HashSet::new());
+    }
+    let mut changed = Vec::new();
+    let mut reached = BTreeSet::new();
+    for (id, view) in &fresh {
+        let Some(material) = materials.get(id) else { continue };
+        let invalid = earliest(&material.standing)?;
+        let view_changed = *view != material.cached_view;
+        if !view_changed && invalid == material.cached_invalid {
+            continue;
+        }
+        changed.push(row_of(*id, view, invalid.as_ref(), material.expires_at)?);
+        if view_changed {
+            reached.extend(folded_into(material).filter(|parent| !facts.contains(parent)));
+        }
+    }
+    if !changed.is_empty() {
+        sqlx::query(STORE)
+            .bind(tenant.as_str())
+            .bind(serde_json::Value::from(changed).to_string())
+            .execute(connection)
+            .await
+            .map_err(store_error)?;
+    }
+    Ok(reached)
+}
+
+fn row_of(
+    id: FactId,
+    view: &FactView,
+    invalid: Option<&Invalid>,
+    expires_at: Option<i64>,
+) -> StoreResult<serde_json::Value> {
+    let invalid_at = invalid.map(|invalid| micros(invalid.at));
+    let ends_at = [invalid_at, expires_at].into_iter().flatten().min();
+    Ok(json!([
+        id,
+        view.content,
+        // A text, not an array: the column holds JSON.
+        super::super::rows::json(&view.keywords)?,
+        view.importance,
+        if view.pinned { "yes" } else { "no" },
+        invalid_at,
+        invalid.map(|invalid| invalid.reason.as_str()),
+        invalid.and_then(|invalid| invalid.by),
+        ends_at,
+    ]))
+}
+
+/// The facts this one is a standing duplicate of.
+fn folded_into(material: &Material) -> impl Iterator<Item = FactId> + '_ {
+    material
+        .standing
+        .iter()
+        .filter(|standing| standing.reason == InvalidReason::Duplicate.as_str())
+        .filter_map(|standing| standing.by.as_deref()?.parse().ok())
+}
+
+fn earliest(standing: &[Standing]) -> StoreResult<Option<Invalid>> {
+    let Some(first) = standing.iter().min_by_key(|row| (row.at, &row.id)) else {
+        return Ok(None);
+    };
+    let corrupt = || StoreError::Corrupt(format!("the invalidation {} cannot be read", first.id));
+    Ok(Some(Invalid {
+        at: chrono::DateTime::from_timestamp_micros(first.at).ok_or_else(corrupt)?,
+        reason: InvalidReason::parse(&first.reason).ok_or_else(corrupt)?,
+        by: match &first.by {
+            Some(by) => Some(by.parse().map_err(|_| corrupt())?),
+            None => None,
+        },
+    }))
+}
+
+/// What may change a view after its statement was written.
+enum Event<'m> {
+    Edit(&'m Patch),
+    Duplicate(&'m Duplicate),
+}
+
+/// The view of a fact: its statement, then in the order they happened its edits (set values
+/// replace) and the duplicates folded into it. An older wording yields to a newer one, by when it was
+/// said and not by when it was written; that of a protected fact yields only to a person's edit.
+fn view_of<'m>(
+    id: FactId,
+    materials: &'m HashMap<FactId, Material>,
+    fresh: &mut HashMap<FactId, FactView>,
+    visiting: &mut HashSet<FactId>,
+) -> Option<FactView> {
+    if let Some(known) = fresh.get(&id) {
+        return Some(known.clone());
+    }
+    let material = materials.get(&id)?;
+    if !visiting.insert(id) {
+        // A ring: its cached view is as good as any.
+        return Some(material.cached_view.clone());
+    }
+    let mut events: Vec<(i64, String, Event<'m>)> = Vec::new();
+    for edit in &material.edits {
+        events.push((edit.at, edit.id.clone(), Event::Edit(&edit.patch)));
+    }
+    for duplicate in &material.duplicates {
+        events.push((duplicate.at, duplicate.fact.to_string(), Event::Duplicate(duplicate)));
+    }
+    events.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+
+    let mut view = material.base.clone();
+    let mut worded = (material.valid_at, id);
+    for (_, _, event) in events {
+        match event {
+            Event::Edit(edit) => apply(&mut view, edit),
+            Event::Duplicate(duplicate) => {
+                let other =
+                    view_of(duplicate.fact, materials, fresh, visiting).unwrap_or_else(|| duplicate.view.clone());
+                let said = (duplicate.valid_at, duplicate.fact);
+                if said < worded {
+                    view = reconcile::fold(&other, &[view]);
+                    continue;
+                }
+                let mut folded = reconcile::fold(&view, &[other]);
+                if material.authored || view.pinned {
+                    folded.content = view.content;
+                } else {
+                    worded = said;
+                }
+                view = folded;
+            }
+        }
+    }
+    visiting.remove(&id);
+    fresh.insert(id, view.clone());
+    Some(view)
+}
+
+fn apply(view: &mut FactView, patch: &Patch) {
+    if let Some(content) = &patch.content {
+        view.content.clone_from(content);
+    }
+    if let Some(keywords) = &patch.keywords {
+        view.keywords.clone_from(keywords);
+    }
+    if let Some(importance) = patch.importance {
+        view.importance = importance;
+    }
+    if let Some(pinned) = patch.pinned {
+        view.pinned = pinned;
+    }
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn a_fold_reads_and_writes_only_what_it_names() {
+            assert_searches(MATERIAL, &["invalidations_of_fact", "invalidations_by_fact"]).await;
+            for statement in STORE.split(';') {
+                assert_searches(statement, &[]).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! Reading facts: what recall confirms, what reconciling compares, what people list.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use chrono::{DateTime, Utc};
+
+use super::super::{
+    Connection, Engine, Row,
+    rows::{Columns, json, json_list, micros, page_of, rows_of, store_error, vector_from},
+};
+use super::{fact_columns, polarity_named, read_fact, tense_named, view};
+use crate::{
+    ids::{FactId, NpcId, PlayerId, TenantId, WorldId},
+    memory::{
+        fact::{Fact, FactKind, InvalidReason, Invalidation, Viewpoint},
+        reconcile::Verdict,
+    },
+    ports::{
+        Page, PageRequest, StoreError, StoreResult,
+        ledger::facts::{Confirmed, FactFilter, FactHistoryEntry, RecallBody},
+    },
+};
+
+/// One narrow row per candidate and knower, by primary key and not by knower: that keeps it to one search per
+/// candidate instead of one per candidate and knower. The answer is a single row, since every row
+/// is a message between two threads.
+const CONFIRM: &str = concat!(
+    "SELECT string_agg(k.fact || ' ' || k.version, ',') FROM fact_knowers k
+     WHERE k.tenant = $1 AND k.fact ",
+    among!("$2"),
+    " AND ",
+    unindexed!("k.knower"),
+    " ",
+    among!("$3"),
+    " AND k.world = $4
+      AND k.valid_at <= $5 AND (k.ends_at IS NULL OR k.ends_at > $5)
+      AND (k.private_to = '' OR k.private_to = $6 OR $7)"
+);
+const BODIES: &str = concat!(
+    "SELECT f.id, f.version, f.subject, f.predicate, f.object, f.polarity, f.tense, f.kind,
+        f.view_content, f.view_keywords, f.view_importance, f.view_pinned, f.valid_at, e.vector
+    FROM facts f LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id AND e.model = $3
+    WHERE f.tenant = $1 AND f.id ",
+    among!("$2")
+);
+const ONE: &str = concat!(
+    "SELECT ",
+    fact_columns!(),
+    " FROM facts f WHERE f.tenant = $1 AND f.id = $2"
+);
+const MANY: &str = concat!(
+    "SELECT ",
+    fact_columns!(),
+    " FROM facts f WHERE f.tenant = $1 AND f.id ",
+    among!("$2")
+);
+
+/// The best of each partition (a knower and a privacy) come straight off an index, so that a large
+/// memory costs no more than a small one. `$3` lists the partitions.
+macro_rules! standing {
+    ($class:literal) => {
+        concat!(
+            "SELECT ",
+            fact_columns!(),
+            ", '",
+            $class,
+            "' FROM ",
+            facts_of_each!(
+                rows!("$3"),
+                concat!(
+                    "SELECT k.fact FROM fact_knowers k
+                     WHERE k.tenant = $1 AND k.world = $2 AND k.knower = p.value ->> 0 AND k.private_to = p.value ->> 1
+                       AND k.",
+                    $class,
+                    " = TRUE AND +k.valid_at <= $4 AND (k.ends_at IS NULL OR k.ends_at > $4)
+                     ORDER BY k.importance DESC, k.valid_at DESC, k.fact LIMIT $5"
+                )
+            )
+        )
+    };
+}
+const STANDING: &str = concat!(standing!("pinned"), " UNION ALL ", standing!("mutable"));
+/// The same for a designer, who sees every privacy; sorts.
+macro_rules! standing_for_all {
+    ($class:literal) => {
+        concat!(
+            "SELECT ",
+            fact_columns!(),
+            ", '",
+            $class,
+            "' FROM facts f
+              WHERE f.tenant = $1 AND f.id IN (
+                SELECT k.fact FROM fact_knowers k
+                WHERE k.tenant = $1 AND k.world = $2
+                  AND k.knower IN (SELECT v.value ->> 0 FROM ",
+            rows!("$3"),
+            " v)
+                  AND k.",
+            $class,
+            " = TRUE AND +k.valid_at <= $4 AND (k.ends_at IS NULL OR k.ends_at > $4)
+                GROUP BY k.fact
+                ORDER BY MAX(k.importance) DESC, MAX(k.valid_at) DESC, k.fact LIMIT $5)"
+        )
+    };
+}
+const STANDING_FOR_ALL: &str = concat!(standing_for_all!("pinned"), " UNION ALL ", standing_for_all!("mutable"));
+
+const MEMORY_SEQ: &str = concat!(
+    "SELECT CAST(COALESCE(SUM(memory_seq), 0) AS BIGINT) FROM npc_memories
+     WHERE tenant = $1 AND world = $2 AND npc ",
+    among!("$3")
+);
+const VERDICT: &str = "SELECT verdict FROM verdicts WHERE tenant = $1 AND pair = $2";
+
+const LIST: &str = "SELECT k.fact, k.valid_at FROM fact_knowers k JOIN facts f ON f.tenant = k.tenant AND f.id = k.fact
+    WHERE k.tenant = $1 AND k.world = $2 AND k.knower = $3
+      AND ($4 OR k.private_to = '' OR k.private_to = $5)
+      AND k.valid_at >= $6 AND k.valid_at <= $7
+      AND ($8 OR (k.valid_at <= $9 AND (k.ends_at IS NULL OR k.ends_at > $9)))
+      AND ($10 IS NULL OR f.subject = $10) AND ($11 IS NULL OR f.kind = $11)
+      AND ($12 IS NULL OR (k.valid_at, k.fact) < (SELECT valid_at, id FROM facts WHERE tenant = $1 AND id = $12))
+    ORDER BY k.valid_at DESC, k.fact DESC LIMIT $13";
+
+macro_rules! invalidation_columns {
+    () => {
+        "i.id, i.fact, i.reason, i.by_fact, i.cause_kind, i.cause_id, i.at, i.lifted_at"
+    };
+}
+const INVALIDATIONS_OF: &str = concat!(
+    "SELECT ",
+    invalidation_columns!(),
+    " FROM invalidations i WHERE i.tenant = $1 AND i.fact = $2"
+);
+const INVALIDATED_BY: &str = concat!(
+    "SELECT ",
+    invalidation_columns!(),
+    " FROM invalidations i WHERE i.tenant = $1 AND i.by_fact = $2 ORDER BY i.at, i.id"
+);
+const EDITS_OF: &str = "SELECT edit, at, patch FROM fact_edits WHERE tenant = $1 AND fact = $2";
+const FLAGS_OF: &str = "SELECT by_fact, at FROM fact_flags WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL";
+
+fn knower_keys(viewpoint: &Viewpoint) -> Vec<String> {
+    viewpoint.knowers().map(|knower| knower.key()).collect()
+}
+
+pub(super) async fn confirm(
+    engine: &Engine,
+    tenant: &TenantId,
+    viewpoint: &Viewpoint,
+    ids: &[FactId],
+    at: DateTime<Utc>,
+) -> StoreResult<Vec<Confirmed>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut connection = engine.read(tenant).await?;
+    let found: Option<String> = sqlx::query_scalar(CONFIRM)
+        .bind(tenant.as_str())
+        .bind(json_list(ids))
+        .bind(json_list(knower_keys(viewpoint)))
+        .bind(viewpoint.world.as_str())
+        .bind(micros(at))
+        .bind(viewpoint.player.as_ref().map(|player| player.as_str().to_owned()))
+        .bind(viewpoint.sees_all_players)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    drop(connection);
+    // A fact may be known in several ways; each is confirmed once, in the order asked for.
+    let mut versions = HashMap::with_capacity(ids.len());
+    for entry in found.as_deref().unwrap_or_default().split_terminator(',') {
+        let (fact, version) = entry
+            .split_once(' ')
+            .and_then(|(fact, version)| Some((fact.parse::<FactId>().ok()?, version.parse::<u32>().ok()?)))
+            .ok_or_else(|| StoreError::Corrupt(format!("`{entry}` is no fact and version")))?;
+        versions.insert(fact, version);
+    }
+    Ok(ids
+        .iter()
+        .filter_map(|id| versions.remove(id).map(|version| Confirmed { fact: *id, version }))
+        .collect())
+}
+
+pub(super) async fn bodies(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -> StoreResult<Vec<RecallBody>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut connection = engine.read(tenant).await?;
+    let rows = sqlx::query(BODIES)
+        .bind(tenant.as_str())
+        .bind(json_list(ids))
+        .bind(&*engine.embedding_model)
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    drop(connection);
+    rows.iter()
+        .map(|row| {
+            let columns = &mut Columns::of(row);
+            Ok(RecallBody {
+                id: columns.id()?,
+                version: columns.number()?,
+                subject: columns.next()?,
+                predicate: columns.next()?,
+                object: columns.next()?,
+                polarity: columns.named(polarity_named)?,
+                tense: columns.named(tense_named)?,
+                kind: FactKind::parse_lenient(columns.next()?),
+                view: view(columns)?,
+                valid_at: columns.time()?,
+                embedding: vector_from(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?.into(),
+            })
+        })
+        .collect()
+}
+
+pub(super) async fn standing(
+    engine: &Engine,
+    tenant: &TenantId,
+    viewpoint: &Viewpoint,
+    at: DateTime<Utc>,
+    limit: u32,
+) -> StoreResult<Vec<Fact>> {
+    let privacies = std::iter::once("").chain(viewpoint.player.as_ref().map(PlayerId::as_str));
+    let partitions: Vec<(String, &str)> = privacies
+        .flat_map(|privacy| knower_keys(viewpoint).into_iter().map(move |key| (key, privacy)))
+        .collect();
+    let mut connection = engine.read(tenant).await?;
+    let rows = sqlx::query(if viewpoint.sees_all_players {
+        STANDING_FOR_ALL
+    } else {
+        STANDING
+    })
+    .bind(tenant.as_str())
+    .bind(viewpoint.world.as_str())
+    .bind(json(&partitions)?)
+    .bind(micros(at))
+    .bind(i64::from(limit))
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(store_error)?;
+    drop(connection);
+
+    let mut classes: BTreeMap<String, Vec<Fact>> = BTreeMap::new();
+    for row in &rows {
+        let class = sqlx::Row::try_get::<String, _>(row, sqlx::Row::len(row) - 1).map_err(store_error)?;
+        classes.entry(class).or_default().push(read_fact(Columns::of(row))?);
+    }
+    let by_weight = |a: &Fact, b: &Fact| {
+        (b.view.importance, b.valid_at)
+            .cmp(&(a.view.importance, a.valid_at))
+            .then(a.id.cmp(&b.id))
+    };
+    let mut standing = Vec::new();
+    for (_, mut facts) in classes {
+        facts.sort_by(by_weight);
+        facts.dedup_by_key(|fact| fact.id);
+        facts.truncate(limit as usize);
+        standing.append(&mut facts);
+    }
+    standing.sort_by(by_weight);
+    standing.dedup_by_key(|fact| fact.id);
+    Ok(standing)
+}
+
+pub(super) async fn memory_seq(
+    engine: &Engine,
+    tenant: &TenantId,
+    world: &WorldId,
+    npcs: &[NpcId],
+) -> StoreResult<u64> {
+    let mut connection = engine.read(tenant).await?;
+    let sum: i64 = sqlx::query_scalar(MEMORY_SEQ)
+        .bind(tenant.as_str())
+        .bind(world.as_str())
+        .bind(json_list(npcs))
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    Ok(u64::try_from(sum).unwrap_or_default())
+}
+
+pub(super) async fn verdict(engine: &Engine, tenant: &TenantId, pair: &[u8; 32]) -> StoreResult<Option<Verdict>> {
+    let mut connection = engine.read(tenant).await?;
+    let row = sqlx::query(VERDICT)
+        .bind(tenant.as_str())
+        .bind(hexadecimal(pair))
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    row.as_ref()
+        .map(|row| Columns::of(row).named(Verdict::parse))
+        .transpose()
+}
+
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
+            text
+        })
+}
+
+pub(super) async fn one(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<Option<Fact>> {
+    let row = sqlx::query(ONE)
+        .bind(tenant.as_str())
+        .bind(id.to_string())
+        .fetch_optional(connection)
+        .await
+        .map_err(store_error)?;
+    row.as_ref().map(|row| read_fact(Columns::of(row))).transpose()
+}
+
+/// Newest first. Each knower's partition is read in index order and only as far as the page needs.
+pub(super) async fn list(
+    engine: &Engine,
+    tenant: &TenantId,
+    filter: &FactFilter,
+    page: &PageRequest,
+) -> StoreResult<Page<Fact>> {
+    let viewpoint = &filter.viewpoint;
+    let mut connection = engine.read(tenant).await?;
+    let mut found: Vec<(i64, FactId)> = Vec::new();
+    for knower in viewpoint.knowers() {
+        let rows = sqlx::query(LIST)
+            .bind(tenant.as_str())
+            .bind(viewpoint.world.as_str())
+            .bind(knower.key())
+            .bind(viewpoint.sees_all_players)
+            .bind(viewpoint.player.as_ref().map(|player| player.as_str().to_owned()))
+            .bind(filter.from.map_or(i64::MIN, micros))
+            .bind(filter.to.map_or(i64::MAX, micros))
+            .bind(filter.include_invalid)
+            .bind(micros(filter.at))
+            .bind(&filter.subject)
+            .bind(filter.kind.map(FactKind::as_str))
+            .bind(&page.after)
+            .bind(rows_of(page))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        for row in &rows {
+            let mut columns = Columns::of(row);
+            let fact = columns.id()?;
+            found.push((columns.next()?, fact));
+        }
+    }
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    found.dedup();
+    let page = page_of(found, page, |(_, fact)| fact.to_string());
+    let rows = sqlx::query(MANY)
+        .bind(tenant.as_str())
+        .bind(json_list(page.items.iter().map(|(_, fact)| fact)))
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let mut facts = rows
+        .iter()
+        .map(|row| read_fact(Columns::of(row)).map(|fact| (fact.id, fact)))
+        .collect::<StoreResult<HashMap<_, _>>>()?;
+    Ok(Page {
+        items: page.items.iter().filter_map(|(_, fact)| facts.remove(fact)).collect(),
+        next: page.next,
+    })
+}
+
+fn read_invalidation(row: &Row) -> StoreResult<Invalidation> {
+    let mut columns = Columns::of(row);
+    Ok(Invalidation {
+        id: columns.id()?,
+        fact: columns.id()?,
+        reason: columns.named(InvalidReason::parse)?,
+        by: columns.maybe_id()?,
+        cause: columns.cause()?,
+        at: columns.time()?,
+        lifted_at: columns.maybe_time()?,
+    })
+}
+
+pub(super) async fn invalidated_by(engine: &Engine, tenant: &TenantId, id: FactId) -> StoreResult<Vec<Invalidation>> {
+    let mut connection = engine.read(tenant).await?;
+    let rows = about(&mut connection, INVALIDATED_BY, tenant, id).await?;
+    rows.iter().map(read_invalidation).collect()
+}
+
+pub(super) async fn history(engine: &Engine, tenant: &TenantId, id: FactId) -> StoreResult<Vec<FactHistoryEntry>> {
+    let mut connection = engine.read(tenant).await?;
+    let mut entries: Vec<(DateTime<Utc>, FactHistoryEntry)> = Vec::new();
+    for row in about(&mut connection, INVALIDATIONS_OF, tenant, id).await? {
+        let invalidation = read_invalidation(&row)?;
+        entries.push((invalidation.at, FactHistoryEntry::Invalidated(invalidation)));
+    }
+    for row in about(&mut connection, EDITS_OF, tenant, id).await? {
+        let mut columns = Columns::of(&row);
+        let (edit, at, patch) = (columns.id()?, columns.time()?, columns.json()?);
+        entries.push((at, FactHistoryEntry::Edited { edit, at, patch }));
+    }
+    let mut merged = HashSet::new();
+    for row in about(&mut connection, INVALIDATED_BY, tenant, id).await? {
+        let by = read_invalidation(&row)?;
+        if by.reason == InvalidReason::Duplicate && by.lifted_at.is_none() && merged.insert(by.fact) {
+            entries.push((
+                by.at,
+                FactHistoryEntry::Merged {
+                    from: by.fact,
+                    at: by.at,
+                },
+            ));
+        }
+    }
+    for row in about(&mut connection, FLAGS_OF, tenant, id).await? {
+        let mut columns = Columns::of(&row);
+        let (by, at) = (columns.id()?, columns.time()?);
+        entries.push((at, FactHistoryEntry::Flagged { by, at }));
+    }
+    entries.sort_by_key(|(at, _)| *at);
+    Ok(entries.into_iter().map(|(_, entry)| entry).collect())
+}
+
+async fn about(
+    connection: &mut Connection,
+    statement: &'static str,
+    tenant: &TenantId,
+    id: FactId,
+) -> StoreResult<Vec<Row>> {
+    sqlx::query(statement)
+        .bind(tenant.as_str())
+        .bind(id.to_string())
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn recall_stays_on_its_indexes() {
+            assert_searches(CONFIRM, &["SEARCH k USING PRIMARY KEY (tenant=? AND fact=?"]).await;
+            assert_searches(BODIES, &["SEARCH f USING INDEX", "SEARCH e USING INDEX"]).await;
+            assert_searches(STANDING, &["knowers_pinned", "knowers_mutable", "SEARCH f USING INDEX"]).await;
+            assert_searches(LIST, &["knowers_newest"]).await;
+        }
+
+        #[tokio::test]
+        async fn history_is_found_by_fact() {
+            assert_searches(INVALIDATIONS_OF, &["invalidations_of_fact"]).await;
+            assert_searches(INVALIDATED_BY, &["invalidations_by_fact"]).await;
+            for statement in [ONE, MANY, EDITS_OF, FLAGS_OF, VERDICT, MEMORY_SEQ] {
+                assert_searches(statement, &[]).await;
+            }
+        }
+
+        #[tokio::test]
+        async fn standing_facts_and_lists_come_sorted_off_the_index() {
+            for statement in [STANDING, LIST] {
+                assert!(!plan(statement).await.contains("TEMP B-TREE"), "{statement}");
+            }
+        }
+    }
+}

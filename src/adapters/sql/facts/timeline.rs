@@ -1,0 +1,246 @@
+//! A memory since a moment, as it is reconciled.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+
+use super::super::{
+    Engine, Row,
+    rows::{Columns, json_list, micros, moment, store_error, vector_from},
+};
+use super::{fact_columns, read_fact};
+use crate::{
+    ids::{FactId, InvalidationId, TenantId, TurnId, WorldId},
+    memory::{
+        fact::{Audience, InvalidReason},
+        timeline::{Ended, Known, PastEdit},
+    },
+    ports::{
+        StoreError, StoreResult,
+        ledger::facts::{Extraction, TimelineRows},
+    },
+};
+
+/// What was said since; what the turns since then ended, or what those among them that were unsaid had
+/// ended; what people took out since; and what was asked for. CROSS JOIN keeps the short list outside.
+const FACTS: &str = concat!(
+    "WITH wanted (id) AS (
+        SELECT v.value FROM ",
+    texts!("$5"),
+    " v
+        UNION
+        SELECT id FROM facts WHERE tenant = $1 AND world = $2 AND audience = $3 AND valid_at >= $4
+        UNION
+        SELECT i.fact FROM extractions e CROSS JOIN invalidations i
+        WHERE e.tenant = $1 AND e.world = $2 AND e.audience = $3 AND e.said_at >= $4
+          AND i.tenant = $1 AND i.cause_id = e.turn
+        UNION
+        SELECT i.fact FROM invalidations i CROSS JOIN facts x
+        WHERE i.tenant = $1 AND i.at >= $4 AND i.cause_kind = 'edit'
+          AND x.tenant = $1 AND x.id = i.fact AND x.world = $2 AND x.audience = $3)
+     SELECT f.audience = $3 AND f.world = $2, v.vector,
+        (SELECT ",
+    json_rows!(
+        "'id', i.id, 'reason', i.reason, 'by', i.by_fact, 'at', i.at,
+         'turn', CASE i.cause_kind WHEN 'turn' THEN i.cause_id END, 'restored_at', i.lifted_at"
+    ),
+    "
+           FROM invalidations i WHERE i.tenant = $1 AND i.fact = f.id
+             AND (i.lifted_at IS NULL OR i.lifted_by_kind = 'edit')),
+        (SELECT ",
+    json_rows!(concat!(
+        "'at', e.at, 'vector', ",
+        hexadecimal!("e.vector_before"),
+        ", 'patch', ",
+        json_of!("e.patch")
+    )),
+    "
+           FROM fact_edits e WHERE e.tenant = $1 AND e.fact = f.id), ",
+    fact_columns!(),
+    " FROM wanted w CROSS JOIN facts f
+     LEFT JOIN fact_embeddings v ON v.tenant = $1 AND v.fact = f.id AND v.model = $6
+     WHERE f.tenant = $1 AND f.id = w.id AND NOT EXISTS (SELECT 1 FROM invalidations u WHERE u.tenant = $1 AND u.fact = f.id AND u.reason = 'unsaid'
+                       AND u.lifted_at IS NULL)"
+);
+const EXTRACTIONS: &str = "SELECT e.turn, e.dialogue, e.number, e.knowers, e.private_to, e.said_at, e.player, e.forget,
+        e.injected
+    FROM extractions e CROSS JOIN turns t
+    WHERE e.tenant = $1 AND e.world = $2 AND e.audience = $3 AND e.said_at >= $4
+      AND t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE
+    ORDER BY e.said_at, e.turn";
+
+#[derive(Deserialize)]
+struct EndRow {
+    id: InvalidationId,
+    reason: String,
+    by: Option<FactId>,
+    at: i64,
+    turn: Option<TurnId>,
+    restored_at: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct EditRow {
+    at: i64,
+    /// Hexadecimal; empty where the wording stayed.
+    vector: Option<String>,
+    patch: Patch,
+}
+
+/// What of a person's correction tells how a fact was to be judged.
+#[derive(Deserialize)]
+struct Patch {
+    pinned: Option<bool>,
+    restored: Option<bool>,
+}
+
+impl EndRow {
+    fn read(self) -> StoreResult<Ended> {
+        Ok(Ended {
+            reason: InvalidReason::parse(&self.reason)
+                .ok_or_else(|| StoreError::Corrupt(format!("unknown reason `{}`", self.reason)))?,
+            id: self.id,
+            by: self.by,
+            turn: self.turn,
+            at: moment(self.at)?,
+            restored_at: self.restored_at.map(moment).transpose()?,
+        })
+    }
+}
+
+impl EditRow {
+    fn read(self) -> StoreResult<PastEdit> {
+        let vector = self.vector.filter(|text| !text.is_empty());
+        Ok(PastEdit {
+            at: moment(self.at)?,
+            vector_before: vector.as_deref().map(bytes_of).transpose()?,
+            pinned: self.patch.pinned,
+            restored: self.patch.restored.unwrap_or(false),
+        })
+    }
+}
+
+fn bytes_of(hexadecimal: &str) -> StoreResult<Vec<f32>> {
+    let corrupt = || StoreError::Corrupt("a vector that is not hexadecimal".to_owned());
+    let bytes = (0..hexadecimal.len() / 2)
+        .map(|at| {
+            let digits = hexadecimal.get(2 * at..2 * at + 2).ok_or_else(corrupt)?;
+            u8::from_str_radix(digits, 16).map_err(|_| corrupt())
+        })
+        .collect::<StoreResult<Vec<u8>>>()?;
+    vector_from(&bytes)
+}
+
+/// Whether it is of the memory asked for, and the fact with what happened to it.
+fn read_known(row: &Row) -> StoreResult<(bool, Known)> {
+    let mut columns = Columns::of(row);
+    let here = columns.next()?;
+    let vector = vector_from(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?;
+    let ends: Vec<EndRow> = columns.json()?;
+    let edits: Vec<EditRow> = columns.json()?;
+    let mut edits = edits
+        .into_iter()
+        .map(EditRow::read)
+        .collect::<StoreResult<Vec<PastEdit>>>()?;
+    edits.sort_by_key(|edit| edit.at);
+    let known = Known {
+        fact: read_fact(columns)?,
+        vector,
+        edits,
+        ends: ends.into_iter().map(EndRow::read).collect::<StoreResult<_>>()?,
+    };
+    Ok((here, known))
+}
+
+fn read_extraction(row: &Row) -> StoreResult<Extraction> {
+    let mut columns = Columns::of(row);
+    Ok(Extraction {
+        turn: columns.id()?,
+        dialogue: columns.id()?,
+        number: columns.number()?,
+        audience: Audience {
+            knowers: columns.json()?,
+            private_to: columns.maybe_id()?,
+        },
+        said_at: columns.time()?,
+        player: columns.maybe_id()?,
+        forget: columns.json()?,
+        injected: columns.json()?,
+    })
+}
+
+pub(super) async fn timeline(
+    engine: &Engine,
+    tenant: &TenantId,
+    world: &WorldId,
+    audience: &Audience,
+    since: DateTime<Utc>,
+    ids: &[FactId],
+) -> StoreResult<TimelineRows> {
+    let audience = audience.fingerprint();
+    let mut connection = engine.read(tenant).await?;
+    let facts = sqlx::query(FACTS)
+        .bind(tenant.as_str())
+        .bind(world.as_str())
+        .bind(&audience)
+        .bind(micros(since))
+        .bind(json_list(ids))
+        .bind(&*engine.embedding_model)
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let extractions = sqlx::query(EXTRACTIONS)
+        .bind(tenant.as_str())
+        .bind(world.as_str())
+        .bind(&audience)
+        .bind(micros(since))
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    drop(connection);
+    let mut known = Vec::with_capacity(facts.len());
+    let mut elsewhere = HashMap::new();
+    for row in &facts {
+        let (here, fact) = read_known(row)?;
+        if here {
+            known.push(fact);
+        } else {
+            elsewhere.insert(fact.fact.id, fact.fact.statement);
+        }
+    }
+    Ok(TimelineRows {
+        known,
+        extractions: extractions.iter().map(read_extraction).collect::<StoreResult<_>>()?,
+        elsewhere,
+    })
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn a_timeline_is_read_from_its_moment_on() {
+            let plan = plan(FACTS).await;
+            // The list of what is wanted is walked, and nothing else.
+            assert_eq!(
+                plan.lines().filter(|step| step.starts_with("SCAN")).count(),
+                2,
+                "{plan}"
+            );
+            for part in [
+                "SCAN w\n",
+                "facts_in_order (tenant=? AND world=? AND audience=? AND valid_at>?)",
+                "extractions_in_order (tenant=? AND world=? AND audience=? AND said_at>?)",
+                "invalidations_by_cause",
+                "invalidations_by_hand (tenant=? AND at>?)",
+            ] {
+                assert!(plan.contains(part), "no `{part}` in\n{plan}");
+            }
+            assert_searches(EXTRACTIONS, &["extractions_in_order"]).await;
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! Writing facts: one extraction's result in one transaction.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use chrono::{DateTime, Utc};
+use serde_json::json;
+
+use super::super::{
+    Connection, Engine, Lock, Reach, lock,
+    rows::{Columns, json, json_list, micros, store_error, vector_bytes},
+    turns::signed,
+};
+use super::{fold, polarity_name, read::hexadecimal, tense_name};
+use crate::{
+    ids::{FactId, InvalidationId, PlayerId, TenantId, WorldId},
+    memory::fact::{InvalidReason, Knower, NewFact},
+    ports::{
+        StoreResult,
+        ledger::{
+            facts::{Extraction, ReconcileOutcome, Reconciliation, Writing},
+            jobs::JobFence,
+            rewinds::Unsettled,
+        },
+    },
+};
+
+/// The fence, the check that memory has not moved, and the job's end, at once.
+const PASS: &str = concat!(
+    "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL
+    WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
+      AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
+                  AND turns.stands = TRUE AND turns.text_version = $4)
+      AND (SELECT COALESCE(SUM(memory_seq), 0) FROM npc_memories
+           WHERE npc_memories.tenant = $1 AND npc_memories.world = $6 AND npc ",
+    among!("$7"),
+    ") = $8"
+);
+const FENCE_IS_OPEN: &str = "SELECT EXISTS (
+    SELECT 1 FROM jobs j JOIN turns t ON t.tenant = j.tenant AND t.id = j.turn
+    WHERE j.tenant = $1 AND j.id = $2 AND j.turn = $3 AND j.text_version = $4 AND j.status = 'pending'
+      AND t.stands = TRUE AND t.text_version = $4)";
+
+/// One trip per fact.
+const INSERT_FACT: &str = batch!(
+    "INSERT INTO facts (tenant, id, world, audience, knowers, private_to, subject, predicate,
+        object, content, keywords, speaker, kind, importance, polarity, tense, pinned, pii, authored, derived_from,
+        valid_at, expires_at, cause_kind, cause_id, source_dialogue, source_turn,
+        view_content, view_keywords, view_importance, view_pinned, version)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+        $21, $22, $23, $24, $25, $26, $10, $11, $14, $17, 1)",
+    concat!(
+        "INSERT INTO fact_knowers (tenant, fact, knower, world, private_to, valid_at, mutable, pinned, importance,
+            ends_at, version)
+         SELECT $1, $2, v.value, $3, COALESCE($6, ''), $21, $27, $17, $14, $22, 1 FROM ",
+        texts!("$5"),
+        " v"
+    ),
+    "INSERT INTO fact_embeddings (tenant, fact, model, vector) VALUES ($1, $2, $28, $29)",
+    concat!(
+        "INSERT INTO fact_links (tenant, premise, fact) SELECT DISTINCT $1, v.value, $2 FROM ",
+        texts!("$20"),
+        " v"
+    ),
+    "INSERT INTO outbox (tenant, fact) VALUES ($1, $2)"
+);
+
+/// The check that memory has not moved, for what is no job.
+const STILL: &str = concat!(
+    "SELECT (SELECT COALESCE(SUM(memory_seq), 0) FROM npc_memories WHERE tenant = $1 AND world = $2 AND npc ",
+    among!("$3"),
+    ") = $4"
+);
+/// A mark that was renewed meanwhile stays.
+const UNMARK: &str = "DELETE FROM unsettled WHERE tenant = $1 AND world = $2 AND audience = $3 AND mark = $4";
+const KEEP_EXTRACTION: &str = "INSERT INTO extractions
+        (tenant, turn, dialogue, number, world, audience, knowers, private_to, said_at, player, forget, injected)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+     ON CONFLICT (tenant, turn) DO UPDATE SET forget = excluded.forget, injected = excluded.injected";
+const LIFT: &str = concat!(
+    "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'settled' WHERE tenant = $1 AND id ",
+    among!("$2"),
+    " AND lifted_at IS NULL RETURNING fact, by_fact"
+);
+
+/// A plan that is being made from the old state must notice. For the tenant `$1`, the world `$2` and the NPCs
+/// that `$3` lists.
+macro_rules! raise_memory {
+    () => {
+        concat!(
+            "INSERT INTO npc_memories (tenant, world, npc, memory_seq) SELECT $1, $2, v.value, 1 FROM ",
+            texts!("$3"),
+            " v WHERE TRUE ORDER BY v.value
+             ON CONFLICT (tenant, world, npc) DO UPDATE SET memory_seq = npc_memories.memory_seq + 1"
+        )
+    };
+}
+
+/// The rest of a reconciliation. Invalidations and flags are joined with the facts they name, so
+/// that only facts of this tenant can be touched; CROSS JOIN keeps the short list outside.
+const INSERT_REST: &str = batch!(
+    raise_memory!(),
+    concat!(
+        "INSERT INTO invalidations (tenant, id, fact, reason, by_fact, cause_kind, cause_id, at, lifted_at,
+            lifted_by_kind)
+         SELECT $1, v.value ->> 0, f.id, v.value ->> 2, v.value ->> 3, v.value ->> 4, v.value ->> 5,
+            CAST(v.value ->> 6 AS BIGINT), CAST(v.value ->> 7 AS BIGINT),
+            CASE WHEN v.value ->> 7 IS NOT NULL THEN 'edit' END
+         FROM ",
+        rows!("$4"),
+        " v CROSS JOIN facts f WHERE f.tenant = $1 AND f.id = v.value ->> 1"
+    ),
+    concat!(
+        "INSERT INTO verdicts (tenant, pair, verdict, model, at)
+         SELECT $1, v.value ->> 0, v.value ->> 1, v.value ->> 2, $6 FROM ",
+        rows!("$5"),
+        " v WHERE TRUE ORDER BY key
+         ON CONFLICT (tenant, pair) DO UPDATE SET verdict = excluded.verdict, model = excluded.model, at = excluded.at"
+    ),
+    concat!(
+        "UPDATE fact_flags",
+        by_index!("fact_flags_by_cause"),
+        " SET lifted_at = $6 WHERE tenant = $1 AND cause_id ",
+        among!("$7"),
+        " AND lifted_at IS NULL"
+    )
+);
+/// Apart, for it may raise again what the statement before has lifted.
+const INSERT_FLAGS: &str = concat!(
+    "INSERT INTO fact_flags (tenant, fact, by_fact, cause_kind, cause_id, at)
+     SELECT $1, f.id, v.value ->> 1, 'turn', v.value ->> 2, $3
+     FROM ",
+    rows!("$2"),
+    " v CROSS JOIN facts f WHERE f.tenant = $1 AND f.id = v.value ->> 0
+     ON CONFLICT (tenant, fact, by_fact) DO UPDATE
+     SET cause_kind = 'turn', cause_id = excluded.cause_id, lifted_at = NULL, lifted_by = NULL"
+);
+
+pub(in super::super) const RAISE_MEMORY: &str = raise_memory!();
+
+/// The NPCs among knowers, for their `memory_seq`.
+pub(in super::super) fn npcs_of<'k>(knowers: impl IntoIterator<Item = &'k Knower>) -> BTreeSet<String> {
+    knowers
+        .into_iter()
+        .filter_map(|knower| match knower {
+            Knower::Npc(npc) => Some(npc.to_string()),
+            Knower::Faction(_) | Knower::World => None,
+        })
+        .collect()
+}
+
+pub(super) async fn reconcile(
+    engine: &Engine,
+    tenant: &TenantId,
+    result: &Reconciliation,
+) -> StoreResult<ReconcileOutcome> {
+    let reach = Reach::from(tenant);
+    let (tenant, result, now) = (tenant.clone(), result.clone(), engine.clock.now());
+    let model = engine.embedding_model.clone();
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move { write(connection, &tenant, &model, &result, now).await })
+        })
+        .await
+}
+
+async fn write(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    model: &Arc<str>,
+    result: &Reconciliation,
+    now: DateTime<Utc>,
+) -> StoreResult<ReconcileOutcome> {
+    lock(connection, tenant, Lock::Memory(&result.world)).await?;
+    let refused = match &result.writing {
+        Writing::Job(fence) => pass(connection, tenant, result, fence, now).await?,
+        Writing::Settling(mark) => unmark(connection, tenant, result, mark).await?,
+    };
+    if let Some(refused) = refused {
+        return Ok(refused);
+    }
+    if let Some(extraction) = &result.extraction {
+        failpoint!("facts.passed");
+        keep(connection, tenant, &result.world, extraction).await?;
+        failpoint!("facts.kept");
+    }
+    for fact in &result.facts {
+        insert_fact(connection, tenant, model, fact).await?;
+        failpoint!("facts.inserted");
+    }
+    let mut touched = lift(connection, tenant, &result.lifts, now).await?;
+    failpoint!("facts.lifted");
+    let memory_changed = !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
+    if memory_changed || !result.verdicts.is_empty() || !result.flags.is_empty() {
+        insert_rest(connection, tenant, result, memory_changed, now).await?;
+        failpoint!("facts.ended");
+    }
+    for row in &result.invalidations {
+        touched.insert(row.fact);
+        // Only a duplicate changes the view of what it is folded into.
+        touched.extend(row.by.filter(|_| row.reason == InvalidReason::Duplicate));
+    }
+    fold::refresh(connection, tenant, touched).await?;
+    failpoint!("facts.folded");
+    Ok(ReconcileOutcome::Committed)
+}
+
+/// Ends the job. `Some`: nothing may be written.
+async fn pass(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    result: &Reconciliation,
+    fence: &JobFence,
+    now: DateTime<Utc>,
+) -> StoreResult<Option<ReconcileOutcome>> {
+    let (job, turn) = (fence.job.to_string(), fence.turn.to_string());
+    let passed = sqlx::query(PASS)
+        .bind(tenant.as_str())
+        .bind(&job)
+        .bind(&turn)
+        .bind(i64::from(fence.text_version))
+        .bind(micros(now))
+        .bind(result.world.as_str())
+        .bind(json_list(&result.npcs))
+        .bind(signed(result.expected_memory_seq))
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    if passed.rows_affected() == 1 {
+        return Ok(None);
+    }
+    let open: bool = sqlx::query_scalar(FENCE_IS_OPEN)
+        .bind(tenant.as_str())
+        .bind(&job)
+        .bind(&turn)
+        .bind(i64::from(fence.text_version))
+        .fetch_one(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(Some(if open {
+        ReconcileOutcome::MemoryMoved
+    } else {
+        ReconcileOutcome::Fenced
+    }))
+}
+
+/// Takes the mark away. `Some`: nothing may be written.
+async fn unmark(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    result: &Reconciliation,
+    mark: &Unsettled,
+) -> StoreResult<Option<ReconcileOutcome>> {
+    let still: bool = sqlx::query_scalar(STILL)
+        .bind(tenant.as_str())
+        .bind(result.world.as_str())
+        .bind(json_list(&result.npcs))
+        .bind(signed(result.expected_memory_seq))
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    if !still {
+        return Ok(Some(ReconcileOutcome::MemoryMoved));
+    }
+    sqlx::query(UNMARK)
+        .bind(tenant.as_str())
+        .bind(mark.world.as_str())
+        .bind(mark.audience.fingerprint())
+        .bind(signed(mark.mark))
+        .execute(connection)
+        .await
+        .map_err(store_error)?;
+    failpoint!("settle.unmarked");
+    Ok(None)
+}
+
+async fn keep(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    extraction: &Extraction,
+) -> StoreResult<()> {
+    let text = |player: &Option<PlayerId>| player.as_ref().map(|player| player.as_str().to_owned());
+    sqlx::query(KEEP_EXTRACTION)
+        .bind(tenant.as_str())
+        .bind(extraction.turn.to_string())
+        .bind(extraction.dialogue.to_string())
+        .bind(i64::from(extraction.number))
+        .bind(world.as_str())
+        .bind(extraction.audience.fingerprint())
+        .bind(json(&extraction.audience.knowers)?)
+        .bind(text(&extraction.audience.private_to))
+        .bind(micros(extraction.said_at))
+        .bind(text(&extraction.player))
+        .bind(json(&extraction.forget)?)
+        .bind(json_list(&extraction.injected))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+/// Returns the facts concerned.
+async fn lift(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    lifts: &[InvalidationId],
+    now: DateTime<Utc>,
+) -> StoreResult<BTreeSet<FactId>> {
+    let mut touched = BTreeSet::new();
+    if lifts.is_empty() {
+        return Ok(touched);
+    }
+    let rows = sqlx::query(LIFT)
+        .bind(tenant.as_str())
+        .bind(json_list(lifts))
+        .bind(micros(now))
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    for row in &rows {
+        let mut columns = Columns::of(row);
+        touched.insert(columns.id()?);
+        touched.extend(columns.maybe_id::<FactId>()?);
+    }
+    Ok(touched)
+}
+
+async fn insert_rest(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    result: &Reconciliation,
+    memory_changed: bool,
+    now: DateTime<Utc>,
+) -> StoreResult<()> {
+    let mut npcs = BTreeSet::new();
+    if memory_changed {
+        npcs.extend(result.npcs.iter().map(ToString::to_string));
+        npcs.extend(npcs_of(result.facts.iter().flat_map(|fact| &fact.audience.knowers)));
+    }
+    let invalidations: serde_json::Value = result
+        .invalidations
+        .iter()
+        .map(|row| {
+            let (cause_kind, cause_id) = row.cause.columns();
+            json!([
+                row.id,
+                row.fact,
+                row.reason.as_str(),
+                row.by,
+                cause_kind,
+                cause_id,
+                micros(row.at),
+                row.restored_at.map(micros),
+            ])
+        })
+        .collect();
+    // The last one counts, of a pair that was judged twice and of a flag that was raised twice.
+    let verdicts: BTreeMap<String, serde_json::Value> = result
+        .verdicts
+        .iter()
+        .map(|judged| {
+            let pair = hexadecimal(&judged.pair);
+            (pair.clone(), json!([pair, judged.verdict.as_str(), judged.model]))
+        })
+        .collect();
+    let verdicts: serde_json::Value = verdicts.into_values().collect();
+    let flags: BTreeMap<(FactId, FactId), serde_json::Value> = result
+        .flags
+        .iter()
+        .map(|flag| ((flag.fact, flag.by), json!([flag.fact, flag.by, flag.turn])))
+        .collect();
+    let flags: serde_json::Value = flags.into_values().collect();
+    sqlx::query(INSERT_REST)
+        .bind(tenant.as_str())
+        .bind(result.world.as_str())
+        .bind(json_list(npcs))
+        .bind(invalidations.to_string())
+        .bind(verdicts.to_string())
+        .bind(micros(now))
+        .bind(json_list(&result.flagging))
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    if !result.flags.is_empty() {
+        sqlx::query(INSERT_FLAGS)
+            .bind(tenant.as_str())
+            .bind(flags.to_string())
+            .bind(micros(now))
+            .execute(connection)
+            .await
+            .map_err(store_error)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn insert_fact(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    model: &Arc<str>,
+    fact: &NewFact,
+) -> StoreResult<()> {
+    let statement = &fact.statement;
+    let (cause_kind, cause_id) = fact.cause.columns();
+    sqlx::query(INSERT_FACT)
+        .bind(tenant.as_str())
+        .bind(fact.id.to_string())
+        .bind(fact.world.as_str())
+        .bind(fact.audience.fingerprint())
+        .bind(json(&fact.audience.knowers)?)
+        .bind(
+            fact.audience
+                .private_to
+                .as_ref()
+                .map(|player| player.as_str().to_owned()),
+        )
+        .bind(&statement.subject)
+        .bind(&statement.predicate)
+        .bind(&statement.object)
+        .bind(&statement.content)
+        .bind(json(&statement.keywords)?)
+        .bind(&statement.speaker)
+        .bind(statement.kind.as_str())
+        .bind(i64::from(statement.importance.get()))
+        .bind(polarity_name(statement.polarity))
+        .bind(tense_name(statement.tense))
+        .bind(statement.pinned)
+        .bind(json(&fact.pii)?)
+        .bind(fact.authored)
+        .bind(json(&fact.derived_from)?)
+        .bind(micros(fact.valid_at))
+        .bind(fact.expires_at.map(micros))
+        .bind(cause_kind)
+        .bind(cause_id)
+        .bind(fact.source.map(|(dialogue, _)| dialogue.to_string()))
+        .bind(fact.source.map(|(_, turn)| i64::from(turn)))
+        .bind(statement.kind.is_mutable_state())
+        .bind(model.as_ref())
+        .bind(vector_bytes(&fact.embedding))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn a_reconciliation_writes_only_what_it_names() {
+            assert_searches(
+                PASS,
+                &[
+                    "sqlite_autoindex_jobs_1 (tenant=? AND id=?)",
+                    "SEARCH turns USING INDEX",
+                ],
+            )
+            .await;
+            assert_searches(FENCE_IS_OPEN, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
+            for statement in [STILL, UNMARK, LIFT, INSERT_FLAGS] {
+                assert_searches(statement, &[]).await;
+            }
+            for statement in INSERT_REST.split(';').chain(INSERT_FACT.split(';')) {
+                assert_searches(statement, &[]).await;
+            }
+        }
+    }
+}

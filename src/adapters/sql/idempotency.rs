@@ -1,0 +1,135 @@
+//! Remembered answers of `Idempotency-Key` requests.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use super::{
+    Engine, Reach,
+    rows::{Columns, micros, store_error},
+};
+use crate::{
+    ports::{
+        StoreError, StoreResult,
+        ledger::idempotency::{IdempotencyStore, KeyState},
+    },
+    tenancy::TenantScope,
+};
+
+pub(super) struct SqlIdempotencyStore(pub(super) Arc<Engine>);
+
+/// A reservation without an answer is free again after this long: its process died.
+const RESERVED_FOR_MICROS: i64 = 60_000_000;
+
+const RESERVE: &str = "INSERT INTO idempotency (tenant, key, fingerprint, reserved_at) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (tenant, key) DO UPDATE
+        SET fingerprint = excluded.fingerprint, reserved_at = excluded.reserved_at
+        WHERE idempotency.status IS NULL AND idempotency.reserved_at <= $5";
+const LOOK_UP: &str = "SELECT fingerprint, status, body FROM idempotency WHERE tenant = $1 AND key = $2";
+const ANSWER: &str = "UPDATE idempotency SET status = $3, body = $4
+    WHERE tenant = $1 AND key = $2 AND status IS NULL";
+const RELEASE: &str = "DELETE FROM idempotency WHERE tenant = $1 AND key = $2 AND status IS NULL";
+const SWEEP: &str = "DELETE FROM idempotency WHERE reserved_at < $1";
+
+#[async_trait]
+impl IdempotencyStore for SqlIdempotencyStore {
+    async fn reserve(
+        &self,
+        scope: &TenantScope,
+        key: &str,
+        fingerprint: &[u8; 32],
+        now: DateTime<Utc>,
+    ) -> StoreResult<KeyState> {
+        let (tenant, key, fingerprint) = (scope.tenant().clone(), key.to_owned(), fingerprint.to_vec());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    let reserved = sqlx::query(RESERVE)
+                        .bind(tenant.as_str())
+                        .bind(&key)
+                        .bind(&fingerprint)
+                        .bind(micros(now))
+                        .bind(micros(now) - RESERVED_FOR_MICROS)
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    if reserved.rows_affected() == 1 {
+                        return Ok(KeyState::Reserved);
+                    }
+                    let row = sqlx::query(LOOK_UP)
+                        .bind(tenant.as_str())
+                        .bind(&key)
+                        .fetch_optional(connection)
+                        .await
+                        .map_err(store_error)?;
+                    // Released since: it is free, but it was not when it was asked for.
+                    let Some(row) = row else { return Ok(KeyState::InFlight) };
+                    let mut columns = Columns::of(&row);
+                    let stored: Vec<u8> = columns.next()?;
+                    let status: Option<i64> = columns.next()?;
+                    let body: Option<String> = columns.next()?;
+                    if stored != fingerprint {
+                        return Ok(KeyState::Mismatch);
+                    }
+                    let Some(status) = status else {
+                        return Ok(KeyState::InFlight);
+                    };
+                    Ok(KeyState::Answered {
+                        status: u16::try_from(status)
+                            .map_err(|_| StoreError::Corrupt(format!("{status} is no HTTP status")))?,
+                        body: body.unwrap_or_default(),
+                    })
+                })
+            })
+            .await
+    }
+    async fn answer(&self, scope: &TenantScope, key: &str, status: u16, body: &str) -> StoreResult<()> {
+        let (tenant, key, body) = (scope.tenant().clone(), key.to_owned(), body.to_owned());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    sqlx::query(ANSWER)
+                        .bind(tenant.as_str())
+                        .bind(&key)
+                        .bind(i64::from(status))
+                        .bind(&body)
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+    async fn release(&self, scope: &TenantScope, key: &str) -> StoreResult<()> {
+        let (tenant, key) = (scope.tenant().clone(), key.to_owned());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    sqlx::query(RELEASE)
+                        .bind(tenant.as_str())
+                        .bind(&key)
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+    async fn sweep(&self, before: DateTime<Utc>) -> StoreResult<()> {
+        self.0
+            .write(Reach::All, move |connection| {
+                Box::pin(async move {
+                    sqlx::query(SWEEP)
+                        .bind(micros(before))
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+}

@@ -1,0 +1,404 @@
+//! The job queue, and the fence every job's write passes through.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use super::{
+    Connection, Engine, Reach, Row, authored, dialogues,
+    rows::{Columns, list, micros, rows_of, store_error},
+    turns,
+};
+use crate::{
+    ids::{DialogueId, JobId, NodeId, TenantId, TurnId},
+    ports::{
+        Page, PageRequest, StoreResult,
+        ledger::{
+            audit::Edit,
+            jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobRow, JobStatus, JobStore, Said},
+        },
+    },
+    tenancy::TenantScope,
+};
+
+pub(super) struct SqlJobStore(pub(super) Arc<Engine>);
+
+// Only what is due goes to the writer: an idle poll writes nothing.
+const ANY_DUE: &str = "SELECT EXISTS (SELECT 1 FROM jobs
+    WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2))";
+const FINISH_UNSAID: &str =
+    "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $2, leased_to = NULL, leased_until = NULL
+    WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND turn IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = jobs.turn
+                      AND turns.stands = TRUE AND turns.text_version = jobs.text_version)";
+const LEASE: &str = concat!(
+    "UPDATE jobs SET leased_to = $3, leased_until = $4
+    WHERE tenant = $1 AND id IN (
+        SELECT id FROM jobs
+        WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2)
+        ORDER BY created_at, id LIMIT $5",
+    skip_locked!(),
+    ")
+    RETURNING id, kind, dialogue, turn, text_version, attempts, useless, created_at, COALESCE(retried_at, created_at)"
+);
+const RELEASE_ALL: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
+    WHERE status = 'pending' AND leased_to = $1";
+/// The turn decides; everything else hangs on it by primary key.
+const SAID: &str = concat!(
+    "SELECT ",
+    turns::turn_columns!(),
+    ", ",
+    dialogues::dialogue_columns!("d."),
+    ", ",
+    authored::world_columns!(),
+    ", ",
+    authored::npc_columns!(),
+    " FROM turns t CROSS JOIN dialogues d CROSS JOIN worlds w CROSS JOIN npcs n
+      WHERE t.tenant = $1 AND t.id = $2 AND t.stands = TRUE AND t.text_version = $3
+        AND d.tenant = t.tenant AND d.id = t.dialogue
+        AND w.tenant = t.tenant AND w.id = d.world AND w.deleted_at IS NULL
+        AND n.tenant = t.tenant AND n.world = d.world AND n.id = t.npc AND n.deleted_at IS NULL"
+);
+const FINISH: &str = "UPDATE jobs SET status = 'done', finished_at = $3, leased_to = NULL, leased_until = NULL
+    WHERE tenant = $1 AND id = $2 AND status = 'pending'";
+const FAIL: &str = "UPDATE jobs SET attempts = attempts + 1, last_error = $3, leased_to = NULL, leased_until = NULL,
+        useless = useless + $5, status = CASE WHEN $4 IS NULL THEN 'dead' ELSE status END,
+        due_at = COALESCE($4, due_at)
+    WHERE tenant = $1 AND id = $2 AND status = 'pending'";
+const RETRY: &str = "UPDATE jobs SET status = 'pending', attempts = 0, useless = 0, due_at = $3, retried_at = $3,
+        leased_to = NULL, leased_until = NULL
+    WHERE tenant = $1 AND id = $2 AND status = 'dead' AND turn IS NOT NULL";
+const ONE: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
+    WHERE tenant = $1 AND id = $2 AND turn IS NOT NULL";
+// One that failed waits before it is tried again; that is not for a player to end. The plus keeps the
+// planner from walking what is due in the whole tenant.
+const MAKE_DUE: &str = "UPDATE jobs SET due_at = $3
+    WHERE tenant = $1 AND dialogue = $2 AND status = 'pending' AND +due_at > $3 AND attempts = 0 AND leased_to IS NULL";
+const LIST: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
+    WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL
+    ORDER BY id DESC LIMIT $3";
+const LIST_DEAD: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
+    WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL AND status = 'dead'
+    ORDER BY id DESC LIMIT $3";
+const LIST_STATUS: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
+    WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL AND status = $4
+    ORDER BY id DESC LIMIT $3";
+const EXTRACTING: &str = "SELECT EXISTS (SELECT 1 FROM jobs
+    WHERE tenant = $1 AND dialogue = $2 AND turn = $3 AND kind = $4 AND status = 'pending' AND due_at <= $5)";
+const PENDING: &str = "SELECT COUNT(*) FROM jobs WHERE tenant = $1 AND dialogue = $2 AND status = 'pending'";
+
+/// Ends the job if its turn stands with the fence's text version and the job is pending. `false`:
+/// the fence is closed and nothing may be written.
+pub(super) async fn pass_fence(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    fence: &JobFence,
+    now: DateTime<Utc>,
+) -> StoreResult<bool> {
+    const PASS: &str = "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL
+        WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
+          AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
+                      AND turns.stands = TRUE AND turns.text_version = $4)";
+    let passed = sqlx::query(PASS)
+        .bind(tenant.as_str())
+        .bind(fence.job.to_string())
+        .bind(fence.turn.to_string())
+        .bind(i64::from(fence.text_version))
+        .bind(micros(now))
+        .execute(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(passed.rows_affected() == 1)
+}
+
+const fn status_name(status: JobStatus) -> &'static str {
+    match status {
+        JobStatus::Pending => "pending",
+        JobStatus::Done => "done",
+        JobStatus::Dead => "dead",
+    }
+}
+
+fn status_named(name: &str) -> Option<JobStatus> {
+    [JobStatus::Pending, JobStatus::Done, JobStatus::Dead]
+        .into_iter()
+        .find(|status| status_name(*status) == name)
+}
+
+fn read_job(row: &Row) -> StoreResult<Job> {
+    let mut columns = Columns::of(row);
+    Ok(Job {
+        id: columns.id()?,
+        kind: columns.named(JobKind::parse)?,
+        dialogue: columns.id()?,
+        turn: columns.id()?,
+        text_version: columns.number()?,
+        attempts: columns.number()?,
+        useless: columns.number()?,
+        created_at: columns.time()?,
+        since: columns.time()?,
+    })
+}
+
+fn read_said(row: &Row) -> StoreResult<Said> {
+    let columns = &mut Columns::of(row);
+    Ok(Said {
+        turn: turns::read_columns(columns)?.turn,
+        dialogue: dialogues::read(columns)?,
+        world: authored::world_from(columns)?,
+        npc: authored::npc_from(columns)?,
+    })
+}
+
+fn read_row(row: &Row) -> StoreResult<JobRow> {
+    let mut columns = Columns::of(row);
+    Ok(JobRow {
+        id: columns.id()?,
+        kind: columns.named(JobKind::parse)?,
+        dialogue: columns.id()?,
+        turn: columns.id()?,
+        status: columns.named(status_named)?,
+        attempts: columns.number()?,
+        last_error: columns.next()?,
+        created_at: columns.time()?,
+    })
+}
+
+#[async_trait]
+impl JobStore for SqlJobStore {
+    async fn lease(
+        &self,
+        scope: &TenantScope,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<Job>> {
+        let due: bool = {
+            let mut connection = self.0.read(scope).await?;
+            sqlx::query_scalar(ANY_DUE)
+                .bind(scope.tenant().as_str())
+                .bind(micros(now))
+                .fetch_one(&mut *connection)
+                .await
+                .map_err(store_error)?
+        };
+        if !due {
+            return Ok(Vec::new());
+        }
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    sqlx::query(FINISH_UNSAID)
+                        .bind(tenant.as_str())
+                        .bind(micros(now))
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    let rows = sqlx::query(LEASE)
+                        .bind(tenant.as_str())
+                        .bind(micros(now))
+                        .bind(node.to_string())
+                        .bind(micros(until))
+                        .bind(i64::from(limit))
+                        .fetch_all(connection)
+                        .await
+                        .map_err(store_error)?;
+                    let mut jobs = rows.iter().map(read_job).collect::<StoreResult<Vec<_>>>()?;
+                    // RETURNING promises no order.
+                    jobs.sort_by_key(|job| (job.created_at, job.id));
+                    Ok(jobs)
+                })
+            })
+            .await
+    }
+    async fn release_all(&self, node: NodeId) -> StoreResult<()> {
+        self.0
+            .write(Reach::All, move |connection| {
+                Box::pin(async move {
+                    sqlx::query(RELEASE_ALL)
+                        .bind(node.to_string())
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+    async fn said(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<Said>> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(SAID)
+            .bind(scope.tenant().as_str())
+            .bind(job.turn.to_string())
+            .bind(i64::from(job.text_version))
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        drop(connection);
+        row.as_ref().map(read_said).transpose()
+    }
+    async fn finish(&self, scope: &TenantScope, job: JobId) -> StoreResult<()> {
+        let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    sqlx::query(FINISH)
+                        .bind(tenant.as_str())
+                        .bind(job.to_string())
+                        .bind(micros(now))
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+    async fn fail(&self, scope: &TenantScope, job: JobId, error: &str, then: JobFailure) -> StoreResult<()> {
+        let (tenant, error) = (scope.tenant().clone(), error.to_owned());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    sqlx::query(FAIL)
+                        .bind(tenant.as_str())
+                        .bind(job.to_string())
+                        .bind(&error)
+                        .bind(match then {
+                            JobFailure::RetryAt(at) | JobFailure::RetryUselessAt(at) => Some(micros(at)),
+                            JobFailure::Dead => None,
+                        })
+                        .bind(i64::from(matches!(then, JobFailure::RetryUselessAt(_))))
+                        .execute(connection)
+                        .await
+                        .map(drop)
+                        .map_err(store_error)
+                })
+            })
+            .await
+    }
+    async fn retry(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry> {
+        let (tenant, now, edit) = (scope.tenant().clone(), self.0.clock.now(), edit.clone());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    let retried = sqlx::query(RETRY)
+                        .bind(tenant.as_str())
+                        .bind(job.to_string())
+                        .bind(micros(now))
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    let row = sqlx::query(ONE)
+                        .bind(tenant.as_str())
+                        .bind(job.to_string())
+                        .fetch_optional(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    let Some(row) = row.as_ref().map(read_row).transpose()? else {
+                        return Ok(JobRetry::NotFound);
+                    };
+                    if retried.rows_affected() == 0 {
+                        return Ok(JobRetry::NotDead(row.status));
+                    }
+                    super::audit::record(connection, &tenant, &edit).await?;
+                    Ok(JobRetry::Done(row))
+                })
+            })
+            .await
+    }
+    async fn make_due(&self, scope: &TenantScope, dialogue: DialogueId, now: DateTime<Utc>) -> StoreResult<u64> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    let done = sqlx::query(MAKE_DUE)
+                        .bind(tenant.as_str())
+                        .bind(dialogue.to_string())
+                        .bind(micros(now))
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(done.rows_affected())
+                })
+            })
+            .await
+    }
+    async fn list(
+        &self,
+        scope: &TenantScope,
+        status: Option<JobStatus>,
+        page: &PageRequest,
+    ) -> StoreResult<Page<JobRow>> {
+        let statement = match status {
+            None => LIST,
+            Some(JobStatus::Dead) => LIST_DEAD,
+            Some(JobStatus::Pending | JobStatus::Done) => LIST_STATUS,
+        };
+        let mut query = sqlx::query(statement)
+            .bind(scope.tenant().as_str())
+            .bind(&page.after)
+            .bind(rows_of(page));
+        if statement == LIST_STATUS {
+            query = query.bind(status.map(status_name));
+        }
+        list(&self.0, scope, query, page, read_row, |row| row.id.to_string()).await
+    }
+    async fn pending(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64> {
+        let mut connection = self.0.read(scope).await?;
+        let count: i64 = sqlx::query_scalar(PENDING)
+            .bind(scope.tenant().as_str())
+            .bind(dialogue.to_string())
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        Ok(u64::try_from(count).unwrap_or_default())
+    }
+    async fn extracting(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        turn: TurnId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<bool> {
+        let mut connection = self.0.read(scope).await?;
+        sqlx::query_scalar(EXTRACTING)
+            .bind(scope.tenant().as_str())
+            .bind(dialogue.to_string())
+            .bind(turn.to_string())
+            .bind(JobKind::ExtractFacts.as_str())
+            .bind(micros(now))
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(store_error)
+    }
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn the_queue_is_read_from_its_pending_rows() {
+            for statement in [ANY_DUE, FINISH_UNSAID, LEASE] {
+                assert_searches(statement, &["jobs_due"]).await;
+            }
+            for statement in [PENDING, MAKE_DUE] {
+                assert_searches(statement, &["jobs_open"]).await;
+            }
+            assert_searches(LIST_DEAD, &["jobs_dead"]).await;
+            assert_searches(
+                SAID,
+                &["SEARCH t USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)"],
+            )
+            .await;
+            for statement in [FINISH, FAIL, RETRY, ONE] {
+                assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
+            }
+        }
+    }
+}

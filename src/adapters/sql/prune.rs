@@ -1,0 +1,95 @@
+//! Deleting what has been kept long enough.
+//!
+//! Jobs and traces are found by their ids, which begin with the time they were made at, so that no index
+//! is kept for this alone.
+
+use chrono::{DateTime, Utc};
+use ulid::Ulid;
+
+use super::{
+    Connection, Engine, Reach,
+    rows::{micros, store_error},
+};
+use crate::{
+    ids::{GeneratedId, JobId, TenantId, TurnId},
+    ports::{StoreResult, ledger::PruneBefore},
+};
+
+/// One that was given up with its turn stays while a save may have the turn stand again.
+const JOBS: &str = "DELETE FROM jobs WHERE tenant = $1 AND id IN (
+    SELECT id FROM jobs j WHERE tenant = $1 AND id < $2 AND status = 'done' AND finished_at < $3
+        AND (last_error IS DISTINCT FROM 'unsaid'
+            OR NOT EXISTS (SELECT 1 FROM save_items i WHERE i.tenant = $1 AND i.dialogue = j.dialogue))
+    ORDER BY id LIMIT $4)";
+const TRACES: &str = "DELETE FROM traces WHERE tenant = $1 AND turn IN (
+    SELECT turn FROM traces WHERE tenant = $1 AND turn < $2 ORDER BY turn LIMIT $3)";
+const VERDICTS: &str = "DELETE FROM verdicts WHERE tenant = $1 AND pair IN (
+    SELECT pair FROM verdicts WHERE tenant = $1 AND at < $2 ORDER BY at LIMIT $3)";
+
+/// The first id that can have been made at `at` or later.
+fn first_id<I: GeneratedId + ToString>(at: DateTime<Utc>) -> String {
+    let millis = u64::try_from(at.timestamp_millis()).unwrap_or_default();
+    I::from_ulid(Ulid::from_parts(millis, 0)).to_string()
+}
+
+pub(super) async fn prune(engine: &Engine, tenant: &TenantId, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
+    let reach = Reach::from(tenant);
+    let (tenant, before) = (tenant.clone(), *before);
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move { delete(connection, &tenant, &before, limit).await })
+        })
+        .await
+}
+
+async fn delete(connection: &mut Connection, tenant: &TenantId, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
+    let limit = i64::from(limit);
+    let mut deleted = 0;
+    if let Some(at) = before.done_jobs {
+        let jobs = sqlx::query(JOBS)
+            .bind(tenant.as_str())
+            .bind(first_id::<JobId>(at))
+            .bind(micros(at))
+            .bind(limit);
+        deleted += jobs
+            .execute(&mut *connection)
+            .await
+            .map_err(store_error)?
+            .rows_affected();
+    }
+    if let Some(at) = before.traces {
+        let traces = sqlx::query(TRACES)
+            .bind(tenant.as_str())
+            .bind(first_id::<TurnId>(at))
+            .bind(limit);
+        deleted += traces
+            .execute(&mut *connection)
+            .await
+            .map_err(store_error)?
+            .rows_affected();
+    }
+    if let Some(at) = before.verdicts {
+        let verdicts = sqlx::query(VERDICTS).bind(tenant.as_str()).bind(micros(at)).bind(limit);
+        deleted += verdicts
+            .execute(&mut *connection)
+            .await
+            .map_err(store_error)?
+            .rows_affected();
+    }
+    Ok(deleted)
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn what_is_old_is_found_without_reading_the_rest() {
+            assert_searches(JOBS, &["sqlite_autoindex_jobs_1 (tenant=? AND id<?)"]).await;
+            assert_searches(TRACES, &["(tenant=? AND turn<?)"]).await;
+            assert_searches(VERDICTS, &["verdicts_by_age"]).await;
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What unsaying turns, or saying them again, does to facts.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+use ulid::Ulid;
+
+use super::super::{
+    Connection, Row,
+    facts::{fold, write::RAISE_MEMORY},
+    rows::{Columns, json_list, micros, store_error},
+};
+use crate::{
+    ids::{FactId, RewindId, TenantId},
+    memory::fact::Knower,
+    ports::StoreResult,
+};
+
+/// Facts whose cached results may no longer be right.
+#[derive(Default)]
+pub(super) struct Touched {
+    /// Facts that unsaid turns caused.
+    pub unsaid: BTreeSet<FactId>,
+    /// Every fact that a row which fell or came back names.
+    pub all: BTreeSet<FactId>,
+}
+
+/// How many facts a move took out and gave back.
+#[derive(Default)]
+pub(super) struct Counted {
+    pub unsaid: u32,
+    pub restored: u32,
+}
+
+const CAUSED: &str = concat!(
+    "SELECT id FROM facts WHERE tenant = $1 AND cause_id ",
+    among!("$2"),
+    " AND cause_kind = 'turn'"
+);
+/// What they are folded into.
+const FOLDED_INTO: &str = concat!(
+    "SELECT DISTINCT by_fact FROM invalidations",
+    by_index!("invalidations_of_fact"),
+    " WHERE tenant = $1 AND fact ",
+    among!("$2"),
+    " AND by_fact IS NOT NULL"
+);
+/// From the moment they began: whatever moment is asked about, they were never valid.
+const UNSAY: &str = concat!(
+    "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
+     SELECT $1, v.value ->> 0, f.id, 'unsaid', 'rewind', $3, f.valid_at
+     FROM ",
+    rows!("$2"),
+    " v CROSS JOIN facts f WHERE f.tenant = $1 AND f.id = v.value ->> 1"
+);
+const LIFT_CAUSED: &str = concat!(
+    "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
+     WHERE tenant = $1 AND cause_id ",
+    among!("$2"),
+    " AND cause_kind = 'turn' AND lifted_at IS NULL RETURNING fact, by_fact"
+);
+const PUT_BACK_CAUSED: &str = concat!(
+    "UPDATE invalidations SET lifted_at = NULL, lifted_by_kind = NULL, lifted_by_id = NULL
+     WHERE tenant = $1 AND cause_id ",
+    among!("$2"),
+    " AND cause_kind = 'turn' AND lifted_by_kind = 'rewind' RETURNING fact, by_fact"
+);
+const LIFT_UNSAID: &str = concat!(
+    "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
+     WHERE tenant = $1 AND fact ",
+    among!("$2"),
+    " AND reason = 'unsaid' AND lifted_at IS NULL"
+);
+const VALID: &str = concat!(
+    "SELECT id FROM facts WHERE tenant = $1 AND id ",
+    among!("$2"),
+    " AND invalid_at IS NULL"
+);
+const MEMORIES: &str = concat!(
+    "SELECT DISTINCT world, knowers FROM facts WHERE tenant = $1 AND id ",
+    among!("$2")
+);
+/// Marks that are there already are renewed, from the earlier moment on.
+macro_rules! or_renew {
+    () => {
+        concat!(
+            " ON CONFLICT (tenant, world, audience) DO UPDATE SET since = ",
+            lesser!("unsettled.since", "excluded.since"),
+            ", mark = unsettled.mark + 1"
+        )
+    };
+}
+const UNSETTLE: &str = concat!(
+    "INSERT INTO unsettled (tenant, world, audience, knowers, private_to, since, mark)
+     SELECT DISTINCT $1, world, audience, knowers, private_to, $3, 1 FROM facts
+     WHERE tenant = $1 AND id ",
+    among!("$2"),
+    or_renew!()
+);
+/// What elsewhere was no news only because one of these facts had been in the prompt.
+const UNSETTLE_ECHOES: &str = concat!(
+    "INSERT INTO unsettled (tenant, world, audience, knowers, private_to, since, mark)
+     SELECT $1, f.world, f.audience, f.knowers, f.private_to, MIN(f.valid_at), 1
+     FROM ",
+    texts!("$2"),
+    " v CROSS JOIN invalidations i CROSS JOIN facts f
+     WHERE i.tenant = $1 AND i.by_fact = v.value AND i.reason = 'echo' AND f.tenant = $1 AND f.id = i.fact
+     GROUP BY f.world, f.audience, f.knowers, f.private_to",
+    or_renew!()
+);
+
+/// Takes back what turns taught and what they ended.
+pub(super) async fn unsay(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    turns: &str,
+    by: RewindId,
+    at: DateTime<Utc>,
+    touched: &mut Touched,
+) -> StoreResult<()> {
+    let caused = ids(connection, CAUSED, tenant, turns).await?;
+    let lifted = lift(connection, LIFT_CAUSED, tenant, turns, Some((by, at))).await?;
+    let rows: serde_json::Value = caused
+        .iter()
+        .enumerate()
+        .map(|(nth, fact)| serde_json::json!([row_id(by, *fact, nth), fact]))
+        .collect();
+    sqlx::query(UNSAY)
+        .bind(tenant.as_str())
+        .bind(rows.to_string())
+        .bind(by.to_string())
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let folded_into = ids(connection, FOLDED_INTO, tenant, &json_list(&caused)).await?;
+    touched
+        .all
+        .extend(caused.iter().copied().chain(lifted).chain(folded_into));
+    touched.unsaid.extend(caused);
+    Ok(())
+}
+
+/// A name for the row that ends `fact` with this move: unlike any other, and the same again should the
+/// transaction be run again.
+fn row_id(by: RewindId, fact: FactId, nth: usize) -> String {
+    let bits = by.as_u128() ^ fact.as_u128().rotate_left(64) ^ (nth as u128);
+    format!("inv_{}", Ulid(bits))
+}
+
+/// Puts back what turns that stand again had taught and ended.
+pub(super) async fn say_again(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    turns: &str,
+    by: RewindId,
+    at: DateTime<Utc>,
+    touched: &mut Touched,
+) -> StoreResult<()> {
+    let caused = ids(connection, CAUSED, tenant, turns).await?;
+    sqlx::query(LIFT_UNSAID)
+        .bind(tenant.as_str())
+        .bind(json_list(&caused))
+        .bind(micros(at))
+        .bind(by.to_string())
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let ended = lift(connection, PUT_BACK_CAUSED, tenant, turns, None).await?;
+    let folded_into = ids(connection, FOLDED_INTO, tenant, &json_list(&caused)).await?;
+    touched.all.extend(caused.into_iter().chain(ended).chain(folded_into));
+    Ok(())
+}
+
+/// Fresh cached results, the rise of every memory concerned, and the mark that it is to be settled.
+pub(super) async fn settle_caches(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    touched: Touched,
+    since: Option<i64>,
+) -> StoreResult<Counted> {
+    let (Some(since), false) = (since, touched.all.is_empty()) else {
+        return Ok(Counted::default());
+    };
+    let all = json_list(&touched.all);
+    let before = ids(connection, VALID, tenant, &all).await?;
+    let memories = sqlx::query(MEMORIES)
+        .bind(tenant.as_str())
+        .bind(&all)
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    for row in &memories {
+        raise(connection, tenant, row).await?;
+    }
+    sqlx::query(UNSETTLE)
+        .bind(tenant.as_str())
+        .bind(&all)
+        .bind(since)
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    sqlx::query(UNSETTLE_ECHOES)
+        .bind(tenant.as_str())
+        .bind(&all)
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    fold::refresh(connection, tenant, touched.all).await?;
+    let after = ids(connection, VALID, tenant, &all).await?;
+    let count = |facts: usize| u32::try_from(facts).unwrap_or(u32::MAX);
+    Ok(Counted {
+        unsaid: count(before.intersection(&touched.unsaid).count()),
+        restored: count(after.difference(&before).count()),
+    })
+}
+
+async fn raise(connection: &mut Connection, tenant: &TenantId, row: &Row) -> StoreResult<()> {
+    let mut columns = Columns::of(row);
+    let world: &str = columns.next()?;
+    let knowers: BTreeSet<Knower> = columns.json()?;
+    let npcs = super::super::facts::write::npcs_of(&knowers);
+    sqlx::query(RAISE_MEMORY)
+        .bind(tenant.as_str())
+        .bind(world)
+        .bind(json_list(npcs))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+async fn ids(
+    connection: &mut Connection,
+    statement: &'static str,
+    tenant: &TenantId,
+    list: &str,
+) -> StoreResult<BTreeSet<FactId>> {
+    let rows = sqlx::query(statement)
+        .bind(tenant.as_str())
+        .bind(list)
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    rows.iter().map(|row| Columns::of(row).id()).collect()
+}
+
+async fn lift(
+    connection: &mut Connection,
+    statement: &'static str,
+    tenant: &TenantId,
+    turns: &str,
+    by: Option<(RewindId, DateTime<Utc>)>,
+) -> StoreResult<BTreeSet<FactId>> {
+    let mut query = sqlx::query(statement).bind(tenant.as_str()).bind(turns);
+    if let Some((by, at)) = by {
+        query = query.bind(micros(at)).bind(by.to_string());
+    }
+    let rows = query.fetch_all(connection).await.map_err(store_error)?;
+    let mut facts = BTreeSet::new();
+    for row in &rows {
+        let mut columns = Columns::of(row);
+        facts.insert(columns.id()?);
+        facts.extend(columns.maybe_id::<FactId>()?);
+    }
+    Ok(facts)
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn facts_are_found_by_their_cause() {
+            assert_searches(CAUSED, &["facts_by_cause"]).await;
+            assert_searches(LIFT_CAUSED, &["invalidations_by_cause"]).await;
+            assert_searches(PUT_BACK_CAUSED, &["invalidations_by_cause"]).await;
+            assert_searches(UNSETTLE_ECHOES, &["invalidations_by_fact"]).await;
+            assert_searches(LIFT_UNSAID, &["invalidations_of_fact"]).await;
+            assert_searches(FOLDED_INTO, &["invalidations_of_fact"]).await;
+            for statement in [UNSAY, VALID, MEMORIES, UNSETTLE] {
+                assert_searches(statement, &[]).await;
+            }
+        }
+    }
+}

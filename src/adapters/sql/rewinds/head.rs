@@ -1,0 +1,483 @@
+//! One move of one head, inside the writer's transaction: which turns stand, and with them
+//! everything they caused.
+
+use chrono::{DateTime, Utc};
+
+use super::super::{
+    Connection, Row,
+    rows::{Columns, json_list, micros, store_error},
+    turns::signed,
+};
+use super::{facts, replacement};
+use crate::{
+    ids::{DialogueId, RewindId, TenantId, TurnId, WorldId},
+    ports::{
+        StoreResult,
+        ledger::rewinds::{MAX_QUOTED, QuotedIn, Replacement, Rewound, RolledBack},
+    },
+};
+
+/// What is asked of a dialogue. Whether it may be asked is the caller's to know.
+pub(in super::super) struct Move<'a> {
+    pub id: RewindId,
+    pub dialogue: DialogueId,
+    pub to: Option<TurnId>,
+    pub replacement: Option<&'a Replacement>,
+    /// A turn that goes only to be said anew, and keeps what it needs to stand again.
+    pub replacing: Option<TurnId>,
+    pub seq: u64,
+    pub at: DateTime<Utc>,
+    /// Opens a closed dialogue again.
+    pub reopen: bool,
+}
+
+/// A turn on its way out or back.
+struct Moving {
+    id: TurnId,
+    number: u32,
+    said_at: i64,
+}
+
+const DIALOGUE: &str = "SELECT world, owner_epoch FROM dialogues WHERE tenant = $1 AND id = $2";
+/// The chain that ends in a turn, as far as it does not stand, and the turn that it branches off from.
+/// What stands before that one is in the chain too: whatever stands is one chain.
+const CHAIN: &str = "WITH RECURSIVE chain (id, number, said_at, stands, previous) AS (
+        SELECT id, number, committed_at, stands, previous FROM turns WHERE tenant = $1 AND id = $2 AND dialogue = $3
+        UNION ALL
+        SELECT t.id, t.number, t.committed_at, t.stands, t.previous FROM chain c CROSS JOIN turns t
+        WHERE c.stands = FALSE AND t.tenant = $1 AND t.id = c.previous)
+    SELECT id, number, said_at, stands FROM chain";
+const STANDING_AFTER: &str = "SELECT id, number, committed_at, stands FROM turns
+    WHERE tenant = $1 AND dialogue = $2 AND stands = TRUE AND number > $3";
+const UNSAY: &str = concat!(
+    "UPDATE turns SET stands = FALSE, unsaid_at = $3, unsaid_by = $4 WHERE tenant = $1 AND id ",
+    among!("$2")
+);
+const SAY_AGAIN: &str = concat!(
+    "UPDATE turns SET stands = TRUE, unsaid_at = NULL, unsaid_by = NULL WHERE tenant = $1 AND id ",
+    among!("$2")
+);
+/// Checkpoints go with their turns, but for those that a reply taken up again or a save goes on from.
+const DROP_CHECKPOINTS: &str = concat!(
+    "WITH RECURSIVE kept (id, previous) AS (
+        SELECT t.id, t.previous FROM save_items i CROSS JOIN turns t
+            WHERE i.tenant = $1 AND i.dialogue = $3 AND t.tenant = $1 AND t.id = i.turn AND t.stands = FALSE
+        UNION
+        SELECT t.id, t.previous FROM kept k CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.id = k.previous AND t.stands = FALSE)
+     DELETE FROM checkpoints WHERE tenant = $1 AND turn ",
+    among!("$2"),
+    " AND turn NOT IN (SELECT id FROM kept) AND turn IS DISTINCT FROM $4"
+);
+/// `unsaid` marks what was given up with its turn, so that it is done after all should the turn stand again.
+const END_JOBS: &str = concat!(
+    "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $4,
+        leased_to = NULL, leased_until = NULL
+    WHERE tenant = $1 AND dialogue = $3 AND status = 'pending' AND turn ",
+    among!("$2")
+);
+const REVIVE_JOBS: &str = concat!(
+    "UPDATE jobs SET status = 'pending', last_error = NULL, attempts = 0, due_at = $4,
+        finished_at = NULL
+    WHERE tenant = $1 AND dialogue = $3 AND status = 'done' AND last_error = 'unsaid'
+      AND turn ",
+    among!("$2")
+);
+const CLOSE_JOINED: &str = concat!(
+    "UPDATE dialogues SET status = 'closed', updated_at = $3 WHERE tenant = $1 AND cause_id ",
+    among!("$2"),
+    " AND cause_kind = 'turn' AND status = 'open' RETURNING id"
+);
+const TAKE_HEAD: &str = concat!(
+    "UPDATE dialogues SET head_turn = $3, head_turn_id = $4, next_seq = ",
+    greater!("next_seq", "$5"),
+    ", updated_at = $6, owner_epoch = owner_epoch + 1, replacing = $8,
+        status = CASE WHEN $7 THEN 'open' ELSE status END
+     WHERE tenant = $1 AND id = $2"
+);
+/// Turns of other dialogues whose prompt had one of the facts. Looks at the latest ones only: it is a
+/// courtesy to whoever rewinds, and must not hold up the rewind.
+const QUOTED_IN: &str = concat!(
+    "SELECT e.dialogue, e.number FROM (
+        SELECT turn, dialogue, number, injected, said_at FROM extractions
+        WHERE tenant = $1 AND world = $2 AND said_at >= $4 ORDER BY said_at DESC LIMIT 2000) e
+    CROSS JOIN turns t
+    WHERE t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE AND e.dialogue <> $5 AND EXISTS (SELECT 1 FROM ",
+    texts!("e.injected"),
+    " i WHERE i.value ",
+    among!("$3"),
+    ")
+    ORDER BY e.said_at DESC LIMIT $6"
+);
+
+macro_rules! caused_rows {
+    ($($table:literal),+) => {
+        [$((
+            concat!("UPDATE ", $table, by_index!($table, "_by_cause"), " SET lifted_at = $3, lifted_by = $4
+                WHERE tenant = $1 AND cause_id ", among!("$2"), " AND cause_kind = 'turn' AND lifted_at IS NULL"),
+            concat!("UPDATE ", $table, by_index!($table, "_by_cause"), " SET lifted_at = NULL, lifted_by = NULL
+                WHERE tenant = $1 AND cause_id ", among!("$2"), " AND cause_kind = 'turn'
+                  AND lifted_by LIKE 'rew!_%' ESCAPE '!'"),
+        )),+]
+    };
+}
+
+/// How rows that a turn caused are taken back, and put back. The first two are counted.
+const CAUSED: [(&str, &str); 6] = caused_rows!(
+    "summaries",
+    "state_events",
+    "summary_changes",
+    "fact_flags",
+    "narrative_memory",
+    "curation_findings"
+);
+
+/// Moves the head. `None`: the dialogue has no such turn.
+pub(in super::super) async fn move_head(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    asked: Move<'_>,
+) -> StoreResult<Option<Rewound>> {
+    let dialogue = asked.dialogue.to_string();
+    let Some((world, epoch)) = dialogue_of(connection, tenant, &dialogue).await? else {
+        return Ok(None);
+    };
+    let Some((branch, kept)) = chain(connection, tenant, &dialogue, asked.to).await? else {
+        return Ok(None);
+    };
+    let removed = moving(connection, STANDING_AFTER, tenant, &dialogue, kept).await?;
+
+    if let Some(replacement) = asked.replacement {
+        replacement::keep_checkpoint(connection, tenant, replacement).await?;
+    }
+    failpoint!("rewind.begun");
+    let mut back = RolledBack::default();
+    let mut touched = facts::Touched::default();
+    if !removed.is_empty() {
+        let turns = json_list(removed.iter().map(|turn| turn.id));
+        let cut = asked.replacement.map(|replacement| replacement.of);
+        let whole = cut.or(asked.replacing).map(|turn| turn.to_string());
+        execute(connection, UNSAY, tenant, &turns, asked.at, &asked.id.to_string()).await?;
+        failpoint!("rewind.unsaid");
+        drop_checkpoints(connection, tenant, &turns, &dialogue, whole).await?;
+        failpoint!("rewind.unchecked");
+        change_jobs(connection, END_JOBS, tenant, &turns, &dialogue, asked.at).await?;
+        failpoint!("rewind.jobs");
+        let mut counts = [0; CAUSED.len()];
+        for ((lift, _), count) in CAUSED.into_iter().zip(&mut counts) {
+            *count = execute(connection, lift, tenant, &turns, asked.at, &asked.id.to_string()).await?;
+        }
+        failpoint!("rewind.caused");
+        (back.summaries, back.state) = (counts[0], counts[1]);
+        facts::unsay(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
+        failpoint!("rewind.facts");
+    }
+    if !branch.is_empty() {
+        let turns = json_list(branch.iter().map(|turn| turn.id));
+        set(connection, SAY_AGAIN, tenant, &turns).await?;
+        failpoint!("rewind.said_again");
+        change_jobs(connection, REVIVE_JOBS, tenant, &turns, &dialogue, asked.at).await?;
+        for (_, put_back) in CAUSED {
+            set(connection, put_back, tenant, &turns).await?;
+        }
+        failpoint!("rewind.put_back");
+        facts::say_again(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
+        failpoint!("rewind.facts_again");
+    }
+    let closed = close_joined(connection, tenant, &removed, asked.at).await?;
+    let since = removed.iter().chain(&branch).map(|turn| turn.said_at).min();
+    let unsaid = json_list(&touched.unsaid);
+    let counted = facts::settle_caches(connection, tenant, touched, since).await?;
+    (back.facts, back.restored) = (counted.unsaid, counted.restored);
+    failpoint!("rewind.cached");
+
+    let mut head = (asked.to, branch.iter().map(|turn| turn.number).max().unwrap_or(kept));
+    if let Some(replacement) = asked.replacement {
+        replacement::write(connection, tenant, asked.to, replacement).await?;
+        failpoint!("rewind.replaced");
+        head = (Some(replacement.turn.id), replacement.turn.number);
+    }
+    take_head(connection, tenant, &asked, &dialogue, head).await?;
+    failpoint!("rewind.head");
+    let quoted_in = match since {
+        Some(since) if unsaid != "[]" => quoted_in(connection, tenant, &world, &unsaid, since, &dialogue).await?,
+        _ => Vec::new(),
+    };
+    let replaced = asked.replacement.map(|replacement| replacement.turn.number);
+    Ok(Some(Rewound {
+        id: asked.id,
+        world,
+        epoch: epoch + 1,
+        head: head.0,
+        head_turn: head.1,
+        heard_chars: asked
+            .replacement
+            .map(|replacement| replacement.turn.reply_text.chars().count()),
+        removed: numbers(&removed, replaced),
+        reinstated: numbers(&branch, None),
+        rolled_back: back,
+        quoted_in,
+        closed,
+        replacing: asked.replacing,
+        seq: asked.seq,
+        at: asked.at,
+    }))
+}
+
+fn numbers(turns: &[Moving], but: Option<u32>) -> Vec<u32> {
+    let mut numbers: Vec<u32> = turns
+        .iter()
+        .map(|turn| turn.number)
+        .filter(|number| Some(*number) != but)
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+async fn dialogue_of(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    dialogue: &str,
+) -> StoreResult<Option<(WorldId, u64)>> {
+    let row = sqlx::query(DIALOGUE)
+        .bind(tenant.as_str())
+        .bind(dialogue)
+        .fetch_optional(connection)
+        .await
+        .map_err(store_error)?;
+    row.map(|row| {
+        let mut columns = Columns::of(&row);
+        Ok((columns.id()?, columns.number()?))
+    })
+    .transpose()
+}
+
+/// The world of a dialogue, which never changes.
+pub(super) async fn world_of(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    dialogue: &str,
+) -> StoreResult<Option<WorldId>> {
+    Ok(dialogue_of(connection, tenant, dialogue).await?.map(|(world, _)| world))
+}
+
+/// The turns before and with `to` that do not stand, and the number of the last one that does.
+async fn chain(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    dialogue: &str,
+    to: Option<TurnId>,
+) -> StoreResult<Option<(Vec<Moving>, u32)>> {
+    let Some(to) = to else {
+        return Ok(Some((Vec::new(), 0)));
+    };
+    let rows = sqlx::query(CHAIN)
+        .bind(tenant.as_str())
+        .bind(to.to_string())
+        .bind(dialogue)
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    let (mut branch, mut kept) = (Vec::new(), 0);
+    for row in &rows {
+        let (turn, stands) = read_moving(row)?;
+        if stands {
+            kept = turn.number;
+        } else {
+            branch.push(turn);
+        }
+    }
+    Ok((!rows.is_empty()).then_some((branch, kept)))
+}
+
+fn read_moving(row: &Row) -> StoreResult<(Moving, bool)> {
+    let mut columns = Columns::of(row);
+    let turn = Moving {
+        id: columns.id()?,
+        number: columns.number()?,
+        said_at: columns.next()?,
+    };
+    Ok((turn, columns.next()?))
+}
+
+async fn moving(
+    connection: &mut Connection,
+    statement: &'static str,
+    tenant: &TenantId,
+    dialogue: &str,
+    after: u32,
+) -> StoreResult<Vec<Moving>> {
+    let rows = sqlx::query(statement)
+        .bind(tenant.as_str())
+        .bind(dialogue)
+        .bind(i64::from(after))
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    rows.iter().map(|row| Ok(read_moving(row)?.0)).collect()
+}
+
+/// Runs a statement over turns that also takes the moment and the move; how many rows it changed.
+async fn execute(
+    connection: &mut Connection,
+    statement: &'static str,
+    tenant: &TenantId,
+    turns: &str,
+    at: DateTime<Utc>,
+    by: &str,
+) -> StoreResult<u32> {
+    let done = sqlx::query(statement)
+        .bind(tenant.as_str())
+        .bind(turns)
+        .bind(micros(at))
+        .bind(by)
+        .execute(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(u32::try_from(done.rows_affected()).unwrap_or(u32::MAX))
+}
+
+async fn set(connection: &mut Connection, statement: &'static str, tenant: &TenantId, turns: &str) -> StoreResult<()> {
+    sqlx::query(statement)
+        .bind(tenant.as_str())
+        .bind(turns)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+async fn change_jobs(
+    connection: &mut Connection,
+    statement: &'static str,
+    tenant: &TenantId,
+    turns: &str,
+    dialogue: &str,
+    at: DateTime<Utc>,
+) -> StoreResult<()> {
+    sqlx::query(statement)
+        .bind(tenant.as_str())
+        .bind(turns)
+        .bind(dialogue)
+        .bind(micros(at))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+async fn drop_checkpoints(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    turns: &str,
+    dialogue: &str,
+    whole: Option<String>,
+) -> StoreResult<()> {
+    sqlx::query(DROP_CHECKPOINTS)
+        .bind(tenant.as_str())
+        .bind(turns)
+        .bind(dialogue)
+        .bind(whole)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+async fn close_joined(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    removed: &[Moving],
+    at: DateTime<Utc>,
+) -> StoreResult<Vec<DialogueId>> {
+    let rows = sqlx::query(CLOSE_JOINED)
+        .bind(tenant.as_str())
+        .bind(json_list(removed.iter().map(|turn| turn.id)))
+        .bind(micros(at))
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    rows.iter().map(|row| Columns::of(row).id()).collect()
+}
+
+async fn take_head(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    asked: &Move<'_>,
+    dialogue: &str,
+    (head, number): (Option<TurnId>, u32),
+) -> StoreResult<()> {
+    sqlx::query(TAKE_HEAD)
+        .bind(tenant.as_str())
+        .bind(dialogue)
+        .bind(i64::from(number))
+        .bind(head.map(|turn| turn.to_string()))
+        .bind(signed(asked.seq.saturating_add(1)))
+        .bind(micros(asked.at))
+        .bind(asked.reopen)
+        .bind(asked.replacing.map(|turn| turn.to_string()))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+async fn quoted_in(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    unsaid: &str,
+    since: i64,
+    dialogue: &str,
+) -> StoreResult<Vec<QuotedIn>> {
+    let rows = sqlx::query(QUOTED_IN)
+        .bind(tenant.as_str())
+        .bind(world.as_str())
+        .bind(unsaid)
+        .bind(since)
+        .bind(dialogue)
+        .bind(i64::try_from(MAX_QUOTED).unwrap_or(i64::MAX))
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    rows.iter()
+        .map(|row| {
+            let mut columns = Columns::of(row);
+            Ok(QuotedIn {
+                dialogue_id: columns.id()?,
+                turn: columns.number()?,
+            })
+        })
+        .collect()
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn a_move_touches_what_it_names_and_nothing_else() {
+            assert_searches(STANDING_AFTER, &["turns_standing"]).await;
+            assert!(
+                plan(QUOTED_IN)
+                    .await
+                    .contains("extractions_of_world (tenant=? AND world=? AND said_at>?)")
+            );
+            assert_searches(CLOSE_JOINED, &["dialogues_by_cause"]).await;
+            let drop = plan(DROP_CHECKPOINTS).await;
+            assert!(
+                drop.contains("save_items_of_dialogue (tenant=? AND dialogue=?)"),
+                "{drop}"
+            );
+            for (lift, put_back) in CAUSED {
+                assert_searches(lift, &["_by_cause"]).await;
+                assert_searches(put_back, &["_by_cause"]).await;
+            }
+            for statement in [END_JOBS, REVIVE_JOBS, UNSAY, SAY_AGAIN] {
+                assert_searches(statement, &[]).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Moving heads. `head` does it; here is what is read and written around it.
+
+mod facts;
+mod head;
+mod replacement;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use self::head::world_of;
+pub(super) use self::head::{Move, move_head};
+use super::{
+    Connection, Engine, Lock, Row, audit, lock,
+    rows::{Columns, json, micros, store_error},
+    turns::signed,
+};
+use crate::{
+    ids::{DialogueId, TenantId, TurnId},
+    memory::fact::Audience,
+    ports::{
+        StoreResult,
+        ledger::rewinds::{LiveCut, Rewind, RewindOutcome, RewindStore, Rewound, Sealed, Unsettled},
+    },
+    tenancy::TenantScope,
+};
+
+pub(super) struct SqlRewindStore(pub(super) Arc<Engine>);
+
+const BY_KEY: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND key = $3";
+/// Held until the head has been moved, so that no turn is committed meanwhile.
+const OWNED: &str = concat!(
+    "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND status = 'open'",
+    for_update!()
+);
+const RECORD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+const RECORD_CUT: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant, dialogue, key) WHERE key IS NOT NULL DO NOTHING";
+const SINCE: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND seq > $3
+    ORDER BY seq LIMIT $4";
+const SEALED: &str = "SELECT (SELECT old.id FROM turns old WHERE old.tenant = t.tenant AND old.id = t.replaces),
+        t.uncut_reply_text, t.uncut_until
+    FROM turns t WHERE t.tenant = $1 AND t.id = $2 AND t.uncut_until > $3";
+const UNSEAL: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NULL
+    WHERE tenant = $1 AND uncut_until <= $2";
+const JOINED_AT: &str = concat!(
+    "SELECT EXISTS (SELECT 1 FROM dialogues",
+    by_index!("dialogues_by_cause"),
+    " WHERE tenant = $1 AND cause_id = $2 AND cause_kind = 'turn' AND status = 'open')"
+);
+const REPLACING: &str = "SELECT id FROM dialogues
+    WHERE tenant = $1 AND replacing IS NOT NULL AND status = 'open' LIMIT $2";
+const UNSETTLED: &str = "SELECT world, knowers, private_to, since, mark FROM unsettled
+    WHERE tenant = $1 ORDER BY since LIMIT $2";
+
+async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind) -> StoreResult<RewindOutcome> {
+    let dialogue = rewind.dialogue.to_string();
+    let Some(world) = world_of(connection, tenant, &dialogue).await? else {
+        return Ok(RewindOutcome::Fenced);
+    };
+    lock(connection, tenant, Lock::Memory(&world)).await?;
+    if let Some(key) = &rewind.key
+        && let Some(known) = known(connection, tenant, &dialogue, key).await?
+    {
+        return Ok(RewindOutcome::Repeated(Box::new(known)));
+    }
+    let owned = sqlx::query(OWNED)
+        .bind(tenant.as_str())
+        .bind(&dialogue)
+        .bind(signed(rewind.epoch))
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    if owned.is_none() {
+        return Ok(RewindOutcome::Fenced);
+    }
+    let asked = Move {
+        id: rewind.id,
+        dialogue: rewind.dialogue,
+        to: rewind.to,
+        replacement: rewind.replacement.as_ref(),
+        replacing: rewind.replacing,
+        seq: rewind.seq,
+        at: rewind.edit.at,
+        reopen: false,
+    };
+    let Some(rewound) = move_head(connection, tenant, asked).await? else {
+        return Ok(RewindOutcome::NoSuchTurn);
+    };
+    record(connection, tenant, &rewound, rewind.dialogue, rewind.key.as_deref()).await?;
+    failpoint!("rewind.recorded");
+    audit::record(connection, tenant, &rewind.edit).await?;
+    failpoint!("rewind.audited");
+    Ok(RewindOutcome::Done(Box::new(rewound)))
+}
+
+/// The move that a key belongs to.
+async fn known(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    dialogue: &str,
+    key: &str,
+) -> StoreResult<Option<Rewound>> {
+    let row = sqlx::query(BY_KEY)
+        .bind(tenant.as_str())
+        .bind(dialogue)
+        .bind(key)
+        .fetch_optional(connection)
+        .await
+        .map_err(store_error)?;
+    row.map(|row| Columns::of(&row).json()).transpose()
+}
+
+/// Keeps what listeners are told, for those who ask again or were away.
+pub(super) async fn record(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    rewound: &Rewound,
+    dialogue: DialogueId,
+    key: Option<&str>,
+) -> StoreResult<()> {
+    record_with(connection, RECORD, tenant, rewound, dialogue, key).await
+}
+
+/// Keeps who cut a reply while it was being said. A key that is known stays what it was.
+pub(super) async fn record_cut(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    dialogue: DialogueId,
+    cut: &LiveCut,
+) -> StoreResult<()> {
+    let key = cut.key.as_deref();
+    record_with(connection, RECORD_CUT, tenant, &cut.rewound, dialogue, key).await?;
+    audit::record(connection, tenant, &cut.edit).await
+}
+
+async fn record_with(
+    connection: &mut Connection,
+    statement: &'static str,
+    tenant: &TenantId,
+    rewound: &Rewound,
+    dialogue: DialogueId,
+    key: Option<&str>,
+) -> StoreResult<()> {
+    sqlx::query(statement)
+        .bind(tenant.as_str())
+        .bind(rewound.id.to_string())
+        .bind(dialogue.to_string())
+        .bind(key)
+        .bind(signed(rewound.seq))
+        .bind(json(rewound)?)
+        .bind(micros(rewound.at))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+async fn unseal(connection: &mut Connection, tenant: &TenantId, now: DateTime<Utc>) -> StoreResult<u64> {
+    let unseal = sqlx::query(UNSEAL).bind(tenant.as_str()).bind(micros(now));
+    let unsealed = unseal.execute(connection).await.map_err(store_error)?;
+    Ok(unsealed.rows_affected())
+}
+
+fn read_unsettled(row: &Row) -> StoreResult<Unsettled> {
+    let mut columns = Columns::of(row);
+    Ok(Unsettled {
+        world: columns.id()?,
+        audience: Audience {
+            knowers: columns.json()?,
+            private_to: columns.maybe_id()?,
+        },
+        since: columns.time()?,
+        mark: columns.number()?,
+    })
+}
+
+#[async_trait]
+impl RewindStore for SqlRewindStore {
+    async fn rewind(&self, scope: &TenantScope, asked: &Rewind) -> StoreResult<RewindOutcome> {
+        let (tenant, asked) = (scope.tenant().clone(), asked.clone());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move { rewind(connection, &tenant, &asked).await })
+            })
+            .await
+    }
+    async fn by_key(&self, scope: &TenantScope, dialogue: DialogueId, key: &str) -> StoreResult<Option<Rewound>> {
+        let mut connection = self.0.read(scope).await?;
+        known(&mut connection, scope.tenant(), &dialogue.to_string(), key).await
+    }
+    async fn since(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        after: u64,
+        limit: u32,
+    ) -> StoreResult<Vec<Rewound>> {
+        let mut connection = self.0.read(scope).await?;
+        let rows = sqlx::query(SINCE)
+            .bind(scope.tenant().as_str())
+            .bind(dialogue.to_string())
+            .bind(signed(after))
+            .bind(i64::from(limit))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter().map(|row| Columns::of(row).json()).collect()
+    }
+    async fn sealed(&self, scope: &TenantScope, turn: TurnId, now: DateTime<Utc>) -> StoreResult<Option<Sealed>> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(SEALED)
+            .bind(scope.tenant().as_str())
+            .bind(turn.to_string())
+            .bind(micros(now))
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        row.map(|row| {
+            let mut columns = Columns::of(&row);
+            Ok(Sealed {
+                whole: columns.maybe_id()?,
+                text: columns.next::<Option<String>>()?.unwrap_or_default(),
+                until: columns.time()?,
+            })
+        })
+        .transpose()
+    }
+    async fn unseal(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move { unseal(connection, &tenant, now).await })
+            })
+            .await
+    }
+    async fn joined_at(&self, scope: &TenantScope, turn: TurnId) -> StoreResult<bool> {
+        let mut connection = self.0.read(scope).await?;
+        sqlx::query_scalar(JOINED_AT)
+            .bind(scope.tenant().as_str())
+            .bind(turn.to_string())
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(store_error)
+    }
+    async fn replacing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DialogueId>> {
+        let mut connection = self.0.read(scope).await?;
+        let rows = sqlx::query(REPLACING)
+            .bind(scope.tenant().as_str())
+            .bind(i64::from(limit))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter().map(|row| Columns::of(row).id()).collect()
+    }
+    async fn unsettled(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<Unsettled>> {
+        let mut connection = self.0.read(scope).await?;
+        let rows = sqlx::query(UNSETTLED)
+            .bind(scope.tenant().as_str())
+            .bind(i64::from(limit))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter().map(read_unsettled).collect()
+    }
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn moves_are_found_by_dialogue() {
+            assert_searches(BY_KEY, &["rewinds_by_key"]).await;
+            assert_searches(REPLACING, &["dialogues_replacing"]).await;
+            assert_searches(SINCE, &["rewinds_of_dialogue"]).await;
+            assert_searches(SEALED, &["sqlite_autoindex_turns_1 (tenant=? AND id=?)"]).await;
+            assert_searches(UNSEAL, &["turns_sealed"]).await;
+            assert_searches(JOINED_AT, &["dialogues_by_cause"]).await;
+            assert_searches(OWNED, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A turn that takes the place of one of which less was heard.
+
+use serde_json::json;
+
+use super::super::{
+    Connection,
+    rows::{self, micros, store_error},
+    turns::signed,
+};
+use crate::{
+    ids::{TenantId, TurnId},
+    ports::{StoreResult, ledger::rewinds::Replacement},
+};
+
+const COPY_CHECKPOINT: &str = "INSERT INTO checkpoints (tenant, turn, body)
+    SELECT tenant, $3, body FROM checkpoints WHERE tenant = $1 AND turn = $2";
+/// The key stays with both: whoever repeats the line is told of the turn that stands.
+const WRITE: &str = batch!(
+    "INSERT INTO turns (tenant, id, dialogue, number, previous, replaces, text_version, key, status,
+        player, player_text, npc, reply_text, cues, prompt_tokens, cached_tokens, completion_tokens, started_at,
+        committed_at, seq_started, seq_done, seq_committed, uncut_reply_text, uncut_until)
+     SELECT $1, $2, $4, $5, $6, $3, $7, key, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
+        $22, $23 FROM turns WHERE tenant = $1 AND id = $3",
+    "INSERT INTO traces (tenant, turn, body) SELECT tenant, $2, body FROM traces WHERE tenant = $1 AND turn = $3",
+    concat!(
+        "INSERT INTO jobs (tenant, id, kind, dialogue, turn, text_version, status, due_at, created_at)
+         SELECT $1, v.value ->> 0, v.value ->> 1, $4, $2, CAST(v.value ->> 2 AS BIGINT), 'pending',
+            CAST(v.value ->> 3 AS BIGINT), CAST(v.value ->> 4 AS BIGINT)
+         FROM ",
+        rows!("$24"),
+        " v"
+    )
+);
+
+/// The replacement's checkpoint, before that of the replaced turn goes.
+pub(super) async fn keep_checkpoint(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    replacement: &Replacement,
+) -> StoreResult<()> {
+    sqlx::query(COPY_CHECKPOINT)
+        .bind(tenant.as_str())
+        .bind(replacement.of.to_string())
+        .bind(replacement.turn.id.to_string())
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+/// Writes the turn after `previous`, with its jobs.
+pub(super) async fn write(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    previous: Option<TurnId>,
+    replacement: &Replacement,
+) -> StoreResult<()> {
+    let turn = &replacement.turn;
+    let jobs: serde_json::Value = replacement
+        .jobs
+        .iter()
+        .map(|job| {
+            let at = micros(job.created_at);
+            json!([job.id, job.kind.as_str(), job.text_version, at, at])
+        })
+        .collect();
+    let (uncut, until) = replacement.uncut.clone().unzip();
+    sqlx::query(WRITE)
+        .bind(tenant.as_str())
+        .bind(turn.id.to_string())
+        .bind(replacement.of.to_string())
+        .bind(turn.dialogue.to_string())
+        .bind(i64::from(turn.number))
+        .bind(previous.map(|turn| turn.to_string()))
+        .bind(i64::from(turn.text_version))
+        .bind(turn.status.as_str())
+        .bind(turn.player.as_ref().map(|player| player.as_str().to_owned()))
+        .bind(&turn.player_text)
+        .bind(turn.npc.as_str())
+        .bind(&turn.reply_text)
+        .bind(rows::json(&turn.cues)?)
+        .bind(i64::from(turn.usage.prompt_tokens))
+        .bind(i64::from(turn.usage.cached_tokens))
+        .bind(i64::from(turn.usage.completion_tokens))
+        .bind(micros(turn.started_at))
+        .bind(micros(turn.committed_at))
+        .bind(signed(turn.seqs.started))
+        .bind(signed(turn.seqs.done))
+        .bind(signed(turn.seqs.committed))
+        .bind(uncut)
+        .bind(until.map(micros))
+        .bind(jobs.to_string())
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}

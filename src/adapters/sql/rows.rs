@@ -1,0 +1,170 @@
+//! Between rows and values: moments, ids, JSON, embeddings.
+
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+use serde::{Serialize, de::DeserializeOwned};
+use sqlx::{Row as _, query::Query};
+
+pub(super) use super::store_error;
+use super::{Arguments, Db, Engine, Row};
+use crate::{
+    ports::{Page, PageRequest, StoreError, StoreResult},
+    tenancy::TenantScope,
+};
+
+pub(super) fn micros(at: DateTime<Utc>) -> i64 {
+    at.timestamp_micros()
+}
+
+pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> StoreResult<String> {
+    serde_json::to_string(value).map_err(|error| StoreError::Rejected(format!("a value has no JSON form: {error}")))
+}
+
+/// The texts of ids as one JSON array, for `among!` and `texts!`.
+pub(super) fn json_list<T: std::fmt::Display>(ids: impl IntoIterator<Item = T>) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::from("[");
+    for id in ids {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        // Ids have no character that JSON escapes; writing to a String cannot fail.
+        let _ = write!(text, "\"{id}\"");
+    }
+    text.push(']');
+    text
+}
+
+pub(super) fn vector_bytes(vector: &[f32]) -> Vec<u8> {
+    vector.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+pub(super) fn vector_from(bytes: &[u8]) -> StoreResult<Vec<f32>> {
+    let (values, rest) = bytes.as_chunks::<4>();
+    if !rest.is_empty() {
+        return Err(StoreError::Corrupt(
+            "an embedding is not a whole number of f32".to_owned(),
+        ));
+    }
+    Ok(values.iter().map(|value| f32::from_le_bytes(*value)).collect())
+}
+
+/// A page's size within 1–200 and one more row, to know whether there is a next page.
+pub(super) fn rows_of(page: &PageRequest) -> i64 {
+    i64::from(page.limit.clamp(1, 200)) + 1
+}
+
+/// Cuts the row too many off and names the cursor.
+pub(super) fn page_of<T>(mut items: Vec<T>, page: &PageRequest, cursor: impl Fn(&T) -> String) -> Page<T> {
+    let limit = page.limit.clamp(1, 200) as usize;
+    let next = if items.len() > limit {
+        items.truncate(limit);
+        items.last().map(cursor)
+    } else {
+        None
+    };
+    Page { items, next }
+}
+
+/// Reads a page with `query`, which has everything bound: the scope, the cursor `page.after`, and
+/// [`rows_of`] the page.
+pub(super) async fn list<'q, T: Send>(
+    engine: &Engine,
+    scope: &TenantScope,
+    query: Query<'q, Db, Arguments>,
+    page: &PageRequest,
+    read: fn(&Row) -> StoreResult<T>,
+    cursor: fn(&T) -> String,
+) -> StoreResult<Page<T>> {
+    let mut connection = engine.read(scope).await?;
+    let rows = query.fetch_all(&mut *connection).await.map_err(store_error)?;
+    let items = rows.iter().map(read).collect::<StoreResult<Vec<_>>>()?;
+    Ok(page_of(items, page, cursor))
+}
+
+/// Reads a row's columns in order.
+pub(super) struct Columns<'r> {
+    row: &'r Row,
+    at: usize,
+}
+
+impl<'r> Columns<'r> {
+    pub(super) fn of(row: &'r Row) -> Self {
+        Self { row, at: 0 }
+    }
+    pub(super) fn next<T: sqlx::Decode<'r, Db> + sqlx::Type<Db>>(&mut self) -> StoreResult<T> {
+        let at = self.at;
+        self.at += 1;
+        self.row.try_get(at).map_err(store_error)
+    }
+    /// An unsigned number.
+    pub(super) fn number<T: TryFrom<i64>>(&mut self) -> StoreResult<T> {
+        let value: i64 = self.next()?;
+        T::try_from(value).map_err(|_| StoreError::Corrupt(format!("{value} is out of range")))
+    }
+    pub(super) fn time(&mut self) -> StoreResult<DateTime<Utc>> {
+        moment(self.next()?)
+    }
+    pub(super) fn maybe_time(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
+        self.next::<Option<i64>>()?.map(moment).transpose()
+    }
+    /// An id, or anything else with one text form.
+    pub(super) fn id<T: FromStr>(&mut self) -> StoreResult<T> {
+        parse(self.next()?)
+    }
+    pub(super) fn maybe_id<T: FromStr>(&mut self) -> StoreResult<Option<T>> {
+        self.next::<Option<&str>>()?.map(parse).transpose()
+    }
+    pub(super) fn json<T: DeserializeOwned>(&mut self) -> StoreResult<T> {
+        serde_json::from_str(self.next()?).map_err(|error| StoreError::Corrupt(error.to_string()))
+    }
+    /// A name read by `parse`.
+    pub(super) fn named<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> StoreResult<T> {
+        let text: &str = self.next()?;
+        parse(text).ok_or_else(|| StoreError::Corrupt(format!("unknown name `{text}`")))
+    }
+    /// Two columns: kind and id of a cause.
+    pub(super) fn cause(&mut self) -> StoreResult<crate::memory::fact::Cause> {
+        let (kind, id): (&str, &str) = (self.next()?, self.next()?);
+        cause(kind, id)
+    }
+    /// As [`Self::cause`], where there may be none.
+    pub(super) fn maybe_cause(&mut self) -> StoreResult<Option<crate::memory::fact::Cause>> {
+        let (kind, id): (Option<&str>, Option<&str>) = (self.next()?, self.next()?);
+        kind.zip(id).map(|(kind, id)| cause(kind, id)).transpose()
+    }
+}
+
+fn cause(kind: &str, id: &str) -> StoreResult<crate::memory::fact::Cause> {
+    crate::memory::fact::Cause::from_columns(kind, id)
+        .ok_or_else(|| StoreError::Corrupt(format!("unknown cause `{kind}` `{id}`")))
+}
+
+pub(super) fn moment(micros: i64) -> StoreResult<DateTime<Utc>> {
+    DateTime::from_timestamp_micros(micros).ok_or_else(|| StoreError::Corrupt(format!("{micros} is no moment")))
+}
+
+fn parse<T: FromStr>(text: &str) -> StoreResult<T> {
+    text.parse()
+        .map_err(|_| StoreError::Corrupt(format!("`{text}` does not parse")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embeddings_round_trip_bit_by_bit() {
+        let vector = [0.0_f32, -0.5, 1.0, f32::MIN_POSITIVE];
+        assert_eq!(vector_from(&vector_bytes(&vector)).unwrap(), vector);
+        assert!(vector_from(&[1, 2, 3]).is_err());
+    }
+
+    #[test]
+    fn id_lists_are_json() {
+        assert_eq!(json_list(["a", "b"]), r#"["a","b"]"#);
+        assert_eq!(json_list::<&str>([]), "[]");
+    }
+}

@@ -1,0 +1,465 @@
+//! Saves: where the heads of a world stood, and moving them all there.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    Connection, Engine, Lock, Row, audit, lock,
+    rewinds::{self, Move, move_head},
+    rows::{Columns, json, json_list, list, micros, rows_of, store_error},
+};
+use crate::{
+    ids::{DialogueId, EditId, RewindId, SaveId, TenantId, TurnId, WorldId},
+    ports::{
+        Page, PageRequest, StoreError, StoreResult,
+        ledger::{
+            audit::Edit,
+            rewinds::RolledBack,
+            saves::{NewSave, Restore, RestoreOutcome, Restored, RestoredDialogue, Save, SaveOutcome, SaveStore},
+        },
+    },
+    tenancy::TenantScope,
+};
+
+pub(super) struct SqlSaveStore(pub(super) Arc<Engine>);
+
+const WORLD: &str = "SELECT 1 FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
+const COUNT: &str = "SELECT COUNT(*) FROM saves WHERE tenant = $1 AND world = $2";
+const TAKE_ITEMS: &str = "INSERT INTO save_items (tenant, save, dialogue, turn, status)
+    SELECT tenant, $3, id, head_turn_id, status FROM dialogues WHERE tenant = $1 AND world = $2";
+const TAKE: &str = "INSERT INTO saves (tenant, id, world, name, dialogues, cause_kind, cause_id, created_at)
+    VALUES ($1, $2, $3, $4, $5, 'edit', $6, $7)";
+const GET: &str = "SELECT id, world, name, dialogues, created_at FROM saves
+    WHERE tenant = $1 AND world = $2 AND id = $3";
+const LIST: &str = "SELECT id, world, name, dialogues, created_at FROM saves
+    WHERE tenant = $1 AND world = $2
+      AND ($3 IS NULL OR (created_at, id) < (SELECT created_at, id FROM saves WHERE tenant = $1 AND id = $3))
+    ORDER BY created_at DESC, id DESC LIMIT $4";
+const DELETE: &str = "DELETE FROM saves WHERE tenant = $1 AND world = $2 AND id = $3";
+const DELETE_ITEMS: &str = "DELETE FROM save_items WHERE tenant = $1 AND save = $2 RETURNING turn";
+/// Checkpoints of the turns before and with some, as far as they do not stand, no other save ends in
+/// or after them, and no reply that may be taken up again has them.
+const UNPIN: &str = concat!(
+    "WITH RECURSIVE
+    gone (id, previous, dialogue) AS (
+        SELECT t.id, t.previous, t.dialogue FROM ",
+    texts!("$2"),
+    " v CROSS JOIN turns t WHERE t.tenant = $1 AND t.id = v.value AND t.stands = FALSE
+        UNION
+        SELECT t.id, t.previous, t.dialogue FROM gone g CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.id = g.previous AND t.stands = FALSE),
+    kept (id, previous) AS (
+        SELECT t.id, t.previous FROM (SELECT DISTINCT dialogue FROM gone) g
+            CROSS JOIN save_items i CROSS JOIN turns t
+            WHERE i.tenant = $1 AND i.dialogue = g.dialogue
+              AND t.tenant = $1 AND t.id = i.turn AND t.stands = FALSE
+        UNION
+        SELECT t.id, t.previous FROM kept k CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.id = k.previous AND t.stands = FALSE),
+    sealed (id) AS (
+        SELECT t.replaces FROM (SELECT DISTINCT dialogue FROM gone) g
+            CROSS JOIN dialogues d CROSS JOIN turns t
+            WHERE d.tenant = $1 AND d.id = g.dialogue
+              AND t.tenant = $1 AND t.id = d.head_turn_id AND t.replaces IS NOT NULL)
+    DELETE FROM checkpoints WHERE tenant = $1 AND turn IN (SELECT id FROM gone)
+      AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM sealed)"
+);
+
+const BY_KEY: &str = "SELECT outcome FROM restores WHERE tenant = $1 AND world = $2 AND key = $3";
+const RECORD: &str = "INSERT INTO restores (tenant, id, world, save, key, outcome, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+/// Dialogues of the world that are not as the save has them, or that somebody may be speaking in. One
+/// that was open stays closed if an NPC of it was deleted since: NPCs are not part of a save.
+const PLAN: &str = concat!(
+    "SELECT id, head, status, wanted_head, wanted, next_seq, epoch FROM (
+        SELECT d.id, d.head_turn_id AS head, d.status, d.next_seq, d.owner_epoch AS epoch,
+            d.owner_node IS NOT NULL AS owned, i.turn AS wanted_head,
+            CASE WHEN i.status = 'open' AND NOT EXISTS (SELECT 1 FROM ",
+    texts!("d.npcs"),
+    " j CROSS JOIN npcs n
+                    WHERE n.tenant = $1 AND n.world = d.world AND n.id = j.value AND n.deleted_at IS NOT NULL)
+                THEN 'open' ELSE 'closed' END AS wanted
+        FROM dialogues d LEFT JOIN save_items i ON i.tenant = $1 AND i.save = $3 AND i.dialogue = d.id
+        WHERE d.tenant = $1 AND d.world = $2) p
+    WHERE owned OR head IS DISTINCT FROM wanted_head OR status <> wanted"
+);
+/// Nobody owns it any more, so that it may be taken up anywhere should it be opened again.
+const CLOSE: &str = "UPDATE dialogues SET status = 'closed', owner_node = NULL, owner_until = NULL
+    WHERE tenant = $1 AND id = $2";
+const FENCE: &str = concat!(
+    "UPDATE dialogues SET owner_epoch = owner_epoch + 1 WHERE tenant = $1 AND id ",
+    among!("$2")
+);
+
+/// A dialogue, and how the save has it.
+struct Planned {
+    id: DialogueId,
+    to: Option<TurnId>,
+    was_open: bool,
+    open: bool,
+    moves: bool,
+    next_seq: u64,
+    epoch: u64,
+}
+
+fn read(row: &Row) -> StoreResult<Save> {
+    let mut columns = Columns::of(row);
+    Ok(Save {
+        id: columns.id()?,
+        world: columns.id()?,
+        name: columns.next()?,
+        dialogues: columns.number()?,
+        created_at: columns.time()?,
+    })
+}
+
+fn read_planned(row: &Row) -> StoreResult<Planned> {
+    let mut columns = Columns::of(row);
+    let id = columns.id()?;
+    let head: Option<TurnId> = columns.maybe_id()?;
+    let was_open = columns.next::<&str>()? == "open";
+    let to = columns.maybe_id()?;
+    let open = columns.next::<&str>()? == "open";
+    Ok(Planned {
+        id,
+        to,
+        was_open,
+        open,
+        moves: head != to || was_open != open,
+        next_seq: columns.number()?,
+        epoch: columns.number()?,
+    })
+}
+
+async fn create(connection: &mut Connection, tenant: &TenantId, new: &NewSave) -> StoreResult<SaveOutcome> {
+    lock(connection, tenant, Lock::Memory(&new.world)).await?;
+    let world = sqlx::query(WORLD)
+        .bind(tenant.as_str())
+        .bind(new.world.as_str())
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    if world.is_none() {
+        return Ok(SaveOutcome::NoSuchWorld);
+    }
+    let kept: i64 = sqlx::query_scalar(COUNT)
+        .bind(tenant.as_str())
+        .bind(new.world.as_str())
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    if kept >= i64::from(new.max) {
+        return Ok(SaveOutcome::Full);
+    }
+    let taken = sqlx::query(TAKE_ITEMS)
+        .bind(tenant.as_str())
+        .bind(new.world.as_str())
+        .bind(new.id.to_string())
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let save = Save {
+        id: new.id,
+        world: new.world.clone(),
+        name: new.name.clone(),
+        created_at: new.edit.at,
+        dialogues: u32::try_from(taken.rows_affected()).unwrap_or(u32::MAX),
+    };
+    sqlx::query(TAKE)
+        .bind(tenant.as_str())
+        .bind(new.id.to_string())
+        .bind(new.world.as_str())
+        .bind(&new.name)
+        .bind(i64::from(save.dialogues))
+        .bind(new.edit.id.to_string())
+        .bind(micros(new.edit.at))
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    audit::record(connection, tenant, &new.edit).await?;
+    Ok(SaveOutcome::Saved(save))
+}
+
+async fn delete(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    id: SaveId,
+    edit: &Edit,
+) -> StoreResult<bool> {
+    lock(connection, tenant, Lock::Memory(world)).await?;
+    let deleted = sqlx::query(DELETE)
+        .bind(tenant.as_str())
+        .bind(world.as_str())
+        .bind(id.to_string())
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    if deleted.rows_affected() == 0 {
+        return Ok(false);
+    }
+    let rows = sqlx::query(DELETE_ITEMS)
+        .bind(tenant.as_str())
+        .bind(id.to_string())
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let mut turns: Vec<TurnId> = Vec::with_capacity(rows.len());
+    for row in &rows {
+        turns.extend(Columns::of(row).maybe_id::<TurnId>()?);
+    }
+    sqlx::query(UNPIN)
+        .bind(tenant.as_str())
+        .bind(json_list(turns))
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    audit::record(connection, tenant, edit).await?;
+    Ok(true)
+}
+
+async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore) -> StoreResult<RestoreOutcome> {
+    lock(connection, tenant, Lock::Memory(&asked.world)).await?;
+    if let Some(key) = &asked.key
+        && let Some(known) = known(connection, tenant, &asked.world, key).await?
+    {
+        return Ok(if known.save == asked.save {
+            RestoreOutcome::Repeated(known)
+        } else {
+            RestoreOutcome::KeyTaken
+        });
+    }
+    let (world, save) = (asked.world.as_str(), asked.save.to_string());
+    let found = sqlx::query(GET)
+        .bind(tenant.as_str())
+        .bind(world)
+        .bind(&save)
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    if found.is_none() {
+        return Ok(RestoreOutcome::NotFound);
+    }
+    lock(connection, tenant, Lock::Dialogues(&asked.world)).await?;
+    let rows = sqlx::query(PLAN)
+        .bind(tenant.as_str())
+        .bind(world)
+        .bind(&save)
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let plan = rows.iter().map(read_planned).collect::<StoreResult<Vec<_>>>()?;
+    let fenced = plan.iter().filter(|planned| !planned.moves).map(|planned| planned.id);
+    sqlx::query(FENCE)
+        .bind(tenant.as_str())
+        .bind(json_list(fenced))
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let mut restored = Restored {
+        save: asked.save,
+        world: asked.world.clone(),
+        at: asked.edit.at,
+        changed: 0,
+        ended: 0,
+        reopened: 0,
+        removed_turns: 0,
+        reinstated_turns: 0,
+        rolled_back: RolledBack::default(),
+    };
+    let mut dialogues = Vec::new();
+    for planned in plan.iter().filter(|planned| planned.moves) {
+        let moved = put_back(connection, tenant, asked, planned).await?;
+        count(&mut restored, planned, &moved);
+        dialogues.push(moved);
+    }
+    record(connection, tenant, asked, &restored).await?;
+    audit::record(connection, tenant, &asked.edit).await?;
+    Ok(RestoreOutcome::Done { restored, dialogues })
+}
+
+fn count(restored: &mut Restored, planned: &Planned, moved: &RestoredDialogue) {
+    let number = |turns: &[u32]| u32::try_from(turns.len()).unwrap_or(u32::MAX);
+    let (back, sum) = (moved.rewound.rolled_back, &mut restored.rolled_back);
+    restored.changed += 1;
+    restored.ended += u32::from(planned.was_open && !planned.open);
+    restored.reopened += u32::from(planned.open && !planned.was_open);
+    restored.removed_turns = restored.removed_turns.saturating_add(number(&moved.rewound.removed));
+    restored.reinstated_turns = restored
+        .reinstated_turns
+        .saturating_add(number(&moved.rewound.reinstated));
+    sum.facts = sum.facts.saturating_add(back.facts);
+    sum.restored = sum.restored.saturating_add(back.restored);
+    sum.summaries = sum.summaries.saturating_add(back.summaries);
+    sum.state = sum.state.saturating_add(back.state);
+}
+
+/// Makes one dialogue what the save has it for.
+async fn put_back(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    asked: &Restore,
+    planned: &Planned,
+) -> StoreResult<RestoredDialogue> {
+    let gap = asked.seq_gap.saturating_mul(planned.epoch.saturating_add(1));
+    let to = Move {
+        id: move_id(asked.edit.id, planned.id),
+        dialogue: planned.id,
+        to: planned.to,
+        replacement: None,
+        replacing: None,
+        seq: planned.next_seq.saturating_add(gap),
+        at: asked.edit.at,
+        reopen: planned.open,
+    };
+    let mut rewound = move_head(connection, tenant, to)
+        .await?
+        .ok_or_else(|| StoreError::Corrupt(format!("a save names a turn that {} does not have", planned.id)))?;
+    // Who is open is the save's to say.
+    rewound.closed.clear();
+    if !planned.open {
+        sqlx::query(CLOSE)
+            .bind(tenant.as_str())
+            .bind(planned.id.to_string())
+            .execute(&mut *connection)
+            .await
+            .map_err(store_error)?;
+    }
+    rewinds::record(connection, tenant, &rewound, planned.id, None).await?;
+    Ok(RestoredDialogue {
+        id: planned.id,
+        open: planned.open,
+        rewound,
+    })
+}
+
+/// A name for one dialogue's move: it sorts with the restore, is unlike any other, and is the same again
+/// should the transaction be run again.
+fn move_id(restore: EditId, dialogue: DialogueId) -> RewindId {
+    /// The random part of a ULID.
+    const RANDOM: u128 = (1 << 80) - 1;
+    let digest: [u8; 32] = Sha256::new()
+        .chain_update(restore.as_u128().to_be_bytes())
+        .chain_update(dialogue.as_u128().to_be_bytes())
+        .finalize()
+        .into();
+    let mixed = digest
+        .iter()
+        .take(16)
+        .fold(0_u128, |bits, byte| (bits << 8) | u128::from(*byte));
+    RewindId::from_u128((restore.as_u128() & !RANDOM) | (mixed & RANDOM))
+}
+
+/// The restore that a key belongs to.
+async fn known(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    key: &str,
+) -> StoreResult<Option<Restored>> {
+    let row = sqlx::query(BY_KEY)
+        .bind(tenant.as_str())
+        .bind(world.as_str())
+        .bind(key)
+        .fetch_optional(connection)
+        .await
+        .map_err(store_error)?;
+    row.map(|row| Columns::of(&row).json()).transpose()
+}
+
+async fn record(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    asked: &Restore,
+    restored: &Restored,
+) -> StoreResult<()> {
+    let at: DateTime<Utc> = restored.at;
+    sqlx::query(RECORD)
+        .bind(tenant.as_str())
+        .bind(asked.edit.id.to_string())
+        .bind(asked.world.as_str())
+        .bind(asked.save.to_string())
+        .bind(&asked.key)
+        .bind(json(restored)?)
+        .bind(micros(at))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+#[async_trait]
+impl SaveStore for SqlSaveStore {
+    async fn create(&self, scope: &TenantScope, new: &NewSave) -> StoreResult<SaveOutcome> {
+        let (tenant, new) = (scope.tenant().clone(), new.clone());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move { create(connection, &tenant, &new).await })
+            })
+            .await
+    }
+    async fn get(&self, scope: &TenantScope, world: &WorldId, id: SaveId) -> StoreResult<Option<Save>> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(GET)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(id.to_string())
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        row.as_ref().map(read).transpose()
+    }
+    async fn list(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Save>> {
+        let query = sqlx::query(LIST)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(&page.after)
+            .bind(rows_of(page));
+        list(&self.0, scope, query, page, read, |save| save.id.to_string()).await
+    }
+    async fn delete(&self, scope: &TenantScope, world: &WorldId, id: SaveId, edit: &Edit) -> StoreResult<bool> {
+        let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move { delete(connection, &tenant, &world, id, &edit).await })
+            })
+            .await
+    }
+    async fn restore(&self, scope: &TenantScope, asked: &Restore) -> StoreResult<RestoreOutcome> {
+        let (tenant, asked) = (scope.tenant().clone(), asked.clone());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move { restore(connection, &tenant, &asked).await })
+            })
+            .await
+    }
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn saves_are_found_by_world_and_their_dialogues_by_both_ends() {
+            for statement in [COUNT, LIST] {
+                assert_searches(statement, &["saves_newest"]).await;
+            }
+            assert_searches(TAKE_ITEMS, &["dialogues_of_world"]).await;
+            assert_searches(PLAN, &["dialogues_of_world", "sqlite_autoindex_save_items_1"]).await;
+            let unpin = plan(UNPIN).await;
+            assert!(
+                unpin.contains("save_items_of_dialogue (tenant=? AND dialogue=?)"),
+                "{unpin}"
+            );
+            assert_searches(BY_KEY, &["restores_by_key"]).await;
+            for statement in [GET, DELETE, DELETE_ITEMS, CLOSE, FENCE] {
+                assert_searches(statement, &[]).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Summaries of a dialogue; eviction and fading are rows with a cause.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{
+    Engine, Lock, Row, jobs, lock,
+    rows::{Columns, micros, store_error},
+};
+use crate::{
+    ids::DialogueId,
+    memory::{fact::Importance, summary::Summary},
+    ports::{
+        StoreResult,
+        ledger::summaries::{SummaryCommit, SummaryStore},
+    },
+    tenancy::TenantScope,
+};
+
+pub(super) struct SqlSummaryStore(pub(super) Arc<Engine>);
+
+const KEPT: &str = "SELECT s.id, s.dialogue, s.from_turn, s.to_turn, s.text,
+        s.importance - (SELECT COUNT(*) FROM summary_changes c
+            WHERE c.tenant = s.tenant AND c.summary = s.id AND c.change = 'fade' AND c.lifted_at IS NULL),
+        s.created_at
+    FROM summaries s
+    WHERE s.tenant = $1 AND s.dialogue = $2 AND s.lifted_at IS NULL
+      AND NOT EXISTS (SELECT 1 FROM summary_changes c
+            WHERE c.tenant = s.tenant AND c.summary = s.id AND c.change = 'evict' AND c.lifted_at IS NULL)
+    ORDER BY s.from_turn, s.created_at, s.id";
+// Evicted ones count: their turns have been summed up all the same.
+const COVERED: &str = "SELECT EXISTS (SELECT 1 FROM summaries
+    WHERE tenant = $1 AND dialogue = $2 AND lifted_at IS NULL AND from_turn <= $4 AND to_turn >= $3)";
+const INSERT: &str = "INSERT INTO summaries
+        (tenant, id, dialogue, from_turn, to_turn, text, importance, cause_kind, cause_id, created_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, 'turn', $8, $9)";
+// From the summary itself, so that only one of this tenant and dialogue can be named.
+const CHANGE: &str = "INSERT INTO summary_changes (tenant, summary, change, by_summary, cause_kind, cause_id, at)
+    SELECT tenant, id, $4, $5, 'turn', $6, $7 FROM summaries WHERE tenant = $1 AND dialogue = $2 AND id = $3";
+
+fn read(row: &Row) -> StoreResult<Summary> {
+    let mut columns = Columns::of(row);
+    Ok(Summary {
+        id: columns.id()?,
+        dialogue: columns.id()?,
+        from_turn: columns.number()?,
+        to_turn: columns.number()?,
+        text: columns.next()?,
+        importance: Importance::clamped(f64::from(columns.number::<i32>()?)),
+        created_at: columns.time()?,
+    })
+}
+
+#[async_trait]
+impl SummaryStore for SqlSummaryStore {
+    async fn kept(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Vec<Summary>> {
+        let mut connection = self.0.read(scope).await?;
+        let rows = sqlx::query(KEPT)
+            .bind(scope.tenant().as_str())
+            .bind(dialogue.to_string())
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter().map(read).collect()
+    }
+    async fn commit(&self, scope: &TenantScope, commit: &SummaryCommit) -> StoreResult<bool> {
+        let (tenant, commit, now) = (scope.tenant().clone(), commit.clone(), self.0.clock.now());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    lock(connection, &tenant, Lock::Summaries(commit.summary.dialogue)).await?;
+                    if !jobs::pass_fence(connection, &tenant, &commit.fence, now).await? {
+                        return Ok(false);
+                    }
+                    let (summary, cause) = (&commit.summary, commit.fence.turn.to_string());
+                    let covered: bool = sqlx::query_scalar(COVERED)
+                        .bind(tenant.as_str())
+                        .bind(summary.dialogue.to_string())
+                        .bind(i64::from(summary.from_turn))
+                        .bind(i64::from(summary.to_turn))
+                        .fetch_one(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    if covered {
+                        // The job is done: another one was faster.
+                        return Ok(false);
+                    }
+                    sqlx::query(INSERT)
+                        .bind(tenant.as_str())
+                        .bind(summary.id.to_string())
+                        .bind(summary.dialogue.to_string())
+                        .bind(i64::from(summary.from_turn))
+                        .bind(i64::from(summary.to_turn))
+                        .bind(&summary.text)
+                        .bind(i64::from(summary.importance.get()))
+                        .bind(&cause)
+                        .bind(micros(summary.created_at))
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    failpoint!("summary.written");
+                    for (other, change) in [(commit.evict, "evict"), (commit.fade, "fade")] {
+                        let Some(other) = other else { continue };
+                        sqlx::query(CHANGE)
+                            .bind(tenant.as_str())
+                            .bind(summary.dialogue.to_string())
+                            .bind(other.to_string())
+                            .bind(change)
+                            .bind(summary.id.to_string())
+                            .bind(&cause)
+                            .bind(micros(now))
+                            .execute(&mut *connection)
+                            .await
+                            .map_err(store_error)?;
+                    }
+                    Ok(true)
+                })
+            })
+            .await
+    }
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn summaries_are_found_by_dialogue() {
+            assert_searches(KEPT, &["summaries_of_dialogue"]).await;
+            assert_searches(COVERED, &["summaries_of_dialogue"]).await;
+            assert_searches(CHANGE, &[]).await;
+        }
+    }
+}

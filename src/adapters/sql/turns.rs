@@ -1,0 +1,261 @@
+//! Turns: how they are committed and read. The commit is the hot write, so it is two trips to
+//! the engine: one that takes the head, and one text of several statements for everything else.
+
+use serde_json::json;
+
+use super::{
+    Connection, Row, rewinds,
+    rows::{Columns, json, micros, store_error},
+    state,
+};
+use crate::{
+    ids::TenantId,
+    memory::turn::{Turn, TurnSeqs, TurnStatus, Usage},
+    ports::{
+        StoreResult,
+        ledger::dialogues::{CommitOutcome, KeyedTurn, TurnCommit},
+    },
+};
+
+macro_rules! turn_columns {
+    () => {
+        "t.id, t.dialogue, t.number, t.status, t.player, t.player_text, t.npc, t.reply_text, t.text_version, t.cues,
+         t.prompt_tokens, t.cached_tokens, t.completion_tokens, t.started_at, t.committed_at,
+         t.seq_started, t.seq_done, t.seq_committed, t.stands"
+    };
+}
+
+pub(super) use turn_columns;
+
+pub(super) const STANDING: &str = concat!(
+    "SELECT ",
+    turn_columns!(),
+    " FROM turns t WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE AND t.number BETWEEN $3 AND $4
+      ORDER BY t.number"
+);
+pub(super) const BY_ID: &str = concat!(
+    "SELECT ",
+    turn_columns!(),
+    " FROM turns t WHERE t.tenant = $1 AND t.id = $2"
+);
+pub(super) const BY_KEY: &str = concat!(
+    "SELECT ",
+    turn_columns!(),
+    " FROM turns t WHERE t.tenant = $1 AND t.dialogue = $2 AND t.key = $3
+      ORDER BY t.stands DESC, t.committed_at DESC LIMIT 1"
+);
+pub(super) const TRACE: &str = "SELECT c.body FROM turns t JOIN traces c ON c.tenant = t.tenant AND c.turn = t.id
+    WHERE t.tenant = $1 AND t.dialogue = $2 AND t.number = $3 AND t.stands = TRUE";
+
+/// The fence: nobody may have closed the dialogue or taken it over, moved its head or used the key.
+const TAKE_HEAD: &str = "UPDATE dialogues SET head_turn = $5, head_turn_id = $6, next_seq = $7, updated_at = $8,
+        replacing = NULL
+    WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $3 AND head_turn_id IS NOT DISTINCT FROM $4
+      AND NOT EXISTS (SELECT 1 FROM turns WHERE tenant = $1 AND dialogue = $2 AND key = $9)";
+const KEY_TAKEN: &str = "SELECT EXISTS (SELECT 1 FROM turns
+    WHERE tenant = $1 AND dialogue = $2 AND key = $3 AND id <> $4)";
+const WRITE: &str = batch!(
+    "INSERT INTO turns (tenant, id, dialogue, number, text_version, key, status, player, player_text, npc, reply_text,
+        cues, prompt_tokens, cached_tokens, completion_tokens, started_at, committed_at,
+        seq_started, seq_done, seq_committed, previous, uncut_reply_text, uncut_until)
+     VALUES ($1, $2, $3, $4, $5, COALESCE($6, (SELECT key FROM turns WHERE tenant = $1 AND id = $28)), $7, $8, $9,
+        $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $25, $26, $27)",
+    "INSERT INTO checkpoints (tenant, turn, body) VALUES ($1, $2, $21)",
+    "INSERT INTO traces (tenant, turn, body) VALUES ($1, $2, $22)",
+    concat!(
+        "INSERT INTO jobs (tenant, id, kind, dialogue, turn, text_version, status, due_at, leased_to, leased_until,
+            created_at)
+         SELECT $1, value ->> 0, value ->> 1, value ->> 2, value ->> 3, CAST(value ->> 4 AS BIGINT), 'pending',
+            CAST(value ->> 8 AS BIGINT), value ->> 6, CAST(value ->> 7 AS BIGINT), CAST(value ->> 5 AS BIGINT)
+         FROM ",
+        rows!("$23"),
+        " v"
+    ),
+    state::insert_state_events!("$24")
+);
+
+/// A commit with its free forms already written out, so that the writer's turn is spent on SQL only.
+#[derive(Clone)]
+pub(super) struct PreparedCommit {
+    tenant: TenantId,
+    commit: TurnCommit,
+    cues: String,
+    checkpoint: String,
+    trace: String,
+    jobs: String,
+    state: String,
+}
+
+impl PreparedCommit {
+    pub(super) fn new(tenant: &TenantId, commit: &TurnCommit) -> StoreResult<Self> {
+        let jobs: serde_json::Value = commit
+            .jobs
+            .iter()
+            .map(|job| {
+                json!([
+                    job.id,
+                    job.kind.as_str(),
+                    job.dialogue,
+                    job.turn,
+                    job.text_version,
+                    micros(job.created_at),
+                    job.held_until.is_none().then_some(job.leased_to),
+                    job.held_until.is_none().then(|| micros(job.leased_until)),
+                    micros(job.held_until.unwrap_or(job.created_at)),
+                ])
+            })
+            .collect();
+        Ok(Self {
+            tenant: tenant.clone(),
+            cues: json(&commit.turn.cues)?,
+            checkpoint: json(&commit.checkpoint)?,
+            trace: json(&commit.trace)?,
+            jobs: jobs.to_string(),
+            state: state::rows_json(&commit.state)?,
+            commit: commit.clone(),
+        })
+    }
+
+    pub(super) async fn write(self, connection: &mut Connection) -> StoreResult<CommitOutcome> {
+        let (tenant, commit, turn) = (self.tenant.as_str(), &self.commit, &self.commit.turn);
+        let (id, dialogue) = (turn.id.to_string(), turn.dialogue.to_string());
+        let (uncut, until) = commit.uncut.clone().unzip();
+        let taken = sqlx::query(TAKE_HEAD)
+            .bind(tenant)
+            .bind(&dialogue)
+            .bind(signed(commit.epoch))
+            .bind(commit.expected_head.map(|head| head.to_string()))
+            .bind(i64::from(turn.number))
+            .bind(&id)
+            .bind(signed(commit.next_seq))
+            .bind(micros(turn.committed_at))
+            .bind(&commit.key)
+            .execute(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        if taken.rows_affected() == 0 {
+            return refused(connection, tenant, &dialogue, &id, commit.key.as_deref()).await;
+        }
+        failpoint!("turn.head");
+        state::hold_order(connection, &self.tenant, &state::worlds_of(&commit.state)).await?;
+        sqlx::query(WRITE)
+            .bind(tenant)
+            .bind(&id)
+            .bind(&dialogue)
+            .bind(i64::from(turn.number))
+            .bind(i64::from(turn.text_version))
+            .bind(&commit.key)
+            .bind(turn.status.as_str())
+            .bind(turn.player.as_ref().map(|player| player.as_str().to_owned()))
+            .bind(&turn.player_text)
+            .bind(turn.npc.as_str())
+            .bind(&turn.reply_text)
+            .bind(&self.cues)
+            .bind(i64::from(turn.usage.prompt_tokens))
+            .bind(i64::from(turn.usage.cached_tokens))
+            .bind(i64::from(turn.usage.completion_tokens))
+            .bind(micros(turn.started_at))
+            .bind(micros(turn.committed_at))
+            .bind(signed(turn.seqs.started))
+            .bind(signed(turn.seqs.done))
+            .bind(signed(turn.seqs.committed))
+            .bind(&self.checkpoint)
+            .bind(&self.trace)
+            .bind(&self.jobs)
+            .bind(&self.state)
+            .bind(commit.expected_head.map(|head| head.to_string()))
+            .bind(uncut)
+            .bind(until.map(micros))
+            .bind(commit.key_of.map(|turn| turn.to_string()))
+            .execute(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        for cut in &commit.cuts {
+            rewinds::record_cut(connection, &self.tenant, turn.dialogue, cut).await?;
+        }
+        failpoint!("turn.written");
+        Ok(CommitOutcome::Committed)
+    }
+}
+
+async fn refused(
+    connection: &mut Connection,
+    tenant: &str,
+    dialogue: &str,
+    turn: &str,
+    key: Option<&str>,
+) -> StoreResult<CommitOutcome> {
+    let Some(key) = key else {
+        return Ok(CommitOutcome::Fenced);
+    };
+    let taken: bool = sqlx::query_scalar(KEY_TAKEN)
+        .bind(tenant)
+        .bind(dialogue)
+        .bind(key)
+        .bind(turn)
+        .fetch_one(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(if taken {
+        CommitOutcome::KeyTaken
+    } else {
+        CommitOutcome::Fenced
+    })
+}
+
+/// Counters are far below 2⁶³; anything else could only be a defect, and never matches a row.
+pub(super) fn signed(counter: u64) -> i64 {
+    i64::try_from(counter).unwrap_or(i64::MAX)
+}
+
+pub(super) fn read(row: &Row) -> StoreResult<KeyedTurn> {
+    read_columns(&mut Columns::of(row))
+}
+
+/// The columns of `turn_columns!`.
+pub(super) fn read_columns(columns: &mut Columns<'_>) -> StoreResult<KeyedTurn> {
+    let turn = Turn {
+        id: columns.id()?,
+        dialogue: columns.id()?,
+        number: columns.number()?,
+        status: columns.named(TurnStatus::parse)?,
+        player: columns.maybe_id()?,
+        player_text: columns.next()?,
+        npc: columns.id()?,
+        reply_text: columns.next()?,
+        text_version: columns.number()?,
+        cues: columns.json()?,
+        usage: Usage {
+            prompt_tokens: columns.number()?,
+            cached_tokens: columns.number()?,
+            completion_tokens: columns.number()?,
+        },
+        started_at: columns.time()?,
+        committed_at: columns.time()?,
+        seqs: TurnSeqs {
+            started: columns.number()?,
+            done: columns.number()?,
+            committed: columns.number()?,
+        },
+    };
+    Ok(KeyedTurn {
+        turn,
+        stands: columns.next()?,
+    })
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn turns_are_found_by_index() {
+            assert_searches(STANDING, &["turns_standing"]).await;
+            assert_searches(BY_KEY, &["turns_by_key"]).await;
+            assert_searches(TRACE, &["turns_standing"]).await;
+            assert_searches(TAKE_HEAD, &["turns_by_key"]).await;
+        }
+    }
+}

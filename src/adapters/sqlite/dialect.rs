@@ -1,0 +1,129 @@
+//! The words of the shared statements that SQLite has its own way to say. `postgres/dialect.rs` has the
+//! same macros; each expands to a literal, for `concat!`.
+
+/// Is one of a list of texts, which is bound as a JSON array.
+macro_rules! among {
+    ($list:literal) => {
+        concat!("IN (SELECT value FROM json_each(", $list, "))")
+    };
+}
+
+/// A JSON array of texts as a table with the column `value`. Needs an alias.
+macro_rules! texts {
+    ($list:literal) => {
+        concat!("json_each(", $list, ")")
+    };
+}
+
+/// A JSON array of arrays as a table with the columns `value`, of which `value ->> n` is a text, and
+/// `key`, which counts. Needs an alias.
+macro_rules! rows {
+    ($list:literal) => {
+        concat!("json_each(", $list, ")")
+    };
+}
+
+/// The rows of a query as one JSON array of objects: a label, a value, and so on.
+macro_rules! json_rows {
+    ($members:expr) => {
+        concat!("json_group_array(json_object(", $members, "))")
+    };
+}
+
+/// A column that holds JSON, as a value of a [`json_rows!`].
+macro_rules! json_of {
+    ($column:literal) => {
+        concat!("json(", $column, ")")
+    };
+}
+
+/// A flag, as a value of a [`json_rows!`].
+macro_rules! json_flag {
+    ($column:literal) => {
+        concat!("json(CASE ", $column, " WHEN TRUE THEN 'true' ELSE 'false' END)")
+    };
+}
+
+/// JSON with one member set to other JSON.
+macro_rules! with_member {
+    ($json:literal, $member:literal, $value:literal) => {
+        concat!("json_set(", $json, ", '$.", $member, "', json(", $value, "))")
+    };
+}
+
+/// Bytes as hexadecimal digits.
+macro_rules! hexadecimal {
+    ($bytes:literal) => {
+        concat!("hex(", $bytes, ")")
+    };
+}
+
+/// The lesser of two numbers.
+macro_rules! lesser {
+    ($a:literal, $b:literal) => {
+        concat!("MIN(", $a, ", ", $b, ")")
+    };
+}
+
+/// The greater of two numbers.
+macro_rules! greater {
+    ($a:literal, $b:literal) => {
+        concat!("MAX(", $a, ", ", $b, ")")
+    };
+}
+
+/// A column that no index is to be used for.
+macro_rules! unindexed {
+    ($column:literal) => {
+        concat!("+", $column)
+    };
+}
+
+/// After a table's name: the index the planner would not choose by itself.
+macro_rules! by_index {
+    ($($index:literal),+) => {
+        concat!(" INDEXED BY ", $($index),+)
+    };
+}
+
+/// After a SELECT: keeps the rows from other writers until the transaction ends. There is one writer.
+macro_rules! for_update {
+    () => {
+        ""
+    };
+}
+
+/// As [`for_update!`], without rows that another writer holds.
+macro_rules! skip_locked {
+    () => {
+        ""
+    };
+}
+
+/// Several statements in one trip. None may need what another did, nor touch a row that another does:
+/// on Postgres they run at once.
+macro_rules! batch {
+    ($first:expr $(, $next:expr)* $(,)?) => {
+        concat!($first $(, ";\n", $next)*)
+    };
+}
+
+/// The facts `f` that a query over each row `p` of a table names, of the tenant `$1`. The plus of a
+/// column keeps the planner from an index by it.
+macro_rules! facts_of_each {
+    ($rows:expr, $query:expr) => {
+        concat!(
+            $rows,
+            " p CROSS JOIN facts f WHERE f.tenant = $1 AND f.id IN (",
+            $query,
+            ")"
+        )
+    };
+}
+
+/// Tests of how SQLite finds the rows of the statements above them.
+macro_rules! plans_of_sqlite {
+    ($tests:item) => {
+        $tests
+    };
+}

@@ -1,0 +1,76 @@
+//! What the shared statements run on: SQLite's types, and the writer and readers behind them.
+
+use std::{
+    future::{Ready, ready},
+    sync::Arc,
+};
+
+use futures_util::future::BoxFuture;
+pub(super) use sqlx::{
+    Sqlite as Db, SqliteConnection as Connection,
+    sqlite::{SqliteArguments as Arguments, SqliteRow as Row},
+};
+
+use super::{
+    readers::{ReadConnection, Readers},
+    sql::{Lock, Reach},
+    writer::Writer,
+};
+use crate::{
+    ids::TenantId,
+    ports::{StoreError, StoreResult, clock::Clock},
+};
+
+/// What every store of this ledger shares.
+pub(crate) struct Engine {
+    pub(super) writer: Writer,
+    pub(super) readers: Readers,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) embedding_model: Arc<str>,
+}
+
+impl Engine {
+    /// Runs `work` in the writer's next transaction and returns its result once that is durable.
+    /// The work is done even if the caller goes away. An `Err` of the work undoes what it wrote,
+    /// and nobody else's.
+    ///
+    /// `Clone`, because another engine may have to run it a second time.
+    pub(super) async fn write<'r, T, F>(&self, _reach: impl Into<Reach<'r>>, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        self.writer.write(work).await
+    }
+
+    /// A reader, for one or more queries in a row.
+    pub(super) async fn read<'r>(&self, _reach: impl Into<Reach<'r>>) -> StoreResult<ReadConnection<'_>> {
+        self.readers.acquire().await
+    }
+}
+
+/// Keeps other writers away from something until the transaction ends. There is one writer.
+pub(super) fn lock(_: &mut Connection, _: &TenantId, _: Lock<'_>) -> Ready<StoreResult<()>> {
+    ready(Ok(()))
+}
+
+/// What a failed statement means to a caller.
+pub(super) fn store_error(error: sqlx::Error) -> StoreError {
+    match error {
+        sqlx::Error::Database(database) => {
+            // The low byte is the primary result code; codes as in sqlite3.h.
+            let code = database.code().and_then(|code| code.parse::<i32>().ok()).unwrap_or(0) & 0xff;
+            match code {
+                // BUSY, LOCKED, NOMEM, IOERR, FULL, CANTOPEN
+                5 | 6 | 7 | 10 | 13 | 14 => StoreError::Unavailable(database.to_string()),
+                // CORRUPT, NOTADB
+                11 | 26 => StoreError::Corrupt(database.to_string()),
+                _ => StoreError::Rejected(database.to_string()),
+            }
+        }
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) => {
+            StoreError::Corrupt(error.to_string())
+        }
+        other => StoreError::Unavailable(other.to_string()),
+    }
+}

@@ -557,8 +557,8 @@ pub async fn facts_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
         facts.edit(&f.other, id, &patch, None, &edit()).await.unwrap(),
         FactEdit::NotFound
     );
-    assert_eq!(facts.remove(&f.other, id, &edit()).await.unwrap(), FactEdit::NotFound);
-    assert_eq!(facts.restore(&f.other, id, &edit()).await.unwrap(), FactEdit::NotFound);
+    assert_eq!(facts.remove(&f.other, id, None, &edit()).await.unwrap(), FactEdit::NotFound);
+    assert_eq!(facts.restore(&f.other, id, None, &edit()).await.unwrap(), FactEdit::NotFound);
     facts.remove(&f.scope, id, None, &f.edit("fact.remove")).await.unwrap();
     assert!(facts.history(&f.other, id).await.unwrap().is_empty());
     assert!(facts.invalidated_by(&f.other, id).await.unwrap().is_empty());

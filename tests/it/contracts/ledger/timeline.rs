@@ -8,7 +8,7 @@ use super::{Subject, fixture::Fixture};
 
 async fn remove<S: Subject>(f: &Fixture<S>, fact: FactId) {
     let edit = f.edit("fact.remove");
-    f.ledger().facts.remove(&f.scope, fact, &edit).await.unwrap();
+    f.ledger().facts.remove(&f.scope, fact, None, &edit).await.unwrap();
 }
 
 pub async fn a_timeline_has_what_was_said_or_ended_since<S: Subject>(f: &Fixture<S>) {

@@ -135,7 +135,7 @@ async fn text_is_checked_wherever_it_comes_in() {
             json!({"name": "Moor", "rules": ["ok", "a\nb"]}),
             "rules[1]",
         ),
-        (&put, npc, json!({"name": "To\rmas"}), "name"),
+        (&put, npc, json!({"name": "To\r\nmas"}), "name"),
         (&put, npc, json!({"name": "  "}), "name"),
         (
             &put,
@@ -244,7 +244,7 @@ async fn what_was_deleted_takes_no_line_and_comes_back_with_its_memory() {
     client.put("/v1/worlds/vale/npcs/ergen", &npc).await;
     assert_eq!(client.get(&fact).await["invalid_at"], Value::Null);
     let known = client.get("/v1/worlds/vale/npcs/ergen/facts").await;
-    assert_eq!(known["items"].as_array().unwrap().len(), 1, "{known}");
+    assert_eq!(known["items"].as_array().unwrap().len(), 2, "{known}");
 }
 
 #[actix_web::test]

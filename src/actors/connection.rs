@@ -24,7 +24,7 @@ use super::{
     Listener, ListenerGone, Published,
     player_socket::{PlayerSocket, Wake},
 };
-use crate::{dialogue::events::EventBody, ports::clock::Clock};
+use crate::ports::clock::Clock;
 
 /// Limits of the sockets. A section of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,7 +143,7 @@ impl Connection {
     }
     /// Queues an event; deltas may be joined.
     pub fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
-        if !self.coalesce.is_zero() && matches!(event.body, EventBody::ReplyDelta { .. }) {
+        if !self.coalesce.is_zero() && event.body.as_delta().is_some() {
             return self.push(Item::Delta(Arc::clone(event)));
         }
         self.push(Item::Text(event.text().clone()))
@@ -307,10 +307,7 @@ impl Item {
     fn bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
-            Self::Delta(event) => match &event.body {
-                EventBody::ReplyDelta { text, .. } => text.len() + 128,
-                _ => 128,
-            },
+            Self::Delta(event) => event.body.as_delta().map_or(0, |(_, _, text)| text.len()) + 128,
             Self::Ping => 8,
         }
     }

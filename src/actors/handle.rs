@@ -26,7 +26,7 @@ use super::{
 use crate::{
     dialogue::{Services, prompt::Preview, saves::RestoreRequest, turn::TurnError},
     ids::{DialogueId, DialogueKind, NodeId, SaveId, WorldId},
-    memory::{summary::Summary, turn::Checkpoint},
+    memory::{summary::Summary, text::is_blank, turn::Checkpoint},
     ports::{
         StoreError,
         buffer::BufferedTurn,
@@ -243,6 +243,17 @@ impl Sessions {
 
     /// Makes a session (a ledger row; its actor starts with the first message).
     pub async fn create(&self, scope: &TenantScope, new: NewSession) -> Result<CreatedSession, SessionError> {
+        let id = self.node.ports.ids.dialogue(DialogueKind::Session);
+        self.create_as(scope, id, new).await
+    }
+
+    /// As [`Self::create`], under an id that no session has yet.
+    pub(super) async fn create_as(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        new: NewSession,
+    ) -> Result<CreatedSession, SessionError> {
         let node = &self.node;
         if node.is_draining() {
             return Err(SessionError::Draining);
@@ -253,7 +264,7 @@ impl Sessions {
         let resume_token = resume_token::generate();
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
-            id: node.ports.ids.dialogue(DialogueKind::Session),
+            id,
             world: new.world,
             npcs: new.npcs,
             player: Some(new.player),
@@ -289,20 +300,26 @@ impl Sessions {
         Ok(known.then_some(token))
     }
 
-    /// Speaks a line.
-    pub async fn say(&self, scope: &TenantScope, id: DialogueId, line: Line) -> Result<Accepted, SessionError> {
-        let accepted_at = self.node.ports.clock.instant();
+    /// Whether a line may be said at all, in whichever session.
+    pub fn may_say(&self, text: &str) -> Result<(), SessionError> {
         let max = self.node.ports.settings.turn.max_line_chars;
-        if line.text.trim().is_empty() {
+        if is_blank(text) {
             return Err(SessionError::LineEmpty);
         }
         // Bytes are never fewer than characters, so most lines need not be counted.
-        if line.text.len() > max && line.text.chars().nth(max).is_some() {
+        if text.len() > max && text.chars().nth(max).is_some() {
             return Err(SessionError::LineTooLong { max });
         }
         if self.node.is_draining() {
             return Err(SessionError::Draining);
         }
+        Ok(())
+    }
+
+    /// Speaks a line.
+    pub async fn say(&self, scope: &TenantScope, id: DialogueId, line: Line) -> Result<Accepted, SessionError> {
+        let accepted_at = self.node.ports.clock.instant();
+        self.may_say(&line.text)?;
         self.ask(scope, id, |ask| Request::Say {
             line: line.clone(),
             accepted_at,

@@ -276,6 +276,8 @@ pub enum SessionError {
     NoWorld(WorldId),
     #[error("there is no NPC {0} in this world")]
     NoNpc(NpcId),
+    #[error("{0} takes no part in this session")]
+    TakesNoPart(NpcId),
     #[error("this session is closed")]
     Closed,
     #[error("this conversation has ended")]
@@ -296,7 +298,7 @@ pub enum SessionError {
     Elsewhere { node: NodeId },
     #[error("the key belongs to a turn that was unsaid")]
     TurnUnsaid,
-    #[error("this key was used with another text")]
+    #[error("this key was used with another text, or for another NPC to answer")]
     KeyReused,
     #[error("turn {turn} is not running")]
     NotRunning { turn: u32 },

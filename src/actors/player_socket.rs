@@ -23,7 +23,7 @@ use futures_util::{Stream, StreamExt};
 use super::Published;
 pub use super::connection::{Connection, SocketHub, SocketListener, SocketOptions, SocketSettings, close};
 use super::connection::{Item, Taken};
-use crate::dialogue::events::{DialogueEvent, EventBody};
+use crate::dialogue::events::DialogueEvent;
 
 /// What the messages of one connection mean. Called on the connection's own thread, in the order
 /// of the frames; must not block.
@@ -102,8 +102,11 @@ impl Stream for Incoming {
             }
             // Read and dropped, so that the close frame is not lost to a reset; a peer that goes on
             // is cut soon after.
-            self.connection
-                .fault(close::TOO_LARGE, "too_large", "the message is larger than allowed");
+            self.connection.fault(
+                close::TOO_LARGE,
+                "payload_too_large",
+                "the message is larger than allowed",
+            );
         }
     }
 }
@@ -183,13 +186,16 @@ impl PlayerSocket {
     }
 
     fn malformed(&mut self, message: &'static str) {
-        self.connection.fault(close::MALFORMED, "malformed", message);
+        self.connection.fault(close::MALFORMED, "malformed_request", message);
     }
 
     fn too_large(&mut self) {
         self.partial = None;
-        self.connection
-            .fault(close::TOO_LARGE, "too_large", "the message is larger than allowed");
+        self.connection.fault(
+            close::TOO_LARGE,
+            "payload_too_large",
+            "the message is larger than allowed",
+        );
     }
 }
 
@@ -204,13 +210,13 @@ struct Joined {
 
 impl Joined {
     fn add(&mut self, event: Arc<Published>, ctx: &mut ws::WebsocketContext<PlayerSocket>) {
-        let EventBody::ReplyDelta { turn, offset, text, .. } = &event.body else {
+        let Some((turn, offset, text)) = event.body.as_delta() else {
             return ctx.text(event.text().clone());
         };
         let follows = self.first.as_ref().is_some_and(|first| {
             first.dialogue_id == event.dialogue_id
-                && matches!(&first.body, EventBody::ReplyDelta { turn: of, .. } if of == turn)
-                && self.end == *offset
+                && first.body.as_delta().is_some_and(|(of, ..)| of == turn)
+                && self.end == offset
         });
         if follows {
             self.text.push_str(text);
@@ -229,7 +235,7 @@ impl Joined {
             return ctx.text(first.text().clone());
         }
         let mut event = DialogueEvent::clone(&first);
-        if let EventBody::ReplyDelta { text, .. } = &mut event.body {
+        if let Some(text) = event.body.delta_text() {
             text.push_str(&more);
         }
         ctx.text(Published::new(event).text().clone());

@@ -16,6 +16,7 @@ use tokio::sync::{oneshot, watch};
 use super::{event_log::TurnEvents, registry::Node, use_cases::UseCases};
 use crate::{
     dialogue::turn::{CommittedTurn, Cut, CutBy, TurnError, TurnInput},
+    ids::NpcId,
     memory::turn::Turn,
     ports::StoreError,
 };
@@ -28,12 +29,19 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Of those who cut one turn, so many are written down.
 const MOST_CUTS: usize = 32;
 
+/// A client's key, the line it came with and who answers that.
+pub(super) struct Keyed {
+    pub key: String,
+    pub text: String,
+    pub npc: NpcId,
+}
+
 /// The turn that runs.
 pub(super) struct Running {
     pub number: u32,
     pub started: Instant,
-    /// The client's key, and the line it came with. A line between NPCs has none.
-    pub key: Option<(String, String)>,
+    /// What a repeated request is known by. A line between NPCs has none.
+    pub key: Option<Keyed>,
     /// What its events are the answer to.
     pub re: Option<Arc<str>>,
     cut: watch::Sender<Option<Cut>>,

@@ -75,7 +75,8 @@ pub enum EventBody {
     #[serde(rename = "npc_conversation.resumed")]
     ConversationResumed { turn: u32 },
     /// Nothing more will be said. `reason` is `concluded`, `max_turns`, `closed by request`,
-    /// `npc_deleted`, `world_deleted` or `moved` (it goes on elsewhere).
+    /// `npc_deleted`, `world_deleted`, `moved` (it goes on elsewhere) or `restored` (a save was loaded in
+    /// which it is not open).
     #[serde(rename = "npc_conversation.ended")]
     ConversationEnded { turn: u32, reason: &'static str },
     /// Turns were unsaid, or stand again: whoever keeps a transcript cuts it there and reads on.
@@ -217,6 +218,24 @@ impl EventBody {
         match kind {
             DialogueKind::Session => Self::TurnCommitted { turn, turn_id },
             DialogueKind::NpcConversation => Self::NpcTurnCommitted { turn, turn_id, npc_id },
+        }
+    }
+    /// Turn, offset and text of a piece of a reply or a line.
+    #[must_use]
+    pub fn as_delta(&self) -> Option<(u32, usize, &str)> {
+        match self {
+            Self::ReplyDelta { turn, offset, text, .. } | Self::NpcTurnDelta { turn, offset, text, .. } => {
+                Some((*turn, *offset, text))
+            }
+            _ => None,
+        }
+    }
+    /// The text of such a piece, to be added to.
+    #[must_use]
+    pub fn delta_text(&mut self) -> Option<&mut String> {
+        match self {
+            Self::ReplyDelta { text, .. } | Self::NpcTurnDelta { text, .. } => Some(text),
+            _ => None,
         }
     }
     /// Durable events carry a `seq` and are replayed on resume.

@@ -70,7 +70,7 @@ pub async fn list_audit(
     caller: Caller<Administrator>,
     query: Query<AuditQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    let page = pagination::page::<AuditId>(&state, query.0.limit, query.0.after)?;
     let found = state.services.ledger.audit.list(&caller.scope, &page).await?;
     Ok(HttpResponse::Ok().json(Items::of(found, AuditView::from)))
 }

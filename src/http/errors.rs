@@ -76,6 +76,7 @@ codes! {
     StaleHead = "stale_head", CONFLICT, "The dialogue has gone on, or back, since then";
     NothingToResume = "nothing_to_resume", CONFLICT, "There is no cut reply to take up again";
     NothingToRegenerate = "nothing_to_regenerate", CONFLICT, "There is no reply to say anew";
+    FactUnsaid = "fact_unsaid", CONFLICT, "What the fact was said in was taken back";
     JobNotDead = "job_not_dead", CONFLICT, "The job has not been given up";
     TooManySaves = "too_many_saves", CONFLICT, "The world has as many saves as it may";
     KeyTaken = "key_taken", CONFLICT, "The key belongs to another turn";
@@ -94,8 +95,10 @@ codes! {
     EmbedderUnavailable = "embedder_unavailable", SERVICE_UNAVAILABLE, "The embedder cannot be reached";
     Overloaded = "overloaded", SERVICE_UNAVAILABLE, "The server is at its limit";
     Draining = "draining", SERVICE_UNAVAILABLE, "The server is shutting down";
+    TurnLost = "turn_lost", SERVICE_UNAVAILABLE, "The turn was lost with the server that ran it";
     WrongNode = "wrong_node", SERVICE_UNAVAILABLE, "The session lives on another node";
     StoreUnavailable = "store_unavailable", SERVICE_UNAVAILABLE, "A store cannot be reached";
+    Idle = "idle", REQUEST_TIMEOUT, "Nothing was heard from the client for too long";
     SlowConsumer = "slow_consumer", SERVICE_UNAVAILABLE, "The client does not keep up";
     Internal = "internal", INTERNAL_SERVER_ERROR, "Something went wrong on the server";
 }
@@ -270,6 +273,7 @@ impl From<SessionError> for Problem {
             SessionError::NotFound => Self::new(Code::NotFound, detail),
             SessionError::NoWorld(_) => Self::new(Code::NotFound, detail).param("world_id"),
             SessionError::NoNpc(_) => Self::new(Code::NotFound, detail).param("npc_id"),
+            SessionError::TakesNoPart(_) => Self::field("to", detail),
             SessionError::Closed => Self::new(Code::SessionClosed, detail),
             SessionError::Ended => Self::new(Code::ConversationEnded, detail),
             SessionError::LineTooLong { .. } => Self::new(Code::LineTooLong, detail).param("text"),

@@ -4,7 +4,7 @@ use actix_web::{HttpRequest, HttpResponse, http::header};
 use serde::Serialize;
 
 use super::errors::{Code, Problem};
-use crate::ports::ledger::authored::PutOutcome;
+use crate::ports::ledger::authored::{DeleteOutcome, PutOutcome};
 
 /// The entity tag of a version.
 #[must_use]
@@ -21,6 +21,8 @@ pub enum IfMatch {
     Exists,
     /// It must be this version.
     Version(u32),
+    /// `If-None-Match: *`: it must not exist. Only of a put.
+    Missing,
 }
 
 impl IfMatch {
@@ -38,6 +40,9 @@ impl IfMatch {
             return Ok(Self::Exists);
         }
         let refused = |code| Problem::new(code, "If-Match must be one ETag of this object, or *").param("If-Match");
+        if request.headers().get_all(header::IF_MATCH).nth(1).is_some() {
+            return Err(refused(Code::MalformedRequest));
+        }
         // A weak tag is a tag, and never matches here (RFC 9110, 13.1.1).
         let (weak, tag) = text.strip_prefix("W/").map_or((false, text), |tag| (true, tag));
         let opaque = tag
@@ -46,17 +51,46 @@ impl IfMatch {
             .filter(|opaque| !opaque.contains('"'))
             .ok_or_else(|| refused(Code::MalformedRequest))?;
         match opaque.parse() {
-            Ok(version) if !weak => Ok(Self::Version(version)),
+            // Nothing is ever stored as version 0.
+            Ok(version @ 1..) if !weak => Ok(Self::Version(version)),
             _ => Err(refused(Code::VersionMismatch)),
         }
     }
-    /// The version to demand, for stores.
+    /// Reads `If-Match`, or `If-None-Match: *`, of a put.
+    ///
+    /// # Errors
+    /// As [`Self::of`]; and both of them, or an `If-None-Match` that names versions.
+    pub fn of_put(request: &HttpRequest) -> Result<Self, Problem> {
+        let if_match = Self::of(request)?;
+        let Some(value) = request.headers().get(header::IF_NONE_MATCH) else {
+            return Ok(if_match);
+        };
+        let refused = |detail| Problem::new(Code::MalformedRequest, detail).param("If-None-Match");
+        if value.to_str().unwrap_or_default().trim() != "*" {
+            return Err(refused("If-None-Match of a put must be *"));
+        }
+        if if_match != Self::Whatever {
+            return Err(refused("If-None-Match does not go together with If-Match"));
+        }
+        Ok(Self::Missing)
+    }
+    /// The version to demand, for stores; 0: that there is none.
     #[must_use]
     pub const fn version(self) -> Option<u32> {
         match self {
             Self::Version(version) => Some(version),
+            Self::Missing => Some(0),
             Self::Whatever | Self::Exists => None,
         }
+    }
+    /// The refusal of a write where `stored` is not what was demanded.
+    #[must_use]
+    pub fn mismatch(self, stored: u32) -> Problem {
+        if self == Self::Missing {
+            let detail = format!("it exists already, as version {stored}");
+            return Problem::new(Code::VersionMismatch, detail).param("If-None-Match");
+        }
+        mismatch(stored)
     }
 }
 
@@ -85,12 +119,24 @@ pub fn stored(created: bool, location: &str, version: u32, view: &impl Serialize
 ///
 /// # Errors
 /// It wrote nothing: another version is stored, or `parent` is missing.
-pub fn is_new(outcome: PutOutcome, parent: &str) -> Result<bool, Problem> {
+pub fn is_new(outcome: PutOutcome, wanted: IfMatch, parent: &str) -> Result<bool, Problem> {
     match outcome {
         PutOutcome::Created => Ok(true),
         PutOutcome::Updated { .. } => Ok(false),
-        PutOutcome::VersionMismatch { stored } => Err(mismatch(stored)),
+        PutOutcome::VersionMismatch { stored } => Err(wanted.mismatch(stored)),
         PutOutcome::NoParent => Err(Problem::not_found(parent)),
+    }
+}
+
+/// The answer to a deletion of `what`.
+///
+/// # Errors
+/// There is none, or another version is stored.
+pub fn deleted(outcome: DeleteOutcome, what: &str) -> Result<HttpResponse, Problem> {
+    match outcome {
+        DeleteOutcome::Deleted => Ok(HttpResponse::NoContent().finish()),
+        DeleteOutcome::NotFound => Err(Problem::not_found(what)),
+        DeleteOutcome::VersionMismatch { stored } => Err(mismatch(stored)),
     }
 }
 

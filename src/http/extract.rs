@@ -130,6 +130,12 @@ where
     }
 }
 
+/// Of an operation that has no options: a body is not needed, and one that says something was meant for
+/// another.
+#[derive(Debug, Default, serde::Deserialize, Validate, utoipa::ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NoOptions {}
+
 /// As [`Body`], for a body that says nothing but options: none is as good as `{}`.
 pub struct OptionalBody<T>(pub T);
 

@@ -226,6 +226,20 @@ pub fn key_of(request: &HttpRequest) -> Result<Option<String>, Problem> {
     }
 }
 
+/// The one key of a request that may name it in its body too.
+///
+/// # Errors
+/// As [`key_of`]; and two keys that differ.
+pub fn one_key(request: &HttpRequest, in_body: Option<String>) -> Result<Option<String>, Problem> {
+    match (key_of(request)?, in_body) {
+        (Some(header), Some(body)) if header != body => Err(Problem::field(
+            "key",
+            "is another than that of the Idempotency-Key header",
+        )),
+        (header, body) => Ok(body.or(header)),
+    }
+}
+
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes

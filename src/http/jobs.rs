@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     AppState,
     errors::{Code, Problem},
-    extract::{Author, Caller, Path, Query},
+    extract::{Author, Caller, NoOptions, OptionalBody, Path, Query},
     pagination::{self, Items},
     to_the_end,
 };
@@ -76,16 +76,17 @@ pub async fn list_jobs(
     caller: Caller<Author>,
     query: Query<JobsQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    let page = pagination::page::<JobId>(&state, query.0.limit, query.0.after)?;
     let store = &state.services.ledger.jobs;
     let found = store.list(&caller.scope, query.0.status, &page).await?;
     Ok(HttpResponse::Ok().json(Items::of(found, JobView::from)))
 }
 
-/// Has a job that was given up tried again, as if it had never been tried.
+/// Has a job that was given up tried again, as if it had never been tried. The body may be left out.
 #[utoipa::path(
     tag = "operation",
     params(("job" = String, Path)),
+    request_body = NoOptions,
     responses((status = 200, body = JobView), (status = 409, description = "The job is pending or done")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
@@ -94,6 +95,7 @@ pub async fn retry_job(
     state: web::Data<AppState>,
     caller: Caller<Author>,
     path: Path<JobId>,
+    _: OptionalBody<NoOptions>,
 ) -> Result<HttpResponse, Problem> {
     to_the_end(async move {
         let services = &state.services;

@@ -10,17 +10,18 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     AppState,
     errors::{Code, Problem},
-    extract::{Author, Body, Caller, Path, Query, Talker},
+    extract::{Author, Body, Caller, NoOptions, OptionalBody, Path, Query, Talker},
     idempotency::{self, Answer},
-    pagination::{self, Items},
+    pagination::Items,
     rewinds::{InterruptBody, InterruptView},
-    sessions::NewSessionView,
+    sessions::{NewSessionView, page_of_dialogues},
     summaries::SummaryView,
     to_the_end,
     turns::{self, TurnView, TurnsQuery},
+    validate::visible,
 };
 use crate::{
-    actors::NewConversation,
+    actors::{NewConversation, SessionError},
     dialogue::npc_conversation::{MAX_NPCS, MAX_TOPIC_CHARS, MAX_TURNS, MIN_NPCS},
     ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, WorldId},
     ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, NextSpeaker},
@@ -40,7 +41,7 @@ pub struct ConversationBody {
     npc_ids: Vec<NpcId>,
     /// What they are to talk about.
     #[serde(default)]
-    #[garde(inner(length(chars, min = 1, max = MAX_TOPIC_CHARS)))]
+    #[garde(inner(length(chars, max = MAX_TOPIC_CHARS), custom(visible)))]
     #[schema(min_length = 1, max_length = 500)]
     topic: Option<String>,
     /// Lines after which it ends; unset: `conversation.max_turns`.
@@ -136,14 +137,20 @@ pub struct ConversationView {
     npc_ids: Vec<NpcId>,
     topic: Option<String>,
     max_turns: u32,
-    #[schema(value_type = Vec<String>)]
-    witnesses: Vec<NpcId>,
-    #[schema(value_type = Vec<String>)]
-    factions: Vec<FactionId>,
+    /// Not told to players.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, nullable = false)]
+    witnesses: Option<Vec<NpcId>>,
+    /// Not told to players.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, nullable = false)]
+    factions: Option<Vec<FactionId>>,
     auto: bool,
     next_speaker: NextSpeaker,
-    #[schema(value_type = Vec<String>)]
-    watchers: Vec<PlayerId>,
+    /// Not told to players.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, nullable = false)]
+    watchers: Option<Vec<PlayerId>>,
     open: bool,
     status: ConversationStatus,
     /// Number of the last line; 0 before the first.
@@ -153,8 +160,10 @@ pub struct ConversationView {
 }
 
 impl ConversationView {
-    fn of(state: &AppState, dialogue: Dialogue) -> Self {
+    /// What `who` may see of it.
+    fn of(state: &AppState, dialogue: Dialogue, who: &Principal) -> Self {
         let options = dialogue.options;
+        let for_author = who.role != Role::Player;
         let default = state.services.settings.conversation.max_turns;
         Self {
             id: dialogue.id,
@@ -162,11 +171,11 @@ impl ConversationView {
             npc_ids: dialogue.npcs,
             topic: options.topic,
             max_turns: options.max_turns.unwrap_or(default),
-            witnesses: dialogue.witnesses,
-            factions: options.factions,
+            witnesses: for_author.then_some(dialogue.witnesses),
+            factions: for_author.then_some(options.factions),
             auto: options.auto,
             next_speaker: options.next_speaker,
-            watchers: options.watchers,
+            watchers: for_author.then_some(options.watchers),
             open: options.open,
             status: match (dialogue.status, options.paused) {
                 (DialogueStatus::Closed, _) => ConversationStatus::Closed,
@@ -219,11 +228,11 @@ pub async fn create_conversation(
     let raw = body.raw.clone();
     let new = NewConversation::from(body.value);
     let work = {
-        let (state, scope) = (state.clone(), caller.scope.clone());
+        let (state, who) = (state.clone(), caller.principal.clone());
         async move {
-            let created = state.sessions.npc_conversations().create(&scope, new).await?;
+            let created = state.sessions.npc_conversations().create(&who.scope(), new).await?;
             let location = format!("/v1/npc-conversations/{}", created.id);
-            Answer::created(&ConversationView::of(&state, created), location)
+            Answer::created(&ConversationView::of(&state, created, &who), location)
         }
     };
     idempotency::once(&state, &caller.principal, &request, &raw, work).await
@@ -263,9 +272,10 @@ pub async fn list_conversations(
     caller: Caller<Author>,
     query: Query<ListQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    let kind = DialogueKind::NpcConversation;
+    let page = page_of_dialogues(&state, &caller.scope, kind, query.0.limit, query.0.after).await?;
     let filter = DialogueFilter {
-        kind: Some(DialogueKind::NpcConversation),
+        kind: Some(kind),
         world: query.0.world_id,
         npc: query.0.npc_id,
         heard_by: query.0.heard_by,
@@ -274,7 +284,9 @@ pub async fn list_conversations(
     };
     let dialogues = &state.services.ledger.dialogues;
     let found = dialogues.list(&caller.scope, &filter, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::of(found, |dialogue| ConversationView::of(&state, dialogue))))
+    Ok(HttpResponse::Ok().json(Items::of(found, |dialogue| {
+        ConversationView::of(&state, dialogue, &caller.principal)
+    })))
 }
 
 /// A conversation. One that paces itself goes on, should a restart have stopped it.
@@ -294,7 +306,7 @@ pub async fn get_conversation(
     if dialogue.status == DialogueStatus::Open && dialogue.options.auto && !dialogue.options.paused {
         state.sessions.npc_conversations().wake(&caller.scope, path.0).await;
     }
-    Ok(HttpResponse::Ok().json(ConversationView::of(&state, dialogue)))
+    Ok(HttpResponse::Ok().json(ConversationView::of(&state, dialogue, &caller.principal)))
 }
 
 /// Its lines, oldest first.
@@ -336,10 +348,11 @@ pub async fn list_conversation_summaries(
     }))
 }
 
-/// Has the next line said now, and answers with it.
+/// Has the next line said now, and answers with it. The body may be left out.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path)),
+    request_body = NoOptions,
     responses((status = 200, body = TurnView), (status = 404, description = "There is no such conversation"), (status = 409, description = "A line is being said, or the conversation has ended"), (status = 502, description = "The language model failed"), (status = 504, description = "The language model did not answer in time")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
@@ -348,8 +361,12 @@ pub async fn step_conversation(
     state: web::Data<AppState>,
     caller: Caller<Author>,
     path: Path<DialogueId>,
+    _: OptionalBody<NoOptions>,
 ) -> Result<HttpResponse, Problem> {
-    reachable(&state, &caller.principal, path.0).await?;
+    // Its actor may not have heard yet that an NPC or the world was deleted.
+    if reachable(&state, &caller.principal, path.0).await?.status == DialogueStatus::Closed {
+        return Err(SessionError::Ended.into());
+    }
     let said = state.sessions.npc_conversations().step(&caller.scope, path.0).await?;
     let turn = turns::outcome(said.await)?;
     Ok(HttpResponse::Ok().json(TurnView::from(&*turn)))
@@ -385,6 +402,7 @@ pub async fn interrupt_conversation(
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path)),
+    request_body = NoOptions,
     responses((status = 200, body = ConversationView), (status = 409, description = "The conversation has ended")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
@@ -393,12 +411,14 @@ pub async fn resume_conversation(
     state: web::Data<AppState>,
     caller: Caller<Author>,
     path: Path<DialogueId>,
+    _: OptionalBody<NoOptions>,
 ) -> Result<HttpResponse, Problem> {
     to_the_end(async move {
         reachable(&state, &caller.principal, path.0).await?;
         let conversations = state.sessions.npc_conversations();
         let view = conversations.resume(&caller.scope, path.0, &caller.principal).await?;
-        Ok(HttpResponse::Ok().json(ConversationView::of(&state, (*view.dialogue).clone())))
+        let dialogue = (*view.dialogue).clone();
+        Ok(HttpResponse::Ok().json(ConversationView::of(&state, dialogue, &caller.principal)))
     })
     .await
 }
@@ -452,7 +472,11 @@ pub async fn join_conversation(
         let (state, scope, who) = (state.clone(), caller.scope.clone(), caller.principal.clone());
         async move {
             reachable(&state, &who, id).await?;
-            let created = state.sessions.npc_conversations().join(&scope, id, player).await?;
+            let created = state
+                .sessions
+                .npc_conversations()
+                .join(&scope, id, player, None)
+                .await?;
             NewSessionView::answer(created, &who)
         }
     };
@@ -460,7 +484,7 @@ pub async fn join_conversation(
     idempotency::once_or(&state, &caller.principal, &request, &raw, work, again).await
 }
 
-/// Ends a conversation. What was said and learned in it stays.
+/// Ends a conversation. What was said and learned in it stays. One that has ended stays as it is.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path)),
@@ -474,9 +498,15 @@ pub async fn delete_conversation(
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
     to_the_end(async move {
-        reachable(&state, &caller.principal, path.0).await?;
-        let conversations = state.sessions.npc_conversations();
-        conversations.end(&caller.scope, path.0, "closed by request").await?;
+        let dialogue = reachable(&state, &caller.principal, path.0).await?;
+        if dialogue.status == DialogueStatus::Open {
+            let conversations = state.sessions.npc_conversations();
+            match conversations.end(&caller.scope, path.0, "closed by request").await {
+                // It has ended by itself meanwhile.
+                Ok(()) | Err(SessionError::Ended) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(HttpResponse::NoContent().finish())
     })
     .await

@@ -11,9 +11,9 @@ use super::{
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Body, Caller, Path, Query},
-    gone_or_not_found,
     pagination::{self, Items},
     to_the_end,
+    validate::label,
     worlds::{self, SettingsBody},
 };
 use crate::{
@@ -27,7 +27,8 @@ use crate::{
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
 pub struct NpcBody {
-    #[garde(length(chars, min = 1, max = 200))]
+    /// One line.
+    #[garde(length(chars, max = 200), custom(label))]
     #[schema(min_length = 1, max_length = 200)]
     name: String,
     #[serde(default)]
@@ -42,7 +43,7 @@ pub struct NpcBody {
     factions: Vec<FactionId>,
     /// Replaces the configured reply model.
     #[serde(default)]
-    #[garde(inner(length(chars, min = 1, max = 200)))]
+    #[garde(inner(length(chars, max = 200), custom(label)))]
     #[schema(min_length = 1, max_length = 200)]
     model: Option<String>,
     /// Over the settings of its world.
@@ -65,11 +66,11 @@ pub struct PersonaBody {
     #[schema(max_length = 1000)]
     speech_style: String,
     /// What the NPC will not do or say, one a line.
-    #[garde(length(max = 20), inner(length(chars, min = 1, max = 200)))]
+    #[garde(length(max = 20), inner(length(chars, max = 200), custom(label)))]
     #[schema(max_items = 20)]
     boundaries: Vec<String>,
     /// Emotion and gesture tags the NPC may use.
-    #[garde(length(max = 32), inner(length(chars, min = 1, max = 32)))]
+    #[garde(length(max = 32), inner(length(chars, max = 32), custom(label)))]
     #[schema(max_items = 32)]
     cues: Vec<String>,
     /// Said first when a session asks for a greeting.
@@ -138,12 +139,12 @@ impl NpcBody {
     }
 }
 
-/// Makes or replaces an NPC.
+/// Makes or replaces an NPC. One that was deleted comes back with its memory.
 #[utoipa::path(
     tag = "npcs",
-    params(("world" = String, Path), ("npc" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
+    params(("world" = String, Path), ("npc" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
     request_body = NpcBody,
-    responses((status = 200, body = NpcView, description = "Replaced"), (status = 201, body = NpcView, description = "Made"), (status = 412, description = "Another version is stored")),
+    responses((status = 200, body = NpcView, description = "Replaced"), (status = 201, body = NpcView, description = "Made"), (status = 412, description = "Another version is stored, or one at all")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[put("/v1/worlds/{world}/npcs/{npc}")]
@@ -158,7 +159,7 @@ pub async fn put_npc(
     let id: NpcId = name
         .parse()
         .map_err(|error| Problem::field("npc", format!("{error}")))?;
-    let wanted = IfMatch::of(&request)?;
+    let wanted = IfMatch::of_put(&request)?;
     to_the_end(async move {
         let store = &state.services.ledger.authored;
         if wanted == IfMatch::Exists && store.npc(&caller.scope, &world, &id).await?.is_none() {
@@ -169,7 +170,7 @@ pub async fn put_npc(
         let edit = Edit::by(&caller.principal, &state.services.ids, at, "npc.put", &object);
         let npc = body.value.into_npc(world.clone(), id.clone(), at);
         let outcome = store.put_npc(&caller.scope, &npc, wanted.version(), &edit).await?;
-        let created = etag::is_new(outcome, "world")?;
+        let created = etag::is_new(outcome, wanted, "world")?;
         state.sessions.forget_authored(&caller.scope, &world);
         let stored = find(&state, &caller, &world, &id).await?;
         let location = format!("/v1/worlds/{world}/npcs/{id}");
@@ -220,7 +221,7 @@ pub async fn list_npcs(
     path: Path<WorldId>,
     query: Query<ListQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    let page = pagination::page::<NpcId>(&state, query.0.limit, query.0.after)?;
     worlds::find(&state, &caller, &path.0).await?;
     let found = state
         .services
@@ -231,11 +232,11 @@ pub async fn list_npcs(
     Ok(HttpResponse::Ok().json(Items::of(found, NpcView::from)))
 }
 
-/// Hides an NPC; its dialogues end.
+/// Hides an NPC; its dialogues end. Its memory is not destroyed: it is there again once the same id is put again.
 #[utoipa::path(
     tag = "npcs",
-    params(("world" = String, Path), ("npc" = String, Path)),
-    responses((status = 204)),
+    params(("world" = String, Path), ("npc" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag of what is to be deleted, or *")),
+    responses((status = 204), (status = 412, description = "Another version is stored")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[delete("/v1/worlds/{world}/npcs/{npc}")]
@@ -243,16 +244,20 @@ pub async fn delete_npc(
     state: web::Data<AppState>,
     caller: Caller<Author>,
     path: Path<(WorldId, NpcId)>,
+    request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let (world, id) = path.0;
+    let wanted = IfMatch::of(&request)?;
     to_the_end(async move {
         let at = state.services.clock.now();
         let object = format!("{world}/{id}");
         let edit = Edit::by(&caller.principal, &state.services.ids, at, "npc.delete", &object);
         let store = &state.services.ledger.authored;
-        let gone = store.delete_npc(&caller.scope, &world, &id, &edit).await?;
+        let outcome = store
+            .delete_npc(&caller.scope, &world, &id, wanted.version(), &edit)
+            .await?;
         state.sessions.forget_authored(&caller.scope, &world);
-        gone_or_not_found(gone, "NPC")
+        etag::deleted(outcome, "NPC")
     })
     .await
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use utoipa::{OpenApi, PartialSchema, ToSchema};
 use utoipa_actix_web::AppExt;
 
-use super::errors::{FieldError, ProblemBody};
+use super::errors::{Code, FieldError, ProblemBody};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -48,6 +48,7 @@ fn build() -> Value {
     let mut document = serde_json::to_value(api).unwrap_or_default();
     document["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
     document["info"]["license"] = json!({"name": "MIT OR Apache-2.0"});
+    document["x-error-codes"] = json!(Code::ALL.iter().map(|code| code.as_str()).collect::<Vec<_>>());
     let schemas = &mut document["components"]["schemas"];
     schemas[&*ProblemBody::name()] = serde_json::to_value(ProblemBody::schema()).unwrap_or_default();
     schemas[&*FieldError::name()] = serde_json::to_value(FieldError::schema()).unwrap_or_default();

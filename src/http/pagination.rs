@@ -1,5 +1,7 @@
 //! Lists: `?limit=&after=` in, `{"items":[…],"next":…}` out.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -27,20 +29,22 @@ impl<T> Items<T> {
     }
 }
 
-/// The page a query asks for.
+/// The page a query asks for, of a list whose cursors are `C`s.
 ///
 /// # Errors
-/// A limit outside 1–200, or a cursor longer than any that was ever given out.
-pub fn page(state: &AppState, limit: Option<u32>, after: Option<String>) -> Result<PageRequest, Problem> {
+/// A limit outside 1–200, or a cursor that was never given out.
+pub fn page<C: FromStr>(state: &AppState, limit: Option<u32>, after: Option<String>) -> Result<PageRequest, Problem> {
     let limit = limit.unwrap_or(state.settings.default_page);
     if !(1..=MAX_PAGE).contains(&limit) {
         return Err(Problem::field("limit", format!("must be 1 to {MAX_PAGE}")));
     }
-    if after
-        .as_ref()
-        .is_some_and(|cursor| cursor.is_empty() || cursor.len() > 256)
-    {
-        return Err(Problem::field("after", "must be the `next` of the page before"));
+    if after.as_deref().is_some_and(|cursor| cursor.parse::<C>().is_err()) {
+        return Err(no_cursor());
     }
     Ok(PageRequest { limit, after })
+}
+
+/// The refusal of an `after` that no page ended with.
+pub fn no_cursor() -> Problem {
+    Problem::field("after", "must be the `next` of the page before")
 }

@@ -237,7 +237,7 @@ pub struct RegenerateBody {
 /// `Accept: text/event-stream` with its events as they happen. The body may be left out.
 #[utoipa::path(
     tag = "turns",
-    params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Used as `key` when the body has none")),
+    params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
     request_body = RegenerateBody,
     responses((status = 200, content((TurnView = "application/json"), (String = "text/event-stream"))), (status = 409, description = "Nothing was said yet, a reply is running, or the last turn is another"), (status = 502, description = "The language model failed"), (status = 504, description = "The language model did not answer in time")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
@@ -250,14 +250,11 @@ pub async fn regenerate_turn(
     request: HttpRequest,
     body: OptionalBody<RegenerateBody>,
 ) -> Result<HttpResponse, Problem> {
-    let dialogue = sessions::reachable(&state, &caller.principal, path.0).await?;
+    let dialogue = sessions::open(&state, &caller.principal, path.0).await?;
     if let Some(player) = &dialogue.player {
         state.limits.player(caller.scope.tenant(), player)?;
     }
-    let key = match body.0.key {
-        Some(key) => Some(key),
-        None => idempotency::key_of(&request)?,
-    };
+    let key = idempotency::one_key(&request, body.0.key)?;
     let (id, if_head) = (dialogue.id, body.0.if_head);
     let again = |mark| {
         let (state, scope, who) = (state.clone(), caller.scope.clone(), caller.principal.clone());
@@ -289,7 +286,7 @@ pub struct ResumeBody {
 /// `goes_on`: all that had been said of it, heard or not, and then the rest. The body may be left out.
 #[utoipa::path(
     tag = "turns",
-    params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Used as `key` when the body has none")),
+    params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
     request_body = ResumeBody,
     responses((status = 200, body = InterruptView), (status = 409, description = "No reply was cut a moment ago, or something was said since (`nothing_to_resume`)")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
@@ -302,10 +299,7 @@ pub async fn resume_turn(
     request: HttpRequest,
     body: OptionalBody<ResumeBody>,
 ) -> Result<HttpResponse, Problem> {
-    let key = match body.0.key {
-        Some(key) => Some(key),
-        None => idempotency::key_of(&request)?,
-    };
+    let key = idempotency::one_key(&request, body.0.key)?;
     to_the_end(async move {
         sessions::reachable(&state, &caller.principal, path.0).await?;
         let wish = TakeUp {

@@ -13,7 +13,9 @@ use super::{
     gone_or_not_found,
     idempotency::{self, Answer},
     pagination::{self, Items},
-    to_the_end, worlds,
+    to_the_end,
+    validate::label,
+    worlds,
 };
 use crate::{
     dialogue::saves,
@@ -29,8 +31,8 @@ use crate::{
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
 pub struct SaveBody {
-    /// For people; need not be unique.
-    #[garde(inner(length(chars, max = 200)))]
+    /// For people; need not be unique. One line.
+    #[garde(inner(length(chars, max = 200), custom(label)))]
     #[schema(max_length = 200)]
     name: Option<String>,
 }
@@ -125,7 +127,7 @@ pub async fn list_saves(
     path: Path<WorldId>,
     query: Query<SavesQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    let page = pagination::page::<SaveId>(&state, query.0.limit, query.0.after)?;
     worlds::find(&state, &caller, &path.0).await?;
     let found = state.services.ledger.saves.list(&caller.scope, &path.0, &page).await?;
     Ok(HttpResponse::Ok().json(Items::of(found, SaveView::from)))
@@ -225,7 +227,7 @@ impl From<Restored> for RestoredView {
 /// end. The body may be left out.
 #[utoipa::path(
     tag = "saves",
-    params(("world" = String, Path), ("save" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Used as `key` when the body has none")),
+    params(("world" = String, Path), ("save" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
     request_body = RestoreBody,
     responses((status = 200, body = RestoredView)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
@@ -238,10 +240,7 @@ pub async fn restore_save(
     request: HttpRequest,
     body: OptionalBody<RestoreBody>,
 ) -> Result<HttpResponse, Problem> {
-    let key = match body.0.key {
-        Some(key) => Some(key),
-        None => idempotency::key_of(&request)?,
-    };
+    let key = idempotency::one_key(&request, body.0.key)?;
     to_the_end(async move {
         let (world, save) = path.0;
         worlds::find(&state, &caller, &world).await?;

@@ -13,12 +13,16 @@ use super::{
     idempotency::{self, Answer},
     pagination::{self, Items},
     to_the_end,
+    validate::visible,
 };
 use crate::{
-    actors::{NewSession, handle::CreatedSession},
+    actors::{NewSession, SessionError, handle::CreatedSession},
     dialogue::{npc_conversation::MAX_NPCS, prompt::Preview},
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, WorldId},
-    ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Playback},
+    ports::{
+        PageRequest,
+        ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Playback},
+    },
     tenancy::{Principal, Role, TenantScope},
 };
 
@@ -188,6 +192,18 @@ pub async fn reachable(state: &AppState, who: &Principal, id: DialogueId) -> Res
     found.filter(|dialogue| may_reach(who, dialogue)).ok_or_else(missing)
 }
 
+/// As [`reachable`], of a session in which a line can be said.
+///
+/// # Errors
+/// It is closed. Its actor may not have heard of it yet: an NPC or the world was deleted.
+pub async fn open(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
+    let dialogue = reachable(state, who, id).await?;
+    if dialogue.status == DialogueStatus::Closed {
+        return Err(SessionError::Closed.into());
+    }
+    Ok(dialogue)
+}
+
 fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
     match who.role {
         Role::Operator => false,
@@ -246,6 +262,26 @@ pub struct ListQuery {
     after: Option<String>,
 }
 
+/// The page of a list of dialogues. These go on from the row that the cursor names, so it must be there.
+pub async fn page_of_dialogues(
+    state: &AppState,
+    scope: &TenantScope,
+    kind: DialogueKind,
+    limit: Option<u32>,
+    after: Option<String>,
+) -> Result<PageRequest, Problem> {
+    let page = pagination::page::<DialogueId>(state, limit, after)?;
+    if let Some(id) = page
+        .after
+        .as_deref()
+        .and_then(|cursor| cursor.parse::<DialogueId>().ok())
+        && (id.kind() != kind || state.services.ledger.dialogues.get(scope, id).await?.is_none())
+    {
+        return Err(pagination::no_cursor());
+    }
+    Ok(page)
+}
+
 /// Sessions, newest first. A player sees its own.
 #[utoipa::path(
     tag = "sessions",
@@ -259,7 +295,14 @@ pub async fn list_sessions(
     caller: Caller<Talker>,
     query: Query<ListQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    let page = page_of_dialogues(
+        &state,
+        &caller.scope,
+        DialogueKind::Session,
+        query.0.limit,
+        query.0.after,
+    )
+    .await?;
     let who = &caller.principal;
     // What lies outside a player's reach is simply not there.
     let other_player = who.player.is_some() && query.0.player_id.is_some() && who.player != query.0.player_id;
@@ -304,7 +347,7 @@ pub async fn get_session(
     Ok(HttpResponse::Ok().json(SessionView::of(dialogue, &caller.principal)))
 }
 
-/// Ends a session. Its transcript and what was learned in it stay.
+/// Ends a session. Its transcript and what was learned in it stay. One that is closed stays as it is.
 #[utoipa::path(
     tag = "sessions",
     params(("session" = String, Path)),
@@ -318,8 +361,14 @@ pub async fn delete_session(
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
     to_the_end(async move {
-        reachable(&state, &caller.principal, path.0).await?;
-        state.sessions.close(&caller.scope, path.0, "closed by request").await?;
+        let dialogue = reachable(&state, &caller.principal, path.0).await?;
+        if dialogue.status == DialogueStatus::Open {
+            match state.sessions.close(&caller.scope, path.0, "closed by request").await {
+                // It was closed meanwhile.
+                Ok(()) | Err(SessionError::Closed) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(HttpResponse::NoContent().finish())
     })
     .await
@@ -329,7 +378,7 @@ pub async fn delete_session(
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContextBody {
-    #[garde(length(chars, min = 1, max = 8000))]
+    #[garde(length(chars, max = 8000), custom(visible))]
     #[schema(min_length = 1)]
     text: String,
 }

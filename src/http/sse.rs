@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 use super::{
     AppState,
     errors::{Code, Problem},
-    turns::{TurnView, outcome},
+    turns::outcome,
 };
 use crate::{
-    actors::{Accepted, Listener, ListenerGone, Published, SessionError},
+    actors::{Accepted, Listener, ListenerGone, Published, SessionError, events_of},
     dialogue::events::EventBody,
     ids::DialogueId,
     memory::turn::{Turn, TurnStatus},
@@ -92,10 +92,7 @@ where
     let (out, lines) = mpsc::channel(16);
     actix_web::rt::spawn(async move {
         match accepted {
-            // The turn is long committed: there is nothing to stream but what it was.
-            Accepted::Repeated(turn) => {
-                let _ = out.send(turn_frame(&turn)).await;
-            }
+            Accepted::Repeated(turn) => tell_again(&turn, &out).await,
             Accepted::Turn { done } => relay(events, done, &mark, &out).await,
         }
         drop(attachment);
@@ -124,12 +121,9 @@ async fn relay(mut events: mpsc::Receiver<Arc<Published>>, mut done: Done, mark:
                     committed = true;
                     continue;
                 }
-                // A repeated line joined a turn that was under way. Its events bear the mark of the
-                // first request, so it is told as a whole.
-                Ok(turn) => {
-                    let _ = out.send(turn_frame(&turn)).await;
-                    return;
-                }
+                // A repeated line joined a turn that was under way, whose events bear the mark of the
+                // first request.
+                Ok(turn) => return tell_again(&turn, &out).await,
                 Err(problem) => {
                     let _ = out.send(error_frame(&problem)).await;
                     return;
@@ -154,33 +148,51 @@ async fn relay(mut events: mpsc::Receiver<Arc<Published>>, mut done: Done, mark:
     }
 }
 
+/// A turn that is committed already, by its events: all but the deltas.
+async fn tell_again(turn: &Turn, out: &mpsc::Sender<Bytes>) {
+    for event in events_of(turn, None) {
+        let Some(kind) = name_of(&event.body) else { continue };
+        if out.send(frame(kind, Published::new(event).text())).await.is_err() {
+            // The client is gone.
+            return;
+        }
+    }
+}
+
+/// The names of the events that a turn is told by.
+fn name_of(body: &EventBody) -> Option<&'static str> {
+    Some(match body {
+        EventBody::TurnStarted { .. } => "turn.started",
+        EventBody::ReplyDelta { .. } => "reply.delta",
+        EventBody::ReplyDone(_) => "reply.done",
+        EventBody::TurnCommitted { .. } => "turn.committed",
+        EventBody::Error { .. } => "error",
+        EventBody::SessionClosed { .. } => "session.closed",
+        _ => return None,
+    })
+}
+
 /// The event's name if it belongs to the marked turn, and whether it is the turn's last.
 fn of_turn(event: &Published, mark: &str, mine: &mut Option<u32>) -> Option<(&'static str, bool)> {
     let marked = event.re.as_deref() == Some(mark);
-    match &event.body {
+    let last = match &event.body {
         EventBody::TurnStarted { turn } if marked => {
             *mine = Some(*turn);
-            Some(("turn.started", false))
+            false
         }
-        EventBody::ReplyDelta { turn, .. } if *mine == Some(*turn) => Some(("reply.delta", false)),
-        EventBody::ReplyDone(done) if *mine == Some(done.turn) => {
-            Some(("reply.done", done.status == TurnStatus::Failed))
-        }
-        EventBody::TurnCommitted { turn, .. } if *mine == Some(*turn) => Some(("turn.committed", true)),
-        EventBody::Error { turn, .. } if marked || (turn.is_some() && *turn == *mine) => Some(("error", true)),
-        EventBody::SessionClosed { .. } => Some(("session.closed", true)),
-        _ => None,
-    }
+        EventBody::ReplyDelta { turn, .. } if *mine == Some(*turn) => false,
+        EventBody::ReplyDone(done) if *mine == Some(done.turn) => done.status == TurnStatus::Failed,
+        EventBody::TurnCommitted { turn, .. } if *mine == Some(*turn) => true,
+        EventBody::Error { turn, .. } if marked || (turn.is_some() && *turn == *mine) => true,
+        EventBody::SessionClosed { .. } => true,
+        _ => return None,
+    };
+    Some((name_of(&event.body)?, last))
 }
 
 fn frame(kind: &str, json: &str) -> Bytes {
     // JSON has no raw line breaks, so one `data` line is enough.
     Bytes::from(format!("event: {kind}\ndata: {json}\n\n"))
-}
-
-fn turn_frame(turn: &Turn) -> Bytes {
-    let view = serde_json::to_string(&TurnView::from(turn)).unwrap_or_default();
-    frame("turn", &view)
 }
 
 fn error_frame(problem: &Problem) -> Bytes {

@@ -90,7 +90,7 @@ impl From<&Turn> for TurnView {
 /// events of the turn as they happen.
 #[utoipa::path(
     tag = "turns",
-    params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Used as `key` when the body has none")),
+    params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
     request_body = TurnBody,
     responses((status = 200, content((TurnView = "application/json"), (String = "text/event-stream"))), (status = 409, description = "The session is closed, a reply is running, or the key belongs to a turn that was unsaid"), (status = 422, description = "Fields are not valid, or the key was used with another text"), (status = 502, description = "The language model failed"), (status = 504, description = "The language model did not answer in time")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
@@ -103,14 +103,11 @@ pub async fn create_turn(
     request: HttpRequest,
     body: Body<TurnBody>,
 ) -> Result<HttpResponse, Problem> {
-    let dialogue = sessions::reachable(&state, &caller.principal, path.0).await?;
+    let dialogue = sessions::open(&state, &caller.principal, path.0).await?;
     if let Some(player) = &dialogue.player {
         state.limits.player(caller.scope.tenant(), player)?;
     }
-    let key = match body.value.key {
-        Some(key) => Some(key),
-        None => idempotency::key_of(&request)?,
-    };
+    let key = idempotency::one_key(&request, body.value.key)?;
     let line = Line {
         text: body.value.text,
         to: body.value.to,
@@ -201,7 +198,7 @@ pub async fn page_of_turns(
     dialogue: &Dialogue,
     query: TurnsQuery,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page(state, query.limit, None)?;
+    let page = pagination::page::<u32>(state, query.limit, None)?;
     let from = query.after.unwrap_or(0).saturating_add(1);
     let to = from.saturating_add(page.limit - 1);
     let turns = state

@@ -3,6 +3,7 @@
 //! the last resort.
 
 mod query;
+mod text;
 
 use std::fmt::Write as _;
 
@@ -11,7 +12,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-pub use self::query::query;
+pub use self::{
+    query::query,
+    text::{label, visible},
+};
 use super::errors::{Code, FieldError, Problem};
 
 /// A JSON object, without unknown fields and valid.
@@ -28,22 +32,21 @@ where
     if raw.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(Problem::field("body", "must be object, not array"));
     }
-    checked(&value)?;
-    Ok(value)
-}
-
-/// Every rule that `value` breaks, at once.
-fn checked<T: Validate>(value: &T) -> Result<(), Problem>
-where
-    T::Context: Default,
-{
-    value.validate().map_err(|report| {
-        let mut found = Faults::default();
+    // Control characters first: no field of ours may have any, whatever its own rules say.
+    let mut found = text::controls(raw);
+    if let Err(report) = value.validate() {
         for (path, error) in report.iter() {
-            found.push(&path.to_string(), || error.message().to_string());
+            let (path, told) = (path.to_string(), error.message());
+            if !found.kept.iter().any(|one| one.param == path && one.detail == told) {
+                found.push(&path, || told.to_string());
+            }
         }
-        found.problem()
-    })
+    }
+    if found.kept.is_empty() {
+        Ok(value)
+    } else {
+        Err(found.problem())
+    }
 }
 
 /// The problem with a body that serde refused with `error`.

@@ -11,9 +11,9 @@ use super::{
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Body, Caller, Path, Query},
-    gone_or_not_found,
     pagination::{self, Items},
     to_the_end,
+    validate::label,
 };
 use crate::{
     ids::WorldId,
@@ -29,7 +29,8 @@ use crate::{
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
 pub struct WorldBody {
-    #[garde(length(chars, min = 1, max = 200))]
+    /// One line.
+    #[garde(length(chars, max = 200), custom(label))]
     #[schema(min_length = 1, max_length = 200)]
     name: String,
     /// What everybody in it takes for granted; in every prompt.
@@ -41,7 +42,7 @@ pub struct WorldBody {
     language: Language,
     /// Rules no NPC may break, one a line.
     #[serde(default)]
-    #[garde(length(max = 20), inner(length(chars, min = 1, max = 200)))]
+    #[garde(length(max = 20), inner(length(chars, max = 200), custom(label)))]
     #[schema(max_items = 20)]
     rules: Vec<String>,
     #[serde(default)]
@@ -151,12 +152,13 @@ impl WorldBody {
     }
 }
 
-/// Makes or replaces a world.
+/// Makes or replaces a world. One that was deleted comes back with everything that it had but its NPCs, each of
+/// which comes back when it is put again.
 #[utoipa::path(
     tag = "worlds",
-    params(("world" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
+    params(("world" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
     request_body = WorldBody,
-    responses((status = 200, body = WorldView, description = "Replaced"), (status = 201, body = WorldView, description = "Made"), (status = 412, description = "Another version is stored")),
+    responses((status = 200, body = WorldView, description = "Replaced"), (status = 201, body = WorldView, description = "Made"), (status = 412, description = "Another version is stored, or one at all")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[put("/v1/worlds/{world}")]
@@ -171,7 +173,7 @@ pub async fn put_world(
         .0
         .parse()
         .map_err(|error| Problem::field("world", format!("{error}")))?;
-    let wanted = IfMatch::of(&request)?;
+    let wanted = IfMatch::of_put(&request)?;
     to_the_end(async move {
         let store = &state.services.ledger.authored;
         if wanted == IfMatch::Exists && store.world(&caller.scope, &id).await?.is_none() {
@@ -182,7 +184,7 @@ pub async fn put_world(
         let world = body.value.into_world(id.clone(), at);
         let outcome = store.put_world(&caller.scope, &world, wanted.version(), &edit).await?;
         state.sessions.forget_authored(&caller.scope, &id);
-        let created = etag::is_new(outcome, "world")?;
+        let created = etag::is_new(outcome, wanted, "world")?;
         let stored = find(&state, &caller, &id).await?;
         let location = format!("/v1/worlds/{id}");
         Ok(etag::stored(
@@ -236,16 +238,17 @@ pub async fn list_worlds(
     caller: Caller<Author>,
     query: Query<ListQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page(&state, query.0.limit, query.0.after)?;
+    let page = pagination::page::<WorldId>(&state, query.0.limit, query.0.after)?;
     let found = state.services.ledger.authored.worlds(&caller.scope, &page).await?;
     Ok(HttpResponse::Ok().json(Items::of(found, WorldView::from)))
 }
 
-/// Hides a world and its NPCs; its dialogues end.
+/// Hides a world and its NPCs; its dialogues end. Nothing is destroyed: what was said and learned in it is there
+/// again once the same id is put again.
 #[utoipa::path(
     tag = "worlds",
-    params(("world" = String, Path)),
-    responses((status = 204)),
+    params(("world" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag of what is to be deleted, or *")),
+    responses((status = 204), (status = 412, description = "Another version is stored")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[delete("/v1/worlds/{world}")]
@@ -253,14 +256,18 @@ pub async fn delete_world(
     state: web::Data<AppState>,
     caller: Caller<Author>,
     path: Path<WorldId>,
+    request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
+    let wanted = IfMatch::of(&request)?;
     to_the_end(async move {
         let at = state.services.clock.now();
         let edit = Edit::by(&caller.principal, &state.services.ids, at, "world.delete", &path.0);
         let store = &state.services.ledger.authored;
-        let gone = store.delete_world(&caller.scope, &path.0, &edit).await?;
+        let outcome = store
+            .delete_world(&caller.scope, &path.0, wanted.version(), &edit)
+            .await?;
         state.sessions.forget_authored(&caller.scope, &path.0);
-        gone_or_not_found(gone, "world")
+        etag::deleted(outcome, "world")
     })
     .await
 }

@@ -16,6 +16,7 @@ pub mod scoring;
 pub mod state;
 pub mod state_block;
 pub mod summary;
+pub mod text;
 pub mod timeline;
 pub mod tokens;
 pub mod trace;

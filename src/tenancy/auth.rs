@@ -53,10 +53,13 @@ pub struct AuthSettings {
     pub tenant_cache_s: u64,
 }
 
+/// Longest `sub` of a token, in characters. It goes into every audit row.
+const MAX_SUBJECT_CHARS: usize = 256;
+
 /// The claims of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
-    /// Whom the token was given to; goes to the audit log.
+    /// Whom the token was given to, at most 256 characters; goes to the audit log.
     pub sub: String,
     /// The tenant.
     pub tid: TenantId,
@@ -217,6 +220,11 @@ impl Authenticator {
             pid,
             wid,
         } = received.claims;
+        if sub.chars().count() > MAX_SUBJECT_CHARS || sub.chars().any(char::is_control) {
+            return Err(AuthError::Invalid(
+                "its subject (sub) must be at most 256 characters, none of them a control character",
+            ));
+        }
         match (role, &pid) {
             (Role::Player, None) => return Err(AuthError::Invalid("a player's token must name its player (pid)")),
             (Role::Player, Some(_)) | (_, None) => {}

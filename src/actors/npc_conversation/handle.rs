@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
+use ulid::Ulid;
+
 use super::Request;
 use crate::{
     actors::{
@@ -9,7 +12,7 @@ use crate::{
         handle::{Ask, Attached, CREATED_SEQ, CreatedSession, Sessions, ask},
         running::Outcome,
     },
-    ids::{DialogueId, DialogueKind, PlayerId, TurnId},
+    ids::{DialogueId, DialogueKind, NpcId, PlayerId, TurnId, WorldId},
     memory::fact::Cause,
     ports::ledger::dialogues::{Dialogue, DialogueOptions, DialogueStatus, Playback},
     tenancy::{Principal, TenantScope},
@@ -29,6 +32,27 @@ pub struct JoinPoint {
     pub dialogue: Arc<Dialogue>,
     /// The last line that was said.
     pub head: Option<TurnId>,
+}
+
+/// The id of the session in which a player joins a conversation with `key`: always the same one, so that a
+/// repeated request finds what the first one made, whenever that died. It sorts with the conversation.
+#[must_use]
+pub fn joined_id(conversation: DialogueId, player: &PlayerId, key: &str) -> DialogueId {
+    const RANDOM: u128 = (1 << 80) - 1;
+    let digest: [u8; 32] = Sha256::new()
+        .chain_update(conversation.to_string())
+        .chain_update([0])
+        .chain_update(player.as_str())
+        .chain_update([0])
+        .chain_update(key)
+        .finalize()
+        .into();
+    let mixed = digest
+        .iter()
+        .take(16)
+        .fold(0_u128, |bits, byte| (bits << 8) | u128::from(*byte));
+    let made = conversation.as_u128();
+    DialogueId::new(DialogueKind::Session, Ulid((made & !RANDOM) | (mixed & RANDOM)))
 }
 
 /// The conversations of this node. Cheap to clone.
@@ -151,23 +175,110 @@ impl NpcConversations {
     }
 
     /// Opens a session of a player with everybody who takes part. The conversation pauses (`joined`);
-    /// a line that is being said is cut.
+    /// a line that is being said is cut. With a `key` it is the session [`Self::joined`] finds from then on.
     pub async fn join(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         player: PlayerId,
+        key: Option<&str>,
     ) -> Result<CreatedSession, SessionError> {
+        let session = match key {
+            Some(key) => joined_id(id, &player, key),
+            None => self.0.node().ports.ids.dialogue(DialogueKind::Session),
+        };
         let point = self.ask(scope, id, |ask| Request::Join { ask }).await?;
+        let mut witnesses = point.dialogue.witnesses.clone();
+        self.leave_out_deleted(scope, &point.dialogue.world, &mut witnesses)
+            .await?;
         let new = NewSession {
             world: point.dialogue.world.clone(),
             npcs: point.dialogue.npcs.clone(),
             player,
-            witnesses: point.dialogue.witnesses.clone(),
+            witnesses,
             playback: point.dialogue.options.playback,
             cause: point.head.map(Cause::Turn),
         };
-        self.0.create(scope, new).await
+        match self.0.create_as(scope, session, new).await {
+            // The same request may have been handled meanwhile.
+            Err(error @ SessionError::Store(_)) => match self.read_joined(scope, session).await? {
+                Some(joined) => Ok(joined),
+                None => Err(error),
+            },
+            made => made,
+        }
+    }
+
+    /// Whether a session of everybody who takes part could be opened: all of them are there.
+    ///
+    /// # Errors
+    /// The conversation has ended, or who of them is gone.
+    pub async fn may_join(&self, scope: &TenantScope, dialogue: &Dialogue) -> Result<(), SessionError> {
+        if dialogue.status == DialogueStatus::Closed {
+            return Err(SessionError::Ended);
+        }
+        for npc in &dialogue.npcs {
+            self.0.node().authored(scope, &dialogue.world, npc).await?;
+        }
+        Ok(())
+    }
+
+    /// The session that a player opened when it joined with this key to say `text`, with a new resume
+    /// token: the one before is void. `None`: it has not joined with it.
+    ///
+    /// # Errors
+    /// The session is closed, or what was said in it with this key is unsaid or another line.
+    pub async fn joined(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        player: &PlayerId,
+        key: &str,
+        text: &str,
+    ) -> Result<Option<CreatedSession>, SessionError> {
+        let session = joined_id(id, player, key);
+        let dialogues = &self.0.node().ports.ledger.dialogues;
+        match dialogues.turn_by_key(scope, session, key).await? {
+            Some(said) if said.turn.player_text != text => return Err(SessionError::KeyReused),
+            Some(said) if !said.stands => return Err(SessionError::TurnUnsaid),
+            Some(_) | None => {}
+        }
+        self.read_joined(scope, session).await
+    }
+
+    async fn read_joined(
+        &self,
+        scope: &TenantScope,
+        session: DialogueId,
+    ) -> Result<Option<CreatedSession>, SessionError> {
+        let dialogues = &self.0.node().ports.ledger.dialogues;
+        let Some(dialogue) = dialogues.get(scope, session).await? else {
+            return Ok(None);
+        };
+        if dialogue.status == DialogueStatus::Closed {
+            return Err(SessionError::Closed);
+        }
+        let token = self.0.renew_resume_token(scope, session).await?;
+        Ok(token.map(|resume_token| CreatedSession { dialogue, resume_token }))
+    }
+
+    /// Whoever overhears a conversation may have been deleted since; the others go on.
+    async fn leave_out_deleted(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npcs: &mut Vec<NpcId>,
+    ) -> Result<(), SessionError> {
+        let mut there = Vec::with_capacity(npcs.len());
+        for npc in npcs.drain(..) {
+            match self.0.node().authored(scope, world, &npc).await {
+                Ok(_) => there.push(npc),
+                Err(SessionError::NoNpc(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        *npcs = there;
+        Ok(())
     }
 
     /// Ends it. A line that is being said is cut and committed first.

@@ -55,8 +55,8 @@ impl NpcConversation {
         // Whoever waits to cut in, or for a line, asked of what is no more.
         self.give_up_moves(&SessionError::Overloaded { retry_after: MOMENT });
         self.stepping.clear();
-        if told.moved.is_some_and(|moved| !moved.open) {
-            let (turn, reason) = (0, "restored");
+        if let Some(moved) = told.moved.as_deref().filter(|moved| !moved.open) {
+            let (turn, reason) = (moved.rewound.head_turn, "restored");
             for request in std::mem::take(&mut self.early) {
                 request.refuse(SessionError::Ended);
             }

@@ -17,12 +17,13 @@ use crate::{
         event_log::TurnEvents,
         handle::Ask,
         registry::send,
-        running::{Outcome, Running},
+        running::{Keyed, Outcome, Running},
     },
     dialogue::{
         events::{EventBody, EventError},
         turn::{CommittedTurn, CutBy, TurnError, TurnInput, Unfinished, event_error},
     },
+    ids::NpcId,
     memory::{authored::Npc, turn::Turn},
     ports::{
         StoreError, StoreResult,
@@ -108,8 +109,9 @@ impl Waiting {
     }
 
     /// One more asks for this line, with the same key.
-    fn join(&mut self, text: &str, ask: Ask<Accepted>) {
-        if self.line.text == text {
+    fn join(&mut self, line: &Line, ask: Ask<Accepted>) {
+        let addressed = self.line.to.as_ref().is_none_or(|npc| may_be_for(line, npc));
+        if self.line.text == line.text && addressed {
             self.take_on(ask);
         } else {
             ask.answer(Err(SessionError::KeyReused));
@@ -126,12 +128,17 @@ impl Waiting {
 }
 
 /// A committed turn is the answer to its own line only.
-fn repeated(turn: &Arc<Turn>, text: &str) -> Result<Accepted, SessionError> {
-    if turn.player_text == text {
+fn repeated(turn: &Arc<Turn>, line: &Line) -> Result<Accepted, SessionError> {
+    if turn.player_text == line.text && may_be_for(line, &turn.npc) {
         Ok(Accepted::Repeated(Arc::clone(turn)))
     } else {
         Err(SessionError::KeyReused)
     }
+}
+
+/// Whether `npc` may answer a line: it is for nobody else.
+fn may_be_for(line: &Line, npc: &NpcId) -> bool {
+    line.to.as_ref().is_none_or(|to| to == npc)
 }
 
 fn accept(waiters: &mut Vec<oneshot::Sender<Outcome>>, ask: Ask<Accepted>) {
@@ -152,16 +159,16 @@ impl Session {
             return ask.answer(Err(SessionError::Draining));
         }
         if let Some(npc) = line.to.as_ref().filter(|npc| !loaded.dialogue.npcs.contains(npc)) {
-            return ask.answer(Err(SessionError::NoNpc(npc.clone())));
+            return ask.answer(Err(SessionError::TakesNoPart(npc.clone())));
         }
         if let Some(key) = &line.key {
             if let Some(turn) = self.keys.find(key) {
-                return ask.answer(repeated(turn, &line.text));
+                return ask.answer(repeated(turn, &line));
             }
             if let Some(running) = self.running.as_mut()
-                && let Some((_, text)) = running.key.as_ref().filter(|(own, _)| own == key)
+                && let Some(keyed) = running.key.as_ref().filter(|keyed| keyed.key == *key)
             {
-                if *text != line.text {
+                if keyed.text != line.text || !may_be_for(&line, &keyed.npc) {
                     return ask.answer(Err(SessionError::KeyReused));
                 }
                 return accept(running.take_on(), ask);
@@ -171,7 +178,7 @@ impl Session {
                 .iter_mut()
                 .find(|waiting| waiting.line.key.as_ref() == Some(key))
             {
-                return waiting.join(&line.text, ask);
+                return waiting.join(&line, ask);
             }
         }
         let busy = self.running.is_some() || !self.queue.is_empty();
@@ -240,7 +247,7 @@ impl Session {
         let found = found.map(|found| found.map(|found| (found.stands, Arc::new(found.turn))));
         for ask in waiting.asking {
             ask.answer(match &found {
-                Ok(Some((true, turn))) => repeated(turn, &waiting.line.text),
+                Ok(Some((true, turn))) => repeated(turn, &waiting.line),
                 Ok(_) => Err(SessionError::TurnUnsaid),
                 Err(error) => Err(error.clone().into()),
             });
@@ -397,7 +404,11 @@ impl Session {
         let Some(npc) = answering(loaded, authored, &line.text, line.to.as_ref()) else {
             return;
         };
-        let key = line.key.clone().map(|key| (key, line.text.clone()));
+        let key = line.key.clone().map(|key| Keyed {
+            key,
+            text: line.text.clone(),
+            npc: npc.id.clone(),
+        });
         let mut input = self.input(loaded, authored, npc, line.text, accepted_at);
         input.key = line.key;
         input.goes_on = goes_on;
@@ -505,7 +516,7 @@ impl Session {
             .committed(turn.number, turn.id, turn.npc.clone(), running.re.clone());
         failpoint!("turn.told");
         let turn = Arc::new(turn);
-        let key = running.key.clone();
+        let key = running.key.as_ref().map(|keyed| keyed.key.clone());
         running.tell(&Ok(Arc::clone(&turn)));
         if !state.is_empty() {
             let body = EventBody::StateChanged {
@@ -516,7 +527,7 @@ impl Session {
         }
         loaded.replacing = None;
         loaded.keep_turn(&turn, checkpoint);
-        if let Some((key, _)) = key {
+        if let Some(key) = key {
             self.keys.remember(key, Arc::clone(&turn));
         }
         self.unheard = loaded.dialogue.options.playback == Playback::Ack;

@@ -312,7 +312,7 @@ async fn a_player_joins_where_the_conversation_is_and_it_pauses() {
     world.begun(1).await;
     let joined = world
         .talks()
-        .join(&world.scope, id, "p1".parse().unwrap())
+        .join(&world.scope, id, "p1".parse().unwrap(), None)
         .await
         .unwrap();
     let names: Vec<&str> = joined.dialogue.npcs.iter().map(NpcId::as_str).collect();
@@ -332,6 +332,25 @@ async fn a_player_joins_where_the_conversation_is_and_it_pauses() {
         .unwrap();
     assert_eq!(lines.len(), 1);
     assert_eq!(lines[0].status, TurnStatus::Interrupted);
+    world.end().await;
+}
+
+#[actix::test]
+async fn joining_at_the_same_time_with_one_key_is_one_session() {
+    let world = World::new().await;
+    let id = world.talk("the mill", 20, false).await;
+    world.step(id).await;
+    let join = |player: &str, key: &'static str| {
+        let (talks, scope, player) = (world.talks(), world.scope.clone(), player.parse().unwrap());
+        async move { talks.join(&scope, id, player, Some(key)).await.unwrap().dialogue.id }
+    };
+    let (first, second) = tokio::join!(join("p1", "k"), join("p1", "k"));
+    assert_eq!(first, second);
+    let (talks, player) = (world.talks(), "p1".parse().unwrap());
+    let found = talks.joined(&world.scope, id, &player, "k", "hello").await.unwrap();
+    assert_eq!(found.unwrap().dialogue.id, first);
+    assert_ne!(join("p2", "k").await, first);
+    assert_ne!(join("p1", "l").await, first);
     world.end().await;
 }
 

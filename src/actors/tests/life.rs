@@ -6,7 +6,7 @@ use super::world::{PATIENCE, World, dialogue_settings, outcome, settings, until}
 use crate::{
     actors::{Accepted, ActorSettings, SessionError, session},
     memory::turn::TurnStatus,
-    ports::ledger::dialogues::Claim,
+    ports::ledger::{authored::DeleteOutcome, dialogues::Claim},
 };
 
 #[actix::test]
@@ -271,12 +271,10 @@ async fn an_edit_shows_in_the_next_turn_and_a_deleted_npc_ends_its_sessions() {
     let edit =
         crate::ports::ledger::audit::Edit::by(&who, &world.ports.ids, world.ports.clock.now(), "npc.delete", "mira");
     let vale = "vale".parse().unwrap();
-    assert!(
-        authored
-            .delete_npc(scope, &vale, &"mira".parse().unwrap(), &edit)
-            .await
-            .unwrap()
-    );
+    let gone = authored
+        .delete_npc(scope, &vale, &"mira".parse().unwrap(), None, &edit)
+        .await;
+    assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
     world.sessions.forget_authored(scope, &vale);
     // The line is let go: there is nobody to answer it.
     if let Ok(Accepted::Turn { done }) = world.say(id, "still there?").await {

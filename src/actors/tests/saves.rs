@@ -80,6 +80,22 @@ async fn what_runs_when_a_save_is_loaded_never_happened_and_all_are_told() {
 }
 
 #[actix::test]
+async fn a_conversation_that_a_save_ends_tells_where_it_stands() {
+    let world = World::new().await;
+    let id = world.talk("the mill", 20, false).await;
+    world.step(id).await;
+    let older = save(&world).await;
+    world.step(id).await;
+    world.talks().end(&world.scope, id, "closed by request").await.unwrap();
+    let newer = save(&world).await;
+    load(&world, older).await;
+    let ear = world.watch(id, None).await;
+    load(&world, newer).await;
+    ear.hears("ended 2 restored").await;
+    world.end().await;
+}
+
+#[actix::test]
 async fn a_job_that_hangs_for_what_a_save_unsaid_holds_up_no_other() {
     let mut settings = dialogue_settings();
     settings.turn.wait_for_memory_ms = 0;

@@ -159,14 +159,14 @@ async fn what_is_no_text_message_of_fair_size_is_told_and_closed() {
     let server = Server::start(SocketSettings::default(), Duration::ZERO);
     let part = |size: usize, code, last| Message::Frame(Frame::message(vec![b'x'; size], OpCode::Data(code), last));
     let cases: [(&str, Vec<Message>, u16); 6] = [
-        ("malformed", vec![Message::binary("x")], close::MALFORMED),
+        ("malformed_request", vec![Message::binary("x")], close::MALFORMED),
         (
-            "too_large",
+            "payload_too_large",
             vec![Message::text("x".repeat(16 * 1024 + 1))],
             close::TOO_LARGE,
         ),
         (
-            "too_large",
+            "payload_too_large",
             vec![
                 part(10_000, Data::Text, false),
                 part(6_000, Data::Continue, false),
@@ -175,12 +175,12 @@ async fn what_is_no_text_message_of_fair_size_is_told_and_closed() {
             close::TOO_LARGE,
         ),
         (
-            "malformed",
+            "malformed_request",
             vec![part(1, Data::Binary, false), part(1, Data::Continue, true)],
             close::MALFORMED,
         ),
         (
-            "malformed",
+            "malformed_request",
             vec![Message::Frame(Frame::message(
                 vec![0xff, 0xfe],
                 OpCode::Data(Data::Text),
@@ -188,7 +188,11 @@ async fn what_is_no_text_message_of_fair_size_is_told_and_closed() {
             ))],
             close::MALFORMED,
         ),
-        ("malformed", vec![part(1, Data::Continue, true)], close::MALFORMED),
+        (
+            "malformed_request",
+            vec![part(1, Data::Continue, true)],
+            close::MALFORMED,
+        ),
     ];
     for (name, messages, code) in cases {
         let mut client = server.client().await;
@@ -233,7 +237,7 @@ async fn a_frame_that_declares_a_huge_length_is_not_gathered() {
     let (texts, code) = rest(&mut client).await;
     assert_eq!(
         (code_of(&texts[0]).as_str(), code),
-        ("too_large", Some(close::TOO_LARGE))
+        ("payload_too_large", Some(close::TOO_LARGE))
     );
     drop(client);
     until("it is gone", || server.hub.open() == 0).await;
@@ -312,26 +316,23 @@ async fn deltas_are_joined_while_they_follow_each_other() {
     let mut client = server.client().await;
     until("it is open", || server.echo.open.lock().len() == 1).await;
     let connection = Arc::clone(&server.echo.open.lock()[0]);
-    let delta = |turn, offset, text: &str| {
+    let delta = |kind, turn, offset, text: &str| {
         Published::new(DialogueEvent {
-            dialogue_id: DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),
+            dialogue_id: DialogueId::new(kind, ulid::Ulid(1)),
             seq: None,
             re: None,
-            body: EventBody::ReplyDelta {
-                turn,
-                offset,
-                npc_id: "mira".parse().unwrap(),
-                text: text.to_owned(),
-            },
+            body: EventBody::delta(kind, turn, offset, "mira".parse().unwrap(), text.to_owned()),
         })
     };
-    for event in [
-        delta(1, 0, "안녕"),
-        delta(1, 2, ", "),
-        delta(1, 4, "you"),
-        delta(2, 0, "Next"),
-    ] {
-        connection.deliver(&event).unwrap();
+    for kind in [DialogueKind::Session, DialogueKind::NpcConversation] {
+        for event in [
+            delta(kind, 1, 0, "안녕"),
+            delta(kind, 1, 2, ", "),
+            delta(kind, 1, 4, "you"),
+            delta(kind, 2, 0, "Next"),
+        ] {
+            connection.deliver(&event).unwrap();
+        }
     }
     connection.send("done").unwrap();
     connection.close(close::DRAINING, "draining");
@@ -341,16 +342,19 @@ async fn deltas_are_joined_while_they_follow_each_other() {
         .map(|text| {
             let event: serde_json::Value = serde_json::from_str(text).unwrap();
             (
+                event["type"].as_str().unwrap().to_owned(),
                 event["turn"].as_u64().unwrap(),
                 event["offset"].as_u64().unwrap(),
                 event["text"].to_string(),
             )
         })
         .collect();
-    assert_eq!(
-        joined,
-        [(1, 0, "\"안녕, you\"".to_owned()), (2, 0, "\"Next\"".to_owned())]
-    );
+    let expected: Vec<_> = ["reply.delta", "npc_turn.delta"]
+        .into_iter()
+        .flat_map(|kind| [(1, "\"안녕, you\""), (2, "\"Next\"")].map(|(turn, text)| (kind, turn, text)))
+        .map(|(kind, turn, text)| (kind.to_owned(), turn, 0, text.to_owned()))
+        .collect();
+    assert_eq!(joined, expected);
     assert_eq!(texts.last().unwrap(), "done");
     server.end().await;
 }

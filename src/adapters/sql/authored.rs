@@ -15,7 +15,7 @@ use crate::{
         Page, PageRequest, StoreResult,
         ledger::{
             audit::Edit,
-            authored::{AuthoredStore, PutOutcome},
+            authored::{AuthoredStore, DeleteOutcome, PutOutcome},
         },
     },
     tenancy::TenantScope,
@@ -159,6 +159,30 @@ async fn world_version(connection: &mut Connection, tenant: &TenantId, id: &Worl
         .map_err(store_error)
 }
 
+async fn npc_version(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    id: &NpcId,
+) -> StoreResult<Option<i64>> {
+    sqlx::query_scalar(NPC_VERSION)
+        .bind(tenant.as_str())
+        .bind(world.as_str())
+        .bind(id.as_str())
+        .fetch_optional(connection)
+        .await
+        .map_err(store_error)
+}
+
+/// Why what is stored in this version is not deleted; `None`: it is.
+fn not_deleted(stored: Option<i64>, if_version: Option<u32>) -> Option<DeleteOutcome> {
+    let Some(stored) = stored.and_then(|version| u32::try_from(version).ok()) else {
+        return Some(DeleteOutcome::NotFound);
+    };
+    let other = if_version.is_some_and(|wanted| wanted != stored);
+    other.then_some(DeleteOutcome::VersionMismatch { stored })
+}
+
 #[async_trait]
 impl AuthoredStore for SqlAuthoredStore {
     async fn put_world(
@@ -215,26 +239,33 @@ impl AuthoredStore for SqlAuthoredStore {
             .bind(rows_of(page));
         list(&self.0, scope, query, page, read_world, |world| world.id.to_string()).await
     }
-    async fn delete_world(&self, scope: &TenantScope, world: &WorldId, edit: &Edit) -> StoreResult<bool> {
+    async fn delete_world(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<DeleteOutcome> {
         let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
         self.0
             .write(scope, move |connection| {
                 Box::pin(async move {
                     lock(connection, &tenant, Lock::Authored(&world)).await?;
+                    let stored = world_version(connection, &tenant, &world).await?;
+                    if let Some(refused) = not_deleted(stored, if_version) {
+                        return Ok(refused);
+                    }
                     for statement in [HIDE_WORLD, HIDE_NPCS, CLOSE_OF_WORLD] {
-                        let done = sqlx::query(statement)
+                        sqlx::query(statement)
                             .bind(tenant.as_str())
                             .bind(world.as_str())
                             .bind(micros(edit.at))
                             .execute(&mut *connection)
                             .await
                             .map_err(store_error)?;
-                        if statement == HIDE_WORLD && done.rows_affected() == 0 {
-                            return Ok(false);
-                        }
                     }
                     audit::record(connection, &tenant, &edit).await?;
-                    Ok(true)
+                    Ok(DeleteOutcome::Deleted)
                 })
             })
             .await
@@ -256,13 +287,7 @@ impl AuthoredStore for SqlAuthoredStore {
                     if world_version(connection, &tenant, &npc.world).await?.is_none() {
                         return Ok(PutOutcome::NoParent);
                     }
-                    let stored: Option<i64> = sqlx::query_scalar(NPC_VERSION)
-                        .bind(tenant.as_str())
-                        .bind(npc.world.as_str())
-                        .bind(npc.id.as_str())
-                        .fetch_optional(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
+                    let stored = npc_version(connection, &tenant, &npc.world, &npc.id).await?;
                     let version = match next_version(stored, if_version) {
                         Ok(version) => version,
                         Err(refused) => return Ok(refused),
@@ -317,14 +342,25 @@ impl AuthoredStore for SqlAuthoredStore {
             .await
             .map_err(store_error)
     }
-    async fn delete_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId, edit: &Edit) -> StoreResult<bool> {
+    async fn delete_npc(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<DeleteOutcome> {
         let (tenant, world, npc, edit) = (scope.tenant().clone(), world.clone(), npc.clone(), edit.clone());
         self.0
             .write(scope, move |connection| {
                 Box::pin(async move {
                     lock(connection, &tenant, Lock::Authored(&world)).await?;
+                    let stored = npc_version(connection, &tenant, &world, &npc).await?;
+                    if let Some(refused) = not_deleted(stored, if_version) {
+                        return Ok(refused);
+                    }
                     for statement in [HIDE_NPC, CLOSE_OF_NPC] {
-                        let done = sqlx::query(statement)
+                        sqlx::query(statement)
                             .bind(tenant.as_str())
                             .bind(world.as_str())
                             .bind(npc.as_str())
@@ -332,12 +368,9 @@ impl AuthoredStore for SqlAuthoredStore {
                             .execute(&mut *connection)
                             .await
                             .map_err(store_error)?;
-                        if statement == HIDE_NPC && done.rows_affected() == 0 {
-                            return Ok(false);
-                        }
                     }
                     audit::record(connection, &tenant, &edit).await?;
-                    Ok(true)
+                    Ok(DeleteOutcome::Deleted)
                 })
             })
             .await

@@ -8,7 +8,7 @@ use garde::Validate;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::view::FactView;
+use super::{find::find, view::FactView};
 use crate::{
     dialogue::{
         jobs,
@@ -16,11 +16,12 @@ use crate::{
     },
     http::{
         AppState,
-        errors::Problem,
+        errors::{Code, FieldError, Problem},
         etag::{self, IfMatch},
-        extract::{Author, Body, Caller, Path},
+        extract::{Author, Body, Caller, NoOptions, OptionalBody, Path},
         idempotency::{self, Answer},
         npcs, to_the_end,
+        validate::{label, visible},
     },
     ids::{FactId, NpcId, PlayerId, WorldId},
     memory::{
@@ -37,22 +38,22 @@ use crate::{
 pub struct FactBody {
     /// Who or what it is about: `player:<id>` or what is that player's (`player:<id>'s sister`), an NPC's
     /// name, a thing. With `private_to`, `player` is that player; otherwise it is nobody in particular.
-    #[garde(length(chars, min = 1, max = 200))]
+    #[garde(length(chars, max = 200), custom(label))]
     #[schema(min_length = 1, max_length = 200)]
     subject: String,
-    #[garde(length(chars, min = 1, max = 200))]
+    #[garde(length(chars, max = 200), custom(label))]
     #[schema(min_length = 1, max_length = 200)]
     predicate: String,
-    #[garde(length(chars, min = 1, max = 500))]
+    #[garde(length(chars, max = 500), custom(label))]
     #[schema(min_length = 1, max_length = 500)]
     object: String,
     /// One self-contained sentence.
-    #[garde(length(chars, min = 1, max = 2000))]
+    #[garde(length(chars, max = 2000), custom(visible))]
     #[schema(min_length = 1, max_length = 2000)]
     content: String,
     /// Specific keywords and their broader categories.
     #[serde(default)]
-    #[garde(length(max = 32), inner(length(chars, min = 1, max = 64)))]
+    #[garde(length(max = 32), inner(length(chars, max = 64), custom(label)))]
     #[schema(max_items = 32)]
     keywords: Vec<String>,
     kind: FactKind,
@@ -95,6 +96,7 @@ pub async fn create_fact(
     body: Body<FactBody>,
 ) -> Result<HttpResponse, Problem> {
     let npc = npcs::find(&state, &caller, &path.0.0, &path.0.1).await?;
+    check_knowers(&state, &caller, &path.0.0, &body.value).await?;
     let raw = body.raw.clone();
     let fact = body.value.into_fact(path.0.0.clone(), npc.id);
     let work = {
@@ -110,6 +112,32 @@ pub async fn create_fact(
         }
     };
     idempotency::once(&state, &caller.principal, &request, &raw, work).await
+}
+
+/// A fact that only a misspelt name knows would never be found again. Factions are whatever NPCs say they are.
+async fn check_knowers(
+    state: &AppState,
+    caller: &Caller<Author>,
+    world: &WorldId,
+    body: &FactBody,
+) -> Result<(), Problem> {
+    let authored = &state.services.ledger.authored;
+    let mut unknown = Vec::new();
+    for knower in body.knowers.iter().flatten() {
+        if let Knower::Npc(npc) = knower
+            && authored.npc(&caller.scope, world, npc).await?.is_none()
+        {
+            unknown.push(FieldError {
+                param: "knowers".to_owned(),
+                detail: format!("there is no NPC {npc} in this world"),
+            });
+        }
+    }
+    if unknown.is_empty() {
+        Ok(())
+    } else {
+        Err(Problem::fields(unknown))
+    }
 }
 
 impl FactBody {
@@ -143,10 +171,10 @@ impl FactBody {
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
 pub struct FactPatchBody {
-    #[garde(inner(length(chars, min = 1, max = 2000)))]
+    #[garde(inner(length(chars, max = 2000), custom(visible)))]
     #[schema(min_length = 1, max_length = 2000)]
     content: Option<String>,
-    #[garde(inner(length(max = 32), inner(length(chars, min = 1, max = 64))))]
+    #[garde(inner(length(max = 32), inner(length(chars, max = 64), custom(label))))]
     #[schema(max_items = 32)]
     keywords: Option<Vec<String>>,
     #[garde(range(min = 1, max = 10))]
@@ -160,7 +188,7 @@ pub struct FactPatchBody {
     tag = "facts",
     params(("fact" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
     request_body = FactPatchBody,
-    responses((status = 200, body = FactView), (status = 412, description = "Another version is stored")),
+    responses((status = 200, body = FactView), (status = 409, description = "The turn it came from was taken back (`fact_unsaid`)"), (status = 412, description = "Another version is stored")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[patch("/v1/facts/{fact}")]
@@ -174,6 +202,7 @@ pub async fn edit_fact(
     let wanted = IfMatch::of(&request)?;
     let body = body.value;
     to_the_end(async move {
+        find(&state, &caller, path.0).await?;
         let edit = edit_of(&state, &caller, "fact.edit", path.0);
         let correction = Correction {
             content: body.content,
@@ -191,8 +220,8 @@ pub async fn edit_fact(
 /// Takes a fact out: it is invalid from now on, reason `removed`. It can be restored.
 #[utoipa::path(
     tag = "facts",
-    params(("fact" = String, Path)),
-    responses((status = 200, body = FactView)),
+    params(("fact" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
+    responses((status = 200, body = FactView), (status = 412, description = "Another version is stored")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[delete("/v1/facts/{fact}")]
@@ -200,15 +229,19 @@ pub async fn remove_fact(
     state: web::Data<AppState>,
     caller: Caller<Author>,
     path: Path<FactId>,
+    request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    change(state, caller, path.0, Standing::Removed).await
+    let wanted = IfMatch::of(&request)?;
+    change(state, caller, path.0, wanted, Standing::Removed).await
 }
 
-/// Brings a fact back, whatever had made it invalid.
+/// Brings a fact back, whatever had made it invalid but a turn that was taken back: such a fact comes back with
+/// its turn. The body may be left out.
 #[utoipa::path(
     tag = "facts",
-    params(("fact" = String, Path)),
-    responses((status = 200, body = FactView)),
+    params(("fact" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
+    request_body = NoOptions,
+    responses((status = 200, body = FactView), (status = 409, description = "The turn it came from was taken back (`fact_unsaid`)"), (status = 412, description = "Another version is stored")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[post("/v1/facts/{fact}:restore")]
@@ -216,8 +249,11 @@ pub async fn restore_fact(
     state: web::Data<AppState>,
     caller: Caller<Author>,
     path: Path<FactId>,
+    request: HttpRequest,
+    _: OptionalBody<NoOptions>,
 ) -> Result<HttpResponse, Problem> {
-    change(state, caller, path.0, Standing::Restored).await
+    let wanted = IfMatch::of(&request)?;
+    change(state, caller, path.0, wanted, Standing::Restored).await
 }
 
 /// What a person says of a fact as a whole.
@@ -231,18 +267,21 @@ async fn change(
     state: web::Data<AppState>,
     caller: Caller<Author>,
     fact: FactId,
+    wanted: IfMatch,
     to: Standing,
 ) -> Result<HttpResponse, Problem> {
     to_the_end(async move {
+        find(&state, &caller, fact).await?;
         let facts = &state.services.ledger.facts;
+        let version = wanted.version();
         let outcome = match to {
             Standing::Removed => {
                 let edit = edit_of(&state, &caller, "fact.remove", fact);
-                facts.remove(&caller.scope, fact, &edit).await?
+                facts.remove(&caller.scope, fact, version, &edit).await?
             }
             Standing::Restored => {
                 let edit = edit_of(&state, &caller, "fact.restore", fact);
-                facts.restore(&caller.scope, fact, &edit).await?
+                facts.restore(&caller.scope, fact, version, &edit).await?
             }
         };
         answer(&state, outcome).await
@@ -259,6 +298,10 @@ async fn answer(state: &AppState, outcome: FactEdit) -> Result<HttpResponse, Pro
     match outcome {
         FactEdit::NotFound => Err(Problem::not_found("fact")),
         FactEdit::VersionMismatch { stored } => Err(etag::mismatch(stored)),
+        FactEdit::Unsaid => Err(Problem::new(
+            Code::FactUnsaid,
+            "the turn this fact came from was taken back; the fact is valid again when that turn stands again",
+        )),
         FactEdit::Done(fact) => {
             // The index would follow by itself a little later; a designer who searches next
             // should find the fact as it is now.

@@ -19,7 +19,7 @@ use crate::{
     },
     ids::{FactId, NpcId, PlayerId, WorldId},
     memory::{
-        fact::{FactKind, Viewpoint},
+        fact::{Fact, FactKind, Knower, Viewpoint},
         party,
     },
     ports::ledger::facts::FactFilter,
@@ -71,7 +71,7 @@ pub async fn list_facts(
     query: Query<FactsQuery>,
 ) -> Result<HttpResponse, Problem> {
     let query = query.0;
-    let page = pagination::page(&state, query.limit, query.after.clone())?;
+    let page = pagination::page::<FactId>(&state, query.limit, query.after.clone())?;
     let npc = npcs::find(&state, &caller, &path.0.0, &path.0.1).await?;
     let at = query.at.unwrap_or_else(|| state.services.clock.now());
     let viewpoint = Viewpoint {
@@ -81,6 +81,12 @@ pub async fn list_facts(
         sees_all_players: query.player_id.is_none(),
         player: query.player_id.clone(),
     };
+    // The list goes on from the row that the cursor names.
+    if let Some(id) = page.after.as_deref().and_then(|cursor| cursor.parse().ok())
+        && state.services.ledger.facts.get(&caller.scope, id).await?.is_none()
+    {
+        return Err(pagination::no_cursor());
+    }
     if let Some(text) = &query.q {
         refuse_filters(&query)?;
         if text.trim().is_empty() || text.chars().count() > MAX_QUERY_CHARS {
@@ -141,7 +147,28 @@ fn refuse_filters(query: &FactsQuery) -> Result<(), Problem> {
     }
 }
 
-/// A fact.
+/// The fact, or 404; also while its world is deleted, or every NPC that alone knows it.
+pub async fn find(state: &AppState, caller: &Caller<Author>, id: FactId) -> Result<Fact, Problem> {
+    let missing = || Problem::not_found("fact");
+    let ledger = &state.services.ledger;
+    let fact = ledger.facts.get(&caller.scope, id).await?.ok_or_else(missing)?;
+    let authored = &ledger.authored;
+    if authored.world(&caller.scope, &fact.world).await?.is_none() {
+        return Err(missing());
+    }
+    for knower in &fact.audience.knowers {
+        let known = match knower {
+            Knower::Npc(npc) => authored.npc(&caller.scope, &fact.world, npc).await?.is_some(),
+            Knower::Faction(_) | Knower::World => true,
+        };
+        if known {
+            return Ok(fact);
+        }
+    }
+    Err(missing())
+}
+
+/// A fact. Hidden while its world is deleted, or every NPC that alone knows it.
 #[utoipa::path(
     tag = "facts",
     params(("fact" = String, Path)),
@@ -155,13 +182,7 @@ pub async fn get_fact(
     path: Path<FactId>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let fact = state
-        .services
-        .ledger
-        .facts
-        .get(&caller.scope, path.0)
-        .await?
-        .ok_or_else(|| Problem::not_found("fact"))?;
+    let fact = find(&state, &caller, path.0).await?;
     Ok(etag::found(&request, fact.version, &FactView::from(fact)))
 }
 
@@ -179,10 +200,7 @@ pub async fn fact_history(
     path: Path<FactId>,
 ) -> Result<HttpResponse, Problem> {
     let store = &state.services.ledger.facts;
-    let fact = store
-        .get(&caller.scope, path.0)
-        .await?
-        .ok_or_else(|| Problem::not_found("fact"))?;
+    let fact = find(&state, &caller, path.0).await?;
     let own = store.history(&caller.scope, path.0).await?;
     let replaced = store.invalidated_by(&caller.scope, path.0).await?;
     let mut items: Vec<HistoryView> = std::iter::once(HistoryView::created(&fact))

@@ -3,14 +3,19 @@
 use std::sync::Arc;
 
 use super::{
-    dialogues::allowed_includes,
+    dialogues::{allowed_includes, tell_if_repeated},
     ear::Ear,
     events::{self, ConversationCreated},
     messages::{ConversationInterrupt, ConversationWatch},
     protocol::Inner,
 };
 use crate::{
-    actors::{Accepted, Line, OnBusy, TakeBack, handle::CREATED_SEQ, player_socket::Connection},
+    actors::{
+        Line, OnBusy, TakeBack,
+        handle::{CREATED_SEQ, CreatedSession},
+        npc_conversation::handle::joined_id,
+        player_socket::Connection,
+    },
     http::{
         errors::{Code, Problem},
         npc_conversations::{joining, reachable},
@@ -43,13 +48,9 @@ impl Inner {
             ));
         }
         let scope = who.scope();
-        let before = self
-            .open
-            .lock()
-            .get(&id)
-            .map(|opened| (opened.listener, opened.ear.clone()));
+        let before = self.heard_by(id);
         let heard_by = before.as_ref().map(|(_, ear)| ear.clone());
-        let ear = Arc::new(Ear::new(connection.clone(), include).in_place_of(heard_by));
+        let ear = Arc::new(Ear::new(connection.clone(), who.role, include).in_place_of(heard_by));
         let conversations = self.state.sessions.npc_conversations();
         let attached = conversations.attach(&scope, id, ear.clone(), message.last_seq).await?;
         if let Some((listener, _)) = before {
@@ -94,47 +95,75 @@ impl Inner {
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let id = message.conversation_id;
-        reachable(&self.state, who, id).await?;
-        let counted = (message.heard_chars, message.heard_utf16);
-        let heard = heard_of(&self.state, &who.scope(), id, message.turn, counted).await?;
-        let player = match &message.text {
-            Some(_) => Some(joining(who, message.player_id)?),
-            None => None,
-        };
-        if player.is_some() {
-            self.room_for_one_more()?;
-        }
-        let scope = who.scope();
+        let dialogue = reachable(&self.state, who, id).await?;
+        let (scope, key) = (who.scope(), message.key);
         let conversations = self.state.sessions.npc_conversations();
+        let speaks = match &message.text {
+            None => None,
+            Some(text) => {
+                let player = joining(who, message.player_id.clone())?;
+                self.state.sessions.may_say(text)?;
+                self.state.limits.player(&who.tenant, &player)?;
+                let session = key.as_deref().map(|key| joined_id(id, &player, key));
+                if session.is_none_or(|session| self.heard_by(session).is_none()) {
+                    self.room_for_one_more()?;
+                }
+                if let Some(key) = &key
+                    && let Some(joined) = conversations.joined(&scope, id, &player, key, text).await?
+                {
+                    // The first time it got as far as that, or to its end.
+                    let (text, key) = (text.clone(), Some(key.clone()));
+                    return self.speak_first(connection, who, joined, text, key, re).await;
+                }
+                conversations.may_join(&scope, &dialogue).await?;
+                Some((player, text.clone()))
+            }
+        };
+        let counted = (message.heard_chars, message.heard_utf16);
+        let heard = heard_of(&self.state, &scope, id, message.turn, counted).await?;
+        let player = speaks.as_ref().map(|(player, _)| player.clone());
         let wish = TakeBack {
             turn: message.turn,
             heard,
-            key: message.key,
+            key: key.clone(),
             if_head: message.if_head,
             who: Principal {
-                player: player.clone().or_else(|| who.player.clone()),
+                player: player.or_else(|| who.player.clone()),
                 ..who.clone()
             },
         };
         conversations.interrupt(&scope, id, wish).await?;
-        let (Some(player), Some(text)) = (player, message.text) else {
+        let Some((player, text)) = speaks else {
             return Ok(());
         };
-        self.state.limits.player(&who.tenant, &player)?;
-        let created = conversations.join(&scope, id, player).await?;
-        let session = created.dialogue.id;
-        self.enter(connection, who, created, &[], re).await?;
+        let created = conversations.join(&scope, id, player, key.as_deref()).await?;
+        self.speak_first(connection, who, created, text, key, re).await
+    }
+
+    /// Listens to the session of a player who cut in, and says its line.
+    async fn speak_first(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        who: &Principal,
+        joined: CreatedSession,
+        text: String,
+        key: Option<String>,
+        re: Option<&str>,
+    ) -> Result<(), Problem> {
+        let session = joined.dialogue.id;
+        self.enter(connection, who, joined, &[], re).await?;
         let line = Line {
             text,
             to: None,
-            key: None,
+            key,
             on_busy: OnBusy::Queue,
             re: re.map(Arc::from),
-            who: None,
+            who: Some(who.clone()),
         };
+        let re = line.re.clone();
         // Its events come through the ear, a failure among them.
-        match self.state.sessions.say(&scope, session, line).await? {
-            Accepted::Turn { .. } | Accepted::Repeated(_) => Ok(()),
-        }
+        let accepted = self.state.sessions.say(&who.scope(), session, line).await?;
+        tell_if_repeated(connection, accepted, re.as_ref());
+        Ok(())
     }
 }

@@ -52,7 +52,7 @@ impl Inner {
         self.enter(connection, who, created, include, re).await
     }
 
-    /// Listens to a session that was just made, and tells of it.
+    /// Listens to a session that was just made, or found again, and tells of it.
     pub(super) async fn enter(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
@@ -63,8 +63,16 @@ impl Inner {
     ) -> Result<(), Problem> {
         let scope = who.scope();
         let id = created.dialogue.id;
-        let ear = Arc::new(Ear::new(connection.clone(), include).owning(self, id));
+        let before = self.heard_by(id);
+        if before.is_none() {
+            self.room_for_one_more()?;
+        }
+        let ear = Ear::new(connection.clone(), who.role, include).owning(self, id);
+        let ear = Arc::new(ear.in_place_of(before.as_ref().map(|(_, ear)| ear.clone())));
         let attached = self.state.sessions.attach(&scope, id, ear.clone(), None).await?;
+        if let Some((listener, _)) = before {
+            self.state.sessions.detach(&scope, id, listener);
+        }
         let _ = connection.send(events::write(&SessionCreated {
             kind: "session.created",
             re,
@@ -91,7 +99,7 @@ impl Inner {
         }
         let include = allowed_includes(who, &message.include)?;
         let dialogue = reachable(&self.state, who, id).await?;
-        let mut ear = Ear::new(connection.clone(), include);
+        let mut ear = Ear::new(connection.clone(), who.role, include);
         if let Some(token) = &message.resume_token {
             if !resume_token::matches(token, &dialogue.resume_token_hash) {
                 return Err(Problem::new(Code::WrongResumeToken, "the resume token is wrong").param("resume_token"));
@@ -100,13 +108,8 @@ impl Inner {
         }
         let scope = who.scope();
         // Twice in one dialogue would hear everything twice; one that cannot be resumed still hears.
-        let before = self
-            .open
-            .lock()
-            .get(&id)
-            .map(|opened| (opened.listener, opened.ear.clone()));
-        let heard_by = before.as_ref().map(|(_, ear)| ear.clone());
-        let ear = Arc::new(ear.in_place_of(heard_by));
+        let before = self.heard_by(id);
+        let ear = Arc::new(ear.in_place_of(before.as_ref().map(|(_, ear)| ear.clone())));
         let attached = self
             .state
             .sessions
@@ -125,6 +128,12 @@ impl Inner {
         }));
         self.remember(connection, who, id, attached.listener, ear, dialogue.player);
         Ok(())
+    }
+
+    /// The listener and the ear that hear a dialogue for this socket already.
+    pub(super) fn heard_by(&self, id: DialogueId) -> Option<(u64, Arc<Ear>)> {
+        let open = self.open.lock();
+        open.get(&id).map(|opened| (opened.listener, opened.ear.clone()))
     }
 
     pub(super) fn room_for_one_more(&self) -> Result<(), Problem> {
@@ -300,7 +309,7 @@ impl Inner {
 }
 
 /// A turn that runs is told of by its events, a failure among them; one that was committed long ago again.
-fn tell_if_repeated(connection: &Connection, accepted: Accepted, re: Option<&Arc<str>>) {
+pub(super) fn tell_if_repeated(connection: &Connection, accepted: Accepted, re: Option<&Arc<str>>) {
     if let Accepted::Repeated(turn) = accepted {
         for event in events_of(&turn, re) {
             let _ = connection.deliver(&Published::new(event));

@@ -12,13 +12,49 @@ use crate::{
     actors::{Listener, ListenerGone, Published, player_socket::Connection},
     dialogue::events::{DialogueEvent, EventBody},
     ids::DialogueId,
+    tenancy::Role,
 };
+
+/// What of a dialogue's events a client is told.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    memory: bool,
+    state: bool,
+    /// What a player must not learn is left out.
+    for_player: bool,
+}
+
+impl Share {
+    fn new(role: Role, include: &[Include]) -> Self {
+        Self {
+            memory: include.contains(&Include::Memory),
+            state: include.contains(&Include::State),
+            for_player: role == Role::Player,
+        }
+    }
+    /// The event as it is told; `None`: it is not.
+    fn of(self, event: &Arc<Published>) -> Option<Arc<Published>> {
+        match &event.body {
+            EventBody::DialogueRewound(rewound) if self.for_player && !rewound.quoted_in.is_empty() => {
+                let body = EventBody::DialogueRewound(rewound.clone().for_players());
+                Some(Published::new(DialogueEvent {
+                    dialogue_id: event.dialogue_id,
+                    seq: event.seq,
+                    re: event.re.clone(),
+                    body,
+                }))
+            }
+            EventBody::MemoryUpdated { .. } if !self.memory => None,
+            EventBody::StateChanged { .. } if !self.state => None,
+            _ => Some(event.clone()),
+        }
+    }
+}
 
 /// Listens to one dialogue for one socket.
 pub struct Ear {
     connection: Arc<Connection>,
-    memory: bool,
-    state: bool,
+    share: Share,
     /// The socket and the session that is its own; unset: it only watches.
     own: Option<(Weak<Inner>, DialogueId)>,
     /// Another ear hears in this one's place.
@@ -28,11 +64,10 @@ pub struct Ear {
 }
 
 impl Ear {
-    pub fn new(connection: Arc<Connection>, include: &[Include]) -> Self {
+    pub fn new(connection: Arc<Connection>, role: Role, include: &[Include]) -> Self {
         Self {
             connection,
-            memory: include.contains(&Include::Memory),
-            state: include.contains(&Include::State),
+            share: Share::new(role, include),
             own: None,
             replaced: AtomicBool::new(false),
             replaces: Mutex::default(),
@@ -66,24 +101,13 @@ impl Listener for Ear {
         if self.is_replaced() {
             return Err(ListenerGone);
         }
-        match &event.body {
-            EventBody::DialogueRewound(rewound) if !rewound.quoted_in.is_empty() && !self.sees_optional() => {
-                let body = EventBody::DialogueRewound(rewound.clone().for_players());
-                return self.connection.deliver(&Published::new(DialogueEvent {
-                    dialogue_id: event.dialogue_id,
-                    seq: event.seq,
-                    re: event.re.clone(),
-                    body,
-                }));
-            }
-            EventBody::MemoryUpdated { .. } if !self.memory => return Ok(()),
-            EventBody::StateChanged { .. } if !self.state => return Ok(()),
-            _ => {}
+        match self.share.of(event) {
+            Some(told) => self.connection.deliver(&told),
+            None => Ok(()),
         }
-        self.connection.deliver(event)
     }
     fn sees_optional(&self) -> bool {
-        self.memory || self.state
+        self.share.memory || self.share.state
     }
     fn is_gone(&self) -> bool {
         self.is_replaced() || self.connection.is_gone()
@@ -96,6 +120,48 @@ impl Listener for Ear {
         let Some((socket, session)) = &self.own else { return };
         if let Some(socket) = socket.upgrade() {
             socket.lose(&self.connection, *session, self);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{
+        dialogue::events::DialogueRewound,
+        ids::DialogueKind,
+        ports::ledger::rewinds::{QuotedIn, RolledBack},
+    };
+
+    #[test]
+    fn where_else_something_was_said_is_told_by_role() {
+        let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(7));
+        let event = Published::new(DialogueEvent {
+            dialogue_id: id,
+            seq: Some(4),
+            re: Some("c1".into()),
+            body: EventBody::DialogueRewound(DialogueRewound {
+                turn: 1,
+                heard_chars: None,
+                removed_turns: vec![2],
+                reinstated_turns: Vec::new(),
+                rolled_back: RolledBack::default(),
+                quoted_in: vec![QuotedIn {
+                    dialogue_id: id,
+                    turn: 3,
+                }],
+            }),
+        });
+        for (role, include, places) in [
+            (Role::Backend, &[][..], 1),
+            (Role::Admin, &[Include::State][..], 1),
+            (Role::Player, &[][..], 0),
+        ] {
+            let told = Share::new(role, include).of(&event).unwrap();
+            assert_eq!((told.seq, told.re.as_deref()), (Some(4), Some("c1")));
+            let text: serde_json::Value = serde_json::from_str(told.text()).unwrap();
+            assert_eq!(text["quoted_in"].as_array().unwrap().len(), places, "{role:?}: {text}");
         }
     }
 }

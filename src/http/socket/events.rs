@@ -284,7 +284,8 @@ dialogue_events! {
     ConversationEnded = "npc_conversation.ended" {
         seq: u64,
         turn: u32,
-        /// `concluded`, `max_turns`, `closed by request`, `npc_deleted`, `world_deleted` or `moved`.
+        /// `concluded`, `max_turns`, `closed by request`, `npc_deleted`, `world_deleted`, `moved` (to another node) or
+        /// `restored` (a save was loaded in which it is not open).
         reason: String,
     }
     /// Turns were unsaid, or stand again: whoever keeps a transcript cuts it there and reads on.
@@ -301,11 +302,17 @@ dialogue_events! {
         #[schema(nullable = false)]
         reinstated_turns: Option<Vec<u32>>,
         rolled_back: RolledBack,
-        /// Turns of other dialogues in whose prompts something was that is unsaid now. Empty without `include`.
+        /// Turns of other dialogues in whose prompts something was that is unsaid now. Empty for players.
         quoted_in: Vec<QuotedIn>,
     }
     /// The session has ended.
-    SessionClosed = "session.closed" { seq: u64, reason: String, }
+    SessionClosed = "session.closed" {
+        seq: u64,
+        /// `closed by the client`, `closed by request`, `npc_deleted`, `world_deleted`, `rewound` (the turn at
+        /// which the player joined was taken back), `restored` (a save was loaded in which it is not open) or
+        /// `moved` (to another node).
+        reason: String,
+    }
 }
 
 /// Why a turn failed.

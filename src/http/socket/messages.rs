@@ -214,7 +214,8 @@ messages! {
         /// The same in UTF-16 code units, as C# and JavaScript count. Only while watching.
         #[serde(default)]
         heard_utf16: Option<usize>,
-        /// Makes a retry safe.
+        /// Makes a retry safe: nothing is taken back twice, and with `text` the same session and turn are told
+        /// again. A message that is refused changes nothing.
         #[serde(default)]
         #[garde(length(chars, min = 1, max = 128))]
         #[schema(min_length = 1, max_length = 128)]

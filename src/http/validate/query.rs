@@ -11,21 +11,29 @@ use utoipa::{
 };
 
 use super::{Faults, faults, quoted, short};
-use crate::http::errors::Problem;
+use crate::{http::errors::Problem, memory::text::prose};
 
 /// The parameters of a query string, without unknown ones.
 ///
 /// # Errors
 /// Every fault, with the name of its parameter.
 pub fn query<T: DeserializeOwned + IntoParams>(text: &str) -> Result<T, Problem> {
+    let pairs =
+        || web::Query::<Vec<(String, String)>>::from_query(text).map_or_else(|_| Vec::new(), web::Query::into_inner);
+    let mut found = Faults::default();
+    // Only escaped can a control character be in a query.
+    for (name, value) in text.contains('%').then(pairs).into_iter().flatten() {
+        if let Err(fault) = prose(&value) {
+            found.push(short(&name), || fault.to_string());
+        }
+    }
     let error = match web::Query::<T>::from_query(text) {
-        Ok(query) => return Ok(query.into_inner()),
+        Ok(query) if found.kept.is_empty() => return Ok(query.into_inner()),
+        Ok(_) => return Err(found.problem()),
         Err(error) => plain(error),
     };
     let known = T::into_params(|| Some(ParameterIn::Query));
-    let pairs =
-        web::Query::<Vec<(String, String)>>::from_query(text).map_or_else(|_| Vec::new(), web::Query::into_inner);
-    let mut found = Faults::default();
+    let pairs = pairs();
     for (index, (name, value)) in pairs.iter().enumerate() {
         let Some(parameter) = known.iter().find(|one| one.name == *name) else {
             let names: Vec<_> = known.iter().map(|one| one.name.as_str()).collect();
@@ -150,6 +158,8 @@ mod tests {
             query::<Asked>("limit=99999999999").unwrap_err().param.as_deref(),
             Some("limit")
         );
+        let problem = query::<Asked>("session_id=a%00").unwrap_err();
+        assert!(problem.errors[0].detail.contains("U+0000"), "{problem}");
         let missing = query::<Needed>("").unwrap_err();
         assert_eq!(missing.detail, "limit: is missing");
     }

@@ -25,8 +25,20 @@ pub enum PutOutcome {
     NoParent,
 }
 
+/// What a conditional deletion did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeleteOutcome {
+    Deleted,
+    NotFound,
+    /// `if_version` named another version than the stored one.
+    VersionMismatch {
+        stored: u32,
+    },
+}
+
 /// Authored content. `version` of a value passed to `put_*` is ignored; the store counts.
-/// Every change writes its audit row in the same transaction.
+/// Every change writes its audit row in the same transaction. A put with `if_version` 0 only makes what
+/// is not there. What was deleted is hidden: a put of the same id brings it back.
 #[async_trait]
 pub trait AuthoredStore: Send + Sync {
     async fn put_world(
@@ -38,8 +50,14 @@ pub trait AuthoredStore: Send + Sync {
     ) -> StoreResult<PutOutcome>;
     async fn world(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Option<World>>;
     async fn worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>>;
-    /// Hides a world and its NPCs; its dialogues end. `false`: there was none.
-    async fn delete_world(&self, scope: &TenantScope, world: &WorldId, edit: &Edit) -> StoreResult<bool>;
+    /// Hides a world and its NPCs; its dialogues end.
+    async fn delete_world(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<DeleteOutcome>;
 
     async fn put_npc(
         &self,
@@ -53,6 +71,13 @@ pub trait AuthoredStore: Send + Sync {
     /// NPCs have them.
     async fn npcs_named(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>>;
     async fn npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>>;
-    /// Hides an NPC; its dialogues end. `false`: there was none.
-    async fn delete_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId, edit: &Edit) -> StoreResult<bool>;
+    /// Hides an NPC; its dialogues end.
+    async fn delete_npc(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<DeleteOutcome>;
 }

@@ -154,7 +154,11 @@ pub struct FactPatch {
 #[derive(Debug, Clone, PartialEq)]
 pub enum FactEdit {
     Done(Box<Fact>),
-    VersionMismatch { stored: u32 },
+    VersionMismatch {
+        stored: u32,
+    },
+    /// The turn it came from was taken back, so there is nothing to correct or to bring back.
+    Unsaid,
     NotFound,
 }
 
@@ -244,6 +248,7 @@ pub trait FactStore: Send + Sync {
     async fn get(&self, scope: &TenantScope, id: FactId) -> StoreResult<Option<Fact>>;
     /// Newest first.
     async fn list(&self, scope: &TenantScope, filter: &FactFilter, page: &PageRequest) -> StoreResult<Page<Fact>>;
+    /// Nothing of what is unsaid.
     async fn edit(
         &self,
         scope: &TenantScope,
@@ -253,9 +258,22 @@ pub trait FactStore: Send + Sync {
         edit: &Edit,
     ) -> StoreResult<FactEdit>;
     /// Adds an invalidation with reason `removed`. A fact that is invalid already stays as it is.
-    async fn remove(&self, scope: &TenantScope, id: FactId, edit: &Edit) -> StoreResult<FactEdit>;
-    /// Lifts every standing invalidation.
-    async fn restore(&self, scope: &TenantScope, id: FactId, edit: &Edit) -> StoreResult<FactEdit>;
+    /// One that is unsaid stays out if what it was said in stands again.
+    async fn remove(
+        &self,
+        scope: &TenantScope,
+        id: FactId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<FactEdit>;
+    /// Lifts every standing invalidation. Nothing of what is unsaid.
+    async fn restore(
+        &self,
+        scope: &TenantScope,
+        id: FactId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<FactEdit>;
     async fn history(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<FactHistoryEntry>>;
     /// Folds and invalidations that other facts owe to this one ("by" it), for its history.
     async fn invalidated_by(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<Invalidation>>;

@@ -106,6 +106,7 @@ async fn a_good_token_becomes_a_principal() {
         claims["role"] = json!("player");
         claims["pid"] = json!("p7");
         claims["wid"] = json!("vale");
+        claims["sub"] = json!("어".repeat(256));
     }));
     let who = auth.verify(&token).await.unwrap();
     assert_eq!(who.role, Role::Player);
@@ -125,6 +126,8 @@ async fn a_token_with_anything_wrong_is_refused() {
         ),
         ("no expiry", claims(|c| drop(c.as_object_mut().unwrap().remove("exp")))),
         ("no subject", claims(|c| drop(c.as_object_mut().unwrap().remove("sub")))),
+        ("long subject", claims(|c| c["sub"] = json!("어".repeat(257)))),
+        ("subject with a control character", claims(|c| c["sub"] = json!("a\0b"))),
         ("expired", claims(|c| c["exp"] = json!(start().timestamp() - 6))),
         ("not yet valid", claims(|c| c["nbf"] = json!(start().timestamp() + 6))),
         ("unknown role", claims(|c| c["role"] = json!("root"))),

@@ -4,6 +4,7 @@
 mod access;
 mod conversation;
 mod crashes;
+mod cutting_in;
 #[cfg(feature = "failpoints")]
 mod deaths;
 mod drain;

@@ -11,7 +11,7 @@ use super::fresh;
 use crate::support::{Server, Socket, eventually, run};
 
 /// A server whose model is the mock one, and a conversation of `ergen` and `mira` that is stepped.
-fn with_mock() -> (MockHandle, Server) {
+pub fn with_mock() -> (MockHandle, Server) {
     let mock = mock_llm::start(MockOptions::default()).unwrap();
     let url = mock.base_url();
     let env = [
@@ -24,7 +24,7 @@ fn with_mock() -> (MockHandle, Server) {
     (mock, server)
 }
 
-async fn conversation(server: &Server, body: Value) -> String {
+pub async fn conversation(server: &Server, body: Value) -> String {
     let mut full = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "topic": "the mill"});
     for (key, value) in body.as_object().unwrap() {
         full[key] = value.clone();
@@ -33,7 +33,7 @@ async fn conversation(server: &Server, body: Value) -> String {
     made["id"].as_str().unwrap().to_owned()
 }
 
-async fn watch(socket: &mut Socket, id: &str) -> Value {
+pub async fn watch(socket: &mut Socket, id: &str) -> Value {
     socket
         .send(&json!({"type": "npc_conversation.watch", "event_id": "w", "conversation_id": id, "last_seq": 1}))
         .await;

@@ -1,8 +1,9 @@
 //! The documents: kept fresh, served, and true to the routes.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use colloquy::{http::docs, tenancy::Role};
+use regex::Regex;
 use serde_json::Value;
 
 use super::harness::Server;
@@ -137,5 +138,57 @@ fn every_response_is_described() {
                 assert!(!text.is_empty(), "{method} {path} {status}");
             }
         }
+    }
+}
+
+/// Every code that `src/actors` can tell; it may not name the enumeration that the documents are made of.
+fn codes_of_actors() -> BTreeSet<String> {
+    // Fields, arguments of functions that make an error of one, and the table of failures.
+    let told = Regex::new(
+        r#"code: "([a-z_]+)"|\.fault\(\s*close::\w+,\s*"([a-z_]+)"|failed\(\w+, \w+, "([a-z_]+)"|\(\s*"([a-z_]+)",\s*"[a-z]"#,
+    )
+    .unwrap();
+    let mut found = BTreeSet::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/actors")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.ends_with("tests") || path.ends_with("tests.rs") {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let codes = told
+                .captures_iter(&text)
+                .filter_map(|found| found.iter().skip(1).flatten().next());
+            found.extend(codes.map(|code| code.as_str().to_owned()));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_code_that_is_told_is_published() {
+    let told = codes_of_actors();
+    for code in [
+        "turn_lost",
+        "idle",
+        "session_closed",
+        "model_failed",
+        "prompt_too_large",
+        "payload_too_large",
+    ] {
+        assert!(told.contains(code), "{code} was not found in {told:?}");
+    }
+    for (name, document) in [("openapi", docs::openapi()), ("asyncapi", docs::asyncapi())] {
+        let published = document["x-error-codes"].as_array().unwrap();
+        let missing: Vec<_> = told
+            .iter()
+            .filter(|code| !published.contains(&Value::from(code.as_str())))
+            .collect();
+        assert!(missing.is_empty(), "{name} does not publish {missing:?}");
     }
 }

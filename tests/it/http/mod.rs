@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod docs;
+mod edges;
 mod fakes;
 mod harness;
 mod requests;

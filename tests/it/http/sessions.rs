@@ -146,8 +146,13 @@ async fn a_turn_can_be_streamed_as_events() {
             .await
             .unwrap(),
     );
-    assert_eq!(repeated[0].0, "turn");
-    assert_eq!(repeated[0].1["reply_text"], REPLY);
+    let names: Vec<_> = repeated.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["turn.started", "reply.done", "turn.committed"]);
+    for (name, event) in &repeated {
+        let first = all.iter().find(|(other, _)| other == name).unwrap();
+        assert_eq!((&event["seq"], &event["turn"]), (&first.1["seq"], &json!(1)), "{event}");
+    }
+    assert_eq!(repeated[1].1["text"], REPLY);
 
     let failed = events(&stream(json!({"text": "REFUSE"})).await.text().await.unwrap());
     let (name, last) = failed.last().unwrap();
@@ -255,9 +260,10 @@ async fn a_streamed_line_that_is_repeated_while_it_runs_ends_with_its_turn() {
     let second = stream().await.unwrap();
     client.post(&format!("{path}:interrupt"), &json!({})).await;
     let told = events(&second.text().await.unwrap());
-    let (name, turn) = told.last().unwrap();
-    assert_eq!((name.as_str(), told.len()), ("turn", 1), "{told:?}");
-    assert_eq!((&turn["turn"], &turn["status"]), (&json!(1), &json!("interrupted")));
+    let names: Vec<_> = told.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["turn.started", "reply.done", "turn.committed"], "{told:?}");
+    let done = &told[1].1;
+    assert_eq!((&done["turn"], &done["status"]), (&json!(1), &json!("interrupted")));
     while let Some(chunk) = first.chunk().await.unwrap() {
         seen.push_str(&String::from_utf8_lossy(&chunk));
     }

@@ -39,6 +39,8 @@ const INVALIDATE: &str = "INSERT INTO invalidations (tenant, id, fact, reason, c
     SELECT $1, $2, $3, $4, $5, $6, $7
     WHERE NOT EXISTS (SELECT 1 FROM invalidations
         WHERE tenant = $1 AND fact = $3 AND reason = $4 AND lifted_at IS NULL)";
+const UNSAID: &str = "SELECT id FROM invalidations
+    WHERE tenant = $1 AND fact = $2 AND reason = 'unsaid' AND lifted_at IS NULL LIMIT 1";
 const LIFT: &str = "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = $4, lifted_by_id = $5
     WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL AND reason <> 'unsaid'
     RETURNING by_fact";
@@ -81,11 +83,12 @@ pub(super) async fn correct(
     engine
         .write(reach, move |connection| {
             Box::pin(async move {
-                let Some(fact) = held(connection, &tenant, id).await? else {
-                    return Ok(FactEdit::NotFound);
+                let fact = match stored(connection, &tenant, id, if_version).await? {
+                    Ok(fact) => fact,
+                    Err(refused) => return Ok(refused),
                 };
-                if if_version.is_some_and(|wanted| wanted != fact.version) {
-                    return Ok(FactEdit::VersionMismatch { stored: fact.version });
+                if is_unsaid(connection, &tenant, id).await? {
+                    return Ok(FactEdit::Unsaid);
                 }
                 if patch == FactPatch::default() {
                     return Ok(FactEdit::Done(Box::new(fact)));
@@ -100,14 +103,21 @@ pub(super) async fn correct(
         .await
 }
 
-pub(super) async fn remove(engine: &Engine, tenant: &TenantId, id: FactId, edit: &Edit) -> StoreResult<FactEdit> {
+pub(super) async fn remove(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: FactId,
+    if_version: Option<u32>,
+    edit: &Edit,
+) -> StoreResult<FactEdit> {
     let reach = Reach::from(tenant);
     let (tenant, edit) = (tenant.clone(), edit.clone());
     engine
         .write(reach, move |connection| {
             Box::pin(async move {
-                let Some(fact) = held(connection, &tenant, id).await? else {
-                    return Ok(FactEdit::NotFound);
+                let fact = match stored(connection, &tenant, id, if_version).await? {
+                    Ok(fact) => fact,
+                    Err(refused) => return Ok(refused),
                 };
                 let (cause_kind, cause_id) = Cause::Edit(edit.id).columns();
                 let removed = sqlx::query(INVALIDATE)
@@ -131,15 +141,25 @@ pub(super) async fn remove(engine: &Engine, tenant: &TenantId, id: FactId, edit:
         .await
 }
 
-pub(super) async fn restore(engine: &Engine, tenant: &TenantId, id: FactId, edit: &Edit) -> StoreResult<FactEdit> {
+pub(super) async fn restore(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: FactId,
+    if_version: Option<u32>,
+    edit: &Edit,
+) -> StoreResult<FactEdit> {
     let reach = Reach::from(tenant);
     let (tenant, edit) = (tenant.clone(), edit.clone());
     engine
         .write(reach, move |connection| {
             Box::pin(async move {
-                let Some(fact) = held(connection, &tenant, id).await? else {
-                    return Ok(FactEdit::NotFound);
+                let fact = match stored(connection, &tenant, id, if_version).await? {
+                    Ok(fact) => fact,
+                    Err(refused) => return Ok(refused),
                 };
+                if is_unsaid(connection, &tenant, id).await? {
+                    return Ok(FactEdit::Unsaid);
+                }
                 let (cause_kind, cause_id) = Cause::Edit(edit.id).columns();
                 let lifted = sqlx::query(LIFT)
                     .bind(tenant.as_str())
@@ -161,6 +181,32 @@ pub(super) async fn restore(engine: &Engine, tenant: &TenantId, id: FactId, edit
             })
         })
         .await
+}
+
+/// The fact a change is made on, or why it is not made.
+async fn stored(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    id: FactId,
+    if_version: Option<u32>,
+) -> StoreResult<Result<Fact, FactEdit>> {
+    Ok(match held(connection, tenant, id).await? {
+        None => Err(FactEdit::NotFound),
+        Some(fact) if if_version.is_some_and(|wanted| wanted != fact.version) => {
+            Err(FactEdit::VersionMismatch { stored: fact.version })
+        }
+        Some(fact) => Ok(fact),
+    })
+}
+
+async fn is_unsaid(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<bool> {
+    sqlx::query(UNSAID)
+        .bind(tenant.as_str())
+        .bind(id.to_string())
+        .fetch_optional(connection)
+        .await
+        .map(|row| row.is_some())
+        .map_err(store_error)
 }
 
 /// The fact as it is once nobody else writes to its memory.
@@ -278,6 +324,7 @@ plans_of_sqlite! {
         #[tokio::test]
         async fn restoring_touches_one_facts_invalidations() {
             assert_searches(LIFT, &["invalidations_of_fact"]).await;
+            assert_searches(UNSAID, &["invalidations_of_fact"]).await;
         }
     }
 }

@@ -210,11 +210,23 @@ impl FactStore for SqlFactStore {
     ) -> StoreResult<FactEdit> {
         edit::correct(&self.0, scope.tenant(), id, patch, if_version, edit).await
     }
-    async fn remove(&self, scope: &TenantScope, id: FactId, edit: &Edit) -> StoreResult<FactEdit> {
-        edit::remove(&self.0, scope.tenant(), id, edit).await
+    async fn remove(
+        &self,
+        scope: &TenantScope,
+        id: FactId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<FactEdit> {
+        edit::remove(&self.0, scope.tenant(), id, if_version, edit).await
     }
-    async fn restore(&self, scope: &TenantScope, id: FactId, edit: &Edit) -> StoreResult<FactEdit> {
-        edit::restore(&self.0, scope.tenant(), id, edit).await
+    async fn restore(
+        &self,
+        scope: &TenantScope,
+        id: FactId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<FactEdit> {
+        edit::restore(&self.0, scope.tenant(), id, if_version, edit).await
     }
     async fn history(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<FactHistoryEntry>> {
         read::history(&self.0, scope.tenant(), id).await

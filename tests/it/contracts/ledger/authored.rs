@@ -1,6 +1,9 @@
 use colloquy::{
     memory::authored::{Npc, World},
-    ports::ledger::{authored::PutOutcome, dialogues::DialogueStatus},
+    ports::ledger::{
+        authored::{DeleteOutcome, PutOutcome},
+        dialogues::DialogueStatus,
+    },
 };
 
 use super::{
@@ -90,6 +93,9 @@ pub async fn npcs_need_their_world<S: Subject>(f: &Fixture<S>) {
             .unwrap(),
         PutOutcome::VersionMismatch { stored: 1 }
     );
+    // Version 0 is none at all.
+    let anew = authored.put_npc(&f.scope, &npc, Some(0), &f.edit("npc.put")).await;
+    assert_eq!(anew.unwrap(), PutOutcome::VersionMismatch { stored: 1 });
     assert_eq!(
         authored
             .put_npc(&f.scope, &npc, Some(1), &f.edit("npc.put"))
@@ -98,10 +104,8 @@ pub async fn npcs_need_their_world<S: Subject>(f: &Fixture<S>) {
         PutOutcome::Updated { version: 2 }
     );
     let ergen = f.an_npc("vale", "ergen");
-    authored
-        .put_npc(&f.scope, &ergen, None, &f.edit("npc.put"))
-        .await
-        .unwrap();
+    let fresh = authored.put_npc(&f.scope, &ergen, Some(0), &f.edit("npc.put")).await;
+    assert_eq!(fresh.unwrap(), PutOutcome::Created);
     let named = async |scope, names: &[&str]| {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let mut found = authored.npcs_named(scope, &npc.world, &names).await.unwrap();
@@ -135,13 +139,17 @@ pub async fn deleting_a_world_hides_it_and_ends_its_dialogues<S: Subject>(f: &Fi
     let open = f.open().await;
     f.tick();
     let edit = f.edit("world.delete");
-    assert!(authored.delete_world(&f.scope, &world.id, &edit).await.unwrap());
-    assert!(
-        !authored
-            .delete_world(&f.scope, &world.id, &f.edit("world.delete"))
-            .await
-            .unwrap()
-    );
+    let stored = authored.world(&f.scope, &world.id).await.unwrap().unwrap().version;
+    let other = authored
+        .delete_world(&f.scope, &world.id, Some(stored + 1), &edit)
+        .await;
+    assert_eq!(other.unwrap(), DeleteOutcome::VersionMismatch { stored });
+    let gone = authored.delete_world(&f.scope, &world.id, Some(stored), &edit).await;
+    assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
+    let again = authored
+        .delete_world(&f.scope, &world.id, None, &f.edit("world.delete"))
+        .await;
+    assert_eq!(again.unwrap(), DeleteOutcome::NotFound);
     assert_eq!(authored.world(&f.scope, &world.id).await.unwrap(), None);
     assert_eq!(authored.npc(&f.scope, &world.id, &npc.id).await.unwrap(), None);
     assert!(
@@ -188,26 +196,27 @@ pub async fn deleting_an_npc_ends_the_dialogues_it_speaks_in<S: Subject>(f: &Fix
     let id = f.open().await.dialogue.id;
     let status = || async { f.ledger().dialogues.get(&f.scope, id).await.unwrap().unwrap().status };
     let ergen = "ergen".parse().unwrap();
-    assert!(
+    let gone = authored
+        .delete_npc(&f.scope, &f.world, &ergen, None, &f.edit("npc.delete"))
+        .await;
+    assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
+    assert_eq!(status().await, DialogueStatus::Open);
+    let stored = authored.npc(&f.scope, &f.world, &f.npc).await.unwrap().unwrap().version;
+    let delete = async |version| {
+        let edit = f.edit("npc.delete");
         authored
-            .delete_npc(&f.scope, &f.world, &ergen, &f.edit("npc.delete"))
+            .delete_npc(&f.scope, &f.world, &f.npc, version, &edit)
             .await
             .unwrap()
+    };
+    assert_eq!(
+        delete(Some(stored + 1)).await,
+        DeleteOutcome::VersionMismatch { stored }
     );
     assert_eq!(status().await, DialogueStatus::Open);
-    assert!(
-        authored
-            .delete_npc(&f.scope, &f.world, &f.npc, &f.edit("npc.delete"))
-            .await
-            .unwrap()
-    );
+    assert_eq!(delete(Some(stored)).await, DeleteOutcome::Deleted);
     assert_eq!(status().await, DialogueStatus::Closed);
-    assert!(
-        !authored
-            .delete_npc(&f.scope, &f.world, &f.npc, &f.edit("npc.delete"))
-            .await
-            .unwrap()
-    );
+    assert_eq!(delete(None).await, DeleteOutcome::NotFound);
 }
 
 pub async fn authored_content_of_another_tenant_is_not_found<S: Subject>(f: &Fixture<S>) {
@@ -245,13 +254,10 @@ pub async fn authored_content_of_another_tenant_is_not_found<S: Subject>(f: &Fix
         authored.put_npc(&f.other, &npc, None, &edit()).await.unwrap(),
         PutOutcome::NoParent
     );
-    assert!(
-        !authored
-            .delete_npc(&f.other, &world.id, &npc.id, &edit())
-            .await
-            .unwrap()
-    );
-    assert!(!authored.delete_world(&f.other, &world.id, &edit()).await.unwrap());
+    let gone = authored.delete_npc(&f.other, &world.id, &npc.id, None, &edit()).await;
+    assert_eq!(gone.unwrap(), DeleteOutcome::NotFound);
+    let gone = authored.delete_world(&f.other, &world.id, None, &edit()).await;
+    assert_eq!(gone.unwrap(), DeleteOutcome::NotFound);
     // The same id is free there, and changes nothing here.
     assert_eq!(
         authored

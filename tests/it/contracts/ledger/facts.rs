@@ -94,7 +94,7 @@ pub async fn confirm_checks_validity_audience_and_privacy<S: Subject>(f: &Fixtur
     let gone = f.create(known_to(Knower::World, None)).await;
     f.ledger()
         .facts
-        .remove(&f.scope, gone, &f.edit("fact.remove"))
+        .remove(&f.scope, gone, None, &f.edit("fact.remove"))
         .await
         .unwrap();
     let mut ids = vec![
@@ -142,7 +142,7 @@ pub async fn confirm_asks_about_the_moment_given<S: Subject>(f: &Fixture<S>) {
     f.clock.advance(Duration::from_secs(20));
     f.ledger()
         .facts
-        .remove(&f.scope, id, &f.edit("fact.remove"))
+        .remove(&f.scope, id, None, &f.edit("fact.remove"))
         .await
         .unwrap();
     let at = |seconds| {
@@ -158,7 +158,7 @@ pub async fn confirm_asks_about_the_moment_given<S: Subject>(f: &Fixture<S>) {
     // Put back, it ends where it expires.
     f.ledger()
         .facts
-        .restore(&f.scope, id, &f.edit("fact.restore"))
+        .restore(&f.scope, id, None, &f.edit("fact.restore"))
         .await
         .unwrap();
     assert_eq!(at(29).await, [Confirmed { fact: id, version: 3 }]);
@@ -252,7 +252,7 @@ pub async fn standing_facts_are_ranked_and_limited<S: Subject>(f: &Fixture<S>) {
     let gone = f.create(weighted(f, FactKind::Goal, 10, true)).await;
     f.ledger()
         .facts
-        .remove(&f.scope, gone, &f.edit("fact.remove"))
+        .remove(&f.scope, gone, None, &f.edit("fact.remove"))
         .await
         .unwrap();
 
@@ -363,7 +363,7 @@ pub async fn facts_are_listed_by_filter<S: Subject>(f: &Fixture<S>) {
     let gone = f.create(f.a_fact("gone")).await;
     f.ledger()
         .facts
-        .remove(&f.scope, gone, &f.edit("fact.remove"))
+        .remove(&f.scope, gone, None, &f.edit("fact.remove"))
         .await
         .unwrap();
 
@@ -478,7 +478,7 @@ pub async fn removing_and_restoring_are_history<S: Subject>(f: &Fixture<S>) {
     let facts = &f.ledger().facts;
     f.tick();
     let removal = f.edit("fact.remove");
-    let removed = done(facts.remove(&f.scope, id, &removal).await.unwrap());
+    let removed = done(facts.remove(&f.scope, id, None, &removal).await.unwrap());
     let invalid = removed.invalid.clone().unwrap();
     assert_eq!(
         (invalid.at, invalid.reason, invalid.by),
@@ -486,15 +486,29 @@ pub async fn removing_and_restoring_are_history<S: Subject>(f: &Fixture<S>) {
     );
     assert_eq!(removed.version, 2);
     assert!(confirmed(f, &f.viewpoint(), &[id]).await.is_empty());
+    let other = facts.restore(&f.scope, id, Some(1), &f.edit("fact.restore")).await;
+    assert_eq!(other.unwrap(), FactEdit::VersionMismatch { stored: 2 });
+    let other = facts.remove(&f.scope, id, Some(1), &f.edit("fact.remove")).await;
+    assert_eq!(other.unwrap(), FactEdit::VersionMismatch { stored: 2 });
     // Invalid already: it stays as it is.
     f.tick();
-    let again = done(facts.remove(&f.scope, id, &f.edit("fact.remove")).await.unwrap());
+    let again = done(facts.remove(&f.scope, id, None, &f.edit("fact.remove")).await.unwrap());
     assert_eq!(again, removed);
 
-    let restored = done(facts.restore(&f.scope, id, &f.edit("fact.restore")).await.unwrap());
+    let restored = done(
+        facts
+            .restore(&f.scope, id, None, &f.edit("fact.restore"))
+            .await
+            .unwrap(),
+    );
     assert_eq!((restored.invalid, restored.version), (None, 3));
     assert_eq!(confirmed(f, &f.viewpoint(), &[id]).await, [id]);
-    let unchanged = done(facts.restore(&f.scope, id, &f.edit("fact.restore")).await.unwrap());
+    let unchanged = done(
+        facts
+            .restore(&f.scope, id, None, &f.edit("fact.restore"))
+            .await
+            .unwrap(),
+    );
     assert_eq!(unchanged.version, 3);
 
     let history = facts.history(&f.scope, id).await.unwrap();
@@ -512,14 +526,20 @@ pub async fn removing_and_restoring_are_history<S: Subject>(f: &Fixture<S>) {
     );
     assert_eq!((entry.at, entry.lifted_at), (removal.at, Some(f.now())));
     // Each time anew.
-    let removed = done(facts.remove(&f.scope, id, &f.edit("fact.remove")).await.unwrap());
+    let removed = done(facts.remove(&f.scope, id, None, &f.edit("fact.remove")).await.unwrap());
     assert_eq!(removed.version, 4);
     assert_eq!(
-        facts.remove(&f.scope, f.id(), &f.edit("fact.remove")).await.unwrap(),
+        facts
+            .remove(&f.scope, f.id(), None, &f.edit("fact.remove"))
+            .await
+            .unwrap(),
         FactEdit::NotFound
     );
     assert_eq!(
-        facts.restore(&f.scope, f.id(), &f.edit("fact.restore")).await.unwrap(),
+        facts
+            .restore(&f.scope, f.id(), None, &f.edit("fact.restore"))
+            .await
+            .unwrap(),
         FactEdit::NotFound
     );
 }
@@ -560,9 +580,15 @@ pub async fn facts_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
         facts.edit(&f.other, id, &patch, None, &edit()).await.unwrap(),
         FactEdit::NotFound
     );
-    assert_eq!(facts.remove(&f.other, id, &edit()).await.unwrap(), FactEdit::NotFound);
-    assert_eq!(facts.restore(&f.other, id, &edit()).await.unwrap(), FactEdit::NotFound);
-    facts.remove(&f.scope, id, &f.edit("fact.remove")).await.unwrap();
+    assert_eq!(
+        facts.remove(&f.other, id, None, &edit()).await.unwrap(),
+        FactEdit::NotFound
+    );
+    assert_eq!(
+        facts.restore(&f.other, id, None, &edit()).await.unwrap(),
+        FactEdit::NotFound
+    );
+    facts.remove(&f.scope, id, None, &f.edit("fact.remove")).await.unwrap();
     assert!(facts.history(&f.other, id).await.unwrap().is_empty());
     assert!(facts.invalidated_by(&f.other, id).await.unwrap().is_empty());
     assert_eq!(

@@ -72,7 +72,7 @@ pub async fn restoring_a_duplicate_unfolds_it<S: Subject>(f: &Fixture<S>) {
     f.drain_outbox().await;
     f.ledger()
         .facts
-        .restore(&f.scope, old, &f.edit("fact.restore"))
+        .restore(&f.scope, old, None, &f.edit("fact.restore"))
         .await
         .unwrap();
     let (old, new) = (f.fact(old).await, f.fact(new).await);
@@ -177,7 +177,7 @@ pub async fn folds_reach_through_chains_of_duplicates<S: Subject>(f: &Fixture<S>
     // Taking the far end out of the chain changes the near end.
     f.ledger()
         .facts
-        .restore(&f.scope, first, &f.edit("fact.restore"))
+        .restore(&f.scope, first, None, &f.edit("fact.restore"))
         .await
         .unwrap();
     let view = f.fact(third).await.view;

@@ -46,9 +46,12 @@ pub async fn the_outbox_names_every_fact_that_changed<S: Subject>(f: &Fixture<S>
         .await
         .unwrap();
     assert_eq!(f.drain_outbox().await, [one]);
-    facts.remove(&f.scope, two, &f.edit("fact.remove")).await.unwrap();
+    facts.remove(&f.scope, two, None, &f.edit("fact.remove")).await.unwrap();
     assert_eq!(f.drain_outbox().await, [two]);
-    facts.restore(&f.scope, two, &f.edit("fact.restore")).await.unwrap();
+    facts
+        .restore(&f.scope, two, None, &f.edit("fact.restore"))
+        .await
+        .unwrap();
     assert_eq!(f.drain_outbox().await, [two]);
     // A new vector for the same words is a change of the point.
     let patch = FactPatch {
@@ -61,8 +64,11 @@ pub async fn the_outbox_names_every_fact_that_changed<S: Subject>(f: &Fixture<S>
         .unwrap();
     assert_eq!(f.drain_outbox().await, [one]);
     // A row that is handled says what the ledger says now, not what it said then.
-    facts.remove(&f.scope, two, &f.edit("fact.remove")).await.unwrap();
-    facts.restore(&f.scope, two, &f.edit("fact.restore")).await.unwrap();
+    facts.remove(&f.scope, two, None, &f.edit("fact.remove")).await.unwrap();
+    facts
+        .restore(&f.scope, two, None, &f.edit("fact.restore"))
+        .await
+        .unwrap();
     let touched = f.drain_outbox().await;
     assert_eq!(facts_of(&facts.points(&f.scope, &touched).await.unwrap()), [two]);
 }
@@ -72,7 +78,10 @@ pub async fn points_are_of_valid_facts_only<S: Subject>(f: &Fixture<S>) {
     let new = f.a_fact("the player likes grapes");
     let id = f.create(new.clone()).await;
     let gone = f.create(f.a_fact("gone")).await;
-    facts.remove(&f.scope, gone, &f.edit("fact.remove")).await.unwrap();
+    facts
+        .remove(&f.scope, gone, None, &f.edit("fact.remove"))
+        .await
+        .unwrap();
     let mut over = f.a_fact("over");
     over.expires_at = Some(f.now());
     let over = f.create(over).await;
@@ -108,7 +117,10 @@ pub async fn all_points_come_in_pages_by_id<S: Subject>(f: &Fixture<S>) {
     for _ in 0..5 {
         ids.push(f.create(f.a_fact("one of several")).await);
     }
-    facts.remove(&f.scope, ids[2], &f.edit("fact.remove")).await.unwrap();
+    facts
+        .remove(&f.scope, ids[2], None, &f.edit("fact.remove"))
+        .await
+        .unwrap();
     let mut got = Vec::new();
     loop {
         let points = facts.all_points(&f.scope, got.last().copied(), 2).await.unwrap();
@@ -193,7 +205,10 @@ pub async fn facts_are_embedded_anew<S: Subject>(f: &mut Fixture<S>) {
     f.subject.change_embedder(f.clock.clone(), "second").await;
     let facts = &f.ledger().facts;
     let gone = ids[2];
-    facts.remove(&f.scope, gone, &f.edit("fact.remove")).await.unwrap();
+    facts
+        .remove(&f.scope, gone, None, &f.edit("fact.remove"))
+        .await
+        .unwrap();
     let patch = FactPatch {
         content: Some("won".to_owned()),
         embedding: Some(vec![1.0, 0.0]),

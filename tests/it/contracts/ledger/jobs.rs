@@ -4,7 +4,10 @@ use colloquy::{
     ids::NodeId,
     ports::{
         PageRequest,
-        ledger::jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobStatus},
+        ledger::{
+            authored::DeleteOutcome,
+            jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobStatus},
+        },
     },
 };
 
@@ -84,12 +87,14 @@ pub async fn a_job_reads_what_it_works_on<S: Subject>(f: &Fixture<S>) {
     assert_eq!(said(&cut_since).await, None);
     assert_eq!(jobs.said(&f.other, &job).await.unwrap(), None);
     let deleted = f.edit("npc.delete");
-    assert!(authored.delete_npc(&f.scope, &f.world, &f.npc, &deleted).await.unwrap());
+    let outcome = authored.delete_npc(&f.scope, &f.world, &f.npc, None, &deleted).await;
+    assert_eq!(outcome.unwrap(), DeleteOutcome::Deleted);
     // What was said stands, and others heard it.
     let gone = said(&job).await.unwrap();
     assert_eq!((gone.npc.name, gone.turn), (npc.name, commit.turn));
     let deleted = f.edit("world.delete");
-    assert!(authored.delete_world(&f.scope, &f.world, &deleted).await.unwrap());
+    let outcome = authored.delete_world(&f.scope, &f.world, None, &deleted).await;
+    assert_eq!(outcome.unwrap(), DeleteOutcome::Deleted);
     assert!(said(&job).await.is_some());
 }
 

@@ -120,10 +120,13 @@ pub async fn an_edit_by_a_person_moves_memory<S: Subject>(f: &Fixture<S>) {
         .unwrap();
     assert!(f.memory_seq().await > seq);
     seq = f.memory_seq().await;
-    facts.remove(&f.scope, id, &f.edit("fact.remove")).await.unwrap();
+    facts.remove(&f.scope, id, None, &f.edit("fact.remove")).await.unwrap();
     assert!(f.memory_seq().await > seq);
     seq = f.memory_seq().await;
-    facts.restore(&f.scope, id, &f.edit("fact.restore")).await.unwrap();
+    facts
+        .restore(&f.scope, id, None, &f.edit("fact.restore"))
+        .await
+        .unwrap();
     assert!(f.memory_seq().await > seq);
     assert_eq!(f.ledger().facts.memory_seq(&f.scope, &f.world, &[]).await.unwrap(), 0);
 }

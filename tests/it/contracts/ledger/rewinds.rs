@@ -9,7 +9,7 @@ use colloquy::{
     },
     ports::ledger::{
         dialogues::{CommitOutcome, DialogueStatus, TurnCommit},
-        facts::{Extraction, ReconcileOutcome},
+        facts::{Extraction, FactEdit, FactPatch, ReconcileOutcome},
         jobs::{JobFence, JobKind, NewJob},
         rewinds::{LiveCut, QuotedIn, Replacement, Rewind, RewindOutcome, Rewound},
         summaries::SummaryCommit,
@@ -32,6 +32,18 @@ pub async fn a_move_takes_back_what_later_turns_caused<S: Subject>(f: &mut Fixtu
     assert_eq!((&rewound.removed[..], &rewound.reinstated[..]), (&[3, 4][..], &[][..]));
     let back = rewound.rolled_back;
     assert_eq!((back.facts, back.restored, back.summaries, back.state), (1, 0, 0, 2));
+    // Nobody brings back by hand what was never said, nor corrects it.
+    let facts = &f.ledger().facts;
+    let before = f.fact(gone).await;
+    let refused = facts.restore(&f.scope, gone, None, &f.edit("fact.restore")).await;
+    assert_eq!(refused.unwrap(), FactEdit::Unsaid);
+    let patch = FactPatch {
+        pinned: Some(true),
+        ..FactPatch::default()
+    };
+    let refused = facts.edit(&f.scope, gone, &patch, None, &f.edit("fact.edit")).await;
+    assert_eq!(refused.unwrap(), FactEdit::Unsaid);
+    assert_eq!(f.fact(gone).await, before);
 
     let dialogues = &f.ledger().dialogues;
     assert_eq!(

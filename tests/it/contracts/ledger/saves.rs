@@ -3,6 +3,7 @@ use colloquy::{
     ids::{DialogueId, SaveId},
     ports::ledger::{
         PruneBefore,
+        authored::DeleteOutcome,
         dialogues::{CommitOutcome, DialogueStatus},
         facts::ReconcileOutcome,
         saves::{NewSave, Restore, RestoreOutcome, Restored, RestoredDialogue, Save, SaveOutcome},
@@ -503,12 +504,10 @@ pub async fn what_was_deleted_since_is_not_opened_again<S: Subject>(f: &mut Fixt
     let mut talk = told(f, 1).await;
     let taken = save(f, "").await;
     talk.say(f, 2).await;
-    assert!(
-        authored
-            .delete_npc(&f.scope, &f.world, &npc.id, &f.edit("npc.delete"))
-            .await
-            .unwrap()
-    );
+    let gone = authored
+        .delete_npc(&f.scope, &f.world, &npc.id, None, &f.edit("npc.delete"))
+        .await;
+    assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
     assert_eq!(status(f, talk.id()).await, DialogueStatus::Closed);
     let (restored, _) = load(f, taken.id).await;
     assert_eq!(restored.reopened, 0);

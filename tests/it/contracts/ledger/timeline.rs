@@ -8,7 +8,7 @@ use super::{Subject, fixture::Fixture};
 
 async fn remove<S: Subject>(f: &Fixture<S>, fact: FactId) {
     let edit = f.edit("fact.remove");
-    f.ledger().facts.remove(&f.scope, fact, &edit).await.unwrap();
+    f.ledger().facts.remove(&f.scope, fact, None, &edit).await.unwrap();
 }
 
 pub async fn a_timeline_has_what_was_said_or_ended_since<S: Subject>(f: &Fixture<S>) {
@@ -99,7 +99,10 @@ pub async fn a_timeline_knows_what_people_changed<S: Subject>(f: &Fixture<S>) {
     f.tick();
     remove(f, fact).await;
     f.tick();
-    facts.restore(&f.scope, fact, &f.edit("fact.restore")).await.unwrap();
+    facts
+        .restore(&f.scope, fact, None, &f.edit("fact.restore"))
+        .await
+        .unwrap();
     let restored_at = f.now();
     f.tick();
     let patch = FactPatch {

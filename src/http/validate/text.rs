@@ -1,0 +1,135 @@
+//! The rules of `memory::text` for what clients send: over every string of a body or a query, and for
+//! the fields that ask for more.
+
+use serde_json::Value;
+
+use super::{Faults, short};
+use crate::memory::text::{self, TextFault};
+
+/// For `#[garde(custom(label))]`: one line that can be seen.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
+pub fn label<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
+    as_garde(text::label(text.as_ref()))
+}
+
+/// For `#[garde(custom(visible))]`: not blank.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
+pub fn visible<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
+    as_garde(text::visible(text.as_ref()))
+}
+
+fn as_garde(checked: Result<(), TextFault>) -> garde::Result {
+    checked.map_err(|fault| garde::Error::new(fault.to_string()))
+}
+
+/// Every string of a JSON text that has control characters, by the path of its field.
+pub(super) fn controls(raw: &[u8]) -> Faults {
+    let mut found = Faults::default();
+    if may_have_controls(raw)
+        && let Ok(value) = serde_json::from_slice::<Value>(raw)
+    {
+        walk(&value, "", &mut found);
+    }
+    found
+}
+
+/// Whether it is worth a second reading. In JSON most control characters are escaped; those beyond ASCII
+/// need not be. No JSON object ends in the middle of one, so windows reach them all.
+fn may_have_controls(raw: &[u8]) -> bool {
+    raw.windows(4).any(|bytes| {
+        matches!(
+            bytes,
+            [b'\\', b'b' | b'f' | b'r', ..] | [b'\\', b'u', b'0', b'0'] | [0x7f, ..] | [0xc2, 0x80..=0x9f, ..]
+        )
+    })
+}
+
+fn walk(value: &Value, path: &str, found: &mut Faults) {
+    match value {
+        Value::String(text) => {
+            if let Err(fault) = text::prose(text) {
+                found.push(path, || fault.to_string());
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                walk(item, &format!("{path}[{index}]"), found);
+            }
+        }
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                let name = short(name);
+                if path.is_empty() {
+                    walk(field, name, found);
+                } else {
+                    walk(field, &format!("{path}.{name}"), found);
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use garde::Validate;
+    use serde::Deserialize;
+    use utoipa::ToSchema;
+
+    use crate::http::validate::{self, label};
+
+    #[derive(Debug, Deserialize, Validate, ToSchema)]
+    #[garde(allow_unvalidated)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Sample {
+        #[garde(length(chars, max = 5), custom(label))]
+        name: String,
+        #[serde(default)]
+        #[garde(inner(custom(label)))]
+        tags: Vec<String>,
+        #[serde(default)]
+        text: String,
+    }
+
+    fn told(text: &str) -> Vec<String> {
+        let problem = validate::read::<Sample>(text.as_bytes()).unwrap_err();
+        let fault = |one: crate::http::errors::FieldError| format!("{}: {}", one.param, one.detail);
+        problem.errors.into_iter().map(fault).collect()
+    }
+
+    #[test]
+    fn every_control_character_is_named_by_its_field_and_once() {
+        for (escaped, code) in [
+            (r"\u0000", "U+0000"),
+            (r"\b", "U+0008"),
+            (r"\f", "U+000C"),
+            (r"\r", "U+000D"),
+            (r"\u001B", "U+001B"),
+            (r"\u007f", "U+007F"),
+            ("\u{7f}", "U+007F"),
+            (r"\u0085", "U+0085"),
+            ("\u{9b}", "U+009B"),
+        ] {
+            let body = format!(r#"{{"name":"a","text":"x{escaped}"}}"#);
+            assert_eq!(told(&body), [format!("text: has the control character {code}")]);
+        }
+        assert_eq!(
+            told(r#"{"name":"a\u0000","tags":["ok","b\nc","\u200b"]}"#),
+            [
+                "name: has the control character U+0000",
+                "tags[1]: must be one line",
+                "tags[2]: has nothing that can be seen"
+            ]
+        );
+        assert_eq!(told(r#"{"name":" "}"#), ["name: has nothing that can be seen"]);
+    }
+
+    #[test]
+    fn lines_tabs_and_every_script_are_taken() {
+        let body = r#"{"name":"\uc5d0르","text":"one\ntwo\r\n\tthree \ud83d\ude00 \\u0000"}"#;
+        let sample = validate::read::<Sample>(body.as_bytes()).unwrap();
+        assert_eq!(sample.text, "one\ntwo\r\n\tthree 😀 \\u0000");
+    }
+}

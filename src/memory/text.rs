@@ -1,0 +1,115 @@
+//! What text may be made of: the one rule for lines, names, topics and facts, whoever wrote them.
+//!
+//! Control characters are of no use to anybody who reads, a terminal obeys some of them, and stores
+//! differ in which they can hold. A name that spans lines could pass for a section of a prompt, and a
+//! text that nobody can see is none.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// What is wrong with a text. The messages are safe to show and follow the name of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TextFault {
+    #[error("has the control character U+{:04X}", u32::from(*.0))]
+    Control(char),
+    #[error("must be one line")]
+    Lines,
+    #[error("has nothing that can be seen")]
+    Blank,
+}
+
+/// Text of any number of lines, or none: of the control characters only tabs and line breaks (`\n`,
+/// `\r\n`).
+///
+/// # Errors
+/// The first character that may not be in it.
+pub fn prose(text: &str) -> Result<(), TextFault> {
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        let allowed = match c {
+            '\n' | '\t' => true,
+            '\r' => rest.as_str().starts_with('\n'),
+            c => !c.is_control(),
+        };
+        if !allowed {
+            return Err(TextFault::Control(c));
+        }
+    }
+    Ok(())
+}
+
+/// One line that can be seen: names, keywords, rules.
+///
+/// # Errors
+/// A control character, a line break of any kind, or nothing that can be seen.
+pub fn label(text: &str) -> Result<(), TextFault> {
+    for c in text.chars() {
+        match c {
+            '\n' | '\r' | '\u{2028}' | '\u{2029}' => return Err(TextFault::Lines),
+            c if c.is_control() => return Err(TextFault::Control(c)),
+            _ => {}
+        }
+    }
+    visible(text)
+}
+
+/// Not blank.
+///
+/// # Errors
+/// [`TextFault::Blank`].
+pub fn visible(text: &str) -> Result<(), TextFault> {
+    if is_blank(text) { Err(TextFault::Blank) } else { Ok(()) }
+}
+
+/// Whether nothing of it can be seen: nothing but white space, and characters without a glyph.
+#[must_use]
+pub fn is_blank(text: &str) -> bool {
+    static SEEN: LazyLock<Regex> = LazyLock::new(|| {
+        // The braille blank is a symbol by its class.
+        Regex::new(r"[^\s\p{Control}\p{Format}\p{Default_Ignorable_Code_Point}\u{2800}]").expect("a constant pattern")
+    });
+    !SEEN.is_match(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_has_lines_and_no_other_controls() {
+        for good in ["", "안녕", "one\ntwo\r\n\tthree", "👩‍👩‍👧 e\u{301}", "a\u{200b}b"] {
+            assert_eq!(prose(good), Ok(()), "{good:?}");
+        }
+        for bad in [
+            '\0', '\u{7}', '\u{8}', '\u{b}', '\u{1b}', '\r', '\u{7f}', '\u{85}', '\u{9b}',
+        ] {
+            assert_eq!(prose(&format!("a{bad}b")), Err(TextFault::Control(bad)), "{bad:?}");
+        }
+        assert_eq!(prose("\r\r\n"), Err(TextFault::Control('\r')));
+        let told = TextFault::Control('\0').to_string();
+        assert_eq!(told, "has the control character U+0000");
+    }
+
+    #[test]
+    fn a_label_is_one_line_that_can_be_seen() {
+        for good in ["Ergen", "에르겐", " x ", "a\u{200d}b", "😀"] {
+            assert_eq!(label(good), Ok(()), "{good:?}");
+        }
+        for lines in ["a\nb", "a\rb", "a\u{2028}b", "a\u{2029}b", "\n"] {
+            assert_eq!(label(lines), Err(TextFault::Lines), "{lines:?}");
+        }
+        assert_eq!(label("a\tb"), Err(TextFault::Control('\t')));
+        for blank in [
+            "",
+            "  ",
+            "\u{200b}",
+            "\u{feff}\u{2060} ",
+            "\u{3164}",
+            "\u{2800}",
+            "\u{ad}\u{202e}",
+        ] {
+            assert_eq!(label(blank), Err(TextFault::Blank), "{blank:?}");
+        }
+    }
+}

@@ -149,7 +149,6 @@ fn nothing_new(world: WorldId, writing: Writing, extraction: Extraction) -> Reco
         facts: Vec::new(),
         invalidations: Vec::new(),
         lifts: Vec::new(),
-        verdicts: Vec::new(),
         flags: Vec::new(),
         flagging: Vec::new(),
     }

@@ -299,7 +299,7 @@ fn cutting_a_reply_does_not_choose_that_state_is_read() {
         let mut talk = stage.session("p1").await;
         let begun = texts(&["Here it is. ", "Take it.\n```state\n{", "\"mood\""]);
         stage.llm.tell(Task::Reply, Answer::Silent(begun));
-        *talk.feed.cut_after.lock() = Some((2, Cut { heard_chars: None }));
+        *talk.feed.cut_after.lock() = Some((2, Cut::default()));
         let committed = talk.say(line).await;
         assert_eq!(kinds(&committed.jobs), [JobKind::ExtractFacts, JobKind::ExtractState]);
         assert!(talk.trace(1).await.state_block);
@@ -349,7 +349,7 @@ fn where_no_state_is_asked_for_none_is_read() {
             Task::Reply,
             Answer::Silent(texts(&["Come ", "along.\n```state\nwe are", ""])),
         );
-        *talk.feed.cut_after.lock() = Some((2, Cut { heard_chars: None }));
+        *talk.feed.cut_after.lock() = Some((2, Cut::default()));
         let cut = talk.say("Shall we go now?").await;
         for committed in [whole, cut] {
             assert!(committed.jobs.iter().all(|job| job.kind != JobKind::ExtractState));

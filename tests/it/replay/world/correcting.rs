@@ -34,11 +34,11 @@ impl World {
         let edit = self.edit("fact.edit");
         let correction = match how {
             Edit::Remove => {
-                facts.remove(&self.scope, fact, &edit).await.unwrap();
+                facts.remove(&self.scope, fact, None, &edit).await.unwrap();
                 return;
             }
             Edit::Restore => {
-                facts.restore(&self.scope, fact, &edit).await.unwrap();
+                facts.restore(&self.scope, fact, None, &edit).await.unwrap();
                 return;
             }
             Edit::Pin(pinned) => Correction {

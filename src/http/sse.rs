@@ -123,7 +123,7 @@ async fn relay(mut events: mpsc::Receiver<Arc<Published>>, mut done: Done, mark:
                 }
                 // A repeated line joined a turn that was under way, whose events bear the mark of the
                 // first request.
-                Ok(turn) => return tell_again(&turn, &out).await,
+                Ok(turn) => return tell_again(&turn, out).await,
                 Err(problem) => {
                     let _ = out.send(error_frame(&problem)).await;
                     return;

@@ -34,13 +34,16 @@ pub(super) fn controls(raw: &[u8]) -> Faults {
 }
 
 /// Whether it is worth a second reading. In JSON most control characters are escaped; those beyond ASCII
-/// need not be. No JSON object ends in the middle of one, so windows reach them all.
+/// need not be.
 fn may_have_controls(raw: &[u8]) -> bool {
-    raw.windows(4).any(|bytes| {
-        matches!(
-            bytes,
-            [b'\\', b'b' | b'f' | b'r', ..] | [b'\\', b'u', b'0', b'0'] | [0x7f, ..] | [0xc2, 0x80..=0x9f, ..]
-        )
+    raw.iter().enumerate().any(|(at, byte)| {
+        let rest = &raw[at + 1..];
+        match byte {
+            b'\\' => matches!(rest, [b'b' | b'f' | b'r', ..] | [b'u', b'0', b'0', ..]),
+            0x7f => true,
+            0xc2 => matches!(rest, [0x80..=0x9f, ..]),
+            _ => false,
+        }
     })
 }
 

@@ -141,15 +141,16 @@ fn every_response_is_described() {
     }
 }
 
-/// Every code that `src/actors` can tell; it may not name the enumeration that the documents are made of.
-fn codes_of_actors() -> BTreeSet<String> {
+/// Every code that `src/actors` and the turns can tell; they may not name the enumeration that the documents are made of.
+fn codes_of_dialogues() -> BTreeSet<String> {
     // Fields, arguments of functions that make an error of one, and the table of failures.
     let told = Regex::new(
         r#"code: "([a-z_]+)"|\.fault\(\s*close::\w+,\s*"([a-z_]+)"|failed\(\w+, \w+, "([a-z_]+)"|\(\s*"([a-z_]+)",\s*"[a-z]"#,
     )
     .unwrap();
     let mut found = BTreeSet::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/actors")];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![root.join("src/actors"), root.join("src/dialogue/turn")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -172,7 +173,7 @@ fn codes_of_actors() -> BTreeSet<String> {
 
 #[test]
 fn every_code_that_is_told_is_published() {
-    let told = codes_of_actors();
+    let told = codes_of_dialogues();
     for code in [
         "turn_lost",
         "idle",

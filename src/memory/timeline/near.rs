@@ -117,7 +117,8 @@ fn near_of(
     at: DateTime<Utc>,
     others: impl Iterator<Item = usize>,
 ) -> Vec<Near> {
-    let Known { fact, vector, .. } = &known[new];
+    // In the words in which it was said, whatever a person made of them since.
+    let (fact, vector) = (&known[new].fact, vector_at(&known[new], at));
     let near = others
         .filter(|old| *old != new && known[*old].fact.valid_at <= at)
         .filter_map(|old| {

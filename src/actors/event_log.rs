@@ -498,8 +498,9 @@ pub fn events_of(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] {
     ]
 }
 
-/// The event of a move, for a resume after a restart.
-pub(super) fn event_of(dialogue: DialogueId, rewound: &Rewound) -> DialogueEvent {
+/// The event of a move, for a resume after a restart or a repeated request.
+#[must_use]
+pub fn event_of(dialogue: DialogueId, rewound: &Rewound) -> DialogueEvent {
     DialogueEvent {
         dialogue_id: dialogue,
         seq: Some(rewound.seq),

@@ -30,7 +30,7 @@ use std::{
     time::Duration,
 };
 
-pub use event_log::events_of;
+pub use event_log::{event_of, events_of};
 pub use heard::Heard;
 
 use bytestring::ByteString;

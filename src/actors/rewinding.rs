@@ -38,6 +38,8 @@ pub(super) struct Wish<A> {
 pub(super) struct Goal {
     pub target: Target,
     pub key: Option<String>,
+    /// Keys of the others whom it serves.
+    pub also: Vec<String>,
     pub who: Principal,
     pub action: &'static str,
 }
@@ -48,6 +50,8 @@ pub(super) struct Moves<A> {
     waiting: Vec<Wish<A>>,
     /// Who hears the outcome once nothing is asked any more.
     callers: Vec<A>,
+    /// Keys of those whom a move served that was asked for by others and is written already.
+    keys: Vec<String>,
     under_way: bool,
 }
 
@@ -56,6 +60,7 @@ impl<A> Default for Moves<A> {
         Self {
             waiting: Vec::new(),
             callers: Vec::new(),
+            keys: Vec::new(),
             under_way: false,
         }
     }
@@ -76,27 +81,56 @@ impl<A> Moves<A> {
         self.waiting.push(wish);
     }
 
+    /// Everybody who is to be told of something.
+    pub fn callers(&self) -> impl Iterator<Item = &A> {
+        self.callers.iter().chain(self.waiting.iter().map(|wish| &wish.caller))
+    }
+
+    /// One more who hears the outcome of the move under way.
+    pub fn also_tell(&mut self, caller: A) {
+        self.callers.push(caller);
+    }
+
     /// The lowest of what is asked; all that was asked so far is served by it. `None`: a move is under
     /// way, or nothing is asked.
+    ///
+    /// What was to be said anew is put back by a move of its own: should the other one come to nothing, it
+    /// is still asked.
     pub fn begin(&mut self) -> Option<Goal> {
         if self.under_way || self.waiting.is_empty() {
             return None;
         }
+        let puts_back = |wish: &Wish<A>| matches!(wish.target, Target::Again { .. });
+        let alone = self.waiting.iter().all(puts_back);
+        let (served, later) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition::<Vec<_>, _>(|wish| alone || !puts_back(wish));
+        self.waiting = later;
         let mut lowest: Option<Goal> = None;
-        for wish in self.waiting.drain(..) {
+        let mut keys = std::mem::take(&mut self.keys);
+        for wish in served {
             let lower = lowest.as_ref().is_none_or(|goal| rank(wish.target) < rank(goal.target));
+            let mut other = wish.key;
             if lower {
-                lowest = Some(Goal {
+                let goal = Goal {
                     target: wish.target,
-                    key: wish.key,
+                    key: other.take(),
+                    also: Vec::new(),
                     who: wish.who,
                     action: wish.action,
-                });
+                };
+                other = lowest.replace(goal).and_then(|before| before.key);
             }
+            keys.extend(other);
             self.callers.push(wish.caller);
         }
         self.under_way = true;
-        lowest
+        let mut goal = lowest?;
+        keys.retain(|key| goal.key.as_ref() != Some(key));
+        // A move with a key is written even where nothing is to be moved.
+        goal.key = goal.key.or_else(|| keys.pop());
+        goal.also = keys;
+        Some(goal)
     }
 
     /// The move has ended with `head` as the last turn. What was asked meanwhile and is so already
@@ -107,12 +141,20 @@ impl<A> Moves<A> {
             .into_iter()
             .partition::<Vec<_>, _>(|wish| is_so(wish.target, head));
         self.waiting = waiting;
-        self.callers.extend(served.into_iter().map(|wish| wish.caller));
+        for wish in served {
+            self.keys.extend(wish.key);
+            self.callers.push(wish.caller);
+        }
         if self.waiting.is_empty() {
             std::mem::take(&mut self.callers)
         } else {
             Vec::new()
         }
+    }
+
+    /// Keys of those who are told of the last move though it was written without them.
+    pub fn take_keys(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.keys)
     }
 
     /// The move came to nothing: whom to tell. What was asked since is still asked.
@@ -155,6 +197,19 @@ impl Gone {
 }
 
 impl Loaded {
+    /// What whoever asks to take back what does not stand is told, and its key is kept with.
+    pub(super) fn nothing_moved(&self, node: &Node) -> Rewound {
+        let (ports, dialogue) = (&node.ports, &self.dialogue);
+        let head = (self.head, dialogue.head_turn);
+        Rewound::nothing(
+            ports.ids.next(),
+            dialogue.world.clone(),
+            self.epoch,
+            head,
+            ports.clock.now(),
+        )
+    }
+
     /// Asks for a move of this dialogue's head. `fence`: a turn is under way that must not commit; `seq`:
     /// of the event that will tell of it.
     pub(super) fn rewind_request(
@@ -176,6 +231,7 @@ impl Loaded {
             fence,
             target: goal.target,
             key: goal.key,
+            also: goal.also,
             seq,
             who: goal.who,
             action: goal.action,
@@ -198,7 +254,30 @@ pub(super) fn repeated(rewound: Rewound) -> Interrupted {
             turn: rewound.head_turn,
         };
     }
+    if rewound.is_nothing() {
+        return Interrupted::Idle {
+            head_turn: rewound.head_turn,
+        };
+    }
     Interrupted::Rewound(Arc::new(rewound))
+}
+
+/// Keeps what those who came with these keys are told, since no move of their own does.
+pub(super) async fn note(
+    node: Arc<Node>,
+    (scope, dialogue): SessionKey,
+    keys: Vec<String>,
+    outcome: Arc<Rewound>,
+) -> Result<(), StoreError> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let keys: Vec<_> = keys.into_iter().map(|key| (node.ports.ids.next(), key)).collect();
+    node.ports
+        .ledger
+        .rewinds
+        .note_keys(&scope, dialogue, &keys, &outcome)
+        .await
 }
 
 /// Why nothing was moved, as whoever asked is told.
@@ -340,6 +419,52 @@ mod tests {
         let other = moved(20, &[30]);
         gone.note(id(30), &other, None);
         assert_eq!(gone.with(5, id(20)), None);
+    }
+
+    #[test]
+    fn what_is_put_back_is_still_asked_when_a_lower_move_comes_to_nothing() {
+        let again = || Wish {
+            target: Target::Again {
+                turn: TurnId::from_u128(1),
+            },
+            ..wish(0, None, 1)
+        };
+        let mut moves = Moves::default();
+        moves.add(again());
+        moves.add(wish(4, None, 2));
+        assert_eq!(moves.begin().unwrap().key.as_deref(), Some("k2"));
+        assert_eq!(moves.failed(), [2]);
+        let goal = moves.begin().unwrap();
+        assert_eq!(goal.target, again().target);
+        assert_eq!(moves.ended(5), [1]);
+        // Whoever takes its turn back for good has decided.
+        moves.add(again());
+        moves.add(wish(4, None, 2));
+        moves.begin().unwrap();
+        assert_eq!(moves.ended(4), [2, 1]);
+        assert!(!moves.is_busy());
+    }
+
+    #[test]
+    fn every_key_goes_with_the_move_that_serves_it() {
+        let mut moves = Moves::default();
+        moves.add(wish(7, None, 1));
+        moves.add(wish(3, None, 2));
+        moves.add(wish(5, None, 3));
+        let goal = moves.begin().unwrap();
+        assert_eq!(goal.key.as_deref(), Some("k2"));
+        assert_eq!(goal.also, ["k1", "k3"]);
+        moves.add(wish(4, None, 4));
+        assert_eq!(moves.ended(3), [1, 2, 3, 4]);
+        assert_eq!(moves.take_keys(), ["k4"], "it came when the move was written");
+        // The lowest has none.
+        moves.add(Wish {
+            key: None,
+            ..wish(1, None, 5)
+        });
+        moves.add(wish(2, None, 6));
+        let goal = moves.begin().unwrap();
+        assert_eq!((goal.key.as_deref(), goal.also.len()), (Some("k6"), 0));
     }
 
     #[test]

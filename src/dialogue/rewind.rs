@@ -59,6 +59,8 @@ pub struct RewindRequest {
     pub target: Target,
     /// Makes a retry safe; unique in a dialogue.
     pub key: Option<String>,
+    /// Keys of others who are told of the same move.
+    pub also: Vec<String>,
     /// `seq` of the event that will tell of it.
     pub seq: u64,
     pub who: Principal,
@@ -130,6 +132,11 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
         replacement: plan.replacement,
         replacing: request.head.filter(|_| comes_again(&request, plan.unfinished.as_ref())),
         key: request.key.clone(),
+        also: request
+            .also
+            .iter()
+            .map(|key| (services.ids.next(), key.clone()))
+            .collect(),
         seq: request.seq,
         edit: Edit::by(&request.who, &services.ids, now, request.action, request.dialogue),
     };

@@ -87,6 +87,12 @@ impl NpcConversation {
         }
         let settings = &self.node.ports.settings.conversation;
         if let Some(reason) = is_over(&loaded.dialogue, loaded.checkpoint.ended, settings) {
+            // Until the last line can have been read, or while somebody has cut in, it can be cut and joined.
+            let open = self.rest.is_some() || loaded.dialogue.options.paused;
+            if open && self.stepping.is_empty() {
+                self.memory.since = None;
+                return;
+            }
             return self.end(reason, None, ctx);
         }
         let asked = !self.stepping.is_empty();

@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 use self::{
     choosing::Choosing,
     handle::{ConversationView, JoinPoint},
-    moves::Moving,
+    moves::{BeginMove, Moving},
 };
 use super::{
     Interrupted, Listener, SessionError, TakeBack,
@@ -209,6 +209,12 @@ impl NpcConversation {
     // --- loading ---
 
     fn load(&mut self, ctx: &mut Context<Self>) {
+        if self.moving.is_under_way() {
+            // It is written with the epoch that a load would take from it, and ends in this phase.
+            self.moving.load_after = true;
+            return;
+        }
+        self.moving.is_read();
         self.phase = Phase::Loading;
         let load = load::load(Arc::clone(&self.node), self.key.clone());
         ctx.spawn(load.into_actor(self).map(|loaded, talk, ctx| match loaded {
@@ -236,6 +242,10 @@ impl NpcConversation {
         }
         for request in std::mem::take(&mut self.early) {
             self.dispatch(request, ctx);
+        }
+        if self.moving.is_busy() {
+            // Asked before it was read.
+            ctx.notify(BeginMove);
         }
         self.advance(ctx);
     }

@@ -31,6 +31,12 @@ pub(super) struct Moving {
     /// Jobs that ended meanwhile.
     pub jobs: Vec<JobEnded>,
     gone: Gone,
+    /// Interrupts that are about to ask for a move: what is asked at once is one move.
+    coming: usize,
+    /// A move was made, and nothing has been read since.
+    moved: bool,
+    /// Somebody wanted everything read anew while a move was under way; then it is read after it.
+    pub load_after: bool,
 }
 
 /// Who is told of a move.
@@ -43,11 +49,20 @@ enum Caller {
 /// What was asked to be taken back so far is begun.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct BeginMove;
+pub(super) struct BeginMove;
 
 impl Moving {
     pub fn is_busy(&self) -> bool {
         self.moves.is_busy()
+    }
+
+    pub fn is_under_way(&self) -> bool {
+        self.moves.is_under_way()
+    }
+
+    /// Everything is read anew.
+    pub fn is_read(&mut self) {
+        self.moved = false;
     }
 }
 
@@ -59,11 +74,23 @@ impl NpcConversation {
         };
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
         let look = async move { ports.ledger.rewinds.by_key(&scope, id, &key).await };
-        ctx.spawn(look.into_actor(self).map(move |known, talk, ctx| match known {
-            Ok(Some(rewound)) => ask.answer(Ok(rewinding::repeated(rewound))),
-            Ok(None) => talk.pause_and_cut(wish, ask, ctx),
-            Err(error) => ask.answer(Err(error.into())),
+        self.moving.coming += 1;
+        ctx.spawn(look.into_actor(self).map(move |known, talk, ctx| {
+            match known {
+                Ok(Some(rewound)) => ask.answer(Ok(rewinding::repeated(rewound))),
+                Ok(None) => talk.pause_and_cut(wish, ask, ctx),
+                Err(error) => ask.answer(Err(error.into())),
+            }
+            talk.came(ctx);
         }));
+    }
+
+    /// One of those that were about to ask has asked, or will not.
+    fn came(&mut self, ctx: &mut Context<Self>) {
+        self.moving.coming -= 1;
+        if self.moving.is_busy() {
+            ctx.notify(BeginMove);
+        }
     }
 
     fn pause_and_cut(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
@@ -71,15 +98,49 @@ impl NpcConversation {
             return self.early.push_back(Request::Interrupt { wish, ask });
         }
         if let Err(error) = self.may_move(wish.turn, wish.if_head) {
-            return ask.answer(match (wish.turn.and_then(|turn| self.unsaid_with(turn)), error) {
-                (Some(rewound), _) => Ok(Interrupted::Rewound(rewound)),
-                (None, error) => Err(error),
-            });
+            return self.unsaid_or(error, wish.key, ask, ctx);
         }
-        self.set_paused(true, "interrupted", ctx, move |talk, paused, ctx| match paused {
-            Ok(()) => talk.cut_at(wish, ask, ctx),
-            Err(error) => ask.answer(Err(error)),
+        self.moving.coming += 1;
+        self.set_paused(true, "interrupted", ctx, move |talk, paused, ctx| {
+            match paused {
+                Ok(()) => talk.cut_at(wish, ask, ctx),
+                Err(error) => ask.answer(Err(error)),
+            }
+            talk.came(ctx);
         });
+    }
+
+    /// What took the turn back that is not there, if that is why nothing can be moved.
+    fn unsaid_or(&self, error: SessionError, key: Option<String>, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+        let rewound = match error {
+            SessionError::NotRunning { turn } => self.unsaid_with(turn),
+            _ => None,
+        };
+        match rewound {
+            Some(rewound) => self.keep(key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx),
+            None => ask.answer(Err(error)),
+        }
+    }
+
+    /// Answers with `told`; first, a key is kept with the outcome it stands for, so that it takes back nothing
+    /// that is said later.
+    fn keep(
+        &self,
+        key: Option<String>,
+        told: Interrupted,
+        outcome: Arc<Rewound>,
+        ask: Ask<Interrupted>,
+        ctx: &mut Context<Self>,
+    ) {
+        if key.is_none() {
+            return ask.answer(Ok(told));
+        }
+        let keys = key.into_iter().collect();
+        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, outcome);
+        ctx.spawn(kept.into_actor(self).map(move |kept, _, _| match kept {
+            Ok(()) => ask.answer(Ok(told)),
+            Err(error) => ask.answer(Err(error.into())),
+        }));
     }
 
     /// Whether there is such a line, and the conversation is what the caller takes it for.
@@ -110,12 +171,7 @@ impl NpcConversation {
     fn cut_at(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
         let head_turn = match self.may_move(wish.turn, None) {
             Ok(head_turn) => head_turn,
-            Err(error) => {
-                return ask.answer(match wish.turn.and_then(|turn| self.unsaid_with(turn)) {
-                    Some(rewound) => Ok(Interrupted::Rewound(rewound)),
-                    None => Err(error),
-                });
-            }
+            Err(error) => return self.unsaid_or(error, wish.key, ask, ctx),
         };
         let Phase::Ready(loaded) = &self.phase else { return };
         let running = self.running.as_ref().map(|running| running.number);
@@ -146,7 +202,10 @@ impl NpcConversation {
                 // Told once what was said of it is committed, or unsaid after all.
                 self.cutting.push(Cutting::Line { number, wish, ask });
             }
-            (_, None) => ask.answer(Ok(Interrupted::Idle { head_turn })),
+            (_, None) => {
+                let outcome = Arc::new(loaded.nothing_moved(&self.node));
+                self.keep(wish.key, Interrupted::Idle { head_turn }, outcome, ask, ctx);
+            }
         }
     }
 
@@ -196,6 +255,9 @@ impl NpcConversation {
 
     fn begin_move(&mut self, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
+        if self.moving.coming > 0 {
+            return;
+        }
         let Some(goal) = self.moving.moves.begin() else { return };
         let (fence, seq) = (self.running.is_some(), self.log.begin_move());
         let request = loaded.rewind_request(&self.node, &self.key, goal, fence, seq);
@@ -213,44 +275,65 @@ impl NpcConversation {
             Ok(Moved::Done(done)) => self.head_moved(*done, ctx),
             Ok(Moved::Repeated(rewound)) => {
                 let told = rewinding::repeated(*rewound);
-                self.head_stays(&|_| Ok(told.clone()), ctx);
+                self.head_stays(&|_| Ok(told.clone()), false, ctx);
             }
-            Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), ctx),
+            Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), false, ctx),
             Err(error) => {
-                self.head_stays(&|_| Err(rewinding::refused(&error)), ctx);
-                // Whatever runs or is moved next finds out by itself.
-                let idle = self.running.is_none() && !self.moving.is_busy();
-                if rewinding::is_doubtful(&error) && idle && matches!(self.phase, Phase::Ready(_)) {
-                    self.load(ctx);
-                }
+                let doubtful = rewinding::is_doubtful(&error);
+                self.head_stays(&|_| Err(rewinding::refused(&error)), doubtful, ctx);
             }
         }
     }
 
-    /// Nothing was written: a line that runs goes on, and who asked is told why.
-    fn head_stays(&mut self, told: &dyn Fn(u32) -> Result<Interrupted, SessionError>, ctx: &mut Context<Self>) {
+    /// Nothing was written, or if it is `doubtful`, nobody knows: a line that runs goes on, and who asked is
+    /// told why.
+    fn head_stays(
+        &mut self,
+        told: &dyn Fn(u32) -> Result<Interrupted, SessionError>,
+        doubtful: bool,
+        ctx: &mut Context<Self>,
+    ) {
         self.log.not_moved();
-        let Phase::Ready(loaded) = &self.phase else { return };
-        let head_turn = loaded.dialogue.head_turn;
-        for caller in self.moving.moves.failed() {
+        let callers = self.moving.moves.failed();
+        let load = std::mem::take(&mut self.moving.load_after) || doubtful;
+        let head_turn = match &self.phase {
+            Phase::Ready(loaded) => loaded.dialogue.head_turn,
+            Phase::Loading => 0,
+        };
+        for caller in callers {
             match (caller, told(head_turn)) {
                 (Caller::Back(ask), told) => ask.answer(told),
                 (Caller::Resume(ask), Ok(_) | Err(SessionError::NothingToResume)) => self.go_on(ask, ctx),
                 (Caller::Resume(ask), Err(error)) => ask.answer(Err(error)),
             }
         }
+        // While a move is asked for, whether the line stands is left to it.
         if let Some(ended) = self.ended_meanwhile.take() {
             self.ended(ended, ctx);
         }
-        if self.moving.is_busy() {
+        if matches!(self.phase, Phase::Loading) {
+            // What is still asked is begun once everything is read.
+            return;
+        }
+        // What runs finds out by itself, and so does what is moved meanwhile.
+        if load && self.running.is_none() {
+            self.load(ctx);
+        } else if self.moving.is_busy() {
             self.begin_move(ctx);
+        } else if self.moving.moved {
+            self.reread(Vec::new(), ctx);
         } else {
             self.ready(ctx);
         }
     }
 
     fn head_moved(&mut self, done: Move, ctx: &mut Context<Self>) {
-        let Phase::Ready(loaded) = &mut self.phase else { return };
+        // Everything is read again anyway.
+        (self.moving.load_after, self.moving.moved) = (false, true);
+        let Phase::Ready(loaded) = &mut self.phase else {
+            // Nothing is read while a move is under way, so there is always a dialogue to move.
+            return self.give_up_moves(&self.busy());
+        };
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
         let before = std::mem::replace(&mut loaded.head, rewound.head);
@@ -270,7 +353,8 @@ impl NpcConversation {
         self.memory = MemoryWait::default();
         for cutting in std::mem::take(&mut self.cutting) {
             match cutting {
-                Cutting::Line { ask, .. } => ask.answer(Ok(Interrupted::Rewound(Arc::clone(&rewound)))),
+                // Should something lower be asked, of that.
+                Cutting::Line { ask, .. } => self.moving.moves.also_tell(Caller::Back(ask)),
                 // It comes in where the conversation is now.
                 join @ Cutting::Join(_) => self.cutting.push(join),
             }
@@ -283,10 +367,28 @@ impl NpcConversation {
         if self.moving.is_busy() {
             return self.begin_move(ctx);
         }
+        let keys = self.moving.moves.take_keys();
+        if keys.is_empty() {
+            return self.tell(callers, &rewound, ctx);
+        }
+        // Whoever came when the move was written is told once its key is kept too.
+        let phase = std::mem::replace(&mut self.phase, Phase::Loading);
+        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, Arc::clone(&rewound));
+        ctx.spawn(kept.into_actor(self).map(move |kept, talk, ctx| {
+            talk.phase = phase;
+            if let Err(error) = kept {
+                tracing::warn!(dialogue = %talk.key.1, %error, "keys of a move could not be kept");
+            }
+            talk.tell(callers, &rewound, ctx);
+        }));
+    }
+
+    /// Tells those who asked, and reads what the move changed.
+    fn tell(&mut self, callers: Vec<Caller>, rewound: &Arc<Rewound>, ctx: &mut Context<Self>) {
         let mut resuming = Vec::new();
         for caller in callers {
             match caller {
-                Caller::Back(ask) => ask.answer(Ok(Interrupted::Rewound(Arc::clone(&rewound)))),
+                Caller::Back(ask) => ask.answer(Ok(Interrupted::Rewound(Arc::clone(rewound)))),
                 Caller::Resume(ask) => resuming.push(ask),
             }
         }
@@ -298,6 +400,7 @@ impl NpcConversation {
         let Phase::Ready(mut loaded) = std::mem::replace(&mut self.phase, Phase::Loading) else {
             return;
         };
+        self.moving.is_read();
         let read = load::moved(Arc::clone(&self.node), self.key.clone(), loaded.epoch, loaded.head);
         ctx.spawn(read.into_actor(self).map(move |read, talk, ctx| match read {
             Ok(read) => {

@@ -19,6 +19,7 @@ use crate::{
         buffer::{BufferHead, BufferSnapshot, BufferedTurn},
         ledger::dialogues::{Claim, Dialogue, DialogueStatus, OpenDialogue},
     },
+    tenancy::TenantScope,
 };
 
 /// A dialogue as its owner holds it.
@@ -93,17 +94,7 @@ pub(in crate::actors) async fn load(node: Arc<Node>, key: SessionKey) -> Result<
     );
     let (summaries, extracting) = rest?;
     let mut history = history?;
-    let npc = match (history.last(), open.dialogue.cause) {
-        (Some(last), _) => last.npc.clone(),
-        (None, Some(Cause::Turn(turn))) => {
-            let joined = ports.ledger.dialogues.turn(scope, turn).await?;
-            joined
-                .map(|found| found.turn.npc)
-                .filter(|npc| open.dialogue.npcs.contains(npc))
-                .unwrap_or(first)
-        }
-        (None, _) => first,
-    };
+    let npc = speaker(&node, scope, &open.dialogue, &history).await?.unwrap_or(first);
     let mut checkpoint = open.checkpoint;
     checkpoint.catch_up(&summaries, ports.settings.summaries.buffer_min_turns);
     history.retain(|turn| turn.number >= checkpoint.buffer_from);
@@ -124,6 +115,24 @@ pub(in crate::actors) async fn load(node: Arc<Node>, key: SessionKey) -> Result<
         renewed,
         dialogue: Arc::new(open.dialogue),
     })
+}
+
+/// Who speaks when nobody else is meant: the one who spoke last, here or where the dialogue was joined, or
+/// the first. `None`: nobody is there.
+async fn speaker(
+    node: &Node,
+    scope: &TenantScope,
+    dialogue: &Dialogue,
+    history: &[BufferedTurn],
+) -> StoreResult<Option<NpcId>> {
+    let joined = match (history.last(), dialogue.cause) {
+        (Some(last), _) => return Ok(Some(last.npc.clone())),
+        (None, Some(Cause::Turn(turn))) => node.ports.ledger.dialogues.turn(scope, turn).await?,
+        (None, _) => None,
+    };
+    let joined = joined.map(|found| found.turn.npc);
+    let joined = joined.filter(|npc| dialogue.npcs.contains(npc));
+    Ok(joined.or_else(|| dialogue.npcs.first().cloned()))
 }
 
 /// Reads again what a move of the head changed; ownership stays.
@@ -160,7 +169,9 @@ pub(in crate::actors) async fn moved(
         }
         None => None,
     };
+    let npc = speaker(&node, &scope, &open.dialogue, &history).await?;
     Ok(Reread {
+        npc,
         dialogue: open.dialogue,
         checkpoint: open.checkpoint,
         history,
@@ -172,6 +183,7 @@ pub(in crate::actors) async fn moved(
 /// What [`moved`] read.
 pub(in crate::actors) struct Reread {
     pub dialogue: Dialogue,
+    pub npc: Option<NpcId>,
     pub checkpoint: Checkpoint,
     pub history: Vec<BufferedTurn>,
     pub summaries: Vec<Summary>,

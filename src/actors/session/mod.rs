@@ -144,6 +144,12 @@ impl Session {
 
     /// Reads everything from the stores, at the start and whenever what is held may be wrong.
     fn load(&mut self, ctx: &mut Context<Self>) {
+        if self.moving.is_under_way() {
+            // It is written with the epoch that a load would take from it, and ends in this phase.
+            self.moving.load_after = true;
+            return;
+        }
+        self.moving.outcome = None;
         self.phase = Phase::Loading;
         let load = load::load(Arc::clone(&self.node), self.key.clone());
         ctx.spawn(load.into_actor(self).map(|loaded, session, ctx| match loaded {
@@ -181,6 +187,10 @@ impl Session {
         }
         for ended in std::mem::take(&mut self.moving.jobs) {
             self.job_ended(ended, ctx);
+        }
+        if self.moving.is_busy() {
+            // Asked before it was read.
+            ctx.notify(BeginMove);
         }
         self.advance(ctx);
     }

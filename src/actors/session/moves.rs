@@ -4,15 +4,16 @@
 //! that turn let go. Meanwhile lines wait, and whoever else asks to take the dialogue back is told
 //! the same outcome.
 
+mod anew;
+
 use std::{collections::VecDeque, sync::Arc};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use chrono::{DateTime, Utc};
 
 use super::{BeginMove, JobEnded, Phase, Request, Session, keys::Keys, load, turns::Waiting};
 use crate::{
     actors::{
-        Accepted, Heard, Interrupted, Line, OnBusy, SessionError, TakeBack, TakeUp,
+        Accepted, Heard, Interrupted, Line, SessionError, TakeBack,
         handle::Ask,
         memory_wait::MemoryWait,
         rewinding::{self, Gone, Moves, Wish},
@@ -24,7 +25,7 @@ use crate::{
     },
     ids::TurnId,
     ports::ledger::rewinds::Rewound,
-    tenancy::{Principal, Role},
+    tenancy::Principal,
 };
 
 /// Cuts of running replies remembered by their keys, until their turns are committed or come to nothing.
@@ -40,10 +41,12 @@ pub(super) struct Moving {
     pub ended: Option<Result<CommittedTurn, TurnError>>,
     /// Jobs that ended meanwhile.
     pub jobs: Vec<JobEnded>,
-    /// The turn that was put back last.
+    /// The turn that is being put back, or could not be.
     put_back: Option<TurnId>,
+    /// Somebody wanted everything read anew while a move was under way; then it is read after it.
+    pub load_after: bool,
     /// What the moves of the callers that still wait have come to.
-    outcome: Option<Arc<Rewound>>,
+    pub outcome: Option<Arc<Rewound>>,
     gone: Gone,
     cuts: VecDeque<(String, u32)>,
     /// What is asked is to take a reply up again.
@@ -80,10 +83,20 @@ impl Moving {
         self.gone = Gone::default();
         self.cuts.clear();
         self.jobs.clear();
+        self.put_back = None;
     }
 
     pub fn is_under_way(&self) -> bool {
         self.moves.is_under_way()
+    }
+
+    /// Whether a line is to be said anew as the turn that this key is for.
+    fn says_anew(&self, key: Option<&str>) -> bool {
+        key.is_some()
+            && self
+                .moves
+                .callers()
+                .any(|caller| matches!(caller, Caller::Anew { line, .. } if line.key.as_deref() == key))
     }
 }
 
@@ -188,21 +201,53 @@ impl Session {
             return ask.answer(Ok(Interrupted::Cut { turn: number }));
         }
         match wish.turn {
-            None => ask.answer(Ok(Interrupted::Idle { head_turn })),
+            None => self.keep_idle(wish.key, ask, ctx),
             Some(turn) if Some(turn) == running && wish.heard.is_some() => {
                 // All of it was said and it is being committed: it is cut when it has been.
                 self.moving.after_turn.push((wish, ask));
             }
-            Some(turn) if Some(turn) == running => ask.answer(Ok(Interrupted::Idle { head_turn })),
-            Some(turn) if turn > head_turn => ask.answer(match self.unsaid_with(turn) {
-                Some(rewound) => Ok(Interrupted::Rewound(rewound)),
-                None => Err(SessionError::NotRunning { turn }),
-            }),
+            Some(turn) if Some(turn) == running => self.keep_idle(wish.key, ask, ctx),
+            Some(turn) if turn > head_turn => match self.unsaid_with(turn) {
+                Some(rewound) => self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx),
+                None => ask.answer(Err(SessionError::NotRunning { turn })),
+            },
             Some(turn) => match self.heard_of(turn, wish.heard) {
                 Ok(heard) => self.wish(Some(turn), heard, wish, "session.interrupt", ask, ctx),
                 Err(error) => ask.answer(Err(error)),
             },
         }
+    }
+
+    /// Answers with `told`; first, a key is kept with the outcome it stands for, so that it takes back nothing
+    /// that is said later.
+    fn keep(
+        &self,
+        key: Option<String>,
+        told: Interrupted,
+        outcome: Arc<Rewound>,
+        ask: Ask<Interrupted>,
+        ctx: &mut Context<Self>,
+    ) {
+        if key.is_none() {
+            return ask.answer(Ok(told));
+        }
+        let keys = key.into_iter().collect();
+        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, outcome);
+        ctx.spawn(kept.into_actor(self).map(move |kept, _, _| match kept {
+            Ok(()) => ask.answer(Ok(told)),
+            Err(error) => ask.answer(Err(error.into())),
+        }));
+    }
+
+    fn keep_idle(&self, key: Option<String>, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else {
+            return ask.answer(Err(self.overloaded()));
+        };
+        let outcome = loaded.nothing_moved(&self.node);
+        let told = Interrupted::Idle {
+            head_turn: outcome.head_turn,
+        };
+        self.keep(key, told, Arc::new(outcome), ask, ctx);
     }
 
     fn heard_of(&self, turn: u32, heard: Option<Heard>) -> Result<Option<usize>, SessionError> {
@@ -218,10 +263,10 @@ impl Session {
             Err(error) => return ask.answer(Err(error)),
         };
         match wish.turn {
-            Some(turn) if turn > head_turn => ask.answer(match self.unsaid_with(turn) {
-                Some(rewound) => Ok(Interrupted::Rewound(rewound)),
-                None => Err(SessionError::NoSuchTurn { turn, head_turn }),
-            }),
+            Some(turn) if turn > head_turn => match self.unsaid_with(turn) {
+                Some(rewound) => self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx),
+                None => ask.answer(Err(SessionError::NoSuchTurn { turn, head_turn })),
+            },
             turn => self.wish(turn, None, wish, "session.rewind", ask, ctx),
         }
     }
@@ -268,138 +313,14 @@ impl Session {
         ctx.notify(BeginMove);
     }
 
-    pub(super) fn regenerate(
-        &mut self,
-        key: Option<String>,
-        if_head: Option<u32>,
-        re: Option<Arc<str>>,
-        who: Principal,
-        ask: Ask<Accepted>,
-        ctx: &mut Context<Self>,
-    ) {
-        let Some(known) = key.clone() else {
-            return self.anew(None, if_head, re, who, ask, ctx);
-        };
-        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let look = async move { ports.ledger.dialogues.turn_by_key(&scope, id, &known).await };
-        ctx.spawn(look.into_actor(self).map(move |found, session, ctx| match found {
-            Ok(Some(found)) if found.stands => ask.answer(Ok(Accepted::Repeated(Arc::new(found.turn)))),
-            Ok(Some(_)) => ask.answer(Err(SessionError::TurnUnsaid)),
-            Ok(None) => session.anew(key, if_head, re, who, ask, ctx),
-            Err(error) => ask.answer(Err(error.into())),
-        }));
-    }
-
-    fn anew(
-        &mut self,
-        key: Option<String>,
-        if_head: Option<u32>,
-        re: Option<Arc<str>>,
-        who: Principal,
-        ask: Ask<Accepted>,
-        ctx: &mut Context<Self>,
-    ) {
-        if self.drained.is_some() || self.node.is_draining() {
-            return ask.answer(Err(SessionError::Draining));
-        }
-        let head_turn = match self.may_move(if_head) {
-            Ok(head_turn) => head_turn,
-            Err(error) => return ask.answer(Err(error)),
-        };
-        if self.running.is_some() || !self.queue.is_empty() || self.moving.is_busy() {
-            return ask.answer(Err(SessionError::TurnInProgress {
-                retry_after: self.last_turn,
-            }));
-        }
-        let Phase::Ready(loaded) = &self.phase else { return };
-        let Some(last) = loaded.history.last().filter(|turn| turn.number == head_turn) else {
-            return ask.answer(Err(SessionError::NothingToRegenerate));
-        };
-        let line = Line {
-            text: last.player_text.clone(),
-            to: Some(last.npc.clone()),
-            key,
-            on_busy: OnBusy::Queue,
-            re,
-            who: None,
-        };
-        let before = head_turn - 1;
-        // The key is the new turn's alone: if there will be none, the next try is not a repetition.
-        let target = Target::Anew { number: before };
-        let caller = Caller::Anew { before, line, ask };
-        self.want(target, None, who, "session.regenerate", caller, ctx);
-    }
-
-    /// The turn that was to be said anew stands again, since nothing took its place. Tried once for
-    /// each turn; what fails for good must not be tried for ever.
-    pub(super) fn put_back(&mut self, turn: TurnId, ctx: &mut Context<Self>) {
-        if self.moving.put_back.replace(turn) == Some(turn) {
-            tracing::error!(dialogue = %self.key.1, %turn, "a turn that was to be said anew could not be put back");
-            return;
-        }
-        let who = Principal {
-            subject: "server".to_owned(),
-            tenant: self.key.0.tenant().clone(),
-            role: Role::Backend,
-            player: None,
-            world: None,
-            expires_at: DateTime::<Utc>::MAX_UTC,
-        };
-        let target = Target::Again { turn };
-        self.want(target, None, who, "session.put_back", Caller::Nobody, ctx);
-    }
-
-    /// A turn went to be said anew, and nothing has taken its place yet.
-    pub(super) fn owes_a_turn(&self) -> bool {
-        matches!(&self.phase, Phase::Ready(loaded) if loaded.replacing.is_some())
-    }
-
-    pub(super) fn resume(&mut self, wish: TakeUp, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
-        let Some(key) = wish.key.clone() else {
-            return self.take_up(wish, ask, ctx);
-        };
-        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let look = async move { ports.ledger.rewinds.by_key(&scope, id, &key).await };
-        ctx.spawn(look.into_actor(self).map(move |known, session, ctx| {
-            let Phase::Ready(loaded) = &session.phase else {
-                return session.early.push_back(Request::Resume { wish, ask });
-            };
-            match known {
-                // It did not come after all, and the turn that was cut stands again: this is another try.
-                Ok(Some(known)) if known.replacing.is_some() && known.replacing == loaded.head => {
-                    session.take_up(TakeUp { key: None, ..wish }, ask, ctx);
-                }
-                Ok(Some(known)) => ask.answer(Ok(rewinding::repeated(known))),
-                Ok(None) => session.take_up(wish, ask, ctx),
-                Err(error) => ask.answer(Err(error.into())),
-            }
-        }));
-    }
-
-    fn take_up(&mut self, wish: TakeUp, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
-        if let Err(error) = self.may_move(None) {
-            return ask.answer(Err(error));
-        }
-        if self.drained.is_some() || self.node.is_draining() {
-            return ask.answer(Err(SessionError::Draining));
-        }
-        // Whoever asks for the same at the same time is told the same.
-        let other = self.moving.is_busy() && !self.moving.taking_up;
-        if self.running.is_some() || !self.queue.is_empty() || other {
-            return ask.answer(Err(SessionError::NothingToResume));
-        }
-        self.moving.taking_up = true;
-        let TakeUp { key, re, who } = wish;
-        let caller = Caller::Up { re, ask };
-        self.want(Target::Uncut, key, who, "session.resume", caller, ctx);
-    }
-
     // --- moving the head ---
 
     pub(super) fn begin_move(&mut self, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
         let Some(goal) = self.moving.moves.begin() else { return };
-        let (fence, seq) = (self.running.is_some(), self.log.begin_move());
+        // A turn that is owed would come back after a move that changes nothing.
+        let owed = self.owes_a_turn() || self.moving.put_back.is_some();
+        let (fence, seq) = (self.running.is_some() || owed, self.log.begin_move());
         let request = loaded.rewind_request(&self.node, &self.key, goal, fence, seq);
         let moving = rewinding::run(Arc::clone(&self.node.use_cases), request);
         ctx.spawn(
@@ -415,28 +336,34 @@ impl Session {
             Ok(Moved::Done(done)) => self.head_moved(*done, ctx),
             Ok(Moved::Repeated(rewound)) => {
                 let told = rewinding::repeated(*rewound);
-                self.head_stays(&|_| Ok(told.clone()), ctx);
+                self.head_stays(&|_| Ok(told.clone()), false, ctx);
             }
-            Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), ctx),
+            Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), false, ctx),
             Err(error) => {
-                self.head_stays(&|_| Err(rewinding::refused(&error)), ctx);
-                // Whatever runs or is moved next finds out by itself.
-                let idle = self.running.is_none() && !self.moving.is_busy();
-                if rewinding::is_doubtful(&error) && idle && matches!(self.phase, Phase::Ready(_)) {
-                    self.load(ctx);
-                }
+                let doubtful = rewinding::is_doubtful(&error);
+                self.head_stays(&|_| Err(rewinding::refused(&error)), doubtful, ctx);
             }
         }
     }
 
-    /// Nothing was written: the running turn goes on, and who asked is told why.
-    fn head_stays(&mut self, told: &dyn Fn(u32) -> Result<Interrupted, SessionError>, ctx: &mut Context<Self>) {
+    /// Nothing was written, or if it is `doubtful`, nobody knows: the running turn goes on, and who asked is
+    /// told why.
+    fn head_stays(
+        &mut self,
+        told: &dyn Fn(u32) -> Result<Interrupted, SessionError>,
+        doubtful: bool,
+        ctx: &mut Context<Self>,
+    ) {
         self.log.not_moved();
-        let Phase::Ready(loaded) = &self.phase else { return };
-        let head_turn = loaded.dialogue.head_turn;
-        let outcome = self.moving.outcome.take();
+        let callers = self.moving.moves.failed();
+        let load = std::mem::take(&mut self.moving.load_after) || doubtful;
+        let head_turn = match &self.phase {
+            Phase::Ready(loaded) => loaded.dialogue.head_turn,
+            Phase::Loading => 0,
+        };
+        let outcome = self.moving.outcome.clone();
         self.moving.taking_up = false;
-        for caller in self.moving.moves.failed() {
+        for caller in callers {
             match caller {
                 Caller::Back(ask) | Caller::Up { ask, .. } => ask.answer(match (&outcome, told(head_turn)) {
                     (Some(rewound), Ok(_)) => Ok(Interrupted::Rewound(Arc::clone(rewound))),
@@ -449,13 +376,20 @@ impl Session {
                 Caller::Nobody => {}
             }
         }
-        let moved_before = outcome.is_some();
         if let Some(ended) = self.moving.ended.take() {
             self.ended(ended, ctx);
         }
-        if self.moving.is_busy() {
+        if matches!(self.phase, Phase::Loading) {
+            // What is still asked is begun once everything is read.
+            return;
+        }
+        // What runs finds out by itself, and so does what is moved meanwhile.
+        if load && self.running.is_none() {
+            self.load(ctx);
+        } else if self.moving.is_busy() {
             self.begin_move(ctx);
-        } else if moved_before {
+        } else if outcome.is_some() {
+            self.moving.outcome = None;
             self.reread(ctx);
         } else {
             self.ready(ctx);
@@ -463,7 +397,13 @@ impl Session {
     }
 
     fn head_moved(&mut self, done: Move, ctx: &mut Context<Self>) {
-        let Phase::Ready(loaded) = &mut self.phase else { return };
+        // Everything is read again anyway.
+        self.moving.load_after = false;
+        self.moving.put_back = None;
+        let Phase::Ready(loaded) = &mut self.phase else {
+            // Nothing is read while a move is under way, so there is always a dialogue to move.
+            return self.give_up_moves(&self.overloaded());
+        };
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
         let before = std::mem::replace(&mut loaded.head, rewound.head);
@@ -495,8 +435,22 @@ impl Session {
         }
         self.moving.outcome = None;
         self.moving.taking_up = false;
-        self.tell(callers, &rewound);
-        self.reread(ctx);
+        let keys = self.moving.moves.take_keys();
+        if keys.is_empty() {
+            self.tell(callers, &rewound);
+            return self.reread(ctx);
+        }
+        // Whoever came when the move was written is told once its key is kept too.
+        let phase = std::mem::replace(&mut self.phase, Phase::Loading);
+        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, Arc::clone(&rewound));
+        ctx.spawn(kept.into_actor(self).map(move |kept, session, ctx| {
+            session.phase = phase;
+            if let Err(error) = kept {
+                tracing::warn!(dialogue = %session.key.1, %error, "keys of a move could not be kept");
+            }
+            session.tell(callers, &rewound);
+            session.reread(ctx);
+        }));
     }
 
     fn tell(&mut self, callers: Vec<Caller>, rewound: &Arc<Rewound>) {
@@ -509,6 +463,9 @@ impl Session {
                     ask.answer(Ok(Interrupted::Rewound(Arc::clone(rewound))));
                 }
                 Caller::Anew { before, line, ask } if before == rewound.head_turn => {
+                    let Some(ask) = self.join_turn_of(line.key.as_deref(), ask) else {
+                        continue;
+                    };
                     let id = self.next_line;
                     self.next_line += 1;
                     self.queue.push_front(Waiting::anew(id, line, self.now(), ask));

@@ -89,8 +89,8 @@ impl load::Loaded {
 
     /// The head was moved, and this was read since.
     pub(in crate::actors) fn keep_moved(&mut self, read: load::Reread) {
-        if let Some(last) = read.history.last() {
-            self.npc = last.npc.clone();
+        if let Some(npc) = read.npc {
+            self.npc = npc;
         }
         self.dialogue = Arc::new(read.dialogue);
         self.checkpoint = read.checkpoint;

@@ -187,7 +187,9 @@ impl Session {
                 retry_after: self.retry_after(),
             }));
         }
-        let ahead = self.queue.len() + usize::from(self.running.is_some());
+        // A turn that the line ends keeps no place from it.
+        let cuts = line.on_busy == OnBusy::Interrupt;
+        let ahead = self.queue.len() + usize::from(self.running.is_some() && !cuts);
         if ahead > self.node.ports.settings.turn.max_queued {
             return ask.answer(Err(SessionError::QueueFull {
                 queued: self.queue.len(),
@@ -211,6 +213,33 @@ impl Session {
             self.cut(None, by);
         }
         self.advance(ctx);
+    }
+
+    /// Whoever asks with the key of a turn that runs, waits or was just committed is told of that one. The
+    /// ask comes back if there is none.
+    pub(super) fn join_turn_of(&mut self, key: Option<&str>, ask: Ask<Accepted>) -> Option<Ask<Accepted>> {
+        let Some(key) = key else { return Some(ask) };
+        if let Some(turn) = self.keys.find(key) {
+            ask.answer(Ok(Accepted::Repeated(Arc::clone(turn))));
+            return None;
+        }
+        if let Some(running) = self.running.as_mut()
+            && running.key.as_ref().is_some_and(|(own, _)| own == key)
+        {
+            accept(running.take_on(), ask);
+            return None;
+        }
+        match self
+            .queue
+            .iter_mut()
+            .find(|waiting| waiting.line.key.as_deref() == Some(key))
+        {
+            Some(waiting) => {
+                waiting.take_on(ask);
+                None
+            }
+            None => Some(ask),
+        }
     }
 
     /// Asks the ledger whether a key belongs to an earlier turn; all else goes on beside it.

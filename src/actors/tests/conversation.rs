@@ -141,6 +141,40 @@ async fn they_take_turns_by_themselves_until_the_last_line() {
 }
 
 #[actix::test]
+async fn the_last_line_can_be_cut_and_joined_until_it_can_have_been_read() {
+    let mut slow = dialogue_settings();
+    (slow.conversation.pause_ms, slow.conversation.longest_pause_ms) = (600_000, 600_000);
+    let world = World::with(settings(), slow).await;
+    for topic in ["the mill", "conclude at 2"] {
+        let id = world.talk(topic, 2, true).await;
+        let ear = world.watch(id, Some(1)).await;
+        ear.hears("committed 1").await;
+        world.step(id).await;
+        let wish = TakeBack {
+            heard: Some(crate::actors::Heard::Chars(5)),
+            ..world.back_to(Some(2))
+        };
+        world.talks().interrupt(&world.scope, id, wish).await.unwrap();
+        let player = "p1".parse().unwrap();
+        let joined = world.talks().join(&world.scope, id, player).await.unwrap();
+        assert!(joined.dialogue.cause.is_some());
+        assert!(
+            !ear.story().iter().any(|event| event.starts_with("ended")),
+            "{:?}",
+            ear.story()
+        );
+        // Another line is not to be had.
+        let stepped = world.talks().step(&world.scope, id).await.unwrap();
+        assert!(stepped.await.is_err());
+        until("it ends", || {
+            ear.story().iter().any(|event| event.starts_with("ended 2"))
+        })
+        .await;
+    }
+    world.end().await;
+}
+
+#[actix::test]
 async fn a_speaker_concludes() {
     let world = World::new().await;
     let id = world.talk("conclude at 2", 20, true).await;
@@ -232,6 +266,16 @@ async fn going_back_takes_what_followed_and_the_running_line_with_it() {
         .await
         .unwrap();
     assert_eq!(late, Interrupted::Rewound(Arc::clone(&rewound)));
+    // Not if it takes the conversation for what it is not.
+    let stale = TakeBack {
+        if_head: Some(4),
+        ..world.back_to(Some(4))
+    };
+    let stale = world.talks().interrupt(&world.scope, id, stale).await;
+    assert!(
+        matches!(stale, Err(SessionError::StaleHead { head_turn: 2 })),
+        "{stale:?}"
+    );
     // It goes on from there.
     let next = world.step(id).await;
     assert_eq!((next.number, next.npc.as_str()), (3, "mira"));
@@ -284,6 +328,41 @@ async fn of_interrupts_at_the_same_time_the_lowest_wins_and_all_are_told() {
 }
 
 #[actix::test]
+async fn whoever_cut_the_running_line_is_told_the_last_outcome_too() {
+    let world = World::new().await;
+    world.fake.go.add_permits(4);
+    let id = world.talk("hold on", 20, false).await;
+    for _ in 0..2 {
+        world.step(id).await;
+    }
+    let _line = world.talks().step(&world.scope, id).await.unwrap();
+    world.begun(3).await;
+    *world.fake.hold_rewinds.lock() = true;
+    let ask = |turn| {
+        let (talks, scope, wish) = (world.talks(), world.scope.clone(), world.back_to(turn));
+        async move { talks.interrupt(&scope, id, wish).await.unwrap() }
+    };
+    let late = async {
+        until("a move is under way", || !world.fake.rewinds.lock().is_empty()).await;
+        let released = async {
+            until("all are in", || {
+                world.sessions.free_permits() <= world.settings.max_in_flight - 3
+            })
+            .await;
+            world.fake.rewind_go.add_permits(9);
+        };
+        tokio::join!(ask(Some(1)), released).0
+    };
+    let (cut, back, late) = tokio::join!(ask(None), ask(Some(2)), late);
+    let Interrupted::Rewound(rewound) = &late else {
+        panic!("{late:?}")
+    };
+    assert_eq!(rewound.head_turn, 1);
+    assert_eq!([&cut, &back], [&late, &late]);
+    world.end().await;
+}
+
+#[actix::test]
 async fn a_job_that_hangs_for_an_unsaid_line_holds_up_no_other() {
     let mut settings = dialogue_settings();
     settings.turn.wait_for_memory_ms = 0;
@@ -323,6 +402,9 @@ async fn a_player_joins_where_the_conversation_is_and_it_pauses() {
     assert_eq!(world.turn(session, "who was it?").await.npc.as_str(), "mira");
     assert_eq!(world.turn(session, "Ergen, who was it?").await.npc.as_str(), "ergen");
     assert_eq!(world.turn(session, "and then?").await.npc.as_str(), "ergen");
+    // Taken back to where it was joined, whoever spoke there answers again.
+    world.back(session, 0).await.unwrap();
+    assert_eq!(world.turn(session, "who was it?").await.npc.as_str(), "mira");
     let lines = world
         .ports
         .ledger

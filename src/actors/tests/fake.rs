@@ -341,6 +341,11 @@ impl UseCases for Fake {
             replacement: None,
             replacing: request.head.filter(|_| comes_again),
             key: request.key.clone(),
+            also: request
+                .also
+                .iter()
+                .map(|key| (self.ports.ids.next(), key.clone()))
+                .collect(),
             seq: request.seq,
             edit: Edit::by(&request.who, &self.ports.ids, now, request.action, request.dialogue),
         };

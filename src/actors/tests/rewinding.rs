@@ -264,6 +264,170 @@ async fn a_reply_is_said_anew() {
 }
 
 #[actix::test]
+async fn whoever_waits_behind_a_move_that_is_fenced_is_served_from_what_stands() {
+    let world = World::new().await;
+    let id = said(&world, 4).await;
+    *world.fake.hold_rewinds.lock() = true;
+    let other = world.restarted();
+    let meanwhile = async {
+        until("the first asks the ledger", || world.fake.rewinds.lock().len() == 1).await;
+        // Another process takes the dialogue.
+        other.sessions.view(&other.scope, id).await.unwrap();
+        let released = async {
+            let stale = TakeBack {
+                if_head: Some(99),
+                ..world.wish(Some(2), None)
+            };
+            // Answered at once, and so after the second was asked.
+            let stale = world.sessions.rewind(&world.scope, id, stale).await;
+            assert!(matches!(stale, Err(SessionError::StaleHead { .. })), "{stale:?}");
+            world.fake.rewind_go.add_permits(2);
+        };
+        tokio::join!(world.back(id, 1), released).0
+    };
+    let (first, second) = tokio::join!(world.back(id, 3), meanwhile);
+    assert!(matches!(first, Err(SessionError::Overloaded { .. })), "{first:?}");
+    assert_eq!(rewound(second).removed, [2, 3, 4]);
+    assert_eq!(world.turn(id, "on").await.number, 2);
+    other.end().await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn keys_of_those_who_were_served_together_take_back_nothing_later() {
+    let world = World::new().await;
+    let id = said(&world, 6).await;
+    *world.fake.hold_rewinds.lock() = true;
+    let keyed = |turn, key: &str| TakeBack {
+        key: Some(key.to_owned()),
+        ..world.wish(turn, None)
+    };
+    let asks = [(3, "a"), (5, "b")].map(|(turn, key)| {
+        let wish = keyed(Some(turn), key);
+        async { world.sessions.interrupt(&world.scope, id, wish).await }
+    });
+    let late = async {
+        until("a move is under way", || !world.fake.rewinds.lock().is_empty()).await;
+        let released = async {
+            until("all are in", || {
+                world.sessions.free_permits() <= world.settings.max_in_flight - 3
+            })
+            .await;
+            world.fake.rewind_go.add_permits(9);
+        };
+        let late = world.sessions.interrupt(&world.scope, id, keyed(Some(4), "late"));
+        tokio::join!(late, released).0
+    };
+    let (told, late) = tokio::join!(join_all(asks), late);
+    let first = rewound(late);
+    for told in told {
+        assert_eq!(rewound(told), first);
+    }
+    assert_eq!(first.head_turn, 3);
+    // What is gone already, and what nothing was done for, too.
+    let gone = world.sessions.interrupt(&world.scope, id, keyed(Some(6), "gone")).await;
+    assert_eq!(rewound(gone), first);
+    let idle = world.sessions.interrupt(&world.scope, id, keyed(None, "idle")).await;
+    assert_eq!(idle.unwrap(), Interrupted::Idle { head_turn: 3 });
+    for line in ["four", "five", "six"] {
+        world.turn(id, line).await;
+    }
+    let world = world.restarted();
+    for (turn, key) in [(3, "a"), (5, "b"), (4, "late"), (6, "gone")] {
+        let again = world.sessions.interrupt(&world.scope, id, keyed(Some(turn), key)).await;
+        let again = rewound(again);
+        // One of the moves that they were served with.
+        assert!(
+            again.seq <= first.seq && again.head_turn >= first.head_turn,
+            "{key}: {again:?}"
+        );
+    }
+    let idle = world.sessions.interrupt(&world.scope, id, keyed(None, "idle")).await;
+    assert_eq!(idle.unwrap(), Interrupted::Idle { head_turn: 3 });
+    let view = world.sessions.view(&world.scope, id).await.unwrap();
+    assert_eq!(view.dialogue.head_turn, 6);
+    world.end().await;
+}
+
+#[actix::test]
+async fn all_who_ask_for_a_reply_anew_with_one_key_are_told_of_the_same_turn() {
+    let world = World::new().await;
+    let id = said(&world, 1).await;
+    world.fake.go.add_permits(1);
+    world.turn(id, "hold").await;
+    let who = world.who();
+    let anew = || {
+        let key = Some("again".to_owned());
+        world.sessions.regenerate(&world.scope, id, &who, key, None, None)
+    };
+    let (first, second) = tokio::join!(anew(), anew());
+    world.begun(3).await;
+    let third = anew().await;
+    world.fake.go.add_permits(1);
+    let mut ids = Vec::new();
+    for told in [first, second, third, anew().await] {
+        ids.push(outcome(told).await.unwrap().id);
+    }
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    let view = world.sessions.view(&world.scope, id).await.unwrap();
+    assert_eq!((view.dialogue.head_turn, world.fake.spoken.lock().len()), (2, 3));
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_reply_that_fails_to_be_said_anew_stands_again_each_time() {
+    let world = World::new().await;
+    let id = said(&world, 2).await;
+    let before = world
+        .ports
+        .ledger
+        .dialogues
+        .turns(&world.scope, id, 1, 9)
+        .await
+        .unwrap();
+    *world.fake.fail_turns.lock() = true;
+    for times in 1..=3 {
+        let who = world.who();
+        let anew = world.sessions.regenerate(&world.scope, id, &who, None, None, None);
+        outcome(anew.await).await.unwrap_err();
+        // Answered once the session has put back what it had taken back.
+        let view = world.sessions.view(&world.scope, id).await.unwrap();
+        assert_eq!(view.dialogue.head_turn, 2, "after {times} failures");
+    }
+    let after = world
+        .ports
+        .ledger
+        .dialogues
+        .turns(&world.scope, id, 1, 9)
+        .await
+        .unwrap();
+    assert_eq!(after, before);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_line_that_cuts_takes_the_place_of_what_it_cuts() {
+    let world = World::new().await;
+    let id = world.session().await;
+    let running = world.say(id, "hold").await;
+    world.begun(1).await;
+    let mut queued = Vec::new();
+    for line in ["1", "2", "3", "4"] {
+        queued.push(world.say(id, line).await);
+    }
+    let full = world.say(id, "5").await;
+    assert!(matches!(full, Err(SessionError::QueueFull { .. })));
+    let cutting = world.say_with(id, "wait", None, OnBusy::Interrupt).await;
+    let cut = outcome(running).await.unwrap();
+    assert_eq!(cut.status, crate::memory::turn::TurnStatus::Interrupted);
+    for line in queued {
+        outcome(line).await.unwrap();
+    }
+    assert_eq!(outcome(cutting).await.unwrap().number, 6);
+    world.end().await;
+}
+
+#[actix::test]
 async fn a_reply_that_cannot_be_said_anew_stands_again() {
     let world = World::new().await;
     let id = said(&world, 1).await;

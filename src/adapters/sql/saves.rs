@@ -28,8 +28,9 @@ pub(super) struct SqlSaveStore(pub(super) Arc<Engine>);
 
 const WORLD: &str = "SELECT 1 FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
 const COUNT: &str = "SELECT COUNT(*) FROM saves WHERE tenant = $1 AND world = $2";
+/// A turn that is being said anew is in it as it was: until another takes its place it stands.
 const TAKE_ITEMS: &str = "INSERT INTO save_items (tenant, save, dialogue, turn, status)
-    SELECT tenant, $3, id, head_turn_id, status FROM dialogues WHERE tenant = $1 AND world = $2";
+    SELECT tenant, $3, id, COALESCE(replacing, head_turn_id), status FROM dialogues WHERE tenant = $1 AND world = $2";
 const TAKE: &str = "INSERT INTO saves (tenant, id, world, name, dialogues, cause_kind, cause_id, created_at)
     VALUES ($1, $2, $3, $4, $5, 'edit', $6, $7)";
 const GET: &str = "SELECT id, world, name, dialogues, created_at FROM saves
@@ -41,7 +42,7 @@ const LIST: &str = "SELECT id, world, name, dialogues, created_at FROM saves
 const DELETE: &str = "DELETE FROM saves WHERE tenant = $1 AND world = $2 AND id = $3";
 const DELETE_ITEMS: &str = "DELETE FROM save_items WHERE tenant = $1 AND save = $2 RETURNING turn";
 /// Checkpoints of the turns before and with some, as far as they do not stand, no other save ends in
-/// or after them, and no reply that may be taken up again has them.
+/// or after them, and no reply that may be taken up again, or is being said anew, has them.
 const UNPIN: &str = concat!(
     "WITH RECURSIVE
     gone (id, previous, dialogue) AS (
@@ -63,7 +64,10 @@ const UNPIN: &str = concat!(
         SELECT t.replaces FROM (SELECT DISTINCT dialogue FROM gone) g
             CROSS JOIN dialogues d CROSS JOIN turns t
             WHERE d.tenant = $1 AND d.id = g.dialogue
-              AND t.tenant = $1 AND t.id = d.head_turn_id AND t.replaces IS NOT NULL)
+              AND t.tenant = $1 AND t.id = d.head_turn_id AND t.replaces IS NOT NULL
+        UNION
+        SELECT d.replacing FROM (SELECT DISTINCT dialogue FROM gone) g CROSS JOIN dialogues d
+            WHERE d.tenant = $1 AND d.id = g.dialogue AND d.replacing IS NOT NULL)
     DELETE FROM checkpoints WHERE tenant = $1 AND turn IN (SELECT id FROM gone)
       AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM sealed)"
 );

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    dialogues::{allowed_includes, tell_if_repeated},
+    dialogues::{allowed_includes, tell_if_repeated, tell_interrupted},
     ear::Ear,
     events::{self, ConversationCreated},
     messages::{ConversationInterrupt, ConversationWatch},
@@ -132,7 +132,8 @@ impl Inner {
                 ..who.clone()
             },
         };
-        conversations.interrupt(&scope, id, wish).await?;
+        let done = conversations.interrupt(&scope, id, wish).await?;
+        tell_interrupted(connection, who, id, &done, re);
         let Some((player, text)) = speaks else {
             return Ok(());
         };

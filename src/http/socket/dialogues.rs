@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{
     ear::Ear,
-    events::{self, SessionCreated, SessionResumed},
+    events::{self, InterruptDone, SessionCreated, SessionResumed},
     messages::{
         Include, PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionCreate, SessionResume,
     },
@@ -13,11 +13,12 @@ use super::{
 };
 use crate::{
     actors::{
-        Accepted, Interrupted, Line, Published, TakeBack, TakeUp, events_of,
+        Accepted, Interrupted, Line, Published, TakeBack, TakeUp, event_of, events_of,
         handle::{CREATED_SEQ, CreatedSession},
         player_socket::{Connection, close},
         resume_token,
     },
+    dialogue::events::EventBody,
     http::{
         errors::{Code, Problem},
         rewinds::heard_of,
@@ -213,7 +214,13 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) async fn interrupt(&self, who: &Principal, message: PlayerInterrupt) -> Result<(), Problem> {
+    pub(super) async fn interrupt(
+        &self,
+        connection: &Connection,
+        who: &Principal,
+        message: PlayerInterrupt,
+        re: Option<&str>,
+    ) -> Result<(), Problem> {
         let id = message.session_id;
         self.with_open(id, |_| ())?;
         let counted = (message.heard_chars, message.heard_utf16);
@@ -226,8 +233,10 @@ impl Inner {
             who: who.clone(),
         };
         match self.state.sessions.interrupt(&who.scope(), id, wish).await? {
-            // Events tell of it.
-            Interrupted::Cut { .. } | Interrupted::Rewound(_) => Ok(()),
+            done @ (Interrupted::Cut { .. } | Interrupted::Rewound(_)) => {
+                tell_interrupted(connection, who, id, &done, re);
+                Ok(())
+            }
             Interrupted::Idle { head_turn } => Err(Problem::new(
                 Code::TurnNotRunning,
                 format!("no reply is running; the last turn is {head_turn}"),
@@ -306,6 +315,39 @@ impl Inner {
             .param("session_id")
         })
     }
+}
+
+/// What an interrupt came to, for the one who asked: the events that all are told may have gone out long ago.
+pub(super) fn tell_interrupted(
+    connection: &Connection,
+    who: &Principal,
+    dialogue: DialogueId,
+    done: &Interrupted,
+    re: Option<&str>,
+) {
+    let Some(re) = re else { return };
+    let (interrupted, turn) = match done {
+        Interrupted::Rewound(rewound) => {
+            let mut event = event_of(dialogue, rewound);
+            event.re = Some(Arc::from(re));
+            if who.role == Role::Player
+                && let EventBody::DialogueRewound(rewound) = event.body
+            {
+                event.body = EventBody::DialogueRewound(rewound.for_players());
+            }
+            let _ = connection.deliver(&Published::new(event));
+            return;
+        }
+        Interrupted::Cut { turn } => (true, *turn),
+        Interrupted::Idle { head_turn } => (false, *head_turn),
+    };
+    let _ = connection.send(events::write(&InterruptDone {
+        kind: "interrupt.done",
+        re,
+        dialogue_id: dialogue,
+        interrupted,
+        turn,
+    }));
 }
 
 /// A turn that runs is told of by its events, a failure among them; one that was committed long ago again.

@@ -102,6 +102,22 @@ pub struct SessionResumed<'a> {
     pub replayed: usize,
 }
 
+/// `interrupt.done`: what an interrupt came to for which no event with its `re` tells of a move, should it
+/// have come with an `event_id`.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InterruptDone<'a> {
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub re: &'a str,
+    #[schema(value_type = String)]
+    pub dialogue_id: DialogueId,
+    /// `false`: nothing was being said and nothing was to be taken back.
+    pub interrupted: bool,
+    /// The turn that was cut, or else the last one.
+    pub turn: u32,
+}
+
 /// `auth.refreshed`.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -352,6 +368,7 @@ pub fn schemas() -> Vec<Described> {
         Described::of::<SessionCreated<'_>>("session.created"),
         Described::of::<SessionResumed<'_>>("session.resumed"),
         Described::of::<ConversationCreated<'_>>("npc_conversation.created"),
+        Described::of::<InterruptDone<'_>>("interrupt.done"),
         Described::of::<AuthRefreshed<'_>>("auth.refreshed"),
         Described::of::<Pong<'_>>("pong"),
         Described::of::<ErrorEvent<'_>>("error"),
@@ -499,6 +516,13 @@ mod tests {
             session_id: dialogue(),
             resume_token: "r",
             head_turn: 0,
+        }));
+        check(&write(&InterruptDone {
+            kind: "interrupt.done",
+            re: "c1",
+            dialogue_id: dialogue(),
+            interrupted: true,
+            turn: 3,
         }));
         check(&write(&SessionResumed {
             kind: "session.resumed",

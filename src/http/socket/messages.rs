@@ -118,13 +118,16 @@ messages! {
         #[garde(length(chars, min = 1, max = 128))]
         #[schema(min_length = 1, max_length = 128)]
         key: Option<String>,
+        /// `interrupt` cuts the running reply where it is; the line takes its place, also where the queue
+        /// is full for other lines, and lines that wait are said before it.
         #[serde(default)]
         on_busy: OnBusy,
     }
     /// Cuts a reply where it was heard. Of the running turn, `reply.done` with status `interrupted`
     /// follows, then `turn.committed`; a reply cut before its first character is no turn: an `error` with
     /// code `turn_cut` follows. Of an earlier turn `dialogue.rewound` follows, and what was said after it
-    /// never happened.
+    /// never happened. With an `event_id` the answer carries it as `re`, also where the interrupt was made
+    /// before or a key is repeated: `dialogue.rewound` once more, or `interrupt.done`.
     PlayerInterrupt = "player.interrupt" {
         #[schema(value_type = String)]
         session_id: DialogueId,
@@ -201,7 +204,9 @@ messages! {
     }
     /// Cuts the line that is being said, or goes back to an earlier one (what followed it never happened,
     /// and `dialogue.rewound` tells of it), and pauses the conversation. With `text` the player joins at once:
-    /// `session.created` follows, and the line is the first turn of that session.
+    /// `session.created` follows, and the line is the first turn of that session. With an `event_id` the
+    /// answer carries it as `re`, also where the interrupt was made before or a key is repeated:
+    /// `dialogue.rewound` once more, or `interrupt.done`.
     ConversationInterrupt = "npc_conversation.interrupt" {
         #[schema(value_type = String)]
         conversation_id: DialogueId,

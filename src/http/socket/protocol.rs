@@ -280,7 +280,7 @@ impl Inner {
             "player.interrupt" => {
                 let message: PlayerInterrupt = parse(text)?;
                 let id = message.session_id;
-                self.interrupt(&who, message).await.map_err(at(id))
+                self.interrupt(connection, &who, message, re).await.map_err(at(id))
             }
             "player.regenerate" => {
                 let message: PlayerRegenerate = parse(text)?;

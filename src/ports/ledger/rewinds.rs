@@ -34,6 +34,9 @@ pub struct Rewind {
     pub replacing: Option<TurnId>,
     /// Makes a retry safe; unique in a dialogue.
     pub key: Option<String>,
+    /// Keys of others who asked at the same time, each with the id of its row: they are told of this move
+    /// too. One that the dialogue knows already stays what it was.
+    pub also: Vec<(RewindId, String)>,
     /// `seq` of the event that tells of it.
     pub seq: u64,
     /// Its moment, its author and its audit row.
@@ -122,10 +125,44 @@ impl Rewound {
             at: turn.committed_at,
         }
     }
+
+    /// Nothing was to be taken back: the dialogue stands at `head`, its turn `head_turn`.
+    #[must_use]
+    pub fn nothing(
+        id: RewindId,
+        world: WorldId,
+        epoch: u64,
+        (head, head_turn): (Option<TurnId>, u32),
+        at: DateTime<Utc>,
+    ) -> Self {
+        Self {
+            id,
+            world,
+            epoch,
+            head,
+            head_turn,
+            heard_chars: None,
+            removed: Vec::new(),
+            reinstated: Vec::new(),
+            rolled_back: RolledBack::default(),
+            quoted_in: Vec::new(),
+            closed: Vec::new(),
+            replacing: None,
+            seq: 0,
+            at,
+        }
+    }
+
     /// Whether it is what [`Self::live_cut`] makes.
     #[must_use]
     pub fn is_live_cut(&self) -> bool {
-        self.seq == 0
+        self.seq == 0 && self.heard_chars.is_some()
+    }
+
+    /// Whether it is what [`Self::nothing`] makes.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.seq == 0 && self.heard_chars.is_none()
     }
 }
 
@@ -171,7 +208,16 @@ pub struct Unsettled {
 pub trait RewindStore: Send + Sync {
     /// Moves a head. Durable when this returns.
     async fn rewind(&self, scope: &TenantScope, rewind: &Rewind) -> StoreResult<RewindOutcome>;
-    /// The move that a key belongs to.
+    /// Keeps what whoever came with these keys was told without a move of its own. Keys that the dialogue
+    /// knows already stay what they were.
+    async fn note_keys(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        keys: &[(RewindId, String)],
+        outcome: &Rewound,
+    ) -> StoreResult<()>;
+    /// The move that a key belongs to, its own or one that others asked for at the same time.
     async fn by_key(&self, scope: &TenantScope, dialogue: DialogueId, key: &str) -> StoreResult<Option<Rewound>>;
     /// The moves of a dialogue with a `seq` above `after`, in order; at most `limit`.
     async fn since(

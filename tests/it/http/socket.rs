@@ -479,3 +479,45 @@ async fn a_defect_in_a_handler_closes_that_socket_and_no_other() {
     other.until("turn.committed").await;
     player(&server).await.session().await;
 }
+
+#[actix_web::test]
+async fn whoever_interrupts_is_answered_each_time() {
+    let server = Server::start();
+    server.demo().await;
+    let mut socket = player(&server).await;
+    let session = socket.session().await;
+    socket
+        .send(json!({"type": "player.say", "session_id": session, "text": "STALL"}))
+        .await;
+    socket.until("reply.delta").await;
+    let interrupt = |re: &str, key: &str, turn: u32| json!({"type": "player.interrupt", "session_id": session, "event_id": re, "key": key, "turn": turn});
+    for re in ["c1", "c2"] {
+        socket.send(interrupt(re, "cut", 1)).await;
+        let done = socket.until("interrupt.done").await;
+        assert_eq!(
+            (&done["re"], &done["interrupted"], &done["turn"]),
+            (&json!(re), &json!(true), &json!(1)),
+            "{done}"
+        );
+    }
+    for turn in 2..=3 {
+        socket
+            .send(json!({"type": "player.say", "session_id": session, "text": "Hello."}))
+            .await;
+        while socket.until("turn.committed").await["turn"] != turn {}
+    }
+    let mut seqs = Vec::new();
+    // The second repeats the key, the third asks for what is so already.
+    for (re, key, turn) in [("c3", "back", 2), ("c4", "back", 2), ("c5", "late", 3)] {
+        socket.send(interrupt(re, key, turn)).await;
+        let told = loop {
+            let event = socket.until("dialogue.rewound").await;
+            if event["re"] == re {
+                break event;
+            }
+        };
+        assert_eq!(told["removed_turns"], json!([3]), "{told}");
+        seqs.push(told["seq"].clone());
+    }
+    assert!(seqs.iter().all(|seq| *seq == seqs[0]), "{seqs:?}");
+}

@@ -87,6 +87,7 @@ fn saved(history: &[Op]) -> Result<(), String> {
             }
             // With what is still to be learned, which the save keeps as well as what was.
             let save = world.save().await;
+            world.put_back().await;
             world.rest().await;
             moments.push((save, world.seen().await));
         }

@@ -17,7 +17,7 @@ use super::{
     turns::signed,
 };
 use crate::{
-    ids::{DialogueId, TenantId, TurnId},
+    ids::{DialogueId, RewindId, TenantId, TurnId},
     memory::fact::Audience,
     ports::{
         StoreResult,
@@ -36,7 +36,7 @@ const OWNED: &str = concat!(
 );
 const RECORD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
-const RECORD_CUT: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
+const RECORD_TOLD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant, dialogue, key) WHERE key IS NOT NULL DO NOTHING";
 const SINCE: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND seq > $3
     ORDER BY seq LIMIT $4";
@@ -90,6 +90,7 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
         return Ok(RewindOutcome::NoSuchTurn);
     };
     record(connection, tenant, &rewound, rewind.dialogue, rewind.key.as_deref()).await?;
+    note(connection, tenant, rewind.dialogue, &rewind.also, &rewound).await?;
     failpoint!("rewind.recorded");
     audit::record(connection, tenant, &rewind.edit).await?;
     failpoint!("rewind.audited");
@@ -121,7 +122,8 @@ pub(super) async fn record(
     dialogue: DialogueId,
     key: Option<&str>,
 ) -> StoreResult<()> {
-    record_with(connection, RECORD, tenant, rewound, dialogue, key).await
+    let row = (rewound.id, key);
+    write(connection, RECORD, tenant, dialogue, row, rewound.seq, rewound).await
 }
 
 /// Keeps who cut a reply while it was being said. A key that is known stays what it was.
@@ -131,25 +133,40 @@ pub(super) async fn record_cut(
     dialogue: DialogueId,
     cut: &LiveCut,
 ) -> StoreResult<()> {
-    let key = cut.key.as_deref();
-    record_with(connection, RECORD_CUT, tenant, &cut.rewound, dialogue, key).await?;
+    let (id, key) = (cut.rewound.id, cut.key.as_deref());
+    write(connection, RECORD_TOLD, tenant, dialogue, (id, key), 0, &cut.rewound).await?;
     audit::record(connection, tenant, &cut.edit).await
 }
 
-async fn record_with(
+/// Keeps what the keys of those are told who asked for the same. No event tells of these rows.
+async fn note(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    dialogue: DialogueId,
+    keys: &[(RewindId, String)],
+    outcome: &Rewound,
+) -> StoreResult<()> {
+    for (id, key) in keys {
+        write(connection, RECORD_TOLD, tenant, dialogue, (*id, Some(key)), 0, outcome).await?;
+    }
+    Ok(())
+}
+
+async fn write(
     connection: &mut Connection,
     statement: &'static str,
     tenant: &TenantId,
-    rewound: &Rewound,
     dialogue: DialogueId,
-    key: Option<&str>,
+    (id, key): (RewindId, Option<&str>),
+    seq: u64,
+    rewound: &Rewound,
 ) -> StoreResult<()> {
     sqlx::query(statement)
         .bind(tenant.as_str())
-        .bind(rewound.id.to_string())
+        .bind(id.to_string())
         .bind(dialogue.to_string())
         .bind(key)
-        .bind(signed(rewound.seq))
+        .bind(signed(seq))
         .bind(json(rewound)?)
         .bind(micros(rewound.at))
         .execute(connection)
@@ -184,6 +201,20 @@ impl RewindStore for SqlRewindStore {
         self.0
             .write(scope, move |connection| {
                 Box::pin(async move { rewind(connection, &tenant, &asked).await })
+            })
+            .await
+    }
+    async fn note_keys(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        keys: &[(RewindId, String)],
+        outcome: &Rewound,
+    ) -> StoreResult<()> {
+        let (tenant, keys, outcome) = (scope.tenant().clone(), keys.to_vec(), outcome.clone());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move { note(connection, &tenant, dialogue, &keys, &outcome).await })
             })
             .await
     }

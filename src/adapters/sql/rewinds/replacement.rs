@@ -4,16 +4,17 @@ use serde_json::json;
 
 use super::super::{
     Connection,
-    rows::{self, micros, store_error, text},
+    rows::{self, Columns, micros, store_error, text},
     turns::signed,
 };
 use crate::{
     ids::{TenantId, TurnId},
+    memory::turn::Checkpoint,
     ports::{StoreResult, ledger::rewinds::Replacement},
 };
 
-const COPY_CHECKPOINT: &str = "INSERT INTO checkpoints (tenant, turn, body)
-    SELECT tenant, $3, body FROM checkpoints WHERE tenant = $1 AND turn = $2";
+const CHECKPOINT: &str = "SELECT body FROM checkpoints WHERE tenant = $1 AND turn = $2";
+const KEEP_CHECKPOINT: &str = "INSERT INTO checkpoints (tenant, turn, body) VALUES ($1, $2, $3)";
 /// The key stays with both: whoever repeats the line is told of the turn that stands.
 const WRITE: &str = batch!(
     "INSERT INTO turns (tenant, id, dialogue, number, previous, replaces, text_version, key, status,
@@ -32,16 +33,25 @@ const WRITE: &str = batch!(
     )
 );
 
-/// The replacement's checkpoint, before that of the replaced turn goes.
+/// The replacement's checkpoint, before that of the replaced turn goes. Whoever is cut has not concluded.
 pub(super) async fn keep_checkpoint(
     connection: &mut Connection,
     tenant: &TenantId,
     replacement: &Replacement,
 ) -> StoreResult<()> {
-    sqlx::query(COPY_CHECKPOINT)
+    let row = sqlx::query(CHECKPOINT)
         .bind(tenant.as_str())
         .bind(replacement.of.to_string())
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let Some(row) = row else { return Ok(()) };
+    let mut checkpoint: Checkpoint = Columns::of(&row).json()?;
+    checkpoint.ended = false;
+    sqlx::query(KEEP_CHECKPOINT)
+        .bind(tenant.as_str())
         .bind(replacement.turn.id.to_string())
+        .bind(rows::json(&checkpoint)?)
         .execute(connection)
         .await
         .map(drop)

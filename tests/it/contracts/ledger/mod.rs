@@ -90,14 +90,14 @@ macro_rules! ledger_contract {
                 rewinds: a_move_takes_back_what_later_turns_caused, moving_there_and_back_changes_nothing,
                     what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too,
                     what_was_under_way_for_an_unsaid_turn_cannot_write, a_move_that_may_not_be_made_writes_nothing,
-                    a_key_finds_its_move_and_moves_are_read_in_order,
+                    a_key_finds_its_move_and_moves_are_read_in_order, keys_of_others_find_the_move_that_served_them,
                     a_turn_that_goes_to_be_said_anew_can_stand_again_until_another_takes_its_place,
-                    a_session_that_was_joined_from_an_unsaid_turn_is_closed, a_cut_turn_is_replaced,
+                    a_session_that_was_joined_from_an_unsaid_turn_is_closed, a_cut_turn_is_replaced, a_turn_that_was_cut_has_not_concluded,
                     a_live_cut_is_sealed_audited_and_gone_on_with,
                     turns_elsewhere_that_quoted_what_was_unsaid_are_named;
                 saves: saves_are_taken_listed_and_deleted, a_world_has_only_so_many_saves,
                     the_older_save_and_then_the_newer_come_back_whole, what_runs_while_a_save_is_loaded_cannot_write,
-                    a_deleted_save_keeps_nothing, a_key_repeats_its_restore, a_save_is_one_moment_and_so_is_a_restore,
+                    a_deleted_save_keeps_nothing, a_save_has_a_turn_that_is_being_said_anew, a_key_repeats_its_restore, a_save_is_one_moment_and_so_is_a_restore,
                     what_was_deleted_since_is_not_opened_again, jobs_of_a_pinned_turn_are_not_pruned;
                 audit: edits_are_listed_newest_first_in_pages, the_log_cannot_be_changed;
                 idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,

@@ -264,6 +264,35 @@ pub async fn a_turn_that_goes_to_be_said_anew_can_stand_again_until_another_take
     assert_eq!(f.claim(told.id()).await.replacing, None);
 }
 
+pub async fn keys_of_others_find_the_move_that_served_them<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 4).await;
+    let mut rewind = told.move_to(f, Some(told.turn(2)));
+    rewind.key = Some("own".to_owned());
+    rewind.also = ["b", "c"].map(|key| (f.id(), key.to_owned())).into();
+    let done = told.rewind(f, &rewind).await;
+    let (scope, id, rewinds) = (&f.scope, told.id(), &f.ledger().rewinds);
+    let late = [(f.id(), "late".to_owned()), (f.id(), "own".to_owned())];
+    rewinds.note_keys(scope, id, &late, &done).await.unwrap();
+    for key in ["own", "b", "c", "late"] {
+        let known = rewinds.by_key(scope, id, key).await.unwrap();
+        assert_eq!(known.as_ref(), Some(&done), "{key}");
+    }
+    assert_eq!(
+        rewinds.since(scope, id, 0, 9).await.unwrap(),
+        [done.clone()],
+        "one event"
+    );
+    // A key that is known stays what it was.
+    let nothing = Rewound::nothing(f.id(), f.world.clone(), done.epoch, (done.head, 2), f.now());
+    let keys = [(f.id(), "b".to_owned()), (f.id(), "idle".to_owned())];
+    rewinds.note_keys(scope, id, &keys, &nothing).await.unwrap();
+    assert_eq!(rewinds.by_key(scope, id, "b").await.unwrap(), Some(done));
+    let idle = rewinds.by_key(scope, id, "idle").await.unwrap();
+    assert!(idle.as_ref().is_some_and(Rewound::is_nothing));
+    assert_eq!(idle, Some(nothing));
+    assert_eq!(rewinds.by_key(&f.other, id, "late").await.unwrap(), None);
+}
+
 pub async fn a_key_finds_its_move_and_moves_are_read_in_order<S: Subject>(f: &mut Fixture<S>) {
     let mut told = told(f, 4).await;
     let keyed = |rewind: Rewind, seq| Rewind {
@@ -403,6 +432,36 @@ pub async fn a_live_cut_is_sealed_audited_and_gone_on_with<S: Subject>(f: &mut F
     assert_eq!(rewinds.unseal(&f.other, until).await.unwrap(), 0);
     assert_eq!(rewinds.unseal(&f.scope, until).await.unwrap(), 1);
     assert_eq!(rewinds.sealed(&f.scope, commit.turn.id, f.now()).await.unwrap(), None);
+}
+
+pub async fn a_turn_that_was_cut_has_not_concluded<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 1).await;
+    let mut commit = told.commit(f, 2);
+    commit.checkpoint.ended = true;
+    let done = f.ledger().dialogues.commit_turn(&f.scope, &commit).await.unwrap();
+    assert_eq!(done, CommitOutcome::Committed);
+    let cut = Turn {
+        id: f.id(),
+        status: TurnStatus::Interrupted,
+        reply_text: "rep".to_owned(),
+        ..commit.turn.clone()
+    };
+    let rewind = Rewind {
+        replacement: Some(Replacement {
+            of: commit.turn.id,
+            turn: cut,
+            jobs: Vec::new(),
+            uncut: None,
+        }),
+        ..told.move_to(f, Some(told.turn(1)))
+    };
+    told.rewind(f, &rewind).await;
+    let checkpoint = f.ledger().dialogues.checkpoint(&f.scope, told.id()).await.unwrap();
+    let expected = colloquy::memory::turn::Checkpoint {
+        ended: false,
+        ..commit.checkpoint
+    };
+    assert_eq!(checkpoint, Some(expected));
 }
 
 pub async fn a_cut_turn_is_replaced<S: Subject>(f: &mut Fixture<S>) {

@@ -410,6 +410,32 @@ pub async fn a_deleted_save_keeps_nothing<S: Subject>(f: &mut Fixture<S>) {
     assert_eq!(checkpointed(f, talk.id()).await, Some(3), "what stands needs no save");
 }
 
+pub async fn a_save_has_a_turn_that_is_being_said_anew<S: Subject>(f: &mut Fixture<S>) {
+    world(f).await;
+    let mut talk = told(f, 2).await;
+    let (first, second) = (talk.turn(1), talk.turn(2));
+    let mut away = talk.move_to(f, Some(first));
+    away.replacing = Some(second);
+    talk.rewind(f, &away).await;
+    let (kept, other) = (save(f, "meanwhile").await, save(f, "other").await);
+    let saves = &f.ledger().saves;
+    let edit = f.edit("save.delete");
+    assert!(saves.delete(&f.scope, &f.world, other.id, &edit).await.unwrap());
+    load(f, kept.id).await;
+    assert_eq!(said(f, talk.id()).await, [1, 2]);
+    assert_eq!(checkpointed(f, talk.id()).await, Some(2));
+
+    // Without any save it can still stand again.
+    talk.open = f.claim(talk.id()).await;
+    let mut away = talk.move_to(f, Some(first));
+    away.replacing = Some(second);
+    talk.rewind(f, &away).await;
+    let edit = f.edit("save.delete");
+    assert!(saves.delete(&f.scope, &f.world, kept.id, &edit).await.unwrap());
+    talk.back(f, Some(second)).await;
+    assert_eq!(checkpointed(f, talk.id()).await, Some(2));
+}
+
 pub async fn a_key_repeats_its_restore<S: Subject>(f: &mut Fixture<S>) {
     world(f).await;
     let mut talk = told(f, 1).await;

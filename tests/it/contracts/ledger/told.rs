@@ -124,6 +124,7 @@ impl Told {
             replacement: None,
             replacing: None,
             key: None,
+            also: Vec::new(),
             seq: 100,
             edit: f.edit("session.rewind"),
         }

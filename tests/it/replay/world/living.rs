@@ -203,6 +203,7 @@ impl World {
             head: open.head,
             fence: false,
             target,
+            also: Vec::new(),
             key: None,
             seq: open.next_seq,
             who: self.who(),
@@ -279,6 +280,17 @@ impl World {
         match rewind::rewind(&self.services, request).await {
             Ok(_) | Err(RewindError::NothingToResume) => {}
             Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// What was to be taken up again and was not stands as it was, as the server has it.
+    pub async fn put_back(&mut self) {
+        for talk in 0..self.talks.len() {
+            let open = self.open(talk).await;
+            if let Some(turn) = open.replacing {
+                let request = self.request(&open, Target::Again { turn });
+                rewind::rewind(&self.services, request).await.unwrap();
+            }
         }
     }
 

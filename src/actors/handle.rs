@@ -16,7 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, SessionError, TakeBack, TakeUp, chores, curator,
+    Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, OnBusy, SessionError, TakeBack, TakeUp, chores,
+    curator,
     npc_conversation::handle::NpcConversations,
     registry::{Node, send},
     restoring, resume_token,
@@ -322,6 +323,29 @@ impl Sessions {
         self.may_say(&line.text)?;
         self.ask(scope, id, |ask| Request::Say {
             line: line.clone(),
+            accepted_at,
+            ask,
+        })
+        .await
+    }
+
+    /// Has the NPC speak first, in a session in which nothing was said yet. It is a turn whose line is empty.
+    pub async fn greet(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        re: Option<Arc<str>>,
+    ) -> Result<Accepted, SessionError> {
+        let accepted_at = self.node.ports.clock.instant();
+        self.ask(scope, id, |ask| Request::Say {
+            line: Line {
+                text: String::new(),
+                to: None,
+                key: None,
+                on_busy: OnBusy::Reject,
+                re: re.clone(),
+                who: None,
+            },
             accepted_at,
             ask,
         })

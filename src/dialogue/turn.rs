@@ -66,7 +66,7 @@ pub struct TurnInput {
     pub number: u32,
     /// The head this turn follows.
     pub previous: Option<TurnId>,
-    /// What the player said; empty in an NPC conversation.
+    /// What the player said; empty in an NPC conversation, and where the NPC is to speak first.
     pub line: String,
     pub key: Option<String>,
     /// The reply that is taken up again, with its own line; `None`: the NPC says a new one.
@@ -93,6 +93,17 @@ impl TurnInput {
             Some(scene) if self.player.is_none() => Cow::Owned(scene.heard(&self.npc.id, &self.history)),
             _ => Cow::Borrowed(&self.line),
         }
+    }
+    /// Whether the player has come up and said nothing: the NPC speaks first.
+    #[must_use]
+    pub fn is_greeting(&self) -> bool {
+        self.player.is_some() && self.line.is_empty()
+    }
+    /// The words that the persona greets with, where it has any: no model is asked for them.
+    #[must_use]
+    pub fn own_words(&self) -> Option<&str> {
+        let words = self.npc.persona.greeting.trim();
+        (self.is_greeting() && self.goes_on.is_none() && !words.is_empty()).then_some(words)
     }
     /// Whose eyes this turn's searches look through.
     #[must_use]

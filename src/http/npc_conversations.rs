@@ -477,7 +477,7 @@ pub async fn join_conversation(
                 .npc_conversations()
                 .join(&scope, id, player, None)
                 .await?;
-            NewSessionView::answer(created, &who)
+            NewSessionView::of(created, &who).answer()
         }
     };
     let again = |kept| NewSessionView::again(state.clone(), caller.scope.clone(), kept);

@@ -1,5 +1,7 @@
 //! Sessions: `/v1/sessions`. A player sees and ends its own only; another's is a 404.
 
+use std::sync::Arc;
+
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
@@ -13,12 +15,14 @@ use super::{
     idempotency::{self, Answer},
     pagination::{self, Items},
     to_the_end,
+    turns::{TurnView, outcome},
     validate::visible,
 };
 use crate::{
-    actors::{NewSession, SessionError, handle::CreatedSession},
+    actors::{Accepted, NewSession, SessionError, handle::CreatedSession},
     dialogue::{npc_conversation::MAX_NPCS, prompt::Preview},
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, WorldId},
+    memory::turn::Turn,
     ports::{
         PageRequest,
         ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Playback},
@@ -54,6 +58,10 @@ pub struct SessionBody {
     /// `ack`: nothing is learned from a turn before `reply.played`, the next line, or a while.
     #[serde(default)]
     pub playback: Playback,
+    /// The NPC speaks first: its first turn has no line of the player's. It says its `persona.greeting`; where it
+    /// has none, the model is asked.
+    #[serde(default)]
+    pub greeting: bool,
 }
 
 /// A session as it is stored.
@@ -99,11 +107,23 @@ impl SessionView {
     }
 }
 
+/// A session that was just made, as it is kept for whoever asks again.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+struct OpenedView {
+    #[serde(flatten)]
+    session: SessionView,
+    /// The first turn, if the NPC was to speak first. It is missing where that failed: the session stands, and
+    /// the player may speak.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    greeting: Option<TurnView>,
+}
+
 /// A session that was just made.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct NewSessionView {
     #[serde(flatten)]
-    session: SessionView,
+    opened: OpenedView,
     /// Shown once and not stored. For `session.resume` on a socket.
     resume_token: String,
 }
@@ -112,24 +132,34 @@ impl NewSessionView {
     /// What `who` may see of it.
     pub fn of(created: CreatedSession, who: &Principal) -> Self {
         Self {
-            session: SessionView::of(created.dialogue, who),
+            opened: OpenedView {
+                session: SessionView::of(created.dialogue, who),
+                greeting: None,
+            },
             resume_token: created.resume_token,
         }
     }
 
+    /// Its first turn was said.
+    fn greeted(mut self, turn: &Turn) -> Self {
+        self.opened.session.head_turn = turn.number;
+        self.opened.session.updated_at = turn.committed_at;
+        self.opened.greeting = Some(turn.into());
+        self
+    }
+
     /// The answer to whoever opened it. The token is not kept with it.
-    pub fn answer(created: CreatedSession, who: &Principal) -> Result<Answer, Problem> {
-        let location = format!("/v1/sessions/{}", created.dialogue.id);
-        let view = Self::of(created, who);
-        Answer::created(&view, location)?.keeping(&view.session)
+    pub fn answer(self) -> Result<Answer, Problem> {
+        let location = format!("/v1/sessions/{}", self.opened.session.id);
+        Answer::created(&self, location)?.keeping(&self.opened)
     }
 
     /// The answer to whoever asks again: it did not get the token, so it gets another.
     pub async fn again(state: web::Data<AppState>, scope: TenantScope, kept: Answer) -> Result<Answer, Problem> {
-        let session: SessionView = serde_json::from_str(kept.body()).map_err(|error| Problem::internal(&error))?;
-        let renewed = state.sessions.renew_resume_token(&scope, session.id).await?;
+        let opened: OpenedView = serde_json::from_str(kept.body()).map_err(|error| Problem::internal(&error))?;
+        let renewed = state.sessions.renew_resume_token(&scope, opened.session.id).await?;
         let resume_token = renewed.ok_or_else(|| Problem::not_found("session"))?;
-        kept.with_body(&Self { session, resume_token })
+        kept.with_body(&Self { opened, resume_token })
     }
 }
 
@@ -232,16 +262,36 @@ pub async fn create_session(
     body: Body<SessionBody>,
 ) -> Result<HttpResponse, Problem> {
     let raw = body.raw.clone();
+    let greeting = body.value.greeting;
     let new = new_session(&caller.principal, body.value)?;
     let work = {
         let (state, who) = (state.clone(), caller.principal.clone());
         async move {
             let created = state.sessions.create(&who.scope(), new).await?;
-            NewSessionView::answer(created, &who)
+            let id = created.dialogue.id;
+            let view = NewSessionView::of(created, &who);
+            if !greeting {
+                return view.answer();
+            }
+            match greeted(&state, &who.scope(), id).await {
+                Ok(turn) => view.greeted(&turn).answer(),
+                Err(problem) => {
+                    tracing::warn!(dialogue = %id, %problem, "a session begins without its greeting");
+                    view.answer()
+                }
+            }
         }
     };
     let again = |kept| NewSessionView::again(state.clone(), caller.scope.clone(), kept);
     idempotency::once_or(&state, &caller.principal, &request, &raw, work, again).await
+}
+
+/// The turn in which the NPC of a new session speaks first.
+async fn greeted(state: &AppState, scope: &TenantScope, id: DialogueId) -> Result<Arc<Turn>, Problem> {
+    match state.sessions.greet(scope, id, None).await? {
+        Accepted::Repeated(turn) => Ok(turn),
+        Accepted::Turn { done } => outcome(done.await),
+    }
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -424,6 +474,7 @@ mod tests {
     }
     fn body(player: Option<&str>, witnesses: &[&str]) -> SessionBody {
         SessionBody {
+            greeting: false,
             world_id: "vale".parse().unwrap(),
             npc_id: Some("ergen".parse().unwrap()),
             npc_ids: Vec::new(),

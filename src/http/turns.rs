@@ -50,7 +50,7 @@ pub struct TurnBody {
 }
 
 /// A committed turn.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct TurnView {
     #[schema(value_type = String)]
     id: TurnId,
@@ -58,6 +58,7 @@ pub struct TurnView {
     dialogue_id: DialogueId,
     turn: u32,
     status: TurnStatus,
+    /// Empty where the NPC spoke first.
     player_text: String,
     #[schema(value_type = String)]
     npc_id: NpcId,

@@ -466,3 +466,40 @@ async fn whoever_the_last_line_speaks_to_is_next() {
         assert_eq!(answer, format!(r#"{{"next":"{expected}"}}"#), "{line}");
     }
 }
+
+#[tokio::test]
+async fn what_npcs_said_to_each_other_is_summed_up_by_their_names() {
+    let stretch = |lines: &[(&str, &str)]| -> Vec<minijinja::Value> {
+        let turn = |(at, &(name, npc)): (usize, &(&str, &str))| context! { number => at + 1, name, npc };
+        lines.iter().enumerate().map(turn).collect()
+    };
+    let names = vec!["Mira", "에르겐"];
+    for (language, lines, parts) in [
+        (
+            "en",
+            &[("Mira", "Did you hear of the mill?"), ("에르겐", "It burned down.")][..],
+            &[
+                "Mira asked: “Did you hear",
+                "Mira said “Did you hear",
+                "에르겐 answered “It burned down”",
+            ][..],
+        ),
+        (
+            "ko",
+            &[("Mira", "물레방앗간 이야기 들었어?"), ("에르겐", "어젯밤에 불탔다네.")][..],
+            &[
+                "Mira가 물었다: ",
+                "마지막에 Mira는 “",
+                "에르겐의 대답은 “어젯밤에 불탔다네”였다",
+            ][..],
+        ),
+        ("en", &[("Mira", "Rain again.")][..], &["Mira said “Rain again”."][..]),
+    ] {
+        let values = context! { listeners => names.clone(), turns => stretch(lines), previous => Vec::<String>::new() };
+        let answer = ask(Task::Summary, language, "conversation_summary", values).await;
+        let summary: Value = serde_json::from_str(&answer).unwrap();
+        let summary = summary["summary"].as_str().unwrap();
+        assert!(parts.iter().all(|part| summary.contains(part)), "{summary}");
+        assert!(!summary.contains("layer"), "no player took part: {summary}");
+    }
+}

@@ -66,6 +66,9 @@ impl<'a> Speaker<'a> {
     }
 
     fn speak(&self) -> Spoken {
+        if self.view.greets {
+            return self.occasion("greet", None);
+        }
         let line = &self.view.line;
         let occasion = occasion(line);
         if let Some((name @ "order", _)) = &occasion {
@@ -345,7 +348,7 @@ fn decides(question: &Question) -> bool {
         .any(|class| class == "like" || class == "allergy")
 }
 
-fn with_particle(word: &str, particle: &str) -> String {
+pub(super) fn with_particle(word: &str, particle: &str) -> String {
     format!("{word}{}", korean::particle(word, particle))
 }
 

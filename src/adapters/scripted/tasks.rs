@@ -1,12 +1,14 @@
 //! The small tasks: intent, extraction, summary, state.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
+use regex::Regex;
 use serde_json::{Value, json};
 
 use super::{
     claim::{self, Claim, Party, Voice, words},
-    forget, judge, korean, lexicon, memory, reply,
+    forget, judge, korean, lexicon, memory,
+    reply::{self, with_particle},
     view::{all_tagged, language_of_instructions, tagged},
 };
 use crate::memory::{
@@ -203,48 +205,112 @@ fn agreed_place(reply: &str) -> Option<String> {
 /// Longest summary, in characters.
 const SUMMARY_CHARS: usize = 700;
 
+/// A line among NPCs. Their own `<` and `>` are escaped.
+static NPC_LINE: LazyLock<Regex> = LazyLock::new(|| {
+    // A literal of this file, compiled in the tests.
+    Regex::new(r#"<npc from="(?P<name>[^"]*)">(?P<text>[^<]*)</npc>"#).unwrap_or_else(|e| panic!("{e}"))
+});
+
+/// Who said what of a stretch that is summed up.
+struct SaidBy<'a> {
+    /// Empty for the player.
+    name: &'a str,
+    text: &'a str,
+}
+
+/// The lines of a prompt that asks for a summary, in order: a player's and an NPC's in turn, or, among NPCs,
+/// each with its name.
+fn stretch<'a>(prompt: &'a str, npc: &'a str) -> Vec<SaidBy<'a>> {
+    let among_npcs: Vec<SaidBy<'_>> = NPC_LINE
+        .captures_iter(prompt)
+        .filter_map(|line| {
+            Some(SaidBy {
+                name: line.name("name")?.as_str(),
+                text: line.name("text")?.as_str().trim(),
+            })
+        })
+        .collect();
+    if !among_npcs.is_empty() {
+        return among_npcs;
+    }
+    let (players, npcs) = (all_tagged(prompt, "player"), all_tagged(prompt, "npc"));
+    let turns = players.into_iter().zip(npcs);
+    turns
+        .flat_map(|(line, reply)| [SaidBy { name: "", text: line }, SaidBy { name: npc, text: reply }])
+        // An NPC that greets answers nothing.
+        .filter(|said| !said.text.is_empty())
+        .collect()
+}
+
 /// A digest of turns: what was told and still holds at their end, what was asked, how it ended.
 pub(super) fn summary(prompt: &str) -> Value {
-    let language = language_of_instructions(prompt.split("<npc_name>").next().unwrap_or_default());
+    let instructions = prompt.split("<turn ").next().unwrap_or_default();
+    let language = language_of_instructions(instructions.split("<npc_name>").next().unwrap_or_default());
     let npc = tagged(prompt, "npc_name").unwrap_or_default();
     let earlier = all_tagged(prompt, "earlier").join(" ");
-    let players = all_tagged(prompt, "player");
-    let npcs = all_tagged(prompt, "npc");
+    let stretch = stretch(prompt, &npc);
     let mut told: Vec<Claim> = Vec::new();
-    let mut asked: Vec<&str> = Vec::new();
+    let mut asked = None;
     let mut importance = 2_u8;
-    for (at, line) in players.iter().enumerate() {
-        let reply = npcs.get(at).copied().unwrap_or_default();
-        for (text, voice) in [(*line, Voice::Player), (reply, Voice::Npc)] {
-            for claim in claim::read(text, voice, &npc) {
-                importance = importance.max(claim.importance.saturating_sub(1));
-                told.retain(|older| !judge::contradicts(older, &claim));
-                if !told.iter().any(|older| older.content == claim.content) && !earlier.contains(&claim.content) {
-                    told.push(claim);
-                }
+    for said in &stretch {
+        let (voice, about) = match said.name {
+            "" => (Voice::Player, npc.as_str()),
+            name => (Voice::Npc, name),
+        };
+        for claim in claim::read(said.text, voice, about) {
+            importance = importance.max(claim.importance.saturating_sub(1));
+            told.retain(|older| !judge::contradicts(older, &claim));
+            if !told.iter().any(|older| older.content == claim.content) && !earlier.contains(&claim.content) {
+                told.push(claim);
             }
-            importance = importance.max(weight(text));
         }
-        if reply::asks(line) {
-            asked.push(line);
+        importance = importance.max(weight(said.text));
+        if reply::asks(said.text) && (said.name.is_empty() || npc.is_empty()) {
+            asked = Some(said);
         }
     }
+    let who = |said: &SaidBy<'_>| match (said.name, language) {
+        ("", Language::En) => "The player".to_owned(),
+        ("", Language::Ko) => "플레이어".to_owned(),
+        (name, _) => name.to_owned(),
+    };
     let mut sentences: Vec<String> = told.into_iter().map(|claim| claim.content).collect();
-    if let Some(question) = asked.last() {
-        let question = shorten(question, 80);
+    if let Some(said) = asked {
+        let (who, question) = (who(said), shorten(said.text, 80));
         sentences.push(match language {
-            Language::En => format!("The player asked: “{question}”."),
-            Language::Ko => format!("플레이어가 물었다: “{question}”."),
+            Language::En => format!("{who} asked: “{question}”."),
+            Language::Ko => format!("{} 물었다: “{question}”.", with_particle(&who, "이")),
         });
     }
-    if let (Some(line), Some(reply)) = (players.last(), npcs.last()) {
-        // The sentence has its own full stop.
-        let quoted = |text: &str| shorten(text.trim().trim_end_matches('.'), 80);
-        let (line, reply) = (quoted(line), quoted(reply));
-        sentences.push(match language {
-            Language::En => format!("At the end the player said “{line}”, and {npc} answered “{reply}”."),
-            Language::Ko => format!("마지막에 플레이어는 “{line}”라고 말했고, {npc}의 대답은 “{reply}”였다."),
-        });
+    let last = &stretch[stretch.len().saturating_sub(2)..];
+    // The sentence has its own full stop.
+    let quoted = |said: &SaidBy<'_>| shorten(said.text.trim_end_matches('.'), 80);
+    match (last, language) {
+        ([line, reply], Language::En) => {
+            let (first, second) = (who(line), who(reply));
+            let first = if line.name.is_empty() {
+                "the player".to_owned()
+            } else {
+                first
+            };
+            let (line, reply) = (quoted(line), quoted(reply));
+            sentences.push(format!(
+                "At the end {first} said “{line}”, and {second} answered “{reply}”."
+            ));
+        }
+        ([line, reply], Language::Ko) => {
+            let (first, second) = (with_particle(&who(line), "은"), who(reply));
+            let (line, reply) = (quoted(line), quoted(reply));
+            sentences.push(format!(
+                "마지막에 {first} “{line}”라고 말했고, {second}의 대답은 “{reply}”였다."
+            ));
+        }
+        ([only], Language::En) => sentences.push(format!("{} said “{}”.", who(only), quoted(only))),
+        ([only], Language::Ko) => {
+            let name = with_particle(&who(only), "은");
+            sentences.push(format!("{name} “{}”라고 말했다.", quoted(only)));
+        }
+        _ => {}
     }
     let mut text = String::new();
     for sentence in sentences {

@@ -22,6 +22,8 @@ pub(super) struct ReplyView {
     pub cues: Vec<String>,
     pub wants_state: bool,
     pub line: String,
+    /// There is no line: the NPC is to speak first.
+    pub greets: bool,
     /// Dated facts, newest first, the undated last.
     pub facts: Vec<String>,
     pub pinned: Vec<String>,
@@ -74,6 +76,10 @@ impl ReplyView {
                     lines.push(line.clone());
                     message.content.split("<player_line>").next().unwrap_or_default()
                 }
+                None if message.role == ChatRole::User && is_greeting(&message.content) => {
+                    view.greets = true;
+                    message.content.as_str()
+                }
                 None if message.role == ChatRole::User && !has_heading(&message.content) => {
                     lines.push(message.content.trim().to_owned());
                     continue;
@@ -82,6 +88,8 @@ impl ReplyView {
             };
             view.read_blocks(rest, &mut facts);
         }
+        // One that was answered is history.
+        view.greets &= lines.is_empty();
         view.line = lines.pop().unwrap_or_default();
         view.said = lines;
         facts.sort_by(|(a, _), (b, _)| b.cmp(a));
@@ -140,6 +148,12 @@ impl ReplyView {
             }
         }
     }
+}
+
+/// Whether it ends in what stands for a line that the player has not said.
+fn is_greeting(text: &str) -> bool {
+    text.lines()
+        .any(|line| matches!(line, "[They come up to you]" | "[다가온 플레이어]"))
 }
 
 /// The headings of blocks that change from turn to turn. A player's line of that shape is still only

@@ -37,8 +37,8 @@ pub(super) fn render(
         .iter()
         .map(|turn| {
             let mut messages = Vec::with_capacity(2);
-            // A greeting has no line before it.
-            if !turn.player_text.is_empty() {
+            // In a session something always comes before a reply, if it is only that the player came up.
+            if material.player.is_some() {
                 let line = templates.line(language, &turn.player_text)?;
                 messages.push(ChatMessage::new(ChatRole::User, &*line));
             }

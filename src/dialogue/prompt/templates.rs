@@ -30,6 +30,8 @@ pub(in crate::dialogue) enum Template {
     ReplyContext,
     ReplyWorld,
     ReplyLine,
+    /// Stands for a player's line where the NPC speaks first.
+    ReplyGreeting,
     /// Has a reply gone on with that was cut.
     ReplyGoOn,
     /// As `ReplySystem`, for NPCs among themselves.
@@ -69,6 +71,7 @@ shipped! {
     ReplyContext = "reply_context.j2",
     ReplyWorld = "reply_world.j2",
     ReplyLine = "reply_line.j2",
+    ReplyGreeting = "reply_greeting.j2",
     ReplyGoOn = "reply_go_on.j2",
     ConversationSystem = "conversation_system.j2",
     ConversationLine = "conversation_line.j2",
@@ -173,14 +176,20 @@ impl Templates {
             })
     }
 
-    /// A player's line as it stands in the prompt, this turn and as history later.
+    /// A player's line as it stands in the prompt, this turn and as history later. An empty one is that of a
+    /// player who has come up and said nothing: the NPC speaks first.
     pub(in crate::dialogue) fn line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
         let key = (language, line.to_owned());
         if let Some(kept) = self.lines.get(&key) {
             return Ok(kept);
         }
-        let values = context! { line => untrusted(line) };
-        let rendered: Arc<str> = self.render(language, Template::ReplyLine, values)?.into();
+        let rendered: Arc<str> = match line {
+            "" => self.render(language, Template::ReplyGreeting, context! {})?.into(),
+            said => {
+                let values = context! { line => untrusted(said) };
+                self.render(language, Template::ReplyLine, values)?.into()
+            }
+        };
         self.lines.insert(key, rendered.clone());
         Ok(rendered)
     }

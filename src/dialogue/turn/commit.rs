@@ -301,7 +301,8 @@ fn jobs_of(services: &Services, input: &TurnInput, turn: &Turn, extract_state: b
     let held_until = (input.dialogue.options.playback == Playback::Ack)
         .then(|| turn.committed_at + TimeDelta::seconds(i64::from(services.settings.turn.playback_timeout_s)));
     [
-        (JobKind::ExtractFacts, true),
+        // A greeting answers nothing, so it teaches nothing.
+        (JobKind::ExtractFacts, !input.is_greeting()),
         (JobKind::ExtractState, extract_state),
         (JobKind::Summarise, summarise),
     ]

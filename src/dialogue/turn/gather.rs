@@ -33,11 +33,11 @@ pub(in crate::dialogue) enum Classify {
 }
 
 impl Classify {
-    /// NPCs among themselves always recall in full: there is nobody's line to sort.
-    pub(super) const fn of(input: &TurnInput) -> Self {
+    /// NPCs among themselves always recall in full, as does one that greets: there is nobody's line to sort.
+    pub(super) fn of(input: &TurnInput) -> Self {
         match input.player {
-            Some(_) => Self::Model,
-            None => Self::As(Intent::Memory),
+            Some(_) if !input.is_greeting() => Self::Model,
+            _ => Self::As(Intent::Memory),
         }
     }
 }
@@ -172,9 +172,11 @@ async fn recalled(services: &Services, input: &TurnInput, watch: &Stopwatch<'_>)
     let line = input.heard();
     let query = recall::query_of(&line, &input.summaries);
     let texts = [query];
+    // Where nothing was said there is nothing to compare with: what is important or new is proposed.
+    let asked = if texts[0].trim().is_empty() { &[] } else { &texts[..] };
     let embedding = services
         .models
-        .embed(&input.scope, services.embedder.as_ref(), EmbedAs::Query, &texts);
+        .embed(&input.scope, services.embedder.as_ref(), EmbedAs::Query, asked);
     let ((embedded, call), embed_ms) = watch.wait(embedding).await;
     let [query] = texts;
     let mut notes = Vec::new();

@@ -1,7 +1,7 @@
 //! The one reply call of a turn: streamed, cut at the player's word, and never a byte of a state
 //! block shown.
 
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use tokio::sync::watch;
 use unicode_segmentation::UnicodeSegmentation as _;
 
@@ -88,16 +88,21 @@ pub(super) async fn speak(
     cut: &mut watch::Receiver<Option<Cut>>,
     stopwatch: &Stopwatch<'_>,
 ) -> Result<Reply, TurnError> {
-    let ask = Ask {
-        task: Task::Reply,
-        messages: question.messages,
-        json_schema: None,
-        model: input.npc.model.clone(),
-    };
     let began_ms = stopwatch.total_ms();
     let mut voice = Voice::new(input, feed);
-    let opening = stopwatch.wait(services.models.stream(&input.scope, ask));
-    let ((opened, mut call), _) = unless_cut(cut, opening).await?;
+    let (opened, mut call) = match input.own_words() {
+        Some(words) => as_authored(words),
+        None => {
+            let ask = Ask {
+                task: Task::Reply,
+                messages: question.messages,
+                json_schema: None,
+                model: input.npc.model.clone(),
+            };
+            let opening = stopwatch.wait(services.models.stream(&input.scope, ask));
+            unless_cut(cut, opening).await?.0
+        }
+    };
     let mut stream = opened?;
     let mut first_token_ms = None;
     let mut usage = None;
@@ -162,6 +167,22 @@ pub(super) async fn speak(
         cues,
         notes,
     })
+}
+
+/// A reply that is no model's: the persona's own greeting, which costs nothing.
+fn as_authored(words: &str) -> (Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>, CallTrace) {
+    let call = CallTrace {
+        task: Task::Reply.as_str().to_owned(),
+        model: "persona.greeting".to_owned(),
+        offline: true,
+        attempts: 0,
+        millis: 0.0,
+        first_token_millis: None,
+        usage: Usage::default(),
+        error: None,
+    };
+    let said = [Chunk::Text(words.to_owned()), Chunk::Usage(Usage::default())].map(Ok);
+    (Ok(stream::iter(said).boxed()), call)
 }
 
 /// Runs `work` unless the player cuts in first.

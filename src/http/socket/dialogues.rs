@@ -47,10 +47,16 @@ impl Inner {
                 player_id: message.player_id,
                 witnesses: message.witnesses,
                 playback: message.playback,
+                greeting: message.greeting,
             },
         )?;
         let created = self.state.sessions.create(&who.scope(), new).await?;
-        self.enter(connection, who, created, include, re).await
+        let id = created.dialogue.id;
+        self.enter(connection, who, created, include, re).await?;
+        if message.greeting {
+            self.state.sessions.greet(&who.scope(), id, re.map(Arc::from)).await?;
+        }
+        Ok(())
     }
 
     /// Listens to a session that was just made, or found again, and tells of it.

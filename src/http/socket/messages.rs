@@ -82,6 +82,10 @@ messages! {
         /// `ack`: nothing is learned from a turn before `reply.played`, the next line, or a while.
         #[serde(default)]
         playback: Playback,
+        /// The NPC speaks first: after `session.created` come the events of a turn that has no line of the
+        /// player's. It says its `persona.greeting`; where it has none, the model is asked.
+        #[serde(default)]
+        greeting: bool,
         /// Optional events to get. Not for players.
         #[serde(default)]
         include: Vec<Include>,

@@ -9,6 +9,7 @@ mod cutting_in;
 mod deaths;
 mod drain;
 mod frames;
+mod greeting;
 mod in_flight;
 mod model_faults;
 mod npc_conversation;

@@ -142,6 +142,14 @@ async fn a_repeated_post_gets_the_first_answer() {
     );
     let sessions = client.get("/v1/sessions?player_id=p1").await;
     assert_eq!(sessions["items"].as_array().unwrap().len(), 2);
+    // One that begins with a greeting is greeted once.
+    let greeted = json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p3", "greeting": true});
+    let (_, first) = post("k4", greeted.clone()).await;
+    assert_eq!(first["greeting"]["turn"], 1, "{first}");
+    let (_, again) = post("k4", greeted).await;
+    assert_eq!((&again["id"], &again["greeting"]), (&first["id"], &first["greeting"]));
+    let turns = format!("/v1/sessions/{}/turns", first["id"].as_str().unwrap());
+    assert_eq!(client.get(&turns).await["items"].as_array().unwrap().len(), 1);
     // A request that failed leaves its key free.
     let wrong = json!({"world_id": "vale", "npc_id": "nobody", "player_id": "p1"});
     assert_eq!(post("k3", wrong).await.0, 404);

@@ -1,0 +1,170 @@
+//! The NPC speaks first, where a session asks for it.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::fresh;
+use crate::support::{Server, eventually, run};
+
+struct Language {
+    npc: &'static str,
+    name: &'static str,
+    tells: &'static str,
+    /// How a greeting calls somebody it knows.
+    known: &'static str,
+}
+
+const ENGLISH: Language = Language {
+    npc: "mira",
+    name: "Bea",
+    tells: "My name is Bea.",
+    known: "Bea",
+};
+
+const KOREAN: Language = Language {
+    npc: "ergen",
+    name: "지민",
+    tells: "내 이름은 지민이야.",
+    known: "지민",
+};
+
+fn opening(language: &Language) -> Value {
+    json!({"world_id": "vale", "npc_id": language.npc, "player_id": "p1", "greeting": true})
+}
+
+/// Leaves an NPC of the demo no words of its own.
+async fn without_words(server: &Server, npc: &str) {
+    let rest = server.backend();
+    let path = format!("/v1/worlds/vale/npcs/{npc}");
+    let known = rest.get(&path).await;
+    let mut body = json!({});
+    for field in ["name", "language", "factions", "persona"] {
+        body[field] = known[field].clone();
+    }
+    body["persona"]["greeting"] = json!("");
+    let (status, answer) = rest.call(Method::PUT, &path, Some(&body)).await;
+    assert!(status.is_success(), "{answer}");
+}
+
+#[test]
+fn a_persona_greets_in_its_own_words_and_no_model_is_asked() {
+    run(async {
+        let server = fresh(&[]).start();
+        let rest = server.backend();
+        let npc = rest.get("/v1/worlds/vale/npcs/mira").await;
+        let words = npc["persona"]["greeting"].as_str().unwrap();
+        let mut socket = server.player("p1").await;
+        let mut create = opening(&ENGLISH);
+        create["type"] = json!("session.create");
+        create["event_id"] = json!("c1");
+        socket.send(&create).await;
+        let created = socket.until("session.created").await;
+        assert_eq!((&created["re"], &created["head_turn"]), (&json!("c1"), &json!(0)));
+        let started = socket.until("turn.started").await;
+        assert_eq!((&started["re"], &started["turn"]), (&json!("c1"), &json!(1)));
+        let greeting = socket.reply().await;
+        assert_eq!((greeting.text.as_str(), greeting.status.as_str()), (words, "completed"));
+        assert_eq!(greeting.streamed, words);
+
+        let session = created["session_id"].as_str().unwrap().to_owned();
+        let path = format!("/v1/sessions/{session}/turns");
+        let trace = rest.get(&format!("{path}/1/trace")).await;
+        let called: Vec<_> = trace["calls"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|call| &call["task"])
+            .collect();
+        assert!(
+            !called.contains(&&json!("intent")),
+            "nothing was said that had to be sorted: {trace}"
+        );
+        assert!(called.contains(&&json!("reply")), "{trace}");
+        assert_eq!(trace["calls"][1]["model"], "persona.greeting", "{trace}");
+
+        // What was said first is part of what follows, and is not a line of the player's.
+        let second = socket.say(&session, "What do you have to eat?").await;
+        assert_eq!(second.turn, 2);
+        let turns = rest.get(&path).await;
+        assert_eq!(turns["items"][0]["player_text"], "");
+        assert_eq!(turns["items"][0]["reply_text"], words);
+        let preview = rest
+            .post(
+                &format!("/v1/sessions/{session}/context"),
+                &json!({"text": "And to drink?"}),
+            )
+            .await;
+        let messages = preview["messages"].as_array().unwrap();
+        let at = messages.iter().position(|message| message["content"] == words).unwrap();
+        assert_eq!(
+            messages[at - 1]["role"],
+            "user",
+            "something comes before a reply: {preview}"
+        );
+        assert_eq!(messages[at]["role"], "assistant");
+    });
+}
+
+fn is_known_again(language: &Language) {
+    run(async {
+        let server = fresh(&[]).start();
+        without_words(&server, language.npc).await;
+        let rest = server.backend();
+        let stranger = rest.post("/v1/sessions", &opening(language)).await;
+        let greeting = &stranger["greeting"];
+        assert_eq!(
+            (&greeting["turn"], &stranger["head_turn"]),
+            (&json!(1), &json!(1)),
+            "{stranger}"
+        );
+        let text = greeting["reply_text"].as_str().unwrap();
+        assert!(!text.is_empty() && !text.contains(language.known), "{stranger}");
+
+        let mut socket = server.player("p1").await;
+        let session = socket.session(language.npc, "p1").await;
+        socket.say(&session, language.tells).await;
+        eventually("the name to be remembered", || async {
+            let facts = rest.facts(language.npc).await;
+            facts
+                .into_iter()
+                .find(|fact| fact["content"].as_str().unwrap().contains(language.name))
+        })
+        .await;
+        let again = rest.post("/v1/sessions", &opening(language)).await;
+        let text = again["greeting"]["reply_text"].as_str().unwrap();
+        assert!(text.contains(language.known), "one who is known is greeted so: {text}");
+    });
+}
+
+#[test]
+fn who_is_known_is_greeted_so_in_english() {
+    is_known_again(&ENGLISH);
+}
+
+#[test]
+fn who_is_known_is_greeted_so_in_korean() {
+    is_known_again(&KOREAN);
+}
+
+#[test]
+fn a_greeting_is_said_anew_and_taken_back_like_any_turn() {
+    run(async {
+        let server = fresh(&[]).start();
+        let rest = server.backend();
+        let opened = rest.post("/v1/sessions", &opening(&ENGLISH)).await;
+        let path = format!("/v1/sessions/{}", opened["id"].as_str().unwrap());
+        let first = &opened["greeting"];
+        let anew = rest.post(&format!("{path}:regenerate"), &json!({"key": "k1"})).await;
+        assert_eq!((&anew["turn"], &anew["player_text"]), (&json!(1), &json!("")), "{anew}");
+        assert_ne!(anew["id"], first["id"]);
+        assert_eq!(anew["reply_text"], first["reply_text"]);
+        let cut = rest
+            .post(&format!("{path}:interrupt"), &json!({"turn": 1, "heard_chars": 7}))
+            .await;
+        assert_eq!(cut["turn"], 1, "{cut}");
+        let turns = rest.get(&format!("{path}/turns")).await;
+        assert_eq!(turns["items"][0]["reply_text"], "Come in", "{turns}");
+        rest.post(&format!("{path}:rewind"), &json!({"turn": 0})).await;
+        assert_eq!(rest.get(&path).await["head_turn"], 0);
+    });
+}

@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, sync::Arc};
 use async_trait::async_trait;
 use chrono::{DateTime, Duration, Utc};
 use colloquy::{
-    adapters::in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
+    adapters::{
+        in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
+        qdrant::{QdrantFactIndex, QdrantOptions},
+    },
     ids::{FactId, PlayerId, WorldId},
     memory::{
         fact::{Audience, Importance, Knower, Viewpoint},
@@ -13,12 +16,14 @@ use colloquy::{
     },
     ports::{
         StoreResult,
-        vectors::{Candidate, FactIndex, IndexPoint, LegLimits, PointSource, Proposal},
+        vectors::{Candidate, FactIndex, IndexPoint, LegLimits, PointSource, Prepared, Proposal},
     },
     tenancy::TenantScope,
 };
 
-const DIMENSIONS: usize = 16;
+use crate::support::QdrantDouble;
+
+pub const DIMENSIONS: usize = 16;
 
 /// A ledger that has these points and no others.
 struct Points(TenantScope, Vec<IndexPoint>);
@@ -35,7 +40,7 @@ impl PointSource for Points {
     }
 }
 
-fn scope(tenant: &str) -> TenantScope {
+pub fn scope(tenant: &str) -> TenantScope {
     TenantScope::new(tenant.parse().unwrap())
 }
 
@@ -44,7 +49,7 @@ fn day(n: i64) -> DateTime<Utc> {
 }
 
 /// A unit vector that leans from axis `axis` towards axis 0 by `lean` in [0, 1].
-fn leaning(axis: usize, lean: f32) -> Vec<f32> {
+pub fn leaning(axis: usize, lean: f32) -> Vec<f32> {
     let mut vector = vec![0.0; DIMENSIONS];
     vector[axis] += 1.0 - lean;
     vector[0] += lean;
@@ -55,7 +60,7 @@ fn leaning(axis: usize, lean: f32) -> Vec<f32> {
     vector
 }
 
-fn audience(knowers: &[&str], private_to: Option<&str>) -> Audience {
+pub fn audience(knowers: &[&str], private_to: Option<&str>) -> Audience {
     Audience {
         knowers: knowers
             .iter()
@@ -65,7 +70,7 @@ fn audience(knowers: &[&str], private_to: Option<&str>) -> Audience {
     }
 }
 
-fn point(n: u128, audience: Audience, embedding: Vec<f32>) -> IndexPoint {
+pub fn point(n: u128, audience: Audience, embedding: Vec<f32>) -> IndexPoint {
     IndexPoint {
         fact: FactId::from_u128(n),
         version: 1,
@@ -78,7 +83,7 @@ fn point(n: u128, audience: Audience, embedding: Vec<f32>) -> IndexPoint {
     }
 }
 
-fn ergen_with(player: Option<&str>) -> Viewpoint {
+pub fn ergen_with(player: Option<&str>) -> Viewpoint {
     Viewpoint {
         world: "vale".parse().unwrap(),
         npc: "ergen".parse().unwrap(),
@@ -420,7 +425,75 @@ async fn in_process_without_room(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> 
     Arc::new(InProcessFactIndex::new(source, FactIndexOptions { memory_bytes: 0 }))
 }
 
+async fn qdrant(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
+    let double = QdrantDouble::start();
+    let index = filled(&double.url(), "colloquy", points).await;
+    // It lives as long as the test, which does not know of it.
+    std::mem::forget(double);
+    index
+}
+
+/// An index in Qdrant that is in use and has these points.
+async fn filled(url: &str, collection: &str, points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
+    let index = QdrantFactIndex::new(QdrantOptions {
+        collection: collection.to_owned(),
+        ..super::qdrant::options(url)
+    })
+    .unwrap();
+    assert_eq!(index.prepare().await.unwrap(), Prepared::Empty);
+    index.upsert(&scope("acme"), &points).await.unwrap();
+    index.adopt().await.unwrap();
+    Arc::new(index)
+}
+
+/// On the server that `QDRANT_URL` names, if it names one: its gRPC address.
+async fn on_a_real_server<Case: AsyncFnOnce(RealServer)>(case: &str, run: Case) {
+    if let Ok(url) = std::env::var("QDRANT_URL") {
+        let collection = format!("colloquy_contract_{case}");
+        let server = RealServer { url, collection };
+        server.clean().await;
+        run(server.clone()).await;
+        server.clean().await;
+    }
+}
+
+#[derive(Clone)]
+struct RealServer {
+    url: String,
+    collection: String,
+}
+
+impl RealServer {
+    async fn filled(self, points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
+        filled(&self.url, &self.collection, points).await
+    }
+
+    /// Drops what this case made, now or when it failed before.
+    async fn clean(&self) {
+        let client = qdrant_client::Qdrant::from_url(&self.url)
+            .skip_compatibility_check()
+            .build()
+            .unwrap();
+        for collection in client.list_collections().await.unwrap().collections {
+            if collection.name.starts_with(&self.collection) {
+                client.delete_collection(collection.name).await.unwrap();
+            }
+        }
+    }
+}
+
 macro_rules! contract {
+    (real server: $($case:ident),+ $(,)?) => {
+        mod real_qdrant {
+            $(#[tokio::test]
+            async fn $case() {
+                super::on_a_real_server(stringify!($case), async |server: super::RealServer| {
+                    super::$case(async |points| server.clone().filled(points).await).await;
+                })
+                .await;
+            })+
+        }
+    };
     ($adapter:ident: $($case:ident),+ $(,)?) => {
         mod $adapter {
             $(#[tokio::test]
@@ -436,6 +509,13 @@ contract!(in_process: proposes_the_nearest_with_exact_cosines, every_leg_compete
     points_without_a_vector_are_found_otherwise);
 contract!(in_process_without_room: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
     a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, points_without_a_vector_are_found_otherwise);
+
+contract!(qdrant: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
+    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, upserts_and_removals_are_idempotent,
+    points_without_a_vector_are_found_otherwise);
+contract!(real server: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
+    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, upserts_and_removals_are_idempotent,
+    points_without_a_vector_are_found_otherwise);
 
 /// A change that lands while a partition is being read must not be lost.
 #[tokio::test]

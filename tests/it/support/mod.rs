@@ -2,6 +2,7 @@
 
 mod client;
 mod postgres;
+pub mod qdrant;
 mod redis;
 mod server;
 
@@ -10,6 +11,7 @@ use std::{future::Future, time::Duration};
 pub use self::{
     client::{Rest, Socket},
     postgres::PostgresDatabase,
+    qdrant::{QdrantDouble, QdrantProcess},
     redis::RedisServer,
     server::{Data, Server},
 };

@@ -9,7 +9,7 @@ mod server;
 use std::{future::Future, time::Duration};
 
 pub use self::{
-    client::{Rest, Socket},
+    client::{Reply, Rest, Socket},
     postgres::PostgresDatabase,
     qdrant::{QdrantDouble, QdrantProcess},
     redis::RedisServer,

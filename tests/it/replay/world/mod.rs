@@ -34,6 +34,7 @@ use colloquy::{
     ports::{
         PageRequest,
         clock::{Clock as _, IdSource, ManualClock},
+        embedder::Embedder as _,
         ledger::{
             audit::Edit as AuditEdit,
             dialogues::{Dialogue, DialogueOptions, DialogueStatus},

@@ -4,7 +4,7 @@ use std::{net::TcpListener, pin::Pin, sync::Arc};
 
 use parking_lot::Mutex;
 #[allow(clippy::wildcard_imports, reason = "one type for each request and answer of the protocol")]
-use qdrant_client::qdrant::{
+use ::qdrant_client::qdrant::{
     alias_operations::Action,
     collections_server::{Collections, CollectionsServer},
     points_selector::PointsSelectorOneOf,

@@ -37,11 +37,7 @@ impl Breaker {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] too when it takes longer than `within`, and when the store is left alone.
-    pub(super) async fn call<T>(
-        &self,
-        within: Duration,
-        work: impl Future<Output = StoreResult<T>>,
-    ) -> StoreResult<T> {
+    pub(super) async fn call<T>(&self, within: Duration, work: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
         let trial = async {
             tokio::time::timeout(within, work).await.unwrap_or_else(|_elapsed| {
                 let late = format!("{} does not answer in time", self.store);

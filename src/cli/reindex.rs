@@ -8,7 +8,10 @@ use super::block_on;
 use crate::{
     app::open_services,
     config::Config,
-    dialogue::{Services, jobs::{self, Drift}},
+    dialogue::{
+        Services,
+        jobs::{self, Drift},
+    },
     ids::TenantId,
     ports::{
         clock::{IdSource, SystemClock},
@@ -54,12 +57,11 @@ async fn reindex(args: &Args, services: &Services) -> anyhow::Result<()> {
         None => services.ledger.tenants.all().await?,
     };
     let index = &services.index;
-    let is_ready = if args.check {
-        index.prepare().await? == Prepared::Ready
-    } else {
+    if !args.check {
         jobs::ready_index(services).await?;
-        true
-    };
+    } else if index.prepare(false).await? == Prepared::Empty {
+        bail!("the index is not in use yet: a server fills it, or `colloquy reindex`");
+    }
     let (mut waiting, mut drifted) = (0, 0);
     for tenant in tenants {
         let scope = TenantScope::new(tenant.id.clone());
@@ -84,9 +86,6 @@ async fn reindex(args: &Args, services: &Services) -> anyhow::Result<()> {
         // The embedded index keeps nothing: a server reads each part from the ledger on first use.
         println!("the embedded index is read from the ledger on first use; there is nothing else to rebuild");
     }
-    if !is_ready {
-        bail!("the index is not in use yet: a server fills it, or `colloquy reindex`");
-    }
     if drifted > 0 {
         bail!("{drifted} points of the index differ from the ledger: `colloquy reindex` puts them right");
     }
@@ -109,7 +108,11 @@ fn compared(drift: &Drift, only_check: bool) -> String {
     if drift.count() == 0 {
         return "the index is what the ledger says".to_owned();
     }
-    let (verb, end) = if only_check { ("has", "") } else { ("had", "; put right") };
+    let (verb, end) = if only_check {
+        ("has", "")
+    } else {
+        ("had", "; put right")
+    };
     format!(
         "the index {verb} {} facts missing, {} stale and {} that are not valid{end}",
         drift.missing.len(),

@@ -187,9 +187,10 @@ pub trait FactIndex: Send + Sync {
     fn state(&self) -> IndexState {
         IndexState::Ready
     }
-    /// Finds or makes the place for vectors of the embedder in use, and says what it needs. Idempotent, and
-    /// any number of nodes may do it at once.
-    async fn prepare(&self) -> StoreResult<Prepared> {
+    /// Finds the place for vectors of the embedder in use, and says what it needs. If there is none and it
+    /// may, makes it. Idempotent, and any number of nodes may do it at once.
+    async fn prepare(&self, may_make: bool) -> StoreResult<Prepared> {
+        let _ = may_make;
         Ok(Prepared::Ready)
     }
     /// Makes what was filled the one that counts, for every node.

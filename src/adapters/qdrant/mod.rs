@@ -133,7 +133,9 @@ impl QdrantFactIndex {
             Ok(())
         } else {
             // Received and perhaps done later: whoever wrote has to write again.
-            Err(StoreError::Unavailable(format!("Qdrant did not finish a write: {status:?}")))
+            Err(StoreError::Unavailable(format!(
+                "Qdrant did not finish a write: {status:?}"
+            )))
         }
     }
 
@@ -182,14 +184,7 @@ impl FactIndex for QdrantFactIndex {
             return Ok(Vec::new());
         }
         let filter = points::of_audience(scope, world, audience);
-        let request = search::nearest(
-            collection,
-            filter,
-            embedding,
-            min_cosine,
-            limit,
-            self.options.hnsw_ef,
-        );
+        let request = search::nearest(collection, filter, embedding, min_cosine, limit, self.options.hnsw_ef);
         let response = self.read(self.client.query(request)).await?;
         Ok(search::near(response, min_cosine))
     }
@@ -248,8 +243,8 @@ impl FactIndex for QdrantFactIndex {
         self.place.read().state()
     }
 
-    async fn prepare(&self) -> StoreResult<Prepared> {
-        self.find_place().await
+    async fn prepare(&self, may_make: bool) -> StoreResult<Prepared> {
+        self.find_place(may_make).await
     }
 
     async fn adopt(&self) -> StoreResult<()> {

@@ -127,14 +127,18 @@ fn unavailable(why: &str) -> StoreError {
 }
 
 impl QdrantFactIndex {
-    /// Finds this node's collection, or makes it.
-    pub(super) async fn find_place(&self) -> StoreResult<Prepared> {
+    /// Finds this node's collection, or makes it if it may.
+    pub(super) async fn find_place(&self, may_make: bool) -> StoreResult<Prepared> {
         let ours = self.collections().await?;
         let counting = self.counting(&ours).await?;
         if let Some(counting) = counting.as_ref().filter(|counting| counting.space == self.space) {
             let replaced = ours.iter().any(|other| is_replaced(other, counting));
             self.place.write().take(counting.clone(), true);
-            return Ok(if replaced { Prepared::Unfinished } else { Prepared::Ready });
+            return Ok(if replaced {
+                Prepared::Unfinished
+            } else {
+                Prepared::Ready
+            });
         }
         let last = counting.as_ref().map_or(0, |counting| counting.number);
         if self.place.read().had.is_some_and(|had| last > had) {
@@ -142,6 +146,9 @@ impl QdrantFactIndex {
             return Err(unavailable(
                 "another node searches with another embedder; this one has to be started again with the same",
             ));
+        }
+        if !may_make {
+            return Ok(Prepared::Empty);
         }
         // One that somebody has begun to fill, unless it is from before the one that counts.
         let begun = ours
@@ -179,7 +186,11 @@ impl QdrantFactIndex {
     /// Drops what this node's collection has replaced.
     pub(super) async fn drop_replaced(&self) -> StoreResult<()> {
         let ours = self.collections().await?;
-        let Some(counting) = self.counting(&ours).await?.filter(|counting| counting.space == self.space) else {
+        let Some(counting) = self
+            .counting(&ours)
+            .await?
+            .filter(|counting| counting.space == self.space)
+        else {
             // Somebody else has taken over meanwhile, and drops it.
             return Ok(());
         };
@@ -345,7 +356,14 @@ mod tests {
         assert_eq!(Named::parse("colloquy", &named.name), Some(named.clone()));
         assert_eq!(named.name, format!("colloquy_384_{}_7", space.fingerprint));
         let longer = Named::new("colloquy_test", space, 7);
-        for other in ["colloquy", "colloquy_384", "colloquy_384_a_7_b", "other_384_a_7", "colloquy_384_a_07", &longer.name] {
+        for other in [
+            "colloquy",
+            "colloquy_384",
+            "colloquy_384_a_7_b",
+            "other_384_a_7",
+            "colloquy_384_a_07",
+            &longer.name,
+        ] {
             assert_eq!(Named::parse("colloquy", other), None, "{other}");
         }
     }

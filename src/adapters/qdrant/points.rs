@@ -65,10 +65,12 @@ pub(super) fn id(scope: &TenantScope, fact: FactId) -> PointId {
 
 pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
+            text
+        })
 }
 
 /// A fact as a point. A vector of another length than the collection's is left out.

@@ -82,7 +82,7 @@ pub async fn reindex(services: &Services, scope: &TenantScope) -> StoreResult<Op
 
 /// Brings the index into use if it is not: fills it, and takes it up in place of the one before.
 pub async fn ready_index(services: &Services) -> StoreResult<()> {
-    let prepared = services.index.prepare().await?;
+    let prepared = services.index.prepare(true).await?;
     if prepared == Prepared::Ready {
         return Ok(());
     }
@@ -136,7 +136,11 @@ async fn compare(services: &Services, scope: &TenantScope, repair: bool) -> Stor
     let Some(mut stored) = stored(services, scope).await? else {
         return Ok(None);
     };
-    let lagging = if repair { HashSet::new() } else { lagging(services, scope).await? };
+    let lagging = if repair {
+        HashSet::new()
+    } else {
+        lagging(services, scope).await?
+    };
     let mut drift = Drift::default();
     let mut after = None;
     loop {

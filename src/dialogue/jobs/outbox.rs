@@ -130,7 +130,10 @@ pub(super) async fn write_points(services: &Services, scope: &TenantScope, facts
         }
         let news = |fact: &FactId| written.get(fact) != says.get(fact);
         let changed: Vec<IndexPoint> = points.into_iter().filter(|point| news(&point.fact)).collect();
-        let gone = says.iter().filter(|(_, digest)| digest.is_none()).map(|(fact, _)| *fact);
+        let gone = says
+            .iter()
+            .filter(|(_, digest)| digest.is_none())
+            .map(|(fact, _)| *fact);
         let gone: Vec<FactId> = gone.filter(news).collect();
         if changed.is_empty() && gone.is_empty() {
             return Ok(());
@@ -147,7 +150,9 @@ pub(super) async fn write_points(services: &Services, scope: &TenantScope, facts
         left = changed.iter().map(|point| point.fact).chain(gone).collect();
         written = says;
     }
-    Err(StoreError::Unavailable("facts changed while they were moved into the index".to_owned()))
+    Err(StoreError::Unavailable(
+        "facts changed while they were moved into the index".to_owned(),
+    ))
 }
 
 /// How many points a complete index of a tenant has: its facts that are valid now.

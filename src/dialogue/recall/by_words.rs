@@ -55,7 +55,9 @@ fn choose(mut all: Vec<Candidate>, limits: LegLimits) -> Vec<Candidate> {
     let mut chosen = Vec::new();
     let mut take = |limit: usize, of: &dyn Fn(&Hint) -> Option<Rank>| {
         all.sort_by_key(|candidate| Reverse((candidate.hint.as_ref().and_then(of), candidate.fact)));
-        let worth = all.iter().take_while(|candidate| candidate.hint.as_ref().and_then(of).is_some());
+        let worth = all
+            .iter()
+            .take_while(|candidate| candidate.hint.as_ref().and_then(of).is_some());
         let count = worth.count().min(limit);
         chosen.extend(all.drain(..count));
     };

@@ -203,7 +203,9 @@ async fn recalled(services: &Services, input: &TurnInput, watch: &Stopwatch<'_>)
     let (found, recall_ms) = watch.time(recall::recall(services, sought)).await;
     let Found { facts, without_index } = found?;
     if let Some(error) = without_index {
-        notes.push(format!("recall by words alone, in the ledger: the index did not answer: {error}"));
+        notes.push(format!(
+            "recall by words alone, in the ledger: the index did not answer: {error}"
+        ));
     }
     Ok(Recalled {
         query,

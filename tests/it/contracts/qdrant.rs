@@ -1,13 +1,13 @@
 //! What only the index in Qdrant has to keep: its place among collections, one trip, and outages.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use colloquy::{
     adapters::qdrant::{QdrantFactIndex, QdrantOptions},
     memory::keywords::TermWeights,
     ports::{
         StoreError, StoreResult,
-        vectors::{Candidate, FactIndex, IndexState, LegLimits, Prepared, Proposal},
+        vectors::{Candidate, FactIndex, IndexPoint, IndexState, LegLimits, Prepared, Proposal},
     },
 };
 
@@ -28,6 +28,64 @@ pub fn options(url: &str) -> QdrantOptions {
     }
 }
 
+/// For the contract: a double with these points.
+pub async fn qdrant(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
+    let double = QdrantDouble::start();
+    let index = filled(&double.url(), "colloquy", points).await;
+    // It lives as long as the test, which does not know of it.
+    std::mem::forget(double);
+    index
+}
+
+/// An index in Qdrant that is in use and has these points.
+async fn filled(url: &str, collection: &str, points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
+    let index = QdrantFactIndex::new(QdrantOptions {
+        collection: collection.to_owned(),
+        ..options(url)
+    })
+    .unwrap();
+    assert_eq!(index.prepare(true).await.unwrap(), Prepared::Empty);
+    index.upsert(&scope("acme"), &points).await.unwrap();
+    index.adopt().await.unwrap();
+    Arc::new(index)
+}
+
+/// On the server that `QDRANT_URL` names, if it names one: its gRPC address.
+pub async fn on_a_real_server<Case: AsyncFnOnce(RealServer)>(case: &str, run: Case) {
+    if let Ok(url) = std::env::var("QDRANT_URL") {
+        let collection = format!("colloquy_contract_{case}");
+        let server = RealServer { url, collection };
+        server.clean().await;
+        run(server.clone()).await;
+        server.clean().await;
+    }
+}
+
+#[derive(Clone)]
+pub struct RealServer {
+    url: String,
+    collection: String,
+}
+
+impl RealServer {
+    pub async fn filled(self, points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
+        filled(&self.url, &self.collection, points).await
+    }
+
+    /// Drops what this case made, now or when it failed before.
+    async fn clean(&self) {
+        let client = qdrant_client::Qdrant::from_url(&self.url)
+            .skip_compatibility_check()
+            .build()
+            .unwrap();
+        for collection in client.list_collections().await.unwrap().collections {
+            if collection.name.starts_with(&self.collection) {
+                client.delete_collection(collection.name).await.unwrap();
+            }
+        }
+    }
+}
+
 fn index(double: &QdrantDouble) -> QdrantFactIndex {
     QdrantFactIndex::new(options(&double.url())).unwrap()
 }
@@ -43,7 +101,7 @@ fn of_another_embedder(double: &QdrantDouble) -> QdrantFactIndex {
 
 async fn in_use(double: &QdrantDouble) -> QdrantFactIndex {
     let index = index(double);
-    assert_eq!(index.prepare().await.unwrap(), Prepared::Empty);
+    assert_eq!(index.prepare(true).await.unwrap(), Prepared::Empty);
     index.adopt().await.unwrap();
     index
 }
@@ -90,7 +148,9 @@ async fn an_index_that_is_not_filled_finds_nothing() {
     let index = index(&double);
     assert_eq!(index.state(), IndexState::Away);
     assert!(is_unavailable(&ask(&index).await));
-    assert_eq!(index.prepare().await.unwrap(), Prepared::Empty);
+    assert_eq!(index.prepare(false).await.unwrap(), Prepared::Empty);
+    assert!(double.collections().is_empty(), "nothing was to be made");
+    assert_eq!(index.prepare(true).await.unwrap(), Prepared::Empty);
     assert_eq!(index.state(), IndexState::Filling);
     assert!(is_unavailable(&ask(&index).await));
     assert!(!index.is_current().await.unwrap());
@@ -104,8 +164,12 @@ async fn an_index_that_is_not_filled_finds_nothing() {
 async fn several_nodes_that_start_at_once_share_one_collection() {
     let double = QdrantDouble::start();
     let nodes: Vec<_> = (0..4).map(|_| index(&double)).collect();
-    let prepared = futures_util::future::join_all(nodes.iter().map(FactIndex::prepare)).await;
-    assert!(prepared.iter().all(|prepared| *prepared.as_ref().unwrap() == Prepared::Empty));
+    let prepared = futures_util::future::join_all(nodes.iter().map(|node| node.prepare(true))).await;
+    assert!(
+        prepared
+            .iter()
+            .all(|prepared| *prepared.as_ref().unwrap() == Prepared::Empty)
+    );
     let known = audience(&["npc:ergen"], None);
     for node in &nodes {
         let points = [point(1, known.clone(), leaning(0, 1.0))];
@@ -116,7 +180,7 @@ async fn several_nodes_that_start_at_once_share_one_collection() {
     assert_eq!(double.collections().len(), 1);
     assert_eq!(ask(&nodes[0]).await.unwrap().len(), 1);
     // One that starts later finds it filled.
-    assert_eq!(index(&double).prepare().await.unwrap(), Prepared::Ready);
+    assert_eq!(index(&double).prepare(true).await.unwrap(), Prepared::Ready);
 }
 
 #[tokio::test]
@@ -128,7 +192,7 @@ async fn another_embedder_has_a_collection_of_its_own_and_then_the_place() {
     before.upsert(&scope("acme"), &points).await.unwrap();
 
     let after = of_another_embedder(&double);
-    assert_eq!(after.prepare().await.unwrap(), Prepared::Empty);
+    assert_eq!(after.prepare(true).await.unwrap(), Prepared::Empty);
     let short = [point(1, known, vec![1.0, 0.0, 0.0, 0.0])];
     after.upsert(&scope("acme"), &short).await.unwrap();
     // While it is filled, the one before goes on.
@@ -138,35 +202,41 @@ async fn another_embedder_has_a_collection_of_its_own_and_then_the_place() {
 
     after.adopt().await.unwrap();
     assert!(after.is_current().await.unwrap() && !before.is_current().await.unwrap());
-    assert!(is_unavailable(&ask(&before).await), "its vectors are of no use any longer");
+    assert!(
+        is_unavailable(&ask(&before).await),
+        "its vectors are of no use any longer"
+    );
     // A node that comes now finds that the one before has still to be dropped.
     let late = of_another_embedder(&double);
-    assert_eq!(late.prepare().await.unwrap(), Prepared::Unfinished);
+    assert_eq!(late.prepare(true).await.unwrap(), Prepared::Unfinished);
     late.retire().await.unwrap();
     assert_eq!(double.collections().len(), 1);
-    assert_eq!(late.prepare().await.unwrap(), Prepared::Ready);
+    assert_eq!(late.prepare(true).await.unwrap(), Prepared::Ready);
 
     // The node before does not take the place back while it runs; one that is started does.
-    assert!(is_unavailable(&before.prepare().await));
+    assert!(is_unavailable(&before.prepare(true).await));
     assert_eq!(double.alias("colloquy"), Some(double.collections()[0].clone()));
     let again = index(&double);
-    assert_eq!(again.prepare().await.unwrap(), Prepared::Empty);
+    assert_eq!(again.prepare(true).await.unwrap(), Prepared::Empty);
     again.adopt().await.unwrap();
     again.retire().await.unwrap();
     let collections = double.collections();
-    assert!(collections.len() == 1 && collections[0].ends_with("_3"), "{collections:?}");
+    assert!(
+        collections.len() == 1 && collections[0].ends_with("_3"),
+        "{collections:?}"
+    );
 }
 
 #[tokio::test]
 async fn what_was_begun_is_gone_on_with() {
     let double = QdrantDouble::start();
     let first = index(&double);
-    first.prepare().await.unwrap();
+    first.prepare(true).await.unwrap();
     let points = [point(1, audience(&["npc:ergen"], None), leaning(0, 1.0))];
     first.upsert(&scope("acme"), &points).await.unwrap();
     drop(first);
     let second = index(&double);
-    assert_eq!(second.prepare().await.unwrap(), Prepared::Empty);
+    assert_eq!(second.prepare(true).await.unwrap(), Prepared::Empty);
     assert_eq!(double.collections().len(), 1);
     assert_eq!(second.count(&scope("acme")).await.unwrap(), 1);
 }
@@ -177,7 +247,7 @@ async fn an_index_that_was_lost_is_made_anew() {
     let index = in_use(&double).await;
     double.forget();
     assert!(is_unavailable(&ask(&index).await));
-    assert_eq!(index.prepare().await.unwrap(), Prepared::Empty);
+    assert_eq!(index.prepare(true).await.unwrap(), Prepared::Empty);
     index.adopt().await.unwrap();
     assert!(ask(&index).await.unwrap().is_empty());
 }
@@ -192,7 +262,11 @@ async fn what_is_kept_comes_in_pages() {
     index.upsert(&scope("rival"), &points[..3]).await.unwrap();
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = index.stored(&scope("acme"), after.as_deref(), 3).await.unwrap().unwrap();
+        let page = index
+            .stored(&scope("acme"), after.as_deref(), 3)
+            .await
+            .unwrap()
+            .unwrap();
         assert!(page.points.len() <= 3);
         seen.extend(page.points.iter().map(|stored| (stored.fact, stored.digest)));
         after = page.next;
@@ -228,7 +302,7 @@ async fn a_server_that_does_not_answer_is_given_up() {
         ..options(&format!("http://{}", silent.local_addr().unwrap()))
     })
     .unwrap();
-    let answer = tokio::time::timeout(PATIENCE * 2, index.prepare()).await.unwrap();
+    let answer = tokio::time::timeout(PATIENCE * 2, index.prepare(true)).await.unwrap();
     assert!(is_unavailable(&answer), "{answer:?}");
 }
 
@@ -240,11 +314,15 @@ async fn a_key_is_sent_and_never_shown() {
         ..options(&double.url())
     };
     let right = QdrantFactIndex::new(with("open sesame")).unwrap();
-    assert_eq!(right.prepare().await.unwrap(), Prepared::Empty);
+    assert_eq!(right.prepare(true).await.unwrap(), Prepared::Empty);
     let wrong = QdrantFactIndex::new(with("sesame, open")).unwrap();
-    let refused = wrong.prepare().await.unwrap_err();
+    let refused = wrong.prepare(true).await.unwrap_err();
     assert!(matches!(refused, StoreError::Rejected(_)), "{refused:?}");
-    for shown in [format!("{refused:?}"), format!("{wrong:?}"), format!("{:?}", with("open sesame"))] {
+    for shown in [
+        format!("{refused:?}"),
+        format!("{wrong:?}"),
+        format!("{:?}", with("open sesame")),
+    ] {
         assert!(!shown.contains("sesame"), "{shown}");
     }
     let nonsense = QdrantFactIndex::new(options("http://"));
@@ -261,7 +339,7 @@ async fn a_place_that_is_somebody_elses_is_left_alone() {
         ..options(&double.url())
     })
     .unwrap();
-    let refused = taken.prepare().await.unwrap_err();
+    let refused = taken.prepare(true).await.unwrap_err();
     assert!(matches!(refused, StoreError::Rejected(_)), "{refused:?}");
     assert_eq!(double.collections().len(), 1);
 }

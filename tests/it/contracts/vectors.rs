@@ -5,10 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use async_trait::async_trait;
 use chrono::{DateTime, Duration, Utc};
 use colloquy::{
-    adapters::{
-        in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
-        qdrant::{QdrantFactIndex, QdrantOptions},
-    },
+    adapters::in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
     ids::{FactId, PlayerId, WorldId},
     memory::{
         fact::{Audience, Importance, Knower, Viewpoint},
@@ -16,12 +13,12 @@ use colloquy::{
     },
     ports::{
         StoreResult,
-        vectors::{Candidate, FactIndex, IndexPoint, LegLimits, PointSource, Prepared, Proposal},
+        vectors::{Candidate, FactIndex, IndexPoint, LegLimits, PointSource, Proposal},
     },
     tenancy::TenantScope,
 };
 
-use crate::support::QdrantDouble;
+use super::qdrant::{RealServer, on_a_real_server, qdrant};
 
 pub const DIMENSIONS: usize = 16;
 
@@ -425,69 +422,14 @@ async fn in_process_without_room(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> 
     Arc::new(InProcessFactIndex::new(source, FactIndexOptions { memory_bytes: 0 }))
 }
 
-async fn qdrant(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
-    let double = QdrantDouble::start();
-    let index = filled(&double.url(), "colloquy", points).await;
-    // It lives as long as the test, which does not know of it.
-    std::mem::forget(double);
-    index
-}
-
-/// An index in Qdrant that is in use and has these points.
-async fn filled(url: &str, collection: &str, points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
-    let index = QdrantFactIndex::new(QdrantOptions {
-        collection: collection.to_owned(),
-        ..super::qdrant::options(url)
-    })
-    .unwrap();
-    assert_eq!(index.prepare().await.unwrap(), Prepared::Empty);
-    index.upsert(&scope("acme"), &points).await.unwrap();
-    index.adopt().await.unwrap();
-    Arc::new(index)
-}
-
-/// On the server that `QDRANT_URL` names, if it names one: its gRPC address.
-async fn on_a_real_server<Case: AsyncFnOnce(RealServer)>(case: &str, run: Case) {
-    if let Ok(url) = std::env::var("QDRANT_URL") {
-        let collection = format!("colloquy_contract_{case}");
-        let server = RealServer { url, collection };
-        server.clean().await;
-        run(server.clone()).await;
-        server.clean().await;
-    }
-}
-
-#[derive(Clone)]
-struct RealServer {
-    url: String,
-    collection: String,
-}
-
-impl RealServer {
-    async fn filled(self, points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
-        filled(&self.url, &self.collection, points).await
-    }
-
-    /// Drops what this case made, now or when it failed before.
-    async fn clean(&self) {
-        let client = qdrant_client::Qdrant::from_url(&self.url)
-            .skip_compatibility_check()
-            .build()
-            .unwrap();
-        for collection in client.list_collections().await.unwrap().collections {
-            if collection.name.starts_with(&self.collection) {
-                client.delete_collection(collection.name).await.unwrap();
-            }
-        }
-    }
-}
-
 macro_rules! contract {
     (real server: $($case:ident),+ $(,)?) => {
         mod real_qdrant {
+            use super::RealServer;
+
             $(#[tokio::test]
             async fn $case() {
-                super::on_a_real_server(stringify!($case), async |server: super::RealServer| {
+                super::on_a_real_server(stringify!($case), async |server: RealServer| {
                     super::$case(async |points| server.clone().filled(points).await).await;
                 })
                 .await;

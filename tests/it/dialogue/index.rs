@@ -29,7 +29,10 @@ const ASKS: &str = "What fruit do I like?";
 /// Whether the last turn's prompt has the fact, and whether it was found without the index.
 async fn found(talk: &Talk<'_>, content: &str) -> (bool, bool) {
     let trace = talk.trace(talk.open.dialogue.head_turn).await;
-    let without_index = trace.notes.iter().any(|note| note.contains("by words alone, in the ledger"));
+    let without_index = trace
+        .notes
+        .iter()
+        .any(|note| note.contains("by words alone, in the ledger"));
     (talk.stage.llm.last_context().contains(content), without_index)
 }
 
@@ -45,7 +48,12 @@ fn what_was_learned_is_found_in_qdrant() {
         assert_eq!(found(&talk, GRAPES).await, (true, false));
         // Of the words nothing is kept there.
         let texts = double.texts();
-        assert!(texts.iter().all(|text| !text.contains("grape") && !text.contains("likes")), "{texts:?}");
+        assert!(
+            texts
+                .iter()
+                .all(|text| !text.contains("grape") && !text.contains("likes")),
+            "{texts:?}"
+        );
 
         talk.rewind(0, None).await;
         jobs::relay_outbox(&stage.services).await.unwrap();
@@ -69,6 +77,7 @@ fn while_the_index_is_away_facts_are_found_by_their_words() {
         assert_eq!(found(&stranger, "grapes").await, (false, true));
         // What is unsaid meanwhile is not found, and is out of the index once it is back.
         talk.rewind(0, None).await;
+        let mut talk = stage.session("p1").await;
         talk.say(ASKS).await;
         assert_eq!(found(&talk, "grapes").await, (false, true));
         assert_eq!(jobs::relay_outbox(&stage.services).await.unwrap(), 0);
@@ -138,7 +147,14 @@ fn drift_is_found_and_put_right() {
         assert_eq!(counted().await, (1, 1, 0));
         let surplus = IndexPoint {
             fact: FactId::from_u128(7),
-            ..stage.services.ledger.facts.all_points(&stage.scope, None, 1).await.unwrap().remove(0)
+            ..stage
+                .services
+                .ledger
+                .facts
+                .all_points(&stage.scope, None, 1)
+                .await
+                .unwrap()
+                .remove(0)
         };
         stage.services.index.upsert(&stage.scope, &[surplus]).await.unwrap();
         assert_eq!(counted().await, (1, 1, 1));
@@ -147,7 +163,7 @@ fn drift_is_found_and_put_right() {
         assert_eq!(counted().await, (0, 0, 1));
 
         let repaired = jobs::reindex(&stage.services, &stage.scope).await.unwrap().unwrap();
-        assert_eq!(repaired.surplus.len(), 2, "{repaired:?}");
+        assert!(repaired.surplus.contains(&FactId::from_u128(7)), "{repaired:?}");
         assert_eq!((counted().await, double.points("colloquy")), ((0, 0, 0), 0));
     });
 }
@@ -169,7 +185,9 @@ fn another_embedder_takes_over_without_a_gap_in_words() {
         assert_eq!(found(&talk, GRAPES).await, (true, true), "it is not filled yet");
         // What comes meanwhile waits.
         let edit = stage.edit("fact.create");
-        remember::write_by_hand(&stage.services, &stage.scope, note(&stage), &edit).await.unwrap();
+        remember::write_by_hand(&stage.services, &stage.scope, note(&stage), &edit)
+            .await
+            .unwrap();
         jobs::relay_outbox(&stage.services).await.unwrap();
         assert_eq!(stage.services.ledger.facts.outbox(9).await.unwrap().len(), 1);
 
@@ -273,11 +291,13 @@ fn what_another_node_wrote_last_is_not_overwritten_for_good() {
             overtaken: AtomicBool::new(false),
         });
         let edit = stage.edit("fact.create");
-        remember::write_by_hand(&stage.services, &stage.scope, note(&stage), &edit).await.unwrap();
+        remember::write_by_hand(&stage.services, &stage.scope, note(&stage), &edit)
+            .await
+            .unwrap();
         jobs::relay_outbox(&stage.services).await.unwrap();
         stage.services.index = index;
         let drift = jobs::drift(&stage.services, &stage.scope).await.unwrap().unwrap();
         assert_eq!(drift.count(), 0, "{drift:?}");
-        assert_eq!(stage.services.index.prepare().await.unwrap(), Prepared::Ready);
+        assert_eq!(stage.services.index.prepare(true).await.unwrap(), Prepared::Ready);
     });
 }

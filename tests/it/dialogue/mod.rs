@@ -44,13 +44,13 @@ use colloquy::{
     ports::{
         PageRequest,
         clock::{Clock as _, IdSource, ManualClock},
+        embedder::Embedder as _,
         ledger::{
             audit::Edit,
             dialogues::{Claim, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue},
             facts::FactFilter,
             jobs::Job,
         },
-        embedder::Embedder as _,
         llm::Llm,
         vectors::FactIndex,
     },

@@ -42,7 +42,9 @@ impl Talk {
     /// Asks, and says whether the answer was looked for in the ledger, and what was considered.
     async fn asks(&mut self, rest: &Rest) -> (bool, Vec<Value>) {
         let turn = self.say("What fruit do I like?").await.turn;
-        let trace = rest.get(&format!("/v1/sessions/{}/turns/{turn}/trace", self.session)).await;
+        let trace = rest
+            .get(&format!("/v1/sessions/{}/turns/{turn}/trace", self.session))
+            .await;
         let notes = trace["notes"].to_string();
         (
             notes.contains("by words alone, in the ledger"),
@@ -80,11 +82,17 @@ fn nothing_is_lost_and_nothing_comes_back() {
         ]);
         let server = data.spawn();
         let rest = server.backend();
-        eventually("the index is ready", async || (index_of(&rest).await == "ready").then_some(())).await;
+        eventually("the index is ready", async || {
+            (index_of(&rest).await == "ready").then_some(())
+        })
+        .await;
         let mut talks = join_all(PLAYERS.map(|player| Talk::begin(&server, player))).await;
         join_all(talks.iter_mut().map(|talk| talk.tells(&BEFORE))).await;
         for player in PLAYERS {
-            eventually("it is learned", async || (likes(&rest, player).await == BEFORE).then_some(())).await;
+            eventually("it is learned", async || {
+                (likes(&rest, player).await == BEFORE).then_some(())
+            })
+            .await;
         }
 
         // All at once.
@@ -92,14 +100,22 @@ fn nothing_is_lost_and_nothing_comes_back() {
         tokio::join!(load, async { qdrant.kill() });
         let (without_index, candidates) = talks[0].asks(&rest).await;
         assert!(without_index);
-        assert!(candidates.iter().any(|fact| fact["content"].to_string().contains("grapes")), "{candidates:?}");
+        assert!(
+            candidates
+                .iter()
+                .any(|fact| fact["content"].to_string().contains("grapes")),
+            "{candidates:?}"
+        );
         assert_eq!(index_of(&rest).await, "away");
         // One of them takes back all but the first line.
         let path = format!("/v1/sessions/{}:rewind", talks[2].session);
         rest.post(&path, &json!({ "turn": 1, "key": "back" })).await;
 
         qdrant.restart();
-        eventually("the index is ready again", async || (index_of(&rest).await == "ready").then_some(())).await;
+        eventually("the index is ready again", async || {
+            (index_of(&rest).await == "ready").then_some(())
+        })
+        .await;
         let all: Vec<&str> = BEFORE.into_iter().chain(DURING).collect();
         for (player, wanted) in [("p1", &all[..]), ("p2", &all[..]), ("p3", &BEFORE[..1])] {
             eventually(&format!("what {player} said is learned"), async || {
@@ -111,7 +127,12 @@ fn nothing_is_lost_and_nothing_comes_back() {
         assert_eq!(talk.player, "p2");
         let (without_index, candidates) = talk.asks(&rest).await;
         assert!(!without_index);
-        assert!(candidates.iter().any(|fact| fact["score"]["cosine"].as_f64() > Some(0.0)), "{candidates:?}");
+        assert!(
+            candidates
+                .iter()
+                .any(|fact| fact["score"]["cosine"].as_f64() > Some(0.0)),
+            "{candidates:?}"
+        );
         server.stop();
 
         // Each fact is a point, and each point a fact.

@@ -75,7 +75,8 @@ impl World {
         if let Some(drift) = jobs::drift(&self.services, &self.scope).await.unwrap()
             && drift.count() > 0
         {
-            seen.index.push(format!("the index is not what the ledger says: {drift:?}"));
+            seen.index
+                .push(format!("the index is not what the ledger says: {drift:?}"));
         }
         seen
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use qdrant_client::qdrant::{
     Condition, CreateCollection, CreateFieldIndexCollection, Distance, FieldCondition, FieldType, Filter, ListValue,
-    Match, Modifier, PayloadIndexParams, PointId, PointStruct, SparseVectorParams, Value, Vector, VectorParams, Vectors,
-    VectorsConfig, condition::ConditionOneOf, r#match::MatchValue, payload_index_params::IndexParams,
+    Match, Modifier, PayloadIndexParams, PointId, PointStruct, SparseVectorParams, Value, Vector, VectorParams,
+    Vectors, VectorsConfig, condition::ConditionOneOf, r#match::MatchValue, payload_index_params::IndexParams,
     point_id::PointIdOptions, value::Kind, vector, vectors::VectorsOptions, vectors_config,
 };
 use tonic::Status;
@@ -22,7 +22,9 @@ pub fn nothing_else<T: PartialEq + std::fmt::Debug>(given: &T, modelled: &T) -> 
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Index {
-    Keyword { is_tenant: bool },
+    Keyword {
+        is_tenant: bool,
+    },
     /// With a range, so that it can be ordered by.
     Integer,
     Bool,
@@ -100,20 +102,26 @@ impl Collection {
         let index = match (request.field_type(), params) {
             (FieldType::Keyword, IndexParams::KeywordIndexParams(params)) => {
                 let is_tenant = params.is_tenant;
-                nothing_else(&params, &qdrant_client::qdrant::KeywordIndexParams {
-                    is_tenant,
-                    ..Default::default()
-                })?;
+                nothing_else(
+                    &params,
+                    &qdrant_client::qdrant::KeywordIndexParams {
+                        is_tenant,
+                        ..Default::default()
+                    },
+                )?;
                 Index::Keyword {
                     is_tenant: is_tenant == Some(true),
                 }
             }
             (FieldType::Integer, IndexParams::IntegerIndexParams(params)) => {
-                nothing_else(&params, &qdrant_client::qdrant::IntegerIndexParams {
-                    lookup: Some(false),
-                    range: Some(true),
-                    ..Default::default()
-                })?;
+                nothing_else(
+                    &params,
+                    &qdrant_client::qdrant::IntegerIndexParams {
+                        lookup: Some(false),
+                        range: Some(true),
+                        ..Default::default()
+                    },
+                )?;
                 Index::Integer
             }
             (FieldType::Bool, IndexParams::BoolIndexParams(params)) => {
@@ -140,10 +148,13 @@ impl Collection {
             other => return refuse(other),
         };
         for (name, vector) in named {
-            nothing_else(&vector, &Vector {
-                vector: vector.vector.clone(),
-                ..Vector::default()
-            })?;
+            nothing_else(
+                &vector,
+                &Vector {
+                    vector: vector.vector.clone(),
+                    ..Vector::default()
+                },
+            )?;
             match vector.vector {
                 Some(vector::Vector::Dense(dense)) if self.dense.contains_key(&name) => {
                     self.check_length(&name, dense.data.len())?;
@@ -179,10 +190,13 @@ impl Collection {
         let Some(filter) = filter else {
             return refuse("a search over everything");
         };
-        nothing_else(filter, &Filter {
-            must: filter.must.clone(),
-            ..Filter::default()
-        })?;
+        nothing_else(
+            filter,
+            &Filter {
+                must: filter.must.clone(),
+                ..Filter::default()
+            },
+        )?;
         let mut through = Vec::new();
         for (id, point) in &self.points {
             let mut all = true;
@@ -205,11 +219,14 @@ impl Collection {
         let Some(ConditionOneOf::Field(field)) = &condition.condition_one_of else {
             return refuse(condition);
         };
-        nothing_else(field, &FieldCondition {
-            key: field.key.clone(),
-            r#match: field.r#match.clone(),
-            ..FieldCondition::default()
-        })?;
+        nothing_else(
+            field,
+            &FieldCondition {
+                key: field.key.clone(),
+                r#match: field.r#match.clone(),
+                ..FieldCondition::default()
+            },
+        )?;
         let Some(Match {
             match_value: Some(wanted),
         }) = &field.r#match

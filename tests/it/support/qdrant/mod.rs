@@ -20,6 +20,7 @@ use tokio::runtime::Runtime;
 
 use self::collection::Collection;
 pub use self::process::QdrantProcess;
+use super::PATIENCE;
 
 /// The key that a double asks for if it is started with one.
 const KEY_HEADER: &str = "api-key";
@@ -89,10 +90,17 @@ impl QdrantDouble {
             .enable_all()
             .build()
             .unwrap();
-        let listener = runtime
-            .block_on(super::eventually("the port is free", async || {
-                TcpListener::bind(self.address).ok()
-            }));
+        // Whoever had it before may still be on their way out.
+        let pause = std::time::Duration::from_millis(10);
+        let listener = (0..PATIENCE.as_millis() / pause.as_millis())
+            .find_map(|_| {
+                let bound = TcpListener::bind(self.address).ok();
+                if bound.is_none() {
+                    std::thread::sleep(pause);
+                }
+                bound
+            })
+            .expect("the port is free");
         self.address = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();
         let (store, key) = (self.store.clone(), self.key.clone());
@@ -121,7 +129,10 @@ impl QdrantDouble {
 
     /// Points in a collection, by its name or an alias.
     pub fn points(&self, collection: &str) -> usize {
-        self.store.lock().collection(collection).map_or(0, |found| found.points.len())
+        self.store
+            .lock()
+            .collection(collection)
+            .map_or(0, |found| found.points.len())
     }
 
     /// Every text in any payload.

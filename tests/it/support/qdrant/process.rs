@@ -29,13 +29,20 @@ impl QdrantProcess {
 
     fn start_at(port: u16) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "support::qdrant::process::runs_as_a_process", "--ignored", "--nocapture"])
+            .args([
+                "--exact",
+                "support::qdrant::process::runs_as_a_process",
+                "--ignored",
+                "--nocapture",
+            ])
             .env(PORT, port.to_string())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let mut lines = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .map_while(Result::ok);
         assert!(lines.any(|line| line.contains(LISTENS)), "the double did not start");
         // Whatever else it prints must not block it.
         std::thread::spawn(move || lines.for_each(drop));

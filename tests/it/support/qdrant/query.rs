@@ -17,18 +17,21 @@ const K: f32 = 2.0;
 
 impl Collection {
     pub fn query(&self, request: &QueryPoints) -> Result<Vec<ScoredPoint>, Status> {
-        nothing_else(request, &QueryPoints {
-            collection_name: request.collection_name.clone(),
-            prefetch: request.prefetch.clone(),
-            query: request.query.clone(),
-            using: request.using.clone(),
-            filter: request.filter.clone(),
-            params: request.params.clone(),
-            score_threshold: request.score_threshold,
-            limit: request.limit,
-            with_payload: request.with_payload.clone(),
-            ..QueryPoints::default()
-        })?;
+        nothing_else(
+            request,
+            &QueryPoints {
+                collection_name: request.collection_name.clone(),
+                prefetch: request.prefetch.clone(),
+                query: request.query.clone(),
+                using: request.using.clone(),
+                filter: request.filter.clone(),
+                params: request.params.clone(),
+                score_threshold: request.score_threshold,
+                limit: request.limit,
+                with_payload: request.with_payload.clone(),
+                ..QueryPoints::default()
+            },
+        )?;
         let leaf = PrefetchQuery {
             prefetch: request.prefetch.clone(),
             query: request.query.clone(),
@@ -60,10 +63,13 @@ impl Collection {
             return refuse(query);
         }
         let params = query.params.clone().unwrap_or_default();
-        nothing_else(&params, &SearchParams {
-            hnsw_ef: params.hnsw_ef,
-            ..SearchParams::default()
-        })?;
+        nothing_else(
+            &params,
+            &SearchParams {
+                hnsw_ef: params.hnsw_ef,
+                ..SearchParams::default()
+            },
+        )?;
         let limit = usize::try_from(query.limit.unwrap_or(10)).unwrap();
         if limit == 0 {
             return Err(Status::invalid_argument("Validation error: limit must be 1 or larger"));
@@ -128,7 +134,11 @@ impl Collection {
                 "Wrong input: Not existing vector name error: {using}"
             )));
         }
-        let vectors: Vec<_> = self.points.values().filter_map(|point| point.sparse.get(using)).collect();
+        let vectors: Vec<_> = self
+            .points
+            .values()
+            .filter_map(|point| point.sparse.get(using))
+            .collect();
         let idf = |dimension: &u32| {
             let having = vectors.iter().filter(|vector| vector.contains_key(dimension)).count() as f32;
             (1.0 + (vectors.len() as f32 - having + 0.5) / (having + 0.5)).ln()
@@ -146,11 +156,14 @@ impl Collection {
 
     /// What lacks the field is left out.
     fn ordered(&self, order: &OrderBy, among: Vec<&String>) -> Result<Found, Status> {
-        nothing_else(order, &OrderBy {
-            key: order.key.clone(),
-            direction: Some(Direction::Desc.into()),
-            start_from: None,
-        })?;
+        nothing_else(
+            order,
+            &OrderBy {
+                key: order.key.clone(),
+                direction: Some(Direction::Desc.into()),
+                start_from: None,
+            },
+        )?;
         if self.indexes.get(&order.key) != Some(&Index::Integer) {
             return Err(Status::invalid_argument(format!(
                 "Bad request: No range index for `order_by` key: `{}`. Please create one to use `order_by`.",

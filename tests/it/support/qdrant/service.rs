@@ -2,8 +2,10 @@
 
 use std::{net::TcpListener, pin::Pin, sync::Arc};
 
-use parking_lot::Mutex;
-#[allow(clippy::wildcard_imports, reason = "one type for each request and answer of the protocol")]
+#[allow(
+    clippy::wildcard_imports,
+    reason = "one type for each request and answer of the protocol"
+)]
 use ::qdrant_client::qdrant::{
     alias_operations::Action,
     collections_server::{Collections, CollectionsServer},
@@ -11,6 +13,7 @@ use ::qdrant_client::qdrant::{
     points_server::{Points, PointsServer},
     *,
 };
+use parking_lot::Mutex;
 use tonic::{
     Request, Response, Status,
     transport::{Server, server::TcpIncoming},
@@ -38,8 +41,14 @@ pub async fn serve(listener: TcpListener, store: Arc<Mutex<Store>>, key: Option<
     let points = PointsServer::new(Wire(store.clone())).max_decoding_message_size(usize::MAX);
     let collections = CollectionsServer::new(Wire(store));
     Server::builder()
-        .add_service(tonic::service::interceptor::InterceptedService::new(points, authorized.clone()))
-        .add_service(tonic::service::interceptor::InterceptedService::new(collections, authorized))
+        .add_service(tonic::service::interceptor::InterceptedService::new(
+            points,
+            authorized.clone(),
+        ))
+        .add_service(tonic::service::interceptor::InterceptedService::new(
+            collections,
+            authorized,
+        ))
         .serve_with_incoming(TcpIncoming::from(listener))
         .await
         .unwrap();
@@ -97,13 +106,16 @@ fn changed(result: bool) -> Response<CollectionOperationResponse> {
 impl Points for Wire {
     async fn upsert(&self, request: Request<UpsertPoints>) -> Answer<PointsOperationResponse> {
         let request = request.into_inner();
-        nothing_else(&request, &UpsertPoints {
-            collection_name: request.collection_name.clone(),
-            wait: Some(true),
-            points: request.points.clone(),
-            ordering: request.ordering,
-            ..UpsertPoints::default()
-        })?;
+        nothing_else(
+            &request,
+            &UpsertPoints {
+                collection_name: request.collection_name.clone(),
+                wait: Some(true),
+                points: request.points.clone(),
+                ordering: request.ordering,
+                ..UpsertPoints::default()
+            },
+        )?;
         let mut store = self.asked("upsert");
         let collection = store.collection(&request.collection_name)?;
         for point in request.points {
@@ -114,13 +126,16 @@ impl Points for Wire {
 
     async fn delete(&self, request: Request<DeletePoints>) -> Answer<PointsOperationResponse> {
         let request = request.into_inner();
-        nothing_else(&request, &DeletePoints {
-            collection_name: request.collection_name.clone(),
-            wait: Some(true),
-            points: request.points.clone(),
-            ordering: request.ordering,
-            ..DeletePoints::default()
-        })?;
+        nothing_else(
+            &request,
+            &DeletePoints {
+                collection_name: request.collection_name.clone(),
+                wait: Some(true),
+                points: request.points.clone(),
+                ordering: request.ordering,
+                ..DeletePoints::default()
+            },
+        )?;
         let mut store = self.asked("delete");
         let collection = store.collection(&request.collection_name)?;
         let gone: Vec<String> = match request.points.and_then(|points| points.points_selector_one_of) {
@@ -143,14 +158,17 @@ impl Points for Wire {
         request: Request<CreateFieldIndexCollection>,
     ) -> Answer<PointsOperationResponse> {
         let request = request.into_inner();
-        nothing_else(&request, &CreateFieldIndexCollection {
-            collection_name: request.collection_name.clone(),
-            wait: Some(true),
-            field_name: request.field_name.clone(),
-            field_type: request.field_type,
-            field_index_params: request.field_index_params.clone(),
-            ..CreateFieldIndexCollection::default()
-        })?;
+        nothing_else(
+            &request,
+            &CreateFieldIndexCollection {
+                collection_name: request.collection_name.clone(),
+                wait: Some(true),
+                field_name: request.field_name.clone(),
+                field_type: request.field_type,
+                field_index_params: request.field_index_params.clone(),
+                ..CreateFieldIndexCollection::default()
+            },
+        )?;
         let mut store = self.asked("create_field_index");
         store.collection(&request.collection_name)?.index(&request)?;
         Ok(written())
@@ -158,14 +176,17 @@ impl Points for Wire {
 
     async fn scroll(&self, request: Request<ScrollPoints>) -> Answer<ScrollResponse> {
         let request = request.into_inner();
-        nothing_else(&request, &ScrollPoints {
-            collection_name: request.collection_name.clone(),
-            filter: request.filter.clone(),
-            offset: request.offset.clone(),
-            limit: request.limit,
-            with_payload: request.with_payload.clone(),
-            ..ScrollPoints::default()
-        })?;
+        nothing_else(
+            &request,
+            &ScrollPoints {
+                collection_name: request.collection_name.clone(),
+                filter: request.filter.clone(),
+                offset: request.offset.clone(),
+                limit: request.limit,
+                with_payload: request.with_payload.clone(),
+                ..ScrollPoints::default()
+            },
+        )?;
         let mut store = self.searched("scroll")?;
         let collection = store.collection(&request.collection_name)?;
         let from = request.offset.as_ref().map(|id| uuid_of(Some(id))).transpose()?;
@@ -191,12 +212,15 @@ impl Points for Wire {
 
     async fn count(&self, request: Request<CountPoints>) -> Answer<CountResponse> {
         let request = request.into_inner();
-        nothing_else(&request, &CountPoints {
-            collection_name: request.collection_name.clone(),
-            filter: request.filter.clone(),
-            exact: Some(true),
-            ..CountPoints::default()
-        })?;
+        nothing_else(
+            &request,
+            &CountPoints {
+                collection_name: request.collection_name.clone(),
+                filter: request.filter.clone(),
+                exact: Some(true),
+                ..CountPoints::default()
+            },
+        )?;
         let mut store = self.searched("count")?;
         let collection = store.collection(&request.collection_name)?;
         let count = collection.filtered(request.filter.as_ref())?.len() as u64;
@@ -218,11 +242,14 @@ impl Points for Wire {
 
     async fn query_batch(&self, request: Request<QueryBatchPoints>) -> Answer<QueryBatchResponse> {
         let request = request.into_inner();
-        nothing_else(&request, &QueryBatchPoints {
-            collection_name: request.collection_name.clone(),
-            query_points: request.query_points.clone(),
-            ..QueryBatchPoints::default()
-        })?;
+        nothing_else(
+            &request,
+            &QueryBatchPoints {
+                collection_name: request.collection_name.clone(),
+                query_points: request.query_points.clone(),
+                ..QueryBatchPoints::default()
+            },
+        )?;
         let mut store = self.searched("query_batch")?;
         let collection = store.collection(&request.collection_name)?;
         let result = request.query_points.iter().map(|query| {

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use actix_web::{App, HttpServer, dev::Server, web};
+use actix_web::{App, HttpServer, dev::Server, rt::task::JoinHandle, web};
 use anyhow::Context;
 use chrono::{DateTime, Utc};
 use prometheus::Registry;
@@ -40,6 +40,9 @@ use crate::{
         limits::Limits,
     },
 };
+
+/// How long a start waits for an index that is shared with others to be in place.
+const INDEX_WAIT: Duration = Duration::from_secs(2);
 
 /// A server that listens and has not yet been run.
 pub struct Application {
@@ -81,6 +84,8 @@ impl Application {
             .with_context(|| format!("cannot listen on {}; is another server running there?", listen.0))?;
         let address = listener.local_addr()?;
 
+        // What takes longer goes on beside the turns.
+        let _ = tokio::time::timeout(INDEX_WAIT, jobs::ready_index(&services)).await;
         let sessions = Sessions::start(services.clone(), node, config.actors.clone());
         let sockets = SocketHub::start(config.socket.clone(), clock.clone());
         observe(&registry, &sessions, &sockets)?;
@@ -159,19 +164,22 @@ impl Application {
             folder,
             ..
         } = self;
-        let embedding = actix_web::rt::spawn(jobs::embed_missing_of_all(services));
+        let upkeep = [
+            actix_web::rt::spawn(jobs::embed_missing_of_all(services.clone())),
+            actix_web::rt::spawn(jobs::keep_index(services)),
+        ];
         // Polled here and there, so that connections are served while the actors drain.
         let serving = actix_web::rt::spawn(server);
         tokio::pin!(serving);
         tokio::select! {
             ended = &mut serving => {
-                embedding.abort();
+                upkeep.iter().for_each(JoinHandle::abort);
                 running.stop(deadline).await;
                 return Ok(ended??);
             }
             () = stop => {}
         }
-        embedding.abort();
+        upkeep.iter().for_each(JoinHandle::abort);
         running.stop(deadline).await;
         serving.await??;
         drop(folder);

@@ -307,6 +307,8 @@ CREATE TABLE fact_knowers (
     PRIMARY KEY (tenant, fact, knower)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX knowers_newest ON fact_knowers (tenant, world, knower, valid_at, fact);
+-- The same by whom it is private to: what is looked through for words while the index is away.
+CREATE INDEX knowers_by_reader ON fact_knowers (tenant, world, knower, private_to, valid_at, fact);
 CREATE INDEX knowers_pinned ON fact_knowers
     (tenant, world, knower, private_to, importance DESC, valid_at DESC, fact)
     WHERE pinned = TRUE AND ends_at IS NULL;

@@ -1,9 +1,11 @@
 //! What the ports are made of. Only `app` and the tests name anything in here.
 
+mod breaker;
 pub mod in_process;
 pub mod offline_embedder;
 pub mod openai;
 pub mod postgres;
+pub mod qdrant;
 pub mod redis;
 pub mod scripted;
 pub mod sqlite;

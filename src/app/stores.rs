@@ -13,6 +13,7 @@ use crate::{
             fact_index::{FactIndexOptions, InProcessFactIndex},
         },
         openai::HttpClient,
+        qdrant::{QdrantFactIndex, QdrantOptions},
         redis::{RedisOptions, buffers::RedisBuffers},
     },
     config::{BufferSection, Config},
@@ -21,6 +22,7 @@ use crate::{
         StoreError,
         buffer::BufferStore,
         clock::{Clock, IdSource},
+        vectors::{FactIndex, PointSource},
     },
 };
 
@@ -39,19 +41,14 @@ pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSo
 
     // The same model makes vectors of several lengths, which do not compare either.
     let embedding_model = format!("{}@{}", embedder.info().model, embedder.info().dimensions);
-    let (ledger, points) = ledger::open(config, embedding_model, clock.clone()).await?;
-    let index = InProcessFactIndex::new(
-        points,
-        FactIndexOptions {
-            memory_bytes: config.vectors.memory_mib * MIB,
-        },
-    );
+    let (ledger, points) = ledger::open(config, embedding_model.clone(), clock.clone()).await?;
+    let index = index(config, points, embedding_model, embedder.info().dimensions)?;
     let buffers = buffers(&config.buffer).await?;
     Ok(Services {
         settings: Arc::new(config.dialogue()),
         ledger,
         buffers,
-        index: Arc::new(index),
+        index,
         embedder,
         models: Arc::new(models),
         prompts: Arc::new(prompts),
@@ -59,6 +56,34 @@ pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSo
         clock,
         ids,
     })
+}
+
+/// A Qdrant that is not there yet is no reason not to start either: it is filled from the ledger once it is.
+fn index(
+    config: &Config,
+    points: Arc<dyn PointSource>,
+    embedding_model: String,
+    dimensions: usize,
+) -> anyhow::Result<Arc<dyn FactIndex>> {
+    let section = &config.vectors;
+    if section.is_embedded() {
+        let options = FactIndexOptions {
+            memory_bytes: section.memory_mib * MIB,
+        };
+        return Ok(Arc::new(InProcessFactIndex::new(points, options)));
+    }
+    let options = QdrantOptions {
+        url: section.url.clone(),
+        api_key: section.api_key.clone(),
+        collection: section.collection.clone(),
+        timeout: Duration::from_millis(section.timeout_ms),
+        write_timeout: Duration::from_millis(section.write_timeout_ms),
+        hnsw_ef: section.hnsw_ef,
+        embedding_model,
+        dimensions,
+    };
+    let index = QdrantFactIndex::new(options).context("cannot use vectors.url")?;
+    Ok(Arc::new(index))
 }
 
 /// A Redis that is not there yet is no reason not to start: what it keeps is also in the ledger.

@@ -8,11 +8,15 @@ use super::block_on;
 use crate::{
     app::open_services,
     config::Config,
-    dialogue::{Services, jobs},
+    dialogue::{
+        Services,
+        jobs::{self, Drift},
+    },
     ids::TenantId,
     ports::{
         clock::{IdSource, SystemClock},
         ledger::facts::EmbeddedBy,
+        vectors::Prepared,
     },
     tenancy::TenantScope,
 };
@@ -22,9 +26,12 @@ pub(super) struct Args {
     /// Only this tenant.
     #[arg(long)]
     tenant: Option<TenantId>,
-    /// Change nothing; only say whether every fact can be searched.
+    /// Change nothing; only say where the index differs from the ledger, and whether every fact can be searched.
     #[arg(long)]
     check: bool,
+    /// Put right where the index differs from the ledger; what is done without --check.
+    #[arg(long, conflicts_with = "check")]
+    repair: bool,
     /// Also embed the facts that the configured embedder has not embedded, after it was changed.
     #[arg(long, conflicts_with = "check")]
     embed: bool,
@@ -49,22 +56,39 @@ async fn reindex(args: &Args, services: &Services) -> anyhow::Result<()> {
         },
         None => services.ledger.tenants.all().await?,
     };
-    let mut waiting = 0;
+    let index = &services.index;
+    if !args.check {
+        jobs::ready_index(services).await?;
+    } else if index.prepare(false).await? == Prepared::Empty {
+        bail!("the index is not in use yet: a server fills it, or `colloquy reindex`");
+    }
+    let (mut waiting, mut drifted) = (0, 0);
     for tenant in tenants {
         let scope = TenantScope::new(tenant.id.clone());
         if args.embed {
             let embedded = jobs::embed_missing(services, &scope).await?;
             println!("{}: embedded {embedded} facts", tenant.id);
         }
-        if !args.check {
-            jobs::reindex(services, &scope).await?;
-        }
         let facts = services.ledger.facts.embedded_by(&scope, services.clock.now()).await?;
         println!("{}: {}", tenant.id, described(&facts));
         waiting += not_current(&facts);
+        let drift = if args.check {
+            jobs::drift(services, &scope).await?
+        } else {
+            jobs::reindex(services, &scope).await?
+        };
+        if let Some(drift) = drift {
+            println!("{}: {}", tenant.id, compared(&drift, args.check));
+            drifted += if args.check { drift.count() } else { 0 };
+        }
     }
-    // The embedded index keeps nothing: a server reads each part from the ledger on first use.
-    println!("the embedded index is read from the ledger on first use; there is nothing else to rebuild");
+    if !index.is_shared() {
+        // The embedded index keeps nothing: a server reads each part from the ledger on first use.
+        println!("the embedded index is read from the ledger on first use; there is nothing else to rebuild");
+    }
+    if drifted > 0 {
+        bail!("{drifted} points of the index differ from the ledger: `colloquy reindex` puts them right");
+    }
     if waiting > 0 {
         bail!(
             "{waiting} facts have no vector of the embedder `{}` and are found by words only: \
@@ -77,6 +101,24 @@ async fn reindex(args: &Args, services: &Services) -> anyhow::Result<()> {
 
 fn not_current(facts: &[EmbeddedBy]) -> u64 {
     facts.iter().filter(|row| !row.current).map(|row| row.facts).sum()
+}
+
+/// `the index had 2 facts missing, 1 stale and 0 that are not valid; put right`
+fn compared(drift: &Drift, only_check: bool) -> String {
+    if drift.count() == 0 {
+        return "the index is what the ledger says".to_owned();
+    }
+    let (verb, end) = if only_check {
+        ("has", "")
+    } else {
+        ("had", "; put right")
+    };
+    format!(
+        "the index {verb} {} facts missing, {} stale and {} that are not valid{end}",
+        drift.missing.len(),
+        drift.stale.len(),
+        drift.surplus.len()
+    )
 }
 
 /// `valid facts: 12 (10 by e5@384, in use; 2 by older@1024)`

@@ -31,6 +31,9 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("buffer.ttl_s", 1.0, 604_800.0),
     ("buffer.memory_mib", 1.0, 1_048_576.0),
     ("vectors.memory_mib", 1.0, 1_048_576.0),
+    ("vectors.timeout_ms", 1.0, 600_000.0),
+    ("vectors.write_timeout_ms", 1.0, 600_000.0),
+    ("vectors.hnsw_ef", 1.0, 100_000.0),
     ("auth.leeway_s", 0.0, 600.0),
     ("auth.default_ttl_s", 1.0, 2_592_000.0),
     ("auth.max_ttl_s", 1.0, 2_592_000.0),
@@ -246,14 +249,22 @@ fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
             "must be memory: or start with redis:// or rediss://".into(),
         );
     }
-    let url = config.vectors.url.as_str();
-    if url.starts_with("http:") || url.starts_with("https:") {
+    let vectors = &config.vectors;
+    if !vectors.is_embedded() && !is_http(&vectors.url) {
         fault(
             "vectors.url",
-            "this build searches in process only (embedded:); Qdrant is not supported yet".into(),
+            "must be embedded: or start with http:// or https://".into(),
         );
-    } else if url != "embedded:" {
-        fault("vectors.url", "must be embedded:".into());
+    } else if vectors.url.contains('@') {
+        // It would be seen in errors.
+        fault("vectors.url", "must hold no password; set vectors.api_key".into());
+    }
+    let named = |b: u8| b.is_ascii_alphanumeric() || b"_-".contains(&b);
+    if vectors.collection.is_empty() || vectors.collection.len() > 64 || !vectors.collection.bytes().all(named) {
+        fault(
+            "vectors.collection",
+            "must have 1 to 64 letters, digits, _ and -".into(),
+        );
     }
 }
 

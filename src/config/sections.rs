@@ -183,6 +183,20 @@ pub struct BufferSection {
 pub struct VectorsSection {
     pub url: String,
     pub memory_mib: u64,
+    #[serde(deserialize_with = "secret")]
+    pub api_key: Option<SecretString>,
+    pub collection: String,
+    pub timeout_ms: u64,
+    pub write_timeout_ms: u64,
+    pub hnsw_ef: u64,
+}
+
+impl VectorsSection {
+    /// Whether the index is in this process.
+    #[must_use]
+    pub fn is_embedded(&self) -> bool {
+        self.url == "embedded:"
+    }
 }
 
 /// [`AuthSettings`], with an empty text for what is unset.

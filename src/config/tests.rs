@@ -205,7 +205,8 @@ fn contradictions_are_named_together() {
         ("COLLOQUY__RECALL__WEIGHTS__RECENCY", "0.5"),
         ("COLLOQUY__LEDGER__URL", "mysql://db/colloquy"),
         ("COLLOQUY__BUFFER__URL", "memcached://cache"),
-        ("COLLOQUY__VECTORS__URL", "http://qdrant:6334"),
+        ("COLLOQUY__VECTORS__URL", "qdrant:6334"),
+        ("COLLOQUY__VECTORS__COLLECTION", "a/b"),
         ("COLLOQUY__LLM__MODEL", "m"),
         ("COLLOQUY__EMBEDDER__BASE_URL", "ftp://x"),
         ("COLLOQUY__SUMMARIES__FORCE_TOKENS", "7000"),
@@ -222,6 +223,7 @@ fn contradictions_are_named_together() {
         "ledger.url",
         "buffer.url",
         "vectors.url",
+        "vectors.collection",
         "llm.base_url",
         "embedder.base_url",
         "summaries.force_tokens",
@@ -234,6 +236,22 @@ fn contradictions_are_named_together() {
     ] {
         assert!(keys(&found).contains(&key), "{key} is missing in {found:?}");
     }
+}
+
+#[test]
+fn qdrant_is_named_without_its_key() {
+    let sources = |url: &str| Sources {
+        env: vec![
+            ("COLLOQUY__VECTORS__URL".to_owned(), url.to_owned()),
+            ("COLLOQUY__VECTORS__API_KEY".to_owned(), "open sesame".to_owned()),
+        ],
+        ..Sources::default()
+    };
+    let config = Config::load(&sources("https://qdrant:6334")).unwrap();
+    assert!(!config.vectors.is_embedded());
+    assert!(!format!("{config:?}").contains("sesame"));
+    let refused = Config::load(&sources("https://user:sesame@qdrant:6334")).unwrap_err();
+    assert!(!refused.to_string().contains("sesame"), "{refused}");
 }
 
 #[test]

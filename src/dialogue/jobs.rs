@@ -1,6 +1,7 @@
 //! After-turn jobs: what each kind runs. Leasing, retrying and spacing them is the curator's.
 
 mod embedding;
+mod index;
 pub(super) mod outbox;
 mod state;
 
@@ -8,7 +9,8 @@ use serde::de::DeserializeOwned;
 
 pub use self::{
     embedding::{embed_missing, embed_missing_of_all},
-    outbox::{expected_points, reindex, relay_outbox},
+    index::{Drift, drift, keep_index, ready_index, reindex},
+    outbox::{expected_points, relay_outbox},
 };
 use super::{
     Services,

@@ -1,5 +1,6 @@
 //! Recall: the index proposes, the ledger disposes, one pure function scores (ALGORITHMS §2).
 
+mod by_words;
 mod cache;
 mod reading;
 mod search;
@@ -78,37 +79,52 @@ pub(super) struct Sought<'a> {
     pub at: DateTime<Utc>,
 }
 
-/// Why recall came back without facts.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum RecallError {
-    /// The index is derived and may be away; the turn goes on without retrieved facts.
-    #[error("the index did not answer: {0}")]
-    Index(StoreError),
-    #[error(transparent)]
-    Ledger(StoreError),
+/// What recall found, and whether it had to do without the index.
+#[derive(Debug)]
+pub(super) struct Found<T> {
+    /// Best first.
+    pub facts: Vec<T>,
+    /// Why the index was not searched, if it was not: the ledger was, by words alone.
+    pub without_index: Option<StoreError>,
 }
 
 /// Finds, confirms and scores; best first. Of what was confirmed, as much as can get into a prompt or a
 /// trace: the rest is not read.
-pub(super) async fn recall(services: &Services, sought: Sought<'_>) -> Result<Vec<Hit>, RecallError> {
+///
+/// # Errors
+/// If the ledger does not answer. The index is derived and may be away.
+pub(super) async fn recall(services: &Services, sought: Sought<'_>) -> Result<Found<Hit>, StoreError> {
     let ranked = rank(services, &sought).await?;
-    reading::read(services, &sought, ranked)
-        .await
-        .map_err(RecallError::Ledger)
+    Ok(Found {
+        facts: reading::read(services, &sought, ranked.facts).await?,
+        without_index: ranked.without_index,
+    })
 }
 
 /// Everything that was found and confirmed, best first. A body is read only where the index does not know
 /// the confirmed version of a fact.
-async fn rank(services: &Services, sought: &Sought<'_>) -> Result<Vec<Ranked>, RecallError> {
+async fn rank(services: &Services, sought: &Sought<'_>) -> Result<Found<Ranked>, StoreError> {
     let proposal = Proposal {
         viewpoint: sought.viewpoint,
         embedding: sought.embedding,
         terms: sought.terms,
         limits: sought.limits,
     };
-    let proposed = services.index.propose(sought.scope, proposal).await;
+    let (proposed, without_index) = match services.index.propose(sought.scope, proposal).await {
+        Ok(proposed) => (proposed, None),
+        Err(error) => (by_words::propose(services, sought).await?, Some(error)),
+    };
+    let facts = confirmed(services, sought, proposed).await?;
+    Ok(Found { facts, without_index })
+}
+
+/// Those of the proposed facts that the ledger confirms, best first.
+async fn confirmed(
+    services: &Services,
+    sought: &Sought<'_>,
+    proposed: Vec<Candidate>,
+) -> Result<Vec<Ranked>, StoreError> {
     let candidates: HashMap<FactId, Candidate> = proposed
-        .map_err(RecallError::Index)?
         .into_iter()
         .map(|candidate| (candidate.fact, candidate))
         .collect();
@@ -120,8 +136,7 @@ async fn rank(services: &Services, sought: &Sought<'_>) -> Result<Vec<Ranked>, R
         .ledger
         .facts
         .confirm(sought.scope, sought.viewpoint, &ids, sought.at)
-        .await
-        .map_err(RecallError::Ledger)?;
+        .await?;
     let mut ranked = Vec::with_capacity(confirmed.len());
     let mut unknown = Vec::new();
     for confirmed in confirmed {
@@ -139,8 +154,7 @@ async fn rank(services: &Services, sought: &Sought<'_>) -> Result<Vec<Ranked>, R
             None => unknown.push(confirmed),
         }
     }
-    let read = services.bodies.of(services, sought.scope, &unknown);
-    for body in read.await.map_err(RecallError::Ledger)? {
+    for body in services.bodies.of(services, sought.scope, &unknown).await? {
         let cosine = candidates.get(&body.id).map_or(0.0, |candidate| candidate.cosine);
         ranked.push(by_body(services, sought, body, cosine));
     }

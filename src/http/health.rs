@@ -9,17 +9,22 @@ use super::{
     AppState,
     errors::{Code, Problem},
 };
+use crate::ports::vectors::IndexState;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Health {
     /// `ok`.
     status: &'static str,
     version: &'static str,
+    /// `/readyz`: `ready`; `filling` or `away`, and facts are found by their words alone until it is ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<&'static str>,
 }
 
 const OK: Health = Health {
     status: "ok",
     version: env!("CARGO_PKG_VERSION"),
+    index: None,
 };
 
 /// The process lives.
@@ -37,7 +42,16 @@ pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem>
         return Err(Problem::new(Code::Draining, "the server is starting or shutting down"));
     }
     state.services.ledger.maintenance.ping().await?;
-    Ok(HttpResponse::Ok().json(OK))
+    // A turn can do without the index, so a node whose index is away takes turns.
+    let index = match state.services.index.state() {
+        IndexState::Ready => "ready",
+        IndexState::Filling => "filling",
+        IndexState::Away => "away",
+    };
+    Ok(HttpResponse::Ok().json(Health {
+        index: Some(index),
+        ..OK
+    }))
 }
 
 /// Metrics in the text format of Prometheus.

@@ -3,6 +3,7 @@
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+use sha2::{Digest as _, Sha256};
 
 use super::StoreResult;
 use crate::{
@@ -29,6 +30,31 @@ pub struct IndexPoint {
     pub embedding: Vec<f32>,
     /// Terms of content and keywords, for the keyword leg.
     pub terms: TermWeights,
+}
+
+impl IndexPoint {
+    /// Tells points apart that differ in anything; the same on every machine and in every version.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let mut hash = Sha256::new();
+        let mut part = |bytes: &[u8]| {
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        part(&self.version.to_le_bytes());
+        part(self.world.as_str().as_bytes());
+        part(self.audience.fingerprint().as_bytes());
+        part(&[self.importance.get()]);
+        part(&self.valid_at.timestamp_micros().to_le_bytes());
+        let floats: Vec<u8> = self.embedding.iter().flat_map(|x| x.to_le_bytes()).collect();
+        part(&floats);
+        for (term, weight) in &self.terms.0 {
+            part(&term.to_le_bytes());
+            part(&weight.to_le_bytes());
+        }
+        let digest = hash.finalize();
+        digest[..8].iter().fold(0, |all, byte| all << 8 | u64::from(*byte))
+    }
 }
 
 /// What to propose.
@@ -86,7 +112,49 @@ pub struct Hint {
     pub keyword: f64,
 }
 
+/// A point as the index keeps it, to be compared with the ledger's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredPoint {
+    pub fact: FactId,
+    /// The [`IndexPoint::digest`] of what was written.
+    pub digest: u64,
+}
+
+/// One page of what an index keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredPoints {
+    /// In no particular order.
+    pub points: Vec<StoredPoint>,
+    /// What to pass for the next page; `None` on the last.
+    pub next: Option<String>,
+}
+
+/// Whether searches may expect anything of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexState {
+    /// It answers, and has all that the ledger had.
+    Ready,
+    /// It is being filled from the ledger; until then it answers no search.
+    Filling,
+    /// It has not answered, or not yet.
+    Away,
+}
+
+/// What an index needs before it can be searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prepared {
+    /// Nothing.
+    Ready,
+    /// A comparison with the ledger, and then [`FactIndex::retire`]: whoever filled it did not come to it.
+    Unfinished,
+    /// To be filled from the ledger, and then [`FactIndex::adopt`], the comparison and [`FactIndex::retire`].
+    Empty,
+}
+
 /// Nearest and otherwise promising facts of a viewpoint.
+///
+/// Searches of an index that is not ready are [`StoreError::Unavailable`](super::StoreError::Unavailable).
+/// What follows [`Self::clear`] is only for an index that outlives this process or is shared with others.
 #[async_trait]
 pub trait FactIndex: Send + Sync {
     /// The union of the legs, each fact once, in no particular order.
@@ -106,10 +174,42 @@ pub trait FactIndex: Send + Sync {
     async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()>;
     /// Removes points; unknown ones are fine.
     async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()>;
-    /// How many points a tenant has, for `reindex --check`.
+    /// How many points a tenant has.
     async fn count(&self, scope: &TenantScope) -> StoreResult<u64>;
     /// Forgets everything of a tenant, before a rebuild or for erasure.
     async fn clear(&self, scope: &TenantScope) -> StoreResult<()>;
+
+    /// Whether others write to it too, so that what was written may be overtaken.
+    fn is_shared(&self) -> bool {
+        false
+    }
+    /// As far as is known without asking.
+    fn state(&self) -> IndexState {
+        IndexState::Ready
+    }
+    /// Finds the place for vectors of the embedder in use, and says what it needs. If there is none and it
+    /// may, makes it. Idempotent, and any number of nodes may do it at once.
+    async fn prepare(&self, may_make: bool) -> StoreResult<Prepared> {
+        let _ = may_make;
+        Ok(Prepared::Ready)
+    }
+    /// Makes what was filled the one that counts, for every node.
+    async fn adopt(&self) -> StoreResult<()> {
+        Ok(())
+    }
+    /// Drops what the one that counts has replaced.
+    async fn retire(&self) -> StoreResult<()> {
+        Ok(())
+    }
+    /// Asks whether what this node writes is still what counts. If not, what the outbox names must stay in it.
+    async fn is_current(&self) -> StoreResult<bool> {
+        Ok(true)
+    }
+    /// What it keeps of a tenant, a page at a time; `None`: nothing that could differ from the ledger.
+    async fn stored(&self, scope: &TenantScope, after: Option<&str>, limit: u32) -> StoreResult<Option<StoredPoints>> {
+        let _ = (scope, after, limit);
+        Ok(None)
+    }
 }
 
 /// Where an index that keeps nothing on disk fetches a partition from on first use.

@@ -9,7 +9,6 @@ pub mod buffers;
 
 use std::time::Duration;
 
-use recloser::{AsyncRecloser, Recloser};
 use redis::{
     Client, IntoConnectionInfo as _, RedisError, RedisFuture, Value,
     aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
@@ -18,6 +17,7 @@ use redis::{
 };
 use tokio::sync::OnceCell;
 
+use super::breaker::Breaker;
 use crate::ports::{StoreError, StoreResult};
 
 /// How Redis is reached.
@@ -31,16 +31,11 @@ pub struct RedisOptions {
     pub timeout: Duration,
 }
 
-/// How long Redis is left alone after it has failed.
-const REST: Duration = Duration::from_secs(1);
-/// Of how many calls the share that failed is taken.
-const CALLS: usize = 4;
-
 /// One connection, shared by all callers: their commands are pipelined.
 struct Redis {
     connector: Connector,
     timeout: Duration,
-    breaker: AsyncRecloser,
+    breaker: Breaker,
 }
 
 enum Connector {
@@ -86,16 +81,10 @@ impl Redis {
                 .set_number_of_retries(0);
             Connector::One(ConnectionManager::new_lazy_with_config(client, config).map_err(|error| refused(&error))?)
         };
-        let breaker = Recloser::custom()
-            .error_rate(0.5)
-            .closed_len(CALLS)
-            .half_open_len(1)
-            .open_wait(REST)
-            .build();
         Ok(Self {
             connector,
             timeout: options.timeout,
-            breaker: AsyncRecloser::from(breaker),
+            breaker: Breaker::new("Redis"),
         })
     }
 
@@ -104,22 +93,12 @@ impl Redis {
     /// # Errors
     /// [`StoreError::Unavailable`] when Redis cannot be reached, is late or refuses for now.
     async fn call<T>(&self, work: impl AsyncFnOnce(&mut Connection) -> Result<T, RedisError>) -> StoreResult<T> {
-        let trial = async {
-            let work = async {
-                let mut connection = self.connection().await?;
-                work(&mut connection).await
-            };
-            // A reconnect may add up beyond the time-outs of the connection.
-            tokio::time::timeout(self.timeout * 2, work)
-                .await
-                .map_err(|_elapsed| StoreError::Unavailable("Redis does not answer in time".to_owned()))?
-                .map_err(|error| store_error(&error))
+        let work = async {
+            let mut connection = self.connection().await.map_err(|error| store_error(&error))?;
+            work(&mut connection).await.map_err(|error| store_error(&error))
         };
-        match self.breaker.call_with(is_away, trial).await {
-            Ok(answer) => Ok(answer),
-            Err(recloser::Error::Inner(error)) => Err(error),
-            Err(recloser::Error::Rejected) => Err(StoreError::Unavailable("Redis failed a moment ago".to_owned())),
-        }
+        // A reconnect may add up beyond the time-outs of the connection.
+        self.breaker.call(self.timeout * 2, work).await
     }
 
     async fn connection(&self) -> Result<Connection, RedisError> {
@@ -157,11 +136,6 @@ impl ConnectionLike for Connection {
             Self::Cluster(connection) => connection.get_db(),
         }
     }
-}
-
-/// A refusal of one command says nothing about the next.
-fn is_away(error: &StoreError) -> bool {
-    matches!(error, StoreError::Unavailable(_))
 }
 
 fn refused(error: &RedisError) -> StoreError {

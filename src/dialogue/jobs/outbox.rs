@@ -1,12 +1,15 @@
 //! Keeps the index what the ledger says. Order and repetition do not matter: an outbox row names a
 //! fact, and what the fact is now is read when the row is handled.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::{
     dialogue::Services,
     ids::{FactId, TenantId},
-    ports::StoreError,
+    ports::{
+        StoreError, StoreResult,
+        vectors::{IndexPoint, IndexState},
+    },
     tenancy::TenantScope,
 };
 
@@ -14,7 +17,9 @@ use crate::{
 const BATCH: u32 = 256;
 /// Batches until a relay lets others go on; more rows come with the next call.
 const MAX_BATCHES: usize = 64;
-/// Points read at once by [`reindex`].
+/// How often facts are written that change meanwhile; beyond that they come again.
+const ROUNDS: usize = 4;
+/// Points read at once.
 const PAGE: u32 = 500;
 
 /// Moves what the outbox names into the index. Returns how many rows were handled (0: idle). A tenant
@@ -88,37 +93,66 @@ async fn relay(services: &Services) -> Result<Relayed, StoreError> {
     Ok(relayed)
 }
 
-async fn relay_tenant(services: &Services, scope: &TenantScope, facts: &HashSet<FactId>) -> Result<(), StoreError> {
-    let ids: Vec<FactId> = facts.iter().copied().collect();
-    let points = services.ledger.facts.points(scope, &ids).await?;
-    let valid: HashSet<FactId> = points.iter().map(|point| point.fact).collect();
-    let gone: Vec<FactId> = ids.into_iter().filter(|id| !valid.contains(id)).collect();
-    if !points.is_empty() {
-        services.index.upsert(scope, &points).await?;
+async fn relay_tenant(services: &Services, scope: &TenantScope, facts: &HashSet<FactId>) -> StoreResult<()> {
+    let index = &services.index;
+    if index.state() == IndexState::Filling {
+        return Err(not_in_place());
     }
-    if !gone.is_empty() {
-        services.index.remove(scope, &gone).await?;
+    let ids: Vec<FactId> = facts.iter().copied().collect();
+    write_points(services, scope, &ids).await?;
+    // Another node may have taken up another index, which does not have what was written here.
+    if index.is_shared() && !index.is_current().await? {
+        return Err(not_in_place());
     }
     Ok(())
 }
 
-/// Rebuilds a tenant's part of the index from the ledger without calling the embedder.
-/// Returns the number of points.
-pub async fn reindex(services: &Services, scope: &TenantScope) -> Result<u64, StoreError> {
-    // A relay in between would be overtaken by pages read before it.
-    let _one_at_a_time = services.bodies.relay.lock().await;
-    services.index.clear(scope).await?;
-    let mut after = None;
-    let mut written = 0;
-    loop {
-        let points = services.ledger.facts.all_points(scope, after, PAGE).await?;
-        let Some(last) = points.last() else {
-            return Ok(written);
-        };
-        after = Some(last.fact);
-        services.index.upsert(scope, &points).await?;
-        written += points.len() as u64;
+fn not_in_place() -> StoreError {
+    StoreError::Unavailable("the index is not in place".to_owned())
+}
+
+/// Writes what the ledger says of these facts now.
+///
+/// Others may do the same at the same time, with what the ledger said a moment earlier or later. So where
+/// the index is shared, the ledger is read again after the write, until it says what was written: whoever
+/// writes last has then written what is so.
+pub(super) async fn write_points(services: &Services, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
+    let index = &services.index;
+    let mut left: Vec<FactId> = facts.to_vec();
+    let mut written: HashMap<FactId, Option<u64>> = HashMap::new();
+    for _ in 0..ROUNDS {
+        let points = services.ledger.facts.points(scope, &left).await?;
+        let shared = index.is_shared();
+        let mut says: HashMap<FactId, Option<u64>> = left.iter().map(|fact| (*fact, None)).collect();
+        for point in &points {
+            // In this process nobody else writes, and nothing is compared.
+            says.insert(point.fact, Some(if shared { point.digest() } else { 0 }));
+        }
+        let news = |fact: &FactId| written.get(fact) != says.get(fact);
+        let changed: Vec<IndexPoint> = points.into_iter().filter(|point| news(&point.fact)).collect();
+        let gone = says
+            .iter()
+            .filter(|(_, digest)| digest.is_none())
+            .map(|(fact, _)| *fact);
+        let gone: Vec<FactId> = gone.filter(news).collect();
+        if changed.is_empty() && gone.is_empty() {
+            return Ok(());
+        }
+        if !changed.is_empty() {
+            index.upsert(scope, &changed).await?;
+        }
+        if !gone.is_empty() {
+            index.remove(scope, &gone).await?;
+        }
+        if !shared {
+            return Ok(());
+        }
+        left = changed.iter().map(|point| point.fact).chain(gone).collect();
+        written = says;
     }
+    Err(StoreError::Unavailable(
+        "facts changed while they were moved into the index".to_owned(),
+    ))
 }
 
 /// How many points a complete index of a tenant has: its facts that are valid now.

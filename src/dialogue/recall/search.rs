@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::{Ranked, RecallError, Sought, best_first, by_body, limits, rank};
+use super::{Ranked, Sought, best_first, by_body, limits, rank};
 use crate::{
     dialogue::Services,
     ids::FactId,
@@ -79,10 +79,11 @@ pub async fn search(
     let hits = if past {
         in_the_past(services, &sought, limit).await?
     } else {
-        let found = rank(services, &sought).await.map_err(|error| match error {
-            RecallError::Index(error) | RecallError::Ledger(error) => error,
-        })?;
-        in_full(services, scope, found, limit).await?
+        let found = rank(services, &sought).await?;
+        if let Some(error) = &found.without_index {
+            tracing::warn!(%error, "searched in the ledger, by words alone");
+        }
+        in_full(services, scope, found.facts, limit).await?
     };
     Ok((hits, vec![call]))
 }

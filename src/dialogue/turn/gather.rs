@@ -8,7 +8,7 @@ use crate::{
         intent::{self, Classified},
         overheard::{self, OverheardLine},
         prompt::{self, Material, Prompt, world_lines},
-        recall::{self, Hit, RecallError, Sought},
+        recall::{self, Found, Hit, Sought},
     },
     memory::{
         fact::Fact,
@@ -203,17 +203,15 @@ async fn recalled(services: &Services, input: &TurnInput, watch: &Stopwatch<'_>)
         at: services.clock.now(),
     };
     let (found, recall_ms) = watch.time(recall::recall(services, sought)).await;
-    let hits = match found {
-        Ok(hits) => hits,
-        Err(RecallError::Ledger(error)) => return Err(error.into()),
-        Err(error @ RecallError::Index(_)) => {
-            notes.push(format!("nothing was recalled: {error}"));
-            Vec::new()
-        }
-    };
+    let Found { facts, without_index } = found?;
+    if let Some(error) = without_index {
+        notes.push(format!(
+            "recall by words alone, in the ledger: the index did not answer: {error}"
+        ));
+    }
     Ok(Recalled {
         query,
-        hits,
+        hits: facts,
         call,
         notes,
         embed_ms,

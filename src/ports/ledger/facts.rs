@@ -45,6 +45,17 @@ pub struct RecallBody {
     pub embedding: Arc<[f32]>,
 }
 
+/// What recall goes by when there is no index to ask.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Worded {
+    pub fact: FactId,
+    pub version: u32,
+    pub importance: Importance,
+    pub valid_at: DateTime<Utc>,
+    pub content: String,
+    pub keywords: Vec<String>,
+}
+
 /// One judged pair, kept by content so that the same question is never asked twice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JudgedPair {
@@ -223,6 +234,16 @@ pub trait FactStore: Send + Sync {
         at: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<Fact>>;
+
+    /// What the viewpoint may use at `at`, in no particular order: the newest `limit` of what each of its
+    /// knowers knows openly, and of what each was told by its player.
+    async fn worded(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        at: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<Worded>>;
 
     // --- reconciling ---
     /// The sum of `memory_seq` over `npcs`.

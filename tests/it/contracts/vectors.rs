@@ -18,7 +18,9 @@ use colloquy::{
     tenancy::TenantScope,
 };
 
-const DIMENSIONS: usize = 16;
+use super::qdrant::{RealServer, on_a_real_server, qdrant};
+
+pub const DIMENSIONS: usize = 16;
 
 /// A ledger that has these points and no others.
 struct Points(TenantScope, Vec<IndexPoint>);
@@ -35,7 +37,7 @@ impl PointSource for Points {
     }
 }
 
-fn scope(tenant: &str) -> TenantScope {
+pub fn scope(tenant: &str) -> TenantScope {
     TenantScope::new(tenant.parse().unwrap())
 }
 
@@ -44,7 +46,7 @@ fn day(n: i64) -> DateTime<Utc> {
 }
 
 /// A unit vector that leans from axis `axis` towards axis 0 by `lean` in [0, 1].
-fn leaning(axis: usize, lean: f32) -> Vec<f32> {
+pub fn leaning(axis: usize, lean: f32) -> Vec<f32> {
     let mut vector = vec![0.0; DIMENSIONS];
     vector[axis] += 1.0 - lean;
     vector[0] += lean;
@@ -55,7 +57,7 @@ fn leaning(axis: usize, lean: f32) -> Vec<f32> {
     vector
 }
 
-fn audience(knowers: &[&str], private_to: Option<&str>) -> Audience {
+pub fn audience(knowers: &[&str], private_to: Option<&str>) -> Audience {
     Audience {
         knowers: knowers
             .iter()
@@ -65,7 +67,7 @@ fn audience(knowers: &[&str], private_to: Option<&str>) -> Audience {
     }
 }
 
-fn point(n: u128, audience: Audience, embedding: Vec<f32>) -> IndexPoint {
+pub fn point(n: u128, audience: Audience, embedding: Vec<f32>) -> IndexPoint {
     IndexPoint {
         fact: FactId::from_u128(n),
         version: 1,
@@ -78,7 +80,7 @@ fn point(n: u128, audience: Audience, embedding: Vec<f32>) -> IndexPoint {
     }
 }
 
-fn ergen_with(player: Option<&str>) -> Viewpoint {
+pub fn ergen_with(player: Option<&str>) -> Viewpoint {
     Viewpoint {
         world: "vale".parse().unwrap(),
         npc: "ergen".parse().unwrap(),
@@ -421,6 +423,19 @@ async fn in_process_without_room(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> 
 }
 
 macro_rules! contract {
+    (real server: $($case:ident),+ $(,)?) => {
+        mod real_qdrant {
+            use super::RealServer;
+
+            $(#[tokio::test]
+            async fn $case() {
+                super::on_a_real_server(stringify!($case), async |server: RealServer| {
+                    super::$case(async |points| server.clone().filled(points).await).await;
+                })
+                .await;
+            })+
+        }
+    };
     ($adapter:ident: $($case:ident),+ $(,)?) => {
         mod $adapter {
             $(#[tokio::test]
@@ -436,6 +451,13 @@ contract!(in_process: proposes_the_nearest_with_exact_cosines, every_leg_compete
     points_without_a_vector_are_found_otherwise);
 contract!(in_process_without_room: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
     a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, points_without_a_vector_are_found_otherwise);
+
+contract!(qdrant: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
+    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, upserts_and_removals_are_idempotent,
+    points_without_a_vector_are_found_otherwise);
+contract!(real server: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
+    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, upserts_and_removals_are_idempotent,
+    points_without_a_vector_are_found_otherwise);
 
 /// A change that lands while a partition is being read must not be lost.
 #[tokio::test]

@@ -4,6 +4,7 @@ mod cuts;
 mod fakes;
 mod faults;
 mod forgetting;
+mod index;
 mod memory;
 mod recall;
 mod settling;
@@ -18,6 +19,7 @@ use colloquy::{
             buffers::{BufferLimits, InProcessBuffers},
             fact_index::{FactIndexOptions, InProcessFactIndex},
         },
+        qdrant::{QdrantFactIndex, QdrantOptions},
         sqlite::{self, SqliteOptions},
     },
     config::Config,
@@ -42,6 +44,7 @@ use colloquy::{
     ports::{
         PageRequest,
         clock::{Clock as _, IdSource, ManualClock},
+        embedder::Embedder as _,
         ledger::{
             audit::Edit,
             dialogues::{Claim, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue},
@@ -49,6 +52,7 @@ use colloquy::{
             jobs::Job,
         },
         llm::Llm,
+        vectors::FactIndex,
     },
     tenancy::{Principal, Role, TenantScope},
 };
@@ -56,6 +60,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::fakes::{Answer, ToldLlm, WordEmbedder};
+use crate::support::PATIENCE;
 
 /// A world with one NPC, and everything below the actors.
 pub struct Stage {
@@ -161,6 +166,28 @@ impl Stage {
         let index = InProcessFactIndex::new(store.point_source(), FactIndexOptions::default());
         self.services.index = Arc::new(index);
         self.services.bodies = Arc::new(BodyCache::new(1_000));
+    }
+
+    /// The same with its index in Qdrant.
+    pub async fn set_on_qdrant(url: &str) -> Self {
+        let mut stage = Self::set().await;
+        stage.services.index = stage.index_in_qdrant(url, "words");
+        jobs::ready_index(&stage.services).await.unwrap();
+        stage
+    }
+
+    pub fn index_in_qdrant(&self, url: &str, embedding_model: &str) -> Arc<dyn FactIndex> {
+        let index = QdrantFactIndex::new(QdrantOptions {
+            url: url.to_owned(),
+            api_key: None,
+            collection: "colloquy".to_owned(),
+            timeout: PATIENCE,
+            write_timeout: PATIENCE,
+            hnsw_ef: 64,
+            embedding_model: embedding_model.to_owned(),
+            dimensions: self.embedder.info().dimensions,
+        });
+        Arc::new(index.unwrap())
     }
 
     async fn author(&mut self) {

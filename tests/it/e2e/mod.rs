@@ -1,5 +1,5 @@
 //! The server end to end: real sockets, the scripted model or the mock one. The stores are the embedded ones;
-//! the core happens on Postgres, too.
+//! the core happens on Postgres and with Qdrant, too.
 
 mod access;
 mod conversation;
@@ -14,6 +14,7 @@ mod in_flight;
 mod model_faults;
 mod npc_conversation;
 mod on_postgres;
+mod on_qdrant;
 mod rewinds;
 mod saves;
 mod slow_reader;

@@ -131,6 +131,14 @@ fn what_was_taken_back_never_happened_on_postgres() {
     });
 }
 
+/// What is in the index has to be the same, too.
+#[test]
+fn what_was_taken_back_never_happened_on_qdrant() {
+    try_all("replayed", HISTORIES / 100, |history| {
+        store::on_qdrant(|| replayed(history))
+    });
+}
+
 #[test]
 fn two_saves_both_come_back_whole_on_postgres() {
     try_all("saved", HISTORIES / 100, |history| {

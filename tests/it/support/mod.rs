@@ -2,14 +2,16 @@
 
 mod client;
 mod postgres;
+pub mod qdrant;
 mod redis;
 mod server;
 
 use std::{future::Future, time::Duration};
 
 pub use self::{
-    client::{Rest, Socket},
+    client::{Reply, Rest, Socket},
     postgres::PostgresDatabase,
+    qdrant::{QdrantDouble, QdrantProcess},
     redis::RedisServer,
     server::{Data, Server},
 };

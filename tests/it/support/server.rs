@@ -23,7 +23,7 @@ use colloquy::{
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use super::{PATIENCE, PostgresDatabase, Rest, Socket};
+use super::{PATIENCE, PostgresDatabase, QdrantDouble, Rest, Socket};
 
 const SECRET: &str = "a secret that only the tests know, 32 bytes and more";
 
@@ -34,6 +34,8 @@ pub struct Data {
     env: Vec<(String, String)>,
     /// Where the ledger is, if it is not in the folder.
     database: Option<Arc<PostgresDatabase>>,
+    /// Where the index is, if it is not in the servers.
+    qdrant: Option<Arc<QdrantDouble>>,
 }
 
 impl Data {
@@ -57,7 +59,22 @@ impl Data {
             folder,
             env: all,
             database: None,
+            qdrant: None,
         }
+    }
+    /// As [`Self::new`], with the index in Qdrant.
+    pub fn on_qdrant(env: &[(&str, &str)]) -> Self {
+        let qdrant = QdrantDouble::start();
+        let mut data = Self::new(&[
+            ("COLLOQUY__VECTORS__URL", &qdrant.url()),
+            ("COLLOQUY__VECTORS__TIMEOUT_MS", "10000"),
+            // What a turn remembers is what is tested, not how soon a busy machine has it written.
+            ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "10000"),
+        ]);
+        data.env
+            .extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        data.qdrant = Some(Arc::new(qdrant));
+        data
     }
     /// As [`Self::new`], with the ledger in a Postgres database.
     pub fn on_postgres(env: &[(&str, &str)]) -> Self {

@@ -1,11 +1,12 @@
 //! Facts. `read` answers, `write` inserts and reconciles, `edit` is what people do, `fold`
-//! recomputes the cached results, `embeddings` finds vectors of other models. This file maps rows to values and hands each call on.
+//! recomputes the cached results, `embeddings` finds vectors of other models, `worded` is recall without an index. This file maps rows to values and hands each call on.
 
 mod edit;
 mod embeddings;
 pub(super) mod fold;
 mod read;
 mod timeline;
+mod worded;
 pub(super) mod write;
 
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::{
             audit::Edit,
             facts::{
                 Confirmed, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore, JudgedPair,
-                OutboxRow, RecallBody, ReconcileOutcome, Reconciliation, TimelineRows,
+                OutboxRow, RecallBody, ReconcileOutcome, Reconciliation, TimelineRows, Worded,
             },
         },
         vectors::IndexPoint,
@@ -165,6 +166,16 @@ impl FactStore for SqlFactStore {
         limit: u32,
     ) -> StoreResult<Vec<Fact>> {
         read::standing(&self.0, scope.tenant(), viewpoint, at, limit).await
+    }
+
+    async fn worded(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        at: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<Worded>> {
+        worded::worded(&self.0, scope.tenant(), viewpoint, at, limit).await
     }
 
     async fn memory_seq(&self, scope: &TenantScope, world: &WorldId, npcs: &[NpcId]) -> StoreResult<u64> {

@@ -3,10 +3,14 @@ use std::collections::BTreeSet;
 use colloquy::{
     ids::FactId,
     memory::{
-        fact::{InvalidReason, Knower},
+        fact::{Audience, InvalidReason, Knower, NewFact, Viewpoint},
         keywords,
     },
-    ports::{ledger::facts::FactPatch, vectors::IndexPoint},
+    ports::{
+        ledger::facts::{FactPatch, Worded},
+        vectors::IndexPoint,
+    },
+    tenancy::TenantScope,
 };
 
 use super::{
@@ -16,6 +20,96 @@ use super::{
 
 fn facts_of(points: &[IndexPoint]) -> Vec<FactId> {
     points.iter().map(|point| point.fact).collect()
+}
+
+/// Without an index, the same may be used as with one, and nothing else.
+pub async fn words_are_of_what_may_be_used<S: Subject>(f: &Fixture<S>) {
+    let known_to = |content: &str, knowers: &[&str], private_to: Option<&str>| NewFact {
+        audience: Audience {
+            knowers: knowers.iter().map(|key| Knower::parse(key).unwrap()).collect(),
+            private_to: private_to.map(|player| player.parse().unwrap()),
+        },
+        ..f.a_fact(content)
+    };
+    let npc = format!("npc:{}", f.npc);
+    let player = f.player.to_string();
+    let mut all = Vec::new();
+    for (content, knowers, private_to) in [
+        ("open", vec![npc.as_str()], None),
+        ("known to many", vec![npc.as_str(), "faction:guild", "world"], None),
+        ("of the guild", vec!["faction:guild"], None),
+        ("the player's", vec![npc.as_str()], Some(player.as_str())),
+        ("somebody else's", vec![npc.as_str()], Some("somebody-else")),
+        ("of thieves", vec!["faction:thieves"], None),
+        ("of another", vec!["npc:another"], None),
+    ] {
+        all.push(f.create(known_to(content, &knowers, private_to)).await);
+    }
+    let mut elsewhere = known_to("elsewhere", &["world"], None);
+    elsewhere.world = "elsewhere".parse().unwrap();
+    all.push(f.create(elsewhere).await);
+    let mut later = known_to("later", &["world"], None);
+    later.valid_at = f.now() + chrono::Duration::days(1);
+    all.push(f.create(later).await);
+    let mut over = known_to("over", &["world"], None);
+    over.expires_at = Some(f.now());
+    all.push(f.create(over).await);
+    let gone = f.create(known_to("gone", &["world"], None)).await;
+    let facts = &f.ledger().facts;
+    facts
+        .remove(&f.scope, gone, None, &f.edit("fact.remove"))
+        .await
+        .unwrap();
+    all.push(gone);
+
+    let player = f.viewpoint();
+    let nobody = Viewpoint {
+        player: None,
+        ..f.viewpoint()
+    };
+    let designer = Viewpoint {
+        sees_all_players: true,
+        ..f.viewpoint()
+    };
+    for (viewpoint, count) in [(&player, 4), (&nobody, 3), (&designer, 5)] {
+        let worded = facts.worded(&f.scope, viewpoint, f.now(), 99).await.unwrap();
+        let mut found: Vec<_> = worded.iter().map(|fact| (fact.fact, fact.version)).collect();
+        found.sort_unstable();
+        let confirmed = facts.confirm(&f.scope, viewpoint, &all, f.now()).await.unwrap();
+        let mut allowed: Vec<_> = confirmed.iter().map(|row| (row.fact, row.version)).collect();
+        allowed.sort_unstable();
+        assert_eq!(found, allowed);
+        assert_eq!(found.len(), count);
+    }
+    let foreign = TenantScope::new("foreign".parse().unwrap());
+    assert!(facts.worded(&foreign, &player, f.now(), 99).await.unwrap().is_empty());
+
+    // What people see of it, and not what was said; the newest of each.
+    f.tick();
+    let newest = f.create(known_to("newest", &[npc.as_str()], None)).await;
+    let patch = FactPatch {
+        content: Some("corrected".to_owned()),
+        keywords: Some(vec!["word".to_owned()]),
+        importance: Some(importance(9)),
+        embedding: Some(vec![0.0, 1.0, 0.0]),
+        ..FactPatch::default()
+    };
+    facts
+        .edit(&f.scope, newest, &patch, None, &f.edit("fact.edit"))
+        .await
+        .unwrap();
+    let mut limited = facts.worded(&f.scope, &nobody, f.now(), 1).await.unwrap();
+    limited.retain(|fact| fact.content == "corrected" || fact.content == "open");
+    let fact = f.fact(newest).await;
+    let wanted = Worded {
+        fact: newest,
+        version: fact.version,
+        importance: importance(9),
+        valid_at: fact.valid_at,
+        content: "corrected".to_owned(),
+        keywords: vec!["word".to_owned()],
+    };
+    assert_eq!(limited, [wanted]);
 }
 
 pub async fn the_outbox_names_every_fact_that_changed<S: Subject>(f: &Fixture<S>) {

@@ -103,7 +103,7 @@ macro_rules! ledger_contract {
                 idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,
                     a_reservation_without_an_answer_runs_out, old_answers_are_swept, keys_belong_to_a_tenant;
                 usage: usage_adds_up_by_day_task_and_model;
-                index: the_outbox_names_every_fact_that_changed, points_are_of_valid_facts_only,
+                index: words_are_of_what_may_be_used, the_outbox_names_every_fact_that_changed, points_are_of_valid_facts_only,
                     all_points_come_in_pages_by_id, a_knower_has_the_points_it_may_know,
                     vectors_of_another_embedder_are_not_read, facts_are_embedded_anew;
                 durability: what_was_acknowledged_is_there_after_reopening, a_failing_write_does_not_fail_its_neighbours,

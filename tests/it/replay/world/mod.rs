@@ -15,13 +15,10 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use colloquy::{
-    adapters::in_process::{
-        buffers::{BufferLimits, InProcessBuffers},
-        fact_index::{FactIndexOptions, InProcessFactIndex},
-    },
+    adapters::in_process::buffers::{BufferLimits, InProcessBuffers},
     config::Config,
     dialogue::{
-        Services,
+        Services, jobs,
         models::{ModelLimits, Models, RouteTable},
         npc_conversation::Member,
         prompt::Templates,
@@ -37,6 +34,7 @@ use colloquy::{
     ports::{
         PageRequest,
         clock::{Clock as _, IdSource, ManualClock},
+        embedder::Embedder as _,
         ledger::{
             audit::Edit as AuditEdit,
             dialogues::{Dialogue, DialogueOptions, DialogueStatus},
@@ -112,7 +110,8 @@ impl World {
     /// A world in which nothing has happened.
     pub async fn new() -> Self {
         let clock = ManualClock::at(BEGINNING.parse().unwrap());
-        let store = Store::empty(clock.clone()).await;
+        let embedder = Arc::new(Angles::new());
+        let store = Store::empty(clock.clone(), embedder.info()).await;
         let mut ledger = store.ledger;
         let recorded = Recorded::default();
         ledger.dialogues = Arc::new(Prompted {
@@ -126,8 +125,8 @@ impl World {
             settings: SETTINGS.clone(),
             ledger,
             buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
-            index: Arc::new(InProcessFactIndex::new(store.points, FactIndexOptions::default())),
-            embedder: Arc::new(Angles::new()),
+            index: store.index,
+            embedder,
             models: Arc::new(Models::with_limits(
                 RouteTable::uniform(&llm),
                 ModelLimits::default(),
@@ -169,6 +168,7 @@ impl World {
             created_at: self.clock.now(),
         };
         ledger.tenants.ensure(&tenant).await.unwrap();
+        jobs::ready_index(&self.services).await.unwrap();
         let edit = self.edit("world.put");
         ledger
             .authored

@@ -72,6 +72,12 @@ impl World {
             seen.index
                 .push(format!("{indexed} facts in the index, {wanted} in the ledger"));
         }
+        if let Some(drift) = jobs::drift(&self.services, &self.scope).await.unwrap()
+            && drift.count() > 0
+        {
+            seen.index
+                .push(format!("the index is not what the ledger says: {drift:?}"));
+        }
         seen
     }
 

@@ -1,0 +1,321 @@
+//! The index in Qdrant, shared by every node of the server.
+//!
+//! One collection holds the points of all tenants, each found by its tenant first. A collection belongs to
+//! one vector space: vectors of another embedder, or of another length, get a collection of their own, which
+//! is filled from the ledger and then takes the place of the old one ([`place`]). What a point is made of is
+//! said in [`points`], how it is searched for in [`search`].
+//!
+//! Owns the connection and what is done while there is none: what Qdrant does not answer in time fails, and
+//! after a few such calls they fail at once for a moment, so that turns do not wait for it. The connection
+//! comes back by itself.
+
+mod place;
+mod points;
+mod search;
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use parking_lot::RwLock;
+use qdrant_client::{
+    Qdrant, QdrantError,
+    qdrant::{
+        CountPoints, DeletePoints, Filter, PointsIdsList, PointsOperationResponse, PointsSelector, ScrollPoints,
+        UpdateStatus, UpsertPoints, WriteOrdering, WriteOrderingType, points_selector::PointsSelectorOneOf,
+    },
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use tonic::{Code, Status};
+
+use self::place::{Place, Space};
+use super::breaker::Breaker;
+use crate::{
+    ids::{FactId, WorldId},
+    memory::fact::Audience,
+    ports::{
+        StoreError, StoreResult,
+        vectors::{Candidate, FactIndex, IndexPoint, IndexState, Prepared, Proposal, StoredPoints},
+    },
+    tenancy::TenantScope,
+};
+
+/// How Qdrant is reached and what is kept there.
+#[derive(Debug, Clone)]
+pub struct QdrantOptions {
+    /// Its gRPC address, `http://host:6334`, or `https://` for TLS.
+    pub url: String,
+    pub api_key: Option<SecretString>,
+    /// The alias of the collection that counts, and what the names of collections begin with.
+    pub collection: String,
+    /// How long a search may take.
+    pub timeout: Duration,
+    /// How long a write may take, or a change of collections.
+    pub write_timeout: Duration,
+    /// How widely a large tenant's graph is searched.
+    pub hnsw_ef: u64,
+    /// Names the vector space: vectors of two embedders are never compared.
+    pub embedding_model: String,
+    /// Length of its vectors.
+    pub dimensions: usize,
+}
+
+/// Points in one request.
+const CHUNK: usize = 128;
+
+/// The index in Qdrant.
+pub struct QdrantFactIndex {
+    client: Qdrant,
+    options: QdrantOptions,
+    breaker: Breaker,
+    space: Space,
+    place: RwLock<Place>,
+    /// The last call found nobody.
+    away: AtomicBool,
+}
+
+impl QdrantFactIndex {
+    /// Connects at the first call.
+    ///
+    /// # Errors
+    /// [`StoreError::Rejected`]: the address is none.
+    pub fn new(options: QdrantOptions) -> StoreResult<Self> {
+        // Fails if another part of the program has chosen already, which is just as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let key = options.api_key.as_ref().map(|key| key.expose_secret().to_owned());
+        let client = Qdrant::from_url(&options.url)
+            .timeout(options.write_timeout)
+            .connect_timeout(options.timeout)
+            .api_key(key)
+            // It prints, and asks before there is anything to ask.
+            .skip_compatibility_check()
+            .build()
+            .map_err(store_error)?;
+        Ok(Self {
+            client,
+            breaker: Breaker::new("Qdrant"),
+            space: Space::of(&options.embedding_model, options.dimensions),
+            place: RwLock::default(),
+            away: AtomicBool::new(false),
+            options,
+        })
+    }
+
+    /// Asks Qdrant within `limit`, unless it has just failed.
+    async fn call<T>(&self, limit: Duration, work: impl Future<Output = Result<T, QdrantError>>) -> StoreResult<T> {
+        let mut gone = false;
+        let asked = async {
+            work.await.map_err(|error| {
+                gone = is_not_found(&error);
+                store_error(error)
+            })
+        };
+        let answer = self.breaker.call(limit, asked).await;
+        let away = matches!(&answer, Err(StoreError::Unavailable(_))) && !gone;
+        self.away.store(away, Ordering::Relaxed);
+        if gone {
+            // Somebody dropped the collection; another has to be found or made.
+            self.place.write().lose();
+        }
+        answer
+    }
+
+    async fn read<T>(&self, work: impl Future<Output = Result<T, QdrantError>>) -> StoreResult<T> {
+        self.call(self.options.timeout, work).await
+    }
+
+    async fn write(&self, work: impl Future<Output = Result<PointsOperationResponse, QdrantError>>) -> StoreResult<()> {
+        let written = self.call(self.options.write_timeout, work).await?;
+        let status = written.result.map(|result| result.status());
+        if status == Some(UpdateStatus::Completed) {
+            Ok(())
+        } else {
+            // Received and perhaps done later: whoever wrote has to write again.
+            Err(StoreError::Unavailable(format!(
+                "Qdrant did not finish a write: {status:?}"
+            )))
+        }
+    }
+
+    async fn delete(&self, points: PointsSelectorOneOf) -> StoreResult<()> {
+        let request = DeletePoints {
+            collection_name: self.place.read().writable()?,
+            wait: Some(true),
+            points: Some(PointsSelector {
+                points_selector_one_of: Some(points),
+            }),
+            ordering: in_order(),
+            ..DeletePoints::default()
+        };
+        self.write(self.client.delete_points(request)).await
+    }
+}
+
+#[async_trait]
+impl FactIndex for QdrantFactIndex {
+    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
+        let collection = self.place.read().searchable()?;
+        let asked = search::Legs {
+            collection,
+            dimensions: self.options.dimensions,
+            hnsw_ef: self.options.hnsw_ef,
+        };
+        let Some(request) = asked.of(scope, &proposal) else {
+            return Ok(Vec::new());
+        };
+        let response = self.read(self.client.query_batch(request)).await?;
+        let with_query = asked.compares(&proposal);
+        Ok(search::candidates(response, proposal.terms, with_query))
+    }
+
+    async fn similar(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        audience: &Audience,
+        embedding: &[f32],
+        min_cosine: f32,
+        limit: usize,
+    ) -> StoreResult<Vec<Candidate>> {
+        let collection = self.place.read().searchable()?;
+        if embedding.len() != self.options.dimensions || limit == 0 {
+            return Ok(Vec::new());
+        }
+        let filter = points::of_audience(scope, world, audience);
+        let request = search::nearest(collection, filter, embedding, min_cosine, limit, self.options.hnsw_ef);
+        let response = self.read(self.client.query(request)).await?;
+        Ok(search::near(response, min_cosine))
+    }
+
+    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
+        for chunk in points.chunks(CHUNK) {
+            let request = UpsertPoints {
+                collection_name: self.place.read().writable()?,
+                wait: Some(true),
+                points: chunk
+                    .iter()
+                    .map(|point| points::encode(scope, point, self.options.dimensions))
+                    .collect(),
+                ordering: in_order(),
+                ..UpsertPoints::default()
+            };
+            self.write(self.client.upsert_points(request)).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
+        for chunk in facts.chunks(CHUNK) {
+            let ids = chunk.iter().map(|fact| points::id(scope, *fact)).collect();
+            self.delete(PointsSelectorOneOf::Points(PointsIdsList { ids })).await?;
+        }
+        Ok(())
+    }
+
+    async fn count(&self, scope: &TenantScope) -> StoreResult<u64> {
+        let request = CountPoints {
+            collection_name: self.place.read().writable()?,
+            filter: Some(Filter::must([points::of_tenant(scope)])),
+            exact: Some(true),
+            ..CountPoints::default()
+        };
+        let counted = self
+            .call(self.options.write_timeout, self.client.count(request))
+            .await?;
+        Ok(counted.result.map_or(0, |result| result.count))
+    }
+
+    async fn clear(&self, scope: &TenantScope) -> StoreResult<()> {
+        let filter = Filter::must([points::of_tenant(scope)]);
+        self.delete(PointsSelectorOneOf::Filter(filter)).await
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn state(&self) -> IndexState {
+        if self.away.load(Ordering::Relaxed) {
+            return IndexState::Away;
+        }
+        self.place.read().state()
+    }
+
+    async fn prepare(&self, may_make: bool) -> StoreResult<Prepared> {
+        self.find_place(may_make).await
+    }
+
+    async fn adopt(&self) -> StoreResult<()> {
+        self.take_place().await
+    }
+
+    async fn retire(&self) -> StoreResult<()> {
+        self.drop_replaced().await
+    }
+
+    async fn is_current(&self) -> StoreResult<bool> {
+        self.holds_place().await
+    }
+
+    async fn stored(&self, scope: &TenantScope, after: Option<&str>, limit: u32) -> StoreResult<Option<StoredPoints>> {
+        let request = ScrollPoints {
+            collection_name: self.place.read().writable()?,
+            filter: Some(Filter::must([points::of_tenant(scope)])),
+            offset: after.map(Into::into),
+            limit: Some(limit),
+            with_payload: Some(points::what_is_stored()),
+            ..ScrollPoints::default()
+        };
+        let page = self
+            .call(self.options.write_timeout, self.client.scroll(request))
+            .await?;
+        points::stored(page).map(Some)
+    }
+}
+
+/// Writes of one point are done in the order in which they came.
+fn in_order() -> Option<WriteOrdering> {
+    Some(WriteOrdering {
+        r#type: WriteOrderingType::Medium.into(),
+    })
+}
+
+fn status(error: &QdrantError) -> Option<&Status> {
+    match error {
+        QdrantError::ResponseError { status } | QdrantError::ResourceExhaustedError { status, .. } => Some(status),
+        _ => None,
+    }
+}
+
+fn is_not_found(error: &QdrantError) -> bool {
+    status(error).is_some_and(|status| status.code() == Code::NotFound)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn store_error(error: QdrantError) -> StoreError {
+    let Some(status) = status(&error) else {
+        return StoreError::Rejected(format!("Qdrant cannot be used: {error}"));
+    };
+    // Without the metadata, which is the other side's.
+    let why = format!("Qdrant: {} ({:?})", status.message(), status.code());
+    match status.code() {
+        Code::InvalidArgument
+        | Code::Unauthenticated
+        | Code::PermissionDenied
+        | Code::Unimplemented
+        | Code::FailedPrecondition
+        | Code::OutOfRange => StoreError::Rejected(why),
+        // `Internal` is also what the client says when it cannot connect.
+        _ => StoreError::Unavailable(why),
+    }
+}
+
+impl std::fmt::Debug for QdrantFactIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QdrantFactIndex")
+            .field("collection", &self.options.collection)
+            .finish_non_exhaustive()
+    }
+}

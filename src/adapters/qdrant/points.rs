@@ -1,0 +1,336 @@
+//! Facts as points: what of them is written, and the filters over it. No text of a fact is.
+
+use std::collections::HashMap;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use chrono::{DateTime, Utc};
+use qdrant_client::qdrant::{
+    Condition, DenseVector, Filter, ListValue, NamedVectors, PayloadIncludeSelector, PointId, PointStruct,
+    ScrollResponse, SparseVector, Value, Vector, Vectors, WithPayloadSelector, point_id::PointIdOptions, value::Kind,
+    vector, vectors::VectorsOptions, with_payload_selector::SelectorOptions,
+};
+use sha2::{Digest as _, Sha256};
+
+use super::search::{DENSE, SPARSE};
+use crate::{
+    ids::{FactId, PlayerId, WorldId},
+    memory::{
+        fact::{Audience, Importance, Knower, Viewpoint},
+        keywords::TermWeights,
+    },
+    ports::{
+        StoreError, StoreResult,
+        vectors::{IndexPoint, StoredPoint, StoredPoints},
+    },
+    tenancy::TenantScope,
+};
+
+pub(super) const TENANT: &str = "tenant";
+/// Who knows it: `tenant/world/knower`, one for each.
+pub(super) const PARTITION: &str = "partition";
+/// `open`, or the player it is private to.
+pub(super) const READER: &str = "reader";
+/// `world/fingerprint` of the whole audience.
+pub(super) const AUDIENCE: &str = "audience";
+/// Importance and then age in one number: the most important, and of those the newest, come first.
+pub(super) const WEIGHT: &str = "weight";
+/// Microseconds since 1970.
+pub(super) const VALID_AT: &str = "valid_at";
+/// Only at points without a vector: true.
+pub(super) const BARE: &str = "bare";
+pub(super) const FACT: &str = "fact";
+pub(super) const VERSION: &str = "version";
+pub(super) const IMPORTANCE: &str = "importance";
+/// Terms and weights, 8 and 4 bytes each, as Base64: sparse vectors know terms by half their hash only.
+pub(super) const TERMS: &str = "terms";
+const DIGEST: &str = "digest";
+
+const OPEN: &str = "open";
+/// Bits of [`WEIGHT`] that hold the age: more than 9,000 years around 1970, in microseconds.
+const AGE_BITS: u32 = 58;
+/// Bytes of a term in [`TERMS`].
+const TERM_BYTES: usize = 12;
+
+/// The id of a fact's point: always the same, of no other tenant's fact.
+pub(super) fn id(scope: &TenantScope, fact: FactId) -> PointId {
+    let digest = Sha256::digest(format!("{}/{fact}", scope.tenant()));
+    let mut bytes: [u8; 16] = std::array::from_fn(|at| digest[at]);
+    // A UUID of version 8: made of whatever its maker likes (RFC 9562 §5.8).
+    bytes[6] = (bytes[6] & 0x0f) | 0x80;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    let hex = hexadecimal(&bytes);
+    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+    PointId::from(parts.join("-"))
+}
+
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
+            text
+        })
+}
+
+/// A fact as a point. A vector of another length than the collection's is left out.
+pub(super) fn encode(scope: &TenantScope, point: &IndexPoint, dimensions: usize) -> PointStruct {
+    let bare = point.embedding.len() != dimensions;
+    let mut vectors = HashMap::new();
+    if !bare {
+        let data = point.embedding.clone();
+        vectors.insert(DENSE.to_owned(), named(vector::Vector::Dense(DenseVector { data })));
+    }
+    let sparse = sparse(&point.terms);
+    if !sparse.indices.is_empty() {
+        vectors.insert(SPARSE.to_owned(), named(vector::Vector::Sparse(sparse)));
+    }
+    let knowers = point.audience.knowers.iter();
+    let partitions = knowers.map(|knower| text(partition(scope, &point.world, knower)));
+    let mut payload: HashMap<String, Value> = [
+        (TENANT, text(scope.tenant().to_string())),
+        (
+            PARTITION,
+            value(Kind::ListValue(ListValue {
+                values: partitions.collect(),
+            })),
+        ),
+        (READER, text(reader(point.audience.private_to.as_ref()))),
+        (AUDIENCE, text(audience_key(&point.world, &point.audience))),
+        (WEIGHT, integer(weight(point.importance, point.valid_at))),
+        (VALID_AT, integer(point.valid_at.timestamp_micros())),
+        (FACT, text(point.fact.to_string())),
+        (VERSION, integer(i64::from(point.version))),
+        (IMPORTANCE, integer(i64::from(point.importance.get()))),
+        (TERMS, text(terms_text(&point.terms))),
+        (DIGEST, integer(point.digest().cast_signed())),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect();
+    if bare {
+        payload.insert(BARE.to_owned(), value(Kind::BoolValue(true)));
+    }
+    PointStruct {
+        id: Some(id(scope, point.fact)),
+        payload,
+        vectors: Some(Vectors {
+            vectors_options: Some(VectorsOptions::Vectors(NamedVectors { vectors })),
+        }),
+    }
+}
+
+/// Terms as a sparse vector. Of two that fold into one dimension the stronger counts; such a vector only
+/// proposes.
+pub(super) fn sparse(terms: &TermWeights) -> SparseVector {
+    #[expect(clippy::cast_possible_truncation, reason = "folded into half of the bits on purpose")]
+    let mut folded: Vec<(u32, f32)> = terms
+        .0
+        .iter()
+        .map(|(term, weight)| ((term ^ (term >> 32)) as u32, *weight))
+        .collect();
+    folded.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
+    folded.dedup_by_key(|entry| entry.0);
+    let (indices, values) = folded.into_iter().unzip();
+    SparseVector { values, indices }
+}
+
+fn named(vector: vector::Vector) -> Vector {
+    Vector {
+        vector: Some(vector),
+        ..Vector::default()
+    }
+}
+
+fn value(kind: Kind) -> Value {
+    Value { kind: Some(kind) }
+}
+
+fn text(text: String) -> Value {
+    value(Kind::StringValue(text))
+}
+
+fn integer(number: i64) -> Value {
+    value(Kind::IntegerValue(number))
+}
+
+fn partition(scope: &TenantScope, world: &WorldId, knower: &Knower) -> String {
+    format!("{}/{world}/{}", scope.tenant(), knower.key())
+}
+
+fn reader(private_to: Option<&PlayerId>) -> String {
+    private_to.map_or_else(|| OPEN.to_owned(), |player| format!("player:{player}"))
+}
+
+fn audience_key(world: &WorldId, audience: &Audience) -> String {
+    format!("{world}/{}", audience.fingerprint())
+}
+
+fn weight(importance: Importance, valid_at: DateTime<Utc>) -> i64 {
+    const HALF: i64 = 1 << (AGE_BITS - 1);
+    let age = valid_at.timestamp_micros().clamp(-HALF, HALF - 1) + HALF;
+    (i64::from(importance.get()) << AGE_BITS) + age
+}
+
+fn terms_text(terms: &TermWeights) -> String {
+    let mut bytes = Vec::with_capacity(terms.0.len() * TERM_BYTES);
+    for (term, weight) in &terms.0 {
+        bytes.extend_from_slice(&term.to_le_bytes());
+        bytes.extend_from_slice(&weight.to_le_bytes());
+    }
+    STANDARD_NO_PAD.encode(bytes)
+}
+
+/// The terms of a payload; `None`: they cannot be read.
+pub(super) fn terms(text: &str) -> Option<TermWeights> {
+    let bytes = STANDARD_NO_PAD.decode(text).ok()?;
+    let (entries, []) = bytes.as_chunks::<TERM_BYTES>() else {
+        return None;
+    };
+    let entry = |bytes: &[u8; TERM_BYTES]| {
+        let (term, weight) = bytes.split_at(8);
+        Some((
+            u64::from_le_bytes(term.try_into().ok()?),
+            f32::from_le_bytes(weight.try_into().ok()?),
+        ))
+    };
+    entries.iter().map(entry).collect::<Option<_>>().map(TermWeights)
+}
+
+/// A text of a payload.
+pub(super) fn text_at<'a>(payload: &'a HashMap<String, Value>, key: &str) -> Option<&'a str> {
+    match payload.get(key)?.kind.as_ref()? {
+        Kind::StringValue(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// A whole number of a payload.
+pub(super) fn integer_at(payload: &HashMap<String, Value>, key: &str) -> Option<i64> {
+    match payload.get(key)?.kind.as_ref()? {
+        Kind::IntegerValue(number) => Some(*number),
+        _ => None,
+    }
+}
+
+/// Leads every filter.
+pub(super) fn of_tenant(scope: &TenantScope) -> Condition {
+    Condition::matches(TENANT, scope.tenant().to_string())
+}
+
+/// What a viewpoint may see.
+pub(super) fn seen_by(scope: &TenantScope, viewpoint: &Viewpoint) -> Filter {
+    let partitions: Vec<String> = viewpoint
+        .knowers()
+        .map(|knower| partition(scope, &viewpoint.world, &knower))
+        .collect();
+    let mut must = vec![of_tenant(scope), Condition::matches(PARTITION, partitions)];
+    if !viewpoint.sees_all_players {
+        let mut readers = vec![OPEN.to_owned()];
+        readers.extend(viewpoint.player.as_ref().map(|player| reader(Some(player))));
+        must.push(Condition::matches(READER, readers));
+    }
+    Filter::must(must)
+}
+
+/// What exactly this audience knows.
+pub(super) fn of_audience(scope: &TenantScope, world: &WorldId, audience: &Audience) -> Filter {
+    Filter::must([
+        of_tenant(scope),
+        Condition::matches(AUDIENCE, audience_key(world, audience)),
+    ])
+}
+
+/// Of `filter`, the points without a vector.
+pub(super) fn bare(mut filter: Filter) -> Filter {
+    filter.must.push(Condition::matches(BARE, true));
+    filter
+}
+
+pub(super) fn only(fields: &[&str]) -> WithPayloadSelector {
+    WithPayloadSelector {
+        selector_options: Some(SelectorOptions::Include(PayloadIncludeSelector {
+            fields: fields.iter().map(|field| (*field).to_owned()).collect(),
+        })),
+    }
+}
+
+/// What is compared with the ledger.
+pub(super) fn what_is_stored() -> WithPayloadSelector {
+    only(&[FACT, DIGEST])
+}
+
+pub(super) fn stored(page: ScrollResponse) -> StoreResult<StoredPoints> {
+    let corrupt = |what: &str| StoreError::Corrupt(format!("a point in Qdrant has no {what}"));
+    let points = page.result.into_iter().map(|point| {
+        let fact = text_at(&point.payload, FACT).and_then(|id| id.parse().ok());
+        Ok(StoredPoint {
+            fact: fact.ok_or_else(|| corrupt("fact"))?,
+            // One without is not what the ledger says.
+            digest: integer_at(&point.payload, DIGEST).map_or(0, i64::cast_unsigned),
+        })
+    });
+    let next = match page.next_page_offset.and_then(|id| id.point_id_options) {
+        None => None,
+        Some(PointIdOptions::Uuid(uuid)) => Some(uuid),
+        Some(PointIdOptions::Num(_)) => return Err(corrupt("UUID")),
+    };
+    Ok(StoredPoints {
+        points: points.collect::<StoreResult<_>>()?,
+        next,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp_micros(micros).unwrap_or_default()
+    }
+
+    #[test]
+    fn weight_goes_by_importance_and_then_by_age() {
+        let of = |importance: u8, micros| weight(Importance::clamped(f64::from(importance)), at(micros));
+        let ordered = [
+            of(1, i64::MIN / 4),
+            of(1, -5),
+            of(1, 0),
+            of(1, 1_750_000_000_000_000),
+            of(2, -5),
+            of(9, 7),
+            of(10, -1),
+            of(10, 3),
+        ];
+        assert!(ordered.is_sorted_by(|a, b| a < b), "{ordered:?}");
+        assert!(ordered[0] >= 0);
+    }
+
+    #[test]
+    fn terms_come_back_to_the_bit() {
+        let all = TermWeights(vec![(0, 0.1), (7, 1.0 / 3.0), (u64::MAX, 0.95)]);
+        assert_eq!(terms(&terms_text(&all)), Some(all));
+        assert_eq!(terms(""), Some(TermWeights::default()));
+        assert_eq!(terms("AAAA"), None);
+        assert_eq!(terms("?"), None);
+    }
+
+    #[test]
+    fn a_sparse_vector_has_each_dimension_once() {
+        // 1 and 2³² fold into the same.
+        let vector = sparse(&TermWeights(vec![(1, 0.2), (9, 0.5), (1 << 32, 0.7)]));
+        assert_eq!((vector.indices, vector.values), (vec![1, 9], vec![0.7, 0.5]));
+    }
+
+    #[test]
+    fn ids_differ_by_tenant() {
+        let scope = |name: &str| TenantScope::new(name.parse().unwrap_or_else(|_| unreachable!()));
+        let fact = FactId::from_u128(7);
+        assert_eq!(id(&scope("a"), fact), id(&scope("a"), fact));
+        assert_ne!(id(&scope("a"), fact), id(&scope("b"), fact));
+        let Some(PointIdOptions::Uuid(uuid)) = id(&scope("a"), fact).point_id_options else {
+            unreachable!("a UUID")
+        };
+        assert_eq!((uuid.len(), &uuid[14..15]), (36, "8"));
+    }
+}

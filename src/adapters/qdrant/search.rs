@@ -1,0 +1,217 @@
+//! The searches, and what is made of their answers.
+
+use std::collections::HashMap;
+
+use chrono::DateTime;
+use qdrant_client::qdrant::{
+    DenseVector, Direction, Filter, Fusion, OrderBy, PrefetchQuery, Query, QueryBatchPoints, QueryBatchResponse,
+    QueryPoints, QueryResponse, ScoredPoint, SearchParams, Value, VectorInput, query, vector_input,
+};
+
+use super::points::{self, FACT, IMPORTANCE, TERMS, VALID_AT, VERSION, WEIGHT};
+use crate::{
+    ids::FactId,
+    memory::{
+        fact::Importance,
+        keywords::{self, TermWeights},
+    },
+    ports::vectors::{Candidate, Hint, Proposal},
+    tenancy::TenantScope,
+};
+
+/// The named vectors.
+pub(super) const DENSE: &str = "dense";
+pub(super) const SPARSE: &str = "sparse";
+
+/// The legs of a proposal as one request.
+pub(super) struct Legs {
+    pub(super) collection: String,
+    pub(super) dimensions: usize,
+    pub(super) hnsw_ef: u64,
+}
+
+impl Legs {
+    /// Whether there is a query to compare with.
+    pub(super) fn compares(&self, proposal: &Proposal<'_>) -> bool {
+        self.embedding(proposal).is_some()
+    }
+
+    fn embedding<'a>(&self, proposal: &Proposal<'a>) -> Option<&'a [f32]> {
+        proposal.embedding.filter(|query| query.len() == self.dimensions)
+    }
+
+    /// One trip: the union of the legs, scored by cosine; and beside it the legs over the points that have
+    /// no vector, which scoring by cosine leaves out. Without a query, the latter over all. `None`: no leg.
+    pub(super) fn of(&self, scope: &TenantScope, proposal: &Proposal<'_>) -> Option<QueryBatchPoints> {
+        let filter = points::seen_by(scope, proposal.viewpoint);
+        let mut query_points = Vec::with_capacity(2);
+        let others = match self.embedding(proposal) {
+            None => filter,
+            Some(query) => {
+                let mut legs = self.beside_dense(proposal, &filter);
+                if proposal.limits.dense > 0 {
+                    legs.push(PrefetchQuery {
+                        query: Some(nearest_to(query)),
+                        using: Some(DENSE.to_owned()),
+                        filter: Some(filter.clone()),
+                        params: Some(with_ef(self.hnsw_ef)),
+                        limit: Some(proposal.limits.dense as u64),
+                        ..PrefetchQuery::default()
+                    });
+                }
+                query_points.extend(self.union(legs, nearest_to(query), Some(DENSE)));
+                points::bare(filter)
+            }
+        };
+        let fused = Query {
+            variant: Some(query::Variant::Fusion(Fusion::Rrf.into())),
+        };
+        query_points.extend(self.union(self.beside_dense(proposal, &others), fused, None));
+        (!query_points.is_empty()).then(|| QueryBatchPoints {
+            collection_name: self.collection.clone(),
+            query_points,
+            ..QueryBatchPoints::default()
+        })
+    }
+
+    /// The legs that need no query.
+    fn beside_dense(&self, proposal: &Proposal<'_>, filter: &Filter) -> Vec<PrefetchQuery> {
+        let limits = proposal.limits;
+        let leg = |query: query::Variant, using: Option<&str>, limit: usize| PrefetchQuery {
+            query: Some(Query { variant: Some(query) }),
+            using: using.map(str::to_owned),
+            filter: Some(filter.clone()),
+            limit: Some(limit as u64),
+            ..PrefetchQuery::default()
+        };
+        let mut legs = Vec::with_capacity(4);
+        let terms = points::sparse(proposal.terms);
+        if limits.sparse > 0 && !terms.indices.is_empty() {
+            let terms = VectorInput {
+                variant: Some(vector_input::Variant::Sparse(terms)),
+            };
+            legs.push(leg(query::Variant::Nearest(terms), Some(SPARSE), limits.sparse));
+        }
+        for (key, limit) in [(WEIGHT, limits.important), (VALID_AT, limits.recent)] {
+            if limit > 0 {
+                let order = OrderBy {
+                    key: key.to_owned(),
+                    direction: Some(Direction::Desc.into()),
+                    start_from: None,
+                };
+                legs.push(leg(query::Variant::OrderBy(order), None, limit));
+            }
+        }
+        legs
+    }
+
+    fn union(&self, prefetch: Vec<PrefetchQuery>, query: Query, using: Option<&str>) -> Option<QueryPoints> {
+        if prefetch.is_empty() {
+            return None;
+        }
+        let limit = prefetch.iter().filter_map(|leg| leg.limit).sum();
+        Some(QueryPoints {
+            collection_name: self.collection.clone(),
+            prefetch,
+            query: Some(query),
+            using: using.map(str::to_owned),
+            limit: Some(limit),
+            with_payload: Some(points::only(&[FACT, VERSION, IMPORTANCE, VALID_AT, TERMS])),
+            ..QueryPoints::default()
+        })
+    }
+}
+
+/// The nearest of `filter` from `min_cosine` on.
+pub(super) fn nearest(
+    collection: String,
+    filter: Filter,
+    query: &[f32],
+    min_cosine: f32,
+    limit: usize,
+    hnsw_ef: u64,
+) -> QueryPoints {
+    QueryPoints {
+        collection_name: collection,
+        query: Some(nearest_to(query)),
+        using: Some(DENSE.to_owned()),
+        filter: Some(filter),
+        params: Some(with_ef(hnsw_ef)),
+        // Qdrant leaves out what is just at the threshold.
+        score_threshold: Some(min_cosine.next_down()),
+        limit: Some(limit as u64),
+        with_payload: Some(points::only(&[FACT])),
+        ..QueryPoints::default()
+    }
+}
+
+fn nearest_to(query: &[f32]) -> Query {
+    let dense = DenseVector { data: query.to_vec() };
+    Query {
+        variant: Some(query::Variant::Nearest(VectorInput {
+            variant: Some(vector_input::Variant::Dense(dense)),
+        })),
+    }
+}
+
+fn with_ef(hnsw_ef: u64) -> SearchParams {
+    SearchParams {
+        hnsw_ef: Some(hnsw_ef),
+        ..SearchParams::default()
+    }
+}
+
+/// Each fact once. Where there was a query, the first answer has cosines, and what only the second has, none.
+pub(super) fn candidates(response: QueryBatchResponse, terms: &TermWeights, with_query: bool) -> Vec<Candidate> {
+    let mut found: HashMap<FactId, Candidate> = HashMap::new();
+    for (at, answer) in response.result.into_iter().enumerate() {
+        for point in answer.result {
+            let Some(fact) = fact_of(&point) else { continue };
+            found.entry(fact).or_insert_with(|| Candidate {
+                fact,
+                cosine: if with_query && at == 0 { cosine(&point) } else { 0.0 },
+                hint: hint(&point.payload, terms),
+            });
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Nearest first.
+pub(super) fn near(response: QueryResponse, min_cosine: f32) -> Vec<Candidate> {
+    let mut near: Vec<Candidate> = response
+        .result
+        .iter()
+        .filter_map(|point| {
+            Some(Candidate {
+                fact: fact_of(point)?,
+                cosine: cosine(point),
+                hint: None,
+            })
+        })
+        .filter(|candidate| candidate.cosine >= min_cosine)
+        .collect();
+    near.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
+    near
+}
+
+fn cosine(point: &ScoredPoint) -> f32 {
+    point.score.clamp(-1.0, 1.0)
+}
+
+/// `None`: not a point of ours; it proposes nothing.
+fn fact_of(point: &ScoredPoint) -> Option<FactId> {
+    points::text_at(&point.payload, FACT)?.parse().ok()
+}
+
+/// `None`: something is missing, and the fact will be read.
+fn hint(payload: &HashMap<String, Value>, terms: &TermWeights) -> Option<Hint> {
+    let number = |key: &str| points::integer_at(payload, key);
+    let of_point = points::terms(points::text_at(payload, TERMS)?)?;
+    Some(Hint {
+        version: u32::try_from(number(VERSION)?).ok()?,
+        importance: Importance::new(u8::try_from(number(IMPORTANCE)?).ok()?)?,
+        valid_at: DateTime::from_timestamp_micros(number(VALID_AT)?)?,
+        keyword: keywords::coverage(terms, &of_point),
+    })
+}

@@ -1,0 +1,19 @@
+//! The core once more, with the index in Qdrant; and what an outage of it does.
+#![allow(clippy::duplicate_mod, reason = "the same tests, from another beginning")]
+
+#[path = "../conversation.rs"]
+mod conversation;
+#[path = "../crashes.rs"]
+mod crashes;
+mod outage;
+#[path = "../rewinds.rs"]
+mod rewinds;
+#[path = "../saves.rs"]
+mod saves;
+
+use crate::support::Data;
+
+/// What the core's tests start from.
+fn fresh(env: &[(&str, &str)]) -> Data {
+    Data::on_qdrant(env)
+}

@@ -1,0 +1,301 @@
+//! One collection: its layout, its points, and which of them a filter lets through.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use qdrant_client::qdrant::{
+    Condition, CreateCollection, CreateFieldIndexCollection, Distance, FieldCondition, FieldType, Filter, ListValue,
+    Match, Modifier, PayloadIndexParams, PointId, PointStruct, SparseVectorParams, Value, Vector, VectorParams,
+    Vectors, VectorsConfig, condition::ConditionOneOf, r#match::MatchValue, payload_index_params::IndexParams,
+    point_id::PointIdOptions, value::Kind, vector, vectors::VectorsOptions, vectors_config,
+};
+use tonic::Status;
+
+/// What a double does not do.
+pub fn refuse<T>(what: impl std::fmt::Debug) -> Result<T, Status> {
+    Err(Status::invalid_argument(format!("the double does not model {what:?}")))
+}
+
+/// Refuses what has more in it than `modelled`.
+pub fn nothing_else<T: PartialEq + std::fmt::Debug>(given: &T, modelled: &T) -> Result<(), Status> {
+    if given == modelled { Ok(()) } else { refuse(given) }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub enum Index {
+    Keyword {
+        is_tenant: bool,
+    },
+    /// With a range, so that it can be ordered by.
+    Integer,
+    Bool,
+}
+
+impl Index {
+    pub fn is_tenant(self) -> bool {
+        self == Self::Keyword { is_tenant: true }
+    }
+}
+
+#[derive(Default)]
+pub struct Point {
+    pub payload: HashMap<String, Value>,
+    pub dense: HashMap<String, Vec<f32>>,
+    pub sparse: HashMap<String, BTreeMap<u32, f32>>,
+}
+
+#[derive(Default)]
+pub struct Collection {
+    /// Length of the vectors, by name; compared by their dot product.
+    pub dense: BTreeMap<String, usize>,
+    /// Weighed by inverse document frequency.
+    pub sparse: BTreeSet<String>,
+    pub indexes: BTreeMap<String, Index>,
+    pub points: BTreeMap<String, Point>,
+}
+
+impl Collection {
+    pub fn new(request: &CreateCollection) -> Result<Self, Status> {
+        nothing_else(
+            request,
+            &CreateCollection {
+                collection_name: request.collection_name.clone(),
+                hnsw_config: request.hnsw_config,
+                vectors_config: request.vectors_config.clone(),
+                sparse_vectors_config: request.sparse_vectors_config.clone(),
+                ..CreateCollection::default()
+            },
+        )?;
+        let mut collection = Self::default();
+        let dense = match request.vectors_config.clone() {
+            Some(VectorsConfig {
+                config: Some(vectors_config::Config::ParamsMap(named)),
+            }) => named.map,
+            other => return refuse(other),
+        };
+        for (name, params) in dense {
+            let modelled = VectorParams {
+                size: params.size,
+                distance: Distance::Dot.into(),
+                ..VectorParams::default()
+            };
+            nothing_else(&params, &modelled)?;
+            collection.dense.insert(name, usize::try_from(params.size).unwrap());
+        }
+        for (name, params) in request.sparse_vectors_config.clone().unwrap_or_default().map {
+            let modelled = SparseVectorParams {
+                modifier: Some(Modifier::Idf.into()),
+                ..SparseVectorParams::default()
+            };
+            nothing_else(&params, &modelled)?;
+            collection.sparse.insert(name);
+        }
+        Ok(collection)
+    }
+
+    pub fn index(&mut self, request: &CreateFieldIndexCollection) -> Result<(), Status> {
+        let params = match request.field_index_params {
+            Some(PayloadIndexParams {
+                index_params: Some(ref params),
+            }) => params.clone(),
+            ref other => return refuse(other),
+        };
+        let index = match (request.field_type(), params) {
+            (FieldType::Keyword, IndexParams::KeywordIndexParams(params)) => {
+                let is_tenant = params.is_tenant;
+                nothing_else(
+                    &params,
+                    &qdrant_client::qdrant::KeywordIndexParams {
+                        is_tenant,
+                        ..Default::default()
+                    },
+                )?;
+                Index::Keyword {
+                    is_tenant: is_tenant == Some(true),
+                }
+            }
+            (FieldType::Integer, IndexParams::IntegerIndexParams(params)) => {
+                nothing_else(
+                    &params,
+                    &qdrant_client::qdrant::IntegerIndexParams {
+                        lookup: Some(false),
+                        range: Some(true),
+                        ..Default::default()
+                    },
+                )?;
+                Index::Integer
+            }
+            (FieldType::Bool, IndexParams::BoolIndexParams(params)) => {
+                nothing_else(&params, &Default::default())?;
+                Index::Bool
+            }
+            other => return refuse(other),
+        };
+        self.indexes.insert(request.field_name.clone(), index);
+        Ok(())
+    }
+
+    pub fn upsert(&mut self, given: PointStruct) -> Result<(), Status> {
+        let id = uuid_of(given.id.as_ref())?;
+        let mut point = Point {
+            payload: given.payload,
+            ..Point::default()
+        };
+        let named = match given.vectors {
+            None => HashMap::new(),
+            Some(Vectors {
+                vectors_options: Some(VectorsOptions::Vectors(named)),
+            }) => named.vectors,
+            other => return refuse(other),
+        };
+        for (name, vector) in named {
+            nothing_else(
+                &vector,
+                &Vector {
+                    vector: vector.vector.clone(),
+                    ..Vector::default()
+                },
+            )?;
+            match vector.vector {
+                Some(vector::Vector::Dense(dense)) if self.dense.contains_key(&name) => {
+                    self.check_length(&name, dense.data.len())?;
+                    point.dense.insert(name, dense.data);
+                }
+                Some(vector::Vector::Sparse(sparse)) if self.sparse.contains(&name) => {
+                    point.sparse.insert(name, sparse_of(&sparse.indices, &sparse.values)?);
+                }
+                _ => {
+                    let what = format!("Wrong input: Not existing vector name error: {name}");
+                    return Err(Status::invalid_argument(what));
+                }
+            }
+        }
+        self.points.insert(id, point);
+        Ok(())
+    }
+
+    pub fn check_length(&self, name: &str, length: usize) -> Result<(), Status> {
+        match self.dense.get(name) {
+            Some(expected) if *expected == length => Ok(()),
+            Some(expected) => Err(Status::invalid_argument(format!(
+                "Wrong input: Vector dimension error: expected dim: {expected}, got {length}"
+            ))),
+            None => Err(Status::invalid_argument(format!(
+                "Wrong input: Not existing vector name error: {name}"
+            ))),
+        }
+    }
+
+    /// Ids of the points that a filter lets through.
+    pub fn filtered(&self, filter: Option<&Filter>) -> Result<Vec<&String>, Status> {
+        let Some(filter) = filter else {
+            return refuse("a search over everything");
+        };
+        nothing_else(
+            filter,
+            &Filter {
+                must: filter.must.clone(),
+                ..Filter::default()
+            },
+        )?;
+        let mut through = Vec::new();
+        for (id, point) in &self.points {
+            let mut all = true;
+            for condition in &filter.must {
+                all &= self.holds(condition, point)?;
+            }
+            if all {
+                through.push(id);
+            }
+        }
+        // The conditions are checked, too, where there is nothing.
+        let nobody = Point::default();
+        for condition in &filter.must {
+            self.holds(condition, &nobody)?;
+        }
+        Ok(through)
+    }
+
+    fn holds(&self, condition: &Condition, point: &Point) -> Result<bool, Status> {
+        let Some(ConditionOneOf::Field(field)) = &condition.condition_one_of else {
+            return refuse(condition);
+        };
+        nothing_else(
+            field,
+            &FieldCondition {
+                key: field.key.clone(),
+                r#match: field.r#match.clone(),
+                ..FieldCondition::default()
+            },
+        )?;
+        let Some(Match {
+            match_value: Some(wanted),
+        }) = &field.r#match
+        else {
+            return refuse(field);
+        };
+        let values = point.payload.get(&field.key).map(kinds).unwrap_or_default();
+        let any = |test: &dyn Fn(&Kind) -> bool| values.iter().any(|kind| test(kind));
+        match (self.indexes.get(&field.key), wanted) {
+            (Some(Index::Keyword { .. }), MatchValue::Keyword(word)) => {
+                Ok(any(&|kind| matches!(kind, Kind::StringValue(text) if text == word)))
+            }
+            (Some(Index::Keyword { .. }), MatchValue::Keywords(words)) => Ok(any(
+                &|kind| matches!(kind, Kind::StringValue(text) if words.strings.contains(text)),
+            )),
+            (Some(Index::Bool), MatchValue::Boolean(flag)) => {
+                Ok(any(&|kind| matches!(kind, Kind::BoolValue(value) if value == flag)))
+            }
+            _ => Err(Status::invalid_argument(format!(
+                "Bad request: Index required but not found for \"{}\"",
+                field.key
+            ))),
+        }
+    }
+
+    pub fn texts(&self) -> Vec<String> {
+        let values = self.points.values().flat_map(|point| point.payload.values());
+        values
+            .flat_map(kinds)
+            .filter_map(|kind| match kind {
+                Kind::StringValue(text) => Some(text),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// A value, or those of a list.
+fn kinds(value: &Value) -> Vec<Kind> {
+    match value.kind.clone() {
+        Some(Kind::ListValue(ListValue { values })) => values.iter().flat_map(kinds).collect(),
+        Some(kind) => vec![kind],
+        None => Vec::new(),
+    }
+}
+
+pub fn uuid_of(id: Option<&PointId>) -> Result<String, Status> {
+    let Some(PointId {
+        point_id_options: Some(PointIdOptions::Uuid(uuid)),
+    }) = id
+    else {
+        return refuse(id);
+    };
+    let parts: Vec<usize> = uuid.split('-').map(str::len).collect();
+    let is_hex = uuid
+        .bytes()
+        .all(|b| b == b'-' || b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    if parts == [8, 4, 4, 4, 12] && is_hex {
+        Ok(uuid.clone())
+    } else {
+        Err(Status::invalid_argument(format!("Unable to parse UUID: {uuid}")))
+    }
+}
+
+pub fn sparse_of(indices: &[u32], values: &[f32]) -> Result<BTreeMap<u32, f32>, Status> {
+    let entries: BTreeMap<u32, f32> = indices.iter().copied().zip(values.iter().copied()).collect();
+    if entries.len() == indices.len() && indices.len() == values.len() {
+        Ok(entries)
+    } else {
+        Err(Status::invalid_argument("Validation error: indices must be unique"))
+    }
+}

@@ -1,0 +1,218 @@
+//! Queries: nearest, ordered, fused, and scored anew over what others found.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use qdrant_client::qdrant::{
+    Direction, Fusion, OrderBy, PointId, PrefetchQuery, Query, QueryPoints, ScoredPoint, SearchParams, Value,
+    VectorInput, WithPayloadSelector, query, value::Kind, vector_input, with_payload_selector::SelectorOptions,
+};
+use tonic::Status;
+
+use super::collection::{Collection, Index, nothing_else, refuse, sparse_of};
+
+/// Ids with their scores, best first.
+type Found = Vec<(String, f32)>;
+/// Of reciprocal rank fusion.
+const K: f32 = 2.0;
+
+impl Collection {
+    pub fn query(&self, request: &QueryPoints) -> Result<Vec<ScoredPoint>, Status> {
+        nothing_else(
+            request,
+            &QueryPoints {
+                collection_name: request.collection_name.clone(),
+                prefetch: request.prefetch.clone(),
+                query: request.query.clone(),
+                using: request.using.clone(),
+                filter: request.filter.clone(),
+                params: request.params.clone(),
+                score_threshold: request.score_threshold,
+                limit: request.limit,
+                with_payload: request.with_payload.clone(),
+                ..QueryPoints::default()
+            },
+        )?;
+        let leaf = PrefetchQuery {
+            prefetch: request.prefetch.clone(),
+            query: request.query.clone(),
+            using: request.using.clone(),
+            filter: request.filter.clone(),
+            params: request.params.clone(),
+            score_threshold: request.score_threshold,
+            limit: request.limit,
+            lookup_from: None,
+        };
+        let found = self.find(&leaf)?;
+        let scored = found.into_iter().map(|(id, score)| {
+            let payload = selected(&self.points[&id].payload, request.with_payload.as_ref())?;
+            Ok(ScoredPoint {
+                id: Some(PointId::from(id)),
+                payload,
+                score,
+                ..ScoredPoint::default()
+            })
+        });
+        scored.collect()
+    }
+
+    fn find(&self, query: &PrefetchQuery) -> Result<Found, Status> {
+        let Some(Query { variant: Some(wanted) }) = &query.query else {
+            return refuse(query);
+        };
+        if query.lookup_from.is_some() {
+            return refuse(query);
+        }
+        let params = query.params.clone().unwrap_or_default();
+        nothing_else(
+            &params,
+            &SearchParams {
+                hnsw_ef: params.hnsw_ef,
+                ..SearchParams::default()
+            },
+        )?;
+        let limit = usize::try_from(query.limit.unwrap_or(10)).unwrap();
+        if limit == 0 {
+            return Err(Status::invalid_argument("Validation error: limit must be 1 or larger"));
+        }
+        let mut found = if query.prefetch.is_empty() {
+            let among = self.filtered(query.filter.as_ref())?;
+            self.leaf(wanted, query.using.as_deref(), among)?
+        } else {
+            if query.filter.is_some() || query.params.is_some() {
+                return refuse(query);
+            }
+            let parts: Vec<Found> = query
+                .prefetch
+                .iter()
+                .map(|part| self.find(part))
+                .collect::<Result<_, _>>()?;
+            match wanted {
+                query::Variant::Fusion(fusion) if *fusion == i32::from(Fusion::Rrf) => fused(&parts),
+                query::Variant::Nearest(_) => {
+                    let union: HashSet<&String> = parts.iter().flatten().map(|(id, _)| id).collect();
+                    self.leaf(wanted, query.using.as_deref(), union.into_iter().collect())?
+                }
+                other => return refuse(other),
+            }
+        };
+        if let Some(threshold) = query.score_threshold {
+            found.retain(|(_, score)| *score > threshold);
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    fn leaf(&self, wanted: &query::Variant, using: Option<&str>, among: Vec<&String>) -> Result<Found, Status> {
+        match (wanted, using) {
+            (query::Variant::Nearest(VectorInput { variant: Some(input) }), Some(using)) => match input {
+                vector_input::Variant::Dense(dense) => self.nearest(using, &dense.data, &among),
+                vector_input::Variant::Sparse(sparse) => {
+                    let query = sparse_of(&sparse.indices, &sparse.values)?;
+                    self.sharing(using, &query, &among)
+                }
+                other => refuse(other),
+            },
+            (query::Variant::OrderBy(order), None) => self.ordered(order, among),
+            other => refuse(other),
+        }
+    }
+
+    /// What has no such vector is left out.
+    fn nearest(&self, using: &str, query: &[f32], among: &[&String]) -> Result<Found, Status> {
+        self.check_length(using, query.len())?;
+        Ok(best(among.iter().filter_map(|id| {
+            let vector = self.points[*id].dense.get(using)?;
+            Some(((*id).clone(), vector.iter().zip(query).map(|(a, b)| a * b).sum()))
+        })))
+    }
+
+    /// Those that share a dimension. Rare dimensions weigh more, over the whole collection.
+    #[allow(clippy::cast_precision_loss)]
+    fn sharing(&self, using: &str, query: &BTreeMap<u32, f32>, among: &[&String]) -> Result<Found, Status> {
+        if !self.sparse.contains(using) {
+            return Err(Status::invalid_argument(format!(
+                "Wrong input: Not existing vector name error: {using}"
+            )));
+        }
+        let vectors: Vec<_> = self
+            .points
+            .values()
+            .filter_map(|point| point.sparse.get(using))
+            .collect();
+        let idf = |dimension: &u32| {
+            let having = vectors.iter().filter(|vector| vector.contains_key(dimension)).count() as f32;
+            (1.0 + (vectors.len() as f32 - having + 0.5) / (having + 0.5)).ln()
+        };
+        let weights: BTreeMap<u32, f32> = query.iter().map(|(at, weight)| (*at, weight * idf(at))).collect();
+        Ok(best(among.iter().filter_map(|id| {
+            let vector = self.points[*id].sparse.get(using)?;
+            let shared: Vec<f32> = weights
+                .iter()
+                .filter_map(|(at, weight)| Some(weight * vector.get(at)?))
+                .collect();
+            (!shared.is_empty()).then(|| ((*id).clone(), shared.iter().sum()))
+        })))
+    }
+
+    /// What lacks the field is left out.
+    fn ordered(&self, order: &OrderBy, among: Vec<&String>) -> Result<Found, Status> {
+        nothing_else(
+            order,
+            &OrderBy {
+                key: order.key.clone(),
+                direction: Some(Direction::Desc.into()),
+                start_from: None,
+            },
+        )?;
+        if self.indexes.get(&order.key) != Some(&Index::Integer) {
+            return Err(Status::invalid_argument(format!(
+                "Bad request: No range index for `order_by` key: `{}`. Please create one to use `order_by`.",
+                order.key
+            )));
+        }
+        let mut all: Vec<(i64, &String)> = among
+            .into_iter()
+            .filter_map(|id| match self.points[id].payload.get(&order.key)?.kind {
+                Some(Kind::IntegerValue(number)) => Some((number, id)),
+                _ => None,
+            })
+            .collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(all.into_iter().map(|(_, id)| (id.clone(), 1.0)).collect())
+    }
+}
+
+fn best(scored: impl Iterator<Item = (String, f32)>) -> Found {
+    let mut all: Found = scored.collect();
+    all.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    all
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn fused(parts: &[Found]) -> Found {
+    let mut scores: HashMap<&String, f32> = HashMap::new();
+    for part in parts {
+        for (rank, (id, _)) in part.iter().enumerate() {
+            *scores.entry(id).or_default() += 1.0 / (rank as f32 + K);
+        }
+    }
+    best(scores.into_iter().map(|(id, score)| (id.clone(), score)))
+}
+
+/// Only what was asked for; by default, nothing.
+pub fn selected(
+    payload: &HashMap<String, Value>,
+    selector: Option<&WithPayloadSelector>,
+) -> Result<HashMap<String, Value>, Status> {
+    match selector {
+        None => Ok(HashMap::new()),
+        Some(WithPayloadSelector {
+            selector_options: Some(SelectorOptions::Include(include)),
+        }) => Ok(payload
+            .iter()
+            .filter(|(key, _)| include.fields.contains(key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()),
+        other => refuse(other),
+    }
+}

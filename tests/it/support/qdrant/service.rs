@@ -1,0 +1,370 @@
+//! The double's services: what is modelled goes to the collections, everything else is refused.
+
+use std::{net::TcpListener, pin::Pin, sync::Arc};
+
+#[allow(
+    clippy::wildcard_imports,
+    reason = "one type for each request and answer of the protocol"
+)]
+use ::qdrant_client::qdrant::{
+    alias_operations::Action,
+    collections_server::{Collections, CollectionsServer},
+    points_selector::PointsSelectorOneOf,
+    points_server::{Points, PointsServer},
+    *,
+};
+use parking_lot::Mutex;
+use tonic::{
+    Request, Response, Status,
+    transport::{Server, server::TcpIncoming},
+};
+
+use super::{
+    KEY_HEADER, Store,
+    collection::{Collection, nothing_else, refuse, uuid_of},
+    query::selected,
+};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// Serves until the runtime ends.
+pub async fn serve(listener: TcpListener, store: Arc<Mutex<Store>>, key: Option<String>) {
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    let authorized = move |request: Request<()>| {
+        let given = request.metadata().get(KEY_HEADER).and_then(|key| key.to_str().ok());
+        if key.is_none() || given == key.as_deref() {
+            Ok(request)
+        } else {
+            Err(Status::unauthenticated("Must provide an API key"))
+        }
+    };
+    let points = PointsServer::new(Wire(store.clone())).max_decoding_message_size(usize::MAX);
+    let collections = CollectionsServer::new(Wire(store));
+    Server::builder()
+        .add_service(tonic::service::interceptor::InterceptedService::new(
+            points,
+            authorized.clone(),
+        ))
+        .add_service(tonic::service::interceptor::InterceptedService::new(
+            collections,
+            authorized,
+        ))
+        .serve_with_incoming(TcpIncoming::from(listener))
+        .await
+        .unwrap();
+}
+
+struct Wire(Arc<Mutex<Store>>);
+
+impl Wire {
+    fn asked(&self, method: &'static str) -> parking_lot::MutexGuard<'_, Store> {
+        let mut store = self.0.lock();
+        store.requests.push(method);
+        store
+    }
+
+    fn searched(&self, method: &'static str) -> Result<parking_lot::MutexGuard<'_, Store>, Status> {
+        let store = self.asked(method);
+        if store.broken {
+            return Err(Status::internal("Service internal error: out of order"));
+        }
+        Ok(store)
+    }
+}
+
+/// Methods that are not modelled, in the form in which the protocol's traits want them.
+macro_rules! refused {
+    ($($method:ident($request:ident) -> $answer:ident;)*) => {
+        $(fn $method<'life0, 'async_trait>(
+            &'life0 self,
+            _: Request<$request>,
+        ) -> Pin<Box<dyn Future<Output = Answer<$answer>> + Send + 'async_trait>>
+        where
+            'life0: 'async_trait,
+            Self: 'async_trait,
+        {
+            Box::pin(async { refuse(stringify!($method)) })
+        })*
+    };
+}
+
+fn written() -> Response<PointsOperationResponse> {
+    Response::new(PointsOperationResponse {
+        result: Some(UpdateResult {
+            operation_id: Some(1),
+            status: UpdateStatus::Completed.into(),
+        }),
+        ..PointsOperationResponse::default()
+    })
+}
+
+fn changed(result: bool) -> Response<CollectionOperationResponse> {
+    Response::new(CollectionOperationResponse { result, time: 0.0 })
+}
+
+#[tonic::async_trait]
+impl Points for Wire {
+    async fn upsert(&self, request: Request<UpsertPoints>) -> Answer<PointsOperationResponse> {
+        let request = request.into_inner();
+        nothing_else(
+            &request,
+            &UpsertPoints {
+                collection_name: request.collection_name.clone(),
+                wait: Some(true),
+                points: request.points.clone(),
+                ordering: request.ordering,
+                ..UpsertPoints::default()
+            },
+        )?;
+        let mut store = self.asked("upsert");
+        let collection = store.collection(&request.collection_name)?;
+        for point in request.points {
+            collection.upsert(point)?;
+        }
+        Ok(written())
+    }
+
+    async fn delete(&self, request: Request<DeletePoints>) -> Answer<PointsOperationResponse> {
+        let request = request.into_inner();
+        nothing_else(
+            &request,
+            &DeletePoints {
+                collection_name: request.collection_name.clone(),
+                wait: Some(true),
+                points: request.points.clone(),
+                ordering: request.ordering,
+                ..DeletePoints::default()
+            },
+        )?;
+        let mut store = self.asked("delete");
+        let collection = store.collection(&request.collection_name)?;
+        let gone: Vec<String> = match request.points.and_then(|points| points.points_selector_one_of) {
+            Some(PointsSelectorOneOf::Points(list)) => {
+                list.ids.iter().map(|id| uuid_of(Some(id))).collect::<Result<_, _>>()?
+            }
+            Some(PointsSelectorOneOf::Filter(filter)) => {
+                collection.filtered(Some(&filter))?.into_iter().cloned().collect()
+            }
+            None => return refuse("a delete of nothing"),
+        };
+        for id in gone {
+            collection.points.remove(&id);
+        }
+        Ok(written())
+    }
+
+    async fn create_field_index(
+        &self,
+        request: Request<CreateFieldIndexCollection>,
+    ) -> Answer<PointsOperationResponse> {
+        let request = request.into_inner();
+        nothing_else(
+            &request,
+            &CreateFieldIndexCollection {
+                collection_name: request.collection_name.clone(),
+                wait: Some(true),
+                field_name: request.field_name.clone(),
+                field_type: request.field_type,
+                field_index_params: request.field_index_params.clone(),
+                ..CreateFieldIndexCollection::default()
+            },
+        )?;
+        let mut store = self.asked("create_field_index");
+        store.collection(&request.collection_name)?.index(&request)?;
+        Ok(written())
+    }
+
+    async fn scroll(&self, request: Request<ScrollPoints>) -> Answer<ScrollResponse> {
+        let request = request.into_inner();
+        nothing_else(
+            &request,
+            &ScrollPoints {
+                collection_name: request.collection_name.clone(),
+                filter: request.filter.clone(),
+                offset: request.offset.clone(),
+                limit: request.limit,
+                with_payload: request.with_payload.clone(),
+                ..ScrollPoints::default()
+            },
+        )?;
+        let mut store = self.searched("scroll")?;
+        let collection = store.collection(&request.collection_name)?;
+        let from = request.offset.as_ref().map(|id| uuid_of(Some(id))).transpose()?;
+        let ids = collection.filtered(request.filter.as_ref())?;
+        let mut rest = ids
+            .into_iter()
+            .filter(|id| from.as_ref().is_none_or(|from| *id >= from));
+        let limit = request.limit.unwrap_or(10) as usize;
+        let result = rest.by_ref().take(limit).map(|id| {
+            Ok(RetrievedPoint {
+                id: Some(PointId::from(id.clone())),
+                payload: selected(&collection.points[id].payload, request.with_payload.as_ref())?,
+                ..RetrievedPoint::default()
+            })
+        });
+        let result = result.collect::<Result<_, Status>>()?;
+        Ok(Response::new(ScrollResponse {
+            next_page_offset: rest.next().map(|id| PointId::from(id.clone())),
+            result,
+            ..ScrollResponse::default()
+        }))
+    }
+
+    async fn count(&self, request: Request<CountPoints>) -> Answer<CountResponse> {
+        let request = request.into_inner();
+        nothing_else(
+            &request,
+            &CountPoints {
+                collection_name: request.collection_name.clone(),
+                filter: request.filter.clone(),
+                exact: Some(true),
+                ..CountPoints::default()
+            },
+        )?;
+        let mut store = self.searched("count")?;
+        let collection = store.collection(&request.collection_name)?;
+        let count = collection.filtered(request.filter.as_ref())?.len() as u64;
+        Ok(Response::new(CountResponse {
+            result: Some(CountResult { count }),
+            ..CountResponse::default()
+        }))
+    }
+
+    async fn query(&self, request: Request<QueryPoints>) -> Answer<QueryResponse> {
+        let request = request.into_inner();
+        let mut store = self.searched("query")?;
+        let result = store.collection(&request.collection_name)?.query(&request)?;
+        Ok(Response::new(QueryResponse {
+            result,
+            ..QueryResponse::default()
+        }))
+    }
+
+    async fn query_batch(&self, request: Request<QueryBatchPoints>) -> Answer<QueryBatchResponse> {
+        let request = request.into_inner();
+        nothing_else(
+            &request,
+            &QueryBatchPoints {
+                collection_name: request.collection_name.clone(),
+                query_points: request.query_points.clone(),
+                ..QueryBatchPoints::default()
+            },
+        )?;
+        let mut store = self.searched("query_batch")?;
+        let collection = store.collection(&request.collection_name)?;
+        let result = request.query_points.iter().map(|query| {
+            let result = collection.query(query)?;
+            Ok(BatchResult { result })
+        });
+        Ok(Response::new(QueryBatchResponse {
+            result: result.collect::<Result<_, Status>>()?,
+            ..QueryBatchResponse::default()
+        }))
+    }
+
+    refused! {
+        get(GetPoints) -> GetResponse;
+        update_vectors(UpdatePointVectors) -> PointsOperationResponse;
+        delete_vectors(DeletePointVectors) -> PointsOperationResponse;
+        set_payload(SetPayloadPoints) -> PointsOperationResponse;
+        overwrite_payload(SetPayloadPoints) -> PointsOperationResponse;
+        delete_payload(DeletePayloadPoints) -> PointsOperationResponse;
+        clear_payload(ClearPayloadPoints) -> PointsOperationResponse;
+        delete_field_index(DeleteFieldIndexCollection) -> PointsOperationResponse;
+        create_vector_name(CreateVectorNameRequest) -> PointsOperationResponse;
+        delete_vector_name(DeleteVectorNameRequest) -> PointsOperationResponse;
+        search(SearchPoints) -> SearchResponse;
+        search_batch(SearchBatchPoints) -> SearchBatchResponse;
+        search_groups(SearchPointGroups) -> SearchGroupsResponse;
+        recommend(RecommendPoints) -> RecommendResponse;
+        recommend_batch(RecommendBatchPoints) -> RecommendBatchResponse;
+        recommend_groups(RecommendPointGroups) -> RecommendGroupsResponse;
+        discover(DiscoverPoints) -> DiscoverResponse;
+        discover_batch(DiscoverBatchPoints) -> DiscoverBatchResponse;
+        update_batch(UpdateBatchPoints) -> UpdateBatchResponse;
+        query_groups(QueryPointGroups) -> QueryGroupsResponse;
+        facet(FacetCounts) -> FacetResponse;
+        search_matrix_pairs(SearchMatrixPoints) -> SearchMatrixPairsResponse;
+        search_matrix_offsets(SearchMatrixPoints) -> SearchMatrixOffsetsResponse;
+    }
+}
+
+#[tonic::async_trait]
+impl Collections for Wire {
+    async fn list(&self, _: Request<ListCollectionsRequest>) -> Answer<ListCollectionsResponse> {
+        let names = self.asked("list").collections.keys().cloned().collect::<Vec<_>>();
+        let collections = names.into_iter().map(|name| CollectionDescription { name });
+        Ok(Response::new(ListCollectionsResponse {
+            collections: collections.collect(),
+            time: 0.0,
+        }))
+    }
+
+    async fn create(&self, request: Request<CreateCollection>) -> Answer<CollectionOperationResponse> {
+        let request = request.into_inner();
+        let collection = Collection::new(&request)?;
+        let mut store = self.asked("create");
+        let name = request.collection_name;
+        if store.collections.contains_key(&name) {
+            let what = format!("Wrong input: Collection `{name}` already exists!");
+            return Err(Status::already_exists(what));
+        }
+        if store.aliases.contains_key(&name) {
+            return Err(Status::invalid_argument(format!("Wrong input: `{name}` is an alias")));
+        }
+        store.collections.insert(name, collection);
+        Ok(changed(true))
+    }
+
+    async fn delete(&self, request: Request<DeleteCollection>) -> Answer<CollectionOperationResponse> {
+        let request = request.into_inner();
+        let mut store = self.asked("delete_collection");
+        let name = request.collection_name;
+        store.aliases.retain(|_, target| *target != name);
+        Ok(changed(store.collections.remove(&name).is_some()))
+    }
+
+    async fn update_aliases(&self, request: Request<ChangeAliases>) -> Answer<CollectionOperationResponse> {
+        let request = request.into_inner();
+        let mut store = self.asked("update_aliases");
+        for change in request.actions {
+            let Some(Action::CreateAlias(alias)) = change.action else {
+                return refuse(change);
+            };
+            if !store.collections.contains_key(&alias.collection_name) {
+                let what = format!("Not found: Collection `{}` doesn't exist!", alias.collection_name);
+                return Err(Status::not_found(what));
+            }
+            if store.collections.contains_key(&alias.alias_name) {
+                let what = format!("Wrong input: Collection `{}` already exists!", alias.alias_name);
+                return Err(Status::already_exists(what));
+            }
+            store.aliases.insert(alias.alias_name, alias.collection_name);
+        }
+        Ok(changed(true))
+    }
+
+    async fn list_aliases(&self, _: Request<ListAliasesRequest>) -> Answer<ListAliasesResponse> {
+        let store = self.asked("list_aliases");
+        let aliases = store.aliases.iter().map(|(alias, collection)| AliasDescription {
+            alias_name: alias.clone(),
+            collection_name: collection.clone(),
+        });
+        Ok(Response::new(ListAliasesResponse {
+            aliases: aliases.collect(),
+            time: 0.0,
+        }))
+    }
+
+    refused! {
+        get(GetCollectionInfoRequest) -> GetCollectionInfoResponse;
+        update(UpdateCollection) -> CollectionOperationResponse;
+        list_collection_aliases(ListCollectionAliasesRequest) -> ListAliasesResponse;
+        collection_cluster_info(CollectionClusterInfoRequest) -> CollectionClusterInfoResponse;
+        collection_exists(CollectionExistsRequest) -> CollectionExistsResponse;
+        update_collection_cluster_setup(UpdateCollectionClusterSetupRequest) -> UpdateCollectionClusterSetupResponse;
+        create_shard_key(CreateShardKeyRequest) -> CreateShardKeyResponse;
+        delete_shard_key(DeleteShardKeyRequest) -> DeleteShardKeyResponse;
+        list_shard_keys(ListShardKeysRequest) -> ListShardKeysResponse;
+    }
+}

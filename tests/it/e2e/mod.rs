@@ -10,6 +10,7 @@ mod deaths;
 mod drain;
 mod frames;
 mod in_flight;
+mod metrics;
 mod model_faults;
 mod npc_conversation;
 mod on_postgres;
@@ -17,6 +18,8 @@ mod rewinds;
 mod saves;
 mod slow_reader;
 mod terminal;
+#[cfg(feature = "otel")]
+mod traces;
 
 use crate::support::Data;
 

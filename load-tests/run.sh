@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# The load tests: turns at a steady rate, turns as fast as they go, idle sockets, and NPCs who talk with
-# each other while players cut in.
-#   load-tests/run.sh [steady|peak|idle|conversations|all]
-# RATE, SESSIONS, DURATION (seconds), SOCKETS, CONVERSATIONS and EVERY change the load; COLLOQUY_BIN names a binary that is
-# built already.
+# The load tests, against a server, a mock model and stores of their own.
+#   load-tests/run.sh [steady|peak|rest|idle|conversations|flood|soak|where|all]…
+# STACK=full runs the server on Postgres and Redis (and Qdrant, if QDRANT_URL names one), STACK=embedded (the default) on
+# SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, CONVERSATIONS, EVERY, QUOTA and SOAK (seconds) change the load;
+# COLLOQUY_BIN names a binary that is built already. RESULTS names a file that gets a line of JSON for each test.
 source "$(dirname "$0")/lib.sh"
 
-what="${1:-all}"
 bin="$(binary)"
 duration="${DURATION:-30}"
 failures=0
@@ -16,7 +15,10 @@ stat() { # file metric statistic
   python3 - "$@" <<'PY'
 import json, sys
 file, metric, name = sys.argv[1:]
-values = json.load(open(file))["metrics"].get(metric, {})
+try:
+    values = json.load(open(file))["metrics"].get(metric, {})
+except OSError:
+    values = {}
 value = values.get(name)
 print("-" if value is None else f"{value:.2f}")
 PY
@@ -26,117 +28,233 @@ PY
 added() {
   curl -fsS "$base/metrics" | python3 -c '
 import re, sys
-buckets = []
-for line in sys.stdin:
-    found = re.match(r"colloquy_turn_added_seconds_bucket\{le=\"([^\"]+)\"\} (\S+)", line)
-    if found: buckets.append((float(found[1].replace("+Inf", "inf")), float(found[2])))
-total = buckets[-1][1] if buckets else 0
-def quantile(q):
-    low_bound, low_count = 0.0, 0.0
-    for bound, count in buckets:
-        if count >= q * total and count > low_count:
-            if bound == float("inf"): return low_bound
-            return low_bound + (bound - low_bound) * (q * total - low_count) / (count - low_count)
-        low_bound, low_count = bound, count
-    return 0.0
-if total: print(f"{quantile(.5) * 1000:.2f} {quantile(.99) * 1000:.2f} {total:.0f}")
+sys.path.insert(0, sys.argv[1])
+from reading import quantile
+buckets = re.findall(r"colloquy_turn_added_seconds_bucket\{le=\"([^\"]+)\"\} (\S+)", sys.stdin.read())
+buckets = [(bound, float(count)) for bound, count in buckets]
+if buckets and buckets[-1][1]: print(f"{quantile(buckets, .5) * 1000:.2f} {quantile(buckets, .99) * 1000:.2f} {buckets[-1][1]:.0f}")
 else: print("- - 0")
-'
+' "$here/report"
 }
 
-dialogue() { # name rate sessions
-  local name="$1" rate="$2" sessions="$3" out="$work/$1.json" code=0 cpu
-  start_mock
+above() { # value limit
+  awk -v a="$1" -v b="$2" 'BEGIN {exit !(a == "-" || a + 0 > b + 0)}'
+}
+
+complain() { # name
+  echo "  k6 ended with $code:"
+  grep -E "level=(error|warning)" "$work/$1.txt" | sort | uniq -c | head -n 10 || true
+  failures=$((failures + 1))
+}
+
+# Runs k6 beside the sampler: name, script, and the variables of the script. Sets $out, $code and $k6_cpu (seconds).
+load() {
+  local name="$1" script="$2" before after
+  shift 2
+  out="$work/$name.json"
+  code=0
+  sample "$name"
+  before="$(awk -v hz="$(getconf CLK_TCK)" '{print ($16 + $17) / hz}' "/proc/$$/stat")"
+  env BASE="$base" SECRET="$secret" DURATION="$duration" "$@" \
+    timeout "$((duration + 120))" k6 run --quiet --summary-export "$out" "$here/$script" >"$work/$name.txt" 2>&1 || code=$?
+  after="$(awk -v hz="$(getconf CLK_TCK)" '{print ($16 + $17) / hz}' "/proc/$$/stat")"
+  k6_cpu="$(awk -v a="$before" -v b="$after" 'BEGIN {print b - a}')"
+  end_sample "$name"
+}
+
+# What a turn cost: prints it, and sets $costs for `record`.
+cpu_of() { # turns
+  local per="$(python3 "$here/report/reading.py" "$samples" "$1") k6=$(awk -v c="$k6_cpu" -v n="$1" 'BEGIN {printf "%.3f", n ? c * 1000 / n : 0}')"
+  costs=()
+  for pair in $per; do costs+=("cpu_$pair"); done
+  echo "  CPU ms a turn        ${per//=/ }, server resident $(($(resident_kib "$server_pid") / 1024)) MiB"
+}
+
+begin() { # [options of mock-llm]
+  start_stores
+  start_mock "$@"
   export COLLOQUY__LLM__BASE_URL="$mock_url" COLLOQUY__LLM__MODEL=mock
   start_server
-  cpu="$(cpu_seconds "$server_pid")"
-  BASE="$base" SECRET="$secret" RATE="$rate" SESSIONS="$sessions" DURATION="$duration" \
-    timeout "$((duration + 120))" k6 run --quiet --summary-export "$out" "$here/ws-dialogue.js" >"$work/$name.txt" 2>&1 || code=$?
-  cpu="$(echo "$(cpu_seconds "$server_pid") $cpu" | awk '{print $1 - $2}')"
-  local turns p50 p99 measured
-  read -r p50 p99 measured < <(added)
-  turns="$(stat "$out" turns count)"
-  echo
-  echo "$name: $sessions sessions, $([ "$rate" = 0 ] && echo 'as fast as replies come' || echo "$rate turns/s asked"), ${duration} s"
-  echo "  turns                $turns  ($(awk -v n="$turns" -v s="$duration" 'BEGIN {printf "%.0f", n / s}')/s, failed $(stat "$out" turns_failed value))"
-  echo "  say to reply.done    p50 $(stat "$out" turn_reply_ms med) ms, p95 $(stat "$out" turn_reply_ms 'p(95)') ms, p99 $(stat "$out" turn_reply_ms 'p(99)') ms (client; model included)"
-  echo "  say to committed     p50 $(stat "$out" turn_committed_ms med) ms, p99 $(stat "$out" turn_committed_ms 'p(99)') ms"
-  echo "  added by the server  p50 $p50 ms, p99 $p99 ms over $measured turns (at most, at a steady rate: 3 and 20)"
-  echo "  server CPU           $(awk -v c="$cpu" -v n="$turns" 'BEGIN {printf "%.2f", n ? c * 1000 / n : 0}') ms a turn, resident $(($(resident_kib "$server_pid") / 1024)) MiB"
-  [ "$code" = 0 ] || { echo "  k6 ended with $code:"; grep -E "level=(error|warning)" "$work/$name.txt" | sort | uniq -c | head -n 10; }
-  if [ "$rate" != 0 ] && awk -v a="$p50" -v b="$p99" 'BEGIN {exit !(a == "-" || a > 3 || b > 20)}'; then
-    echo "  the server adds too much"
-    failures=$((failures + 1))
-  fi
-  [ "$code" = 0 ] || failures=$((failures + 1))
-  stop_all
 }
 
 stop_all() {
   for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
   for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
   pids=()
+  mock_pid=
+  stop_stores
   rm -rf "$work/data"
 }
 
+dialogue() { # name rate sessions
+  local name="$1" rate="$2" sessions="$3" turns p50 p99 measured most=20
+  [ "$stack" = embedded ] || most=50
+  begin
+  load "$name" ws-dialogue.js RATE="$rate" SESSIONS="$sessions"
+  read -r p50 p99 measured < <(added)
+  turns="$(stat "$out" turns count)"
+  echo
+  echo "$name ($stack): $sessions sessions, $([ "$rate" = 0 ] && echo 'as fast as replies come' || echo "$rate turns/s asked"), ${duration} s"
+  echo "  turns                $turns  ($(awk -v n="$turns" -v s="$duration" 'BEGIN {printf "%.0f", n / s}')/s, failed $(stat "$out" turns_failed value))"
+  echo "  say to reply.done    p50 $(stat "$out" turn_reply_ms med) ms, p95 $(stat "$out" turn_reply_ms 'p(95)') ms, p99 $(stat "$out" turn_reply_ms 'p(99)') ms (client; model included)"
+  echo "  say to committed     p50 $(stat "$out" turn_committed_ms med) ms, p99 $(stat "$out" turn_committed_ms 'p(99)') ms"
+  echo "  added by the server  p50 $p50 ms, p99 $p99 ms over $measured turns (at most, at a steady rate: 3 and $most)"
+  cpu_of "$turns"
+  record "$name" asked="$rate" sessions="$sessions" seconds="$duration" turns="$turns" failed="$(stat "$out" turns_failed value)" \
+    added_p50="$p50" added_p99="$p99" reply_p50="$(stat "$out" turn_reply_ms med)" reply_p99="$(stat "$out" turn_reply_ms 'p(99)')" \
+    committed_p50="$(stat "$out" turn_committed_ms med)" committed_p99="$(stat "$out" turn_committed_ms 'p(99)')" \
+    resident_mib="$(($(resident_kib "$server_pid") / 1024))" k6="$code" "${costs[@]}"
+  [ "$code" = 0 ] || complain "$name"
+  if [ "$rate" != 0 ] && { above "$p50" 3 || above "$p99" "$most"; }; then
+    echo "  the server adds too much"
+    failures=$((failures + 1))
+  fi
+}
+
+rest() {
+  local turns p50 p99 measured
+  begin
+  load rest rest-turns.js RATE="${REST_RATE:-100}" SESSIONS=50
+  read -r p50 p99 measured < <(added)
+  turns="$(stat "$out" turns count)"
+  echo
+  echo "rest ($stack): ${REST_RATE:-100} turns/s over REST, ${duration} s"
+  echo "  turns                $turns, failed $(stat "$out" turns_failed value), dropped by k6 $(stat "$out" dropped_iterations count)"
+  echo "  request to answer    p50 $(stat "$out" rest_turn_ms med) ms, p95 $(stat "$out" rest_turn_ms 'p(95)') ms, p99 $(stat "$out" rest_turn_ms 'p(99)') ms (the commit included)"
+  echo "  added by the server  p50 $p50 ms, p99 $p99 ms over $measured turns"
+  cpu_of "$turns"
+  record rest asked="${REST_RATE:-100}" seconds="$duration" turns="$turns" failed="$(stat "$out" turns_failed value)" added_p50="$p50" added_p99="$p99" \
+    answer_p50="$(stat "$out" rest_turn_ms med)" answer_p99="$(stat "$out" rest_turn_ms 'p(99)')" k6="$code" "${costs[@]}"
+  [ "$code" = 0 ] || complain rest
+  stop_all
+}
+
+# The second tenant sends ten times its quota in the second half.
+flood() {
+  local quota="${QUOTA:-50}" before after rise
+  QUOTA="$quota" begin
+  load flood rest-turns.js RATE="$((quota / 2))" SESSIONS=20 FLOOD="$((10 * quota))"
+  before="$(stat "$out" calm_turn_ms 'p(95)')"
+  after="$(stat "$out" flooded_turn_ms 'p(95)')"
+  rise="$(awk -v a="$before" -v b="$after" 'BEGIN {printf "%.2f", a ? b / a : 0}')"
+  echo
+  echo "flood ($stack): a tenant with $((quota / 2)) turns/s, another sends $((10 * quota)) requests/s for $((duration / 2)) s; each may send $quota/s"
+  echo "  the first one's turn p50 $(stat "$out" calm_turn_ms med) → $(stat "$out" flooded_turn_ms med) ms, p95 $before → $after ms: $rise times (at most 1.5), failed $(stat "$out" turns_failed value)"
+  echo "  the other's requests served $(stat "$out" flood_served count), refused $(stat "$out" flood_refused count)"
+  record flood quota="$quota" before_p50="$(stat "$out" calm_turn_ms med)" after_p50="$(stat "$out" flooded_turn_ms med)" before_p95="$before" after_p95="$after" \
+    rise="$rise" served="$(stat "$out" flood_served count)" refused="$(stat "$out" flood_refused count)" failed="$(stat "$out" turns_failed value)" k6="$code"
+  [ "$code" = 0 ] || complain flood
+  if above "$rise" 1.5; then
+    echo "  the first tenant feels it too much"
+    failures=$((failures + 1))
+  fi
+  stop_all
+}
+
+# Every line teaches something: what NPCs remember grows, and turns must not get slower with it.
+soak() {
+  local duration="${SOAK:-120}" turns p50 p99 measured
+  # Two facts a turn: the one of the line, and one more.
+  begin --facts-per-turn 1
+  load soak ws-dialogue.js RATE="${SOAK_RATE:-50}" SESSIONS=50 GROWING=1
+  read -r p50 p99 measured < <(added)
+  turns="$(stat "$out" turns count)"
+  echo
+  echo "soak ($stack): ${SOAK_RATE:-50} turns/s for $duration s, each of which teaches the same NPC something new"
+  echo "  turns                $turns, failed $(stat "$out" turns_failed value)"
+  echo "  added by the server  p50 $p50 ms, p99 $p99 ms"
+  python3 "$here/report/halves.py" "$samples"
+  cpu_of "$turns"
+  record soak asked="${SOAK_RATE:-50}" seconds="$duration" turns="$turns" failed="$(stat "$out" turns_failed value)" added_p50="$p50" added_p99="$p99" k6="$code" "${costs[@]}"
+  [ "$code" = 0 ] || complain soak
+  stop_all
+}
+
+# Where the time of a full-stack turn goes: statements and trips by Postgres's and Redis's own counting.
+where() {
+  [ "$stack" = full ] || { echo "where: only with STACK=full" >&2; return 0; }
+  PG_STATS=1 begin
+  load where ws-dialogue.js RATE="${RATE:-200}" SESSIONS="${SESSIONS:-100}"
+  local turns
+  turns="$(stat "$out" turns count)"
+  echo
+  echo "where ($stack): ${RATE:-200} turns/s, ${duration} s"
+  psql_admin -d colloquy -F "$(printf '\t')" -c "SELECT calls, round(total_exec_time::numeric, 1), rows, regexp_replace(query, '\s+', ' ', 'g')
+    FROM pg_stat_statements s JOIN pg_roles r ON r.oid = s.userid WHERE rolname = 'colloquy' ORDER BY total_exec_time DESC" >"$work/statements.tsv"
+  redis-cli -p "$redis_port" info commandstats >"$work/commands.txt"
+  curl -fsS "$base/metrics" >"$work/metrics.txt"
+  python3 "$here/report/where.py" "$work" "$turns"
+  cpu_of "$turns"
+  if [ -n "${RESULTS:-}" ]; then
+    python3 "$here/report/where.py" "$work" "$turns" --markdown >"$(dirname "$RESULTS")/where.md"
+  fi
+  record where turns="$turns" k6="$code" "${costs[@]}"
+  [ "$code" = 0 ] || complain where
+  stop_all
+}
+
 idle() {
-  local sockets="${SOCKETS:-5000}" before held hold=20
+  local sockets="${SOCKETS:-5000}" before held=0 hold=20 duration=20 peak=0
   unset COLLOQUY__LLM__BASE_URL COLLOQUY__LLM__MODEL
   ulimit -n "$((sockets * 2 + 1000))" 2>/dev/null || true
+  start_stores
   start_server
   before="$(resident_kib "$server_pid")"
+  sample idle
   BASE="$base" SECRET="$secret" SOCKETS="$sockets" HOLD="$hold" \
-    timeout 180 k6 run --quiet "$here/idle-sockets.js" >"$work/idle.txt" 2>&1 &
-  local k6=$! peak=0 open=0 now
+    timeout 240 k6 run --quiet "$here/idle-sockets.js" >"$work/idle.txt" 2>&1 &
+  local k6=$! open=0 now
   pids+=("$k6")
   while kill -0 "$k6" 2>/dev/null; do
     now="$(curl -fsS "$base/metrics" | awk '/^colloquy_sockets_open / {print int($2)}')"
     if [ "${now:-0}" -ge "$open" ]; then open="${now:-0}"; held="$(resident_kib "$server_pid")"; fi
     sleep 0.5
   done
-  wait "$k6" || { tail -n 15 "$work/idle.txt"; return 1; }
+  code=0
+  wait "$k6" || code=$?
+  end_sample idle
+  local each
+  each="$(awk -v d="$((held - before))" -v n="$open" 'BEGIN {printf "%.1f", n ? d / n : 0}')"
   echo
-  echo "idle: $open of $sockets sockets open at once"
-  echo "  resident             $((before / 1024)) MiB empty, $((held / 1024)) MiB with them: $(awk -v d="$((held - before))" -v n="$open" 'BEGIN {printf "%.1f", n ? d / n : 0}') KiB each"
+  echo "idle ($stack): $open of $sockets sockets open at once"
+  echo "  resident             $((before / 1024)) MiB empty, $((held / 1024)) MiB with them: $each KiB each (at most 25)"
+  record idle sockets="$open" asked="$sockets" empty_mib="$((before / 1024))" held_mib="$((held / 1024))" kib_each="$each" k6="$code"
+  [ "$code" = 0 ] || complain idle
+  if above "$each" 25; then failures=$((failures + 1)); fi
   stop_all
 }
 
 conversations() {
-  local count="${CONVERSATIONS:-200}" every="${EVERY:-6}" out="$work/conversations.json" code=0 cpu lines
-  start_mock --latency-ms 50 --tokens-per-s 50
-  export COLLOQUY__LLM__BASE_URL="$mock_url" COLLOQUY__LLM__MODEL=mock
+  local count="${CONVERSATIONS:-200}" every="${EVERY:-6}" lines
   # A line about every second of each: more than anybody reads, so that there is something to take back.
   export COLLOQUY__CONVERSATION__PAUSE_MS="${PAUSE_MS:-600}" COLLOQUY__CONVERSATION__READING_MS_PER_CHAR=0
-  start_server
-  cpu="$(cpu_seconds "$server_pid")"
-  BASE="$base" SECRET="$secret" CONVERSATIONS="$count" EVERY="$every" DURATION="$duration" \
-    timeout "$((duration + 120))" k6 run --quiet --summary-export "$out" "$here/npc-conversations.js" >"$work/conversations.txt" 2>&1 || code=$?
-  cpu="$(echo "$(cpu_seconds "$server_pid") $cpu" | awk '{print $1 - $2}')"
+  begin --latency-ms 50 --tokens-per-s 50
+  load conversations npc-conversations.js CONVERSATIONS="$count" EVERY="$every"
+  unset COLLOQUY__CONVERSATION__PAUSE_MS COLLOQUY__CONVERSATION__READING_MS_PER_CHAR
   lines="$(curl -fsS "$base/metrics" | awk '/^colloquy_turn_added_seconds_count/ {print int($2)}')"
   echo
-  echo "conversations: $count that go on by themselves, each cut every ${every} s or so, ${duration} s"
+  echo "conversations ($stack): $count that go on by themselves, each cut every ${every} s or so, ${duration} s"
   echo "  lines said           $lines ($(awk -v n="$lines" -v s="$duration" 'BEGIN {printf "%.0f", n / s}')/s), interrupts $(stat "$out" interrupts count), calls failed $(stat "$out" calls_failed value)"
   echo "  interrupt to ack     p50 $(stat "$out" interrupt_ack_ms med) ms, p95 $(stat "$out" interrupt_ack_ms 'p(95)') ms, p99 $(stat "$out" interrupt_ack_ms 'p(99)') ms, most $(stat "$out" interrupt_ack_ms max) ms (at most: p99 50)"
   echo "    of the line said   p50 $(stat "$out" interrupt_ack_running_ms med) ms, p99 $(stat "$out" interrupt_ack_running_ms 'p(99)') ms"
   echo "    of earlier lines   p50 $(stat "$out" interrupt_ack_rewound_ms med) ms, p99 $(stat "$out" interrupt_ack_rewound_ms 'p(99)') ms; lines taken back p50 $(stat "$out" lines_taken_back med), most $(stat "$out" lines_taken_back max)"
-  echo "  server CPU           $(awk -v c="$cpu" -v s="$duration" 'BEGIN {printf "%.0f", c * 100 / s}') % of a core, resident $(($(resident_kib "$server_pid") / 1024)) MiB"
-  [ "$code" = 0 ] || { echo "  k6 ended with $code:"; grep -E "level=(error|warning)" "$work/conversations.txt" | sort | uniq -c | head -n 10; }
-  [ "$code" = 0 ] || failures=$((failures + 1))
+  cpu_of "$lines"
+  record conversations count="$count" seconds="$duration" lines="$lines" interrupts="$(stat "$out" interrupts count)" failed="$(stat "$out" calls_failed value)" \
+    ack_p50="$(stat "$out" interrupt_ack_ms med)" ack_p95="$(stat "$out" interrupt_ack_ms 'p(95)')" ack_p99="$(stat "$out" interrupt_ack_ms 'p(99)')" k6="$code" "${costs[@]}"
+  [ "$code" = 0 ] || complain conversations
   stop_all
 }
 
+one() {
+  case "$1" in
+    steady) dialogue steady "${RATE:-200}" "${SESSIONS:-100}"; stop_all ;;
+    peak) dialogue peak 0 "${SESSIONS:-32}"; stop_all ;;
+    rest | idle | conversations | flood | soak | where) "$1" ;;
+    all) for each in steady peak rest idle conversations flood soak where; do one "$each"; done ;;
+    *) echo "load-tests/run.sh [steady|peak|rest|idle|conversations|flood|soak|where|all]…" >&2; exit 2 ;;
+  esac
+}
+
 machine
-case "$what" in
-  steady) dialogue steady "${RATE:-200}" "${SESSIONS:-100}" ;;
-  peak) dialogue peak 0 "${SESSIONS:-32}" ;;
-  idle) idle ;;
-  conversations) conversations ;;
-  all)
-    dialogue steady "${RATE:-200}" "${SESSIONS:-100}"
-    dialogue peak 0 "${SESSIONS:-32}"
-    idle
-    conversations
-    ;;
-  *) echo "load-tests/run.sh [steady|peak|idle|conversations|all]" >&2; exit 2 ;;
-esac
+for what in "${@:-all}"; do one "$what"; done
 [ "$failures" = 0 ]

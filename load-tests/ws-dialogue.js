@@ -16,6 +16,8 @@ const sessions = Number(__ENV.SESSIONS || 100);
 const rate = Number(__ENV.RATE || 0);
 const seconds = Number(__ENV.DURATION || 30);
 const npc = __ENV.NPC || "mira";
+// Every line teaches something new, so that memories grow: for the soak.
+const growing = __ENV.GROWING === "1";
 
 const reply = new Trend("turn_reply_ms", true);
 const firstDelta = new Trend("turn_first_delta_ms", true);
@@ -25,7 +27,7 @@ const failed = new Rate("turns_failed");
 
 export const options = {
   scenarios: {
-    dialogue: { executor: "per-vu-iterations", vus: sessions, iterations: 1, maxDuration: `${seconds + 60}s` },
+    dialogue: { executor: "per-vu-iterations", vus: sessions, iterations: 1, maxDuration: `${seconds + 60}s`, gracefulStop: "10s" },
   },
   thresholds: {
     turns_failed: ["rate<0.001"],
@@ -64,7 +66,7 @@ export default function () {
     number += 1;
     sentAt = now();
     socket.send(JSON.stringify({
-      type: "player.say", session_id: session, key: `${player}-${number}`, text: lines[number % lines.length],
+      type: "player.say", session_id: session, key: `${player}-${number}`, text: growing ? `I like the ${number}th song that ${player} sang.` : lines[number % lines.length],
     }));
   };
   // Sessions start spread over one gap, so that turns do not come in waves.

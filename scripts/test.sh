@@ -59,7 +59,7 @@ cargo fmt --check
 say "lints"
 # As it is built for use, and as it is tested.
 cargo clippy --locked --lib --bins -- -D warnings
-cargo clippy --locked --all-targets --features failpoints -- -D warnings
+cargo clippy --locked --all-targets --features failpoints,otel -- -D warnings
 
 say "licences"
 deny_version=0.20.2
@@ -72,12 +72,12 @@ cargo deny --locked check --hide-inclusion-graph licenses bans sources
 say "tests"
 # The last lines are the summary of the test runner.
 if cargo nextest --version >/dev/null 2>&1; then
-  exec scripts/with-postgres.sh cargo nextest run --locked --features failpoints --no-fail-fast --status-level fail "$@"
+  exec scripts/with-postgres.sh cargo nextest run --locked --features failpoints,otel --no-fail-fast --status-level fail "$@"
 fi
 # One summary for all binaries. There are no examples in the documentation to run.
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
 status=0
-scripts/with-postgres.sh cargo test --locked --features failpoints --no-fail-fast --lib --bins --tests "$@" 2>&1 | tee "$log" || status=$?
+scripts/with-postgres.sh cargo test --locked --features failpoints,otel --no-fail-fast --lib --bins --tests "$@" 2>&1 | tee "$log" || status=$?
 awk '/^test result:/ { passed += $4; failed += $6 } END { printf "\n%d passed, %d failed\n", passed, failed }' "$log"
 exit "$status"

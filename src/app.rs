@@ -4,6 +4,7 @@
 pub mod data_folder;
 pub mod demo;
 mod ledger;
+mod meters;
 mod models;
 mod observed;
 mod stores;
@@ -21,7 +22,10 @@ use prometheus::Registry;
 use secrecy::SecretString;
 
 pub use self::stores::open_services;
-use self::{data_folder::DataFolder, observed::ObservedDialogues};
+use self::{
+    data_folder::DataFolder,
+    observed::{ObservedBuffers, ObservedDialogues},
+};
 use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     config::{Config, Listen},
@@ -34,7 +38,6 @@ use crate::{
         embedder::Embedder,
         ledger::{Ledger, tenants::Tenant},
     },
-    telemetry::{self, Kind},
     tenancy::{
         auth::{AuthSettings, Authenticator},
         limits::Limits,
@@ -73,6 +76,7 @@ impl Application {
         let mut services = open_services(config, clock.clone(), ids.clone()).await?;
         let dialogues = ObservedDialogues::new(services.ledger.dialogues.clone(), clock.clone(), &registry)?;
         services.ledger.dialogues = Arc::new(dialogues);
+        services.buffers = Arc::new(ObservedBuffers::new(services.buffers, &registry)?);
         ensure_tenants(&services.ledger, &config.tenants, clock.now()).await?;
         if config.demo.enabled {
             demo::ensure(&services.ledger, &ids, clock.now()).await?;
@@ -88,7 +92,7 @@ impl Application {
         let _ = tokio::time::timeout(INDEX_WAIT, jobs::ready_index(&services)).await;
         let sessions = Sessions::start(services.clone(), node, config.actors.clone());
         let sockets = SocketHub::start(config.socket.clone(), clock.clone());
-        observe(&registry, &sessions, &sockets)?;
+        meters::register(&registry, &services, &sessions, &sockets)?;
         let readiness = Readiness::default();
         let state = web::Data::new(AppState {
             services: services.clone(),
@@ -228,33 +232,6 @@ fn serve(config: &Config, listener: TcpListener, state: web::Data<AppState>) -> 
         server = server.workers(config.server.workers);
     }
     Ok(server.listen(listener)?.run())
-}
-
-fn observe(registry: &Registry, sessions: &Sessions, sockets: &SocketHub) -> prometheus::Result<()> {
-    let live = sessions.clone();
-    #[expect(clippy::cast_precision_loss, reason = "a count of actors stays far below 2^53")]
-    telemetry::observe(
-        registry,
-        Kind::Gauge,
-        "colloquy_session_actors",
-        "Session actors in memory on this node",
-        move || live.live() as f64,
-    )?;
-    let hub = sockets.clone();
-    #[expect(clippy::cast_precision_loss, reason = "a count of sockets stays far below 2^53")]
-    telemetry::observe_by(
-        registry,
-        Kind::Counter,
-        "colloquy_sockets_closed_total",
-        "Sockets closed by this server, by close code (4430: slow consumers)",
-        "code",
-        move || {
-            hub.closed_by_code()
-                .into_iter()
-                .map(|(code, count)| (code.to_string(), count as f64))
-                .collect()
-        },
-    )
 }
 
 /// Brings the ledger's schema up to date, and nothing else. Returns its version.

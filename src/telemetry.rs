@@ -1,5 +1,8 @@
-//! Logs and metrics of the process. Other rooms own their metrics; this owns the registry, the
-//! logger, and values that are read at the moment of a scrape.
+//! Logs, metrics and traces of the process. Other rooms own their metrics and spans; this owns the logger,
+//! the way of spans to a collector, and values that are read at the moment of a scrape.
+
+#[cfg(feature = "otel")]
+mod traces;
 
 use std::{fmt, io::IsTerminal};
 
@@ -8,7 +11,9 @@ use prometheus::{
     core::{Collector, Desc},
     proto::MetricFamily,
 };
-use tracing_subscriber::{EnvFilter, layer::SubscriberExt, util::SubscriberInitExt};
+use secrecy::SecretString;
+use tracing::Subscriber;
+use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt};
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
@@ -23,12 +28,103 @@ pub enum Format {
 #[error("telemetry.log is not a log filter such as `info,colloquy=debug`: {0}")]
 pub struct InvalidFilter(String);
 
+/// Where traces go.
+#[derive(Debug, Clone)]
+pub struct TraceExport {
+    /// An endpoint for OTLP over HTTP, with its path: `http://collector:4318/v1/traces`.
+    pub url: String,
+    /// Sent as `Authorization`.
+    pub authorization: Option<SecretString>,
+    /// The share of traces that are sent, 0–1; a caller that has decided for its own trace is followed.
+    pub share: f64,
+    /// What the server calls itself there.
+    pub service: String,
+}
+
+/// Whether this build can send traces.
+pub const CAN_EXPORT: bool = cfg!(feature = "otel");
+
+/// Why nothing is logged or sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Filter(#[from] InvalidFilter),
+    #[error("telemetry.traces_url cannot be used: {0}")]
+    Traces(String),
+}
+
+/// What runs beside the server for as long as it does; what is left of the traces is sent when this is
+/// dropped.
+#[derive(Debug, Default)]
+#[must_use = "traces are sent only for as long as this lives"]
+pub struct Exporting {
+    #[cfg(feature = "otel")]
+    _traces: Option<traces::Exporting>,
+}
+
+/// As [`start_logging`], and sends traces.
+///
+/// # Errors
+/// If `filter` is not a filter, or traces cannot be sent there by this build.
+pub fn start(filter: &str, format: Format, export: Option<&TraceExport>) -> Result<Exporting, StartError> {
+    let Some(export) = export else {
+        start_logging(filter, format)?;
+        return Ok(Exporting::default());
+    };
+    #[cfg(feature = "otel")]
+    {
+        let (layer, exporting) = traces::layer(export).map_err(StartError::Traces)?;
+        // An error means that another logger was set first: a test's.
+        let _ = tracing_subscriber::registry()
+            .with(layer)
+            .with(log_layer(filter, format)?)
+            .try_init();
+        Ok(Exporting {
+            _traces: Some(exporting),
+        })
+    }
+    #[cfg(not(feature = "otel"))]
+    Err(StartError::Traces(format!(
+        "{}: this build cannot send traces",
+        export.url
+    )))
+}
+
+/// Makes `span`, which nobody has entered yet, a part of the trace that a caller's headers name.
+pub fn go_on(span: &tracing::Span, traceparent: &str, tracestate: Option<&str>) {
+    #[cfg(feature = "otel")]
+    traces::go_on(span, traceparent, tracestate);
+    #[cfg(not(feature = "otel"))]
+    let _ = (span, traceparent, tracestate);
+}
+
+/// The headers by which whoever is called now goes on with the trace of the current span; none if nothing
+/// is sent.
+#[must_use]
+pub fn outgoing() -> Vec<(String, String)> {
+    #[cfg(feature = "otel")]
+    return traces::outgoing();
+    #[cfg(not(feature = "otel"))]
+    Vec::new()
+}
+
 /// Starts logging to standard error, for the whole process. `RUST_LOG` goes over `filter`. Does
 /// nothing if a logger is set already.
 ///
 /// # Errors
 /// If `filter` is not one.
 pub fn start_logging(filter: &str, format: Format) -> Result<(), InvalidFilter> {
+    let registry = tracing_subscriber::registry().with(log_layer(filter, format)?);
+    // An error means that another logger was set first: a test's.
+    let _ = registry.try_init();
+    Ok(())
+}
+
+/// What writes log lines; it filters for itself, since others want other spans.
+fn log_layer<S>(filter: &str, format: Format) -> Result<Box<dyn Layer<S> + Send + Sync>, InvalidFilter>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
     let filter = match std::env::var("RUST_LOG") {
         Ok(text) if !text.is_empty() => text,
         _ => filter.to_owned(),
@@ -37,22 +133,19 @@ pub fn start_logging(filter: &str, format: Format) -> Result<(), InvalidFilter> 
     // brings it back.
     let filter = format!("actix_server=warn,{filter}");
     let filter = EnvFilter::try_new(filter).map_err(|error| InvalidFilter(error.to_string()))?;
-    let registry = tracing_subscriber::registry().with(filter);
-    // An error means that another logger was set first: a test's.
-    let _ = match format {
-        Format::Text => registry
-            .with(
-                tracing_subscriber::fmt::layer()
-                    .with_writer(std::io::stderr)
-                    .with_ansi(is_coloured(std::io::stderr().is_terminal()))
-                    .with_target(false),
-            )
-            .try_init(),
-        Format::Json => registry
-            .with(tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr))
-            .try_init(),
-    };
-    Ok(())
+    Ok(match format {
+        Format::Text => tracing_subscriber::fmt::layer()
+            .with_writer(std::io::stderr)
+            .with_ansi(is_coloured(std::io::stderr().is_terminal()))
+            .with_target(false)
+            .with_filter(filter)
+            .boxed(),
+        Format::Json => tracing_subscriber::fmt::layer()
+            .json()
+            .with_writer(std::io::stderr)
+            .with_filter(filter)
+            .boxed(),
+    })
 }
 
 /// Colours are for terminals, and there only for who has not declined them (<https://no-color.org>).
@@ -159,6 +252,67 @@ pub fn observe_by(
     register(registry, kind, name, help, Some(label), Box::new(read))
 }
 
+/// Registers what a Prometheus client tells of its process, by the usual names, as far as the system tells.
+///
+/// # Errors
+/// When a name is taken.
+pub fn observe_process(registry: &Registry) -> prometheus::Result<()> {
+    observe_if_known(
+        registry,
+        Kind::Counter,
+        "process_cpu_seconds_total",
+        "Seconds of CPU used",
+        cpu_seconds,
+    )?;
+    observe_if_known(
+        registry,
+        Kind::Gauge,
+        "process_resident_memory_bytes",
+        "Resident memory",
+        resident_bytes,
+    )?;
+    observe_if_known(
+        registry,
+        Kind::Gauge,
+        "process_open_fds",
+        "Open descriptors",
+        open_descriptors,
+    )
+}
+
+fn observe_if_known(
+    registry: &Registry,
+    kind: Kind,
+    name: &'static str,
+    help: &'static str,
+    read: fn() -> Option<f64>,
+) -> prometheus::Result<()> {
+    let read = move || read().map(|value| (String::new(), value)).into_iter().collect();
+    register(registry, kind, name, help, None, Box::new(read))
+}
+
+fn cpu_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name before the parenthesis may hold anything; user and system time are fields 14 and 15.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
+    let (user, system): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    #[expect(clippy::cast_precision_loss, reason = "some hundred ticks a second")]
+    Some((user + system) / rustix::param::clock_ticks_per_second() as f64)
+}
+
+fn resident_bytes() -> Option<f64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: f64 = statm.split(' ').nth(1)?.parse().ok()?;
+    #[expect(clippy::cast_precision_loss, reason = "a page is some thousand bytes")]
+    Some(pages * rustix::param::page_size() as f64)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of descriptors")]
+fn open_descriptors() -> Option<f64> {
+    // The one that lists them is among them.
+    Some(std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
+}
+
 fn register(
     registry: &Registry,
     kind: Kind,
@@ -191,6 +345,18 @@ mod tests {
     use prometheus::TextEncoder;
 
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_knows_what_it_takes() {
+        assert!(resident_bytes().unwrap() > 1e6);
+        assert!(open_descriptors().unwrap() >= 3.0);
+        let before = cpu_seconds().unwrap();
+        let mut sum = 0_u64;
+        while cpu_seconds().unwrap() <= before {
+            sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
+        }
+    }
 
     #[test]
     fn observed_values_are_read_at_each_scrape() {

@@ -430,7 +430,9 @@ CREATE TABLE unsettled (
 CREATE TABLE outbox (
     seq         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant      TEXT COLLATE "C" NOT NULL,
-    fact        TEXT COLLATE "C" NOT NULL
+    fact        TEXT COLLATE "C" NOT NULL,
+    -- When it was written, by the database's clock: how far the index lags behind.
+    at          BIGINT NOT NULL DEFAULT (EXTRACT(EPOCH FROM statement_timestamp()) * 1000000)::BIGINT
 );
 
 -- Summaries, state, jobs --------------------------------------------------------------------------

@@ -435,7 +435,9 @@ CREATE TABLE unsettled (
 CREATE TABLE outbox (
     seq         INTEGER PRIMARY KEY AUTOINCREMENT,
     tenant      TEXT NOT NULL,
-    fact        TEXT NOT NULL
+    fact        TEXT NOT NULL,
+    -- When it was written, by the database's clock: how far the index lags behind.
+    at          INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER))
 ) STRICT;
 
 -- Summaries, state, jobs --------------------------------------------------------------------------

@@ -17,8 +17,10 @@ use futures_util::{
     future::{AbortHandle, Abortable},
 };
 use tokio::sync::{Semaphore, oneshot};
+use tracing::Instrument as _;
 
 use super::{
+    meters::Share,
     registry::{Node, send},
     session::JobEnded,
 };
@@ -82,6 +84,7 @@ pub(super) struct Curator {
     lanes: HashMap<LaneKey, Lane>,
     /// Everything held here, so that a job leased again is not run twice.
     held: HashSet<JobId>,
+    held_share: Share,
     running: HashMap<JobId, (Job, AbortHandle)>,
     slots: Arc<Semaphore>,
     leasing: bool,
@@ -122,6 +125,7 @@ impl Curator {
         let slots = Arc::new(Semaphore::new(node.ports.settings.jobs.concurrency.max(1)));
         let used = node.ports.clock.instant();
         Self {
+            held_share: Share::of(&node.meters.jobs_held),
             node,
             scope,
             generation,
@@ -153,6 +157,7 @@ impl Curator {
                 self.run(job, ctx);
             }
         }
+        self.held_share.set(self.held.len());
     }
 
     fn next_in_lane(&mut self, key: LaneKey, ctx: &mut Context<Self>) {
@@ -187,7 +192,11 @@ impl Curator {
         let attempted = job.clone();
         let running = async move {
             let job = attempted;
+            let begun = node.ports.clock.instant();
             let result = attempt(&node, &slots, &scope, &job).await;
+            let took = node.ports.clock.instant().saturating_duration_since(begun);
+            node.meters
+                .job_ended(&job, took, result.is_ok(), node.ports.clock.now());
             let retry_at = match &result {
                 Ok(_) => None,
                 Err(error) => Some(note_failure(&node, &scope, &job, error).await),
@@ -241,6 +250,7 @@ impl Curator {
     ) {
         self.running.remove(&job.id);
         self.held.remove(&job.id);
+        self.held_share.set(self.held.len());
         let now = self.node.ports.clock.instant();
         self.used = now;
         let (key, node) = ((self.scope.clone(), job.dialogue), Arc::clone(&self.node));
@@ -365,7 +375,16 @@ async fn attempt(
     // The semaphore is never closed.
     let _slot = slots.acquire().await.ok();
     let lease = Duration::from_secs(node.ports.settings.jobs.lease_s.max(1));
-    let run = AssertUnwindSafe(node.use_cases.run_job(scope, job)).catch_unwind();
+    let span = tracing::debug_span!(
+        parent: None,
+        "job",
+        kind = job.kind.as_str(),
+        tenant = %scope.tenant(),
+        dialogue = %job.dialogue,
+        turn_id = %job.turn,
+        attempt = job.attempts + 1,
+    );
+    let run = AssertUnwindSafe(node.use_cases.run_job(scope, job).instrument(span)).catch_unwind();
     match tokio::time::timeout(lease, run).await {
         Ok(Ok(result)) => result,
         Ok(Err(_panic)) => Err(StoreError::Rejected("the job panicked".into()).into()),

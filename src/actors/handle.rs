@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, OnBusy, SessionError, TakeBack, TakeUp, chores,
     curator,
+    meters::ActorMeters,
     npc_conversation::handle::NpcConversations,
     registry::{Node, send},
     restoring, resume_token,
@@ -91,9 +92,15 @@ pub struct Drained {
 pub(super) struct Ask<T> {
     reply: oneshot::Sender<Result<T, SessionError>>,
     permit: OwnedSemaphorePermit,
+    /// What whoever asks is doing.
+    span: tracing::Span,
 }
 
 impl<T> Ask<T> {
+    pub(super) fn span(&self) -> &tracing::Span {
+        &self.span
+    }
+
     pub(super) fn answer(self, answer: Result<T, SessionError>) {
         drop(self.permit);
         // Whoever asked may have gone away.
@@ -231,6 +238,31 @@ impl Sessions {
     #[must_use]
     pub fn npc_conversations(&self) -> NpcConversations {
         NpcConversations(self.clone())
+    }
+
+    /// What the actors measure.
+    #[must_use]
+    pub fn meters(&self) -> &ActorMeters {
+        &self.node.meters
+    }
+
+    /// Actors in memory, by what they are.
+    #[must_use]
+    pub fn actors(&self) -> [(&'static str, usize); 4] {
+        let node = &self.node;
+        [
+            ("session", node.sessions.len()),
+            ("npc_conversation", node.conversations.len()),
+            ("npc", node.npcs.len()),
+            ("curator", node.curators.len()),
+        ]
+    }
+
+    /// Requests whose message waits in a mailbox or is being answered, and how many there may be.
+    #[must_use]
+    pub fn in_flight(&self) -> (usize, usize) {
+        let most = self.node.settings.max_in_flight.max(1);
+        (most.saturating_sub(self.node.admission.available_permits()), most)
     }
 
     pub(super) fn node(&self) -> &Arc<Node> {
@@ -553,7 +585,8 @@ where
         };
         let addr = actor()?;
         let (reply, answer) = oneshot::channel();
-        if send(&addr, request(Ask { reply, permit })).await.is_err() {
+        let span = tracing::Span::current();
+        if send(&addr, request(Ask { reply, permit, span })).await.is_err() {
             continue;
         }
         if let Ok(answer) = answer.await {

@@ -12,6 +12,7 @@ mod event_log;
 pub mod handle;
 mod heard;
 mod memory_wait;
+pub mod meters;
 mod npc;
 pub mod npc_conversation;
 pub mod player_socket;

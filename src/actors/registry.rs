@@ -24,6 +24,7 @@ use super::{
     ActorSettings, SessionError,
     curator::Curator,
     event_log::EventLog,
+    meters::ActorMeters,
     npc::{Authored, Fetch, Npc, NpcCell, NpcKey},
     npc_conversation::NpcConversation,
     session::Session,
@@ -60,6 +61,7 @@ pub(super) struct Node {
     pub curators: Directory<TenantScope, Entry<Curator>>,
     /// Session actors in memory, those that are stopping included.
     pub live: Arc<AtomicUsize>,
+    pub meters: ActorMeters,
     /// The last sequence number of sessions that were evicted: events after a turn's own are not in
     /// the ledger, and their numbers must not come again.
     pub last_seqs: Cache<SessionKey, u64>,
@@ -112,6 +114,7 @@ impl Node {
             npcs: Directory::new(),
             curators: Directory::new(),
             live: Arc::default(),
+            meters: ActorMeters::default(),
             last_seqs: Cache::new(REMEMBERED),
             threads: Threads {
                 handles: owned.iter().map(Arbiter::handle).collect(),
@@ -441,7 +444,6 @@ impl<K: Eq + Hash, V> Directory<K, V> {
         self.shards[self.hasher.hash_one(key) as usize % Self::SHARDS].lock()
     }
 
-    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }

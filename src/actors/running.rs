@@ -12,13 +12,14 @@ use futures_util::{
     future::{AbortHandle, Abortable},
 };
 use tokio::sync::{oneshot, watch};
+use tracing::{Instrument as _, Span};
 
 use super::{event_log::TurnEvents, registry::Node, use_cases::UseCases};
 use crate::{
     dialogue::turn::{CommittedTurn, Cut, CutBy, TurnError, TurnInput},
     ids::NpcId,
     memory::turn::Turn,
-    ports::StoreError,
+    ports::{StoreError, ledger::meters::Counted},
 };
 
 /// What becomes of a turn.
@@ -48,6 +49,7 @@ pub(super) struct Running {
     /// Lets the turn go wherever it is, its model's stream included.
     abort: AbortHandle,
     waiters: Vec<oneshot::Sender<Outcome>>,
+    _counted: Counted,
 }
 
 impl Running {
@@ -59,6 +61,7 @@ impl Running {
         input: TurnInput,
         feed: TurnEvents,
         waiters: Vec<oneshot::Sender<Outcome>>,
+        part_of: &Span,
     ) -> (
         Self,
         impl Future<Output = Option<Result<CommittedTurn, TurnError>>> + use<>,
@@ -73,10 +76,21 @@ impl Running {
             cut,
             abort,
             waiters,
+            _counted: node.meters.turn(),
         };
         let use_cases = Arc::clone(&node.use_cases);
         let limit = Duration::from_millis(node.ports.settings.turn.timeout_ms) + GRACE;
+        let span = tracing::debug_span!(
+            parent: part_of,
+            "turn",
+            tenant = %input.scope.tenant(),
+            dialogue = %input.dialogue.id,
+            turn = input.number,
+            turn_id = %input.id,
+            npc = %input.npc.id,
+        );
         let turn = async move { run(use_cases.as_ref(), limit, input, &feed, cut_watch).await };
+        let turn = turn.instrument(span);
         (running, Abortable::new(turn, aborted).map(Result::ok))
     }
 

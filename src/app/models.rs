@@ -13,7 +13,7 @@ use crate::{
         scripted::ScriptedLlm,
     },
     config::{Config, EmbedderSection, InputTypeName, LlmSection, TaskSection},
-    dialogue::models::{Capacity, ModelLimits, Models, Route, RouteTable},
+    dialogue::models::{Capacity, ModelLimits, ModelMeters, Models, Route, RouteTable},
     ports::{
         clock::Clock,
         embedder::Embedder,
@@ -24,8 +24,13 @@ use crate::{
 /// What a chain calls the scripted model.
 const SCRIPTED: &str = "scripted";
 
-/// The routes of every task.
-pub(super) fn models(config: &Config, http: &HttpClient, clock: Arc<dyn Clock>) -> anyhow::Result<Models> {
+/// The routes of every task. `embedder` is the name of the embedder's model.
+pub(super) fn models(
+    config: &Config,
+    http: &HttpClient,
+    embedder: &str,
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<Models> {
     let scripted: Arc<dyn Llm> = Arc::new(ScriptedLlm::new());
     let mut made = Made {
         section: &config.llm,
@@ -45,7 +50,8 @@ pub(super) fn models(config: &Config, http: &HttpClient, clock: Arc<dyn Clock>) 
             .collect::<anyhow::Result<_>>()?;
         table = table.with_chain(task, first, fallbacks);
     }
-    Ok(Models::with_limits(table, limits(config), clock))
+    let meters = ModelMeters::new(config.telemetry.tenant_labels, &config.llm.prices).knowing(embedder);
+    Ok(Models::measured(table, limits(config), meters, clock))
 }
 
 fn limits(config: &Config) -> ModelLimits {

@@ -1,7 +1,10 @@
-//! The dialogue store with a stopwatch: what every committed turn spent where, for `/metrics`.
+//! The dialogue store with a stopwatch: what every committed turn spent where, for `/metrics`. In
+//! `observed/`, the same of the buffers.
 //!
 //! A turn's trace has its timings, and every turn passes through `commit_turn`; so the use cases
 //! need to know nothing of metrics.
+
+mod buffers;
 
 use std::sync::Arc;
 
@@ -9,11 +12,12 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
+pub(super) use self::buffers::ObservedBuffers;
 use crate::{
     ids::{DialogueId, NodeId, TurnId},
     memory::{
         trace::{Timings, TurnTrace},
-        turn::{Checkpoint, Turn},
+        turn::{Checkpoint, Turn, TurnStatus},
     },
     ports::{
         Page, PageRequest, StoreResult,
@@ -53,6 +57,13 @@ impl TurnMetrics {
                 &["phase"],
             )?,
         };
+        // Shown from the start, so that their rates are known with the first turn.
+        for status in [TurnStatus::Completed, TurnStatus::Interrupted] {
+            metrics.turns.with_label_values(&[status.as_str()]);
+        }
+        for (phase, _) in phases(&Timings::default()) {
+            metrics.phases.with_label_values(&[phase]);
+        }
         registry.register(Box::new(metrics.turns.clone()))?;
         registry.register(Box::new(metrics.added.clone()))?;
         registry.register(Box::new(metrics.phases.clone()))?;

@@ -24,6 +24,7 @@ use crate::{
         clock::{Clock, IdSource},
         vectors::{FactIndex, PointSource},
     },
+    telemetry,
 };
 
 const MIB: u64 = 1024 * 1024;
@@ -34,9 +35,9 @@ const MIB: u64 = 1024 * 1024;
 /// # Errors
 /// With what cannot be opened or reached, for the operator.
 pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> anyhow::Result<Services> {
-    let http = HttpClient::new()?;
+    let http = HttpClient::new()?.traced(telemetry::outgoing);
     let embedder = models::embedder(&config.embedder, &http).await?;
-    let models = models::models(config, &http, clock.clone())?;
+    let models = models::models(config, &http, &embedder.info().model, clock.clone())?;
     let prompts = Templates::load(config.prompt.templates_dir.as_deref())?;
 
     // The same model makes vectors of several lengths, which do not compare either.

@@ -8,6 +8,7 @@ mod calibrate;
 mod chat;
 mod config;
 mod descriptors;
+mod health;
 mod migrate;
 mod mock_llm;
 mod openapi;
@@ -42,6 +43,8 @@ pub struct Cli {
 enum Command {
     /// Runs the server (the default).
     Serve,
+    /// Asks a server whether it takes new work, and fails if it does not.
+    Health(health::Args),
     /// Brings the ledger's schema up to date, and stops.
     Migrate,
     /// Prints a token signed with the server's secret.
@@ -69,7 +72,8 @@ impl Cli {
             Command::MockLlm(options) => mock_llm::run(options),
             Command::Openapi(args) => openapi::run(&args),
             Command::Config(args) => config::run(&args, &sources),
-            Command::Serve => serve::run(&load(&sources)?),
+            Command::Serve => serve::run(&Config::load(&sources)?),
+            Command::Health(args) => health::run(&args, &Config::load(&sources)?),
             Command::Migrate => migrate::run(&load(&sources)?),
             Command::Token(args) => token::run(&args, &load(&sources)?),
             Command::Chat(args) => chat::run(&args, &load(&sources)?),

@@ -5,6 +5,7 @@ use figment::value::{Num, Value};
 use secrecy::ExposeSecret as _;
 
 use super::{Config, Fault, layers::Merged, sections::Listen};
+use crate::telemetry::CAN_EXPORT;
 
 /// The range of every number, ends included. A test checks that no numeric setting is missing.
 pub(super) const RANGES: &[(&str, f64, f64)] = &[
@@ -130,6 +131,8 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("actors.ownership_s", 2.0, 86_400.0),
     ("actors.sweep_s", 1.0, 86_400.0),
     ("actors.chores_ms", 10.0, 600_000.0),
+    ("telemetry.traces_share", 0.0, 1.0),
+    ("telemetry.tenant_labels", 0.0, 10_000.0),
 ];
 
 const CHOICES: &[(&str, &[&str])] = &[
@@ -234,6 +237,22 @@ pub(super) fn check_whole(config: &Config, faults: &mut Vec<Fault>) {
     check_auth(config, &mut fault);
     check_models(config, &mut fault);
     check_numbers(config, &mut fault);
+    check_traces(config, &mut fault);
+}
+
+fn check_traces(config: &Config, fault: &mut impl FnMut(&str, String)) {
+    let Some(url) = &config.telemetry.traces_url else {
+        return;
+    };
+    if !CAN_EXPORT {
+        let what = "this build cannot send traces: build it with `--features otel`, or leave it empty";
+        fault("telemetry.traces_url", what.into());
+    } else if !url.starts_with("http://") && !url.starts_with("https://") {
+        fault("telemetry.traces_url", "must start with http:// or https://".into());
+    }
+    if config.telemetry.service_name.trim().is_empty() {
+        fault("telemetry.service_name", "must not be empty".into());
+    }
 }
 
 fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {

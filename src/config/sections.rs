@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use crate::{
     actors::{ActorSettings, player_socket::SocketSettings},
     dialogue::{
-        models::places_for_jobs,
+        models::{ModelPrice, places_for_jobs},
         settings::{
             ConversationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
             SaveSettings, SummarySettings, TurnSettings,
@@ -25,7 +25,7 @@ use crate::{
         calibration::Calibration,
         scoring::{RecallPreset, RecallWeights},
     },
-    telemetry::Format,
+    telemetry::{Format, TraceExport},
     tenancy::{auth::AuthSettings, limits::LimitSettings},
 };
 
@@ -259,6 +259,7 @@ pub struct LlmSection {
     pub max_completion_tokens: bool,
     pub concurrency: usize,
     pub tenant_concurrency: usize,
+    pub prices: Vec<ModelPrice>,
     pub tasks: TasksSection,
     #[serde(default)]
     pub endpoints: BTreeMap<String, EndpointSection>,
@@ -455,6 +456,26 @@ impl RecallSection {
 pub struct TelemetrySection {
     pub log: String,
     pub format: Format,
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub traces_url: Option<String>,
+    #[serde(deserialize_with = "secret")]
+    pub traces_authorization: Option<SecretString>,
+    pub traces_share: f64,
+    pub service_name: String,
+    pub tenant_labels: usize,
+}
+
+impl TelemetrySection {
+    /// Where traces go, if they do.
+    #[must_use]
+    pub fn traces(&self) -> Option<TraceExport> {
+        Some(TraceExport {
+            url: self.traces_url.clone()?,
+            authorization: self.traces_authorization.clone(),
+            share: self.traces_share,
+            service: self.service_name.clone(),
+        })
+    }
 }
 
 #[derive(Debug, Clone, Deserialize)]

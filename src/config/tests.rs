@@ -343,3 +343,28 @@ fn a_file_that_is_named_must_be_there() {
     .unwrap_err();
     assert!(error.to_string().contains("/nowhere/c.toml"), "{error}");
 }
+
+#[test]
+fn traces_need_an_address_and_a_build_that_sends_them() {
+    assert!(Config::defaults().telemetry.traces().is_none());
+    let set = |url| with_env(&[("COLLOQUY__TELEMETRY__TRACES_URL", url)]);
+    let loaded = Config::load(&set("http://collector:4318/v1/traces"));
+    if crate::telemetry::CAN_EXPORT {
+        assert_eq!(loaded.unwrap().telemetry.traces().unwrap().service, "colloquy");
+    } else {
+        assert_eq!(keys(&loaded.unwrap_err().0), ["telemetry.traces_url"]);
+    }
+    let faults = Config::load(&set("collector:4318")).unwrap_err().0;
+    assert_eq!(keys(&faults), ["telemetry.traces_url"]);
+}
+
+#[test]
+fn prices_are_read_from_every_layer_and_a_wrong_one_is_named() {
+    let sources = with_env(&[("COLLOQUY__LLM__PRICES", "small=0.4/0.1/1.6,large=2/0.5/8")]);
+    let prices = Config::load(&sources).unwrap().llm.prices;
+    let models: Vec<_> = prices.iter().map(|price| price.model.as_str()).collect();
+    assert_eq!(models, ["small", "large"]);
+    let faults = faults(&[("COLLOQUY__LLM__PRICES", "small=cheap")]);
+    assert!(faults[0].key.starts_with("llm.prices"), "{faults:?}");
+    assert!(faults[0].what.contains("prompt/cached/completion"), "{faults:?}");
+}

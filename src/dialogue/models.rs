@@ -5,6 +5,7 @@ mod answer;
 mod breaker;
 mod call;
 mod gate;
+mod meters;
 mod routes;
 mod usage;
 
@@ -22,11 +23,12 @@ use std::{
 pub use self::{
     answer::{parse_json_answer, salvage_list},
     gate::{Capacity, places_for_jobs},
+    meters::{ModelMeters, ModelPrice},
     routes::{Route, RouteTable, TaskDefaults},
 };
 use self::{
     breaker::Breakers,
-    call::{Manner, Persistence, Streamed, Whole},
+    call::{End, Manner, Persistence, Streamed, Whole},
     gate::{Gate, Permit, Urgency},
     usage::{Book, Metered, Payer},
 };
@@ -41,6 +43,7 @@ use crate::{
     tenancy::TenantScope,
 };
 use futures_util::{StreamExt, stream::BoxStream};
+use tracing::{Instrument as _, Span, debug_span, field::Empty};
 
 /// A call before its route fills in model, timeout and output cap.
 #[derive(Debug, Clone)]
@@ -104,6 +107,7 @@ pub struct Models {
     breakers: Breakers,
     gate: Gate,
     book: Arc<Book>,
+    meters: Arc<ModelMeters>,
     clock: Arc<dyn Clock>,
 }
 
@@ -116,10 +120,18 @@ impl Models {
     /// Routes with limits of the caller's own.
     #[must_use]
     pub fn with_limits(routes: RouteTable, limits: ModelLimits, clock: Arc<dyn Clock>) -> Self {
+        Self::measured(routes, limits, ModelMeters::default(), clock)
+    }
+    /// As [`Self::with_limits`], with meters of the caller's own.
+    #[must_use]
+    pub fn measured(routes: RouteTable, limits: ModelLimits, mut meters: ModelMeters, clock: Arc<dyn Clock>) -> Self {
+        meters.know(&routes);
+        let meters = Arc::new(meters);
         Self {
             breakers: Breakers::new(&routes, &limits),
             gate: Gate::new(limits.tenant_concurrency),
-            book: Arc::new(Book::new(clock.clone())),
+            book: Arc::new(Book::new(clock.clone(), meters.clone())),
+            meters,
             routes,
             limits,
             clock,
@@ -132,7 +144,8 @@ impl Models {
     /// tenant has its share of calls running and none ended within the first route's timeout.
     pub async fn complete(&self, scope: &TenantScope, ask: Ask) -> (Result<Completion, LlmError>, CallTrace) {
         let task = ask.task.as_str();
-        let (answer, mut trace) = self.along_the_chain(&Whole, scope, ask).await;
+        let span = call_span(scope, task);
+        let (answer, mut trace) = self.along_the_chain(&Whole, scope, ask).instrument(span).await;
         let completion = answer.map(|answered| {
             self.book
                 .record(scope.tenant(), task, &trace.model, answered.answer.usage);
@@ -153,7 +166,8 @@ impl Models {
         scope: &TenantScope,
         ask: Ask,
     ) -> (Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>, CallTrace) {
-        let (answer, mut trace) = self.along_the_chain(&Streamed, scope, ask).await;
+        let span = call_span(scope, ask.task.as_str());
+        let (answer, mut trace) = self.along_the_chain(&Streamed, scope, ask).instrument(span).await;
         let stream = answer.map(|answered| {
             trace.first_token_millis = Some(trace.millis);
             let payer = Payer {
@@ -173,6 +187,17 @@ impl Models {
     /// As for [`Self::complete`]; there is no other embedder to fall back to, since its vectors
     /// would not compare.
     pub async fn embed(
+        &self,
+        scope: &TenantScope,
+        embedder: &dyn Embedder,
+        kind: EmbedAs,
+        texts: &[String],
+    ) -> (Result<Vec<Vec<f32>>, LlmError>, CallTrace) {
+        let span = call_span(scope, EMBEDDING);
+        self.embed_here(scope, embedder, kind, texts).instrument(span).await
+    }
+
+    async fn embed_here(
         &self,
         scope: &TenantScope,
         embedder: &dyn Embedder,
@@ -204,10 +229,7 @@ impl Models {
                     breaker: &self.breakers.of_model(EMBEDDING, &info.model),
                     time: self.limits.embed_timeout,
                     attempts: &attempts,
-                    on_failure: &|| {
-                        self.book
-                            .record(scope.tenant(), EMBEDDING, &info.model, Usage::default());
-                    },
+                    ended: &|end| self.attempt_ended(scope, EMBEDDING, &info.model, end),
                 }
                 .run(|| embedder.embed(kind, texts))
                 .await
@@ -219,6 +241,16 @@ impl Models {
         }
         self.finish(&mut trace, started, &attempts, result.as_ref().err());
         (result, trace)
+    }
+    /// What is measured of its calls.
+    #[must_use]
+    pub fn meters(&self) -> &ModelMeters {
+        &self.meters
+    }
+    /// Calls of all tenants that run now, and those that wait for a place of their tenant's.
+    #[must_use]
+    pub fn under_way(&self) -> (usize, usize) {
+        self.gate.under_way()
     }
     /// Usage since the last call of this, to be written to the ledger.
     pub fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
@@ -287,10 +319,7 @@ impl Models {
                 // Waiting for a place is a part of the route's time.
                 time: route.timeout.saturating_sub(asked.elapsed()),
                 attempts: &attempts,
-                on_failure: &|| {
-                    self.book
-                        .record(scope.tenant(), task.as_str(), &trace.model, Usage::default());
-                },
+                ended: &|end| self.attempt_ended(scope, task.as_str(), &trace.model, end),
             };
             result = persistence.run(|| manner.ask(route.llm.as_ref(), &request)).await;
             match &result {
@@ -317,10 +346,27 @@ impl Models {
         (answered, trace)
     }
 
+    fn attempt_ended(&self, scope: &TenantScope, task: &'static str, model: &str, end: End<'_>) {
+        match end {
+            End::Refused => self.meters.refused(task, model),
+            End::Answered => self.meters.attempted(task, model, None),
+            End::Failed(error) => {
+                self.meters.attempted(task, model, Some(error));
+                self.book.record(scope.tenant(), task, model, Usage::default());
+            }
+        }
+    }
+
     fn finish(&self, trace: &mut CallTrace, started: Instant, attempts: &AtomicU32, error: Option<&LlmError>) {
         trace.millis = self.clock.instant().duration_since(started).as_secs_f64() * 1e3;
         trace.attempts = attempts.load(Ordering::Relaxed);
         trace.error = error.map(ToString::to_string);
+        self.meters.called(&trace.task, trace.millis / 1e3, error);
+        let span = Span::current();
+        span.record("model", &trace.model).record("attempts", trace.attempts);
+        if let Some(error) = error {
+            span.record("error", tracing::field::display(error));
+        }
     }
 }
 
@@ -343,6 +389,11 @@ struct Answered<T> {
 struct Permits {
     _tenant: Permit,
     _endpoint: Option<Permit>,
+}
+
+/// The span of a call; the endpoint is told of it. `Models::finish` records what came of it.
+fn call_span(scope: &TenantScope, task: &str) -> Span {
+    debug_span!("model.call", task, tenant = %scope.tenant(), model = Empty, attempts = Empty, error = Empty)
 }
 
 fn blank_trace(task: &str) -> CallTrace {

@@ -15,6 +15,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use tokio::sync::watch;
+use tracing::{Instrument as _, debug_span};
 
 use self::{
     commit::{Spoken, commit},
@@ -204,11 +205,14 @@ pub async fn run(
     let limit = Duration::from_millis(services.settings.turn.timeout_ms);
     let spoken = tokio::time::timeout(limit, async {
         let gathering = gather::gather_timed(services, &input, Classify::of(&input), &stopwatch);
+        let gathering = gathering.instrument(debug_span!("turn.gather"));
         let gathered = unless_cut(&mut cut, gathering).await??;
-        let (prompt, assemble_ms) = stopwatch.time(async { gathered.prompt(services, &input) }).await;
+        let assembling = async { gathered.prompt(services, &input) }.instrument(debug_span!("turn.assemble"));
+        let (prompt, assemble_ms) = stopwatch.time(assembling).await;
         let prompt = prompt?;
         let question = Question::of(&prompt, gathered.counter);
-        let reply = speak(services, &input, question, feed, &mut cut, &stopwatch).await?;
+        let speaking = speak(services, &input, question, feed, &mut cut, &stopwatch);
+        let reply = speaking.instrument(debug_span!("turn.reply")).await?;
         Ok((gathered, prompt, assemble_ms, reply))
     });
     match spoken.await.unwrap_or(Err(TurnError::TimedOut)) {
@@ -227,7 +231,8 @@ pub async fn run(
                 done_seq,
                 timings,
             };
-            commit(services, &input, feed, spoken).await
+            let committing = commit(services, &input, feed, spoken);
+            committing.instrument(debug_span!("turn.commit")).await
         }
         Err(error) => {
             feed.done(failure::told(&input, &error));

@@ -13,6 +13,7 @@ use tracing::Span;
 use tracing_actix_web::RootSpanBuilder;
 
 use super::{AppState, errors::Problem};
+use crate::telemetry;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -117,7 +118,7 @@ impl RootSpanBuilder for Spans {
             .get::<RequestId>()
             .map_or_else(String::new, |id| id.0.clone());
         let (trace, parent) = traceparent(request).unwrap_or_default();
-        tracing::info_span!(
+        let span = tracing::info_span!(
             "http.request",
             request_id = %id,
             trace_id = %trace,
@@ -126,7 +127,11 @@ impl RootSpanBuilder for Spans {
             http.path = %request.path(),
             http.status_code = tracing::field::Empty,
             tenant = tracing::field::Empty,
-        )
+        );
+        if let Some(traceparent) = header(request, "traceparent") {
+            telemetry::go_on(&span, traceparent, header(request, "tracestate"));
+        }
+        span
     }
     fn on_request_end<B: MessageBody>(span: Span, outcome: &Result<ServiceResponse<B>, Error>) {
         let status = match outcome {
@@ -139,7 +144,11 @@ impl RootSpanBuilder for Spans {
 
 /// Trace and parent span of a W3C `traceparent` header (version 00), if it is well formed.
 fn traceparent(request: &ServiceRequest) -> Option<(String, String)> {
-    parse_traceparent(request.headers().get("traceparent")?.to_str().ok()?)
+    parse_traceparent(header(request, "traceparent")?)
+}
+
+fn header<'a>(request: &'a ServiceRequest, name: &str) -> Option<&'a str> {
+    request.headers().get(name)?.to_str().ok()
 }
 
 fn parse_traceparent(text: &str) -> Option<(String, String)> {

@@ -62,6 +62,11 @@ pub async fn metrics(state: web::Data<AppState>) -> Result<HttpResponse, Problem
         .metrics
         .sockets
         .set(i64::try_from(state.sockets.open()).unwrap_or(i64::MAX));
+    let services = &state.services;
+    let backlog = &state.metrics.backlog;
+    backlog
+        .read(services.ledger.maintenance.as_ref(), services.clock.as_ref())
+        .await;
     let mut text = Vec::new();
     TextEncoder::new()
         .encode(&state.registry.gather(), &mut text)

@@ -2,6 +2,8 @@
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
 
+use super::backlog::BacklogMeters;
+
 /// Metrics of the HTTP surface.
 #[derive(Debug)]
 pub struct HttpMetrics {
@@ -15,6 +17,8 @@ pub struct HttpMetrics {
     pub errors: IntCounterVec,
     /// Sockets that are open now.
     pub sockets: IntGauge,
+    /// What waits in the ledger's queues.
+    pub backlog: BacklogMeters,
 }
 
 impl HttpMetrics {
@@ -40,6 +44,7 @@ impl HttpMetrics {
             )?,
             errors: IntCounterVec::new(Opts::new("colloquy_errors_total", "Errors told to clients"), &["code"])?,
             sockets: IntGauge::new("colloquy_sockets_open", "Sockets that are open now")?,
+            backlog: BacklogMeters::register(registry)?,
         };
         registry.register(Box::new(metrics.requests.clone()))?;
         registry.register(Box::new(metrics.latency.clone()))?;

@@ -8,6 +8,7 @@
 
 mod asyncapi;
 mod audit;
+mod backlog;
 mod context;
 pub mod docs;
 pub mod errors;

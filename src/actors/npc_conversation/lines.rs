@@ -187,7 +187,7 @@ impl NpcConversation {
             re: None,
         };
         let waiters = std::mem::take(&mut self.stepping);
-        let (running, line) = Running::begin(&self.node, now, input, feed, waiters);
+        let (running, line) = Running::begin(&self.node, now, input, feed, waiters, &tracing::Span::none());
         self.running = Some(running);
         ctx.spawn(line.into_actor(self).map(|ended, talk, ctx| {
             // One that was let go is not there any more.

@@ -1,8 +1,8 @@
 //! A player's dialogue with an NPC: its buffer, its one running turn and the lines that wait.
 //!
 //! The actor is a state machine; the mailbox stays open whatever it waits for. What a turn does is
-//! `dialogue::turn`. This file has the actor and its life; `request` what it can be told, `turns`
-//! the queue and the turns, `moves` taking the dialogue back, `restored` what a loaded save makes of it,
+//! `dialogue::turn`. This file has the actor and its life; `request` what it can be told, `waiting` the lines,
+//! `turns` their queue and the turns, `moves` taking the dialogue back, `restored` what a loaded save makes of it,
 //! `load` what is read from the stores.
 
 mod after;
@@ -13,6 +13,7 @@ mod next;
 mod request;
 mod restored;
 mod turns;
+mod waiting;
 
 use std::{
     collections::VecDeque,
@@ -49,7 +50,7 @@ use request::BeginMove;
 #[cfg(test)]
 pub(super) use request::Panic;
 pub(super) use request::{CutNow, Drain, JobEnded, Request, Stop, WasClosed, WorldRestored};
-use turns::Waiting;
+use waiting::Waiting;
 
 pub(super) struct Session {
     node: Arc<Node>,

@@ -10,7 +10,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
-use super::{BeginMove, JobEnded, Phase, Request, Session, keys::Keys, load, turns::Waiting};
+use super::{BeginMove, JobEnded, Phase, Request, Session, keys::Keys, load, waiting::Waiting};
 use crate::{
     actors::{
         Accepted, Heard, Interrupted, Line, SessionError, TakeBack,
@@ -468,7 +468,8 @@ impl Session {
                     };
                     let id = self.next_line;
                     self.next_line += 1;
-                    self.queue.push_front(Waiting::anew(id, line, self.now(), ask));
+                    self.queue
+                        .push_front(Waiting::anew(id, line, self.now(), ask, self.node.meters.line()));
                 }
                 Caller::Anew { ask, .. } => ask.answer(Err(SessionError::StaleHead {
                     head_turn: rewound.head_turn,
@@ -479,7 +480,7 @@ impl Session {
         if let Some(unfinished) = self.moving.unfinished.take() {
             let id = self.next_line;
             self.next_line += 1;
-            let waiting = Waiting::going_on(id, unfinished, for_whom, self.now());
+            let waiting = Waiting::going_on(id, unfinished, for_whom, self.now(), self.node.meters.line());
             self.queue.push_front(waiting);
         }
     }

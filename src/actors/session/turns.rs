@@ -2,12 +2,10 @@
 
 use std::{sync::Arc, time::Duration, time::Instant};
 
-use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use tokio::sync::oneshot;
-
 use super::{
     Phase, Session, load,
     next::{answering, next_turn},
+    waiting::{Waiting, accept, may_be_for, repeated},
 };
 use crate::{
     actors::{
@@ -17,135 +15,19 @@ use crate::{
         event_log::TurnEvents,
         handle::Ask,
         registry::send,
-        running::{Keyed, Outcome, Running},
+        running::{Keyed, Running},
     },
     dialogue::{
         events::{EventBody, EventError},
-        turn::{CommittedTurn, CutBy, TurnError, TurnInput, Unfinished, event_error},
+        turn::{CommittedTurn, CutBy, TurnError, TurnInput, event_error},
     },
-    ids::NpcId,
-    memory::{authored::Npc, turn::Turn},
+    memory::authored::Npc,
     ports::{
         StoreError, StoreResult,
         ledger::dialogues::{KeyedTurn, Playback},
     },
 };
-
-/// A line that is not a turn yet.
-pub(super) struct Waiting {
-    id: u64,
-    line: Line,
-    /// The reply it goes on with.
-    goes_on: Option<Arc<Unfinished>>,
-    accepted_at: Instant,
-    /// When only memory, rows or its key's look-up kept it from being a turn.
-    ready_at: Option<Instant>,
-    /// Its key is known not to belong to an earlier turn.
-    checked: bool,
-    /// Who has not been answered yet, until then.
-    asking: Vec<Ask<Accepted>>,
-    waiters: Vec<oneshot::Sender<Outcome>>,
-}
-
-impl Waiting {
-    /// Somebody was told that this line is, or will be, a turn.
-    pub(super) fn is_accepted(&self) -> bool {
-        self.checked
-    }
-
-    pub(super) fn re(&self) -> Option<Arc<str>> {
-        self.line.re.clone()
-    }
-
-    /// A line that is said anew.
-    pub(super) fn anew(id: u64, line: Line, now: Instant, ask: Ask<Accepted>) -> Self {
-        let mut waiting = Self::new(id, line, now, true);
-        waiting.take_on(ask);
-        waiting
-    }
-
-    /// A reply that was cut and is gone on with.
-    pub(super) fn going_on(id: u64, unfinished: Unfinished, re: Option<Arc<str>>, now: Instant) -> Self {
-        let line = Line {
-            text: unfinished.of.player_text.clone(),
-            to: Some(unfinished.of.npc.clone()),
-            // Its turn takes the key over from the one that was cut.
-            key: None,
-            on_busy: OnBusy::Queue,
-            re,
-            who: None,
-        };
-        Self {
-            goes_on: Some(Arc::new(unfinished)),
-            ..Self::new(id, line, now, true)
-        }
-    }
-
-    fn new(id: u64, line: Line, accepted_at: Instant, checked: bool) -> Self {
-        Self {
-            id,
-            line,
-            goes_on: None,
-            accepted_at,
-            ready_at: None,
-            checked,
-            asking: Vec::new(),
-            waiters: Vec::new(),
-        }
-    }
-
-    /// Whether it cuts the running reply now.
-    fn cuts(&self) -> bool {
-        self.checked && self.line.on_busy == OnBusy::Interrupt
-    }
-
-    /// For whom it does.
-    fn cut_by(&self) -> Option<CutBy> {
-        self.line.who.clone().map(|who| CutBy {
-            who,
-            key: None,
-            action: "session.interrupt",
-        })
-    }
-
-    /// One more asks for this line, with the same key.
-    fn join(&mut self, line: &Line, ask: Ask<Accepted>) {
-        let addressed = self.line.to.as_ref().is_none_or(|npc| may_be_for(line, npc));
-        if self.line.text == line.text && addressed {
-            self.take_on(ask);
-        } else {
-            ask.answer(Err(SessionError::KeyReused));
-        }
-    }
-
-    fn take_on(&mut self, ask: Ask<Accepted>) {
-        if self.checked {
-            accept(&mut self.waiters, ask);
-        } else {
-            self.asking.push(ask);
-        }
-    }
-}
-
-/// A committed turn is the answer to its own line only.
-fn repeated(turn: &Arc<Turn>, line: &Line) -> Result<Accepted, SessionError> {
-    if turn.player_text == line.text && may_be_for(line, &turn.npc) {
-        Ok(Accepted::Repeated(Arc::clone(turn)))
-    } else {
-        Err(SessionError::KeyReused)
-    }
-}
-
-/// Whether `npc` may answer a line: it is for nobody else.
-fn may_be_for(line: &Line, npc: &NpcId) -> bool {
-    line.to.as_ref().is_none_or(|to| to == npc)
-}
-
-fn accept(waiters: &mut Vec<oneshot::Sender<Outcome>>, ask: Ask<Accepted>) {
-    let (outcome, done) = oneshot::channel();
-    waiters.push(outcome);
-    ask.answer(Ok(Accepted::Turn { done }));
-}
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 impl Session {
     // --- lines ---
@@ -199,7 +81,7 @@ impl Session {
         let id = self.next_line;
         self.next_line += 1;
         let to_check = line.key.clone().filter(|_| self.keys.ask_ledger());
-        let mut waiting = Waiting::new(id, line, accepted_at, to_check.is_none());
+        let mut waiting = Waiting::new(id, line, accepted_at, to_check.is_none(), self.node.meters.line());
         waiting.take_on(ask);
         if self.running.is_none() {
             self.heard_out(ctx);
@@ -423,6 +305,7 @@ impl Session {
             accepted_at,
             ready_at,
             waiters,
+            span,
             ..
         }) = self.queue.pop_front()
         else {
@@ -450,7 +333,7 @@ impl Session {
             log: Arc::clone(&self.log),
             re: line.re,
         };
-        let (mut running, turn) = Running::begin(&self.node, now, input, feed, waiters);
+        let (mut running, turn) = Running::begin(&self.node, now, input, feed, waiters, &span);
         running.key = key;
         self.running = Some(running);
         ctx.spawn(turn.into_actor(self).map(|ended, session, ctx| {

@@ -9,7 +9,10 @@ use std::{
 };
 
 use async_openai::{Client, config::OpenAIConfig, error::OpenAIError, middleware::HttpRequestFactory};
-use reqwest::{Response, StatusCode, header::HeaderMap};
+use reqwest::{
+    Response, StatusCode,
+    header::{HeaderMap, HeaderName, HeaderValue},
+};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
@@ -50,7 +53,13 @@ pub enum InvalidEndpoint {
 
 /// The connection pool, shared by every endpoint of the process. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct HttpClient(reqwest::Client);
+pub struct HttpClient {
+    client: reqwest::Client,
+    traced: TraceHeaders,
+}
+
+/// The headers that make an endpoint's work a part of the caller's trace, as they are now.
+pub type TraceHeaders = fn() -> Vec<(String, String)>;
 
 impl HttpClient {
     /// A pool of HTTP/1.1 keep-alive connections (HTTP/2 where TLS negotiates it). Follows no redirects: a POST would
@@ -67,8 +76,16 @@ impl HttpClient {
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("colloquy/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map(Self)
+            .map(|client| Self {
+                client,
+                traced: Vec::new,
+            })
             .map_err(|error| InvalidEndpoint::Client(error.to_string()))
+    }
+    /// The same connections; every request has these headers.
+    #[must_use]
+    pub fn traced(self, traced: TraceHeaders) -> Self {
+        Self { traced, ..self }
     }
 }
 
@@ -95,14 +112,14 @@ impl Endpoint {
         }
         let key = self.api_key.as_ref().map_or("", |key| key.expose_secret());
         // async-openai panics on a key that is no header value.
-        reqwest::header::HeaderValue::from_str(key).map_err(|_| InvalidEndpoint::Key)?;
+        HeaderValue::from_str(key).map_err(|_| InvalidEndpoint::Key)?;
         let config = OpenAIConfig::default()
             .with_api_base(base)
             .with_api_key(key)
             // Its defaults read the environment; only our configuration counts.
             .with_org_id("")
             .with_project_id("");
-        Ok(Client::with_config(config).with_http_service(OneAttempt(http.0.clone())))
+        Ok(Client::with_config(config).with_http_service(OneAttempt(http.clone())))
     }
 }
 
@@ -122,7 +139,7 @@ pub fn shown(base_url: &str) -> String {
 /// Sends a request once, and turns every answer but a 2xx into an [`LlmError`] while the status
 /// and `Retry-After` are still at hand.
 #[derive(Debug, Clone)]
-struct OneAttempt(reqwest::Client);
+struct OneAttempt(HttpClient);
 
 impl tower_service::Service<HttpRequestFactory> for OneAttempt {
     type Response = Response;
@@ -133,9 +150,16 @@ impl tower_service::Service<HttpRequestFactory> for OneAttempt {
         Poll::Ready(Ok(()))
     }
     fn call(&mut self, request: HttpRequestFactory) -> Self::Future {
-        let http = self.0.clone();
+        let http = self.0.client.clone();
+        let trace = (self.0.traced)();
         Box::pin(async move {
-            let response = http.execute(request.build().await?).await?;
+            let mut request = request.build().await?;
+            for (name, value) in trace {
+                if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+                    request.headers_mut().insert(name, value);
+                }
+            }
+            let response = http.execute(request).await?;
             if response.status().is_success() {
                 Ok(response)
             } else {

@@ -106,6 +106,13 @@ macro_rules! skip_locked {
     };
 }
 
+/// Now by the database's clock, in microseconds: what rows are dated with that nobody else dates.
+macro_rules! its_now {
+    () => {
+        "(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000)::BIGINT"
+    };
+}
+
 macro_rules! batch {
     (@ [$($done:expr),*] [$($names:tt)*] $last:expr $(,)?) => {
         concat!("WITH " $(, $done)*, "\n", $last)

@@ -25,7 +25,11 @@ use super::{
 };
 use crate::{
     ids::TenantId,
-    ports::{StoreError, StoreResult, clock::Clock},
+    ports::{
+        StoreError, StoreResult,
+        clock::Clock,
+        ledger::meters::{Counted, LedgerMeters},
+    },
 };
 
 /// How often work is run at most, when other writers get in its way.
@@ -44,6 +48,7 @@ pub(crate) struct Engine {
     pub(super) queue: Semaphore,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) embedding_model: Arc<str>,
+    pub(super) meters: LedgerMeters,
 }
 
 /// The ledger's threads; they end when the last user of the ledger is gone.
@@ -88,8 +93,10 @@ impl Engine {
         let Ok(_queued) = self.queue.try_acquire() else {
             return Err(StoreError::Unavailable("too many writes are waiting".to_owned()));
         };
+        let counted = Counted::of(&self.meters.writes);
         let (pool, begin) = (self.pool.clone(), begin(reach.into()));
         let written = self.runtime.handle().spawn(async move {
+            let _counted = counted;
             let mut pause = PAUSE;
             let mut attempt = 1;
             loop {
@@ -134,12 +141,15 @@ where
     F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
 {
     let mut lease = begun(pool, begin).await?;
+    let took = pool.meters.transactions.start_timer();
+    pool.meters.grouped.observe(1.0);
     let result = AssertUnwindSafe(async { work(&mut lease).await })
         .catch_unwind()
         .await
         .unwrap_or_else(|_| Err(StoreError::Rejected("a write panicked".to_owned())));
     let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
     let ended = run(&mut lease, end.into()).await;
+    took.observe_duration();
     match (result, ended) {
         (result, Ok(())) => {
             lease.give_back();

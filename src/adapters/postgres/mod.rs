@@ -35,7 +35,10 @@ use crate::{
     ports::{
         StoreError, StoreResult,
         clock::Clock,
-        ledger::{Ledger, Maintenance, PruneBefore},
+        ledger::{
+            Ledger, Maintenance, PruneBefore,
+            meters::{Backlog, LedgerMeters},
+        },
         vectors::PointSource,
     },
     tenancy::TenantScope,
@@ -102,11 +105,13 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
         // Compiling a plan takes longer than any of these statements runs.
         ("jit", "off"),
     ]);
+    let meters = LedgerMeters::default();
     let pool = Pool::new(
         connect,
         options.connections.clamp(1, 1_000),
         options.acquire_timeout,
         runtime.handle(),
+        meters.clone(),
     );
     Ok(PostgresLedger {
         engine: Arc::new(Engine {
@@ -115,6 +120,7 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
             queue: Semaphore::new(options.write_queue.clamp(1, Semaphore::MAX_PERMITS)),
             clock,
             embedding_model: options.embedding_model.into(),
+            meters,
         }),
     })
 }
@@ -175,6 +181,12 @@ impl Maintenance for PostgresMaintenance {
             .await
             .map(drop)
             .map_err(store_error)
+    }
+    async fn backlog(&self) -> StoreResult<Backlog> {
+        sql::backlog(&self.0).await
+    }
+    fn meters(&self) -> &LedgerMeters {
+        &self.0.meters
     }
     async fn prune(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
         sql::prune(&self.0, scope.tenant(), before, limit).await

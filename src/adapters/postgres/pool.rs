@@ -20,7 +20,11 @@ use tokio::{
 };
 
 use super::engine::{lost, store_error};
-use crate::ports::{StoreError, StoreResult};
+use crate::ports::{
+    StoreError, StoreResult,
+    ledger::meters::{Counted, LedgerMeters},
+};
+use prometheus::Histogram;
 
 /// A connection that nobody used for this long is asked whether it is there.
 const TRUSTED_FOR: Duration = Duration::from_secs(10);
@@ -37,6 +41,7 @@ pub(super) struct Pool {
     free: Mutex<Vec<Pooled>>,
     /// Where the sockets of the connections are watched.
     runtime: Handle,
+    pub(super) meters: LedgerMeters,
 }
 
 struct Pooled {
@@ -49,7 +54,13 @@ struct Pooled {
 }
 
 impl Pool {
-    pub(super) fn new(options: PgConnectOptions, size: u32, patience: Duration, runtime: Handle) -> Self {
+    pub(super) fn new(
+        options: PgConnectOptions,
+        size: u32,
+        patience: Duration,
+        runtime: Handle,
+        meters: LedgerMeters,
+    ) -> Self {
         Self {
             options,
             permits: Arc::new(Semaphore::new(size as usize)),
@@ -57,6 +68,7 @@ impl Pool {
             patience,
             free: Mutex::new(Vec::new()),
             runtime,
+            meters,
         }
     }
 
@@ -66,7 +78,7 @@ impl Pool {
 
     /// A connection for statements outside a transaction, set to `marker`. It is given back when dropped.
     pub(super) async fn reading(self: &Arc<Self>, marker: &str) -> StoreResult<Lease> {
-        let permit = self.permit().await?;
+        let permit = self.permit(&self.meters.read_waits).await?;
         loop {
             let (mut pooled, new) = self.take(Some(marker)).await?;
             if pooled.marker != marker {
@@ -88,7 +100,7 @@ impl Pool {
 
     /// A connection for one transaction. Unless [`Lease::give_back`] is called, it is closed when dropped.
     pub(super) async fn writing(self: &Arc<Self>) -> StoreResult<Lease> {
-        let permit = self.permit().await?;
+        let permit = self.permit(&self.meters.write_waits).await?;
         let (pooled, new) = self.take(None).await?;
         Ok(self.lease(pooled, permit, new, false))
     }
@@ -100,10 +112,13 @@ impl Pool {
             new,
             reusable,
             _permit: permit,
+            _busy: Counted::of(&self.meters.busy),
         }
     }
 
-    async fn permit(&self) -> StoreResult<OwnedSemaphorePermit> {
+    /// Leave to use a connection. Whoever waits in vain is among the waits too.
+    async fn permit(&self, waits: &Histogram) -> StoreResult<OwnedSemaphorePermit> {
+        let _waited = waits.start_timer();
         let permit = tokio::time::timeout(self.patience, self.permits.clone().acquire_owned());
         match permit.await {
             Ok(permit) => permit.map_err(|_| closed()),
@@ -188,6 +203,7 @@ pub(super) struct Lease {
     reusable: bool,
     // Dropped after `drop` below has put the connection back.
     _permit: OwnedSemaphorePermit,
+    _busy: Counted,
 }
 
 impl Lease {

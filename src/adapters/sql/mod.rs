@@ -28,6 +28,7 @@
 
 mod audit;
 mod authored;
+mod backlog;
 mod dialogues;
 mod facts;
 mod idempotency;
@@ -50,7 +51,7 @@ use crate::{
     ids::{DialogueId, TenantId, WorldId},
     ports::{
         StoreResult,
-        ledger::{Ledger, Maintenance, PruneBefore},
+        ledger::{Ledger, Maintenance, PruneBefore, meters::Backlog},
         vectors::PointSource,
     },
     tenancy::TenantScope,
@@ -126,4 +127,9 @@ pub(super) async fn has_tenant(connection: &mut Connection, tenant: &TenantId) -
 /// Deletes what has been kept long enough; see `Maintenance::prune`.
 pub(super) async fn prune(engine: &Engine, tenant: &TenantId, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
     prune::prune(engine, tenant, before, limit).await
+}
+
+/// What waits in the queues; see `Maintenance::backlog`.
+pub(super) async fn backlog(engine: &Engine) -> StoreResult<Backlog> {
+    backlog::backlog(engine).await
 }

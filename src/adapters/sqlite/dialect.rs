@@ -100,6 +100,13 @@ macro_rules! skip_locked {
     };
 }
 
+/// Now by the database's clock, in microseconds: what rows are dated with that nobody else dates.
+macro_rules! its_now {
+    () => {
+        "CAST(unixepoch('subsec') * 1000000 AS INTEGER)"
+    };
+}
+
 /// Several statements in one trip. None may need what another did, nor touch a row that another does:
 /// on Postgres they run at once.
 macro_rules! batch {

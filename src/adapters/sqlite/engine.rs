@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     ids::TenantId,
-    ports::{StoreError, StoreResult, clock::Clock},
+    ports::{StoreError, StoreResult, clock::Clock, ledger::meters::LedgerMeters},
 };
 
 /// What every store of this ledger shares.
@@ -27,6 +27,7 @@ pub(crate) struct Engine {
     pub(super) readers: Readers,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) embedding_model: Arc<str>,
+    pub(super) meters: LedgerMeters,
 }
 
 impl Engine {

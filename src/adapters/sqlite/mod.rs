@@ -37,7 +37,10 @@ use crate::{
     ports::{
         StoreError, StoreResult,
         clock::Clock,
-        ledger::{Ledger, Maintenance, PruneBefore},
+        ledger::{
+            Ledger, Maintenance, PruneBefore,
+            meters::{Backlog, LedgerMeters},
+        },
         vectors::PointSource,
     },
     tenancy::TenantScope,
@@ -93,10 +96,12 @@ pub async fn open(path_or_url: &str, options: SqliteOptions, clock: Arc<dyn Cloc
         .map_err(|error| cannot_open(&file, &error))?;
     run_migrations(&mut first, &file).await?;
 
-    let writer = Writer::start(first, options.write_queue)?;
+    let meters = LedgerMeters::default();
+    let writer = Writer::start(first, options.write_queue, meters.clone())?;
     let readers = Readers::open(
         connect.pragma("query_only", "ON").pragma("cache_size", "-8000"),
         options.readers.clamp(1, 32),
+        meters.clone(),
     )
     .await
     .map_err(|error| cannot_open(&file, &error))?;
@@ -106,6 +111,7 @@ pub async fn open(path_or_url: &str, options: SqliteOptions, clock: Arc<dyn Cloc
             readers,
             clock,
             embedding_model: options.embedding_model.into(),
+            meters,
         }),
     })
 }
@@ -163,6 +169,12 @@ impl Maintenance for SqliteMaintenance {
             .await
             .map_err(store_error)?;
         Ok(())
+    }
+    async fn backlog(&self) -> StoreResult<Backlog> {
+        sql::backlog(&self.0).await
+    }
+    fn meters(&self) -> &LedgerMeters {
+        &self.0.meters
     }
     async fn prune(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
         sql::prune(&self.0, scope.tenant(), before, limit).await

@@ -9,17 +9,25 @@ use parking_lot::Mutex;
 use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::ports::{StoreError, StoreResult};
+use crate::ports::{
+    StoreError, StoreResult,
+    ledger::meters::{Counted, LedgerMeters},
+};
 
 pub(super) struct Readers {
     /// As many permits as connections; closed when the ledger closes.
     permits: Semaphore,
     free: Mutex<Vec<SqliteConnection>>,
     count: u32,
+    meters: LedgerMeters,
 }
 
 impl Readers {
-    pub(super) async fn open(options: SqliteConnectOptions, count: u32) -> Result<Self, sqlx::Error> {
+    pub(super) async fn open(
+        options: SqliteConnectOptions,
+        count: u32,
+        meters: LedgerMeters,
+    ) -> Result<Self, sqlx::Error> {
         let mut free = Vec::with_capacity(count as usize);
         for _ in 0..count {
             free.push(super::connect_to(options.clone()).await?);
@@ -28,17 +36,21 @@ impl Readers {
             permits: Semaphore::new(count as usize),
             free: Mutex::new(free),
             count,
+            meters,
         })
     }
 
     /// Waits for a free connection.
     pub(super) async fn acquire(&self) -> StoreResult<ReadConnection<'_>> {
+        let waited = self.meters.read_waits.start_timer();
         let permit = self.permits.acquire().await.map_err(|_| closed())?;
+        waited.observe_duration();
         let connection = self.free.lock().pop().ok_or_else(closed)?;
         Ok(ReadConnection {
             connection: Some(connection),
             readers: self,
             _permit: permit,
+            _busy: Counted::of(&self.meters.busy),
         })
     }
 
@@ -67,6 +79,7 @@ pub(super) struct ReadConnection<'r> {
     readers: &'r Readers,
     // Dropped after `drop` below has put the connection back, so a permit always finds one.
     _permit: SemaphorePermit<'r>,
+    _busy: Counted,
 }
 
 impl Deref for ReadConnection<'_> {

@@ -13,7 +13,11 @@ use sqlx::{Connection as _, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use super::engine::store_error;
-use crate::ports::{StoreError, StoreResult};
+use crate::ports::{
+    StoreError, StoreResult,
+    ledger::meters::{Counted, LedgerMeters},
+};
+use prometheus::HistogramTimer;
 
 /// Most pieces of work in one transaction: bounds how long the first waits for the last.
 const MAX_GROUP: usize = 128;
@@ -32,6 +36,7 @@ const ROLLBACK: &str = "ROLLBACK";
 pub(super) struct Writer {
     queue: mpsc::Sender<Message>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    meters: LedgerMeters,
 }
 
 enum Message {
@@ -51,6 +56,9 @@ struct Typed<T, F> {
     work: Option<F>,
     result: StoreResult<T>,
     caller: oneshot::Sender<StoreResult<T>>,
+    /// Until it is run.
+    waited: Option<HistogramTimer>,
+    counted: Counted,
 }
 
 impl<T, F> Typed<T, F>
@@ -58,11 +66,13 @@ where
     T: Send + 'static,
     F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
 {
-    fn boxed(work: F, caller: oneshot::Sender<StoreResult<T>>) -> Box<dyn Work> {
+    fn boxed(work: F, caller: oneshot::Sender<StoreResult<T>>, meters: &LedgerMeters) -> Box<dyn Work> {
         Box::new(Self {
             work: Some(work),
             result: Err(StoreError::Unavailable("the write was not run".to_owned())),
             caller,
+            waited: Some(meters.write_waits.start_timer()),
+            counted: Counted::of(&meters.writes),
         })
     }
 }
@@ -73,6 +83,8 @@ where
     F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
 {
     fn run<'c>(&'c mut self, connection: &'c mut SqliteConnection) -> BoxFuture<'c, bool> {
+        // Its wait is over.
+        drop(self.waited.take());
         Box::pin(async move {
             if let Some(work) = self.work.take() {
                 self.result = AssertUnwindSafe(async { work(connection).await })
@@ -88,6 +100,7 @@ where
             Some(error) => Err(error.clone()),
             None => self.result,
         };
+        drop(self.counted);
         // A caller that has gone away does not change what is written.
         let _ = self.caller.send(result);
     }
@@ -95,19 +108,21 @@ where
 
 impl Writer {
     /// Starts the thread; at most `queue` writes may wait.
-    pub(super) fn start(connection: SqliteConnection, queue: usize) -> StoreResult<Self> {
+    pub(super) fn start(connection: SqliteConnection, queue: usize, meters: LedgerMeters) -> StoreResult<Self> {
         let (sender, receiver) = mpsc::channel(queue.max(1));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .map_err(|error| StoreError::Unavailable(format!("cannot start the ledger's writer: {error}")))?;
+        let theirs = meters.clone();
         let thread = std::thread::Builder::new()
             .name("ledger-writer".to_owned())
-            .spawn(move || runtime.block_on(write_until_closed(connection, receiver)))
+            .spawn(move || runtime.block_on(write_until_closed(connection, receiver, &theirs)))
             .map_err(|error| StoreError::Unavailable(format!("cannot start the ledger's writer: {error}")))?;
         Ok(Self {
             queue: sender,
             thread: Mutex::new(Some(thread)),
+            meters,
         })
     }
 
@@ -117,7 +132,7 @@ impl Writer {
         F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
     {
         let (caller, answer) = oneshot::channel();
-        let work = Typed::boxed(work, caller);
+        let work = Typed::boxed(work, caller, &self.meters);
         self.queue.try_send(Message::Work(work)).map_err(|error| {
             StoreError::Unavailable(
                 match error {
@@ -149,7 +164,11 @@ fn closed() -> StoreError {
     StoreError::Unavailable("the ledger is closed".to_owned())
 }
 
-async fn write_until_closed(mut connection: SqliteConnection, mut queue: mpsc::Receiver<Message>) {
+async fn write_until_closed(
+    mut connection: SqliteConnection,
+    mut queue: mpsc::Receiver<Message>,
+    meters: &LedgerMeters,
+) {
     let mut group: Vec<Box<dyn Work>> = Vec::with_capacity(MAX_GROUP);
     let mut close = None;
     while close.is_none() {
@@ -170,6 +189,9 @@ async fn write_until_closed(mut connection: SqliteConnection, mut queue: mpsc::R
             };
         }
         while !group.is_empty() {
+            let _took = meters.transactions.start_timer();
+            #[expect(clippy::cast_precision_loss, reason = "at most MAX_GROUP")]
+            meters.grouped.observe(group.len() as f64);
             group = commit_group(&mut connection, group).await;
         }
     }
@@ -276,6 +298,7 @@ mod tests {
                 })
             },
             caller,
+            &LedgerMeters::default(),
         )
     }
 
@@ -303,7 +326,7 @@ mod tests {
     #[tokio::test]
     async fn work_that_panics_is_undone_and_the_writer_lives_on() {
         let (_folder, connection) = table().await;
-        let writer = Writer::start(connection, 8).unwrap();
+        let writer = Writer::start(connection, 8, LedgerMeters::default()).unwrap();
         let error = writer
             .write(|connection| {
                 Box::pin(async move {
@@ -329,7 +352,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_queue_refuses_and_a_closed_one_too() {
         let (_folder, connection) = table().await;
-        let writer = Writer::start(connection, 1).unwrap();
+        let writer = Writer::start(connection, 1, LedgerMeters::default()).unwrap();
         let (started, has_started) = oneshot::channel::<()>();
         let (release, released) = oneshot::channel::<()>();
         let running = writer.write(move |_| {
@@ -357,7 +380,7 @@ mod tests {
     #[tokio::test]
     async fn a_write_is_done_even_if_its_caller_goes_away() {
         let (_folder, connection) = table().await;
-        let writer = Writer::start(connection, 8).unwrap();
+        let writer = Writer::start(connection, 8, LedgerMeters::default()).unwrap();
         let mut abandoned = Box::pin(writer.write(|connection| {
             Box::pin(async move {
                 sqlx::query("INSERT INTO t (n) VALUES (5)")

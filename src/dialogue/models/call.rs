@@ -69,8 +69,17 @@ pub(super) struct Persistence<'a> {
     pub time: Duration,
     /// Rises with each attempt that reaches the model.
     pub attempts: &'a AtomicU32,
-    /// Called for each attempt that fails.
-    pub on_failure: &'a (dyn Fn() + Sync),
+    /// Called for each attempt, and where none was allowed.
+    pub ended: &'a (dyn Fn(End<'_>) + Sync),
+}
+
+/// What came of an attempt.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum End<'a> {
+    Answered,
+    Failed(&'a LlmError),
+    /// The breaker let none through.
+    Refused,
 }
 
 impl Persistence<'_> {
@@ -83,18 +92,21 @@ impl Persistence<'_> {
     {
         let deadline = Instant::now() + self.time;
         let guarded = || async {
-            let admitted = self.breaker.admit(Instant::now().into_std()).ok_or(Trial::Rejected)?;
+            let Some(admitted) = self.breaker.admit(Instant::now().into_std()) else {
+                (self.ended)(End::Refused);
+                return Err(Trial::Rejected);
+            };
             let attempt = attempt();
             let outcome = self.breaker.share.call_with(breaker::counts, async move {
                 self.attempts.fetch_add(1, Ordering::Relaxed);
                 let answer = timeout_at(deadline, attempt).await.unwrap_or(Err(LlmError::Timeout));
-                if answer.is_err() {
-                    (self.on_failure)();
-                }
+                (self.ended)(answer.as_ref().map_or_else(End::Failed, |_| End::Answered));
                 answer
             });
             let outcome = outcome.await;
-            if !matches!(outcome, Err(Trial::Rejected)) {
+            if matches!(outcome, Err(Trial::Rejected)) {
+                (self.ended)(End::Refused);
+            } else {
                 let timed_out = matches!(outcome, Err(Trial::Inner(LlmError::Timeout)));
                 admitted.ended(timed_out, Instant::now().into_std());
             }

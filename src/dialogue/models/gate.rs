@@ -171,6 +171,17 @@ impl Gate {
     pub(super) async fn enter(&self, tenant: &TenantId, urgency: Urgency, patience: Duration) -> Option<Permit> {
         self.of(tenant).enter(urgency, patience).await
     }
+    /// Calls of all tenants that run, and those that wait.
+    pub(super) fn under_way(&self) -> (usize, usize) {
+        let tenants = self.tenants.lock();
+        tenants.values().fold((0, 0), |(running, waiting), capacity| {
+            let state = capacity.0.state.lock();
+            // Those that lost patience are in line until a place comes free.
+            let in_line = state.players.iter().chain(&state.nobody);
+            let waits = in_line.filter(|place| !place.is_closed()).count();
+            (running + state.running, waiting + waits)
+        })
+    }
 
     fn of(&self, tenant: &TenantId) -> Capacity {
         let mut tenants = self.tenants.lock();
@@ -213,8 +224,13 @@ mod tests {
                 .is_none()
         );
         assert!(gate.enter(&tenant("b"), Player, Duration::ZERO).await.is_some());
-        drop(held);
+        let a = tenant("a");
+        let mut waiting = Box::pin(gate.enter(&a, Player, LONG));
+        assert!(poll!(&mut waiting).is_pending());
+        assert_eq!(gate.under_way(), (1, 1), "who lost patience does not count");
+        drop((waiting, held));
         assert!(gate.enter(&tenant("a"), Player, Duration::ZERO).await.is_some());
+        assert_eq!(gate.under_way(), (0, 0));
     }
 
     #[tokio::test]

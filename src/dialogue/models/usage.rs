@@ -11,7 +11,7 @@ use chrono::NaiveDate;
 use futures_util::{Stream, StreamExt, stream::BoxStream};
 use parking_lot::Mutex;
 
-use super::Permits;
+use super::{ModelMeters, Permits};
 use crate::{
     ids::TenantId,
     memory::turn::Usage,
@@ -26,6 +26,7 @@ use crate::{
 /// Sums by tenant, day, task and model.
 pub(super) struct Book {
     clock: Arc<dyn Clock>,
+    meters: Arc<ModelMeters>,
     sums: Mutex<HashMap<Account, (u32, Usage)>>,
 }
 
@@ -38,14 +39,16 @@ struct Account {
 }
 
 impl Book {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>, meters: Arc<ModelMeters>) -> Self {
         Self {
             clock,
+            meters,
             sums: Mutex::default(),
         }
     }
     /// Counts one attempt, and what it used.
     pub(super) fn record(&self, tenant: &TenantId, task: &'static str, model: &str, usage: Usage) {
+        self.meters.used(tenant, task, model, usage);
         let account = Account {
             tenant: tenant.clone(),
             day: self.clock.now().date_naive(),

@@ -1,6 +1,8 @@
 //! What a turn needs before it can speak, gathered side by side: the line's embedding and recall,
 //! its intent, what always stands in the prompt, and how the world is.
 
+use tracing::{Instrument as _, debug_span};
+
 use super::{TurnError, TurnInput, stopwatch::Stopwatch};
 use crate::{
     dialogue::{
@@ -104,7 +106,10 @@ pub(super) async fn gather_timed(
     let viewpoint = input.viewpoint();
     let classified = async {
         match classify {
-            Classify::Model => watch.wait(intent::classify(services, input)).await,
+            Classify::Model => {
+                let classifying = intent::classify(services, input).instrument(debug_span!("turn.intent"));
+                watch.wait(classifying).await
+            }
             Classify::As(intent) => {
                 let assumed = Classified {
                     intent,
@@ -177,7 +182,7 @@ async fn recalled(services: &Services, input: &TurnInput, watch: &Stopwatch<'_>)
     let embedding = services
         .models
         .embed(&input.scope, services.embedder.as_ref(), EmbedAs::Query, asked);
-    let ((embedded, call), embed_ms) = watch.wait(embedding).await;
+    let ((embedded, call), embed_ms) = watch.wait(embedding.instrument(debug_span!("turn.embed"))).await;
     let [query] = texts;
     let mut notes = Vec::new();
     let embedding = match embedded {
@@ -202,7 +207,8 @@ async fn recalled(services: &Services, input: &TurnInput, watch: &Stopwatch<'_>)
         // Not when the turn began: what the previous one taught may have landed since.
         at: services.clock.now(),
     };
-    let (found, recall_ms) = watch.time(recall::recall(services, sought)).await;
+    let searching = recall::recall(services, sought).instrument(debug_span!("turn.recall"));
+    let (found, recall_ms) = watch.time(searching).await;
     let Found { facts, without_index } = found?;
     if let Some(error) = without_index {
         notes.push(format!(

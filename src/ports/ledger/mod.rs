@@ -10,6 +10,7 @@ pub mod dialogues;
 pub mod facts;
 pub mod idempotency;
 pub mod jobs;
+pub mod meters;
 pub mod rewinds;
 pub mod saves;
 pub mod state;
@@ -62,6 +63,10 @@ pub struct PruneBefore {
 pub trait Maintenance: Send + Sync {
     /// One cheap round trip, for `/readyz`.
     async fn ping(&self) -> StoreResult<()>;
+    /// What waits in the queues of all tenants; one round trip.
+    async fn backlog(&self) -> StoreResult<meters::Backlog>;
+    /// What this node's ledger measures of itself.
+    fn meters(&self) -> &meters::LedgerMeters;
     /// Deletes the oldest of what is too old, at most `limit` rows of each sort. Returns how many were
     /// deleted; there may be more if it is `limit` or above.
     async fn prune(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64>;

@@ -55,7 +55,7 @@ impl Stage {
 fn an_embedder_that_hangs_holds_up_no_memory() {
     run(async {
         let stage = Stage::set().await;
-        stage.unsettle_with_a_request("p1").await;
+        Box::pin(stage.unsettle_with_a_request("p1")).await;
         *stage.embedder.holds.lock() = Some("likes grapes");
         let mut other = stage.session("p2").await;
         let tea = json!([likes("tea", &["drink"])]);
@@ -71,7 +71,7 @@ fn an_embedder_that_hangs_holds_up_no_memory() {
 fn a_memory_that_cannot_be_settled_holds_up_no_other() {
     run(async {
         let stage = Stage::set().await;
-        stage.unsettle_with_a_request("p1").await;
+        Box::pin(stage.unsettle_with_a_request("p1")).await;
         let mut other = stage.session("p2").await;
         other.teach("I like tea", &json!([likes("tea", &["drink"])])).await;
         other.rewind(0, None).await;

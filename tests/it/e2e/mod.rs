@@ -11,6 +11,7 @@ mod drain;
 mod frames;
 mod greeting;
 mod in_flight;
+mod metrics;
 mod model_faults;
 mod npc_conversation;
 mod on_postgres;
@@ -19,6 +20,8 @@ mod rewinds;
 mod saves;
 mod slow_reader;
 mod terminal;
+#[cfg(feature = "otel")]
+mod traces;
 
 use crate::support::Data;
 

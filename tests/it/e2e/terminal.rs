@@ -104,3 +104,25 @@ fn a_log_that_is_no_terminal_has_no_colours() {
     assert!(!log.contains('\u{1b}'), "{log}");
     assert!(!log.contains("workers"), "{log}");
 }
+
+#[test]
+fn health_says_whether_a_server_takes_new_work() {
+    let server = Data::new(&[]).start();
+    let url = format!("http://{}", server.address);
+    let data = server.data.clone();
+    let ask = |more: &[&str]| -> Output {
+        let mut command = data.command();
+        command.args(["health", "--url", &url, "--timeout", "60"]).args(more);
+        command.output().unwrap()
+    };
+    for more in [&[][..], &["--live"][..]] {
+        let asked = ask(more);
+        assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+        assert!(asked.stdout.is_empty());
+    }
+    server.stop();
+    let asked = ask(&[]);
+    assert!(!asked.status.success());
+    let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(said.contains("/readyz does not answer"), "{said}");
+}

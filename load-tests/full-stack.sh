@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The whole set, on both columns in one run, and a report with plots.
+#   load-tests/full-stack.sh [FOLDER]      (./load-report by default)
+# A throw-away Postgres and Redis are started for each test (and Qdrant is used, if QDRANT_URL names one). About 12 minutes;
+# QUICK=1 takes about four. LONG=300 runs the steady test for so many seconds. COLLOQUY_BIN names a binary that is
+# built already.
+set -euo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+root="$(dirname "$here")"
+folder="${1:-load-report}"
+mkdir -p "$folder"
+folder="$(cd "$folder" && pwd)"
+rm -f "$folder"/results.jsonl "$folder"/*.samples "$folder"/*.txt "$folder"/*.svg "$folder"/where.md "$folder"/report.md
+
+if [ -z "${COLLOQUY_BIN:-}" ]; then
+  (cd "$root" && cargo build --release --locked)
+  export COLLOQUY_BIN="${CARGO_TARGET_DIR:-$root/target}/release/colloquy"
+fi
+export RESULTS="$folder/results.jsonl"
+if [ "${QUICK:-}" = 1 ]; then
+  export DURATION="${DURATION:-10}" SOAK="${SOAK:-20}" SOCKETS="${SOCKETS:-1000}" CONVERSATIONS="${CONVERSATIONS:-50}"
+fi
+failures=0
+for stack in embedded full; do
+  : >"$folder/$stack.txt"
+  STACK="$stack" DURATION="${LONG:-${DURATION:-30}}" "$here/run.sh" steady 2>&1 | tee -a "$folder/$stack.txt" || failures=$((failures + 1))
+  STACK="$stack" "$here/run.sh" peak rest conversations idle flood soak where 2>&1 | tee -a "$folder/$stack.txt" || failures=$((failures + 1))
+done
+python3 "$here/report/report.py" "$folder" "$("$COLLOQUY_BIN" --version)"
+echo
+echo "report: $folder/report.md"
+[ "$failures" = 0 ]

@@ -1,0 +1,113 @@
+// Turns over REST at a constant rate, each a whole request: the reply comes as one JSON document.
+//
+//   BASE=http://127.0.0.1:8080 SECRET=… RATE=50 SESSIONS=50 DURATION=30 k6 run rest-turns.js
+//
+// TENANT, WORLD and NPC name whom to speak with. FLOOD=500 adds a second tenant (OTHER, with a world of its own that
+// this makes) that sends so many requests a second after half of the time: `calm` is then the first tenant before,
+// and `flooded` the same tenant beside it.
+import http from "k6/http";
+import { sleep } from "k6";
+import { Counter, Rate, Trend } from "k6/metrics";
+import crypto from "k6/crypto";
+import encoding from "k6/encoding";
+import exec from "k6/execution";
+
+const base = __ENV.BASE;
+const rate = Number(__ENV.RATE || 50);
+const sessions = Number(__ENV.SESSIONS || 50);
+const seconds = Number(__ENV.DURATION || 30);
+const flood = Number(__ENV.FLOOD || 0);
+const tenant = __ENV.TENANT || "demo";
+const other = __ENV.OTHER || "flooder";
+
+const took = new Trend("rest_turn_ms", true);
+const calm = new Trend("calm_turn_ms", true);
+const flooded = new Trend("flooded_turn_ms", true);
+const turns = new Counter("turns");
+const failed = new Rate("turns_failed");
+const refused = new Counter("flood_refused");
+const served = new Counter("flood_served");
+
+const half = flood > 0 ? seconds / 2 : seconds;
+
+export const options = {
+  scenarios: {
+    turns: {
+      executor: "constant-arrival-rate", rate, timeUnit: "1s", duration: `${seconds}s`,
+      preAllocatedVUs: sessions, maxVUs: 4 * sessions, exec: "turn",
+    },
+    ...(flood > 0 ? {
+      flood: {
+        executor: "constant-arrival-rate", rate: flood, timeUnit: "1s", duration: `${half}s`, startTime: `${half}s`,
+        preAllocatedVUs: 40, maxVUs: 200, exec: "pour",
+      },
+    } : {}),
+  },
+  thresholds: {
+    turns_failed: ["rate<0.001"],
+    ...(flood > 0 ? {} : { rest_turn_ms: ["p(99)<=100"] }),
+  },
+  summaryTrendStats: ["avg", "med", "p(90)", "p(95)", "p(99)", "max"],
+};
+
+function headers(of, role) {
+  const b64 = (value) => encoding.b64encode(JSON.stringify(value), "rawurl");
+  const now = Math.floor(Date.now() / 1000);
+  const body = `${b64({ alg: "HS256", typ: "JWT" })}.${b64({ sub: "load", tid: of, role, aud: "colloquy", iat: now, exp: now + 7200 })}`;
+  const token = `${body}.${crypto.hmac("sha256", __ENV.SECRET, body, "base64rawurl")}`;
+  return { headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" } };
+}
+
+function session(of, world, npc, player, who) {
+  const body = JSON.stringify({ world_id: world, npc_id: npc, player_id: player });
+  let made = http.post(`${base}/v1/sessions`, body, who);
+  // The quota counts these, too.
+  for (let i = 0; i < 50 && made.status === 429; i += 1) { sleep(0.2); made = http.post(`${base}/v1/sessions`, body, who); }
+  if (made.status !== 201) throw new Error(`no session: ${made.status} ${made.body}`);
+  return made.json("session_id") || made.json("id");
+}
+
+export function setup() {
+  const who = headers(tenant, "backend");
+  const open = [];
+  for (let i = 0; i < sessions; i += 1) {
+    open.push(session(tenant, __ENV.WORLD || "vale", __ENV.NPC || "mira", `rest-${i}`, who));
+  }
+  let theirs;
+  if (flood > 0) {
+    const them = headers(other, "admin");
+    const world = http.put(`${base}/v1/worlds/sea`, JSON.stringify({ name: "The Sea", language: "en" }), them);
+    const npc = http.put(`${base}/v1/worlds/sea/npcs/bo`, JSON.stringify({ name: "Bo", persona: { description: "A sailor." } }), them);
+    if (world.status >= 300 || npc.status >= 300) throw new Error(`${world.status} ${world.body} ${npc.status} ${npc.body}`);
+    theirs = session(other, "sea", "bo", "noise", headers(other, "backend"));
+  }
+  return { open, theirs, began: Date.now() };
+}
+
+let mine, theirs;
+
+export function turn(data) {
+  mine = mine || headers(tenant, "backend");
+  const n = exec.scenario.iterationInTest;
+  const body = JSON.stringify({ text: `I like the ${n % 97}th song of the evening.`, key: `t${n}` });
+  const answer = http.post(`${base}/v1/sessions/${data.open[n % data.open.length]}/turns`, body, mine);
+  const ok = answer.status === 200 || answer.status === 201;
+  failed.add(!ok);
+  if (!ok) { console.error(`${answer.status} ${answer.body}`); return; }
+  turns.add(1);
+  const ms = answer.timings.duration;
+  took.add(ms);
+  if (flood > 0) {
+    const at = (Date.now() - data.began) / 1000;
+    // Neither the first moments nor those of the change.
+    if (at > 2 && at < half) calm.add(ms);
+    else if (at > half + 2) flooded.add(ms);
+  }
+}
+
+export function pour(data) {
+  theirs = theirs || headers(other, "backend");
+  const answer = http.post(`${base}/v1/sessions/${data.theirs}/turns`, JSON.stringify({ text: "Louder!", on_busy: "reject" }), theirs);
+  if (answer.status === 429 || answer.status === 503 || answer.status === 409) refused.add(1);
+  else served.add(1);
+}

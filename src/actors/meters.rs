@@ -1,0 +1,137 @@
+//! What the actors measure, for `/metrics`: lines that wait, turns that run, jobs and how far memory lags.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+
+use crate::ports::ledger::{jobs::Job, meters::Counted};
+
+/// Seconds of what runs after a turn: models are slow, and what failed is tried again much later.
+const SECONDS: [f64; 14] = [
+    0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0,
+];
+
+/// Meters of this node's actors. Cheap to clone: clones count together.
+#[derive(Debug, Clone)]
+pub struct ActorMeters {
+    lines: IntGauge,
+    turns: IntGauge,
+    /// Jobs leased to this node that run or wait here.
+    pub(super) jobs_held: IntGauge,
+    jobs: IntCounterVec,
+    job_seconds: HistogramVec,
+    lags: HistogramVec,
+}
+
+impl Default for ActorMeters {
+    fn default() -> Self {
+        Self::new().expect("the names are constants, and a test makes them")
+    }
+}
+
+impl ActorMeters {
+    fn new() -> prometheus::Result<Self> {
+        Ok(Self {
+            lines: IntGauge::new("colloquy_lines_waiting", "Lines that wait behind a running turn")?,
+            turns: IntGauge::new("colloquy_turns_running", "Turns that run now")?,
+            jobs_held: IntGauge::new("colloquy_jobs_held", "Jobs leased to this node that run or wait in it")?,
+            jobs: IntCounterVec::new(
+                Opts::new("colloquy_job_attempts_total", "Attempts at after-turn jobs"),
+                &["kind", "outcome"],
+            )?,
+            job_seconds: HistogramVec::new(
+                HistogramOpts::new(
+                    "colloquy_job_seconds",
+                    "Seconds per attempt at a job, its wait for a place included",
+                )
+                .buckets(SECONDS.to_vec()),
+                &["kind"],
+            )?,
+            lags: HistogramVec::new(
+                HistogramOpts::new(
+                    "colloquy_job_lag_seconds",
+                    "Seconds from a turn's commit to the end of a job of it",
+                )
+                .buckets(SECONDS.to_vec()),
+                &["kind"],
+            )?,
+        })
+    }
+    /// Shows them.
+    ///
+    /// # Errors
+    /// If the registry has them already.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.lines.clone()))?;
+        registry.register(Box::new(self.turns.clone()))?;
+        registry.register(Box::new(self.jobs_held.clone()))?;
+        registry.register(Box::new(self.jobs.clone()))?;
+        registry.register(Box::new(self.job_seconds.clone()))?;
+        registry.register(Box::new(self.lags.clone()))
+    }
+    /// A line waits from now on.
+    pub(super) fn line(&self) -> Counted {
+        Counted::of(&self.lines)
+    }
+    /// A turn runs from now on.
+    pub(super) fn turn(&self) -> Counted {
+        Counted::of(&self.turns)
+    }
+    /// An attempt at a job has ended after so long; `now` is when.
+    pub(super) fn job_ended(&self, job: &Job, took: Duration, done: bool, now: DateTime<Utc>) {
+        let kind = job.kind.as_str();
+        self.jobs
+            .with_label_values(&[kind, if done { "done" } else { "failed" }])
+            .inc();
+        self.job_seconds.with_label_values(&[kind]).observe(took.as_secs_f64());
+        if done {
+            let lag = (now - job.created_at).to_std().unwrap_or_default();
+            self.lags.with_label_values(&[kind]).observe(lag.as_secs_f64());
+        }
+    }
+}
+
+/// What one actor adds to a gauge; taken off when the actor ends.
+#[derive(Debug)]
+pub(super) struct Share {
+    gauge: IntGauge,
+    mine: i64,
+}
+
+impl Share {
+    pub(super) fn of(gauge: &IntGauge) -> Self {
+        Self {
+            gauge: gauge.clone(),
+            mine: 0,
+        }
+    }
+    pub(super) fn set(&mut self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.gauge.add(count - self.mine);
+        self.mine = count;
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.gauge.sub(self.mine);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_actor_adds_goes_with_it() {
+        let meters = ActorMeters::default();
+        let (mut one, mut other) = (Share::of(&meters.jobs_held), Share::of(&meters.jobs_held));
+        one.set(3);
+        other.set(2);
+        one.set(1);
+        assert_eq!(meters.jobs_held.get(), 3);
+        drop(one);
+        assert_eq!(meters.jobs_held.get(), 2);
+    }
+}

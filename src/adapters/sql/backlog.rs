@@ -1,0 +1,70 @@
+//! What waits in the queues, for `/metrics`: read through the partial indexes of what is open, so that it
+//! costs what there is to do and not what was ever done.
+
+use super::{
+    Engine, Reach,
+    rows::{Columns, micros, store_error},
+};
+use crate::ports::{
+    StoreError, StoreResult,
+    ledger::{
+        jobs::JobKind,
+        meters::{Backlog, Queue},
+    },
+};
+
+/// The outbox, pending jobs and dead ones by kind: how many, and how many microseconds ago the oldest was written.
+const WAITING: &str = concat!(
+    "SELECT 'outbox', '', COUNT(*), COALESCE(",
+    its_now!(),
+    " - MIN(at), 0) FROM outbox
+    UNION ALL
+    SELECT 'pending', kind, COUNT(*), $1 - MIN(created_at) FROM jobs WHERE status = 'pending' GROUP BY kind
+    UNION ALL
+    SELECT 'dead', kind, COUNT(*), 0 FROM jobs WHERE status = 'dead' GROUP BY kind"
+);
+
+pub(super) async fn backlog(engine: &Engine) -> StoreResult<Backlog> {
+    let now = micros(engine.clock.now());
+    let mut connection = engine.read(Reach::All).await?;
+    let rows = sqlx::query(WAITING)
+        .bind(now)
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    drop(connection);
+    let mut backlog = Backlog::default();
+    for row in &rows {
+        let mut columns = Columns::of(row);
+        let (queue, kind): (&str, &str) = (columns.next()?, columns.next()?);
+        let (count, age): (u64, i64) = (columns.number()?, columns.next()?);
+        #[expect(clippy::cast_precision_loss, reason = "an age in microseconds stays below 2^53")]
+        let oldest_s = age.max(0) as f64 / 1e6;
+        let waiting = Queue { count, oldest_s };
+        if queue == "outbox" {
+            backlog.outbox = waiting;
+            continue;
+        }
+        let kind = JobKind::parse(kind).ok_or_else(|| StoreError::Corrupt(format!("`{kind}` is no kind of job")))?;
+        match queue {
+            "pending" => backlog.pending.push((kind, waiting)),
+            _ => backlog.dead.push((kind, count)),
+        }
+    }
+    Ok(backlog)
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::plan;
+
+        #[tokio::test]
+        async fn only_open_jobs_are_read() {
+            let plan = plan(WAITING).await;
+            assert!(plan.contains("jobs USING INDEX jobs_dead") || plan.contains("jobs USING COVERING INDEX jobs_dead"), "{plan}");
+            assert!(plan.lines().filter(|step| step.contains("jobs")).all(|step| step.contains("INDEX jobs_")), "{plan}");
+        }
+    }
+}

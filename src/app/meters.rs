@@ -1,0 +1,103 @@
+//! What `/metrics` shows besides requests and turns: each room's own meters, and what is read at a scrape.
+
+use prometheus::{IntGaugeVec, Opts, Registry};
+
+use crate::{
+    actors::{handle::Sessions, player_socket::SocketHub},
+    dialogue::Services,
+    telemetry::{self, Kind},
+};
+
+/// Registers the meters of every room.
+///
+/// # Errors
+/// When a name is taken.
+pub(super) fn register(
+    registry: &Registry,
+    services: &Services,
+    sessions: &Sessions,
+    sockets: &SocketHub,
+) -> prometheus::Result<()> {
+    services.ledger.maintenance.meters().register(registry)?;
+    services.models.meters().register(registry)?;
+    sessions.meters().register(registry)?;
+    telemetry::observe_process(registry)?;
+    let build = IntGaugeVec::new(
+        Opts::new("colloquy_build_info", "1; what runs is in the label"),
+        &["version"],
+    )?;
+    build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+    registry.register(Box::new(build))?;
+    actors(registry, sessions)?;
+    model_calls(registry, services)?;
+    sockets_closed(registry, sockets)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a count of things in memory stays far below 2^53"
+)]
+fn actors(registry: &Registry, sessions: &Sessions) -> prometheus::Result<()> {
+    let of = sessions.clone();
+    telemetry::observe_by(
+        registry,
+        Kind::Gauge,
+        "colloquy_actors",
+        "Actors in memory on this node",
+        "kind",
+        move || {
+            let all = of.actors();
+            all.map(|(kind, count)| (kind.to_owned(), count as f64)).to_vec()
+        },
+    )?;
+    let of = sessions.clone();
+    telemetry::observe(
+        registry,
+        Kind::Gauge,
+        "colloquy_requests_in_flight",
+        "Requests to dialogues that wait in a mailbox or are being answered",
+        move || of.in_flight().0 as f64,
+    )?;
+    let of = sessions.clone();
+    telemetry::observe(
+        registry,
+        Kind::Gauge,
+        "colloquy_requests_in_flight_max",
+        "As many of them as there may be (actors.max_in_flight); more are refused",
+        move || of.in_flight().1 as f64,
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of calls stays far below 2^53")]
+fn model_calls(registry: &Registry, services: &Services) -> prometheus::Result<()> {
+    let models = services.models.clone();
+    telemetry::observe_by(
+        registry,
+        Kind::Gauge,
+        "colloquy_model_calls",
+        "Model and embedder calls that run, or wait for a place of their tenant's",
+        "state",
+        move || {
+            let (running, waiting) = models.under_way();
+            vec![("running".into(), running as f64), ("waiting".into(), waiting as f64)]
+        },
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of sockets stays far below 2^53")]
+fn sockets_closed(registry: &Registry, sockets: &SocketHub) -> prometheus::Result<()> {
+    let hub = sockets.clone();
+    telemetry::observe_by(
+        registry,
+        Kind::Counter,
+        "colloquy_sockets_closed_total",
+        "Sockets closed by this server, by close code (4430: slow consumers)",
+        "code",
+        move || {
+            hub.closed_by_code()
+                .into_iter()
+                .map(|(code, count)| (code.to_string(), count as f64))
+                .collect()
+        },
+    )
+}

@@ -1,0 +1,83 @@
+//! `colloquy health`: whether a server takes new work, for containers that have nothing else to ask with.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+
+use super::block_on;
+use crate::{
+    adapters::openai::install_crypto,
+    config::{Config, Listen},
+};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The server's address; by default the one this configuration listens on.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Only whether the process lives, not whether it takes new work.
+    #[arg(long)]
+    live: bool,
+    /// How long it may take, in seconds.
+    #[arg(long, default_value_t = 2, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
+    timeout: u64,
+}
+
+/// Ends in peace if it does; else says what it answered.
+pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
+    let base = match &args.url {
+        Some(url) => url.trim_end_matches('/').to_owned(),
+        None => here(&config.server.listen)?,
+    };
+    let url = format!("{base}{}", if args.live { "/healthz" } else { "/readyz" });
+    install_crypto();
+    let client = reqwest::Client::builder()
+        .timeout(Duration::from_secs(args.timeout))
+        .build()?;
+    block_on(async {
+        let answer = client
+            .get(&url)
+            .send()
+            .await
+            .with_context(|| format!("{url} does not answer"))?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        let said = answer.text().await.unwrap_or_default();
+        bail!("{url} answers {status}: {}", said.chars().take(300).collect::<String>());
+    })
+}
+
+/// The server's address as this machine reaches it: one that listens everywhere does so on loopback, too.
+fn here(listen: &str) -> anyhow::Result<String> {
+    let Listen(mut address) = listen.parse().map_err(anyhow::Error::msg)?;
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    Ok(format!("http://{address}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::here;
+
+    #[test]
+    fn a_server_that_listens_everywhere_is_asked_on_loopback() {
+        for (listen, url) in [
+            ("0.0.0.0:8080", "http://127.0.0.1:8080"),
+            ("[::]:8080", "http://[::1]:8080"),
+            ("10.1.2.3:80", "http://10.1.2.3:80"),
+            ("localhost:81", "http://127.0.0.1:81"),
+        ] {
+            assert_eq!(here(listen).unwrap(), url);
+        }
+        assert!(here("nowhere").is_err());
+    }
+}

@@ -1,0 +1,324 @@
+//! What model calls take and cost, for `/metrics`.
+//!
+//! Labels stay few whatever tenants do: a model that only an NPC names is `other`, and so are the
+//! tenants beyond the number that may have a label of their own.
+
+use std::{
+    collections::{HashMap, HashSet},
+    str::FromStr,
+};
+
+use parking_lot::RwLock;
+use prometheus::{CounterVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use serde::Deserialize;
+
+use super::RouteTable;
+use crate::{
+    ids::TenantId,
+    memory::turn::Usage,
+    ports::llm::{LlmError, Task},
+};
+
+/// What is not told apart.
+const OTHER: &str = "other";
+const SECONDS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
+
+/// What a model's tokens cost, per million of each sort, in a currency of the operator's.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ModelPrice {
+    pub model: String,
+    pub prompt: f64,
+    /// Of prompt tokens that the provider had in its cache.
+    pub cached: f64,
+    pub completion: f64,
+}
+
+impl FromStr for ModelPrice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is not `model=prompt/cached/completion` with prices per million tokens, such as small=0.4/0.1/1.6"
+            )
+        };
+        // A model's name may hold anything but its price.
+        let (model, prices) = text.rsplit_once('=').ok_or_else(wrong)?;
+        let prices: Vec<f64> = prices
+            .split('/')
+            .map(|price| {
+                price
+                    .trim()
+                    .parse::<f64>()
+                    .ok()
+                    .filter(|price| (0.0..=1e6).contains(price))
+            })
+            .collect::<Option<_>>()
+            .ok_or_else(wrong)?;
+        let [prompt, cached, completion] = prices[..] else {
+            return Err(wrong());
+        };
+        let model = model.trim().to_owned();
+        if model.is_empty() {
+            return Err(wrong());
+        }
+        Ok(Self {
+            model,
+            prompt,
+            cached,
+            completion,
+        })
+    }
+}
+
+impl TryFrom<String> for ModelPrice {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl ModelPrice {
+    fn of(&self, usage: Usage) -> f64 {
+        let fresh = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
+        let sum = f64::from(fresh) * self.prompt
+            + f64::from(usage.cached_tokens) * self.cached
+            + f64::from(usage.completion_tokens) * self.completion;
+        sum / 1e6
+    }
+}
+
+/// Meters of model and embedder calls.
+pub struct ModelMeters {
+    calls: HistogramVec,
+    attempts: IntCounterVec,
+    tokens: IntCounterVec,
+    cost: CounterVec,
+    resting: IntGaugeVec,
+    /// Those in a route.
+    models: HashSet<String>,
+    tenants: Tenants,
+    prices: HashMap<String, ModelPrice>,
+}
+
+impl Default for ModelMeters {
+    fn default() -> Self {
+        Self::new(0, &[])
+    }
+}
+
+impl ModelMeters {
+    /// At most `tenant_labels` tenants have a label of their own.
+    #[must_use]
+    pub fn new(tenant_labels: usize, prices: &[ModelPrice]) -> Self {
+        Self::made(tenant_labels, prices).expect("the names are constants, and a test makes them")
+    }
+    fn made(tenant_labels: usize, prices: &[ModelPrice]) -> prometheus::Result<Self> {
+        Ok(Self {
+            calls: HistogramVec::new(
+                HistogramOpts::new(
+                    "colloquy_model_call_seconds",
+                    "Seconds per call with its retries and fall-backs; of a stream, to its first text",
+                )
+                .buckets(SECONDS.to_vec()),
+                &["task", "outcome"],
+            )?,
+            attempts: IntCounterVec::new(
+                Opts::new(
+                    "colloquy_model_attempts_total",
+                    "Attempts that reached a model, by outcome",
+                ),
+                &["task", "model", "outcome"],
+            )?,
+            tokens: IntCounterVec::new(
+                Opts::new(
+                    "colloquy_model_tokens_total",
+                    "Tokens used (cached ones are also prompt tokens)",
+                ),
+                &["tenant", "task", "kind"],
+            )?,
+            cost: CounterVec::new(
+                Opts::new(
+                    "colloquy_model_cost_total",
+                    "What the tokens cost by llm.prices, in its currency",
+                ),
+                &["tenant", "task"],
+            )?,
+            resting: IntGaugeVec::new(
+                Opts::new(
+                    "colloquy_model_breaker_open",
+                    "1: the last call was refused by the model's circuit breaker; 0: it was let through",
+                ),
+                &["task", "model"],
+            )?,
+            models: HashSet::new(),
+            tenants: Tenants {
+                most: tenant_labels,
+                named: RwLock::default(),
+            },
+            prices: prices
+                .iter()
+                .map(|price| (price.model.clone(), price.clone()))
+                .collect(),
+        })
+    }
+    /// A model that is in no route and has a label of its own all the same: the embedder's.
+    #[must_use]
+    pub fn knowing(mut self, model: &str) -> Self {
+        self.models.insert(model.to_owned());
+        self
+    }
+    /// Shows them.
+    ///
+    /// # Errors
+    /// If the registry has them already.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.calls.clone()))?;
+        registry.register(Box::new(self.attempts.clone()))?;
+        registry.register(Box::new(self.tokens.clone()))?;
+        registry.register(Box::new(self.cost.clone()))?;
+        registry.register(Box::new(self.resting.clone()))
+    }
+    /// Models of these routes are told apart.
+    pub(super) fn know(&mut self, routes: &RouteTable) {
+        for task in Task::ALL {
+            for route in routes.chain(task) {
+                self.models.insert(route.model_named(None).to_owned());
+            }
+        }
+    }
+    /// A call has ended, after all its attempts.
+    pub(super) fn called(&self, task: &str, seconds: f64, error: Option<&LlmError>) {
+        self.calls.with_label_values(&[task, outcome(error)]).observe(seconds);
+    }
+    /// An attempt of [`Self::called`] was made; `None`: it succeeded.
+    pub(super) fn attempted(&self, task: &str, model: &str, error: Option<&LlmError>) {
+        let model = self.label_of(model);
+        self.attempts.with_label_values(&[task, model, outcome(error)]).inc();
+        self.resting.with_label_values(&[task, model]).set(0);
+    }
+    /// A breaker let no attempt through.
+    pub(super) fn refused(&self, task: &str, model: &str) {
+        self.resting.with_label_values(&[task, self.label_of(model)]).set(1);
+    }
+    /// What an attempt used.
+    pub(super) fn used(&self, tenant: &TenantId, task: &str, model: &str, usage: Usage) {
+        self.tenants.with_label(tenant, |tenant| {
+            for (kind, count) in [
+                ("prompt", usage.prompt_tokens),
+                ("cached", usage.cached_tokens),
+                ("completion", usage.completion_tokens),
+            ] {
+                if count > 0 {
+                    self.tokens
+                        .with_label_values(&[tenant, task, kind])
+                        .inc_by(count.into());
+                }
+            }
+            if let Some(price) = self.prices.get(model) {
+                self.cost.with_label_values(&[tenant, task]).inc_by(price.of(usage));
+            }
+        });
+    }
+
+    fn label_of<'a>(&self, model: &'a str) -> &'a str {
+        if self.models.contains(model) { model } else { OTHER }
+    }
+}
+
+fn outcome(error: Option<&LlmError>) -> &'static str {
+    match error {
+        None => "ok",
+        Some(LlmError::Timeout) => "timeout",
+        Some(LlmError::Unavailable(_)) => "unavailable",
+        Some(LlmError::RateLimited { .. }) => "rate_limited",
+        Some(LlmError::Refused(_)) => "refused",
+        Some(LlmError::Broken(_)) => "broken",
+    }
+}
+
+/// The tenants that have a label: the first that came by, so that counters never change their owner.
+struct Tenants {
+    most: usize,
+    named: RwLock<HashSet<TenantId>>,
+}
+
+impl Tenants {
+    fn with_label(&self, tenant: &TenantId, count: impl FnOnce(&str)) {
+        let known = self.named.read().contains(tenant);
+        let named = known || {
+            let mut named = self.named.write();
+            named.contains(tenant) || (named.len() < self.most && named.insert(tenant.clone()))
+        };
+        count(if named { tenant.as_str() } else { OTHER });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use prometheus::TextEncoder;
+
+    use super::*;
+
+    fn shown(meters: &ModelMeters) -> String {
+        let registry = Registry::new();
+        meters.register(&registry).unwrap();
+        TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
+    }
+
+    #[test]
+    fn only_so_many_tenants_and_known_models_have_labels() {
+        let price: ModelPrice = "small=1/0.5/4".parse().unwrap();
+        let mut meters = ModelMeters::new(2, &[price]);
+        meters.models.insert("small".into());
+        let usage = Usage {
+            prompt_tokens: 3_000_000,
+            cached_tokens: 1_000_000,
+            completion_tokens: 1_000_000,
+        };
+        for tenant in ["a", "b", "c", "d", "a"] {
+            meters.used(&tenant.parse().unwrap(), "reply", "small", usage);
+        }
+        meters.attempted("reply", "small", None);
+        meters.attempted("reply", "of-some-npc", Some(&LlmError::Timeout));
+        meters.refused("intent", "small");
+        let text = shown(&meters);
+        for line in [
+            r#"colloquy_model_tokens_total{kind="prompt",task="reply",tenant="a"} 6000000"#,
+            r#"colloquy_model_tokens_total{kind="cached",task="reply",tenant="b"} 1000000"#,
+            r#"colloquy_model_tokens_total{kind="completion",task="reply",tenant="other"} 2000000"#,
+            // Two fresh millions at 1, one cached at 0.5 and one completed at 4.
+            r#"colloquy_model_cost_total{task="reply",tenant="b"} 6.5"#,
+            r#"colloquy_model_cost_total{task="reply",tenant="other"} 13"#,
+            r#"colloquy_model_attempts_total{model="small",outcome="ok",task="reply"} 1"#,
+            r#"colloquy_model_attempts_total{model="other",outcome="timeout",task="reply"} 1"#,
+            r#"colloquy_model_breaker_open{model="small",task="intent"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("tenant=\"c\""), "{text}");
+        let nobody = ModelMeters::default();
+        nobody.used(&"a".parse().unwrap(), "reply", "small", usage);
+        assert!(!shown(&nobody).contains("tenant=\"a\""));
+    }
+
+    #[test]
+    fn a_price_is_read_or_refused() {
+        let price: ModelPrice = "vendor/m=4.1=0.4/0.1/1.6".parse().unwrap();
+        assert_eq!((price.model.as_str(), price.completion), ("vendor/m=4.1", 1.6));
+        for wrong in [
+            "",
+            "small",
+            "small=1",
+            "small=1/2",
+            "small=1/2/3/4",
+            "=1/2/3",
+            "small=1/x/3",
+            "small=-1/0/0",
+        ] {
+            assert!(wrong.parse::<ModelPrice>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What waits in the ledger's queues, read when somebody scrapes `/metrics`. What cannot be read is not
+//! shown: an old figure would look like a good one.
+
+use std::time::{Duration, Instant};
+
+use prometheus::{GaugeVec, Opts, Registry};
+use tokio::{sync::Mutex, time::timeout};
+
+use crate::ports::{
+    clock::Clock,
+    ledger::{Maintenance, jobs::JobKind, meters::Backlog},
+};
+
+/// Scrapes that come sooner share what was read.
+const FRESH_FOR: Duration = Duration::from_secs(5);
+/// A scrape waits no longer for it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Gauges of the queues.
+#[derive(Debug)]
+pub struct BacklogMeters {
+    outbox: GaugeVec,
+    outbox_age: GaugeVec,
+    pending: GaugeVec,
+    pending_age: GaugeVec,
+    dead: GaugeVec,
+    read_at: Mutex<Option<Instant>>,
+}
+
+impl BacklogMeters {
+    /// Makes the gauges and registers them.
+    ///
+    /// # Errors
+    /// When one is registered already.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let gauge = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<GaugeVec> {
+            let gauge = GaugeVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        };
+        Ok(Self {
+            outbox: gauge("colloquy_outbox_rows", "Changed facts that wait for the index", &[])?,
+            outbox_age: gauge(
+                "colloquy_outbox_oldest_seconds",
+                "How long the oldest of them has waited",
+                &[],
+            )?,
+            pending: gauge(
+                "colloquy_jobs_pending",
+                "After-turn jobs of all nodes that are not done",
+                &["kind"],
+            )?,
+            pending_age: gauge(
+                "colloquy_jobs_oldest_seconds",
+                "How long ago the turn of the oldest of them was committed",
+                &["kind"],
+            )?,
+            dead: gauge(
+                "colloquy_jobs_dead",
+                "Jobs that were given up; a person should look",
+                &["kind"],
+            )?,
+            read_at: Mutex::default(),
+        })
+    }
+
+    /// Reads the queues, unless somebody has just done so.
+    pub async fn read(&self, ledger: &dyn Maintenance, clock: &dyn Clock) {
+        let mut read_at = self.read_at.lock().await;
+        let now = clock.instant();
+        if read_at.is_some_and(|at| now.saturating_duration_since(at) < FRESH_FOR) {
+            return;
+        }
+        match timeout(PATIENCE, ledger.backlog()).await {
+            Ok(Ok(backlog)) => {
+                *read_at = Some(now);
+                self.show(&backlog);
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the queues could not be read for a scrape");
+                self.hide();
+            }
+            Err(_elapsed) => self.hide(),
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts of rows stay below 2^53")]
+    fn show(&self, backlog: &Backlog) {
+        let none: [&str; 0] = [];
+        self.outbox.with_label_values(&none).set(backlog.outbox.count as f64);
+        self.outbox_age.with_label_values(&none).set(backlog.outbox.oldest_s);
+        for kind in JobKind::ALL {
+            let queue = backlog.pending.iter().find(|(of, _)| *of == kind);
+            let queue = queue.map(|(_, queue)| *queue).unwrap_or_default();
+            let dead = backlog.dead.iter().find(|(of, _)| *of == kind);
+            let kind = [kind.as_str()];
+            self.pending.with_label_values(&kind).set(queue.count as f64);
+            self.pending_age.with_label_values(&kind).set(queue.oldest_s);
+            self.dead
+                .with_label_values(&kind)
+                .set(dead.map_or(0, |(_, count)| *count) as f64);
+        }
+    }
+
+    fn hide(&self) {
+        for gauge in [
+            &self.outbox,
+            &self.outbox_age,
+            &self.pending,
+            &self.pending_age,
+            &self.dead,
+        ] {
+            gauge.reset();
+        }
+    }
+}

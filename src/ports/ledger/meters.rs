@@ -1,0 +1,114 @@
+//! What a ledger measures of itself, for `/metrics`. The engine counts; `app` shows it.
+
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntGauge, Registry};
+
+use super::jobs::JobKind;
+
+/// Seconds from a tenth of a millisecond to the longest that a statement may take.
+const SECONDS: [f64; 14] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
+];
+
+/// Waits and transactions of one ledger. Cheap to clone: clones count together.
+#[derive(Debug, Clone)]
+pub struct LedgerMeters {
+    waits: HistogramVec,
+    /// Seconds a read waited for its connection.
+    pub read_waits: Histogram,
+    /// Seconds a write waited for its connection, or for its turn.
+    pub write_waits: Histogram,
+    /// Seconds a transaction took, from its BEGIN to the end of its COMMIT.
+    pub transactions: Histogram,
+    /// Writes that shared one transaction; 1 on engines that do not group.
+    pub grouped: Histogram,
+    /// Writes that run or wait.
+    pub writes: IntGauge,
+    /// Connections on loan.
+    pub busy: IntGauge,
+}
+
+impl Default for LedgerMeters {
+    fn default() -> Self {
+        Self::new().expect("the names are constants, and a test makes them")
+    }
+}
+
+impl LedgerMeters {
+    fn new() -> prometheus::Result<Self> {
+        let waits = HistogramVec::new(
+            HistogramOpts::new(
+                "colloquy_ledger_wait_seconds",
+                "Seconds a read or a write waited for a connection of the ledger",
+            )
+            .buckets(SECONDS.to_vec()),
+            &["for"],
+        )?;
+        Ok(Self {
+            read_waits: waits.with_label_values(&["read"]),
+            write_waits: waits.with_label_values(&["write"]),
+            waits,
+            transactions: Histogram::with_opts(
+                HistogramOpts::new("colloquy_ledger_transaction_seconds", "Seconds per write transaction")
+                    .buckets(SECONDS.to_vec()),
+            )?,
+            grouped: Histogram::with_opts(
+                HistogramOpts::new(
+                    "colloquy_ledger_group_writes",
+                    "Writes committed together in one transaction",
+                )
+                .buckets(vec![1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]),
+            )?,
+            writes: IntGauge::new("colloquy_ledger_writes", "Ledger writes that run or wait on this node")?,
+            busy: IntGauge::new("colloquy_ledger_connections_busy", "Connections of the ledger in use")?,
+        })
+    }
+    /// Shows them.
+    ///
+    /// # Errors
+    /// If the registry has them already.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.waits.clone()))?;
+        registry.register(Box::new(self.transactions.clone()))?;
+        registry.register(Box::new(self.grouped.clone()))?;
+        registry.register(Box::new(self.writes.clone()))?;
+        registry.register(Box::new(self.busy.clone()))
+    }
+}
+
+/// Counts one more in a gauge for as long as it lives.
+#[derive(Debug)]
+pub struct Counted(IntGauge);
+
+impl Counted {
+    /// One more of `gauge`.
+    #[must_use]
+    pub fn of(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// What waits in the ledger's queues, of all tenants and nodes together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Backlog {
+    /// Changed facts that the index has not been told of.
+    pub outbox: Queue,
+    /// Per kind: jobs that are pending, those that wait to be tried again and those that run included.
+    pub pending: Vec<(JobKind, Queue)>,
+    /// Per kind: jobs that were given up.
+    pub dead: Vec<(JobKind, u64)>,
+}
+
+/// How many wait, and for how long the oldest has.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Queue {
+    pub count: u64,
+    /// Seconds; 0 if nothing waits.
+    pub oldest_s: f64,
+}

@@ -1,0 +1,208 @@
+//! Traces for an OpenTelemetry collector: what spans are sent, and the context that goes with requests.
+//!
+//! Only spans of this crate go out, never log events: a span's fields are ids and figures, while an event
+//! at `debug` may hold what a player said.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use opentelemetry::{
+    Context, KeyValue,
+    propagation::{Extractor, Injector, TextMapPropagator as _},
+    trace::{TraceContextExt as _, TracerProvider as _},
+};
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::{
+    Resource,
+    propagation::TraceContextPropagator,
+    trace::{Sampler, SdkTracerProvider},
+};
+use secrecy::ExposeSecret as _;
+use tracing::{Level, Span, Subscriber};
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use tracing_subscriber::{Layer, filter::FilterFn, registry::LookupSpan};
+
+use super::TraceExport;
+
+/// How long one export may take, and the last one at the end of the process.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Answers of a collector are a few bytes; what is beyond this is not read.
+const ANSWER_BYTES: usize = 64 * 1024;
+
+/// Ends the export: what is left is sent when this is dropped.
+#[derive(Debug)]
+pub struct Exporting(SdkTracerProvider);
+
+impl Drop for Exporting {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.shutdown_with_timeout(PATIENCE) {
+            tracing::warn!(%error, "the last traces were not sent");
+        }
+    }
+}
+
+/// The layer that sends spans, and what ends it.
+///
+/// # Errors
+/// In words, if `export` names no URL that can be used.
+pub(super) fn layer<S>(export: &TraceExport) -> Result<(impl Layer<S> + use<S>, Exporting), String>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .with_http_client(Sender::new(export)?)
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(&export.url)
+        .with_timeout(PATIENCE)
+        .build()
+        .map_err(|error| error.to_string())?;
+    let resource = Resource::builder_empty()
+        .with_service_name(export.service.clone())
+        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+        .build();
+    let provider = SdkTracerProvider::builder()
+        .with_resource(resource)
+        .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(export.share))))
+        .with_batch_exporter(exporter)
+        .build();
+    let layer = tracing_opentelemetry::layer()
+        .with_tracer(provider.tracer("colloquy"))
+        .with_location(false)
+        .with_threads(false)
+        .with_target(false)
+        .with_tracked_inactivity(false)
+        .with_filter(
+            FilterFn::new(|what| {
+                what.is_span() && *what.level() <= Level::DEBUG && what.target().starts_with("colloquy")
+            })
+            .with_max_level_hint(Level::DEBUG),
+        );
+    Ok((layer, Exporting(provider)))
+}
+
+/// Makes `span`, which nobody has entered yet, a part of the caller's trace.
+pub(super) fn go_on(span: &Span, traceparent: &str, tracestate: Option<&str>) {
+    let context = TraceContextPropagator::new().extract_with_context(
+        &Context::new(),
+        &Incoming {
+            traceparent,
+            tracestate,
+        },
+    );
+    if context.span().span_context().is_valid() {
+        // An error means that nobody collects this span.
+        let _ = span.set_parent(context);
+    }
+}
+
+/// The headers by which whoever is called goes on with the trace of the current span.
+pub(super) fn outgoing() -> Vec<(String, String)> {
+    let mut headers = Outgoing(Vec::new());
+    let context = Span::current().context();
+    if context.span().span_context().is_valid() {
+        TraceContextPropagator::new().inject_context(&context, &mut headers);
+    }
+    headers.0.retain(|(_, value)| !value.is_empty());
+    headers.0
+}
+
+struct Incoming<'a> {
+    traceparent: &'a str,
+    tracestate: Option<&'a str>,
+}
+
+impl Extractor for Incoming<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        match key {
+            "traceparent" => Some(self.traceparent),
+            "tracestate" => self.tracestate,
+            _ => None,
+        }
+    }
+    fn keys(&self) -> Vec<&str> {
+        vec!["traceparent", "tracestate"]
+    }
+}
+
+struct Outgoing(Vec<(String, String)>);
+
+impl Injector for Outgoing {
+    fn set(&mut self, key: &str, value: String) {
+        self.0.push((key.to_owned(), value));
+    }
+}
+
+/// Sends batches. It is called on the exporter's own thread, which has no runtime, and may block there.
+#[derive(Debug)]
+struct Sender {
+    client: reqwest::Client,
+    authorization: Option<reqwest::header::HeaderValue>,
+    /// Made on that thread, which is also where it must end.
+    runtime: OnceLock<Arc<tokio::runtime::Runtime>>,
+}
+
+impl Sender {
+    fn new(export: &TraceExport) -> Result<Self, String> {
+        // See `adapters::openai::install_crypto`; whoever is first wins, and both are the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .timeout(PATIENCE)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| error.to_string())?;
+        let authorization = match &export.authorization {
+            None => None,
+            Some(text) => {
+                let mut value = reqwest::header::HeaderValue::from_str(text.expose_secret())
+                    .map_err(|_| "telemetry.traces_authorization has characters that a header cannot carry")?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        Ok(Self {
+            client,
+            authorization,
+            runtime: OnceLock::new(),
+        })
+    }
+
+    fn runtime(&self) -> Result<Arc<tokio::runtime::Runtime>, HttpError> {
+        if let Some(runtime) = self.runtime.get() {
+            return Ok(runtime.clone());
+        }
+        let made = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(self.runtime.get_or_init(|| Arc::new(made)).clone())
+    }
+
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (head, body) = request.into_parts();
+        let mut outgoing = self.client.post(head.uri.to_string()).headers(head.headers).body(body);
+        if let Some(authorization) = &self.authorization {
+            outgoing = outgoing.header(reqwest::header::AUTHORIZATION, authorization);
+        }
+        let mut answer = outgoing.send().await?;
+        let mut response = Response::builder().status(answer.status().as_u16());
+        if let Some(headers) = response.headers_mut() {
+            headers.clone_from(answer.headers());
+        }
+        let mut read = Vec::new();
+        while let Some(piece) = answer.chunk().await? {
+            read.extend_from_slice(&piece);
+            if read.len() > ANSWER_BYTES {
+                return Err("the collector's answer is too long".into());
+            }
+        }
+        Ok(response.body(read.into())?)
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpClient for Sender {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        self.runtime()?.block_on(self.send(request))
+    }
+}

@@ -1,0 +1,71 @@
+use std::time::Duration;
+
+use colloquy::ports::ledger::{
+    jobs::{JobFailure, JobKind},
+    meters::{Backlog, Queue},
+};
+
+use super::{Subject, fixture::Fixture};
+
+async fn backlog<S: Subject>(f: &Fixture<S>) -> Backlog {
+    f.ledger().maintenance.backlog().await.unwrap()
+}
+
+pub async fn queues_tell_how_many_wait_and_how_long<S: Subject>(f: &Fixture<S>) {
+    assert_eq!(backlog(f).await, Backlog::default());
+    let open = f.open().await;
+    let mut commit = f.a_commit(&open, 1, None);
+    commit.jobs = vec![
+        f.a_job(&commit, JobKind::ExtractFacts),
+        f.a_job(&commit, JobKind::Summarise),
+    ];
+    f.commit(&commit).await;
+    f.clock.advance(Duration::from_secs(90));
+    let fact = f.create(f.a_fact("one")).await;
+
+    let waiting = backlog(f).await;
+    assert_eq!(waiting.outbox.count, 1);
+    assert!((0.0..60.0).contains(&waiting.outbox.oldest_s), "{waiting:?}");
+    let age = (f.now() - commit.jobs[0].created_at).num_microseconds().unwrap();
+    let age = f64::from(u32::try_from(age).unwrap()) / 1e6;
+    assert!(age >= 90.0);
+    let mut pending = waiting.pending.clone();
+    pending.sort_by_key(|(kind, _)| kind.as_str());
+    let one = Queue {
+        count: 1,
+        oldest_s: age,
+    };
+    assert_eq!(pending, [(JobKind::ExtractFacts, one), (JobKind::Summarise, one)]);
+    assert_eq!(waiting.dead, []);
+
+    let jobs = &f.ledger().jobs;
+    jobs.fail(&f.scope, commit.jobs[0].id, "useless", JobFailure::Dead)
+        .await
+        .unwrap();
+    jobs.finish(&f.scope, commit.jobs[1].id).await.unwrap();
+    assert_eq!(f.drain_outbox().await, [fact]);
+    let dead = vec![(JobKind::ExtractFacts, 1)];
+    assert_eq!(
+        backlog(f).await,
+        Backlog {
+            dead,
+            ..Backlog::default()
+        }
+    );
+}
+
+pub async fn a_ledger_measures_its_waits_and_transactions<S: Subject>(f: &Fixture<S>) {
+    let meters = f.ledger().maintenance.meters();
+    let before = (
+        meters.transactions.get_sample_count(),
+        meters.write_waits.get_sample_count(),
+    );
+    f.create(f.a_fact("one")).await;
+    // The writer counts a transaction after it has told whoever wrote.
+    backlog(f).await;
+    f.create(f.a_fact("two")).await;
+    assert!(meters.transactions.get_sample_count() > before.0);
+    assert!(meters.write_waits.get_sample_count() > before.1);
+    assert!(meters.read_waits.get_sample_count() > 0);
+    assert_eq!((meters.writes.get(), meters.busy.get()), (0, 0), "nothing runs");
+}

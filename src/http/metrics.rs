@@ -15,6 +15,8 @@ pub struct HttpMetrics {
     pub errors: IntCounterVec,
     /// Sockets that are open now.
     pub sockets: IntGauge,
+    /// Requests and sockets that went on to the node that owns their dialogue, by what came of it.
+    pub forwarded: IntCounterVec,
 }
 
 impl HttpMetrics {
@@ -40,12 +42,20 @@ impl HttpMetrics {
             )?,
             errors: IntCounterVec::new(Opts::new("colloquy_errors_total", "Errors told to clients"), &["code"])?,
             sockets: IntGauge::new("colloquy_sockets_open", "Sockets that are open now")?,
+            forwarded: IntCounterVec::new(
+                Opts::new(
+                    "colloquy_forwarded_total",
+                    "Requests and sockets that went on to the node that owns their dialogue",
+                ),
+                &["kind", "outcome"],
+            )?,
         };
         registry.register(Box::new(metrics.requests.clone()))?;
         registry.register(Box::new(metrics.latency.clone()))?;
         registry.register(Box::new(metrics.messages.clone()))?;
         registry.register(Box::new(metrics.errors.clone()))?;
         registry.register(Box::new(metrics.sockets.clone()))?;
+        registry.register(Box::new(metrics.forwarded.clone()))?;
         Ok(metrics)
     }
 }

@@ -406,6 +406,7 @@ impl Session {
         };
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
+        self.log.holds(rewound.epoch);
         let before = std::mem::replace(&mut loaded.head, rewound.head);
         loaded.replacing = rewound.replacing;
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;

@@ -38,7 +38,10 @@ impl Session {
                 let body = EventBody::DialogueRewound(rewound.into());
                 self.log.restored(body, &unsaid, rewound.seq);
             }
-            None => self.log.not_committed(&unsaid),
+            None => {
+                self.log.not_committed(&unsaid);
+                self.log.raised();
+            }
         }
         self.moving.forget();
         self.keys = Keys::new(true);

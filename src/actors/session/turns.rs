@@ -224,7 +224,7 @@ impl Session {
             return None;
         }
         if let Some(running) = self.running.as_mut()
-            && running.key.as_ref().is_some_and(|(own, _)| own == key)
+            && running.key.as_ref().is_some_and(|keyed| keyed.key == key)
         {
             accept(running.take_on(), ask);
             return None;

@@ -156,7 +156,7 @@ async fn the_last_line_can_be_cut_and_joined_until_it_can_have_been_read() {
         };
         world.talks().interrupt(&world.scope, id, wish).await.unwrap();
         let player = "p1".parse().unwrap();
-        let joined = world.talks().join(&world.scope, id, player).await.unwrap();
+        let joined = world.talks().join(&world.scope, id, player, None).await.unwrap();
         assert!(joined.dialogue.cause.is_some());
         assert!(
             !ear.story().iter().any(|event| event.starts_with("ended")),

@@ -139,7 +139,7 @@ impl Inner {
 
     pub(super) fn room_for_one_more(&self) -> Result<(), Problem> {
         let max = self.state.settings.max_sessions_per_socket;
-        if self.open.lock().len() < max {
+        if self.open.lock().len() + self.tunnels.lock().routes.len() < max {
             Ok(())
         } else {
             Err(Problem::new(

@@ -10,6 +10,7 @@ pub mod dialogues;
 pub mod facts;
 pub mod idempotency;
 pub mod jobs;
+pub mod nodes;
 pub mod rewinds;
 pub mod saves;
 pub mod state;
@@ -40,6 +41,7 @@ pub struct Ledger {
     pub audit: Arc<dyn audit::AuditStore>,
     pub idempotency: Arc<dyn idempotency::IdempotencyStore>,
     pub usage: Arc<dyn usage::UsageStore>,
+    pub nodes: Arc<dyn nodes::NodeStore>,
     pub maintenance: Arc<dyn Maintenance>,
 }
 

@@ -4,4 +4,5 @@ mod buffer;
 mod embedder;
 mod ledger;
 mod llm;
+mod owners;
 mod vectors;

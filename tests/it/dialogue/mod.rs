@@ -415,6 +415,7 @@ impl Talk<'_> {
             fence: false,
             target: Target::Turn { number, heard_chars },
             key: None,
+            also: Vec::new(),
             seq: self.seq,
             who: Principal {
                 subject: "player".to_owned(),

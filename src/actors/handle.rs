@@ -23,7 +23,7 @@ use super::{
     membership::{self, Membership},
     npc_conversation::handle::NpcConversations,
     registry::{LastSeq, Node, send},
-    restoring, resume_token,
+    restoring, resume_token, rewinding,
     session::Request,
     use_cases::{Ports, UseCases},
 };
@@ -338,8 +338,11 @@ impl Sessions {
         let mut outcome = node.use_cases.restore(request).await?;
         if let RestoreOutcome::Done { dialogues, .. } = &mut outcome {
             let dialogues = std::mem::take(dialogues);
-            restoring::tell_peers(node, &who.scope(), world, &dialogues).await;
-            restoring::tell(node, &who.scope(), world, dialogues).await;
+            let (scope, theirs) = (who.scope(), dialogues.clone());
+            tokio::join!(
+                restoring::tell_peers(node, &scope, world, theirs),
+                restoring::tell(node, &scope, world, dialogues)
+            );
         }
         Ok(outcome)
     }
@@ -369,6 +372,11 @@ impl Sessions {
     /// Takes a listener off. Unknown ones are fine. Never spawns an actor.
     pub fn detach(&self, scope: &TenantScope, id: DialogueId, listener: u64) {
         self.node.detach(&(scope.clone(), id), listener);
+    }
+
+    /// Another node took back what these sessions were joined from: they are closed.
+    pub async fn were_closed(&self, scope: &TenantScope, sessions: Vec<DialogueId>) {
+        rewinding::tell_closed(&self.node, scope, sessions).await;
     }
 
     /// How the session stands.

@@ -14,12 +14,12 @@ use crate::{
 };
 
 /// Has the other nodes tell theirs.
-pub(super) async fn tell_peers(node: &Node, scope: &TenantScope, world: &WorldId, dialogues: &[RestoredDialogue]) {
+pub(super) async fn tell_peers(node: &Node, scope: &TenantScope, world: &WorldId, dialogues: Vec<RestoredDialogue>) {
     let Some(several) = &node.membership else { return };
     let notice = Notice::Restored {
         tenant: scope.tenant().clone(),
         world: world.clone(),
-        dialogues: dialogues.to_vec(),
+        dialogues,
     };
     if let Err(error) = several.peers.tell(&notice).await {
         tracing::warn!(%error, "not every node heard of a restore; those that did not learn of it when they write");

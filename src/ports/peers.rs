@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::{StoreResult, ledger::saves::RestoredDialogue};
-use crate::ids::{FactId, TenantId, WorldId};
+use crate::ids::{DialogueId, FactId, TenantId, WorldId};
 
 /// What happened here and concerns what others hold in memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,6 +19,11 @@ pub enum Notice {
         tenant: TenantId,
         world: WorldId,
         dialogues: Vec<RestoredDialogue>,
+    },
+    /// Sessions were closed, since the turns from which they were joined were taken back.
+    Closed {
+        tenant: TenantId,
+        sessions: Vec<DialogueId>,
     },
     /// A world or an NPC of it was edited.
     Authored { tenant: TenantId, world: WorldId },

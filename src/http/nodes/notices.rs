@@ -154,6 +154,9 @@ async fn take_notice(
                     .was_restored(&TenantScope::new(tenant), &world, dialogues)
                     .await
             }
+            Notice::Closed { tenant, sessions } => {
+                state.sessions.were_closed(&TenantScope::new(tenant), sessions).await
+            }
             Notice::Authored { tenant, world } => state.sessions.forget_authored(&TenantScope::new(tenant), &world),
             Notice::Indexed { tenant, facts } => index(&state, &TenantScope::new(tenant), &facts).await?,
             Notice::Cleared { tenant } => {

@@ -6,7 +6,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Nodes, counted, forwarded, said, say, turns_of};
-use crate::support::{Rest, eventually, run};
+use crate::support::{Rest, run};
 
 #[test]
 fn a_request_at_the_wrong_node_is_answered_by_the_owner() {
@@ -77,30 +77,42 @@ fn events_of_a_turn_stream_through() {
 }
 
 #[test]
+fn a_turn_that_is_sent_on_is_counted_once() {
+    run(async {
+        let nodes = Nodes::start(2, &[("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN", "4")]).await;
+        let (session, _) = nodes.session(0).await;
+        let [owner, other] = [0, 1].map(|at| nodes.servers[at].backend());
+        for turn in 2..=4 {
+            let said = say(&other, &session, &format!("there {turn}"), "Hello there.").await;
+            assert_eq!(said["turn"], turn, "{said}");
+        }
+        // The other node has counted these; the owner has counted the first.
+        for turn in 5..=7 {
+            let said = say(&owner, &session, &format!("here {turn}"), "Hello here.").await;
+            assert_eq!(said["turn"], turn, "{said}");
+        }
+        let line = json!({"text": "One too many."});
+        let (status, problem) = owner.call(Method::POST, &turns_of(&session), Some(&line)).await;
+        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{problem}");
+    });
+}
+
+#[test]
 fn an_interrupt_at_the_wrong_node_cuts_the_reply() {
     run(async {
         let nodes = Nodes::start(2, &[]).await;
-        let (session, _) = nodes.session(0).await;
         nodes.mock.control(&json!({"tokens_per_s": 5, "deltas": 400})).unwrap();
-        let owner = nodes.servers[0].backend();
-        let calls = nodes.mock.calls("reply");
-        let (path, line) = (turns_of(&session), json!({"text": "A long story.", "key": "k2"}));
-        let long = tokio::spawn(async move { owner.post(&path, &line).await });
-        eventually("the reply to begin", || async {
-            (nodes.mock.calls("reply") > calls).then_some(())
-        })
-        .await;
+        let mut socket = nodes.servers[0].player("p1").await;
+        let session = socket.session("mira", "p1").await;
+        socket.tell(&session, "k1", "A long story.").await;
+        socket.until("reply.delta").await;
         let other = nodes.servers[1].backend();
-        let cut = eventually("the interrupt to find it", || async {
-            let done = other
-                .post(&format!("/v1/sessions/{session}:interrupt"), &json!({}))
-                .await;
-            (done["interrupted"] == true).then_some(done)
-        })
-        .await;
-        assert_eq!(cut["turn"], 2, "{cut}");
-        let turn = long.await.unwrap();
-        assert_eq!(turn["status"], "interrupted", "{turn}");
+        let cut = other
+            .post(&format!("/v1/sessions/{session}:interrupt"), &json!({}))
+            .await;
+        assert_eq!((&cut["interrupted"], &cut["turn"]), (&json!(true), &json!(1)), "{cut}");
+        assert_eq!(socket.reply().await.status, "interrupted");
+        assert!(forwarded(&nodes.servers[1], "request").await >= 1.0);
     });
 }
 
@@ -144,6 +156,7 @@ fn hop(node: &str, secret: &str, request: &str) -> String {
 #[test]
 fn a_hop_that_no_node_signed_opens_nothing() {
     run(async {
+        colloquy::adapters::openai::install_crypto();
         let nodes = Nodes::start(1, &[]).await;
         let server = &nodes.servers[0];
         let node = super::dying::node_ids(&nodes).await.remove(0);
@@ -184,7 +197,7 @@ fn a_hop_that_no_node_signed_opens_nothing() {
         let request = reqwest::Client::new().get(format!("http://{}/v1/worlds", alone.address));
         let request = request
             .bearer_auth(alone.token("demo", Role::Admin, None))
-            .header("x-colloquy-hop", super::forwarding::hop(&node, known, "GET /v1/worlds"));
+            .header("x-colloquy-hop", hop(&node, known, "GET /v1/worlds"));
         assert_eq!(request.send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
     });
 }

@@ -35,6 +35,8 @@ impl Nodes {
             ("COLLOQUY__NODE__URL", "http://127.0.0.1:0"),
             ("COLLOQUY__NODE__SECRET", "what only the nodes of these tests know"),
             ("COLLOQUY__CONVERSATION__PAUSE_MS", "20"),
+            // As long as by default: what a dead node was learning comes when its jobs are taken up.
+            ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "300"),
             ("COLLOQUY__CONVERSATION__READING_MS_PER_CHAR", "0"),
         ];
         all.extend_from_slice(env);

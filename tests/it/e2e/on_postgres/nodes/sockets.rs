@@ -140,6 +140,35 @@ fn a_conversation_is_watched_and_cut_into_from_several_nodes() {
 }
 
 #[test]
+fn a_session_elsewhere_hears_that_what_it_was_joined_from_is_gone() {
+    run(async {
+        let nodes = Nodes::start(2, &[]).await;
+        let id = conversation(&nodes.servers[0], false).await;
+        let path = format!("/v1/npc-conversations/{id}");
+        let rest = nodes.servers[0].backend();
+        for _ in 0..2 {
+            rest.post(&format!("{path}:step"), &json!({})).await;
+        }
+        // Joined over there, and spoken in there.
+        let other = nodes.servers[1].backend();
+        let joined = other.post(&format!("{path}:join"), &json!({"player_id": "p1"})).await;
+        let session = joined["id"].as_str().unwrap().to_owned();
+        let (mut socket, token) = (
+            nodes.servers[1].player("p1").await,
+            joined["resume_token"].as_str().unwrap(),
+        );
+        resume(&mut socket, &session, token, 1).await;
+        assert_eq!(socket.say(&session, "Hello.").await.turn, 1);
+        rest.post(&format!("{path}:interrupt"), &json!({"turn": 1})).await;
+        let closed = socket.until("session.closed").await;
+        assert_eq!(
+            (&closed["dialogue_id"], &closed["reason"]),
+            (&json!(session), &json!("rewound"))
+        );
+    });
+}
+
+#[test]
 fn a_ticket_of_one_node_opens_a_socket_at_another_once() {
     run(async {
         let nodes = Nodes::start(2, &[]).await;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use parking_lot::RwLock;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -133,13 +133,24 @@ impl Membership {
 pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
     let Some(several) = node.membership.clone() else { return };
     let mut authored_at = node.ports.clock.instant();
+    let mut was_dead = false;
+    let mut taking_up: Option<JoinHandle<()>> = None;
     loop {
-        // One that hangs is as good as one that failed.
-        let beaten = tokio::time::timeout(several.lease, beat(&node, &several)).await;
-        match beaten {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "this node could not say that it lives"),
-            Err(_elapsed) => tracing::warn!("this node could not say in time that it lives"),
+        let beaten = in_time("say that it lives", &several, beat(&node, &several)).await;
+        if beaten == Some(Beat::WasDead) {
+            tracing::warn!("this node was dead to the others for a while; what they took over is theirs");
+        }
+        // What came of one that failed is not known.
+        was_dead |= beaten != Some(Beat::Kept);
+        if was_dead && beaten.is_some() {
+            // Until it has succeeded once.
+            was_dead = in_time("find out what it owns", &several, come_back(&node, &several))
+                .await
+                .is_none();
+        }
+        // Beside the heartbeat, which may not wait for it.
+        if taking_up.as_ref().is_none_or(JoinHandle::is_finished) && !node.is_draining() {
+            taking_up = Some(actix::spawn(take_up(Arc::clone(&node), Arc::clone(&several))));
         }
         let now = node.ports.clock.instant();
         if now.saturating_duration_since(authored_at) >= AUTHORED_FOR {
@@ -156,18 +167,41 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
     }
 }
 
-async fn beat(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
-    let nodes = &node.ports.ledger.nodes;
-    let now = node.ports.clock.now();
-    if nodes.beat(&several.row(node), now).await? == Beat::WasDead {
-        tracing::warn!("this node was dead to the others for a while; what they took over is theirs");
-        come_back(node, several).await?;
+/// What came of `work`; `None`: it failed, or took as long as this node is thought alive, which is as bad.
+async fn in_time<T>(what: &str, several: &Membership, work: impl Future<Output = StoreResult<T>>) -> Option<T> {
+    match tokio::time::timeout(several.lease, work).await {
+        Ok(Ok(done)) => Some(done),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "this node could not {what}");
+            None
+        }
+        Err(_elapsed) => {
+            tracing::warn!("this node could not {what} in time");
+            None
+        }
     }
+}
+
+async fn beat(node: &Node, several: &Membership) -> StoreResult<Beat> {
+    let nodes = &node.ports.ledger.nodes;
+    let beat = nodes.beat(&several.row(node), node.ports.clock.now()).await?;
     several.neighbours.others().await?;
+    Ok(beat)
+}
+
+/// Takes up what nodes left behind that are dead: their conversations that go on by themselves, their jobs.
+async fn take_up(node: Arc<Node>, several: Arc<Membership>) {
+    if let Err(error) = take_up_from_all(&node, &several).await {
+        tracing::warn!(%error, "what dead nodes left behind could not be taken up; it is tried again");
+    }
+}
+
+async fn take_up_from_all(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
+    let nodes = &node.ports.ledger.nodes;
     // A moment later than others may take over what they are asked for: one that is late is not buried.
-    let by = now - several.heartbeat;
+    let by = node.ports.clock.now() - several.heartbeat;
     for dead in nodes.dead(by).await? {
-        if dead.id == node.id || node.is_draining() {
+        if dead.id == node.id {
             continue;
         }
         for (tenant, conversation) in dead.pacing {

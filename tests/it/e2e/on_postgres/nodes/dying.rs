@@ -142,12 +142,21 @@ fn what_a_frozen_node_writes_after_its_lease_is_refused() {
             .await;
         socket.until("session.resumed").await;
 
+        let (quiet, quiet_token) = nodes.session(0).await;
+        let mut ear = nodes.servers[0].player("p1").await;
+        ear.send(&json!({"type": "session.resume", "session_id": quiet, "resume_token": quiet_token, "last_seq": 1}))
+            .await;
+        ear.until("session.resumed").await;
+
         // A reply is on its way when it freezes, and comes to its end meanwhile.
         nodes.mock.control(&json!({"faults": ["reply=hold"]})).unwrap();
-        let calls = nodes.mock.calls("reply");
         socket.tell(&session, "late", "I come too late.").await;
         in_time("the reply to be asked for", || async {
-            (nodes.mock.calls("reply") > calls + 1).then_some(())
+            let asked = nodes.mock.requests("reply");
+            let late = asked
+                .iter()
+                .any(|request| request.to_string().contains("I come too late."));
+            late.then_some(())
         })
         .await;
         nodes.servers[0].signal("STOP");
@@ -194,6 +203,20 @@ fn what_a_frozen_node_writes_after_its_lease_is_refused() {
         assert_eq!(turn["turn"], 3, "{turn}");
         let again: Value = say(&third, &session, "late", "I come too late.").await;
         assert_eq!(again["id"], turn["id"]);
+        // What nobody asked for meanwhile has gone nowhere, and neither have those who listen.
+        in_time("the frozen node to say that it lives", || async {
+            let mut ledger = nodes.data.database().connect().await;
+            let live = "SELECT count(*) FROM nodes WHERE until > 1000000 * extract(epoch FROM now())";
+            let live: i64 = sqlx::query_scalar(live).fetch_one(&mut ledger).await.unwrap();
+            (live == 3).then_some(())
+        })
+        .await;
+        assert_eq!(say(&second, &quiet, "k", "Are you there?").await["turn"], 2);
+        loop {
+            if ear.until("turn.committed").await["turn"] == 2 {
+                break;
+            }
+        }
         // And it owns what it begins from now on.
         let (fresh, _) = nodes.session(0).await;
         assert_eq!(say(&second, &fresh, "k", "Good morning.").await["turn"], 2);

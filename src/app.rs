@@ -7,6 +7,7 @@ mod ledger;
 mod meters;
 mod models;
 mod observed;
+mod several;
 mod stores;
 
 use std::{
@@ -69,7 +70,6 @@ impl Application {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let ids = Arc::new(IdSource::random(clock.clone()));
         let folder = DataFolder::lock(&config.data_dir)?;
-        let node = folder.node_id(&ids)?;
         let auth = auth_settings(config)?;
 
         let registry = Registry::new();
@@ -88,9 +88,14 @@ impl Application {
             .with_context(|| format!("cannot listen on {}; is another server running there?", listen.0))?;
         let address = listener.local_addr()?;
 
+        let several = several::join(config, &mut services, address).await?;
         // What takes longer goes on beside the turns.
         let _ = tokio::time::timeout(INDEX_WAIT, jobs::ready_index(&services)).await;
-        let sessions = Sessions::start(services.clone(), node, config.actors.clone());
+        let nodes = several.as_ref().map(|several| several.nodes.clone());
+        let sessions = match several {
+            Some(several) => Sessions::start_among(services.clone(), config.actors.clone(), several.membership),
+            None => Sessions::start(services.clone(), folder.node_id(&ids)?, config.actors.clone()),
+        };
         let sockets = SocketHub::start(config.socket.clone(), clock.clone());
         meters::register(&registry, &services, &sessions, &sockets)?;
         let readiness = Readiness::default();
@@ -104,10 +109,11 @@ impl Application {
             metrics: Arc::new(HttpMetrics::register(&registry)?),
             registry,
             readiness: readiness.clone(),
+            nodes,
         });
         let server = serve(config, listener, state)?;
         readiness.set(true);
-        tracing::info!(%address, %node, "listening");
+        tracing::info!(%address, "listening");
         Ok(Self {
             address,
             running: Running {

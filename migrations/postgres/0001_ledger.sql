@@ -654,6 +654,19 @@ CREATE TABLE model_usage (
     PRIMARY KEY (tenant, day, task, model)
 );
 
+-- Nodes -------------------------------------------------------------------------------------------
+--
+-- The processes of a server that is several: no tenant's.
+
+CREATE TABLE nodes (
+    id          TEXT COLLATE "C" PRIMARY KEY,
+    url         TEXT COLLATE "C" NOT NULL,
+    -- Dead from then on, unless it says before that it lives.
+    until       BIGINT NOT NULL,
+    -- Others have taken up what it left behind.
+    buried      BOOLEAN NOT NULL
+);
+
 -- Row-level security ------------------------------------------------------------------------------
 --
 -- Every statement names its tenant. This keeps tenants apart once more: a connection sees and writes
@@ -667,7 +680,7 @@ BEGIN
     FOR it IN
         SELECT c.relname AS name, CASE c.relname WHEN 'tenants' THEN 'id' ELSE 'tenant' END AS key
         FROM pg_class c
-        WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname <> '_sqlx_migrations'
+        WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname NOT IN ('_sqlx_migrations', 'nodes')
     LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', it.name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', it.name);

@@ -660,3 +660,16 @@ CREATE TABLE model_usage (
     completion_tokens INTEGER NOT NULL,
     PRIMARY KEY (tenant, day, task, model)
 ) STRICT, WITHOUT ROWID;
+
+-- Nodes -------------------------------------------------------------------------------------------
+--
+-- The processes of a server that is several: no tenant's.
+
+CREATE TABLE nodes (
+    id          TEXT PRIMARY KEY NOT NULL,
+    url         TEXT NOT NULL,
+    -- Dead from then on, unless it says before that it lives.
+    until       INTEGER NOT NULL,
+    -- Others have taken up what it left behind.
+    buried      INTEGER NOT NULL
+) STRICT;

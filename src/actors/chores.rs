@@ -106,7 +106,7 @@ async fn release(node: &Node) -> Result<(), StoreError> {
     node.ports.ledger.jobs.release_all(node.id).await
 }
 
-async fn sweep(node: &Arc<Node>) -> Result<(), StoreError> {
+pub(super) async fn sweep(node: &Arc<Node>) -> Result<(), StoreError> {
     for tenant in node.ports.ledger.tenants.all().await? {
         let scope = TenantScope::new(tenant.id);
         let jobs = curator::lease(node, &scope, SWEEP_JOBS).await?;

@@ -10,7 +10,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration, time::Instant};
 
 use parking_lot::Mutex;
 
-use super::{ActorSettings, Heard, Listener, Published, handle::CREATED_SEQ};
+use super::{ActorSettings, Heard, Listener, Published, handle::CREATED_SEQ, registry::LastSeq};
 use crate::{
     dialogue::{
         events::{DialogueEvent, EventBody, EventError, ReplyDone},
@@ -40,6 +40,8 @@ struct Inner {
     next_seq: u64,
     /// The last number that went out.
     head_seq: u64,
+    /// The owner's epoch, as far as it is known; 0 until the dialogue was loaded for the first time.
+    epoch: u64,
     /// Durable events that went out lately, in order.
     ring: VecDeque<Kept>,
     /// Every durable event from this number on is in `ring`.
@@ -76,6 +78,20 @@ struct OpenTurn {
     done: Option<TurnStatus>,
 }
 
+/// What the ledger says of a dialogue that was loaded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start {
+    /// The numbers of what was committed are below this one.
+    pub ledger_next: u64,
+    pub head_turn: u32,
+    /// The owner's, which is this node's.
+    pub epoch: u64,
+    /// Numbers that are left out if another process may have given out some.
+    pub gap: u64,
+    /// Other nodes may have owned it in between.
+    pub among_others: bool,
+}
+
 /// Where the events after a client's `last_seq` are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missed {
@@ -103,6 +119,7 @@ impl EventLog {
             inner: Mutex::new(Inner {
                 next_seq: 0,
                 head_seq: 0,
+                epoch: 0,
                 ring: VecDeque::new(),
                 ring_from: 0,
                 loaded_at: 0,
@@ -118,21 +135,25 @@ impl EventLog {
         }
     }
 
-    /// The dialogue was loaded, with `head_turn` turns; the numbers of what was committed are below
-    /// `ledger_next`, and `known` is the last one that this process gave out before. What is kept
+    /// The dialogue was loaded; `known` is the last number that this process gave out before. What is kept
     /// stays valid unless another process went on with the dialogue meanwhile.
     ///
     /// The ledger knows nothing of the numbers of a turn that was under way when such a process was
-    /// killed, so `gap` numbers are left out: one that a client has seen must not come again.
-    pub fn loaded(&self, ledger_next: u64, known: Option<u64>, head_turn: u32, gap: u64) {
-        let ledger_next = ledger_next.max(CREATED_SEQ + 1);
+    /// killed, so a gap is left out: a number that a client has seen must not come again.
+    pub fn loaded(&self, start: Start, known: Option<LastSeq>) {
+        let Start { head_turn, gap, .. } = start;
+        let ledger_next = start.ledger_next.max(CREATED_SEQ + 1);
         let mut inner = self.inner.lock();
         inner.lost = inner.lost.filter(|lost| *lost > head_turn);
-        let ours = known.map_or(0, |seq| seq + 1).max(inner.next_seq);
-        let next_seq = if ours >= ledger_next {
+        let ours = known.map_or(0, |known| known.seq + 1).max(inner.next_seq);
+        // Where there are other nodes, one may have owned it and committed nothing.
+        let before = known.map_or(0, |known| known.epoch).max(inner.epoch);
+        let is_ours = ours >= ledger_next && !(start.among_others && start.epoch > before + 1);
+        inner.epoch = start.epoch;
+        let next_seq = if is_ours {
             ours
         } else {
-            ledger_next.saturating_add(gap)
+            ledger_next.saturating_add(gap).max(ours)
         };
         if next_seq > inner.next_seq {
             inner.ring.clear();
@@ -140,13 +161,32 @@ impl EventLog {
             inner.loaded_at = next_seq;
             inner.next_seq = next_seq;
             inner.head_seq = next_seq - 1;
-            inner.gap_from = if ours >= ledger_next { next_seq } else { ledger_next };
-            inner.lost = (ours < ledger_next).then_some(head_turn + 1);
+            inner.gap_from = if is_ours { next_seq } else { ledger_next };
+            inner.lost = (!is_ours).then_some(head_turn + 1);
         }
     }
 
     pub fn head_seq(&self) -> u64 {
         self.inner.lock().head_seq
+    }
+
+    /// How far the numbers have come.
+    pub fn last(&self) -> LastSeq {
+        let inner = self.inner.lock();
+        LastSeq {
+            seq: inner.head_seq,
+            epoch: inner.epoch,
+        }
+    }
+
+    /// A move of the head raised the owner's epoch.
+    pub fn holds(&self, epoch: u64) {
+        self.inner.lock().epoch = epoch;
+    }
+
+    /// A save that was loaded raised it once more.
+    pub fn raised(&self) {
+        self.inner.lock().epoch += 1;
     }
 
     /// Whether a listener is there that can still take events.

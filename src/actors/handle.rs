@@ -3,26 +3,29 @@
 //! The mailbox bound of actix protects nothing, so admission is a semaphore permit taken before a
 //! message is sent and carried by it. Full means an error with a time to wait, never a queue.
 
+mod draining;
+
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use actix::{Actor, Addr, Handler, Message, dev::ToEnvelope};
+use actix::{Addr, Handler, Message, dev::ToEnvelope};
 use chrono::{DateTime, Utc};
-use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
+pub use draining::Drained;
+
 use super::{
     Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, OnBusy, SessionError, TakeBack, TakeUp, chores,
-    curator,
+    membership::{self, Membership},
     meters::ActorMeters,
     npc_conversation::handle::NpcConversations,
-    registry::{Node, send},
-    restoring, resume_token,
-    session::{self, Request},
+    registry::{LastSeq, Node, send},
+    restoring, resume_token, rewinding,
+    session::Request,
     use_cases::{Ports, UseCases},
 };
 use crate::{
@@ -34,8 +37,9 @@ use crate::{
         buffer::BufferedTurn,
         ledger::{
             dialogues::{Dialogue, DialogueOptions, DialogueStatus},
-            saves::RestoreOutcome,
+            saves::{RestoreOutcome, RestoredDialogue},
         },
+        peers::Notice,
     },
     tenancy::{Principal, TenantScope},
 };
@@ -75,19 +79,6 @@ pub struct SessionView {
 /// `seq` of `session.created`. The dialogue's own events come after it.
 pub const CREATED_SEQ: u64 = 1;
 
-/// What a drain came to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Drained {
-    /// Turns that ended by themselves.
-    pub finished: usize,
-    /// Turns that were cut at the deadline (committed as interrupted).
-    pub cut: usize,
-    /// Turns that did not end even then; their lines were never acknowledged.
-    pub abandoned: usize,
-    /// Jobs that still ran; they stay leased to this node and run after the next start.
-    pub jobs_left: usize,
-}
-
 /// A request's way back, and its permit, which is free again once it was answered.
 pub(super) struct Ask<T> {
     reply: oneshot::Sender<Result<T, SessionError>>,
@@ -122,14 +113,18 @@ struct Chores {
 
 /// How often a request is given to a fresh actor when the one it went to stopped just then.
 const ATTEMPTS: usize = 4;
-/// What is left of a drain's deadline for turns that had to be cut, at most.
-const CUT_GRACE: Duration = Duration::from_secs(2);
-
 impl Sessions {
     /// Starts the actors' threads, the chores and the jobs an earlier process left behind.
     /// Must be called on a thread with a running actix `System`.
     pub fn start(services: Services, node: NodeId, settings: ActorSettings) -> Self {
-        Self::start_with(Ports::from(&services), Arc::new(services), node, settings)
+        Self::start_with(Ports::from(&services), Arc::new(services), node, settings, None)
+    }
+
+    /// As [`Self::start`], of a node that is one of several and has joined them.
+    pub fn start_among(services: Services, settings: ActorSettings, membership: Membership) -> Self {
+        let (ports, node) = (Ports::from(&services), membership.neighbours.own());
+        let membership = Some(Arc::new(membership));
+        Self::start_with(ports, Arc::new(services), node, settings, membership)
     }
 
     pub(super) fn start_with(
@@ -137,13 +132,17 @@ impl Sessions {
         use_cases: Arc<dyn UseCases>,
         node: NodeId,
         settings: ActorSettings,
+        membership: Option<Arc<Membership>>,
     ) -> Self {
-        let node = Node::new(node, settings, ports, use_cases);
+        let node = Node::new(node, settings, ports, use_cases, membership);
         let stop = CancellationToken::new();
         let (done, task) = oneshot::channel();
         let (their_node, their_stop) = (Arc::clone(&node), stop.clone());
         node.arbiter(&"chores").spawn(async move {
-            chores::run(their_node, their_stop).await;
+            tokio::join!(
+                chores::run(Arc::clone(&their_node), their_stop.clone()),
+                membership::run(their_node, their_stop)
+            );
             // Nobody waits for it unless the server drains.
             let _ = done.send(());
         });
@@ -154,84 +153,6 @@ impl Sessions {
                 task: Mutex::new(Some(task)),
             }),
         }
-    }
-
-    /// Stops for good: refuses new lines at once (`SessionError::Draining`), lets running turns end
-    /// by themselves, cuts those that have not shortly before the deadline, stops the actors and
-    /// writes what is buffered. Listeners stay attached until their turn has ended.
-    pub async fn drain(&self, deadline: Duration) -> Drained {
-        self.drain_within(deadline.saturating_sub(CUT_GRACE.min(deadline / 4)), deadline)
-            .await
-    }
-
-    /// As [`Self::drain`], which says when turns are cut: `patience` from now, at most `deadline`.
-    pub(super) async fn drain_within(&self, patience: Duration, deadline: Duration) -> Drained {
-        self.node.draining.store(true, Relaxed);
-        let now = self.node.ports.clock.instant();
-        let (cut_at, end) = (now + patience, now + deadline);
-        let mut drained = Drained::default();
-        let mut waiting = FuturesUnordered::new();
-        let (sessions, conversations) = (self.node.sessions.addrs(), self.node.conversations.addrs());
-        for addr in sessions {
-            waiting.push(drained_one(addr).boxed());
-        }
-        for addr in conversations {
-            waiting.push(drained_one(addr).boxed());
-        }
-        while let Ok(Some(had_turn)) = timeout_at(cut_at, waiting.next()).await {
-            drained.finished += usize::from(had_turn);
-        }
-        if !waiting.is_empty() {
-            // Best effort: a full mailbox is a dialogue that answers by itself.
-            for addr in self.node.sessions.addrs() {
-                let _ = addr.try_send(session::CutNow);
-            }
-            for addr in self.node.conversations.addrs() {
-                let _ = addr.try_send(session::CutNow);
-            }
-            while let Ok(Some(had_turn)) = timeout_at(end, waiting.next()).await {
-                drained.cut += usize::from(had_turn);
-            }
-            drained.abandoned = waiting.len();
-        }
-        drained.jobs_left = self.drain_curators(end).await;
-        self.chores.stop.cancel();
-        let task = self.chores.task.lock().take();
-        if let Some(task) = task {
-            // Writing usage is worth a moment even after the deadline.
-            let last = self.node.ports.clock.instant().max(end) + Duration::from_secs(1);
-            let _ = timeout_at(last, task).await;
-        }
-        for addr in self.node.sessions.addrs() {
-            let _ = addr.try_send(session::Stop);
-        }
-        for addr in self.node.conversations.addrs() {
-            let _ = addr.try_send(session::Stop);
-        }
-        let last = self.node.ports.clock.instant().max(end) + Duration::from_secs(1);
-        let released = self.node.ports.ledger.dialogues.release_all(self.node.id);
-        if !matches!(timeout_at(last, released).await, Ok(Ok(()))) {
-            tracing::warn!("the dialogues of this node could not be given up; their ownership runs out by itself");
-        }
-        drained
-    }
-
-    async fn drain_curators(&self, end: Instant) -> usize {
-        let mut curators = Vec::new();
-        self.node.curators.each(|_, entry| curators.push(entry.addr.clone()));
-        let mut left = 0;
-        for addr in curators {
-            let (reply, answer) = oneshot::channel();
-            if send(&addr, curator::Drain { reply }).await.is_err() {
-                continue;
-            }
-            left += match timeout_at(end, answer).await {
-                Ok(answer) => answer.unwrap_or(0),
-                Err(_elapsed) => 1,
-            };
-            let _ = addr.try_send(curator::Stop);
-        }
-        left
     }
 
     /// The conversations of this node.
@@ -315,7 +236,11 @@ impl Sessions {
         };
         node.ports.ledger.dialogues.create(scope, &dialogue).await?;
         // No other process gave out numbers of this one.
-        node.last_seqs.insert((scope.clone(), dialogue.id), CREATED_SEQ);
+        let first = LastSeq {
+            seq: CREATED_SEQ,
+            epoch: 0,
+        };
+        node.last_seqs.insert((scope.clone(), dialogue.id), first);
         Ok(CreatedSession { dialogue, resume_token })
     }
 
@@ -467,9 +392,19 @@ impl Sessions {
         };
         let mut outcome = node.use_cases.restore(request).await?;
         if let RestoreOutcome::Done { dialogues, .. } = &mut outcome {
-            restoring::tell(node, &who.scope(), world, std::mem::take(dialogues)).await;
+            let dialogues = std::mem::take(dialogues);
+            let (scope, theirs) = (who.scope(), dialogues.clone());
+            tokio::join!(
+                restoring::tell_peers(node, &scope, world, theirs),
+                restoring::tell(node, &scope, world, dialogues)
+            );
         }
         Ok(outcome)
+    }
+
+    /// Another node loaded a save: what ran here never happened.
+    pub async fn was_restored(&self, scope: &TenantScope, world: &WorldId, dialogues: Vec<RestoredDialogue>) {
+        restoring::tell(&self.node, scope, world, dialogues).await;
     }
 
     /// Adds a listener. With `last_seq`, events after it are delivered again first, in order. Then
@@ -492,6 +427,11 @@ impl Sessions {
     /// Takes a listener off. Unknown ones are fine. Never spawns an actor.
     pub fn detach(&self, scope: &TenantScope, id: DialogueId, listener: u64) {
         self.node.detach(&(scope.clone(), id), listener);
+    }
+
+    /// Another node took back what these sessions were joined from: they are closed.
+    pub async fn were_closed(&self, scope: &TenantScope, sessions: Vec<DialogueId>) {
+        rewinding::tell_closed(&self.node, scope, sessions).await;
     }
 
     /// How the session stands.
@@ -526,6 +466,19 @@ impl Sessions {
         self.node.forget_authored(scope, world);
     }
 
+    /// As [`Self::forget_authored`], on every node.
+    pub async fn forget_authored_everywhere(&self, scope: &TenantScope, world: &WorldId) {
+        self.forget_authored(scope, world);
+        let Some(several) = &self.node.membership else { return };
+        let notice = Notice::Authored {
+            tenant: scope.tenant().clone(),
+            world: world.clone(),
+        };
+        if let Err(error) = several.peers.tell(&notice).await {
+            tracing::warn!(%error, "not every node heard of an edit; those that did not look again within a minute");
+        }
+    }
+
     /// How many session actors live, for metrics and tests.
     #[must_use]
     pub fn live(&self) -> usize {
@@ -544,7 +497,7 @@ impl Sessions {
     }
 
     #[cfg(test)]
-    pub(super) fn session_for_test(&self, key: &super::registry::SessionKey) -> Addr<session::Session> {
+    pub(super) fn session_for_test(&self, key: &super::registry::SessionKey) -> Addr<super::session::Session> {
         self.node.sessions.live(key).expect("the test made it")
     }
 
@@ -560,6 +513,10 @@ impl Sessions {
             return Err(SessionError::NotFound);
         }
         let key = (scope.clone(), id);
+        let is_here = self.node.sessions.live(&key).is_some();
+        if let Some(node) = self.node.owned_elsewhere(&key, is_here).await {
+            return Err(SessionError::Elsewhere { node });
+        }
         ask(&self.node, || self.node.session(&key), request).await
     }
 }
@@ -594,19 +551,4 @@ where
         }
     }
     Err(overloaded)
-}
-
-/// Whether a dialogue had a turn running when it was told to take no more, once none does.
-async fn drained_one<A>(addr: Addr<A>) -> bool
-where
-    A: Actor + Handler<session::Drain>,
-    A::Context: ToEnvelope<A, session::Drain>,
-{
-    let (reply, answer) = oneshot::channel();
-    // An actor that is gone has no turn.
-    send(&addr, session::Drain { reply }).await.is_ok() && answer.await.unwrap_or(false)
-}
-
-async fn timeout_at<F: Future>(at: Instant, future: F) -> Result<F::Output, tokio::time::error::Elapsed> {
-    tokio::time::timeout_at(at.into(), future).await
 }

@@ -23,11 +23,12 @@ use tokio::sync::{Semaphore, oneshot};
 use super::{
     ActorSettings, SessionError,
     curator::Curator,
-    event_log::EventLog,
+    event_log::{EventLog, Start},
+    membership::Membership,
     meters::ActorMeters,
     npc::{Authored, Fetch, Npc, NpcCell, NpcKey},
     npc_conversation::NpcConversation,
-    session::Session,
+    session::{Session, load::Loaded},
     use_cases::{Ports, UseCases},
 };
 use crate::{
@@ -46,6 +47,14 @@ const REMEMBERED: u64 = 200_000;
 
 pub(super) type SessionKey = (TenantScope, DialogueId);
 
+/// How far the numbers of a dialogue's events had come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LastSeq {
+    pub seq: u64,
+    /// The owner's, with which they were given out.
+    pub epoch: u64,
+}
+
 /// What the actors of this node share.
 pub(super) struct Node {
     pub id: NodeId,
@@ -55,6 +64,8 @@ pub(super) struct Node {
     /// Requests to sessions that may be under way.
     pub admission: Arc<Semaphore>,
     pub draining: AtomicBool,
+    /// Set where there are others.
+    pub membership: Option<Arc<Membership>>,
     pub sessions: Directory<SessionKey, DialogueEntry<Session>>,
     pub conversations: Directory<SessionKey, DialogueEntry<NpcConversation>>,
     pub npcs: Directory<NpcKey, NpcEntry>,
@@ -62,9 +73,9 @@ pub(super) struct Node {
     /// Session actors in memory, those that are stopping included.
     pub live: Arc<AtomicUsize>,
     pub meters: ActorMeters,
-    /// The last sequence number of sessions that were evicted: events after a turn's own are not in
-    /// the ledger, and their numbers must not come again.
-    pub last_seqs: Cache<SessionKey, u64>,
+    /// The last sequence number of dialogues that were evicted, and the epoch they had then: events after a
+    /// turn's own are not in the ledger, and their numbers must not come again.
+    pub last_seqs: Cache<SessionKey, LastSeq>,
     threads: Threads,
     generations: AtomicU64,
 }
@@ -97,7 +108,13 @@ pub(super) struct NpcEntry {
 
 impl Node {
     /// Starts the threads. Must be called where an actix `System` runs.
-    pub fn new(id: NodeId, settings: ActorSettings, ports: Ports, use_cases: Arc<dyn UseCases>) -> Arc<Self> {
+    pub fn new(
+        id: NodeId,
+        settings: ActorSettings,
+        ports: Ports,
+        use_cases: Arc<dyn UseCases>,
+        membership: Option<Arc<Membership>>,
+    ) -> Arc<Self> {
         let threads = match settings.arbiters {
             0 => std::thread::available_parallelism().map_or(2, usize::from),
             n => n,
@@ -109,6 +126,7 @@ impl Node {
             use_cases,
             admission: Arc::new(Semaphore::new(settings.max_in_flight.max(1))),
             draining: AtomicBool::new(false),
+            membership,
             sessions: Directory::new(),
             conversations: Directory::new(),
             npcs: Directory::new(),
@@ -149,6 +167,43 @@ impl Node {
             if arbiter.join().is_err() {
                 tracing::warn!("an actor thread had panicked");
             }
+        }
+    }
+
+    /// Another node that was lately known to own the dialogue, if this one has no actor of it.
+    pub async fn owned_elsewhere(&self, key: &SessionKey, is_here: bool) -> Option<NodeId> {
+        let several = self.membership.as_ref().filter(|_| !is_here)?;
+        let owner = match several.owners.as_ref()?.owner(&key.0, key.1).await {
+            Ok(owner) => owner.filter(|owner| *owner != self.id)?,
+            Err(error) => {
+                tracing::debug!(%error, "owners are looked up in the ledger for now");
+                return None;
+            }
+        };
+        several.neighbours.url_of(owner).await.ok().flatten().map(|_| owner)
+    }
+
+    /// Takes what a dialogue that was just loaded says into its log.
+    pub fn loaded(&self, key: &SessionKey, log: &EventLog, loaded: &Loaded) {
+        let known = self.last_seqs.get(key);
+        // Grows with each load, so that two processes killed one after the other share no number.
+        let gap = (self.settings.replay_events as u64).saturating_mul(loaded.epoch);
+        let start = Start {
+            ledger_next: loaded.next_seq,
+            head_turn: loaded.dialogue.head_turn,
+            epoch: loaded.epoch,
+            gap,
+            among_others: self.membership.is_some(),
+        };
+        log.loaded(start, known);
+    }
+
+    /// Remembers who owns a dialogue, so that the next one who comes by need not ask the ledger.
+    pub async fn note_owner(&self, key: &SessionKey, owner: NodeId) {
+        if let Some(owners) = self.membership.as_ref().and_then(|several| several.owners.as_ref())
+            && let Err(error) = owners.note(&key.0, key.1, owner).await
+        {
+            tracing::debug!(%error, "an owner could not be noted");
         }
     }
 
@@ -217,7 +272,7 @@ impl Node {
     ) {
         let mut shard = directory.shard(key);
         if let Some(entry) = shard.get(key).filter(|entry| entry.actor.generation == generation) {
-            self.last_seqs.insert(key.clone(), entry.log.head_seq());
+            self.last_seqs.insert(key.clone(), entry.log.last());
             shard.remove(key);
         }
     }
@@ -240,7 +295,7 @@ impl Node {
         if let Some(entry) = shard.get(key) {
             entry.log.detach(listener);
             if !entry.actor.addr.connected() && !entry.log.has_listeners() {
-                self.last_seqs.insert(key.clone(), entry.log.head_seq());
+                self.last_seqs.insert(key.clone(), entry.log.last());
                 shard.remove(key);
             }
         }

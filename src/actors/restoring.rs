@@ -1,5 +1,5 @@
-//! A save that is loaded, as the actors of this node hear of it. Those of other nodes hear of it by the
-//! fence: their epochs are no longer the ledger's.
+//! A save that is loaded, as the actors of this node and of the others hear of it. One that is not told
+//! hears of it by the fence: its epoch is no longer the ledger's.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,9 +9,22 @@ use super::{
 };
 use crate::{
     ids::{DialogueId, WorldId},
-    ports::ledger::saves::RestoredDialogue,
+    ports::{ledger::saves::RestoredDialogue, peers::Notice},
     tenancy::TenantScope,
 };
+
+/// Has the other nodes tell theirs.
+pub(super) async fn tell_peers(node: &Node, scope: &TenantScope, world: &WorldId, dialogues: Vec<RestoredDialogue>) {
+    let Some(several) = &node.membership else { return };
+    let notice = Notice::Restored {
+        tenant: scope.tenant().clone(),
+        world: world.clone(),
+        dialogues,
+    };
+    if let Err(error) = several.peers.tell(&notice).await {
+        tracing::warn!(%error, "not every node heard of a restore; those that did not learn of it when they write");
+    }
+}
 
 /// Tells every actor of the world that what it holds is not what stands. They have the message when
 /// this returns, so that whatever is asked of them later finds the world restored.

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     dialogue::rewind::{Moved, RewindError, RewindRequest, Target},
     ids::{DialogueId, TurnId},
-    ports::{StoreError, ledger::rewinds::Rewound},
+    ports::{StoreError, ledger::rewinds::Rewound, peers::Notice},
     tenancy::{Principal, TenantScope},
 };
 
@@ -107,7 +107,9 @@ impl<A> Moves<A> {
             .partition::<Vec<_>, _>(|wish| alone || !puts_back(wish));
         self.waiting = later;
         let mut lowest: Option<Goal> = None;
-        let mut keys = std::mem::take(&mut self.keys);
+        // Of those who are told of an earlier move: what is asked now must not be taken for theirs.
+        let told = std::mem::take(&mut self.keys);
+        let mut keys = Vec::new();
         for wish in served {
             let lower = lowest.as_ref().is_none_or(|goal| rank(wish.target) < rank(goal.target));
             let mut other = wish.key;
@@ -126,10 +128,12 @@ impl<A> Moves<A> {
         }
         self.under_way = true;
         let mut goal = lowest?;
-        keys.retain(|key| goal.key.as_ref() != Some(key));
+        keys.retain(|key| !told.contains(key));
         // A move with a key is written even where nothing is to be moved.
         goal.key = goal.key.or_else(|| keys.pop());
-        goal.also = keys;
+        goal.also = told;
+        goal.also.extend(keys);
+        goal.also.retain(|key| goal.key.as_ref() != Some(key));
         Some(goal)
     }
 
@@ -298,18 +302,37 @@ pub(super) fn is_doubtful(error: &RewindError) -> bool {
     matches!(error, RewindError::Store(_) | RewindError::Fenced)
 }
 
+/// Tells sessions that live here that they are closed. Those that do not.
+pub(super) async fn tell_closed(node: &Node, scope: &TenantScope, closed: Vec<DialogueId>) -> Vec<DialogueId> {
+    let mut elsewhere = Vec::new();
+    for id in closed {
+        match node.sessions.live(&(scope.clone(), id)) {
+            Some(session) => {
+                // One that stops just now reads that it is closed when it comes back.
+                let _ = send(&session, WasClosed("rewound")).await;
+            }
+            None => elsewhere.push(id),
+        }
+    }
+    elsewhere
+}
+
 /// Tells those whom moves of heads concern beside the dialogues themselves: sessions that were `closed`
 /// with turns of theirs, and the curator.
 pub(super) async fn tell_others(node: Arc<Node>, scope: TenantScope, moved: Vec<DialogueId>, closed: Vec<DialogueId>) {
-    for id in closed {
-        if let Some(session) = node.sessions.live(&(scope.clone(), id)) {
-            // One that stops just now reads that it is closed when it comes back.
-            let _ = send(&session, WasClosed("rewound")).await;
-        }
-    }
+    let elsewhere = tell_closed(&node, &scope, closed).await;
     if let Some(curator) = node.curator(&scope) {
         // A curator that stops just now leaves it to the next one.
         let _ = send(&curator, Unsaid(moved)).await;
+    }
+    if let Some(several) = node.membership.as_ref().filter(|_| !elsewhere.is_empty()) {
+        let notice = Notice::Closed {
+            tenant: scope.tenant().clone(),
+            sessions: elsewhere,
+        };
+        if let Err(error) = several.peers.tell(&notice).await {
+            tracing::warn!(%error, "not every node heard of closed sessions; those that did not learn of it when they write");
+        }
     }
 }
 

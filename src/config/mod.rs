@@ -13,8 +13,8 @@ use std::{fmt, path::PathBuf};
 
 pub use sections::{
     AuthSection, BreakerSection, BufferSection, Config, DemoSection, EmbedderSection, EndpointSection, InputTypeName,
-    LedgerSection, Listen, LlmSection, PromptSection, RecallSection, RetrySection, ServerSection, Synchronous,
-    TaskSection, TasksSection, TelemetrySection, VectorsSection,
+    LedgerSection, Listen, LlmSection, NodeSection, PromptSection, RecallSection, RetrySection, ServerSection,
+    Synchronous, TaskSection, TasksSection, TelemetrySection, VectorsSection,
 };
 
 /// The documented defaults, compiled in.

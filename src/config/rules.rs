@@ -11,6 +11,8 @@ use crate::telemetry::CAN_EXPORT;
 pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("server.workers", 0.0, 512.0),
     ("server.shutdown_deadline_s", 1.0, 600.0),
+    ("node.heartbeat_ms", 100.0, 60_000.0),
+    ("node.lease_ms", 300.0, 300_000.0),
     ("http.max_body_bytes", 1024.0, 104_857_600.0),
     ("http.default_page", 1.0, 200.0),
     ("http.max_sessions_per_socket", 1.0, 100_000.0),
@@ -234,6 +236,7 @@ pub(super) fn check_whole(config: &Config, faults: &mut Vec<Fault>) {
         });
     };
     check_stores(config, &mut fault);
+    check_node(config, &mut fault);
     check_auth(config, &mut fault);
     check_models(config, &mut fault);
     check_numbers(config, &mut fault);
@@ -283,6 +286,58 @@ fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
         fault(
             "vectors.collection",
             "must have 1 to 64 letters, digits, _ and -".into(),
+        );
+    }
+}
+
+/// What several servers need to be one.
+fn check_node(config: &Config, fault: &mut impl FnMut(&str, String)) {
+    let node = &config.node;
+    if node.lease_ms < node.heartbeat_ms * 2 {
+        fault(
+            "node.lease_ms",
+            "must be at least twice node.heartbeat_ms, or one late heartbeat makes a node dead to the others".into(),
+        );
+    }
+    if node.lease_ms > config.actors.ownership_s * 1000 {
+        fault("node.lease_ms", "must not be longer than actors.ownership_s".into());
+    }
+    let Some(url) = &node.url else {
+        if node.secret.is_some() {
+            fault("node.secret", "is of no use without node.url".into());
+        }
+        return;
+    };
+    let plain = url.split_once("://").map_or("", |(_, rest)| rest);
+    if !is_http(url) || plain.contains(['/', '?', '#', '@']) {
+        fault(
+            "node.url",
+            format!("must be http(s)://host:port and nothing behind it, such as http://10.0.0.7:8080, not `{url}`"),
+        );
+    }
+    if node
+        .secret
+        .as_ref()
+        .is_none_or(|secret| secret.expose_secret().len() < SECRET_BYTES)
+    {
+        fault(
+            "node.secret",
+            format!(
+                "must have at least {SECRET_BYTES} bytes, the same on every node: nodes sign what they tell each other with it"
+            ),
+        );
+    }
+    if config.ledger_url().expose_secret().starts_with("sqlite:") {
+        fault(
+            "node.url",
+            "several nodes share one ledger, which must be a Postgres (ledger.url)".into(),
+        );
+    }
+    if config.auth.needs_secret() {
+        fault(
+            "node.url",
+            "every node must believe the same tokens: set auth.hs256_secret, auth.public_key_file or auth.jwks_file"
+                .into(),
         );
     }
 }

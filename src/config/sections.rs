@@ -36,6 +36,7 @@ pub struct Config {
     pub data_dir: PathBuf,
     pub tenants: Vec<TenantId>,
     pub server: ServerSection,
+    pub node: NodeSection,
     pub http: HttpSettings,
     pub socket: SocketSettings,
     pub ledger: LedgerSection,
@@ -139,6 +140,19 @@ pub struct ServerSection {
     pub listen: String,
     pub workers: usize,
     pub shutdown_deadline_s: u64,
+}
+
+/// This server as one node of several.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeSection {
+    /// `None`: it is the only one.
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub url: Option<String>,
+    #[serde(deserialize_with = "secret")]
+    pub secret: Option<SecretString>,
+    pub heartbeat_ms: u64,
+    pub lease_ms: u64,
 }
 
 /// How hard SQLite syncs.

@@ -255,6 +255,39 @@ fn qdrant_is_named_without_its_key() {
 }
 
 #[test]
+fn several_nodes_need_what_they_share() {
+    let alone = faults(&[
+        ("COLLOQUY__NODE__URL", "http://10.0.0.7:8080/colloquy"),
+        ("COLLOQUY__NODE__SECRET", "short"),
+        ("COLLOQUY__NODE__HEARTBEAT_MS", "4000"),
+    ]);
+    let said: Vec<&str> = alone.iter().map(|fault| fault.what.as_str()).collect();
+    for needed in [
+        "nothing behind it",
+        "32 bytes",
+        "a Postgres",
+        "the same tokens",
+        "twice node.heartbeat_ms",
+    ] {
+        assert!(
+            said.iter().any(|what| what.contains(needed)),
+            "{needed} is missing in {said:?}"
+        );
+    }
+    assert_eq!(
+        keys(&faults(&[("COLLOQUY__NODE__SECRET", &"s".repeat(32))])),
+        ["node.secret"]
+    );
+    let together = [
+        ("COLLOQUY__NODE__URL", "http://10.0.0.7:8080"),
+        ("COLLOQUY__NODE__SECRET", "a secret that all of the nodes know"),
+        ("COLLOQUY__LEDGER__URL", "postgres://colloquy@db/colloquy"),
+        ("COLLOQUY__AUTH__HS256_SECRET", "a secret that tokens are signed with"),
+    ];
+    assert!(Config::load(&with_env(&together)).is_ok());
+}
+
+#[test]
 fn jobs_run_as_many_at_once_as_may_call_models() {
     let jobs = |set: &[(&str, &str)]| Config::load(&with_env(set)).unwrap().dialogue().jobs.concurrency;
     assert_eq!(jobs(&[]), 48);

@@ -243,6 +243,14 @@ impl EventBody {
     pub const fn is_durable(&self) -> bool {
         !matches!(self, Self::ReplyDelta { .. } | Self::NpcTurnDelta { .. })
     }
+    /// Whether it says that the dialogue goes on at another node, so that nothing more comes from here.
+    #[must_use]
+    pub fn has_moved(&self) -> bool {
+        matches!(
+            self,
+            Self::SessionClosed { reason: "moved" } | Self::ConversationEnded { reason: "moved", .. }
+        )
+    }
     /// Events a player's client must not get unless the tenant lets it.
     #[must_use]
     pub const fn is_optional(&self) -> bool {

@@ -289,7 +289,8 @@ fn cut_to(services: &Services, request: &RewindRequest, of: &Turn, heard: String
     Replacement {
         of: of.id,
         jobs: [
-            (JobKind::ExtractFacts, true),
+            // A persona's own greeting teaches nothing, heard in part or whole.
+            (JobKind::ExtractFacts, !of.is_authored_greeting()),
             (
                 JobKind::ExtractState,
                 had_block && services.settings.prompt.ask_for_state,

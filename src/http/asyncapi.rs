@@ -33,7 +33,8 @@ fn build() -> Value {
             "description": "Text frames, one JSON object each. A socket may carry many sessions. Durable events carry `seq`, \
                 rising per dialogue; deltas carry `turn` and `offset`. `reply.done` comes once per started turn. An `error` \
                 goes out before a close that it explains. Close codes: 4400 malformed, 4401 unauthenticated, 4403 forbidden, \
-                4408 idle, 4409 replaced, 4413 too large, 4429 too many, 4430 slow consumer, 4500 internal, 4503 draining.",
+                4408 idle, 4409 replaced, 4413 too large, 4429 too many, 4430 slow consumer, 4500 internal, 4503 draining, or a dialogue moved to another \
+                node: connect again and resume.",
             "license": {"name": "MIT OR Apache-2.0"}
         },
         "x-error-codes": codes,

@@ -12,7 +12,7 @@ use actix_web::{
 use tracing::Span;
 use tracing_actix_web::RootSpanBuilder;
 
-use super::{AppState, errors::Problem};
+use super::{AppState, errors::Problem, nodes};
 use crate::telemetry;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -34,7 +34,10 @@ pub async fn around<B: MessageBody + 'static>(
     // Handlers' errors are responses by now; an `Err` is a middleware's own, and has no request to
     // answer to any more.
     let mut response = match next.call(request).await {
-        Ok(response) => with_problem_body(response, &id),
+        Ok(response) => match nodes::instead(&response, &id).await {
+            Some(answer) => ServiceResponse::new(response.into_parts().0, answer),
+            None => with_problem_body(response, &id),
+        },
         Err(error) => {
             let status = error.as_response_error().status_code().as_u16();
             return Err(problem_of(&error, status).into());

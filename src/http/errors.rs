@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 use crate::{
     actors::SessionError,
     dialogue::{remember::HandError, turn::TurnError},
+    ids::NodeId,
     ports::{StoreError, llm::LlmError},
     tenancy::{
         auth::{AuthError, MintError},
@@ -122,6 +123,8 @@ pub struct Problem {
     pub retry_after: Option<Duration>,
     /// For `method_not_allowed`: the methods that are.
     pub allow: Option<String>,
+    /// For `wrong_node`: the node that owns the dialogue. Not told.
+    pub owner: Option<NodeId>,
 }
 
 /// The body of an error response (`application/problem+json`).
@@ -155,6 +158,7 @@ impl Problem {
             errors: Vec::new(),
             retry_after: None,
             allow: None,
+            owner: None,
         }
     }
     /// One bad field.
@@ -196,6 +200,11 @@ impl Problem {
             Code::Internal,
             format!("an internal error; the server's log has it as {id}"),
         )
+    }
+    /// The dialogue lives on another node, which does not answer or has it no longer.
+    #[must_use]
+    pub fn wrong_node() -> Self {
+        Self::new(Code::WrongNode, "the dialogue lives on another node; try again")
     }
     /// With a time to wait.
     #[must_use]
@@ -285,7 +294,10 @@ impl From<SessionError> for Problem {
             SessionError::Overloaded { retry_after } => Self::new(Code::Overloaded, detail).retry_after(retry_after),
             SessionError::Draining => Self::new(Code::Draining, detail),
             // Which node it is would tell nothing that a client could use.
-            SessionError::Elsewhere { .. } => Self::new(Code::WrongNode, "the session lives on another node"),
+            SessionError::Elsewhere { node } => Self {
+                owner: Some(node),
+                ..Self::wrong_node()
+            },
             SessionError::KeyReused => Self::new(Code::IdempotencyMismatch, detail).param("key"),
             SessionError::TurnUnsaid => Self::new(Code::TurnUnsaid, detail).param("key"),
             SessionError::NotRunning { .. } => Self::new(Code::TurnNotRunning, detail).param("turn"),

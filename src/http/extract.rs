@@ -3,7 +3,7 @@
 
 use std::{future::Future, marker::PhantomData, ops::Deref, pin::Pin};
 
-use actix_web::{FromRequest, HttpRequest, dev::Payload, http::header, web};
+use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, http::header, web};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use garde::Validate;
@@ -13,9 +13,12 @@ use utoipa::IntoParams;
 use super::{
     AppState,
     errors::{Code, Problem},
-    validate,
+    nodes, validate,
 };
-use crate::tenancy::{Principal, Role, TenantScope, auth::AuthError};
+use crate::{
+    ids::PlayerId,
+    tenancy::{Principal, Role, TenantScope, auth::AuthError},
+};
 
 /// Who may call an operation.
 pub trait Allowed: 'static {
@@ -44,11 +47,27 @@ impl Allowed for Administrator {
     const ROLES: &'static [Role] = &[Role::Admin];
 }
 
-/// An authenticated caller whose role is among `A`'s, counted against its tenant's limit.
+/// An authenticated caller whose role is among `A`'s, counted against its tenant's limit: here, or at the
+/// node that sent the request on.
 pub struct Caller<A> {
     pub principal: Principal,
     pub scope: TenantScope,
+    /// Another node has verified and counted it.
+    came_by_hop: bool,
     allowed: PhantomData<A>,
+}
+
+impl<A> Caller<A> {
+    /// Counts a turn of `player`, unless another node has.
+    ///
+    /// # Errors
+    /// The player speaks too often.
+    pub fn count_turn(&self, state: &AppState, player: &PlayerId) -> Result<(), Problem> {
+        if !self.came_by_hop {
+            state.limits.player(self.scope.tenant(), player)?;
+        }
+        Ok(())
+    }
 }
 
 impl<A: Allowed> FromRequest for Caller<A> {
@@ -59,15 +78,27 @@ impl<A: Allowed> FromRequest for Caller<A> {
         let request = request.clone();
         Box::pin(async move {
             let state = state_of(&request)?;
-            let principal = state.auth.verify(bearer(&request)?).await?;
+            let hop = nodes::accepted(&request)?.and_then(|hop| hop.who);
+            let came_by_hop = hop.is_some();
+            let principal = match hop {
+                Some(principal) => principal,
+                None => state.auth.verify(bearer(&request)?).await?,
+            };
             tracing::Span::current().record("tenant", principal.tenant.as_str());
             if !A::ROLES.contains(&principal.role) {
                 return Err(Problem::new(Code::Forbidden, "this token's role may not do that"));
             }
-            state.limits.request(&principal.tenant, principal.player.as_ref())?;
+            if !came_by_hop {
+                state.limits.request(&principal.tenant, principal.player.as_ref())?;
+            }
+            if state.nodes.is_some() {
+                // For whoever has to send the request on.
+                request.extensions_mut().insert(principal.clone());
+            }
             Ok(Self {
                 scope: principal.scope(),
                 principal,
+                came_by_hop,
                 allowed: PhantomData,
             })
         })
@@ -163,7 +194,11 @@ where
 async fn raw_body(request: &HttpRequest, payload: Payload) -> Result<Bytes, Problem> {
     let limit = state_of(request)?.settings.max_body_bytes;
     json_content(request)?;
-    read_body(request, payload, limit).await
+    let body = read_body(request, payload, limit).await?;
+    if state_of(request)?.nodes.is_some() {
+        request.extensions_mut().insert(nodes::RawBody(body.clone()));
+    }
+    Ok(body)
 }
 
 fn json_content(request: &HttpRequest) -> Result<(), Problem> {

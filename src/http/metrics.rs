@@ -19,6 +19,8 @@ pub struct HttpMetrics {
     pub sockets: IntGauge,
     /// What waits in the ledger's queues.
     pub backlog: BacklogMeters,
+    /// Requests and sockets that went on to the node that owns their dialogue, by what came of it.
+    pub forwarded: IntCounterVec,
 }
 
 impl HttpMetrics {
@@ -45,12 +47,20 @@ impl HttpMetrics {
             errors: IntCounterVec::new(Opts::new("colloquy_errors_total", "Errors told to clients"), &["code"])?,
             sockets: IntGauge::new("colloquy_sockets_open", "Sockets that are open now")?,
             backlog: BacklogMeters::register(registry)?,
+            forwarded: IntCounterVec::new(
+                Opts::new(
+                    "colloquy_forwarded_total",
+                    "Requests and sockets that went on to the node that owns their dialogue",
+                ),
+                &["kind", "outcome"],
+            )?,
         };
         registry.register(Box::new(metrics.requests.clone()))?;
         registry.register(Box::new(metrics.latency.clone()))?;
         registry.register(Box::new(metrics.messages.clone()))?;
         registry.register(Box::new(metrics.errors.clone()))?;
         registry.register(Box::new(metrics.sockets.clone()))?;
+        registry.register(Box::new(metrics.forwarded.clone()))?;
         Ok(metrics)
     }
 }

@@ -19,6 +19,7 @@ mod health;
 mod idempotency;
 mod jobs;
 pub mod metrics;
+pub mod nodes;
 mod npc_conversations;
 mod npcs;
 mod openapi;
@@ -59,6 +60,7 @@ pub fn configure(cfg: &mut ServiceConfig) {
     let everything = web::scope("")
         .configure(|cfg| routes(&mut utoipa_actix_web::service_config::ServiceConfig::new(cfg)))
         .configure(docs::configure)
+        .configure(nodes::configure)
         .default_service(web::to(unmatched))
         .wrap(TracingLogger::<context::Spans>::new())
         .wrap(from_fn(context::around));

@@ -171,7 +171,7 @@ pub async fn put_npc(
         let npc = body.value.into_npc(world.clone(), id.clone(), at);
         let outcome = store.put_npc(&caller.scope, &npc, wanted.version(), &edit).await?;
         let created = etag::is_new(outcome, wanted, "world")?;
-        state.sessions.forget_authored(&caller.scope, &world);
+        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         let stored = find(&state, &caller, &world, &id).await?;
         let location = format!("/v1/worlds/{world}/npcs/{id}");
         Ok(etag::stored(created, &location, stored.version, &NpcView::from(stored)))
@@ -256,7 +256,7 @@ pub async fn delete_npc(
         let outcome = store
             .delete_npc(&caller.scope, &world, &id, wanted.version(), &edit)
             .await?;
-        state.sessions.forget_authored(&caller.scope, &world);
+        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         etag::deleted(outcome, "NPC")
     })
     .await

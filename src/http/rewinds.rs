@@ -252,7 +252,7 @@ pub async fn regenerate_turn(
 ) -> Result<HttpResponse, Problem> {
     let dialogue = sessions::open(&state, &caller.principal, path.0).await?;
     if let Some(player) = &dialogue.player {
-        state.limits.player(caller.scope.tenant(), player)?;
+        caller.count_turn(&state, player)?;
     }
     let key = idempotency::one_key(&request, body.0.key)?;
     let (id, if_head) = (dialogue.id, body.0.if_head);

@@ -1,6 +1,6 @@
 //! Sessions: `/v1/sessions`. A player sees and ends its own only; another's is a 404.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use chrono::{DateTime, Utc};
@@ -29,6 +29,10 @@ use crate::{
     },
     tenancy::{Principal, Role, TenantScope},
 };
+
+/// How long the answer to whoever opens a session waits for a greeting. The same request is not handled twice
+/// meanwhile, for a minute.
+const GREETING_WAIT: Duration = Duration::from_secs(45);
 
 /// A new session.
 #[derive(Debug, Clone, Deserialize, Validate, ToSchema)]
@@ -112,8 +116,8 @@ impl SessionView {
 struct OpenedView {
     #[serde(flatten)]
     session: SessionView,
-    /// The first turn, if the NPC was to speak first. It is missing where that failed: the session stands, and
-    /// the player may speak.
+    /// The first turn, if the NPC was to speak first. It is missing where that failed, or takes longer than 45 s: the
+    /// session stands, and the player may speak.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     greeting: Option<TurnView>,
@@ -264,6 +268,9 @@ pub async fn create_session(
     let raw = body.raw.clone();
     let greeting = body.value.greeting;
     let new = new_session(&caller.principal, body.value)?;
+    if greeting {
+        state.limits.player(caller.scope.tenant(), &new.player)?;
+    }
     let work = {
         let (state, who) = (state.clone(), caller.principal.clone());
         async move {
@@ -273,12 +280,14 @@ pub async fn create_session(
             if !greeting {
                 return view.answer();
             }
-            match greeted(&state, &who.scope(), id).await {
-                Ok(turn) => view.greeted(&turn).answer(),
-                Err(problem) => {
+            match tokio::time::timeout(GREETING_WAIT, greeted(&state, &who.scope(), id)).await {
+                Ok(Ok(turn)) => view.greeted(&turn).answer(),
+                Ok(Err(problem)) => {
                     tracing::warn!(dialogue = %id, %problem, "a session begins without its greeting");
                     view.answer()
                 }
+                // It is said all the same, and is the first of its turns.
+                Err(_late) => view.answer(),
             }
         }
     };

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use super::{metrics::HttpMetrics, settings::HttpSettings};
+use super::{metrics::HttpMetrics, nodes::Nodes, settings::HttpSettings};
 use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     dialogue::Services,
@@ -26,6 +26,8 @@ pub struct AppState {
     pub registry: prometheus::Registry,
     pub readiness: Readiness,
     pub sockets: SocketHub,
+    /// `None`: this server is alone.
+    pub nodes: Option<Nodes>,
 }
 
 /// Whether `/readyz` says yes. Turned off first thing in a shutdown.

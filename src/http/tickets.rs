@@ -36,6 +36,10 @@ pub async fn create_ticket(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     idempotency::key_of(&request)?;
-    let (ticket, expires_at) = state.auth.issue_ticket(caller.principal);
+    let (mut ticket, expires_at) = state.auth.issue_ticket(caller.principal);
+    if let Some(nodes) = &state.nodes {
+        // Whichever node the socket is opened at asks this one for it.
+        ticket = nodes.named(&ticket);
+    }
     Ok(HttpResponse::Created().json(TicketAnswer { ticket, expires_at }))
 }

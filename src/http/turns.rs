@@ -106,7 +106,7 @@ pub async fn create_turn(
 ) -> Result<HttpResponse, Problem> {
     let dialogue = sessions::open(&state, &caller.principal, path.0).await?;
     if let Some(player) = &dialogue.player {
-        state.limits.player(caller.scope.tenant(), player)?;
+        caller.count_turn(&state, player)?;
     }
     let key = idempotency::one_key(&request, body.value.key)?;
     let line = Line {

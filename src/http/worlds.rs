@@ -183,7 +183,7 @@ pub async fn put_world(
         let edit = Edit::by(&caller.principal, &state.services.ids, at, "world.put", &id);
         let world = body.value.into_world(id.clone(), at);
         let outcome = store.put_world(&caller.scope, &world, wanted.version(), &edit).await?;
-        state.sessions.forget_authored(&caller.scope, &id);
+        state.sessions.forget_authored_everywhere(&caller.scope, &id).await;
         let created = etag::is_new(outcome, wanted, "world")?;
         let stored = find(&state, &caller, &id).await?;
         let location = format!("/v1/worlds/{id}");
@@ -266,7 +266,7 @@ pub async fn delete_world(
         let outcome = store
             .delete_world(&caller.scope, &path.0, wanted.version(), &edit)
             .await?;
-        state.sessions.forget_authored(&caller.scope, &path.0);
+        state.sessions.forget_authored_everywhere(&caller.scope, &path.0).await;
         etag::deleted(outcome, "world")
     })
     .await

@@ -117,6 +117,14 @@ pub struct Turn {
     pub seqs: TurnSeqs,
 }
 
+impl Turn {
+    /// Whether the NPC spoke first, in its persona's own words: no model was asked.
+    #[must_use]
+    pub fn is_authored_greeting(&self) -> bool {
+        self.player.is_some() && self.player_text.is_empty() && self.usage == Usage::default()
+    }
+}
+
 /// Event sequence numbers of a turn's three durable events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnSeqs {

@@ -9,6 +9,8 @@ pub mod clock;
 pub mod embedder;
 pub mod ledger;
 pub mod llm;
+pub mod owners;
+pub mod peers;
 pub mod vectors;
 
 /// Why a store could not do what it was asked.

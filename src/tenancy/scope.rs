@@ -39,7 +39,7 @@ pub enum Role {
 }
 
 /// An authenticated caller.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Principal {
     /// `sub` of the token; goes to the audit log.
     pub subject: String,

@@ -81,6 +81,7 @@ impl EventLog {
     pub fn restored(&self, body: EventBody, unsaid: &EventError, seq: u64) {
         let mut inner = self.inner.lock();
         inner.next_seq = inner.next_seq.max(seq.saturating_sub(OF_A_MOVE - 1));
+        inner.epoch += 1;
         drop(inner);
         self.begin_move();
         self.moved(body, unsaid);

@@ -12,7 +12,7 @@ use crate::{
 fn log() -> (Arc<EventLog>, Arc<Ear>) {
     let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(1));
     let log = Arc::new(EventLog::new(id, &settings(), Arc::new(SystemClock)));
-    log.loaded(1, Some(1), 0, 0);
+    log.loaded(start(1, 1), known(1, 0));
     let ear = Ear::new();
     let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
     log.attach(listener, None, Vec::new()).unwrap();
@@ -186,7 +186,7 @@ fn a_newer_owner_takes_the_place_of_the_one_before() {
         ..settings()
     };
     let log = Arc::new(EventLog::new(id, &few, Arc::new(SystemClock)));
-    log.loaded(1, Some(1), 0, 0);
+    log.loaded(start(1, 1), known(1, 0));
     let watcher = Ear::new();
     log.attach(Arc::<Ear>::clone(&watcher), None, Vec::new()).unwrap();
     let (old, new) = (Arc::new(Owner::default()), Arc::new(Owner::default()));
@@ -201,4 +201,42 @@ fn a_newer_owner_takes_the_place_of_the_one_before() {
     assert_eq!((of(&old.replaced), of(&old.heard)), (1, 0));
     assert_eq!((of(&new.replaced), of(&new.heard)), (0, 1));
     assert_eq!(watcher.story(), ["started 1"]);
+}
+
+fn start(ledger_next: u64, epoch: u64) -> Start {
+    Start {
+        ledger_next,
+        head_turn: 0,
+        epoch,
+        gap: 100 * epoch,
+        among_others: true,
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "as it is looked up")]
+fn known(seq: u64, epoch: u64) -> Option<LastSeq> {
+    Some(LastSeq { seq, epoch })
+}
+
+#[test]
+fn numbers_that_another_node_may_have_given_out_do_not_come_again() {
+    let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(1));
+    let fresh = || EventLog::new(id, &settings(), Arc::new(SystemClock));
+    // Ours all the time: nothing is left out.
+    let log = fresh();
+    log.loaded(start(9, 4), known(12, 3));
+    assert_eq!((log.head_seq(), log.missed(12)), (12, Missed::Kept));
+    // In between it was another node's, which committed nothing but may have told of something.
+    let log = fresh();
+    log.loaded(start(9, 5), known(12, 3));
+    assert_eq!(log.last(), LastSeq { seq: 508, epoch: 5 });
+    assert_eq!(log.missed(300), Missed::Lost);
+    // The same where the log outlived its actor.
+    let log = fresh();
+    log.loaded(start(9, 4), known(12, 3));
+    log.holds(5);
+    log.loaded(start(9, 6), None);
+    assert_eq!(log.head_seq(), 12, "a move of its own");
+    log.loaded(start(9, 8), None);
+    assert_eq!(log.head_seq(), 808);
 }

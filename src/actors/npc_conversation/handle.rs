@@ -10,6 +10,7 @@ use crate::{
     actors::{
         Interrupted, Listener, NewConversation, NewSession, SessionError, TakeBack,
         handle::{Ask, Attached, CREATED_SEQ, CreatedSession, Sessions, ask},
+        registry::LastSeq,
         running::Outcome,
     },
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, TurnId, WorldId},
@@ -96,7 +97,11 @@ impl NpcConversations {
         };
         node.ports.ledger.dialogues.create(scope, &dialogue).await?;
         // No other process gave out numbers of this one.
-        node.last_seqs.insert((scope.clone(), dialogue.id), CREATED_SEQ);
+        let first = LastSeq {
+            seq: CREATED_SEQ,
+            epoch: 0,
+        };
+        node.last_seqs.insert((scope.clone(), dialogue.id), first);
         if new.auto {
             self.wake(scope, dialogue.id).await;
         }
@@ -296,6 +301,10 @@ impl NpcConversations {
             return Err(SessionError::NotFound);
         }
         let (node, key) = (self.0.node(), (scope.clone(), id));
+        let is_here = node.conversations.live(&key).is_some();
+        if let Some(node) = node.owned_elsewhere(&key, is_here).await {
+            return Err(SessionError::Elsewhere { node });
+        }
         ask(node, || node.conversation(&key), request).await
     }
 }

@@ -224,10 +224,7 @@ impl NpcConversation {
     }
 
     fn loaded(&mut self, loaded: Loaded, ctx: &mut Context<Self>) {
-        let known = self.node.last_seqs.get(&self.key);
-        // Grows with each load, so that two processes killed one after the other share no number.
-        let gap = (self.node.settings.replay_events as u64).saturating_mul(loaded.epoch);
-        self.log.loaded(loaded.next_seq, known, loaded.dialogue.head_turn, gap);
+        self.node.loaded(&self.key, &self.log, &loaded);
         self.log.not_committed(&lost_turn());
         self.log.not_moved();
         self.memory = MemoryWait::of(loaded.awaited);
@@ -455,8 +452,15 @@ impl NpcConversation {
 
     // --- staying alive ---
 
-    /// Goes out of memory.
+    /// Goes out of memory, and leaves the dialogue to whoever wants it next; one that goes on by itself to
+    /// the node that takes up what this one leaves behind.
     fn leave(&mut self, ctx: &mut Context<Self>) {
+        if let Phase::Ready(loaded) = &self.phase
+            && !(self.paces_itself() && self.node.membership.is_some())
+        {
+            // Not awaited: an actor that takes the dialogue again meanwhile has an epoch of its own.
+            actix::spawn(load::release(Arc::clone(&self.node), self.key.clone(), loaded.epoch));
+        }
         self.node
             .dialogue_ends(&self.node.conversations, &self.key, self.generation);
         ctx.stop();

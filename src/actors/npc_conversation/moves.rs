@@ -336,6 +336,7 @@ impl NpcConversation {
         };
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
+        self.log.holds(rewound.epoch);
         let before = std::mem::replace(&mut loaded.head, rewound.head);
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
         self.ended_meanwhile = None;

@@ -1,4 +1,4 @@
-//! A save of the world was loaded: what this actor holds is not what stands.
+//! What this actor holds is not what stands: a save of the world was loaded, or the dialogue is another node's.
 //!
 //! The ledger has moved every head already, so there is nothing to ask: the running line is let go, those
 //! who watch are told, and everything is read anew.
@@ -9,7 +9,10 @@ use actix::{AsyncContext, Context, Handler};
 
 use super::{MemoryWait, NpcConversation, Phase};
 use crate::{
-    actors::{SessionError, session::WorldRestored},
+    actors::{
+        SessionError,
+        session::{Disowned, WorldRestored},
+    },
     dialogue::{
         events::EventBody,
         turn::{TurnError, event_error},
@@ -46,7 +49,10 @@ impl NpcConversation {
                 let body = EventBody::DialogueRewound((&moved.rewound).into());
                 self.log.restored(body, &unsaid, moved.rewound.seq);
             }
-            None => self.log.not_committed(&unsaid),
+            None => {
+                self.log.not_committed(&unsaid);
+                self.log.raised();
+            }
         }
         for timer in [self.memory.timer.take(), self.rest.take()].into_iter().flatten() {
             ctx.cancel_future(timer);
@@ -72,5 +78,18 @@ impl Handler<WorldRestored> for NpcConversation {
 
     fn handle(&mut self, told: WorldRestored, ctx: &mut Self::Context) {
         self.restored(told, ctx);
+    }
+}
+
+impl Handler<Disowned> for NpcConversation {
+    type Result = ();
+
+    fn handle(&mut self, Disowned: Disowned, ctx: &mut Self::Context) {
+        // What runs is fenced; its commit finds that out, and so who owns the dialogue now.
+        self.cut(None, None);
+        if let Phase::Ready(loaded) = &self.phase {
+            let epoch = loaded.epoch;
+            self.lost(epoch, ctx);
+        }
     }
 }

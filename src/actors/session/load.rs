@@ -74,7 +74,10 @@ pub(in crate::actors) async fn load(node: Arc<Node>, key: SessionKey) -> Result<
     let until = now + Duration::from_secs(node.settings.ownership_s);
     let open = match ports.ledger.dialogues.claim(scope, *id, node.id, now, until).await? {
         Claim::Owned(open) => *open,
-        Claim::OwnedBy { node, .. } => return Err(SessionError::Elsewhere { node }),
+        Claim::OwnedBy { node: owner, .. } => {
+            node.note_owner(&key, owner).await;
+            return Err(SessionError::Elsewhere { node: owner });
+        }
         Claim::NotFound => return Err(SessionError::NotFound),
     };
     let first = open.dialogue.npcs.first().cloned().ok_or(SessionError::NotFound)?;
@@ -247,7 +250,7 @@ pub(in crate::actors) async fn renew(node: Arc<Node>, (scope, id): SessionKey, e
 }
 
 /// Gives ownership up. If that fails it runs out by itself.
-pub(super) async fn release(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) {
+pub(in crate::actors) async fn release(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) {
     if let Err(error) = node.ports.ledger.dialogues.release(&scope, id, epoch).await {
         tracing::warn!(dialogue = %id, %error, "ownership could not be given up");
     }

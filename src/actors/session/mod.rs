@@ -49,7 +49,7 @@ pub(super) use next::next_turn;
 use request::BeginMove;
 #[cfg(test)]
 pub(super) use request::Panic;
-pub(super) use request::{CutNow, Drain, JobEnded, Request, Stop, WasClosed, WorldRestored};
+pub(super) use request::{CutNow, Disowned, Drain, JobEnded, Request, Stop, WasClosed, WorldRestored};
 use waiting::Waiting;
 
 pub(super) struct Session {
@@ -160,20 +160,24 @@ impl Session {
     }
 
     fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
-        let known = self.node.last_seqs.get(&self.key);
-        // Grows with each load, so that two processes killed one after the other share no number.
-        let gap = (self.node.settings.replay_events as u64).saturating_mul(loaded.epoch);
-        self.log.loaded(loaded.next_seq, known, loaded.dialogue.head_turn, gap);
+        self.node.loaded(&self.key, &self.log, &loaded);
         self.log.not_moved();
         // A turn that ran when an earlier actor panicked, if nobody has said so yet.
         self.log.not_committed(&lost_turn());
         self.keys = Keys::new(loaded.next_seq > 1);
         self.memory = MemoryWait::of(loaded.awaited);
         self.unheard = loaded.dialogue.options.playback == Playback::Ack;
-        let unreplaced = loaded.replacing.take();
+        let (unreplaced, head) = (loaded.replacing.take(), loaded.head);
+        // What is put back is not said anew as well.
+        self.drop_replacements(|theirs| unreplaced.is_none() && theirs == head);
         self.phase = Phase::Ready(Box::new(loaded));
-        if let Some(turn) = unreplaced {
-            self.put_back(turn, ctx);
+        if let Some(turn) = unreplaced
+            && !self.put_back(turn, ctx)
+        {
+            // With the next line said on top of what stands it would be lost for good.
+            self.phase = Phase::Loading;
+            let error = StoreError::Unavailable("a turn could not be put back".to_owned());
+            return self.not_loaded(&error.into(), ctx);
         }
         self.ready(ctx);
     }
@@ -503,6 +507,19 @@ impl Handler<WasClosed> for Session {
 
     fn handle(&mut self, WasClosed(reason): WasClosed, ctx: &mut Self::Context) {
         self.end(reason, None, ctx);
+    }
+}
+
+impl Handler<Disowned> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Disowned: Disowned, ctx: &mut Self::Context) {
+        // What runs is fenced; its commit finds that out, and so who owns the dialogue now.
+        self.cut(None, None);
+        if let Phase::Ready(loaded) = &self.phase {
+            let epoch = loaded.epoch;
+            self.lost(epoch, ctx);
+        }
     }
 }
 

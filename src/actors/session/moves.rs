@@ -406,6 +406,7 @@ impl Session {
         };
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
+        self.log.holds(rewound.epoch);
         let before = std::mem::replace(&mut loaded.head, rewound.head);
         loaded.replacing = rewound.replacing;
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
@@ -419,6 +420,7 @@ impl Session {
         let unsaid = event_error(&TurnError::Unsaid);
         self.log.moved(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
         failpoint!("rewind.told");
+        self.drop_replacements(|_| false);
         self.keys = Keys::new(true);
         if let Some(timer) = self.memory.timer.take() {
             ctx.cancel_future(timer);
@@ -468,8 +470,8 @@ impl Session {
                     };
                     let id = self.next_line;
                     self.next_line += 1;
-                    self.queue
-                        .push_front(Waiting::anew(id, line, self.now(), ask, self.node.meters.line()));
+                    let waiting = Waiting::anew(id, line, self.now(), ask, self.node.meters.line());
+                    self.queue.push_front(waiting.following(rewound.head));
                 }
                 Caller::Anew { ask, .. } => ask.answer(Err(SessionError::StaleHead {
                     head_turn: rewound.head_turn,
@@ -481,7 +483,18 @@ impl Session {
             let id = self.next_line;
             self.next_line += 1;
             let waiting = Waiting::going_on(id, unfinished, for_whom, self.now(), self.node.meters.line());
-            self.queue.push_front(waiting);
+            self.queue.push_front(waiting.following(rewound.head));
+        }
+    }
+
+    /// Lines that were to take the place of a turn, and for which the head `is_theirs` no longer, are not said.
+    pub(super) fn drop_replacements(&mut self, is_theirs: impl Fn(Option<TurnId>) -> bool) {
+        let queue = std::mem::take(&mut self.queue);
+        for waiting in queue {
+            match waiting.after {
+                Some(head) if !is_theirs(head) => waiting.unsay(),
+                _ => self.queue.push_back(waiting),
+            }
         }
     }
 

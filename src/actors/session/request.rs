@@ -117,6 +117,11 @@ pub(in crate::actors) struct CutNow;
 #[rtype(result = "()")]
 pub(in crate::actors) struct WasClosed(pub &'static str);
 
+/// The dialogue is no longer this node's.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(in crate::actors) struct Disowned;
+
 /// A save of a world was loaded. Dialogues of another world are not meant.
 #[derive(Message)]
 #[rtype(result = "()")]

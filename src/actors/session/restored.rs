@@ -38,9 +38,13 @@ impl Session {
                 let body = EventBody::DialogueRewound(rewound.into());
                 self.log.restored(body, &unsaid, rewound.seq);
             }
-            None => self.log.not_committed(&unsaid),
+            None => {
+                self.log.not_committed(&unsaid);
+                self.log.raised();
+            }
         }
         self.moving.forget();
+        self.drop_replacements(|_| false);
         self.keys = Keys::new(true);
         if let Some(timer) = self.memory.timer.take() {
             ctx.cancel_future(timer);

@@ -7,8 +7,8 @@ use tracing::Span;
 
 use crate::{
     actors::{Accepted, Line, OnBusy, SessionError, handle::Ask, running::Outcome},
-    dialogue::turn::{CutBy, Unfinished},
-    ids::NpcId,
+    dialogue::turn::{CutBy, TurnError, Unfinished},
+    ids::{NpcId, TurnId},
     memory::turn::Turn,
     ports::ledger::meters::Counted,
 };
@@ -19,6 +19,8 @@ pub(super) struct Waiting {
     pub(super) line: Line,
     /// The reply it goes on with.
     pub(super) goes_on: Option<Arc<Unfinished>>,
+    /// Of a line that takes the place of a turn: the head that it is to follow, and no other.
+    pub(super) after: Option<Option<TurnId>>,
     pub(super) accepted_at: Instant,
     /// When only memory, rows or its key's look-up kept it from being a turn.
     pub(super) ready_at: Option<Instant>,
@@ -49,6 +51,25 @@ impl Waiting {
         waiting
     }
 
+    /// That it takes the place of the turn that followed `head`.
+    pub(super) fn following(self, head: Option<TurnId>) -> Self {
+        Self {
+            after: Some(head),
+            ..self
+        }
+    }
+
+    /// What it was to take the place of is not what comes next any more.
+    pub(super) fn unsay(self) {
+        for ask in self.asking {
+            ask.answer(Err(SessionError::TurnUnsaid));
+        }
+        for waiter in self.waiters {
+            // Whoever waited may have gone.
+            let _ = waiter.send(Err(Arc::new(TurnError::Unsaid)));
+        }
+    }
+
     /// A reply that was cut and is gone on with.
     pub(super) fn going_on(
         id: u64,
@@ -77,6 +98,7 @@ impl Waiting {
             id,
             line,
             goes_on: None,
+            after: None,
             accepted_at,
             ready_at: None,
             checked,

@@ -187,7 +187,7 @@ impl World {
             next_speakers: Mutex::default(),
         });
         let use_cases: Arc<dyn UseCases> = Arc::<Fake>::clone(&fake);
-        let sessions = Sessions::start_with(ports.clone(), use_cases, node, settings.clone());
+        let sessions = Sessions::start_with(ports.clone(), use_cases, node, settings.clone(), None);
         Self {
             sessions,
             fake,

@@ -2,3 +2,4 @@
 
 pub mod buffers;
 pub mod fact_index;
+pub mod shared_index;

@@ -100,8 +100,8 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
     let timeout = options.statement_timeout.as_millis().to_string();
     let connect = connect.options([
         ("statement_timeout", timeout.as_str()),
-        // A client that hangs in a transaction would keep its locks.
-        ("idle_in_transaction_session_timeout", "60000"),
+        // A process that hangs or is frozen in a transaction would keep its locks, and nobody could take over what it owns.
+        ("idle_in_transaction_session_timeout", "5000"),
         // Compiling a plan takes longer than any of these statements runs.
         ("jit", "off"),
     ]);

@@ -3,9 +3,10 @@
 //! Owns the connection and what is done while there is none: a call that Redis does not answer
 //! in time fails, and after a few of those calls fail at once for a moment, so that turns do not wait
 //! for a store they can do without. The connection comes back by itself. What is kept, and how, is
-//! said in [`buffers`].
+//! said in [`buffers`] and [`owners`].
 
 pub mod buffers;
+pub mod owners;
 
 use std::time::Duration;
 

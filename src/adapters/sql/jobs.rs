@@ -46,7 +46,7 @@ const LEASE: &str = concat!(
      RETURNING id, kind, dialogue, turn, text_version, attempts, useless, created_at, COALESCE(retried_at, created_at),
         answer"
 );
-const RELEASE_ALL: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
+pub(super) const RELEASE_ALL: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
     WHERE status = 'pending' AND leased_to = $1";
 /// The turn decides; everything else hangs on it by primary key. A world or an NPC that was deleted since is
 /// read all the same: others may have heard what was said.

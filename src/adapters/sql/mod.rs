@@ -33,6 +33,7 @@ mod dialogues;
 mod facts;
 mod idempotency;
 mod jobs;
+mod nodes;
 mod outbox;
 mod prune;
 mod rewinds;
@@ -110,6 +111,7 @@ pub(super) fn ledger(engine: &Arc<Engine>, maintenance: Arc<dyn Maintenance>) ->
         audit: Arc::new(audit::SqlAuditStore(engine.clone())),
         idempotency: Arc::new(idempotency::SqlIdempotencyStore(engine.clone())),
         usage: Arc::new(usage::SqlUsageStore(engine.clone())),
+        nodes: Arc::new(nodes::SqlNodeStore(engine.clone())),
         maintenance,
     }
 }

@@ -75,12 +75,13 @@ const UNPIN: &str = concat!(
 const BY_KEY: &str = "SELECT outcome FROM restores WHERE tenant = $1 AND world = $2 AND key = $3";
 const RECORD: &str = "INSERT INTO restores (tenant, id, world, save, key, outcome, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
-/// Dialogues of the world that are not as the save has them, or that somebody may be speaking in. One
+/// Dialogues of the world that are not as the save has them, that somebody may be speaking in, or that owe a
+/// turn which would otherwise come back after the save. One
 /// that was open stays closed if an NPC of it was deleted since: NPCs are not part of a save.
 const PLAN: &str = concat!(
     "SELECT id, head, status, wanted_head, wanted, next_seq, epoch FROM (
         SELECT d.id, d.head_turn_id AS head, d.status, d.next_seq, d.owner_epoch AS epoch,
-            d.owner_node IS NOT NULL AS owned, i.turn AS wanted_head,
+            (d.owner_node IS NOT NULL OR d.replacing IS NOT NULL) AS owned, i.turn AS wanted_head,
             CASE WHEN i.status = 'open' AND NOT EXISTS (SELECT 1 FROM ",
     texts!("d.npcs"),
     " j CROSS JOIN npcs n
@@ -94,7 +95,7 @@ const PLAN: &str = concat!(
 const CLOSE: &str = "UPDATE dialogues SET status = 'closed', owner_node = NULL, owner_until = NULL
     WHERE tenant = $1 AND id = $2";
 const FENCE: &str = concat!(
-    "UPDATE dialogues SET owner_epoch = owner_epoch + 1 WHERE tenant = $1 AND id ",
+    "UPDATE dialogues SET owner_epoch = owner_epoch + 1, replacing = NULL WHERE tenant = $1 AND id ",
     among!("$2")
 );
 

@@ -301,8 +301,8 @@ fn jobs_of(services: &Services, input: &TurnInput, turn: &Turn, extract_state: b
     let held_until = (input.dialogue.options.playback == Playback::Ack)
         .then(|| turn.committed_at + TimeDelta::seconds(i64::from(services.settings.turn.playback_timeout_s)));
     [
-        // A greeting answers nothing, so it teaches nothing.
-        (JobKind::ExtractFacts, !input.is_greeting()),
+        // A persona's own words are no news to anybody.
+        (JobKind::ExtractFacts, input.own_words().is_none()),
         (JobKind::ExtractState, extract_state),
         (JobKind::Summarise, summarise),
     ]

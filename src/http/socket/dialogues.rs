@@ -50,6 +50,9 @@ impl Inner {
                 greeting: message.greeting,
             },
         )?;
+        if message.greeting {
+            self.state.limits.player(&who.tenant, &new.player)?;
+        }
         let created = self.state.sessions.create(&who.scope(), new).await?;
         let id = created.dialogue.id;
         self.enter(connection, who, created, include, re).await?;
@@ -145,7 +148,7 @@ impl Inner {
 
     pub(super) fn room_for_one_more(&self) -> Result<(), Problem> {
         let max = self.state.settings.max_sessions_per_socket;
-        if self.open.lock().len() < max {
+        if self.open.lock().len() + self.tunnels.lock().routes.len() < max {
             Ok(())
         } else {
             Err(Problem::new(

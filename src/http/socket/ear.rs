@@ -7,9 +7,12 @@ use std::sync::{
 
 use parking_lot::Mutex;
 
-use super::{messages::Include, protocol::Inner};
+use super::{elsewhere, events, messages::Include, protocol::Inner};
 use crate::{
-    actors::{Listener, ListenerGone, Published, player_socket::Connection},
+    actors::{
+        Listener, ListenerGone, Published,
+        player_socket::{Connection, close},
+    },
     dialogue::events::{DialogueEvent, EventBody},
     ids::DialogueId,
     tenancy::Role,
@@ -101,10 +104,19 @@ impl Listener for Ear {
         if self.is_replaced() {
             return Err(ListenerGone);
         }
-        match self.share.of(event) {
+        let delivered = match self.share.of(event) {
             Some(told) => self.connection.deliver(&told),
             None => Ok(()),
+        };
+        if event.body.has_moved() {
+            // Nothing more comes from here; whoever connects again is brought to where it goes on.
+            let told = elsewhere::moved();
+            let _ = self
+                .connection
+                .send(events::error(&told, None, Some(event.dialogue_id)));
+            self.connection.close(close::DRAINING, elsewhere::MOVED);
         }
+        delivered
     }
     fn sees_optional(&self) -> bool {
         self.share.memory || self.share.state

@@ -3,6 +3,7 @@
 mod conversations;
 mod dialogues;
 mod ear;
+mod elsewhere;
 pub mod events;
 pub mod messages;
 mod protocol;
@@ -18,6 +19,7 @@ use super::{
     AppState,
     errors::{Code, Problem},
     extract::{Query, bearer},
+    nodes,
 };
 use crate::{
     actors::player_socket::{SocketOptions, SocketProtocol},
@@ -56,7 +58,11 @@ pub async fn open_socket(
         return Err(Problem::field("coalesce_ms", "must be 0 to 1000").into());
     }
     let protocol: Arc<dyn SocketProtocol> = match admit(&state, &request, query.0.ticket.as_deref()).await {
-        Ok((principal, seat)) => Arc::new(Socket::new(state.clone(), principal, seat)),
+        Ok(Admitted {
+            principal,
+            seat,
+            came_by_hop,
+        }) => Arc::new(Socket::new(state.clone(), principal, seat, coalesce, came_by_hop)),
         // Script in a browser cannot see why an upgrade failed, so there the refusal is told on
         // the socket. Who can set headers can also read a status.
         Err(problem) if told_on_socket(&request) => Arc::new(Refused::new(problem)),
@@ -69,13 +75,26 @@ pub async fn open_socket(
     state.sockets.serve(&request, payload, protocol, options)
 }
 
-async fn admit(
-    state: &AppState,
-    request: &HttpRequest,
-    ticket: Option<&str>,
-) -> Result<(Principal, Option<SocketSeat>), Problem> {
+/// Whose socket it is.
+struct Admitted {
+    principal: Principal,
+    /// Its place among its player's.
+    seat: Option<SocketSeat>,
+    /// It is another node's, which has verified and counted the caller.
+    came_by_hop: bool,
+}
+
+async fn admit(state: &AppState, request: &HttpRequest, ticket: Option<&str>) -> Result<Admitted, Problem> {
+    if let Some(hop) = nodes::accepted(request)? {
+        let nobody = || Problem::new(Code::Forbidden, "a node opens sockets for callers only");
+        return Ok(Admitted {
+            principal: hop.who.ok_or_else(nobody)?,
+            seat: None,
+            came_by_hop: true,
+        });
+    }
     let principal = if let Some(ticket) = ticket {
-        state.auth.redeem_ticket(ticket).await?
+        nodes::redeem(state, ticket).await?
     } else if let Some(token) = offered_token(request) {
         state.auth.verify(&token).await?
     } else {
@@ -89,7 +108,11 @@ async fn admit(
         Some(player) => Some(state.limits.open_socket(&principal.tenant, player)?),
         None => None,
     };
-    Ok((principal, seat))
+    Ok(Admitted {
+        principal,
+        seat,
+        came_by_hop: false,
+    })
 }
 
 fn told_on_socket(request: &HttpRequest) -> bool {

@@ -29,6 +29,7 @@ use crate::{
     http::{
         AppState,
         errors::{Code, Problem},
+        nodes::Tunnels,
         validate,
     },
     ids::{DialogueId, PlayerId},
@@ -82,6 +83,11 @@ pub(super) struct Inner {
     seat: Mutex<Option<SocketSeat>>,
     /// Closes the socket when its token expires.
     expiry: Mutex<Option<JoinHandle<()>>>,
+    /// The ways to the owners of dialogues that live on other nodes.
+    pub(super) tunnels: Mutex<Tunnels>,
+    pub(super) coalesce_ms: u64,
+    /// It is the end of another node's tunnel: that node has counted its messages.
+    pub(super) came_by_hop: bool,
 }
 
 #[derive(Default)]
@@ -99,7 +105,13 @@ pub(super) struct Opened {
 }
 
 impl Socket {
-    pub fn new(state: web::Data<AppState>, principal: Principal, seat: Option<SocketSeat>) -> Self {
+    pub fn new(
+        state: web::Data<AppState>,
+        principal: Principal,
+        seat: Option<SocketSeat>,
+        coalesce_ms: u64,
+        came_by_hop: bool,
+    ) -> Self {
         let limit = state.limits.socket();
         Self(Arc::new(Inner {
             state,
@@ -109,6 +121,9 @@ impl Socket {
             open: Mutex::default(),
             seat: Mutex::new(seat),
             expiry: Mutex::default(),
+            tunnels: Mutex::default(),
+            coalesce_ms,
+            came_by_hop,
         }))
     }
 }
@@ -119,7 +134,10 @@ impl SocketProtocol for Socket {
     }
 
     fn on_text(&self, connection: &Arc<Connection>, text: ByteString) {
-        let refusal = self.0.limit.lock().check().err();
+        let refusal = match self.0.came_by_hop {
+            true => None,
+            false => self.0.limit.lock().check().err(),
+        };
         match refusal {
             None => {}
             Some(SocketRefusal::Slow(limited)) => return self.0.tell(connection, &limited.into(), re_of(&text), None),
@@ -169,6 +187,7 @@ impl SocketProtocol for Socket {
         // A task that still handles a message may hold the rest for a while.
         drop(self.0.seat.lock().take());
         self.0.inbox.lock().waiting.clear();
+        *self.0.tunnels.lock() = Tunnels::default();
         let scope = self.0.principal.lock().scope();
         for (id, opened) in self.0.open.lock().drain() {
             self.0.state.sessions.detach(&scope, id, opened.listener);
@@ -249,10 +268,17 @@ impl Inner {
             .messages
             .with_label_values(&[messages::label(&envelope.kind)])
             .inc();
-        if let Err(failed) = self.dispatch(connection, &envelope.kind, re, text).await {
-            let (problem, dialogue) = *failed;
-            self.tell(connection, &problem, re, dialogue);
+        let Err(failed) = self.dispatch(connection, &envelope.kind, re, text).await else {
+            return;
+        };
+        let (mut problem, dialogue) = *failed;
+        if let Some(there) = self.elsewhere(&envelope.kind, text, &problem) {
+            match self.send_on(connection, &self.who(), there, text).await {
+                Ok(()) => return,
+                Err(unreachable) => problem = unreachable,
+            }
         }
+        self.tell(connection, &problem, re, dialogue);
     }
 
     async fn dispatch(
@@ -267,10 +293,15 @@ impl Inner {
             return Err(nowhere(problem));
         }
         let who = self.who();
-        self.state
-            .limits
-            .request(&who.tenant, who.player.as_ref())
-            .map_err(|limited| nowhere(limited.into()))?;
+        if !self.came_by_hop {
+            self.state
+                .limits
+                .request(&who.tenant, who.player.as_ref())
+                .map_err(|limited| nowhere(limited.into()))?;
+        }
+        if let Some(there) = self.routed(text) {
+            return self.send_on(connection, &who, there, text).await.map_err(at(there.0));
+        }
         match kind {
             "player.say" => {
                 let message: PlayerSay = parse(text)?;

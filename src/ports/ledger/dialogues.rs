@@ -210,7 +210,8 @@ pub trait DialogueStore: Send + Sync {
     async fn set_paused(&self, scope: &TenantScope, id: DialogueId, paused: bool) -> StoreResult<bool>;
 
     /// Takes or renews ownership for `node` until `until` and reads the state to go on from.
-    /// Taking it anew raises the epoch; so does the same node claiming again after a restart.
+    /// Taking it anew raises the epoch; so does the same node claiming again after a restart. What belongs
+    /// to a node that is known to be dead ([`super::nodes`]) is anybody's, whenever it would have run out.
     async fn claim(
         &self,
         scope: &TenantScope,

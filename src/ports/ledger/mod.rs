@@ -11,6 +11,7 @@ pub mod facts;
 pub mod idempotency;
 pub mod jobs;
 pub mod meters;
+pub mod nodes;
 pub mod rewinds;
 pub mod saves;
 pub mod state;
@@ -41,6 +42,7 @@ pub struct Ledger {
     pub audit: Arc<dyn audit::AuditStore>,
     pub idempotency: Arc<dyn idempotency::IdempotencyStore>,
     pub usage: Arc<dyn usage::UsageStore>,
+    pub nodes: Arc<dyn nodes::NodeStore>,
     pub maintenance: Arc<dyn Maintenance>,
 }
 

@@ -84,7 +84,7 @@ pub struct Restored {
 }
 
 /// A dialogue that a restore changed.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RestoredDialogue {
     pub id: DialogueId,
     /// Whether it is open now.

@@ -4,5 +4,6 @@ mod buffer;
 mod embedder;
 mod ledger;
 mod llm;
+mod owners;
 mod qdrant;
 mod vectors;

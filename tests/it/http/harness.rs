@@ -273,6 +273,7 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
     let readiness = Readiness::default();
     readiness.set(true);
     AppState {
+        nodes: None,
         sessions: Sessions::start(
             services.clone(),
             ids.next(),

@@ -43,6 +43,19 @@ impl Socket {
             Err(error) => panic!("cannot connect: {error}"),
         }
     }
+    /// As a player's, of a server that may be gone, or stop.
+    pub async fn open_if_there(address: SocketAddr, token: &str) -> Option<Self> {
+        let mut request = format!("ws://{address}/v1/ws").into_client_request().unwrap();
+        let bearer = format!("Bearer {token}").parse().unwrap();
+        request.headers_mut().insert("Authorization", bearer);
+        let (stream, _) = tokio_tungstenite::connect_async(request).await.ok()?;
+        Some(Self { stream })
+    }
+    /// As [`Self::tell`], with the key as the event's id, over a socket that may be closed. `false`: it is.
+    pub async fn try_tell(&mut self, session: &str, key: &str, text: &str) -> bool {
+        let say = json!({"type": "player.say", "event_id": key, "session_id": session, "key": key, "text": text});
+        self.stream.send(Message::text(say.to_string())).await.is_ok()
+    }
     pub async fn send(&mut self, message: &Value) {
         self.send_raw(message.to_string()).await;
     }

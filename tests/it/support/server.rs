@@ -93,6 +93,23 @@ impl Data {
         data.database = Some(Arc::new(database));
         data
     }
+    /// Another folder, empty, with the same settings and the same database.
+    pub fn beside(&self) -> Self {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        let mut env = self.env.clone();
+        let path = folder.path().to_str().unwrap().to_owned();
+        env.push(("COLLOQUY__DATA_DIR".to_owned(), path));
+        Self {
+            folder,
+            env,
+            database: self.database.clone(),
+            qdrant: self.qdrant.clone(),
+        }
+    }
+    /// The database of one that is on Postgres.
+    pub fn database(&self) -> &PostgresDatabase {
+        self.database.as_ref().expect("its ledger is in its folder")
+    }
     /// The same folder; `env` over what it is configured with.
     #[cfg(feature = "failpoints")]
     pub fn with(&self, env: &[(&str, &str)]) -> Self {
@@ -227,11 +244,16 @@ impl Server {
     }
     /// SIGTERM, without waiting for what comes of it.
     pub fn terminate(&self) {
+        self.signal("TERM");
+    }
+    /// Sends a signal by its name, as `STOP`.
+    pub fn signal(&self, name: &str) {
         let Some(Process::Child(child)) = &self.process else {
             panic!("only a child process can be sent a signal")
         };
-        let told = Command::new("kill").arg(child.id().to_string()).status().unwrap();
-        assert!(told.success());
+        let signal = format!("-{name}");
+        let told = Command::new("kill").args([&signal, &child.id().to_string()]).status();
+        assert!(told.unwrap().success());
     }
     /// kill -9. What it did not have on disk is gone.
     pub fn kill(mut self) -> Data {
@@ -281,6 +303,8 @@ impl Server {
                 assert!(ended.is_ok() || thread::panicking(), "the server panicked");
             }
             Some(Process::Child(mut child)) => {
+                // One that a failed test left frozen would not hear the other.
+                let _ = Command::new("kill").args(["-CONT", &child.id().to_string()]).status();
                 let told = Command::new("kill").arg(child.id().to_string()).status();
                 assert!(told.is_ok() || thread::panicking());
                 let _ = child.wait();

@@ -91,12 +91,12 @@ impl Session {
         self.want(target, None, who, "session.regenerate", caller, ctx);
     }
 
-    /// The turn that was to be said anew stands again, since nothing took its place. Tried once for
-    /// each turn; what fails for good must not be tried for ever.
-    pub(in crate::actors::session) fn put_back(&mut self, turn: TurnId, ctx: &mut Context<Self>) {
+    /// The turn that was to be said anew stands again, since nothing took its place. `false`: that was tried just
+    /// now and the ledger did not answer.
+    pub(in crate::actors::session) fn put_back(&mut self, turn: TurnId, ctx: &mut Context<Self>) -> bool {
         if self.moving.put_back.replace(turn) == Some(turn) {
             tracing::error!(dialogue = %self.key.1, %turn, "a turn that was to be said anew could not be put back");
-            return;
+            return false;
         }
         let who = Principal {
             subject: "server".to_owned(),
@@ -108,6 +108,7 @@ impl Session {
         };
         let target = Target::Again { turn };
         self.want(target, None, who, "session.put_back", Caller::Nobody, ctx);
+        true
     }
 
     /// A turn went to be said anew, and nothing has taken its place yet.

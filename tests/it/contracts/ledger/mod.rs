@@ -12,6 +12,7 @@ mod folding;
 mod idempotency;
 mod index;
 mod jobs;
+mod nodes;
 mod postgres;
 mod prune;
 mod reconcile;
@@ -103,6 +104,7 @@ macro_rules! ledger_contract {
                 audit: edits_are_listed_newest_first_in_pages, the_log_cannot_be_changed;
                 idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,
                     a_reservation_without_an_answer_runs_out, old_answers_are_swept, keys_belong_to_a_tenant;
+                nodes: a_node_lives_as_long_as_it_says_so, what_a_dead_node_owns_is_anybodys, a_dead_node_is_buried_once;
                 usage: usage_adds_up_by_day_task_and_model;
                 index: words_are_of_what_may_be_used, the_outbox_names_every_fact_that_changed, points_are_of_valid_facts_only,
                     all_points_come_in_pages_by_id, a_knower_has_the_points_it_may_know,

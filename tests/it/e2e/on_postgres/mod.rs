@@ -5,6 +5,7 @@
 mod conversation;
 #[path = "../crashes.rs"]
 mod crashes;
+mod nodes;
 #[path = "../npc_conversation.rs"]
 mod npc_conversation;
 #[path = "../rewinds.rs"]

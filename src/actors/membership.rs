@@ -1,0 +1,253 @@
+//! This node among others: saying that it lives, learning that it was thought dead, taking up what the
+//! dead left behind, and knowing where the others are.
+//!
+//! Owns no truth: who owns a dialogue is a row of the ledger, and what a node may write is decided by its
+//! epoch. A node that was frozen learns here that others took over meanwhile; until it has, its epochs
+//! refuse what it writes.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::RwLock;
+use tokio::{sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    chores,
+    registry::{Node, SessionKey, send},
+    session::Disowned,
+};
+use crate::{
+    ids::NodeId,
+    ports::{
+        StoreResult,
+        clock::Clock,
+        ledger::nodes::{Beat, LiveNode, NodeStore},
+        owners::OwnerCache,
+        peers::Peers,
+        vectors::FactIndex,
+    },
+    tenancy::TenantScope,
+};
+
+/// How long what people wrote is believed without looking again: a notice of an edit may be lost.
+const AUTHORED_FOR: Duration = Duration::from_mins(1);
+
+/// Where the other nodes are. Shared by those who talk to them.
+pub struct Neighbours {
+    own: NodeId,
+    nodes: Arc<dyn NodeStore>,
+    clock: Arc<dyn Clock>,
+    live: RwLock<HashMap<NodeId, String>>,
+    /// Changes whenever a node came or went.
+    changed: watch::Sender<u64>,
+}
+
+impl Neighbours {
+    #[must_use]
+    pub fn new(own: NodeId, nodes: Arc<dyn NodeStore>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            own,
+            nodes,
+            clock,
+            live: RwLock::default(),
+            changed: watch::Sender::new(0),
+        }
+    }
+
+    /// This node.
+    #[must_use]
+    pub fn own(&self) -> NodeId {
+        self.own
+    }
+
+    /// The others that live, as the ledger has it now.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub async fn others(&self) -> StoreResult<Vec<LiveNode>> {
+        let mut live = self.nodes.live(self.clock.now()).await?;
+        live.retain(|node| node.id != self.own);
+        let known: HashMap<NodeId, String> = live.iter().map(|node| (node.id, node.url.clone())).collect();
+        let mut held = self.live.write();
+        if *held != known {
+            *held = known;
+            drop(held);
+            self.changed.send_modify(|version| *version += 1);
+        }
+        Ok(live)
+    }
+
+    /// Where a node is reached. `None`: it is this one, or none that lives.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub async fn url_of(&self, node: NodeId) -> StoreResult<Option<String>> {
+        if let Some(url) = self.live.read().get(&node) {
+            return Ok(Some(url.clone()));
+        }
+        self.others().await?;
+        Ok(self.live.read().get(&node).cloned())
+    }
+
+    /// Returns once a node is dead to this one.
+    pub async fn gone(&self, node: NodeId) {
+        let mut changed = self.changed.subscribe();
+        while self.live.read().contains_key(&node) {
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// How this node is one of several.
+pub struct Membership {
+    pub neighbours: Arc<Neighbours>,
+    /// Where the others reach this one.
+    pub url: String,
+    pub heartbeat: Duration,
+    /// After this much silence a node is dead to the others.
+    pub lease: Duration,
+    pub peers: Arc<dyn Peers>,
+    /// `None`: the ledger is asked each time.
+    pub owners: Option<Arc<dyn OwnerCache>>,
+    /// What this node's own index holds beside the ledger, if it has one of its own.
+    pub index: Option<Arc<dyn FactIndex>>,
+}
+
+impl Membership {
+    fn row(&self, node: &Node) -> LiveNode {
+        LiveNode {
+            id: node.id,
+            url: self.url.clone(),
+            until: node.ports.clock.now() + self.lease,
+        }
+    }
+}
+
+/// Says that this node lives, until `stop`.
+pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
+    let Some(several) = node.membership.clone() else { return };
+    let mut authored_at = node.ports.clock.instant();
+    let mut was_dead = false;
+    let mut taking_up: Option<JoinHandle<()>> = None;
+    loop {
+        let beaten = in_time("say that it lives", &several, beat(&node, &several)).await;
+        if beaten == Some(Beat::WasDead) {
+            tracing::warn!("this node was dead to the others for a while; what they took over is theirs");
+        }
+        // What came of one that failed is not known.
+        was_dead |= beaten != Some(Beat::Kept);
+        if was_dead && beaten.is_some() {
+            // Until it has succeeded once.
+            was_dead = in_time("find out what it owns", &several, come_back(&node, &several))
+                .await
+                .is_none();
+        }
+        // Beside the heartbeat, which may not wait for it.
+        if taking_up.as_ref().is_none_or(JoinHandle::is_finished) && !node.is_draining() {
+            taking_up = Some(actix::spawn(take_up(Arc::clone(&node), Arc::clone(&several))));
+        }
+        let now = node.ports.clock.instant();
+        if now.saturating_duration_since(authored_at) >= AUTHORED_FOR {
+            authored_at = now;
+            node.npcs.each(|_, entry| entry.cell.forget());
+        }
+        if stop
+            .run_until_cancelled(tokio::time::sleep(several.heartbeat))
+            .await
+            .is_none()
+        {
+            return;
+        }
+    }
+}
+
+/// What came of `work`; `None`: it failed, or took as long as this node is thought alive, which is as bad.
+async fn in_time<T>(what: &str, several: &Membership, work: impl Future<Output = StoreResult<T>>) -> Option<T> {
+    match tokio::time::timeout(several.lease, work).await {
+        Ok(Ok(done)) => Some(done),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "this node could not {what}");
+            None
+        }
+        Err(_elapsed) => {
+            tracing::warn!("this node could not {what} in time");
+            None
+        }
+    }
+}
+
+async fn beat(node: &Node, several: &Membership) -> StoreResult<Beat> {
+    let nodes = &node.ports.ledger.nodes;
+    let beat = nodes.beat(&several.row(node), node.ports.clock.now()).await?;
+    several.neighbours.others().await?;
+    Ok(beat)
+}
+
+/// Takes up what nodes left behind that are dead: their conversations that go on by themselves, their jobs.
+async fn take_up(node: Arc<Node>, several: Arc<Membership>) {
+    if let Err(error) = take_up_from_all(&node, &several).await {
+        tracing::warn!(%error, "what dead nodes left behind could not be taken up; it is tried again");
+    }
+}
+
+async fn take_up_from_all(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
+    let nodes = &node.ports.ledger.nodes;
+    // A moment later than others may take over what they are asked for: one that is late is not buried.
+    let by = node.ports.clock.now() - several.heartbeat;
+    for dead in nodes.dead(by).await? {
+        if dead.id == node.id {
+            continue;
+        }
+        for (tenant, conversation) in dead.pacing {
+            // Taken over when it loads; if another node was faster, it stops again.
+            if let Err(error) = node.conversation(&(TenantScope::new(tenant), conversation)) {
+                tracing::warn!(dialogue = %conversation, %error, "a conversation could not be taken up");
+            }
+        }
+        if nodes.bury(dead.id, by).await? {
+            tracing::info!(dead = %dead.id, "took up what a node left behind");
+            chores::sweep(node).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whatever is no longer this node's is let go, and whoever listens to it is told to come back.
+async fn come_back(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
+    // Listed before it is asked what is owned: what is taken meanwhile is not in the list.
+    let (mut sessions, mut conversations) = (Vec::new(), Vec::new());
+    node.sessions
+        .each(|key, entry| sessions.push((key.clone(), entry.actor.addr.clone())));
+    node.conversations
+        .each(|key, entry| conversations.push((key.clone(), entry.actor.addr.clone())));
+    let owned = node.ports.ledger.nodes.owned(node.id).await?;
+    let owned: HashSet<SessionKey> = owned
+        .into_iter()
+        .map(|(tenant, id)| (TenantScope::new(tenant), id))
+        .collect();
+    for (key, addr) in sessions {
+        if !owned.contains(&key) {
+            // One that is gone holds nothing.
+            let _ = send(&addr, Disowned).await;
+        }
+    }
+    for (key, addr) in conversations {
+        if !owned.contains(&key) {
+            let _ = send(&addr, Disowned).await;
+        }
+    }
+    node.npcs.each(|_, entry| entry.cell.forget());
+    if let Some(index) = &several.index {
+        // What was told to the nodes that lived was not told to this one.
+        for tenant in node.ports.ledger.tenants.all().await? {
+            index.clear(&TenantScope::new(tenant.id)).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Who owns a dialogue, remembered for all nodes: `{tenant}:d:{{dialogue}}:owner`, gone after a while.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
+use super::{Redis, RedisOptions};
+use crate::{
+    ids::{DialogueId, NodeId},
+    ports::{StoreError, StoreResult, owners::OwnerCache},
+    tenancy::TenantScope,
+};
+
+/// Owners in Redis. Cheap to clone.
+#[derive(Clone)]
+pub struct RedisOwners {
+    redis: Arc<Redis>,
+    ttl_ms: u64,
+}
+
+impl RedisOwners {
+    /// Connects at the first call. `ttl`: how long an owner is remembered.
+    ///
+    /// # Errors
+    /// [`StoreError::Rejected`]: the URL is none.
+    pub fn new(options: &RedisOptions, ttl: Duration) -> StoreResult<Self> {
+        Ok(Self {
+            redis: Arc::new(Redis::new(options)?),
+            ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1),
+        })
+    }
+}
+
+fn key(scope: &TenantScope, dialogue: DialogueId) -> String {
+    format!("{}:d:{{{dialogue}}}:owner", scope.tenant())
+}
+
+#[async_trait]
+impl OwnerCache for RedisOwners {
+    async fn owner(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<NodeId>> {
+        let get = redis::Cmd::get(key(scope, dialogue));
+        let found: Option<String> = self
+            .redis
+            .call(async |connection| get.query_async(connection).await)
+            .await?;
+        found
+            .map(|text| {
+                text.parse()
+                    .map_err(|_| StoreError::Corrupt(format!("{text} is no node")))
+            })
+            .transpose()
+    }
+
+    async fn note(&self, scope: &TenantScope, dialogue: DialogueId, node: NodeId) -> StoreResult<()> {
+        let set = redis::Cmd::pset_ex(key(scope, dialogue), node.to_string(), self.ttl_ms);
+        self.redis
+            .call(async |connection| set.exec_async(connection).await)
+            .await
+    }
+
+    async fn forget(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {
+        let delete = redis::Cmd::del(key(scope, dialogue));
+        self.redis
+            .call(async |connection| delete.exec_async(connection).await)
+            .await
+    }
+}

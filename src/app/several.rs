@@ -1,0 +1,105 @@
+//! This server as one node of several, if it is configured to be one.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use secrecy::ExposeSecret as _;
+
+use crate::{
+    actors::membership::{Membership, Neighbours},
+    adapters::{
+        in_process::shared_index::SharedFactIndex,
+        redis::{RedisOptions, owners::RedisOwners},
+    },
+    config::Config,
+    dialogue::Services,
+    http::nodes::Nodes,
+    ids::NodeId,
+    ports::{ledger::nodes::LiveNode, owners::OwnerCache},
+};
+
+/// How long an owner is remembered. A stale one costs a hop, and is forgotten then.
+const OWNER_FOR: Duration = Duration::from_mins(1);
+
+/// What the actors and the routes of one node of several need.
+pub(super) struct Several {
+    pub membership: Membership,
+    pub nodes: Nodes,
+}
+
+/// Joins the others; `None`: this server is alone. Where the index is this node's own, `services` get one that
+/// tells the others.
+///
+/// # Errors
+/// The ledger or the HTTP client cannot be used.
+pub(super) async fn join(
+    config: &Config,
+    services: &mut Services,
+    address: SocketAddr,
+) -> anyhow::Result<Option<Several>> {
+    let section = &config.node;
+    let (Some(url), Some(secret)) = (&section.url, &section.secret) else {
+        return Ok(None);
+    };
+    let url = match url.strip_suffix(":0") {
+        Some(host) => format!("{host}:{}", address.port()),
+        None => url.clone(),
+    };
+    // A process that is restarted is another node: what the last one left behind is taken over like anybody's.
+    let own: NodeId = services.ids.next();
+    let neighbours = Arc::new(Neighbours::new(
+        own,
+        services.ledger.nodes.clone(),
+        services.clock.clone(),
+    ));
+    let owners = owners(config)?;
+    let own_index = config.vectors.is_embedded().then(|| services.index.clone());
+    let nodes = Nodes::new(
+        neighbours.clone(),
+        owners.clone(),
+        own_index.clone(),
+        secret,
+        services.clock.clone(),
+    )
+    .context("cannot make the HTTP client for other nodes")?;
+    let peers = Arc::new(nodes.clone());
+    if let Some(index) = &own_index {
+        services.index = Arc::new(SharedFactIndex::new(index.clone(), peers.clone()));
+    }
+    let lease = Duration::from_millis(section.lease_ms);
+    let now = services.clock.now();
+    let row = LiveNode {
+        id: own,
+        url: url.clone(),
+        until: now + lease,
+    };
+    services.ledger.nodes.join(&row, now).await?;
+    tracing::info!(node = %own, %url, "joined the other nodes");
+    Ok(Some(Several {
+        membership: Membership {
+            neighbours,
+            url,
+            heartbeat: Duration::from_millis(section.heartbeat_ms),
+            lease,
+            peers,
+            owners,
+            index: own_index,
+        },
+        nodes,
+    }))
+}
+
+fn owners(config: &Config) -> anyhow::Result<Option<Arc<dyn OwnerCache>>> {
+    let buffer = &config.buffer;
+    let url = buffer.url.expose_secret();
+    if url == "memory:" {
+        return Ok(None);
+    }
+    let options = RedisOptions {
+        url: url.to_owned(),
+        cluster: buffer.cluster,
+        timeout: Duration::from_millis(buffer.timeout_ms),
+    };
+    let owners = RedisOwners::new(&options, OWNER_FOR).context("cannot use buffer.url")?;
+    Ok(Some(Arc::new(owners)))
+}

@@ -1,0 +1,124 @@
+//! Between the nodes of one server: a request that came to the wrong one goes to the right one, once.
+//!
+//! Owns how nodes talk: `hop` the signed header by which one believes another, `forward` REST and its
+//! streams, `tunnel` the messages of a socket, `notices` what one node tells the others. All of it is the
+//! public API of the other node, called with a hop in place of the caller's token; only notices and
+//! tickets have paths of their own. Who owns a dialogue is not decided here: a request is handled where it
+//! came to, and goes on only if that node finds that the dialogue is another's.
+
+mod forward;
+mod hop;
+mod notices;
+mod tunnel;
+
+use std::{sync::Arc, time::Duration};
+
+use reqwest::{Client, Method, Response, Url};
+use secrecy::{ExposeSecret as _, SecretString};
+
+pub use self::hop::Hop;
+pub(super) use self::{
+    forward::{RawBody, instead},
+    hop::{HEADER, accepted},
+    notices::{configure, redeem},
+    tunnel::{TunnelEnd, Tunnels},
+};
+use super::errors::Problem;
+use crate::{
+    actors::membership::Neighbours,
+    ids::NodeId,
+    ports::{clock::Clock, owners::OwnerCache, vectors::FactIndex},
+    tenancy::Principal,
+};
+
+/// How long opening a connection to another node may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long an unused connection is kept.
+const POOL_IDLE: Duration = Duration::from_secs(30);
+
+/// The way to the other nodes. Cheap to clone.
+#[derive(Clone)]
+pub struct Nodes {
+    pub(super) neighbours: Arc<Neighbours>,
+    pub(super) owners: Option<Arc<dyn OwnerCache>>,
+    /// What this node's own index holds, if it has one of its own: others tell it what they know.
+    pub(super) index: Option<Arc<dyn FactIndex>>,
+    keys: Arc<hop::Keys>,
+    client: Client,
+    clock: Arc<dyn Clock>,
+}
+
+impl Nodes {
+    /// `secret` is the same on every node.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be made.
+    pub fn new(
+        neighbours: Arc<Neighbours>,
+        owners: Option<Arc<dyn OwnerCache>>,
+        index: Option<Arc<dyn FactIndex>>,
+        secret: &SecretString,
+        clock: Arc<dyn Clock>,
+    ) -> reqwest::Result<Self> {
+        let client = Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(POOL_IDLE)
+            .tcp_nodelay(true)
+            // A socket begins as a request that is upgraded, which HTTP/2 has no word for.
+            .http1_only()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("colloquy-node/", env!("CARGO_PKG_VERSION")))
+            .build()?;
+        Ok(Self {
+            neighbours,
+            owners,
+            index,
+            keys: Arc::new(hop::Keys::new(secret.expose_secret().as_bytes())),
+            client,
+            clock,
+        })
+    }
+
+    /// A request to another node, with a hop for `who`. The path begins with a slash and has its query.
+    async fn request(
+        &self,
+        node: NodeId,
+        method: Method,
+        path: &str,
+        who: Option<&Principal>,
+    ) -> Result<reqwest::RequestBuilder, Problem> {
+        let url = self.neighbours.url_of(node).await?;
+        let url = url.ok_or_else(Problem::wrong_node)?;
+        let url = Url::parse(&format!("{url}{path}")).map_err(|error| Problem::internal(&error))?;
+        // As it goes out: some characters are escaped by now.
+        let path = match url.query() {
+            Some(query) => format!("{}?{query}", url.path()),
+            None => url.path().to_owned(),
+        };
+        let hop = Hop {
+            from: self.neighbours.own(),
+            to: node,
+            request: format!("{method} {path}"),
+            who: who.cloned(),
+        };
+        let signed = self.keys.sign(&hop, self.clock.now())?;
+        Ok(self.client.request(method, url).header(HEADER, signed))
+    }
+
+    /// Sends it, and gives up as soon as the node is dead to this one: one that is frozen takes connections
+    /// and never answers.
+    async fn send(&self, node: NodeId, request: reqwest::RequestBuilder) -> Result<Response, Problem> {
+        let answer = tokio::select! {
+            answer = request.send() => answer,
+            () = self.neighbours.gone(node) => {
+                tracing::info!(owner = %node, "a node died while it was asked");
+                return Err(Problem::wrong_node());
+            }
+        };
+        answer.map_err(|error| {
+            tracing::info!(owner = %node, %error, "a node could not be asked");
+            Problem::wrong_node()
+        })
+    }
+}

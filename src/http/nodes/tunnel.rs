@@ -1,0 +1,126 @@
+//! The messages of a client's socket that are about dialogues of another node: a socket to that node, as
+//! the same caller, through which they and what comes of them go as they are.
+//!
+//! The client's socket stays where it is. Sequence numbers need no rewriting: they are the dialogue's, and
+//! the owner gives them out.
+
+use std::collections::HashMap;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use reqwest::{Method, StatusCode, header};
+use tokio::sync::mpsc;
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, handshake::client::generate_key, protocol::Role},
+};
+
+use super::Nodes;
+use crate::{
+    actors::player_socket::close,
+    http::errors::Problem,
+    ids::{DialogueId, NodeId},
+    tenancy::Principal,
+};
+
+/// Messages that may wait for the other node.
+const MAX_WAITING: usize = 256;
+
+/// Why a tunnel ended that nobody closed on this side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TunnelEnd {
+    /// A newer connection took over the last dialogue in it.
+    Replaced,
+    /// The other node is gone, stops, or does not want it any more.
+    Lost,
+}
+
+/// The way to one other node. Closed when it is dropped.
+#[derive(Debug, Clone)]
+pub struct Tunnel(mpsc::Sender<String>);
+
+impl Tunnel {
+    /// Sends a message on.
+    ///
+    /// # Errors
+    /// The tunnel has ended, or the other node does not keep up.
+    pub fn send(&self, text: &str) -> Result<(), Problem> {
+        self.0.try_send(text.to_owned()).map_err(|_| Problem::wrong_node())
+    }
+}
+
+/// The tunnels of one client's socket, and which dialogues they are for.
+#[derive(Debug, Default)]
+pub struct Tunnels {
+    pub open: HashMap<NodeId, Tunnel>,
+    pub routes: HashMap<DialogueId, NodeId>,
+}
+
+impl Nodes {
+    /// Opens a socket at another node as `who`. `hear` gets each message that comes back; `ended` is
+    /// called unless this side let go of the tunnel first.
+    ///
+    /// # Errors
+    /// The other node cannot be reached, or refuses.
+    pub async fn tunnel(
+        &self,
+        node: NodeId,
+        who: &Principal,
+        coalesce_ms: u64,
+        mut hear: impl FnMut(&str) + 'static,
+        ended: impl FnOnce(TunnelEnd) + 'static,
+    ) -> Result<Tunnel, Problem> {
+        let path = format!("/v1/ws?coalesce_ms={coalesce_ms}");
+        let request = self
+            .request(node, Method::GET, &path, Some(who))
+            .await?
+            .header(header::CONNECTION, "Upgrade")
+            .header(header::UPGRADE, "websocket")
+            .header(header::SEC_WEBSOCKET_VERSION, "13")
+            .header(header::SEC_WEBSOCKET_KEY, generate_key());
+        let answer = self.send(node, request).await?;
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            tracing::info!(owner = %node, status = %answer.status(), "a node refused a tunnel");
+            return Err(Problem::wrong_node());
+        }
+        let upgraded = answer.upgrade().await.map_err(|error| {
+            tracing::info!(owner = %node, %error, "a tunnel could not be opened");
+            Problem::wrong_node()
+        })?;
+        let mut socket = WebSocketStream::from_raw_socket(upgraded, Role::Client, None).await;
+        let (out, mut waiting) = mpsc::channel::<String>(MAX_WAITING);
+        let neighbours = self.neighbours.clone();
+        actix_web::rt::spawn(async move {
+            let gone = neighbours.gone(node);
+            tokio::pin!(gone);
+            let end = loop {
+                tokio::select! {
+                    text = waiting.recv() => match text {
+                        Some(text) => {
+                            if socket.send(Message::text(text)).await.is_err() {
+                                break TunnelEnd::Lost;
+                            }
+                        }
+                        None => {
+                            // The other node sees the end of the connection, if not this.
+                            let _ = socket.close(None).await;
+                            return;
+                        }
+                    },
+                    message = socket.next() => match message {
+                        Some(Ok(Message::Text(text))) => hear(text.as_str()),
+                        Some(Ok(Message::Close(frame))) => {
+                            let code = frame.map_or(0, |frame| u16::from(frame.code));
+                            break if code == close::REPLACED { TunnelEnd::Replaced } else { TunnelEnd::Lost };
+                        }
+                        Some(Ok(_)) => {}
+                        Some(Err(_)) | None => break TunnelEnd::Lost,
+                    },
+                    () = &mut gone => break TunnelEnd::Lost,
+                }
+            };
+            drop(waiting);
+            ended(end);
+        });
+        Ok(Tunnel(out))
+    }
+}

@@ -1,0 +1,201 @@
+//! What a socket does with dialogues of other nodes: its messages about them go through a tunnel to the
+//! owner, and what the owner says comes back as it is.
+//!
+//! A socket that came through a tunnel itself opens none: what is not found at its end is an error there.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::protocol::Inner;
+use crate::{
+    actors::player_socket::{Connection, close},
+    http::{
+        errors::{Code, Problem},
+        nodes::TunnelEnd,
+    },
+    ids::{DialogueId, NodeId},
+    tenancy::Principal,
+};
+
+/// Messages that open something, so that they may begin at the owner as well as here.
+const OPENING: [&str; 3] = ["session.resume", "npc_conversation.watch", "npc_conversation.interrupt"];
+
+/// Which dialogue a message is about.
+#[derive(Deserialize)]
+struct About {
+    #[serde(default)]
+    session_id: Option<DialogueId>,
+    #[serde(default)]
+    conversation_id: Option<DialogueId>,
+}
+
+impl About {
+    fn of(text: &str) -> Option<DialogueId> {
+        let about: Self = serde_json::from_str(text).ok()?;
+        about.session_id.or(about.conversation_id)
+    }
+}
+
+/// What of an event of the owner matters on the way.
+#[derive(Deserialize)]
+struct Passing<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(default)]
+    dialogue_id: Option<DialogueId>,
+    #[serde(default)]
+    error: Option<PassingError>,
+}
+
+#[derive(Deserialize)]
+struct PassingError {
+    code: String,
+}
+
+impl Inner {
+    /// The owner of the dialogue that a message is about, if its messages go there already.
+    pub(super) fn routed(&self, text: &str) -> Option<(DialogueId, NodeId)> {
+        let tunnels = self.tunnels.lock();
+        if tunnels.routes.is_empty() {
+            return None;
+        }
+        let about = About::of(text)?;
+        tunnels.routes.get(&about).map(|owner| (about, *owner))
+    }
+
+    /// Where a message goes that failed here because its dialogue lives elsewhere.
+    pub(super) fn elsewhere(&self, kind: &str, text: &str, problem: &Problem) -> Option<(DialogueId, NodeId)> {
+        let owner = problem.owner.filter(|_| !self.came_by_hop && OPENING.contains(&kind))?;
+        Some((About::of(text)?, owner))
+    }
+
+    /// Sends a message on to the owner of its dialogue.
+    pub(super) async fn send_on(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        who: &Principal,
+        (dialogue, owner): (DialogueId, NodeId),
+        text: &str,
+    ) -> Result<(), Problem> {
+        let Some(nodes) = &self.state.nodes else {
+            return Err(Problem::wrong_node());
+        };
+        let before = self.tunnels.lock().open.get(&owner).cloned();
+        let tunnel = match before {
+            Some(tunnel) => tunnel,
+            None => {
+                // This socket closes when its token expires; the other end need not know when.
+                let who = Principal {
+                    expires_at: chrono::DateTime::<chrono::Utc>::MAX_UTC,
+                    ..who.clone()
+                };
+                let (hearing, ending) = (Arc::downgrade(self), Arc::downgrade(self));
+                let (speaking, closing) = (connection.clone(), connection.clone());
+                let hear = move |text: &str| {
+                    if let Some(inner) = hearing.upgrade() {
+                        inner.heard_from(owner, text);
+                    }
+                    // A connection that is gone lets go of its tunnels.
+                    let _ = speaking.send(text.to_owned());
+                };
+                let ended = move |end| {
+                    if let Some(inner) = ending.upgrade() {
+                        inner.tunnel_ended(&closing, owner, end);
+                    }
+                };
+                let opened = nodes.tunnel(owner, &who, self.coalesce_ms, hear, ended).await;
+                let outcome = if opened.is_ok() { "answered" } else { "unreachable" };
+                self.state
+                    .metrics
+                    .forwarded
+                    .with_label_values(&["socket", outcome])
+                    .inc();
+                let tunnel = match opened {
+                    Ok(tunnel) => tunnel,
+                    Err(problem) => {
+                        nodes.forget_owner_of(&who.scope(), dialogue).await;
+                        return Err(problem);
+                    }
+                };
+                self.tunnels.lock().open.insert(owner, tunnel.clone());
+                tunnel
+            }
+        };
+        let opened = self.open.lock().remove(&dialogue);
+        if let Some(opened) = opened {
+            // It was this node's, before.
+            self.state.sessions.detach(&who.scope(), dialogue, opened.listener);
+        }
+        self.tunnels.lock().routes.insert(dialogue, owner);
+        if connection.is_gone() {
+            // `on_close` ran before there was anything to let go of.
+            *self.tunnels.lock() = crate::http::nodes::Tunnels::default();
+            return Ok(());
+        }
+        tunnel.send(text)
+    }
+
+    /// What the owner tells the client, where it changes the way of later messages.
+    fn heard_from(&self, owner: NodeId, text: &str) {
+        // Few events matter; most are not even read.
+        if !text.contains("session.created") && !text.contains("wrong_node") {
+            return;
+        }
+        let Ok(passing) = serde_json::from_str::<Passing<'_>>(text) else {
+            return;
+        };
+        let Some(dialogue) = passing.dialogue_id else { return };
+        match passing.kind {
+            "session.created" => {
+                self.tunnels.lock().routes.insert(dialogue, owner);
+            }
+            "error"
+                if passing
+                    .error
+                    .is_some_and(|error| error.code == Code::WrongNode.as_str()) =>
+            {
+                self.tunnels.lock().routes.remove(&dialogue);
+            }
+            _ => {}
+        }
+    }
+
+    fn tunnel_ended(&self, connection: &Connection, owner: NodeId, end: TunnelEnd) {
+        let lost: Vec<DialogueId> = {
+            let mut tunnels = self.tunnels.lock();
+            tunnels.open.remove(&owner);
+            let lost = tunnels.routes.iter().filter(|(_, node)| **node == owner);
+            let lost: Vec<DialogueId> = lost.map(|(id, _)| *id).collect();
+            tunnels.routes.retain(|_, node| *node != owner);
+            lost
+        };
+        if lost.is_empty() {
+            return;
+        }
+        match end {
+            TunnelEnd::Replaced => {
+                let last = self.open.lock().is_empty() && self.tunnels.lock().routes.is_empty();
+                if last {
+                    connection.close(close::REPLACED, "replaced by a newer connection");
+                }
+            }
+            TunnelEnd::Lost => {
+                for dialogue in lost {
+                    self.tell(connection, &moved(), None, Some(dialogue));
+                }
+                connection.close(close::DRAINING, MOVED);
+            }
+        }
+    }
+}
+
+/// What a socket is closed for when one of its dialogues went to another node.
+pub(super) const MOVED: &str = "a dialogue moved to another node; connect and resume";
+
+pub(super) fn moved() -> Problem {
+    Problem::new(
+        Code::WrongNode,
+        "the dialogue moved to another node; connect again and resume",
+    )
+}

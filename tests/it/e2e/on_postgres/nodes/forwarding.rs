@@ -1,0 +1,203 @@
+//! REST at the wrong node.
+
+use colloquy::tenancy::Role;
+use jsonwebtoken::{EncodingKey, Header};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{Nodes, counted, forwarded, said, say, turns_of};
+use crate::support::{Rest, run};
+
+#[test]
+fn a_request_at_the_wrong_node_is_answered_by_the_owner() {
+    run(async {
+        let nodes = Nodes::start(3, &[]).await;
+        let (session, _) = nodes.session(0).await;
+        let [owner, second, third] = [0, 1, 2].map(|at| nodes.servers[at].backend());
+
+        let turn = say(&second, &session, "k2", "And you?").await;
+        assert_eq!(turn["turn"], 2, "{turn}");
+        // The same key is the same turn, whoever is asked.
+        for rest in [&owner, &second, &third] {
+            assert_eq!(say(rest, &session, "k2", "And you?").await["id"], turn["id"]);
+        }
+        assert!(forwarded(&nodes.servers[1], "request").await >= 2.0);
+        assert!(forwarded(&nodes.servers[2], "request").await >= 1.0);
+        for (at, actors) in [(0, 1.0), (1, 0.0), (2, 0.0)] {
+            let live = counted(&nodes.servers[at], "colloquy_session_actors").await;
+            assert!((live - actors).abs() < 0.1, "node {at} has {live} sessions");
+        }
+
+        // What the owner refuses comes through as it is.
+        let path = format!("/v1/sessions/{session}:rewind");
+        let stale = json!({"turn": 1, "if_head": 7});
+        let (status, problem) = third.call(Method::POST, &path, Some(&stale)).await;
+        assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("stale_head")));
+        assert!(problem["request_id"].is_string(), "{problem}");
+        let rewound = third.post(&path, &json!({"turn": 1, "key": "back"})).await;
+        assert_eq!(rewound["rewound"]["removed_turns"], json!([2]), "{rewound}");
+        // A key that was unsaid with its turn is refused everywhere.
+        let again = json!({"text": "And you?", "key": "k2"});
+        let (status, problem) = second.call(Method::POST, &turns_of(&session), Some(&again)).await;
+        assert_eq!(
+            (status, &problem["code"]),
+            (StatusCode::CONFLICT, &json!("turn_unsaid"))
+        );
+        let preview = second
+            .post(&format!("/v1/sessions/{session}/context"), &json!({"text": "Well?"}))
+            .await;
+        assert!(preview["messages"].to_string().contains("Hello."), "{preview}");
+        assert_eq!(said(&third, &session).await, ["Hello."]);
+    });
+}
+
+#[test]
+fn events_of_a_turn_stream_through() {
+    run(async {
+        let nodes = Nodes::start(2, &[]).await;
+        let (session, _) = nodes.session(0).await;
+        let other = &nodes.servers[1];
+        let response = reqwest::Client::new()
+            .post(format!("http://{}{}", other.address, turns_of(&session)))
+            .bearer_auth(other.token("demo", Role::Backend, None))
+            .header("accept", "text/event-stream")
+            .json(&json!({"text": "Tell me more.", "key": "k2"}))
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        let body = response.text().await.unwrap();
+        let names: Vec<&str> = body.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+        assert_eq!(names.first(), Some(&"turn.started"), "{body}");
+        assert!(names.contains(&"reply.delta"), "{body}");
+        assert_eq!(names.last(), Some(&"turn.committed"), "{body}");
+        assert!(forwarded(other, "request").await >= 1.0);
+    });
+}
+
+#[test]
+fn a_turn_that_is_sent_on_is_counted_once() {
+    run(async {
+        let nodes = Nodes::start(2, &[("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN", "4")]).await;
+        let (session, _) = nodes.session(0).await;
+        let [owner, other] = [0, 1].map(|at| nodes.servers[at].backend());
+        for turn in 2..=4 {
+            let said = say(&other, &session, &format!("there {turn}"), "Hello there.").await;
+            assert_eq!(said["turn"], turn, "{said}");
+        }
+        // The other node has counted these; the owner has counted the first.
+        for turn in 5..=7 {
+            let said = say(&owner, &session, &format!("here {turn}"), "Hello here.").await;
+            assert_eq!(said["turn"], turn, "{said}");
+        }
+        let line = json!({"text": "One too many."});
+        let (status, problem) = owner.call(Method::POST, &turns_of(&session), Some(&line)).await;
+        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{problem}");
+    });
+}
+
+#[test]
+fn an_interrupt_at_the_wrong_node_cuts_the_reply() {
+    run(async {
+        let nodes = Nodes::start(2, &[]).await;
+        nodes.mock.control(&json!({"tokens_per_s": 5, "deltas": 400})).unwrap();
+        let mut socket = nodes.servers[0].player("p1").await;
+        let session = socket.session("mira", "p1").await;
+        socket.tell(&session, "k1", "A long story.").await;
+        socket.until("reply.delta").await;
+        let other = nodes.servers[1].backend();
+        let cut = other
+            .post(&format!("/v1/sessions/{session}:interrupt"), &json!({}))
+            .await;
+        assert_eq!((&cut["interrupted"], &cut["turn"]), (&json!(true), &json!(1)), "{cut}");
+        assert_eq!(socket.reply().await.status, "interrupted");
+        assert!(forwarded(&nodes.servers[1], "request").await >= 1.0);
+    });
+}
+
+#[test]
+fn a_foreign_tenant_is_not_forwarded() {
+    run(async {
+        let nodes = Nodes::start(2, &[("COLLOQUY__TENANTS", r#"["rival"]"#)]).await;
+        let (session, _) = nodes.session(0).await;
+        let other = &nodes.servers[1];
+        let strangers = [
+            other.token("rival", Role::Backend, None),
+            other.token("demo", Role::Player, Some("p2")),
+        ];
+        for token in strangers {
+            let rest = Rest::new(other.address, token);
+            let line = json!({"text": "Hello?"});
+            let (status, problem) = rest.call(Method::POST, &turns_of(&session), Some(&line)).await;
+            assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
+            let path = format!("/v1/sessions/{session}:interrupt");
+            assert_eq!(rest.call(Method::POST, &path, None).await.0, StatusCode::NOT_FOUND);
+        }
+        assert!(forwarded(other, "request").await < 0.1);
+    });
+}
+
+/// A hop as somebody would write it who has read the source.
+fn hop(node: &str, secret: &str, request: &str) -> String {
+    let who = json!({"subject": "nobody", "tenant": "demo", "role": "admin", "player": null, "world": null,
+        "expires_at": "2100-01-01T00:00:00Z"});
+    let now = chrono::Utc::now().timestamp();
+    let claims = json!({"from": node, "to": node, "request": request, "who": who,
+        "aud": "colloquy-nodes", "iat": now, "exp": now + 20});
+    jsonwebtoken::encode(
+        &Header::default(),
+        &claims,
+        &EncodingKey::from_secret(secret.as_bytes()),
+    )
+    .unwrap()
+}
+
+#[test]
+fn a_hop_that_no_node_signed_opens_nothing() {
+    run(async {
+        colloquy::adapters::openai::install_crypto();
+        let nodes = Nodes::start(1, &[]).await;
+        let server = &nodes.servers[0];
+        let node = super::dying::node_ids(&nodes).await.remove(0);
+        let known = "what only the nodes of these tests know";
+        let get = async |path: &str, hop: String| {
+            let request = reqwest::Client::new().get(format!("http://{}{path}", server.address));
+            request.header("x-colloquy-hop", hop).send().await.unwrap()
+        };
+        // So that what is refused below is refused for the one thing that is wrong with it.
+        let good = get("/v1/worlds", hop(&node, known, "GET /v1/worlds")).await;
+        assert_eq!(good.status(), StatusCode::OK);
+        for (what, path, hop) in [
+            ("garbage", "/v1/worlds", "x.y.z".to_owned()),
+            (
+                "another secret",
+                "/v1/worlds",
+                hop(&node, "a secret of somebody else's, 32 bytes", "GET /v1/worlds"),
+            ),
+            ("another request", "/v1/sessions", hop(&node, known, "GET /v1/worlds")),
+            (
+                "another node",
+                "/v1/worlds",
+                hop(&node.replace(&node[node.len() - 4..], "0000"), known, "GET /v1/worlds"),
+            ),
+        ] {
+            let refused = get(path, hop).await;
+            assert_eq!(refused.status(), StatusCode::UNAUTHORIZED, "{what}");
+            let problem: Value = refused.json().await.unwrap();
+            assert_eq!(problem["code"], "unauthenticated", "{what}");
+        }
+        // What nodes tell each other is nobody else's business, whatever their token.
+        let admin = server.rest(Role::Admin);
+        let notice = json!({"what": "authored", "tenant": "demo", "world": "vale"});
+        let told = admin.call(Method::POST, "/internal/v1/notices", Some(&notice)).await;
+        assert_eq!(told.0, StatusCode::NOT_FOUND);
+        // A server that is alone believes no hop at all.
+        let alone = crate::support::Data::new(&[]).start();
+        let request = reqwest::Client::new().get(format!("http://{}/v1/worlds", alone.address));
+        let request = request
+            .bearer_auth(alone.token("demo", Role::Admin, None))
+            .header("x-colloquy-hop", hop(&node, known, "GET /v1/worlds"));
+        assert_eq!(request.send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    });
+}

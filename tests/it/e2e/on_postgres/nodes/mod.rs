@@ -1,0 +1,152 @@
+//! Several server processes on one Postgres and one Redis: requests that come to the wrong one, a node
+//! that is killed, one that is frozen, and all of them restarted one after the other.
+
+mod dying;
+mod forwarding;
+mod rolling;
+mod sockets;
+mod together;
+
+use std::time::Duration;
+
+use colloquy::mock_llm::{self, MockHandle, MockOptions};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::support::{Data, RedisServer, Rest, Server, eventually};
+
+/// Servers that are one, with the mock model behind them.
+struct Nodes {
+    mock: MockHandle,
+    servers: Vec<Server>,
+    data: Data,
+    redis: RedisServer,
+}
+
+impl Nodes {
+    async fn start(count: usize, env: &[(&str, &str)]) -> Self {
+        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let redis = RedisServer::start().await;
+        let (llm, buffers) = (mock.base_url(), redis.url());
+        let mut all = vec![
+            ("COLLOQUY__LLM__BASE_URL", llm.as_str()),
+            ("COLLOQUY__LLM__MODEL", "mock"),
+            ("COLLOQUY__BUFFER__URL", buffers.as_str()),
+            ("COLLOQUY__NODE__URL", "http://127.0.0.1:0"),
+            ("COLLOQUY__NODE__SECRET", "what only the nodes of these tests know"),
+            ("COLLOQUY__CONVERSATION__PAUSE_MS", "20"),
+            // As long as by default: what a dead node was learning comes when its jobs are taken up.
+            ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "300"),
+            ("COLLOQUY__CONVERSATION__READING_MS_PER_CHAR", "0"),
+        ];
+        all.extend_from_slice(env);
+        let data = Data::on_postgres(&all);
+        let servers = (0..count).map(|_| data.beside().spawn()).collect();
+        Self {
+            mock,
+            servers,
+            data,
+            redis,
+        }
+    }
+
+    /// One more.
+    fn another(&self) -> Server {
+        self.data.beside().spawn()
+    }
+
+    /// A session of the demo's player `p1` with `mira`, in which the node `owner` said a turn. Its token.
+    async fn session(&self, owner: usize) -> (String, String) {
+        let rest = self.servers[owner].backend();
+        let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
+        let made = rest.post("/v1/sessions", &body).await;
+        let session = made["id"].as_str().unwrap().to_owned();
+        let first = say(&rest, &session, "first", "Hello.").await;
+        assert_eq!(first["turn"], 1, "{first}");
+        (session, made["resume_token"].as_str().unwrap().to_owned())
+    }
+}
+
+/// Says a line and returns the finished turn.
+async fn say(rest: &Rest, session: &str, key: &str, text: &str) -> Value {
+    rest.post(&turns_of(session), &json!({"text": text, "key": key})).await
+}
+
+fn turns_of(session: &str) -> String {
+    format!("/v1/sessions/{session}/turns")
+}
+
+/// Says a line at one of the nodes after the other, as a client behind a balancer does that tries again
+/// when it is told to, or is not answered. How often it had to.
+async fn say_somewhere(rests: &[Rest], session: &str, key: &str, text: &str) -> (Value, usize) {
+    let body = json!({"text": text, "key": key});
+    let trying = async {
+        let mut tries = 0;
+        loop {
+            let rest = &rests[tries % rests.len()];
+            match rest.attempt(Method::POST, &turns_of(session), Some(&body)).await {
+                Ok((StatusCode::OK, turn)) => return (turn, tries),
+                Ok((status, problem)) => {
+                    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
+                }
+                // It is being restarted, or was killed while it answered.
+                Err(_) => {}
+            }
+            tries += 1;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(2), trying)
+        .await
+        .unwrap_or_else(|_| panic!("{key} was never answered"))
+}
+
+/// The lines of a session that stand, as the ledger has them.
+async fn said(rest: &Rest, session: &str) -> Vec<String> {
+    let page = rest.get(&format!("{}?limit=200", turns_of(session))).await;
+    let turns = page["items"].as_array().unwrap();
+    turns
+        .iter()
+        .map(|turn| turn["player_text"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// A counter of a node's own.
+async fn counted(server: &Server, metric: &str) -> f64 {
+    let text = server.backend().text("/metrics").await;
+    let line = text.lines().find(|line| line.starts_with(metric));
+    line.map_or(0.0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+/// How many requests and sockets a node has sent on to an owner that answered.
+async fn forwarded(server: &Server, kind: &str) -> f64 {
+    counted(
+        server,
+        &format!(r#"colloquy_forwarded_total{{kind="{kind}",outcome="answered"}}"#),
+    )
+    .await
+}
+
+/// Asks again and again until there is an answer: for what takes as long as a node is thought alive.
+async fn in_time<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+    let asking = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(2), asking)
+        .await
+        .unwrap_or_else(|_| panic!("{what} did not happen"))
+}
+
+/// Waits until every job of the demo is done.
+async fn idle(rest: &Rest) {
+    eventually("every job to end", || async {
+        let jobs = rest.get("/v1/jobs?status=pending").await;
+        jobs["items"].as_array().unwrap().is_empty().then_some(())
+    })
+    .await;
+}

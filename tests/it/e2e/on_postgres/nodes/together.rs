@@ -1,0 +1,71 @@
+//! What is done to a whole world whose dialogues live on several nodes, and what is left when Redis is gone.
+
+use serde_json::json;
+
+use super::{Nodes, forwarded, in_time, said, say};
+use crate::support::run;
+
+#[test]
+fn a_save_is_taken_and_loaded_whichever_nodes_its_dialogues_are_at() {
+    run(async {
+        let nodes = Nodes::start(3, &[]).await;
+        let rests = [0, 1, 2].map(|at| nodes.servers[at].backend());
+        let (mut sessions, mut ears) = (Vec::new(), Vec::new());
+        for at in 0..2 {
+            let (session, token) = nodes.session(at).await;
+            let mut socket = nodes.servers[at].player("p1").await;
+            let resume = json!({"type": "session.resume", "session_id": session, "resume_token": token, "last_seq": 1});
+            socket.send(&resume).await;
+            socket.until("session.resumed").await;
+            sessions.push(session);
+            ears.push(socket);
+        }
+        let saves = "/v1/worlds/vale/saves";
+        let save = rests[2].post(saves, &json!({"name": "here"})).await;
+        let save = save["id"].as_str().unwrap();
+        for (at, ear) in ears.iter_mut().enumerate() {
+            ear.say(&sessions[at], "This never happened.").await;
+        }
+        // One more is under way.
+        nodes.mock.control(&json!({"faults": ["reply=hold"]})).unwrap();
+        let calls = nodes.mock.calls("reply");
+        ears[1].tell(&sessions[1], "held", "Nor did this.").await;
+        in_time("the reply to be asked for", || async {
+            (nodes.mock.calls("reply") > calls).then_some(())
+        })
+        .await;
+        let restored = rests[2].post(&format!("{saves}/{save}:restore"), &json!({})).await;
+        assert_eq!(restored["removed_turns"], 2, "{restored}");
+        nodes.mock.control(&json!({"faults": []})).unwrap();
+        for ear in &mut ears {
+            // A reply that ends unsaid is told as an error of its turn.
+            let rewound = loop {
+                let event = ear.next().await;
+                if event["type"] == "dialogue.rewound" {
+                    break event;
+                }
+            };
+            assert_eq!(rewound["removed_turns"], json!([2]), "{rewound}");
+        }
+        for (at, session) in sessions.iter().enumerate() {
+            assert_eq!(said(&rests[2], session).await, ["Hello."]);
+            assert_eq!(say(&rests[2], session, "on", "Let us go on.").await["turn"], 2);
+            assert_eq!(said(&rests[at], session).await, ["Hello.", "Let us go on."]);
+        }
+    });
+}
+
+#[test]
+fn owners_are_found_without_redis() {
+    run(async {
+        let mut nodes = Nodes::start(2, &[]).await;
+        let (session, _) = nodes.session(0).await;
+        let other = nodes.servers[1].backend();
+        assert_eq!(say(&other, &session, "a", "One.").await["turn"], 2);
+        nodes.redis.kill();
+        assert_eq!(say(&other, &session, "b", "Two.").await["turn"], 3);
+        let owner = nodes.servers[0].backend();
+        assert_eq!(say(&owner, &session, "c", "Three.").await["turn"], 4);
+        assert!(forwarded(&nodes.servers[1], "request").await >= 2.0);
+    });
+}

@@ -146,7 +146,7 @@ impl QdrantFactIndex {
             points: Some(PointsSelector {
                 points_selector_one_of: Some(points),
             }),
-            ordering: in_order(),
+            ordering: Some(in_order()),
             ..DeletePoints::default()
         };
         self.write(self.client.delete_points(request)).await
@@ -198,7 +198,7 @@ impl FactIndex for QdrantFactIndex {
                     .iter()
                     .map(|point| points::encode(scope, point, self.options.dimensions))
                     .collect(),
-                ordering: in_order(),
+                ordering: Some(in_order()),
                 ..UpsertPoints::default()
             };
             self.write(self.client.upsert_points(request)).await?;
@@ -276,10 +276,10 @@ impl FactIndex for QdrantFactIndex {
 }
 
 /// Writes of one point are done in the order in which they came.
-fn in_order() -> Option<WriteOrdering> {
-    Some(WriteOrdering {
+fn in_order() -> WriteOrdering {
+    WriteOrdering {
         r#type: WriteOrderingType::Medium.into(),
-    })
+    }
 }
 
 fn status(error: &QdrantError) -> Option<&Status> {

@@ -235,7 +235,7 @@ impl Collection {
             return refuse(field);
         };
         let values = point.payload.get(&field.key).map(kinds).unwrap_or_default();
-        let any = |test: &dyn Fn(&Kind) -> bool| values.iter().any(|kind| test(kind));
+        let any = |test: &dyn Fn(&Kind) -> bool| values.iter().any(test);
         match (self.indexes.get(&field.key), wanted) {
             (Some(Index::Keyword { .. }), MatchValue::Keyword(word)) => {
                 Ok(any(&|kind| matches!(kind, Kind::StringValue(text) if text == word)))

@@ -19,6 +19,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
 use qdrant_client::{
     Qdrant, QdrantError,
@@ -103,40 +104,54 @@ impl QdrantFactIndex {
         })
     }
 
-    /// Asks Qdrant within `limit`, unless it has just failed.
-    async fn call<T>(&self, limit: Duration, work: impl Future<Output = Result<T, QdrantError>>) -> StoreResult<T> {
-        let mut gone = false;
-        let asked = async {
-            work.await.map_err(|error| {
-                gone = is_not_found(&error);
-                store_error(error)
-            })
-        };
-        let answer = self.breaker.call(limit, asked).await;
-        let away = matches!(&answer, Err(StoreError::Unavailable(_))) && !gone;
-        self.away.store(away, Ordering::Relaxed);
-        if gone {
-            // Somebody dropped the collection; another has to be found or made.
-            self.place.write().lose();
-        }
-        answer
+    /// Asks Qdrant within `limit`, unless it has just failed. Boxed, since the client's futures are large.
+    fn call<'a, T: Send + 'a>(
+        &'a self,
+        limit: Duration,
+        work: impl Future<Output = Result<T, QdrantError>> + Send + 'a,
+    ) -> BoxFuture<'a, StoreResult<T>> {
+        let work = Box::pin(work);
+        Box::pin(async move {
+            let mut gone = false;
+            let asked = async {
+                work.await.map_err(|error| {
+                    gone = is_not_found(&error);
+                    store_error(error)
+                })
+            };
+            let answer = self.breaker.call(limit, asked).await;
+            let away = matches!(&answer, Err(StoreError::Unavailable(_))) && !gone;
+            self.away.store(away, Ordering::Relaxed);
+            if gone {
+                // Somebody dropped the collection; another has to be found or made.
+                self.place.write().lose();
+            }
+            answer
+        })
     }
 
-    async fn read<T>(&self, work: impl Future<Output = Result<T, QdrantError>>) -> StoreResult<T> {
-        self.call(self.options.timeout, work).await
+    fn read<'a, T: Send + 'a>(
+        &'a self,
+        work: impl Future<Output = Result<T, QdrantError>> + Send + 'a,
+    ) -> BoxFuture<'a, StoreResult<T>> {
+        self.call(self.options.timeout, work)
     }
 
-    async fn write(&self, work: impl Future<Output = Result<PointsOperationResponse, QdrantError>>) -> StoreResult<()> {
-        let written = self.call(self.options.write_timeout, work).await?;
-        let status = written.result.map(|result| result.status());
-        if status == Some(UpdateStatus::Completed) {
-            Ok(())
-        } else {
-            // Received and perhaps done later: whoever wrote has to write again.
-            Err(StoreError::Unavailable(format!(
-                "Qdrant did not finish a write: {status:?}"
-            )))
-        }
+    fn write<'a>(
+        &'a self,
+        work: impl Future<Output = Result<PointsOperationResponse, QdrantError>> + Send + 'a,
+    ) -> BoxFuture<'a, StoreResult<()>> {
+        let writing = self.call(self.options.write_timeout, work);
+        Box::pin(async move {
+            let status = writing.await?.result.map(|result| result.status());
+            if status == Some(UpdateStatus::Completed) {
+                Ok(())
+            } else {
+                // Received and perhaps done later: whoever wrote has to write again.
+                let unfinished = format!("Qdrant did not finish a write: {status:?}");
+                Err(StoreError::Unavailable(unfinished))
+            }
+        })
     }
 
     async fn delete(&self, points: PointsSelectorOneOf) -> StoreResult<()> {
@@ -146,7 +161,7 @@ impl QdrantFactIndex {
             points: Some(PointsSelector {
                 points_selector_one_of: Some(points),
             }),
-            ordering: in_order(),
+            ordering: Some(in_order()),
             ..DeletePoints::default()
         };
         self.write(self.client.delete_points(request)).await
@@ -186,7 +201,7 @@ impl FactIndex for QdrantFactIndex {
         let filter = points::of_audience(scope, world, audience);
         let request = search::nearest(collection, filter, embedding, min_cosine, limit, self.options.hnsw_ef);
         let response = self.read(self.client.query(request)).await?;
-        Ok(search::near(response, min_cosine))
+        Ok(search::near(&response, min_cosine))
     }
 
     async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
@@ -198,7 +213,7 @@ impl FactIndex for QdrantFactIndex {
                     .iter()
                     .map(|point| points::encode(scope, point, self.options.dimensions))
                     .collect(),
-                ordering: in_order(),
+                ordering: Some(in_order()),
                 ..UpsertPoints::default()
             };
             self.write(self.client.upsert_points(request)).await?;
@@ -276,10 +291,10 @@ impl FactIndex for QdrantFactIndex {
 }
 
 /// Writes of one point are done in the order in which they came.
-fn in_order() -> Option<WriteOrdering> {
-    Some(WriteOrdering {
+fn in_order() -> WriteOrdering {
+    WriteOrdering {
         r#type: WriteOrderingType::Medium.into(),
-    })
+    }
 }
 
 fn status(error: &QdrantError) -> Option<&Status> {

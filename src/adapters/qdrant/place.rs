@@ -154,12 +154,11 @@ impl QdrantFactIndex {
         let begun = ours
             .iter()
             .filter(|named| named.space == self.space && named.number > last);
-        let collection = match begun.max_by_key(|named| named.number) {
-            Some(begun) => begun.clone(),
-            None => {
-                let highest = ours.iter().map(|named| named.number).max().unwrap_or(0);
-                Named::new(&self.options.collection, self.space.clone(), highest.saturating_add(1))
-            }
+        let collection = if let Some(begun) = begun.max_by_key(|named| named.number) {
+            begun.clone()
+        } else {
+            let highest = ours.iter().map(|named| named.number).max().unwrap_or(0);
+            Named::new(&self.options.collection, self.space.clone(), highest.saturating_add(1))
         };
         self.create(&collection).await?;
         self.place.write().take(collection, false);

@@ -48,7 +48,7 @@ impl Legs {
         let others = match self.embedding(proposal) {
             None => filter,
             Some(query) => {
-                let mut legs = self.beside_dense(proposal, &filter);
+                let mut legs = beside_dense(proposal, &filter);
                 if proposal.limits.dense > 0 {
                     legs.push(PrefetchQuery {
                         query: Some(nearest_to(query)),
@@ -66,43 +66,12 @@ impl Legs {
         let fused = Query {
             variant: Some(query::Variant::Fusion(Fusion::Rrf.into())),
         };
-        query_points.extend(self.union(self.beside_dense(proposal, &others), fused, None));
+        query_points.extend(self.union(beside_dense(proposal, &others), fused, None));
         (!query_points.is_empty()).then(|| QueryBatchPoints {
             collection_name: self.collection.clone(),
             query_points,
             ..QueryBatchPoints::default()
         })
-    }
-
-    /// The legs that need no query.
-    fn beside_dense(&self, proposal: &Proposal<'_>, filter: &Filter) -> Vec<PrefetchQuery> {
-        let limits = proposal.limits;
-        let leg = |query: query::Variant, using: Option<&str>, limit: usize| PrefetchQuery {
-            query: Some(Query { variant: Some(query) }),
-            using: using.map(str::to_owned),
-            filter: Some(filter.clone()),
-            limit: Some(limit as u64),
-            ..PrefetchQuery::default()
-        };
-        let mut legs = Vec::with_capacity(4);
-        let terms = points::sparse(proposal.terms);
-        if limits.sparse > 0 && !terms.indices.is_empty() {
-            let terms = VectorInput {
-                variant: Some(vector_input::Variant::Sparse(terms)),
-            };
-            legs.push(leg(query::Variant::Nearest(terms), Some(SPARSE), limits.sparse));
-        }
-        for (key, limit) in [(WEIGHT, limits.important), (VALID_AT, limits.recent)] {
-            if limit > 0 {
-                let order = OrderBy {
-                    key: key.to_owned(),
-                    direction: Some(Direction::Desc.into()),
-                    start_from: None,
-                };
-                legs.push(leg(query::Variant::OrderBy(order), None, limit));
-            }
-        }
-        legs
     }
 
     fn union(&self, prefetch: Vec<PrefetchQuery>, query: Query, using: Option<&str>) -> Option<QueryPoints> {
@@ -120,6 +89,37 @@ impl Legs {
             ..QueryPoints::default()
         })
     }
+}
+
+/// The legs that need no query.
+fn beside_dense(proposal: &Proposal<'_>, filter: &Filter) -> Vec<PrefetchQuery> {
+    let limits = proposal.limits;
+    let leg = |query: query::Variant, using: Option<&str>, limit: usize| PrefetchQuery {
+        query: Some(Query { variant: Some(query) }),
+        using: using.map(str::to_owned),
+        filter: Some(filter.clone()),
+        limit: Some(limit as u64),
+        ..PrefetchQuery::default()
+    };
+    let mut legs = Vec::with_capacity(4);
+    let terms = points::sparse(proposal.terms);
+    if limits.sparse > 0 && !terms.indices.is_empty() {
+        let terms = VectorInput {
+            variant: Some(vector_input::Variant::Sparse(terms)),
+        };
+        legs.push(leg(query::Variant::Nearest(terms), Some(SPARSE), limits.sparse));
+    }
+    for (key, limit) in [(WEIGHT, limits.important), (VALID_AT, limits.recent)] {
+        if limit > 0 {
+            let order = OrderBy {
+                key: key.to_owned(),
+                direction: Some(Direction::Desc.into()),
+                start_from: None,
+            };
+            legs.push(leg(query::Variant::OrderBy(order), None, limit));
+        }
+    }
+    legs
 }
 
 /// The nearest of `filter` from `min_cosine` on.
@@ -178,7 +178,7 @@ pub(super) fn candidates(response: QueryBatchResponse, terms: &TermWeights, with
 }
 
 /// Nearest first.
-pub(super) fn near(response: QueryResponse, min_cosine: f32) -> Vec<Candidate> {
+pub(super) fn near(response: &QueryResponse, min_cosine: f32) -> Vec<Candidate> {
     let mut near: Vec<Candidate> = response
         .result
         .iter()

@@ -226,7 +226,7 @@ struct Overtaken {
     index: Arc<dyn FactIndex>,
     ledger: Ledger,
     edit: Edit,
-    overtaken: AtomicBool,
+    done: AtomicBool,
 }
 
 #[async_trait]
@@ -249,7 +249,7 @@ impl FactIndex for Overtaken {
             .await
     }
     async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
-        if !self.overtaken.swap(true, Ordering::SeqCst) {
+        if !self.done.swap(true, Ordering::SeqCst) {
             let facts = &self.ledger.facts;
             let patch = FactPatch {
                 importance: Importance::new(9),
@@ -288,7 +288,7 @@ fn what_another_node_wrote_last_is_not_overwritten_for_good() {
             index: index.clone(),
             ledger: stage.services.ledger.clone(),
             edit: stage.edit("fact.correct"),
-            overtaken: AtomicBool::new(false),
+            done: AtomicBool::new(false),
         });
         let edit = stage.edit("fact.create");
         remember::write_by_hand(&stage.services, &stage.scope, note(&stage), &edit)

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use qdrant_client::qdrant::{
-    Condition, CreateCollection, CreateFieldIndexCollection, Distance, FieldCondition, FieldType, Filter, ListValue,
-    Match, Modifier, PayloadIndexParams, PointId, PointStruct, SparseVectorParams, Value, Vector, VectorParams,
-    Vectors, VectorsConfig, condition::ConditionOneOf, r#match::MatchValue, payload_index_params::IndexParams,
-    point_id::PointIdOptions, value::Kind, vector, vectors::VectorsOptions, vectors_config,
+    BoolIndexParams, Condition, CreateCollection, CreateFieldIndexCollection, Distance, FieldCondition, FieldType,
+    Filter, ListValue, Match, Modifier, PayloadIndexParams, PointId, PointStruct, SparseVectorParams, Value, Vector,
+    VectorParams, Vectors, VectorsConfig, condition::ConditionOneOf, r#match::MatchValue,
+    payload_index_params::IndexParams, point_id::PointIdOptions, value::Kind, vector, vectors::VectorsOptions,
+    vectors_config,
 };
 use tonic::Status;
 
@@ -125,7 +126,7 @@ impl Collection {
                 Index::Integer
             }
             (FieldType::Bool, IndexParams::BoolIndexParams(params)) => {
-                nothing_else(&params, &Default::default())?;
+                nothing_else(&params, &BoolIndexParams::default())?;
                 Index::Bool
             }
             other => return refuse(other),
@@ -234,7 +235,7 @@ impl Collection {
             return refuse(field);
         };
         let values = point.payload.get(&field.key).map(kinds).unwrap_or_default();
-        let any = |test: &dyn Fn(&Kind) -> bool| values.iter().any(|kind| test(kind));
+        let any = |test: &dyn Fn(&Kind) -> bool| values.iter().any(test);
         match (self.indexes.get(&field.key), wanted) {
             (Some(Index::Keyword { .. }), MatchValue::Keyword(word)) => {
                 Ok(any(&|kind| matches!(kind, Kind::StringValue(text) if text == word)))

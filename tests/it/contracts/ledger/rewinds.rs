@@ -279,7 +279,7 @@ pub async fn keys_of_others_find_the_move_that_served_them<S: Subject>(f: &mut F
     }
     assert_eq!(
         rewinds.since(scope, id, 0, 9).await.unwrap(),
-        [done.clone()],
+        std::slice::from_ref(&done),
         "one event"
     );
     // A key that is known stays what it was.

@@ -122,9 +122,9 @@ pub struct Problem {
     pub errors: Vec<FieldError>,
     pub retry_after: Option<Duration>,
     /// For `method_not_allowed`: the methods that are.
-    pub allow: Option<String>,
+    pub allow: Option<Box<str>>,
     /// For `wrong_node`: the node that owns the dialogue. Not told.
-    pub owner: Option<NodeId>,
+    pub owner: Option<Box<NodeId>>,
 }
 
 /// The body of an error response (`application/problem+json`).
@@ -233,7 +233,7 @@ impl Problem {
             builder.insert_header((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
         }
         if let Some(allow) = &self.allow {
-            builder.insert_header((header::ALLOW, allow.as_str()));
+            builder.insert_header((header::ALLOW, &**allow));
         }
         builder.content_type("application/problem+json").json(ProblemBody {
             kind: format!("about:blank#{}", self.code.as_str()),
@@ -295,7 +295,7 @@ impl From<SessionError> for Problem {
             SessionError::Draining => Self::new(Code::Draining, detail),
             // Which node it is would tell nothing that a client could use.
             SessionError::Elsewhere { node } => Self {
-                owner: Some(node),
+                owner: Some(Box::new(node)),
                 ..Self::wrong_node()
             },
             SessionError::KeyReused => Self::new(Code::IdempotencyMismatch, detail).param("key"),

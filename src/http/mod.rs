@@ -131,7 +131,7 @@ async fn unmatched(request: HttpRequest) -> Result<HttpResponse, Problem> {
     Err(match openapi::methods_of(request.path()) {
         None => Problem::new(Code::NotFound, format!("there is nothing at {}", request.path())),
         Some(methods) => Problem {
-            allow: Some(methods.clone()),
+            allow: Some(methods.as_str().into()),
             ..Problem::new(Code::MethodNotAllowed, format!("this path offers {methods}"))
         },
     })

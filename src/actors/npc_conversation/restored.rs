@@ -44,15 +44,12 @@ impl NpcConversation {
         self.ended_meanwhile = None;
         self.unfinished = None;
         let unsaid = event_error(&TurnError::Unsaid);
-        match told.moved.as_deref() {
-            Some(moved) => {
-                let body = EventBody::DialogueRewound((&moved.rewound).into());
-                self.log.restored(body, &unsaid, moved.rewound.seq);
-            }
-            None => {
-                self.log.not_committed(&unsaid);
-                self.log.raised();
-            }
+        if let Some(moved) = told.moved.as_deref() {
+            let body = EventBody::DialogueRewound((&moved.rewound).into());
+            self.log.restored(body, &unsaid, moved.rewound.seq);
+        } else {
+            self.log.not_committed(&unsaid);
+            self.log.raised();
         }
         for timer in [self.memory.timer.take(), self.rest.take()].into_iter().flatten() {
             ctx.cancel_future(timer);

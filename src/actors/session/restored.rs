@@ -33,15 +33,12 @@ impl Session {
             running.unsay();
         }
         let unsaid = event_error(&TurnError::Unsaid);
-        match told.moved.as_deref() {
-            Some(RestoredDialogue { rewound, .. }) => {
-                let body = EventBody::DialogueRewound(rewound.into());
-                self.log.restored(body, &unsaid, rewound.seq);
-            }
-            None => {
-                self.log.not_committed(&unsaid);
-                self.log.raised();
-            }
+        if let Some(RestoredDialogue { rewound, .. }) = told.moved.as_deref() {
+            let body = EventBody::DialogueRewound(rewound.into());
+            self.log.restored(body, &unsaid, rewound.seq);
+        } else {
+            self.log.not_committed(&unsaid);
+            self.log.raised();
         }
         self.moving.forget();
         self.drop_replacements(|_| false);

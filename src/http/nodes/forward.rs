@@ -49,7 +49,7 @@ const KEPT_BACK: [&str; 9] = [
 /// request has not been sent on before.
 pub async fn instead<B: MessageBody>(response: &ServiceResponse<B>, id: &str) -> Option<HttpResponse> {
     let problem = response.response().error()?.as_error::<Problem>()?;
-    let owner = problem.owner?;
+    let owner = *problem.owner.as_deref()?;
     let request = response.request();
     let state = request.app_data::<web::Data<AppState>>()?;
     let nodes = state.nodes.as_ref()?;
@@ -114,7 +114,7 @@ impl Nodes {
         Ok(response.streaming(futures_util::stream::poll_fn(move |cx| {
             match body.poll_next_unpin(cx) {
                 std::task::Poll::Pending => died.poll_next_unpin(cx),
-                ready => ready,
+                std::task::Poll::Ready(part) => std::task::Poll::Ready(part),
             }
         })))
     }

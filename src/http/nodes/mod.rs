@@ -21,7 +21,7 @@ pub(super) use self::{
     forward::{RawBody, instead},
     hop::{HEADER, accepted},
     notices::{configure, redeem},
-    tunnel::{TunnelEnd, Tunnels},
+    tunnel::{Tunnel, TunnelEnd, Tunnels},
 };
 use super::errors::Problem;
 use crate::{

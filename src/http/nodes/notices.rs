@@ -152,10 +152,10 @@ async fn take_notice(
                 state
                     .sessions
                     .was_restored(&TenantScope::new(tenant), &world, dialogues)
-                    .await
+                    .await;
             }
             Notice::Closed { tenant, sessions } => {
-                state.sessions.were_closed(&TenantScope::new(tenant), sessions).await
+                state.sessions.were_closed(&TenantScope::new(tenant), sessions).await;
             }
             Notice::Authored { tenant, world } => state.sessions.forget_authored(&TenantScope::new(tenant), &world),
             Notice::Indexed { tenant, facts } => index(&state, &TenantScope::new(tenant), &facts).await?,

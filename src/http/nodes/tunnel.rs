@@ -94,18 +94,16 @@ impl Nodes {
             tokio::pin!(gone);
             let end = loop {
                 tokio::select! {
-                    text = waiting.recv() => match text {
-                        Some(text) => {
-                            if socket.send(Message::text(text)).await.is_err() {
-                                break TunnelEnd::Lost;
-                            }
-                        }
-                        None => {
+                    text = waiting.recv() => {
+                        let Some(text) = text else {
                             // The other node sees the end of the connection, if not this.
                             let _ = socket.close(None).await;
                             return;
+                        };
+                        if socket.send(Message::text(text)).await.is_err() {
+                            break TunnelEnd::Lost;
                         }
-                    },
+                    }
                     message = socket.next() => match message {
                         Some(Ok(Message::Text(text))) => hear(text.as_str()),
                         Some(Ok(Message::Close(frame))) => {

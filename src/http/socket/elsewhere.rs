@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use super::protocol::Inner;
@@ -12,7 +13,7 @@ use crate::{
     actors::player_socket::{Connection, close},
     http::{
         errors::{Code, Problem},
-        nodes::TunnelEnd,
+        nodes::{Nodes, Tunnel, TunnelEnd, Tunnels},
     },
     ids::{DialogueId, NodeId},
     tenancy::Principal,
@@ -66,8 +67,11 @@ impl Inner {
 
     /// Where a message goes that failed here because its dialogue lives elsewhere.
     pub(super) fn elsewhere(&self, kind: &str, text: &str, problem: &Problem) -> Option<(DialogueId, NodeId)> {
-        let owner = problem.owner.filter(|_| !self.came_by_hop && OPENING.contains(&kind))?;
-        Some((About::of(text)?, owner))
+        let owner = problem.owner.as_deref()?;
+        if self.came_by_hop || !OPENING.contains(&kind) {
+            return None;
+        }
+        Some((About::of(text)?, *owner))
     }
 
     /// Sends a message on to the owner of its dialogue.
@@ -82,45 +86,19 @@ impl Inner {
             return Err(Problem::wrong_node());
         };
         let before = self.tunnels.lock().open.get(&owner).cloned();
-        let tunnel = match before {
-            Some(tunnel) => tunnel,
-            None => {
-                // This socket closes when its token expires; the other end need not know when.
-                let who = Principal {
-                    expires_at: chrono::DateTime::<chrono::Utc>::MAX_UTC,
-                    ..who.clone()
-                };
-                let (hearing, ending) = (Arc::downgrade(self), Arc::downgrade(self));
-                let (speaking, closing) = (connection.clone(), connection.clone());
-                let hear = move |text: &str| {
-                    if let Some(inner) = hearing.upgrade() {
-                        inner.heard_from(owner, text);
-                    }
-                    // A connection that is gone lets go of its tunnels.
-                    let _ = speaking.send(text.to_owned());
-                };
-                let ended = move |end| {
-                    if let Some(inner) = ending.upgrade() {
-                        inner.tunnel_ended(&closing, owner, end);
-                    }
-                };
-                let opened = nodes.tunnel(owner, &who, self.coalesce_ms, hear, ended).await;
-                let outcome = if opened.is_ok() { "answered" } else { "unreachable" };
-                self.state
-                    .metrics
-                    .forwarded
-                    .with_label_values(&["socket", outcome])
-                    .inc();
-                let tunnel = match opened {
-                    Ok(tunnel) => tunnel,
-                    Err(problem) => {
-                        nodes.forget_owner_of(&who.scope(), dialogue).await;
-                        return Err(problem);
-                    }
-                };
-                self.tunnels.lock().open.insert(owner, tunnel.clone());
-                tunnel
+        let tunnel = if let Some(tunnel) = before {
+            tunnel
+        } else {
+            let opened = self.open_tunnel(nodes, connection, who, owner).await;
+            let outcome = if opened.is_ok() { "answered" } else { "unreachable" };
+            let counter = &self.state.metrics.forwarded;
+            counter.with_label_values(&["socket", outcome]).inc();
+            if opened.is_err() {
+                nodes.forget_owner_of(&who.scope(), dialogue).await;
             }
+            let tunnel = opened?;
+            self.tunnels.lock().open.insert(owner, tunnel.clone());
+            tunnel
         };
         let opened = self.open.lock().remove(&dialogue);
         if let Some(opened) = opened {
@@ -130,10 +108,39 @@ impl Inner {
         self.tunnels.lock().routes.insert(dialogue, owner);
         if connection.is_gone() {
             // `on_close` ran before there was anything to let go of.
-            *self.tunnels.lock() = crate::http::nodes::Tunnels::default();
+            *self.tunnels.lock() = Tunnels::default();
             return Ok(());
         }
         tunnel.send(text)
+    }
+
+    async fn open_tunnel(
+        self: &Arc<Self>,
+        nodes: &Nodes,
+        connection: &Arc<Connection>,
+        who: &Principal,
+        owner: NodeId,
+    ) -> Result<Tunnel, Problem> {
+        // This socket closes when its token expires; the other end need not know when.
+        let who = Principal {
+            expires_at: DateTime::<Utc>::MAX_UTC,
+            ..who.clone()
+        };
+        let (hearing, ending) = (Arc::downgrade(self), Arc::downgrade(self));
+        let (speaking, closing) = (connection.clone(), connection.clone());
+        let hear = move |text: &str| {
+            if let Some(inner) = hearing.upgrade() {
+                inner.heard_from(owner, text);
+            }
+            // A connection that is gone lets go of its tunnels.
+            let _ = speaking.send(text.to_owned());
+        };
+        let ended = move |end| {
+            if let Some(inner) = ending.upgrade() {
+                inner.tunnel_ended(&closing, owner, end);
+            }
+        };
+        nodes.tunnel(owner, &who, self.coalesce_ms, hear, ended).await
     }
 
     /// What the owner tells the client, where it changes the way of later messages.
@@ -175,8 +182,8 @@ impl Inner {
         }
         match end {
             TunnelEnd::Replaced => {
-                let last = self.open.lock().is_empty() && self.tunnels.lock().routes.is_empty();
-                if last {
+                let is_done = self.open.lock().is_empty() && self.tunnels.lock().routes.is_empty();
+                if is_done {
                     connection.close(close::REPLACED, "replaced by a newer connection");
                 }
             }

@@ -134,9 +134,10 @@ impl SocketProtocol for Socket {
     }
 
     fn on_text(&self, connection: &Arc<Connection>, text: ByteString) {
-        let refusal = match self.0.came_by_hop {
-            true => None,
-            false => self.0.limit.lock().check().err(),
+        let refusal = if self.0.came_by_hop {
+            None
+        } else {
+            self.0.limit.lock().check().err()
         };
         match refusal {
             None => {}

@@ -35,7 +35,7 @@ pub async fn a_node_lives_as_long_as_it_says_so<S: Subject>(f: &Fixture<S>) {
     let one = a_node(f, f.node, "http://one");
     assert_eq!(nodes.beat(&one, f.now()).await.unwrap(), Beat::Kept);
     f.clock.advance(Duration::from_secs(1));
-    assert_eq!(nodes.live(f.now()).await.unwrap(), [one.clone()]);
+    assert_eq!(nodes.live(f.now()).await.unwrap(), std::slice::from_ref(&one));
     let two = a_node(f, two.id, "http://two");
     assert_eq!(nodes.beat(&two, f.now()).await.unwrap(), Beat::WasDead);
     assert_eq!(nodes.beat(&two, f.now()).await.unwrap(), Beat::Kept);

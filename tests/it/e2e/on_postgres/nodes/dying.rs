@@ -11,7 +11,7 @@ use super::{
     sockets::{conversation, watch},
     turns_of,
 };
-use crate::support::{Rest, run};
+use crate::support::{Rest, Server, run};
 
 /// The nodes that the ledger knows, in the order of their ids.
 pub(super) async fn node_ids(nodes: &Nodes) -> Vec<String> {
@@ -48,7 +48,7 @@ fn a_killed_node_is_taken_over_and_nothing_acknowledged_is_lost() {
         for _ in 0..SESSIONS {
             sessions.push(nodes.session(0).await.0);
         }
-        let all: Vec<Rest> = nodes.servers.iter().map(|server| server.backend()).collect();
+        let all: Vec<Rest> = nodes.servers.iter().map(Server::backend).collect();
         let (killed, is_killed) = tokio::sync::watch::channel(None::<Instant>);
         let mut clients = Vec::new();
         for (at, session) in sessions.iter().cloned().enumerate() {
@@ -199,7 +199,7 @@ fn what_a_frozen_node_writes_after_its_lease_is_refused() {
         assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
 
         // What was not acknowledged is said again, once, at the node that was frozen, too.
-        let (turn, _) = say_somewhere(&[frozen.clone()], &session, "late", "I come too late.").await;
+        let (turn, _) = say_somewhere(std::slice::from_ref(&frozen), &session, "late", "I come too late.").await;
         assert_eq!(turn["turn"], 3, "{turn}");
         let again: Value = say(&third, &session, "late", "I come too late.").await;
         assert_eq!(again["id"], turn["id"]);

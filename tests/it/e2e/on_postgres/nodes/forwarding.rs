@@ -1,6 +1,9 @@
 //! REST at the wrong node.
 
-use colloquy::tenancy::Role;
+use colloquy::{
+    ports::clock::{Clock as _, SystemClock},
+    tenancy::Role,
+};
 use jsonwebtoken::{EncodingKey, Header};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -142,7 +145,7 @@ fn a_foreign_tenant_is_not_forwarded() {
 fn hop(node: &str, secret: &str, request: &str) -> String {
     let who = json!({"subject": "nobody", "tenant": "demo", "role": "admin", "player": null, "world": null,
         "expires_at": "2100-01-01T00:00:00Z"});
-    let now = chrono::Utc::now().timestamp();
+    let now = SystemClock.now().timestamp();
     let claims = json!({"from": node, "to": node, "request": request, "who": who,
         "aud": "colloquy-nodes", "iat": now, "exp": now + 20});
     jsonwebtoken::encode(

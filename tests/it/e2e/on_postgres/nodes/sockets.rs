@@ -1,6 +1,8 @@
 //! Sockets at a node that does not own their dialogues.
 
+use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
 
 use super::{Nodes, forwarded, idle, said};
 use crate::support::{Server, Socket, eventually, run};
@@ -178,8 +180,6 @@ fn a_ticket_of_one_node_opens_a_socket_at_another_once() {
         let other = nodes.servers[1].address;
         let url = format!("ws://{other}/v1/ws?ticket={ticket}");
         let (mut stream, _) = tokio_tungstenite::connect_async(&url).await.unwrap();
-        use futures_util::{SinkExt as _, StreamExt as _};
-        use tokio_tungstenite::tungstenite::Message;
         stream.send(Message::text(r#"{"type":"ping","t":1}"#)).await.unwrap();
         let answer = stream.next().await.unwrap().unwrap().into_text().unwrap();
         assert!(answer.contains("pong"), "{answer}");

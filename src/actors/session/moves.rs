@@ -10,7 +10,12 @@ use std::{collections::VecDeque, sync::Arc};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
-use super::{BeginMove, JobEnded, Phase, Request, Session, keys::Keys, load, waiting::Waiting};
+use super::{
+    BeginMove, JobEnded, Phase, Request, Session,
+    keys::Keys,
+    load,
+    waiting::{Follows, Waiting},
+};
 use crate::{
     actors::{
         Accepted, Heard, Interrupted, Line, SessionError, TakeBack,
@@ -492,7 +497,7 @@ impl Session {
         let queue = std::mem::take(&mut self.queue);
         for waiting in queue {
             match waiting.after {
-                Some(head) if !is_theirs(head) => waiting.unsay(),
+                Some(Follows(head)) if !is_theirs(head) => waiting.unsay(),
                 _ => self.queue.push_back(waiting),
             }
         }

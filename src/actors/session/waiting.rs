@@ -13,6 +13,10 @@ use crate::{
     ports::ledger::meters::Counted,
 };
 
+/// The head that a line is to follow; `None`: it is to be the first turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Follows(pub Option<TurnId>);
+
 /// A line that is not a turn yet.
 pub(super) struct Waiting {
     pub(super) id: u64,
@@ -20,7 +24,7 @@ pub(super) struct Waiting {
     /// The reply it goes on with.
     pub(super) goes_on: Option<Arc<Unfinished>>,
     /// Of a line that takes the place of a turn: the head that it is to follow, and no other.
-    pub(super) after: Option<Option<TurnId>>,
+    pub(super) after: Option<Follows>,
     pub(super) accepted_at: Instant,
     /// When only memory, rows or its key's look-up kept it from being a turn.
     pub(super) ready_at: Option<Instant>,
@@ -54,7 +58,7 @@ impl Waiting {
     /// That it takes the place of the turn that followed `head`.
     pub(super) fn following(self, head: Option<TurnId>) -> Self {
         Self {
-            after: Some(head),
+            after: Some(Follows(head)),
             ..self
         }
     }

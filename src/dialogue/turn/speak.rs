@@ -90,18 +90,17 @@ pub(super) async fn speak(
 ) -> Result<Reply, TurnError> {
     let began_ms = stopwatch.total_ms();
     let mut voice = Voice::new(input, feed);
-    let (opened, mut call) = match input.own_words() {
-        Some(words) => as_authored(words),
-        None => {
-            let ask = Ask {
-                task: Task::Reply,
-                messages: question.messages,
-                json_schema: None,
-                model: input.npc.model.clone(),
-            };
-            let opening = stopwatch.wait(services.models.stream(&input.scope, ask));
-            unless_cut(cut, opening).await?.0
-        }
+    let (opened, mut call) = if let Some(words) = input.own_words() {
+        as_authored(words)
+    } else {
+        let ask = Ask {
+            task: Task::Reply,
+            messages: question.messages,
+            json_schema: None,
+            model: input.npc.model.clone(),
+        };
+        let opening = stopwatch.wait(services.models.stream(&input.scope, ask));
+        unless_cut(cut, opening).await?.0
     };
     let mut stream = opened?;
     let mut first_token_ms = None;

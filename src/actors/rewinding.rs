@@ -156,6 +156,11 @@ impl<A> Moves<A> {
         }
     }
 
+    /// These are to be kept with what the next move comes to, or this one.
+    pub fn owe(&mut self, keys: impl IntoIterator<Item = String>) {
+        self.keys.extend(keys);
+    }
+
     /// Keys of those who are told of the last move though it was written without them.
     pub fn take_keys(&mut self) -> Vec<String> {
         std::mem::take(&mut self.keys)

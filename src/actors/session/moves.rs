@@ -95,6 +95,12 @@ impl Moving {
         self.moves.is_under_way()
     }
 
+    /// Keys with which the running turn `number` was cut.
+    fn keys_of_cuts(&self, number: u32) -> Vec<String> {
+        let cuts = self.cuts.iter().filter(|(_, turn)| *turn == number);
+        cuts.map(|(key, _)| key.clone()).collect()
+    }
+
     /// Whether a line is to be said anew as the turn that this key is for.
     fn says_anew(&self, key: Option<&str>) -> bool {
         key.is_some()
@@ -241,6 +247,23 @@ impl Session {
         ctx.spawn(kept.into_actor(self).map(move |kept, _, _| match kept {
             Ok(()) => ask.answer(Ok(told)),
             Err(error) => ask.answer(Err(error.into())),
+        }));
+    }
+
+    /// The keys of cuts that came to nothing, since the turn had been said to its end or not at all, are kept: to
+    /// repeat one cuts nothing that is said later.
+    pub(super) fn keep_cuts(&self, number: u32, ctx: &mut Context<Self>) {
+        let keys = self.moving.keys_of_cuts(number);
+        let Phase::Ready(loaded) = &self.phase else { return };
+        if keys.is_empty() {
+            return;
+        }
+        let outcome = Arc::new(loaded.nothing_moved(&self.node));
+        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, outcome);
+        ctx.spawn(kept.into_actor(self).map(|kept, session, _| {
+            if let Err(error) = kept {
+                tracing::warn!(dialogue = %session.key.1, %error, "keys of cuts could not be kept");
+            }
         }));
     }
 
@@ -422,6 +445,9 @@ impl Session {
         if let Some(running) = running {
             running.unsay();
         }
+        // Its commit would have kept them.
+        let cuts = ended.map(|number| self.moving.keys_of_cuts(number));
+        self.moving.moves.owe(cuts.into_iter().flatten());
         let unsaid = event_error(&TurnError::Unsaid);
         self.log.moved(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
         failpoint!("rewind.told");

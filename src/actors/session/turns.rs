@@ -21,7 +21,7 @@ use crate::{
         events::{EventBody, EventError},
         turn::{CommittedTurn, CutBy, TurnError, TurnInput, event_error},
     },
-    memory::authored::Npc,
+    memory::{authored::Npc, turn::TurnStatus},
     ports::{
         StoreError, StoreResult,
         ledger::dialogues::{KeyedTurn, Playback},
@@ -408,10 +408,17 @@ impl Session {
         self.last_turn = self.used.saturating_duration_since(running.started);
         match ended {
             Ok(committed) => {
+                let (number, status) = (committed.turn.number, committed.turn.status);
                 self.committed(committed, running, ctx);
+                if status != TurnStatus::Interrupted {
+                    self.keep_cuts(number, ctx);
+                }
                 self.advance(ctx);
             }
-            Err(error) => self.not_committed(error, running, ctx),
+            Err(error) => {
+                self.keep_cuts(running.number, ctx);
+                self.not_committed(error, running, ctx);
+            }
         }
         self.turn_ended(ctx);
     }

@@ -299,3 +299,41 @@ async fn a_line_between_npcs_that_was_cut_is_gone_on_with_by_its_speaker() {
     assert_eq!(world.audited("conversation.resume").await.len(), 1);
     world.end().await;
 }
+
+#[actix::test]
+async fn a_cut_of_what_came_to_nothing_cuts_nothing_later() {
+    let world = World::new().await;
+    let id = world.session().await;
+    world.turn(id, "one").await;
+    let cut = async |world: &World, key: &str| {
+        let wish = world.keyed(None, key);
+        world.sessions.interrupt(&world.scope, id, wish).await.unwrap()
+    };
+    // The model fails all the same.
+    *world.fake.fail_turns.lock() = true;
+    let failing = world.say(id, "hold").await;
+    world.begun(2).await;
+    assert_eq!(cut(&world, "failed").await, Interrupted::Cut { turn: 2 });
+    outcome(failing).await.unwrap_err();
+    *world.fake.fail_turns.lock() = false;
+    // It is taken back before it is committed.
+    let unsaid = world.say(id, "hold on").await;
+    world.begun(3).await;
+    assert_eq!(cut(&world, "unsaid").await, Interrupted::Cut { turn: 2 });
+    world.back(id, 0).await.unwrap();
+    outcome(unsaid).await.unwrap_err();
+
+    let world = world.restarted();
+    let running = world.say(id, "hold").await;
+    until("it is being said", || {
+        world.fake.spoken.lock().last().is_some_and(|line| line == "hold")
+    })
+    .await;
+    for key in ["failed", "unsaid"] {
+        let again = cut(&world, key).await;
+        assert!(!matches!(again, Interrupted::Cut { .. }), "{key}: {again:?}");
+    }
+    world.fake.go.add_permits(1);
+    assert_eq!(outcome(running).await.unwrap().status, TurnStatus::Completed);
+    world.end().await;
+}

@@ -57,6 +57,7 @@ async fn what_runs_when_a_save_is_loaded_never_happened_and_all_are_told() {
     let restored = load(&world, older).await;
     assert_eq!((restored.changed, restored.ended, restored.removed_turns), (2, 1, 2));
     assert!(matches!(*outcome(held).await.unwrap_err(), TurnError::Unsaid));
+    ear.hears("rewound 1").await;
     assert_eq!(
         ear.story(),
         ["started 3", "interrupted 3", "error turn_unsaid", "rewound 1"]

@@ -27,7 +27,7 @@ fn a_request_at_the_wrong_node_is_answered_by_the_owner() {
         assert!(forwarded(&nodes.servers[1], "request").await >= 2.0);
         assert!(forwarded(&nodes.servers[2], "request").await >= 1.0);
         for (at, actors) in [(0, 1.0), (1, 0.0), (2, 0.0)] {
-            let live = counted(&nodes.servers[at], "colloquy_session_actors").await;
+            let live = counted(&nodes.servers[at], "colloquy_actors{kind=\"session\"}").await;
             assert!((live - actors).abs() < 0.1, "node {at} has {live} sessions");
         }
 

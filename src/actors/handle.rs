@@ -24,7 +24,8 @@ use super::{
     meters::ActorMeters,
     npc_conversation::handle::NpcConversations,
     registry::{LastSeq, Node, send},
-    restoring, resume_token, rewinding,
+    restoring, resume_token,
+    rewinding::{self, MOMENT},
     session::Request,
     use_cases::{Ports, UseCases},
 };
@@ -198,16 +199,18 @@ impl Sessions {
     /// Makes a session (a ledger row; its actor starts with the first message).
     pub async fn create(&self, scope: &TenantScope, new: NewSession) -> Result<CreatedSession, SessionError> {
         let id = self.node.ports.ids.dialogue(DialogueKind::Session);
-        self.create_as(scope, id, new).await
+        let created = self.create_as(scope, id, new).await?;
+        created.ok_or(SessionError::Overloaded { retry_after: MOMENT })
     }
 
-    /// As [`Self::create`], under an id that no session has yet.
+    /// As [`Self::create`], under an id that no session has yet. `None`: the turn that was to open it was taken
+    /// back meanwhile.
     pub(super) async fn create_as(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         new: NewSession,
-    ) -> Result<CreatedSession, SessionError> {
+    ) -> Result<Option<CreatedSession>, SessionError> {
         let node = &self.node;
         if node.is_draining() {
             return Err(SessionError::Draining);
@@ -234,14 +237,16 @@ impl Sessions {
             updated_at: now,
             head_turn: 0,
         };
-        node.ports.ledger.dialogues.create(scope, &dialogue).await?;
+        if !node.ports.ledger.dialogues.create(scope, &dialogue).await? {
+            return Ok(None);
+        }
         // No other process gave out numbers of this one.
         let first = LastSeq {
             seq: CREATED_SEQ,
             epoch: 0,
         };
         node.last_seqs.insert((scope.clone(), dialogue.id), first);
-        Ok(CreatedSession { dialogue, resume_token })
+        Ok(Some(CreatedSession { dialogue, resume_token }))
     }
 
     /// Gives a session a new resume token; the one before is void. `None`: there is no such session.

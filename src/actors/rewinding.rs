@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// When whoever asked of a dialogue that is elsewhere, or is another by now, may ask again.
-const MOMENT: Duration = Duration::from_millis(200);
+pub(super) const MOMENT: Duration = Duration::from_millis(200);
 
 /// One request, and whom to answer.
 pub(super) struct Wish<A> {

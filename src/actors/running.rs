@@ -27,8 +27,6 @@ pub(super) type Outcome = Result<Arc<Turn>, Arc<TurnError>>;
 
 /// Past a turn's own time limit, for a turn that does not keep it.
 const GRACE: Duration = Duration::from_secs(10);
-/// Of those who cut one turn, so many are written down.
-const MOST_CUTS: usize = 32;
 
 /// A client's key, the line it came with and who answers that.
 pub(super) struct Keyed {
@@ -99,20 +97,12 @@ impl Running {
         &mut self.waiters
     }
 
-    /// Asks it to end where it is, or at what was heard. The first to ask decides; who else asked is
-    /// written down with it.
+    /// Asks it to end where it is, or at what was heard. Of those who ask until it does, whoever heard
+    /// least decides; all of them are written down with it.
     pub fn cut(&self, heard_chars: Option<usize>, by: Option<CutBy>) {
         self.cut.send_if_modified(|cut| {
             let first = cut.is_none();
-            let cut = cut.get_or_insert_default();
-            if first {
-                cut.heard_chars = heard_chars;
-            }
-            // A repeated request is one request.
-            let news = by.filter(|by| by.key.is_none() || cut.by.iter().all(|known| known.key != by.key));
-            if cut.by.len() < MOST_CUTS {
-                cut.by.extend(news);
-            }
+            cut.get_or_insert_default().also(heard_chars, by);
             first
         });
     }

@@ -2,6 +2,7 @@
 
 mod breaker;
 pub mod in_process;
+mod migrations;
 pub mod offline_embedder;
 pub mod openai;
 pub mod postgres;

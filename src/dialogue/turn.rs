@@ -124,8 +124,26 @@ impl TurnInput {
 pub struct Cut {
     /// How much the player heard, in Unicode scalar values; `None`: everything sent so far.
     pub heard_chars: Option<usize>,
-    /// Who asked for it. The first one decided where it is; the others asked before it was committed.
+    /// Who asked for it before it was committed. Whoever had heard least decided where it is.
     pub by: Vec<CutBy>,
+}
+
+/// Of those who cut one turn, so many are written down.
+const MOST_CUTS: usize = 32;
+
+impl Cut {
+    /// Somebody else asks for it, or the same one again.
+    pub fn also(&mut self, heard_chars: Option<usize>, by: Option<CutBy>) {
+        self.heard_chars = match (self.heard_chars, heard_chars) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        // A repeated request is one request.
+        let news = by.filter(|by| by.key.is_none() || self.by.iter().all(|known| known.key != by.key));
+        if self.by.len() < MOST_CUTS {
+            self.by.extend(news);
+        }
+    }
 }
 
 /// Who cut a reply, for the audit log and for whoever asks again.
@@ -158,6 +176,8 @@ pub struct CommittedTurn {
     pub state: Vec<StateChange>,
     /// Jobs it left, leased to this node.
     pub jobs: Vec<Job>,
+    /// Keys of the cuts that were committed with it.
+    pub cut_keys: Vec<String>,
 }
 
 /// Why a turn was not committed.
@@ -256,5 +276,45 @@ fn timings(
         reply: reply.whole_ms,
         added: (stopwatch.own_ms() - input.memory_wait_ms).max(0.0),
         ..gathered.timings.clone()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::tenancy::Role;
+
+    #[test]
+    fn of_those_who_cut_a_reply_whoever_heard_least_decides_and_each_is_named_once() {
+        let by = |key: &str| CutBy {
+            who: Principal {
+                subject: "s".into(),
+                tenant: "t".parse().unwrap(),
+                role: Role::Backend,
+                player: None,
+                world: None,
+                expires_at: chrono::DateTime::<chrono::Utc>::MAX_UTC,
+            },
+            key: Some(key.to_owned()),
+            action: "session.interrupt",
+        };
+        let mut cut = Cut::default();
+        for (heard, key, decided) in [
+            (None, "a", None),
+            (Some(20), "b", Some(20)),
+            (Some(5), "c", Some(5)),
+            (Some(30), "b", Some(5)),
+            (None, "d", Some(5)),
+        ] {
+            cut.also(heard, Some(by(key)));
+            assert_eq!(cut.heard_chars, decided, "{key}");
+        }
+        let keys: Vec<_> = cut.by.iter().filter_map(|by| by.key.as_deref()).collect();
+        assert_eq!(keys, ["a", "b", "c", "d"]);
+        for n in 0..2 * MOST_CUTS {
+            cut.also(None, Some(by(&n.to_string())));
+        }
+        assert_eq!(cut.by.len(), MOST_CUTS);
     }
 }

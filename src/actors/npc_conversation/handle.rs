@@ -11,6 +11,7 @@ use crate::{
         Interrupted, Listener, NewConversation, NewSession, SessionError, TakeBack,
         handle::{Ask, Attached, CREATED_SEQ, CreatedSession, Sessions, ask},
         registry::LastSeq,
+        rewinding::MOMENT,
         running::Outcome,
     },
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, TurnId, WorldId},
@@ -18,6 +19,9 @@ use crate::{
     ports::ledger::dialogues::{Dialogue, DialogueOptions, DialogueStatus, Playback},
     tenancy::{Principal, TenantScope},
 };
+
+/// How often a player comes in at another place, when each is taken back before it has.
+const MOST_JOIN_POINTS: usize = 4;
 
 /// How a conversation stands.
 #[derive(Debug, Clone)]
@@ -192,6 +196,23 @@ impl NpcConversations {
             Some(key) => joined_id(id, &player, key),
             None => self.0.node().ports.ids.dialogue(DialogueKind::Session),
         };
+        for _ in 0..MOST_JOIN_POINTS {
+            if let Some(joined) = self.join_here(scope, id, session, player.clone()).await? {
+                return Ok(joined);
+            }
+        }
+        Err(SessionError::Overloaded { retry_after: MOMENT })
+    }
+
+    /// Opens `session` where the conversation is now. `None`: the line it was to go on from was taken back
+    /// meanwhile.
+    async fn join_here(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        session: DialogueId,
+        player: PlayerId,
+    ) -> Result<Option<CreatedSession>, SessionError> {
         let point = self.ask(scope, id, |ask| Request::Join { ask }).await?;
         let mut witnesses = point.dialogue.witnesses.clone();
         self.leave_out_deleted(scope, &point.dialogue.world, &mut witnesses)
@@ -207,7 +228,7 @@ impl NpcConversations {
         match self.0.create_as(scope, session, new).await {
             // The same request may have been handled meanwhile.
             Err(error @ SessionError::Store(_)) => match self.read_joined(scope, session).await? {
-                Some(joined) => Ok(joined),
+                Some(joined) => Ok(Some(joined)),
                 None => Err(error),
             },
             made => made,

@@ -219,6 +219,7 @@ impl NpcConversation {
             checkpoint,
             state,
             jobs,
+            cut_keys,
         } = committed;
         self.failures = 0;
         self.log.committed(turn.number, turn.id, turn.npc.clone(), None);
@@ -233,6 +234,7 @@ impl NpcConversation {
         }
         loaded.keep_turn(&turn, checkpoint);
         self.memory.committed(turn.id, &jobs);
+        self.cuts_are_kept(&cut_keys);
         match self.node.curator(&self.key.0).filter(|_| !jobs.is_empty()) {
             Some(curator) => {
                 // A curator that stops just now leaves the jobs leased; they are found again later.

@@ -209,24 +209,47 @@ impl NpcConversation {
         }
     }
 
-    /// The line whose commit cuts waited for is committed. One that had been said to its end by then is
-    /// cut where it was heard.
+    /// A line was committed with the cuts of these keys: nothing is left to keep of them.
+    pub(super) fn cuts_are_kept(&mut self, committed_with: &[String]) {
+        for cutting in &mut self.cutting {
+            if let Cutting::Line { wish, .. } = cutting {
+                wish.key.take_if(|key| committed_with.contains(key));
+            }
+        }
+    }
+
+    /// The line whose commit cuts waited for is committed, or came to nothing. One that had been said to its
+    /// end by then is cut where it was heard.
     pub(super) fn line_was_cut(&mut self, number: u32, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else {
             return ask.answer(Err(self.busy()));
         };
-        let last = loaded.history.last().filter(|turn| turn.number == number);
-        let said = last.map_or(0, |turn| turn.reply_text.trim_end_matches('\u{2014}').chars().count());
-        match wish.heard.map(|heard| heard.scalars("")) {
-            Some(heard) if heard < said => {
-                let target = Target::Turn {
-                    number,
-                    heard_chars: Some(heard),
-                };
-                self.want(target, wish.key, wish.who, Caller::Back(ask), ctx);
-            }
-            _ => ask.answer(Ok(Interrupted::Cut { turn: number })),
+        let nothing = loaded.nothing_moved(&self.node);
+        let head_turn = nothing.head_turn;
+        let line = loaded.history.last().filter(|turn| turn.number == number);
+        // A line that was cut ends in a dash.
+        let cut = line.and_then(|line| line.reply_text.strip_suffix('\u{2014}'));
+        let said = cut.or(line.map(|line| line.reply_text.as_str()));
+        let said = said.map_or(0, |said| said.chars().count());
+        let heard = wish.heard.map(|heard| heard.scalars("")).filter(|heard| *heard < said);
+        if heard.is_some() {
+            let target = Target::Turn {
+                number,
+                heard_chars: heard,
+            };
+            return self.want(target, wish.key, wish.who, Caller::Back(ask), ctx);
         }
+        let (told, outcome) = match cut {
+            Some(_) => {
+                let cut = Rewound {
+                    heard_chars: Some(said),
+                    ..nothing
+                };
+                (Interrupted::Cut { turn: number }, cut)
+            }
+            None => (Interrupted::Idle { head_turn }, nothing),
+        };
+        self.keep(wish.key, told, Arc::new(outcome), ask, ctx);
     }
 
     /// Takes the last line up again, if it was cut a moment ago, and goes on.
@@ -355,7 +378,11 @@ impl NpcConversation {
         for cutting in std::mem::take(&mut self.cutting) {
             match cutting {
                 // Should something lower be asked, of that.
-                Cutting::Line { ask, .. } => self.moving.moves.also_tell(Caller::Back(ask)),
+                Cutting::Line { wish, ask, .. } => {
+                    // The line's commit would have kept it.
+                    self.moving.moves.owe(wish.key);
+                    self.moving.moves.also_tell(Caller::Back(ask));
+                }
                 // It comes in where the conversation is now.
                 join @ Cutting::Join(_) => self.cutting.push(join),
             }

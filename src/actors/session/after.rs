@@ -1,6 +1,6 @@
 //! What follows a turn: its jobs report what they did.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
@@ -23,6 +23,18 @@ impl Session {
             self.heard_out(ctx);
         }
         ask.answer(Ok(()));
+    }
+
+    /// The turn that was just committed counts as heard once it would have been played, whatever the client says.
+    pub(super) fn hear_out_in_time(&self, turn: TurnId, ctx: &mut Context<Self>) {
+        let longest = Duration::from_secs(self.node.ports.settings.turn.playback_timeout_s.into());
+        ctx.run_later(longest, move |session, ctx| {
+            let is_last = matches!(&session.phase, Phase::Ready(loaded) if loaded.head == Some(turn));
+            // After a restart, the jobs are found when they are due.
+            if is_last && !session.moving.is_busy() {
+                session.heard_out(ctx);
+            }
+        });
     }
 
     /// The last turn counts as heard: what waited for that is learned now, and the next turn waits for it

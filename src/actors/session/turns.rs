@@ -430,6 +430,7 @@ impl Session {
             checkpoint,
             state,
             jobs,
+            cut_keys: _,
         } = committed;
         self.log
             .committed(turn.number, turn.id, turn.npc.clone(), running.re.clone());
@@ -450,6 +451,9 @@ impl Session {
             self.keys.remember(key, Arc::clone(&turn));
         }
         self.unheard = loaded.dialogue.options.playback == Playback::Ack;
+        if self.unheard {
+            self.hear_out_in_time(turn.id, ctx);
+        }
         self.memory.committed(turn.id, &jobs);
         if jobs.is_empty() {
             return;

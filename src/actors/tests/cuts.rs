@@ -1,6 +1,6 @@
 //! Replies that are cut while they are said: who did it is kept, and they are gone on with.
 
-use super::world::{Ear, World, dialogue_settings, outcome, settings, until};
+use super::world::{Ear, PATIENCE, World, dialogue_settings, outcome, settings, until};
 use crate::{
     actors::{Heard, Interrupted, OnBusy, SessionError, TakeBack, TakeUp},
     ids::DialogueId,
@@ -335,5 +335,50 @@ async fn a_cut_of_what_came_to_nothing_cuts_nothing_later() {
     }
     world.fake.go.add_permits(1);
     assert_eq!(outcome(running).await.unwrap().status, TurnStatus::Completed);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_cut_of_a_line_between_npcs_that_came_to_nothing_cuts_nothing_later() {
+    let world = World::new().await;
+    let cut = async |world: &World, id: DialogueId| {
+        let wish = world.keyed(None, "cut");
+        world.talks().interrupt(&world.scope, id, wish).await.unwrap()
+    };
+    // The model fails all the same.
+    let failed = world.talk("hold", 20, false).await;
+    world.fake.go.add_permits(1);
+    world.step(failed).await;
+    *world.fake.fail_turns.lock() = true;
+    let _failing = world.talks().step(&world.scope, failed).await.unwrap();
+    world.begun(2).await;
+    let idle = cut(&world, failed).await;
+    assert_eq!(idle, Interrupted::Idle { head_turn: 1 });
+    *world.fake.fail_turns.lock() = false;
+    // It is taken back before it is committed.
+    let unsaid = world.talk("hold on", 20, false).await;
+    world.fake.go.add_permits(2);
+    world.step(unsaid).await;
+    let ear = world.watch(unsaid, None).await;
+    let _unsaid = world.talks().step(&world.scope, unsaid).await.unwrap();
+    world.begun(4).await;
+    let back = async {
+        ear.hears("paused 1 interrupted").await;
+        let wish = world.back_to(Some(1));
+        world.talks().interrupt(&world.scope, unsaid, wish).await.unwrap()
+    };
+    let (told, back) = tokio::join!(cut(&world, unsaid), back);
+    assert_eq!(told, back, "all are told of the move");
+
+    let world = world.restarted();
+    for (id, told, permits) in [(failed, idle, 1), (unsaid, back, 2)] {
+        let spoken = world.fake.spoken.lock().len();
+        let running = world.talks().step(&world.scope, id).await.unwrap();
+        world.begun(spoken + 1).await;
+        assert_eq!(cut(&world, id).await, told);
+        world.fake.go.add_permits(permits);
+        let line = tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap().unwrap();
+        assert_eq!(line.status, TurnStatus::Completed);
+    }
     world.end().await;
 }

@@ -211,6 +211,7 @@ impl Fake {
                 checkpoint,
                 state: Vec::new(),
                 jobs: jobs.iter().map(Job::from).collect(),
+                cut_keys: commit.cuts.iter().filter_map(|cut| cut.key.clone()).collect(),
             }),
             CommitOutcome::Fenced => Err(TurnError::Fenced),
             CommitOutcome::KeyTaken => Err(TurnError::KeyTaken),

@@ -18,11 +18,7 @@ use std::{str::FromStr as _, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use sqlx::{
-    ConnectOptions as _, Connection as _, PgConnection,
-    migrate::{MigrateError, Migrator},
-    postgres::PgConnectOptions,
-};
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection, migrate::MigrateError, postgres::PgConnectOptions};
 use tokio::sync::Semaphore;
 
 use self::{
@@ -30,6 +26,7 @@ use self::{
     pool::Pool,
     sql::Reach,
 };
+use super::migrations;
 use crate::{
     ids::TenantId,
     ports::{
@@ -43,8 +40,6 @@ use crate::{
     },
     tenancy::TenantScope,
 };
-
-static MIGRATIONS: Migrator = sqlx::migrate!("./migrations/postgres");
 
 /// How the database is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,11 +128,7 @@ pub async fn migrate(url: &str) -> StoreResult<i64> {
     let mut connection = connect_to(&connect_options(url)?).await?;
     run_migrations(&mut connection).await?;
     connection.close().await.map_err(store_error)?;
-    Ok(MIGRATIONS
-        .iter()
-        .map(|migration| migration.version)
-        .max()
-        .unwrap_or_default())
+    Ok(migrations::latest(&migrations::POSTGRES))
 }
 
 /// Whether a database that is there has this tenant, without changing it, its schema included.
@@ -228,18 +219,13 @@ async fn run_migrations(connection: &mut PgConnection) -> StoreResult<()> {
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;
-    let migrating: BoxFuture<'_, Result<(), MigrateError>> = Box::pin(MIGRATIONS.run_direct(None, connection, false));
-    migrating.await.map_err(|error| match error {
-        MigrateError::VersionMissing(version) => StoreError::Rejected(format!(
-            "the database was written by a newer version of this program (migration {version}): \
-             run that version, or restore a backup from before the upgrade"
-        )),
-        MigrateError::VersionMismatch(version) => StoreError::Rejected(format!(
-            "migration {version} of the database differs from the one this program carries: \
-             it was written by another build"
-        )),
-        other => StoreError::Unavailable(format!("cannot migrate the database: {other}")),
-    })
+    let name: String = sqlx::query_scalar("SELECT current_database()::text")
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let migrating: BoxFuture<'_, Result<(), MigrateError>> =
+        Box::pin(migrations::POSTGRES.run_direct(None, connection, false));
+    migrating.await.map_err(|error| migrations::refused(&name, &error))
 }
 
 /// Row-level security binds every role but those that are above it.

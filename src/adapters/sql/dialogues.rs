@@ -14,6 +14,7 @@ use super::{
 use crate::{
     ids::{DialogueId, DialogueKind, NodeId, TurnId},
     memory::{
+        fact::Cause,
         trace::TurnTrace,
         turn::{Checkpoint, Turn},
     },
@@ -81,6 +82,11 @@ const CREATE: &str = batch!(
         texts!("$6"),
         " v WHERE TRUE ON CONFLICT DO NOTHING"
     )
+);
+/// Whoever takes the turn back meanwhile waits, and closes what it opened.
+const OPENED_BY: &str = concat!(
+    "SELECT 1 FROM turns WHERE tenant = $1 AND id = $2 AND stands = TRUE",
+    for_update!()
 );
 const GET: &str = concat!(
     "SELECT ",
@@ -229,13 +235,24 @@ fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) 
 
 #[async_trait]
 impl DialogueStore for SqlDialogueStore {
-    async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<()> {
+    async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<bool> {
         let (tenant, dialogue) = (scope.tenant().clone(), dialogue.clone());
         let (npcs, witnesses) = (json(&dialogue.npcs)?, json(&dialogue.witnesses)?);
         let options = json(&dialogue.options)?;
         self.0
             .write(scope, move |connection| {
                 Box::pin(async move {
+                    if let Some(Cause::Turn(turn)) = dialogue.cause {
+                        let standing = sqlx::query(OPENED_BY)
+                            .bind(tenant.as_str())
+                            .bind(turn.to_string())
+                            .fetch_optional(&mut *connection)
+                            .await
+                            .map_err(store_error)?;
+                        if standing.is_none() {
+                            return Ok(false);
+                        }
+                    }
                     sqlx::query(CREATE)
                         .bind(tenant.as_str())
                         .bind(dialogue.id.to_string())
@@ -253,7 +270,7 @@ impl DialogueStore for SqlDialogueStore {
                         .bind(dialogue.cause.map(|cause| cause.columns().1))
                         .execute(connection)
                         .await
-                        .map(drop)
+                        .map(|_| true)
                         .map_err(store_error)
                 })
             })

@@ -23,7 +23,7 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use sqlx::{
     ConnectOptions as _, Connection as _, SqliteConnection,
-    migrate::{MigrateError, Migrator},
+    migrate::MigrateError,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
@@ -32,6 +32,7 @@ use self::{
     readers::Readers,
     writer::Writer,
 };
+use super::migrations;
 use crate::{
     ids::TenantId,
     ports::{
@@ -45,8 +46,6 @@ use crate::{
     },
     tenancy::TenantScope,
 };
-
-static MIGRATIONS: Migrator = sqlx::migrate!("./migrations/sqlite");
 
 /// How the database is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,11 +123,7 @@ pub async fn migrate(path_or_url: &str) -> StoreResult<i64> {
         .map_err(|error| cannot_open(&file, &error))?;
     run_migrations(&mut connection, &file).await?;
     connection.close().await.map_err(store_error)?;
-    Ok(MIGRATIONS
-        .iter()
-        .map(|migration| migration.version)
-        .max()
-        .unwrap_or_default())
+    Ok(migrations::latest(&migrations::SQLITE))
 }
 
 /// Whether a database that is there has this tenant, without changing it, its schema included.
@@ -238,20 +233,10 @@ fn connect_to(options: SqliteConnectOptions) -> BoxFuture<'static, Result<Sqlite
 }
 
 async fn run_migrations(connection: &mut SqliteConnection, file: &Path) -> StoreResult<()> {
-    let migrating: BoxFuture<'_, Result<(), MigrateError>> = Box::pin(MIGRATIONS.run_direct(None, connection, false));
-    migrating.await.map_err(|error| match error {
-        MigrateError::VersionMissing(version) => StoreError::Rejected(format!(
-            "the database {} was written by a newer version of this program (migration {version}): \
-             run that version, or restore a backup from before the upgrade",
-            file.display()
-        )),
-        MigrateError::VersionMismatch(version) => StoreError::Rejected(format!(
-            "migration {version} of the database {} differs from the one this program carries: \
-             it was written by another build",
-            file.display()
-        )),
-        other => StoreError::Unavailable(format!("cannot migrate {}: {other}", file.display())),
-    })
+    let migrating: BoxFuture<'_, Result<(), MigrateError>> =
+        Box::pin(migrations::SQLITE.run_direct(None, connection, false));
+    let migrated = migrating.await;
+    migrated.map_err(|error| migrations::refused(&file.display().to_string(), &error))
 }
 
 fn cannot_open(file: &Path, error: &sqlx::Error) -> StoreError {

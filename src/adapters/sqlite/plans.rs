@@ -2,7 +2,7 @@
 
 use sqlx::{ConnectOptions as _, SqliteConnection};
 
-use super::{MIGRATIONS, SqliteOptions, connect_options};
+use super::{SqliteOptions, connect_options, migrations};
 
 /// SQLite's plan of a statement against the empty schema, one step a line.
 pub(super) async fn plan(statement: &str) -> String {
@@ -11,7 +11,7 @@ pub(super) async fn plan(statement: &str) -> String {
         .connect()
         .await
         .expect("a database");
-    MIGRATIONS.run(&mut connection).await.expect("a schema");
+    migrations::SQLITE.run(&mut connection).await.expect("a schema");
     let rows: Vec<(i64, i64, i64, String)> =
         sqlx::query_as(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")))
             .fetch_all(&mut connection)

@@ -113,6 +113,7 @@ pub(super) async fn commit(
             .filter(|job| job.held_until.is_none())
             .map(Job::from)
             .collect(),
+        cut_keys: commit.cuts.into_iter().filter_map(|cut| cut.key).collect(),
     })
 }
 

@@ -191,8 +191,9 @@ pub struct DialogueFilter {
 /// Dialogues and their turns.
 #[async_trait]
 pub trait DialogueStore: Send + Sync {
-    /// Writes a new dialogue, not owned by anybody yet, with `next_seq` 1.
-    async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<()>;
+    /// Writes a new dialogue, not owned by anybody yet, with `next_seq` 1. `false`, and nothing is written: the
+    /// turn that opens it stands no longer.
+    async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<bool>;
     async fn get(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>>;
     /// Newest first.
     async fn list(

@@ -304,6 +304,23 @@ fn nothing_is_learned_from_a_reply_before_it_was_played() {
     });
 }
 
+#[test]
+fn what_nobody_says_was_played_is_learned_after_a_while() {
+    run(async {
+        let server = fresh(&[("COLLOQUY__TURN__PLAYBACK_TIMEOUT_S", "2")]).start();
+        let mut socket = server.player("p1").await;
+        let create = json!({"type": "session.create", "world_id": "vale", "npc_id": "mira", "player_id": "p1", "playback": "ack"});
+        socket.send(&create).await;
+        let session = socket.until("session.created").await["session_id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        socket.say(&session, "I like grapes.").await;
+        // Sooner than leases and left-over jobs are looked for.
+        learned(&server.backend(), "mira", "grapes").await;
+    });
+}
+
 /// A reply of the mock model that is cut while it is being said, once this much was heard.
 async fn cut_while_it_is_said(mock: &MockHandle, socket: &mut Socket, session: &str, key: &str, heard: u64) -> Value {
     mock.control(&json!({"tokens_per_s": 50, "deltas": 400})).unwrap();

@@ -43,7 +43,7 @@ impl DialogueStore for Prompted {
         }
     }
 
-    async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<()> {
+    async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<bool> {
         self.inner.create(scope, dialogue).await
     }
     async fn get(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>> {

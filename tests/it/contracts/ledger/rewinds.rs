@@ -346,7 +346,7 @@ pub async fn a_session_that_was_joined_from_an_unsaid_turn_is_closed<S: Subject>
     for cause in [kept, gone] {
         let mut dialogue = f.a_dialogue();
         dialogue.cause = Some(Cause::Turn(cause));
-        f.ledger().dialogues.create(&f.scope, &dialogue).await.unwrap();
+        assert!(f.ledger().dialogues.create(&f.scope, &dialogue).await.unwrap());
         ids.push(dialogue.id);
     }
     let joined = async |scope, turn| f.ledger().rewinds.joined_at(scope, turn).await.unwrap();
@@ -362,6 +362,14 @@ pub async fn a_session_that_was_joined_from_an_unsaid_turn_is_closed<S: Subject>
     let status = async |id| f.ledger().dialogues.get(&f.scope, id).await.unwrap().unwrap().status;
     assert_eq!(status(ids[0]).await, DialogueStatus::Open);
     assert_eq!(status(ids[1]).await, DialogueStatus::Closed);
+    let mut late = f.a_dialogue();
+    late.cause = Some(Cause::Turn(gone));
+    assert!(!f.ledger().dialogues.create(&f.scope, &late).await.unwrap());
+    assert_eq!(
+        f.ledger().dialogues.get(&f.scope, late.id).await.unwrap(),
+        None,
+        "nobody joins there"
+    );
 }
 
 pub async fn a_live_cut_is_sealed_audited_and_gone_on_with<S: Subject>(f: &mut Fixture<S>) {

@@ -1,0 +1,70 @@
+//! The history of the ledger's schema: the files of `migrations/`, compiled in. `sqlx::migrate!` would do it
+//! as well, but for its macro the compiler needs sqlx and all that it is made of a second time.
+
+use std::sync::LazyLock;
+
+use sqlx::{
+    SqlSafeStr as _,
+    migrate::{MigrateError, Migration, MigrationType, Migrator},
+};
+
+use crate::ports::StoreError;
+
+pub(super) static SQLITE: LazyLock<Migrator> =
+    LazyLock::new(|| history(&[(1, "ledger", include_str!("../../migrations/sqlite/0001_ledger.sql"))]));
+pub(super) static POSTGRES: LazyLock<Migrator> =
+    LazyLock::new(|| history(&[(1, "ledger", include_str!("../../migrations/postgres/0001_ledger.sql"))]));
+
+/// Of the files `<version>_<description>.sql`.
+fn history(files: &[(i64, &'static str, &'static str)]) -> Migrator {
+    let migration = |(version, description, sql): &(i64, &'static str, &'static str)| {
+        let kind = MigrationType::Simple;
+        Migration::new(*version, (*description).into(), kind, sql.into_sql_str(), false)
+    };
+    Migrator::with_migrations(files.iter().map(migration).collect())
+}
+
+/// The latest version this program knows.
+pub(super) fn latest(history: &Migrator) -> i64 {
+    history
+        .iter()
+        .map(|migration| migration.version)
+        .max()
+        .unwrap_or_default()
+}
+
+/// Why `database` was left as it is.
+pub(super) fn refused(database: &str, error: &MigrateError) -> StoreError {
+    match error {
+        MigrateError::VersionMissing(version) => StoreError::Rejected(format!(
+            "the database {database} was written by a newer version of this program (migration {version}): \
+             run that version, or restore a backup from before the upgrade"
+        )),
+        MigrateError::VersionMismatch(version) => StoreError::Rejected(format!(
+            "migration {version} of the database {database} differs from the one this program carries: \
+             it was written by another build"
+        )),
+        other => StoreError::Unavailable(format!("cannot migrate the database {database}: {other}")),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_compiled_in_is_what_the_folders_hold() {
+        for (engine, history) in [("sqlite", &SQLITE), ("postgres", &POSTGRES)] {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(engine);
+            let files = Migrator::new(folder.as_path()).await.unwrap();
+            let told = |history: &Migrator| -> Vec<_> {
+                let told = |m: &Migration| (m.version, m.description.to_string(), m.checksum.to_vec(), m.no_tx);
+                history.iter().map(told).collect()
+            };
+            assert_eq!(told(history), told(&files), "{engine}");
+        }
+    }
+}

@@ -97,6 +97,7 @@ impl World {
             }
             Op::Rewind { talk, to, heard } => self.rewind(usize::from(*talk), *to, *heard).await,
             Op::Uncut { talk } => self.uncut(usize::from(*talk)).await,
+            Op::Anew { talk, fails } => self.anew(usize::from(*talk), *fails).await,
             Op::Save => {
                 self.save().await;
             }
@@ -283,14 +284,40 @@ impl World {
         }
     }
 
+    /// Takes the last reply of a session back and has its line answered once more. If the model fails, it
+    /// stands again.
+    async fn anew(&mut self, talk: usize, fails: bool) {
+        let open = self.open(talk).await;
+        let Some(head) = open.head else { return };
+        let last = self.services.ledger.dialogues.turn(&self.scope, head).await.unwrap();
+        let line = last.unwrap().turn.player_text;
+        let number = open.dialogue.head_turn - 1;
+        let request = self.request(&open, Target::Anew { number });
+        rewind::rewind(&self.services, request).await.unwrap();
+        if fails {
+            return self.stands_again(talk).await;
+        }
+        self.player.replies(Next {
+            name: Player::name_in(&line).unwrap(),
+            recorded: None,
+            hold_after: None,
+            block: false,
+        });
+        self.say(talk, &line, false).await;
+    }
+
     /// What was to be taken up again and was not stands as it was, as the server has it.
     pub async fn put_back(&mut self) {
         for talk in 0..self.talks.len() {
-            let open = self.open(talk).await;
-            if let Some(turn) = open.replacing {
-                let request = self.request(&open, Target::Again { turn });
-                rewind::rewind(&self.services, request).await.unwrap();
-            }
+            self.stands_again(talk).await;
+        }
+    }
+
+    async fn stands_again(&mut self, talk: usize) {
+        let open = self.open(talk).await;
+        if let Some(turn) = open.replacing {
+            let request = self.request(&open, Target::Again { turn });
+            rewind::rewind(&self.services, request).await.unwrap();
         }
     }
 

@@ -181,6 +181,10 @@ impl World {
     /// Has a line said, and answered as the model was told; or cut, if the model stops in the middle.
     pub(super) async fn say(&self, talk: usize, line: &str, cut: bool) {
         let input = self.input(talk, line).await;
+        self.speak(input, cut).await;
+    }
+
+    async fn speak(&self, input: TurnInput, cut: bool) {
         let (hand, watch) = watch::channel(None);
         let outcome = if cut {
             turn::run(&self.services, input, &CutsIn { hand }, watch).await
@@ -278,9 +282,28 @@ impl World {
     async fn uncut(&mut self, talk: usize) {
         let open = self.open(talk).await;
         let request = self.request(&open, Target::Uncut);
-        match rewind::rewind(&self.services, request).await {
-            Ok(_) | Err(RewindError::NothingToResume) => {}
+        let unfinished = match rewind::rewind(&self.services, request).await {
+            Ok(Moved::Done(made)) => made.unfinished,
+            Ok(_) | Err(RewindError::NothingToResume) => None,
             Err(error) => panic!("{error}"),
+        };
+        // One that was cut while it was said is gone on with, if enough of it was heard to know what it answers.
+        if let Some(unfinished) = unfinished {
+            let line = unfinished.of.player_text.clone();
+            let name = Player::name_in(&format!("{line} {}", unfinished.of.reply_text));
+            let said = self.lines.iter().map(|(number, _)| history::name_of(*number));
+            let Some(name) = name.filter(|name| said.into_iter().any(|said| said == *name)) else {
+                return self.stands_again(talk).await;
+            };
+            self.player.replies(Next {
+                name,
+                recorded: None,
+                hold_after: None,
+                block: false,
+            });
+            let mut input = self.input(talk, &line).await;
+            input.goes_on = Some(Arc::new(unfinished));
+            self.speak(input, false).await;
         }
     }
 

@@ -89,6 +89,10 @@ where
     T: DeserializeOwned + Validate,
     T::Context: Default,
 {
+    if found.more > 0 {
+        // Not every field that is wrong is known by its name.
+        return;
+    }
     let mut rest = body.clone();
     let Some(fields) = rest.as_object_mut() else { return };
     let guilty = |name: &str| {

@@ -342,6 +342,7 @@ async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Pl
         replacement: None,
         unfinished: Some(Unfinished {
             of,
+            key: sealed.key,
             text: sealed.text,
             until: sealed.until,
         }),

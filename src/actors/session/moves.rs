@@ -447,6 +447,7 @@ impl Session {
         let before = std::mem::replace(&mut loaded.head, rewound.head);
         loaded.replacing = rewound.replacing;
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
+        self.head_is_new(rewound.heard_chars.is_some(), ctx);
         self.moving.ended = None;
         self.moving.unfinished = done.unfinished;
         let running = self.running.take();

@@ -254,6 +254,8 @@ pub trait RewindStore: Send + Sync {
 pub struct Sealed {
     /// The turn it was cut from, where that one said all of it: it can stand again as it was.
     pub whole: Option<TurnId>,
+    /// The client's idempotency key of the turn.
+    pub key: Option<String>,
     /// The text, as far as it had been generated.
     pub text: String,
     /// Until when it may be taken up again.

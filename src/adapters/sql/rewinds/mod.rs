@@ -43,7 +43,7 @@ const FREE_KEY: &str = "UPDATE rewinds SET key = NULL WHERE tenant = $1 AND dial
 const SINCE: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND seq > $3
     ORDER BY seq LIMIT $4";
 const SEALED: &str = "SELECT (SELECT old.id FROM turns old WHERE old.tenant = t.tenant AND old.id = t.replaces),
-        t.uncut_reply_text, t.uncut_until
+        t.key, t.uncut_reply_text, t.uncut_until
     FROM turns t WHERE t.tenant = $1 AND t.id = $2 AND t.uncut_until > $3";
 const UNSEAL: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NULL
     WHERE tenant = $1 AND uncut_until <= $2";
@@ -275,6 +275,7 @@ impl RewindStore for SqlRewindStore {
             let mut columns = Columns::of(&row);
             Ok(Sealed {
                 whole: columns.maybe_id()?,
+                key: columns.next()?,
                 text: columns.next::<Option<String>>()?.unwrap_or_default(),
                 until: columns.time()?,
             })

@@ -479,8 +479,8 @@ pub async fn a_live_cut_is_sealed_audited_and_gone_on_with<S: Subject>(f: &mut F
 
     let sealed = rewinds.sealed(scope, commit.turn.id, f.now()).await.unwrap().unwrap();
     assert_eq!(
-        (sealed.whole, sealed.text.as_str(), sealed.until),
-        (None, "reply and more", until)
+        (sealed.whole, sealed.key.as_deref(), sealed.text.as_str(), sealed.until),
+        (None, Some("key 2"), "reply and more", until)
     );
     assert_eq!(rewinds.sealed(&f.other, commit.turn.id, f.now()).await.unwrap(), None);
     assert_eq!(rewinds.sealed(scope, commit.turn.id, until).await.unwrap(), None);

@@ -107,6 +107,13 @@ impl Running {
         });
     }
 
+    /// Keys of those who asked it to.
+    pub fn cut_keys(&self) -> Vec<String> {
+        let cut = self.cut.borrow();
+        let by = cut.iter().flat_map(|cut| &cut.by);
+        by.filter_map(|by| by.key.clone()).collect()
+    }
+
     /// It has ended: tells those who waited.
     pub fn tell(self, outcome: &Outcome) {
         for waiter in self.waiters {

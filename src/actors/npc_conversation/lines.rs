@@ -55,7 +55,7 @@ impl NpcConversation {
         self.advance(ctx);
     }
 
-    /// Asks the running line to end where it is. The first to ask decides.
+    /// Asks the running line to end where it is. Of several, whoever heard least decides.
     pub(super) fn cut(&mut self, heard_chars: Option<usize>, by: Option<CutBy>) {
         if let Some(running) = &self.running {
             running.cut(heard_chars, by);

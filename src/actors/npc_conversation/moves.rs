@@ -34,8 +34,8 @@ pub(super) struct Moving {
     gone: Gone,
     /// Interrupts that are about to ask for a move: what is asked at once is one move.
     coming: usize,
-    /// A move was made, and nothing has been read since.
-    moved: bool,
+    /// The last move that was made, until what it changed is read.
+    outcome: Option<Arc<Rewound>>,
     /// Somebody wanted everything read anew while a move was under way; then it is read after it.
     pub load_after: bool,
 }
@@ -63,7 +63,7 @@ impl Moving {
 
     /// Everything is read anew.
     pub fn is_read(&mut self) {
-        self.moved = false;
+        self.outcome = None;
     }
 }
 
@@ -342,9 +342,11 @@ impl NpcConversation {
             Phase::Ready(loaded) => loaded.dialogue.head_turn,
             Phase::Loading => 0,
         };
+        let outcome = self.moving.outcome.clone();
         for caller in callers {
             match (caller, told(head_turn)) {
-                (Caller::Back(ask), told) => ask.answer(told),
+                (Caller::Back(ask), Ok(told)) => ask.answer(Ok(outcome.clone().map_or(told, Interrupted::Rewound))),
+                (Caller::Back(ask), Err(error)) => ask.answer(Err(error)),
                 (Caller::Resume(ask), Ok(_) | Err(SessionError::NothingToResume)) => self.go_on(ask, ctx),
                 (Caller::Resume(ask), Err(error)) => ask.answer(Err(error)),
             }
@@ -362,7 +364,7 @@ impl NpcConversation {
             self.load(ctx);
         } else if self.moving.is_busy() {
             self.begin_move(ctx);
-        } else if self.moving.moved {
+        } else if outcome.is_some() {
             self.reread(Vec::new(), ctx);
         } else {
             self.ready(ctx);
@@ -371,7 +373,7 @@ impl NpcConversation {
 
     fn head_moved(&mut self, done: Move, ctx: &mut Context<Self>) {
         // Everything is read again anyway.
-        (self.moving.load_after, self.moving.moved) = (false, true);
+        self.moving.load_after = false;
         let Phase::Ready(loaded) = &mut self.phase else {
             // Nothing is read while a move is under way, so there is always a dialogue to move.
             return self.give_up_moves(&self.busy());
@@ -410,6 +412,7 @@ impl NpcConversation {
         let told = rewinding::tell_others(Arc::clone(&self.node), scope, vec![id], rewound.closed.clone());
         ctx.spawn(told.into_actor(self));
         self.moving.gone.note(before, &rewound, ended);
+        self.moving.outcome = Some(Arc::clone(&rewound));
         let callers = self.moving.moves.ended(rewound.head_turn);
         if self.moving.is_busy() {
             return self.begin_move(ctx);

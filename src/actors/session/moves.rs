@@ -5,6 +5,7 @@
 //! the same outcome.
 
 mod anew;
+mod asking;
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::{
     actors::{
-        Accepted, Heard, Interrupted, Line, SessionError, TakeBack,
+        Accepted, Interrupted, Line, SessionError, TakeBack,
         handle::Ask,
         memory_wait::MemoryWait,
         rewinding::{self, Gone, Moves, Wish},
@@ -26,14 +27,14 @@ use crate::{
     dialogue::{
         events::EventBody,
         rewind::{Move, Moved, RewindError, Target},
-        turn::{CommittedTurn, CutBy, TurnError, Unfinished, event_error},
+        turn::{CommittedTurn, TurnError, Unfinished, event_error},
     },
     ids::TurnId,
     ports::ledger::rewinds::{KnownKeys, Rewound},
     tenancy::Principal,
 };
 
-/// Cuts of running replies remembered by their keys, until their turns are committed or come to nothing.
+/// Cuts of running replies remembered by their keys.
 const REMEMBERED: usize = 16;
 
 /// What is asked of the head, and what waits for it.
@@ -97,12 +98,6 @@ impl Moving {
         self.moves.is_under_way()
     }
 
-    /// Keys with which the running turn `number` was cut.
-    fn keys_of_cuts(&self, number: u32) -> Vec<String> {
-        let cuts = self.cuts.iter().filter(|(_, turn)| *turn == number);
-        cuts.map(|(key, _)| key.clone()).collect()
-    }
-
     /// Whether a line is to be said anew as the turn that this key is for.
     fn says_anew(&self, key: Option<&str>) -> bool {
         key.is_some()
@@ -124,208 +119,6 @@ impl Caller {
 }
 
 impl Session {
-    // --- what can be asked ---
-
-    pub(super) fn interrupt(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
-        if let Some(key) = &wish.key
-            && let Some((_, turn)) = self.moving.cuts.iter().find(|(known, _)| known == key)
-        {
-            return ask.answer(Ok(Interrupted::Cut { turn: *turn }));
-        }
-        self.unless_known(
-            wish,
-            ask,
-            ctx,
-            |wish, ask| Request::Interrupt { wish, ask },
-            Self::cut_at,
-        );
-    }
-
-    pub(super) fn rewind(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
-        self.unless_known(wish, ask, ctx, |wish, ask| Request::Rewind { wish, ask }, Self::back_to);
-    }
-
-    /// Answers a repeated key with what it came to, else goes on with `then`.
-    fn unless_known(
-        &mut self,
-        wish: TakeBack,
-        ask: Ask<Interrupted>,
-        ctx: &mut Context<Self>,
-        again: fn(TakeBack, Ask<Interrupted>) -> Request,
-        then: fn(&mut Self, TakeBack, Ask<Interrupted>, &mut Context<Self>),
-    ) {
-        let Some(key) = wish.key.clone() else {
-            return then(self, wish, ask, ctx);
-        };
-        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let look = async move { ports.ledger.rewinds.by_key(&scope, id, &key).await };
-        ctx.spawn(look.into_actor(self).map(move |known, session, ctx| match known {
-            Ok(Some(rewound)) => ask.answer(Ok(rewinding::repeated(rewound))),
-            Ok(None) if matches!(session.phase, Phase::Loading) => session.early.push_back(again(wish, ask)),
-            Ok(None) => then(session, wish, ask, ctx),
-            Err(error) => ask.answer(Err(error.into())),
-        }));
-    }
-
-    /// Whether the dialogue can be taken back at all, and is what the caller takes it for.
-    fn may_move(&self, if_head: Option<u32>) -> Result<u32, SessionError> {
-        let Phase::Ready(loaded) = &self.phase else {
-            return Err(self.overloaded());
-        };
-        if loaded.closed || self.closing.is_some() {
-            return Err(SessionError::Closed);
-        }
-        let head_turn = loaded.dialogue.head_turn;
-        let running = self.running.as_ref().map(|running| running.number);
-        match if_head {
-            Some(known) if known != head_turn && Some(known) != running => Err(SessionError::StaleHead { head_turn }),
-            _ => Ok(head_turn),
-        }
-    }
-
-    fn overloaded(&self) -> SessionError {
-        SessionError::Overloaded {
-            retry_after: self.last_turn,
-        }
-    }
-
-    fn cut_at(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
-        let head_turn = match self.may_move(wish.if_head) {
-            Ok(head_turn) => head_turn,
-            Err(error) => return ask.answer(Err(error)),
-        };
-        let running = self.running.as_ref().map(|running| running.number);
-        let replying = self.log.replying().filter(|number| Some(*number) == running);
-        if let Some(number) = replying.filter(|number| wish.turn.is_none_or(|turn| turn == *number)) {
-            if self.moving.is_busy() {
-                // The move ends it; it is told what that came to.
-                return self.wish(Some(number), None, wish, "session.interrupt", ask, ctx);
-            }
-            if let Some(key) = wish.key.clone() {
-                self.moving.cuts.truncate(REMEMBERED - 1);
-                self.moving.cuts.push_front((key, number));
-            }
-            let by = CutBy {
-                who: wish.who,
-                key: wish.key,
-                action: "session.interrupt",
-            };
-            self.cut(wish.heard.map(|heard| self.log.scalars(heard)), Some(by));
-            return ask.answer(Ok(Interrupted::Cut { turn: number }));
-        }
-        match wish.turn {
-            turn if running.is_some() && turn.or(running) == running && wish.heard.is_some() => {
-                // All of it was said and it is being committed: it is cut when it has been.
-                let wish = TakeBack { turn: running, ..wish };
-                self.moving.after_turn.push((wish, ask));
-            }
-            None => self.keep_idle(wish.key, ask, ctx),
-            Some(turn) if Some(turn) == running => self.keep_idle(wish.key, ask, ctx),
-            Some(turn) if turn > head_turn => match self.unsaid_with(turn) {
-                Some(rewound) => self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx),
-                None => ask.answer(Err(SessionError::NotRunning { turn })),
-            },
-            Some(turn) => match self.heard_of(turn, wish.heard) {
-                Ok(heard) => self.wish(Some(turn), heard, wish, "session.interrupt", ask, ctx),
-                Err(error) => ask.answer(Err(error)),
-            },
-        }
-    }
-
-    /// Answers with `told`; first, a key is kept with the outcome it stands for, so that it takes back nothing
-    /// that is said later.
-    fn keep(
-        &self,
-        key: Option<String>,
-        told: Interrupted,
-        outcome: Arc<Rewound>,
-        ask: Ask<Interrupted>,
-        ctx: &mut Context<Self>,
-    ) {
-        if key.is_none() {
-            return ask.answer(Ok(told));
-        }
-        let keys = key.into_iter().collect();
-        let known = KnownKeys::Stay;
-        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, outcome, known);
-        ctx.spawn(kept.into_actor(self).map(move |kept, _, _| match kept {
-            Ok(()) => ask.answer(Ok(told)),
-            Err(error) => ask.answer(Err(error.into())),
-        }));
-    }
-
-    /// The keys of cuts that came to nothing, since the turn had been said to its end or not at all, are kept: to
-    /// repeat one cuts nothing that is said later.
-    pub(super) fn keep_cuts(&self, number: u32, ctx: &mut Context<Self>) {
-        let keys = self.moving.keys_of_cuts(number);
-        let Phase::Ready(loaded) = &self.phase else { return };
-        if keys.is_empty() {
-            return;
-        }
-        let outcome = Arc::new(loaded.nothing_moved(&self.node));
-        let known = KnownKeys::Stay;
-        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, outcome, known);
-        ctx.spawn(kept.into_actor(self).map(|kept, session, _| {
-            if let Err(error) = kept {
-                tracing::warn!(dialogue = %session.key.1, %error, "keys of cuts could not be kept");
-            }
-        }));
-    }
-
-    fn keep_idle(&self, key: Option<String>, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
-        let Phase::Ready(loaded) = &self.phase else {
-            return ask.answer(Err(self.overloaded()));
-        };
-        let outcome = loaded.nothing_moved(&self.node);
-        let told = Interrupted::Idle {
-            head_turn: outcome.head_turn,
-        };
-        self.keep(key, told, Arc::new(outcome), ask, ctx);
-    }
-
-    fn heard_of(&self, turn: u32, heard: Option<Heard>) -> Result<Option<usize>, SessionError> {
-        let Phase::Ready(loaded) = &self.phase else {
-            return Err(self.overloaded());
-        };
-        loaded.heard_of(turn, heard)
-    }
-
-    fn back_to(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
-        let head_turn = match self.may_move(wish.if_head) {
-            Ok(head_turn) => head_turn,
-            Err(error) => return ask.answer(Err(error)),
-        };
-        match wish.turn {
-            Some(turn) if turn > head_turn => match self.unsaid_with(turn) {
-                Some(rewound) => self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx),
-                None => ask.answer(Err(SessionError::NoSuchTurn { turn, head_turn })),
-            },
-            turn => self.wish(turn, None, wish, "session.rewind", ask, ctx),
-        }
-    }
-
-    /// The last move, if `turn` is gone with it and nothing was said since.
-    fn unsaid_with(&self, turn: u32) -> Option<Arc<Rewound>> {
-        let Phase::Ready(loaded) = &self.phase else { return None };
-        self.moving.gone.with(turn, loaded.head)
-    }
-
-    fn wish(
-        &mut self,
-        turn: Option<u32>,
-        heard_chars: Option<usize>,
-        wish: TakeBack,
-        action: &'static str,
-        ask: Ask<Interrupted>,
-        ctx: &mut Context<Self>,
-    ) {
-        let target = Target::Turn {
-            number: turn.unwrap_or_default(),
-            heard_chars,
-        };
-        self.want(target, wish.key, wish.who, action, Caller::Back(ask), ctx);
-    }
-
     fn want(
         &mut self,
         target: Target,
@@ -335,7 +128,7 @@ impl Session {
         caller: Caller,
         ctx: &mut Context<Self>,
     ) {
-        if matches!(target, Target::Turn { .. } | Target::Anew { .. }) {
+        if self.takes_back(target) {
             self.moving.spoken_before.get_or_insert(self.next_line);
         }
         self.moving.moves.add(Wish {
@@ -347,6 +140,38 @@ impl Session {
         });
         // After the messages that are here already: what is asked at once is one move.
         ctx.notify(BeginMove);
+    }
+
+    /// Whether turns go with it, and not only the end of the last reply.
+    fn takes_back(&self, target: Target) -> bool {
+        let Phase::Ready(loaded) = &self.phase else {
+            return false;
+        };
+        match target {
+            Target::Turn { number, .. } => number < loaded.dialogue.head_turn || self.running.is_some(),
+            Target::Anew { .. } => true,
+            Target::Uncut | Target::Again { .. } => false,
+        }
+    }
+
+    /// Lines with a lower number than `before` were said to what is taken back, and go with it. Those who listen
+    /// are told of each.
+    fn unsay_lines(&mut self, before: u64) {
+        let (gone, waiting) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|line| line.id < before);
+        self.queue = waiting;
+        for line in gone {
+            // Others are answered that it is none.
+            if line.is_accepted() {
+                let body = EventBody::Error {
+                    turn: None,
+                    error: event_error(&TurnError::Unsaid),
+                };
+                self.log.publish(body, line.re());
+            }
+            line.unsay();
+        }
     }
 
     // --- moving the head ---
@@ -391,8 +216,10 @@ impl Session {
         ctx: &mut Context<Self>,
     ) {
         self.log.not_moved();
-        self.moving.spoken_before = None;
         let callers = self.moving.moves.failed();
+        if !self.moving.moves.is_busy() {
+            self.moving.spoken_before = None;
+        }
         let load = std::mem::take(&mut self.moving.load_after) || doubtful;
         let head_turn = match &self.phase {
             Phase::Ready(loaded) => loaded.dialogue.head_turn,
@@ -453,21 +280,18 @@ impl Session {
         let running = self.running.take();
         let ended = running.as_ref().map(|running| running.number);
         if let Some(running) = running {
+            // Its commit would have kept them.
+            let keys = running.cut_keys();
+            self.moving.cuts.retain(|(key, _)| !keys.contains(key));
+            self.moving.moves.owe(keys);
             running.unsay();
         }
-        // Its commit would have kept them.
-        let cuts = ended.map(|number| self.moving.keys_of_cuts(number));
-        self.moving.moves.owe(cuts.into_iter().flatten());
         let unsaid = event_error(&TurnError::Unsaid);
         self.log.moved(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
         failpoint!("rewind.told");
         self.drop_replacements(|_| false);
         let spoken_before = self.moving.spoken_before.take().unwrap_or_default();
-        let (gone, waiting) = std::mem::take(&mut self.queue)
-            .into_iter()
-            .partition::<VecDeque<_>, _>(|line| line.id < spoken_before);
-        self.queue = waiting;
-        gone.into_iter().for_each(Waiting::unsay);
+        self.unsay_lines(spoken_before);
         self.keys = Keys::new(true);
         if let Some(timer) = self.memory.timer.take() {
             ctx.cancel_future(timer);

@@ -189,7 +189,7 @@ impl Session {
 
     // --- cutting ---
 
-    /// Asks the running turn to end where it is. The first to ask decides.
+    /// Asks the running turn to end where it is. Of several, whoever heard least decides.
     pub(super) fn cut(&mut self, heard_chars: Option<usize>, by: Option<CutBy>) {
         if let Some(running) = &self.running {
             running.cut(heard_chars, by);
@@ -406,19 +406,21 @@ impl Session {
         self.last_turn = self.used.saturating_duration_since(running.started);
         match ended {
             Ok(committed) => {
-                let (number, status) = (committed.turn.number, committed.turn.status);
+                let (keys, status) = (running.cut_keys(), committed.turn.status);
                 self.committed(committed, running, ctx);
                 if status != TurnStatus::Interrupted {
-                    self.keep_cuts(number, ctx);
+                    self.keep_cuts(keys, ctx);
                 }
+                // Before the next line begins on top of what is to be cut.
+                self.turn_ended(ctx);
                 self.advance(ctx);
             }
             Err(error) => {
-                self.keep_cuts(running.number, ctx);
+                self.keep_cuts(running.cut_keys(), ctx);
                 self.not_committed(error, running, ctx);
+                self.turn_ended(ctx);
             }
         }
-        self.turn_ended(ctx);
     }
 
     fn committed(&mut self, committed: CommittedTurn, running: Running, ctx: &mut Context<Self>) {

@@ -163,6 +163,24 @@ impl Fake {
         cut.unwrap_or_default().by.into_iter().map(cut_by).collect()
     }
 
+    fn jobs_of(&self, input: &TurnInput, now: DateTime<Utc>) -> Vec<NewJob> {
+        if !*self.with_jobs.lock() {
+            return Vec::new();
+        }
+        let until_played = Duration::from_secs(self.ports.settings.turn.playback_timeout_s.into());
+        vec![NewJob {
+            id: self.ports.ids.next(),
+            kind: JobKind::ExtractFacts,
+            dialogue: input.dialogue.id,
+            turn: input.id,
+            text_version: 1,
+            created_at: now,
+            leased_to: input.node,
+            leased_until: now + Duration::from_mins(2),
+            held_until: (input.dialogue.options.playback == Playback::Ack).then(|| now + until_played),
+        }]
+    }
+
     async fn commit(
         &self,
         input: TurnInput,
@@ -191,6 +209,9 @@ impl Fake {
             error: None,
         });
         let committed = feed.reserve_committed();
+        if input.line.starts_with("commit later") {
+            self.go.acquire().await.unwrap().forget();
+        }
         let now = self.ports.clock.now();
         let turn = Turn {
             id: input.id,
@@ -218,22 +239,7 @@ impl Fake {
             .scene
             .as_ref()
             .is_some_and(|scene| scene.topic.as_deref() == Some("conclude at 2") && input.number == 2);
-        let jobs: Vec<NewJob> = if *self.with_jobs.lock() {
-            vec![NewJob {
-                id: self.ports.ids.next(),
-                kind: JobKind::ExtractFacts,
-                dialogue: input.dialogue.id,
-                turn: input.id,
-                text_version: 1,
-                created_at: now,
-                leased_to: input.node,
-                leased_until: now + Duration::from_mins(2),
-                held_until: (input.dialogue.options.playback == Playback::Ack)
-                    .then(|| now + Duration::from_secs(self.ports.settings.turn.playback_timeout_s.into())),
-            }]
-        } else {
-            Vec::new()
-        };
+        let jobs = self.jobs_of(&input, now);
         let commit = TurnCommit {
             epoch: input.epoch,
             expected_head: input.previous,

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use super::world::{Ear, World, dialogue_settings, outcome, until};
 use crate::{
-    actors::{Accepted, Interrupted, Listener, OnBusy, SessionError, TakeBack},
+    actors::{Accepted, Heard, Interrupted, Listener, OnBusy, SessionError, TakeBack},
     dialogue::turn::TurnError,
     ids::DialogueId,
     ports::ledger::rewinds::Rewound,
@@ -135,8 +135,10 @@ async fn lines_that_waited_when_somebody_went_back_go_with_what_they_followed() 
     let id = said(&world, 2).await;
     let held = world.say(id, "hold").await;
     world.begun(3).await;
+    let ear = world.listen(id).await;
     let waits = world.say(id, "after that").await;
     assert_eq!(rewound(world.back(id, 1).await).removed, [2]);
+    ear.hears("error turn_unsaid").await;
     for unsaid in [held, waits] {
         let unsaid = outcome(unsaid).await.unwrap_err();
         assert!(matches!(*unsaid, TurnError::Unsaid), "{unsaid:?}");
@@ -153,6 +155,36 @@ async fn lines_that_waited_when_somebody_went_back_go_with_what_they_followed() 
     assert_eq!(cut, Interrupted::Cut { turn: 3 });
     assert_eq!(outcome(held).await.unwrap().number, 3);
     assert_eq!(outcome(waits).await.unwrap().number, 4);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_reply_that_was_heard_in_part_is_cut_also_while_it_is_committed() {
+    let world = World::new().await;
+    let id = said(&world, 1).await;
+    let ear = world.listen(id).await;
+    let late = world.say(id, "commit later").await;
+    ear.hears("completed 2").await;
+    let waits = world.say(id, "after that").await;
+    // Which one it heard is plain, and so is what it knew the head for.
+    let wish = TakeBack {
+        if_head: Some(1),
+        ..world.wish(None, Some(Heard::Chars(3)))
+    };
+    let cut = world.sessions.interrupt(&world.scope, id, wish);
+    let committed = async {
+        until("the interrupt is in", || {
+            world.sessions.free_permits() < world.settings.max_in_flight
+        })
+        .await;
+        world.fake.go.add_permits(1);
+    };
+    let (cut, ()) = tokio::join!(cut, committed);
+    let cut = rewound(cut);
+    assert_eq!((cut.head_turn, cut.heard_chars), (2, Some(3)));
+    assert_eq!(outcome(late).await.unwrap().number, 2);
+    // Only the end of the reply was taken back.
+    assert_eq!(outcome(waits).await.unwrap().number, 3);
     world.end().await;
 }
 

@@ -255,7 +255,8 @@ impl AuthoredStore for SqlAuthoredStore {
                     if let Some(refused) = not_deleted(stored, if_version) {
                         return Ok(refused);
                     }
-                    for statement in [HIDE_WORLD, HIDE_NPCS, CLOSE_OF_WORLD] {
+                    // Dialogues before their world, as whoever moves a head does.
+                    for statement in [CLOSE_OF_WORLD, HIDE_NPCS, HIDE_WORLD] {
                         sqlx::query(statement)
                             .bind(tenant.as_str())
                             .bind(world.as_str())

@@ -86,10 +86,9 @@ const RETRY: &str = "UPDATE jobs SET status = 'pending', attempts = 0, useless =
     WHERE tenant = $1 AND id = $2 AND status = 'dead' AND turn IS NOT NULL";
 const ONE: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
     WHERE tenant = $1 AND id = $2 AND turn IS NOT NULL";
-// One that failed waits before it is tried again; that is not for a player to end. The plus keeps the
-// planner from walking what is due in the whole tenant.
-const MAKE_DUE: &str = "UPDATE jobs SET due_at = $3
-    WHERE tenant = $1 AND dialogue = $2 AND status = 'pending' AND +due_at > $3 AND attempts = 0 AND leased_to IS NULL";
+// One that failed waits before it is tried again; that is not for a player to end.
+const MAKE_DUE: &str = "UPDATE jobs SET due_at = CASE WHEN due_at > $3 THEN $3 ELSE due_at END
+    WHERE tenant = $1 AND dialogue = $2 AND status = 'pending' AND attempts = 0 AND leased_to IS NULL";
 const LIST: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
     WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL
     ORDER BY id DESC LIMIT $3";

@@ -93,11 +93,16 @@ const CLOSE_JOINED: &str = concat!(
     texts!("$2"),
     " v UNION
         SELECT t.replaces FROM gone g CROSS JOIN turns t
-        WHERE t.tenant = $1 AND t.id = g.id AND t.replaces IS NOT NULL)
+        WHERE t.tenant = $1 AND t.id = g.id AND t.replaces IS NOT NULL),
+     there (id) AS (
+        SELECT v.value FROM ",
+    texts!("$4"),
+    " v UNION
+        SELECT t.replaces FROM there h CROSS JOIN turns t
+        WHERE t.tenant = $1 AND t.id = h.id AND t.replaces IS NOT NULL)
      UPDATE dialogues SET status = 'closed', updated_at = $3
-     WHERE tenant = $1 AND cause_id IN (SELECT id FROM gone) AND NOT cause_id ",
-    among!("$4"),
-    " AND cause_kind = 'turn' AND status = 'open' RETURNING id"
+     WHERE tenant = $1 AND cause_id IN (SELECT id FROM gone) AND cause_id NOT IN (SELECT id FROM there)
+       AND cause_kind = 'turn' AND status = 'open' RETURNING id"
 );
 const TAKE_HEAD: &str = concat!(
     "UPDATE dialogues SET head_turn = $3, head_turn_id = $4, next_seq = ",

@@ -358,12 +358,25 @@ pub async fn who_joined_a_line_stays_when_it_is_cut<S: Subject>(f: &mut Fixture<
     assert!(told.rewind(f, &rewind).await.closed.is_empty());
     // Nor does it when the line is whole again.
     assert!(told.back(f, Some(whole.id)).await.closed.is_empty());
-    let mut again = told.move_to(f, Some(told.turn(1)));
-    again.replacement = rewind.replacement.map(|replacement| Replacement {
-        turn: Turn { id: f.id(), ..cut },
-        ..replacement
-    });
-    assert!(told.rewind(f, &again).await.closed.is_empty());
+    // However often it is cut, and back.
+    let mut of = whole.id;
+    for _ in 0..3 {
+        let mut again = told.move_to(f, Some(told.turn(1)));
+        let turn = Turn {
+            id: f.id(),
+            ..cut.clone()
+        };
+        let cut = Replacement {
+            of: std::mem::replace(&mut of, turn.id),
+            turn,
+            jobs: Vec::new(),
+            uncut: None,
+        };
+        again.replacement = Some(cut);
+        assert!(told.rewind(f, &again).await.closed.is_empty());
+    }
+    assert!(told.back(f, Some(whole.id)).await.closed.is_empty());
+    assert!(told.back(f, Some(of)).await.closed.is_empty());
     // Below it, it is closed, though it joined the line that was cut since.
     assert_eq!(told.back(f, Some(told.turn(1))).await.closed, [joined.id]);
 }

@@ -45,8 +45,8 @@ if [ -z "$started" ]; then
   cat log >&2
   exit 1
 fi
-# Not a superuser, whom row-level security would not bind.
-"$bin/psql" -q -h 127.0.0.1 -p "$port" -U postgres -d postgres -c "CREATE ROLE colloquy LOGIN CREATEDB"
+# Not a superuser, whom row-level security would not bind. It makes other roles to see what one may do that owns nothing.
+"$bin/psql" -q -h 127.0.0.1 -p "$port" -U postgres -d postgres -c "CREATE ROLE colloquy LOGIN CREATEDB CREATEROLE"
 cd "$OLDPWD"
 export COLLOQUY_TEST_POSTGRES="postgres://colloquy@127.0.0.1:$port/postgres"
 "$@"

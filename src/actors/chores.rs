@@ -1,5 +1,6 @@
 //! What this node does for all tenants now and then: usage, the outbox's left-overs, answers to
-//! forget, what has been kept long enough, and jobs that a process that is no more left behind.
+//! forget, what has been kept long enough, tables that have grown, and jobs that a process that is no more
+//! left behind.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -22,6 +23,8 @@ use crate::{
 /// Answers to repeated POSTs are kept for a day.
 const KEEP_ANSWERS: Duration = Duration::from_hours(24);
 const FORGET_ANSWERS_EVERY: Duration = Duration::from_hours(1);
+/// How often the ledger is to look for tables that have grown: a new one is filled within seconds.
+const COUNT_TABLES_EVERY: Duration = Duration::from_secs(5);
 /// Jobs taken on for one tenant in one sweep; its curator fetches the rest.
 const SWEEP_JOBS: usize = 32;
 /// Dialogues whose turn was to be said anew that are looked after for one tenant in one sweep.
@@ -44,6 +47,7 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
     let mut released = false;
     let mut last_sweep = None;
     let mut last_forget = None;
+    let mut last_count = None;
     let every = Duration::from_millis(node.settings.chores_ms.max(10));
     loop {
         let now = node.ports.clock.instant();
@@ -59,6 +63,10 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
         revive(&node);
         done("writing usage", write_usage(&node, &mut unwritten)).await;
         done("relaying the outbox", relay(&node)).await;
+        if last_count.is_none_or(|last| now.saturating_duration_since(last) >= COUNT_TABLES_EVERY) {
+            last_count = Some(now);
+            done("counting tables that have grown", count_tables(&node)).await;
+        }
         if last_forget.is_none_or(|last| now.saturating_duration_since(last) >= FORGET_ANSWERS_EVERY) {
             last_forget = Some(now);
             let before = node.ports.clock.now() - KEEP_ANSWERS;
@@ -167,6 +175,10 @@ async fn prune(node: &Node) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+async fn count_tables(node: &Node) -> Result<(), StoreError> {
+    node.ports.ledger.maintenance.count_grown_tables().await.map(drop)
 }
 
 async fn relay(node: &Node) -> Result<(), StoreError> {

@@ -14,6 +14,9 @@
 //! # Statements that both engines understand
 //! - Lists are bound as JSON: `among!` to look for one of them, `texts!` and `rows!` as tables. A list
 //!   that an `ON CONFLICT DO UPDATE` writes names no row twice and is in a fixed order.
+//! - The rows that a query with a LIMIT finds are looked for by `any_of!`.
+//! - What rows of a table are looked for by is `key_of!` a row of `rows!`, never `value ->> n`: on Postgres no
+//!   index is used for that (see its dialect).
 //! - `value ->> n` is a text on Postgres; what is none is cast: `CAST(value ->> 4 AS BIGINT)`. So is a sum.
 //! - Numbers and moments are bound and read as `i64`. Flags are bound and read as `bool` and compared
 //!   with `TRUE` and `FALSE`, in partial indexes too.

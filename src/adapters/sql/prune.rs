@@ -18,15 +18,23 @@ use crate::{
 };
 
 /// One that was given up with its turn stays while a save may have the turn stand again.
-const JOBS: &str = "DELETE FROM jobs WHERE tenant = $1 AND id IN (
-    SELECT id FROM jobs j WHERE tenant = $1 AND id < $2 AND status = 'done' AND finished_at < $3
+const JOBS: &str = concat!(
+    "DELETE FROM jobs WHERE tenant = $1 AND id ",
+    any_of!(
+        "SELECT id FROM jobs j WHERE tenant = $1 AND id < $2 AND status = 'done' AND finished_at < $3
         AND (last_error IS DISTINCT FROM 'unsaid'
             OR NOT EXISTS (SELECT 1 FROM save_items i WHERE i.tenant = $1 AND i.dialogue = j.dialogue))
-    ORDER BY id LIMIT $4)";
-const TRACES: &str = "DELETE FROM traces WHERE tenant = $1 AND turn IN (
-    SELECT turn FROM traces WHERE tenant = $1 AND turn < $2 ORDER BY turn LIMIT $3)";
-const VERDICTS: &str = "DELETE FROM verdicts WHERE tenant = $1 AND pair IN (
-    SELECT pair FROM verdicts WHERE tenant = $1 AND at < $2 ORDER BY at LIMIT $3)";
+        ORDER BY id LIMIT $4"
+    )
+);
+const TRACES: &str = concat!(
+    "DELETE FROM traces WHERE tenant = $1 AND turn ",
+    any_of!("SELECT turn FROM traces WHERE tenant = $1 AND turn < $2 ORDER BY turn LIMIT $3")
+);
+const VERDICTS: &str = concat!(
+    "DELETE FROM verdicts WHERE tenant = $1 AND pair ",
+    any_of!("SELECT pair FROM verdicts WHERE tenant = $1 AND at < $2 ORDER BY at LIMIT $3")
+);
 
 /// The first id that can have been made at `at` or later.
 fn first_id<I: GeneratedId + ToString>(at: DateTime<Utc>) -> String {

@@ -8,6 +8,13 @@ macro_rules! among {
     };
 }
 
+/// Is one of the few that a query with a LIMIT finds.
+macro_rules! any_of {
+    ($query:expr) => {
+        concat!("IN (", $query, ")")
+    };
+}
+
 /// A JSON array of texts as a table with the column `value`. Needs an alias.
 macro_rules! texts {
     ($list:literal) => {
@@ -20,6 +27,13 @@ macro_rules! texts {
 macro_rules! rows {
     ($list:literal) => {
         concat!("json_each(", $list, ")")
+    };
+}
+
+/// The text that a row of [`rows!`] has at 0 or 1, where rows of a table are looked for by it.
+macro_rules! key_of {
+    ($row:literal, $at:literal) => {
+        concat!($row, ".value ->> ", $at)
     };
 }
 

@@ -72,6 +72,10 @@ pub trait Maintenance: Send + Sync {
     /// Deletes the oldest of what is too old, at most `limit` rows of each sort. Returns how many were
     /// deleted; there may be more if it is `limit` or above.
     async fn prune(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64>;
+    /// Has the engine count the rows of tables that have grown a lot since it last did, where its plans
+    /// depend on that. Cheap where none has; one node at a time does it, the others find nothing to do.
+    /// Returns how many tables were counted.
+    async fn count_grown_tables(&self) -> StoreResult<usize>;
     /// Flushes what is buffered and closes every connection. Later calls fail.
     async fn close(&self);
 }

@@ -22,6 +22,7 @@ mod slow_reader;
 mod terminal;
 #[cfg(feature = "otel")]
 mod traces;
+mod trips;
 
 use crate::support::Data;
 

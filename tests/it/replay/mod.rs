@@ -123,10 +123,10 @@ fn what_was_taken_back_never_happened() {
     try_all("replayed", HISTORIES, replayed);
 }
 
-/// Fewer, for each needs two databases of its own.
+/// Fewer, for each takes longer.
 #[test]
 fn what_was_taken_back_never_happened_on_postgres() {
-    try_all("replayed", HISTORIES / 40, |history| {
+    try_all("replayed", HISTORIES / 10, |history| {
         store::on_postgres(|| replayed(history))
     });
 }

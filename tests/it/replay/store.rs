@@ -2,23 +2,24 @@
 //! asked for.
 
 use std::{
-    any::Any,
-    cell::Cell,
+    cell::{Cell, RefCell},
     sync::{
         Arc, LazyLock,
         atomic::{AtomicU32, Ordering},
     },
 };
 
+use chrono::{DateTime, Utc};
 use colloquy::{
     adapters::{
         in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
-        postgres::{self, PostgresOptions},
+        postgres::{self, PostgresLedger, PostgresOptions},
         qdrant::{QdrantFactIndex, QdrantOptions},
         sqlite::{self, SqliteOptions},
     },
+    ids::TenantId,
     ports::{
-        clock::ManualClock,
+        clock::{Clock as _, ManualClock},
         embedder::EmbedderInfo,
         ledger::Ledger,
         vectors::{FactIndex, PointSource},
@@ -30,7 +31,12 @@ use crate::support::{PATIENCE, PostgresDatabase, QdrantDouble};
 thread_local! {
     static ON_POSTGRES: Cell<bool> = const { Cell::new(false) };
     static ON_QDRANT: Cell<bool> = const { Cell::new(false) };
+    /// That worlds of this thread are done with; the next one takes it over. Gone with the thread.
+    static SPARE: RefCell<Option<Box<SharedDatabase>>> = const { RefCell::new(None) };
 }
+
+/// Numbers the worlds.
+static WORLDS: AtomicU32 = AtomicU32::new(0);
 
 /// One for all worlds; each has a collection of its own there.
 static QDRANT: LazyLock<QdrantDouble> = LazyLock::new(QdrantDouble::start);
@@ -62,27 +68,94 @@ static EMPTY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     std::fs::read(path).unwrap()
 });
 
-/// An empty ledger.
+/// A database on Postgres in which one world after the other is a tenant: a database of its own for each
+/// would take longer to make than what happens in it. What earlier worlds left there stays, and later ones
+/// must not see it.
+pub struct SharedDatabase {
+    postgres: PostgresLedger,
+    ledger: Ledger,
+    clock: Arc<ManualClock>,
+    // Dropped last.
+    _database: PostgresDatabase,
+}
+
+impl SharedDatabase {
+    async fn new(beginning: DateTime<Utc>) -> Self {
+        let database = PostgresDatabase::migrated().await;
+        let options = PostgresOptions {
+            connections: 2,
+            ..PostgresOptions::default()
+        };
+        let clock = ManualClock::at(beginning);
+        let postgres = postgres::open(&database.url, options, clock.clone()).await.unwrap();
+        Self {
+            ledger: postgres.ledger(),
+            postgres,
+            clock,
+            _database: database,
+        }
+    }
+
+    /// The one that the last world of this thread left, or else a new one.
+    async fn taken_over(beginning: DateTime<Utc>) -> Box<Self> {
+        let Some(shared) = SPARE.take() else {
+            return Box::new(Self::new(beginning).await);
+        };
+        let passed = shared.clock.now() - beginning;
+        shared.clock.set_back(passed.to_std().unwrap());
+        // As a server does, or its plans would be those for the few rows of the first world.
+        shared.ledger.maintenance.count_grown_tables().await.unwrap();
+        shared
+    }
+}
+
+/// What keeps a ledger.
+pub enum Place {
+    /// A file, gone with the folder.
+    Folder {
+        _folder: tempfile::TempDir,
+    },
+    Shared(Box<SharedDatabase>),
+}
+
+impl Place {
+    /// No world is there any longer. One that panicked does not come here: what it left running goes with its
+    /// database.
+    pub async fn leave(self, ledger: &Ledger) {
+        match self {
+            Self::Folder { .. } => ledger.maintenance.close().await,
+            Self::Shared(shared) => {
+                // The outbox is all tenants': the next world would find what this one left in it.
+                let left = ledger.facts.outbox(1).await.unwrap();
+                assert!(left.is_empty(), "the index was not told of everything");
+                SPARE.set(Some(shared));
+            }
+        }
+    }
+}
+
+/// An empty ledger: no other world has this tenant.
 pub struct Store {
     pub ledger: Ledger,
+    pub tenant: TenantId,
+    pub clock: Arc<ManualClock>,
     pub index: Arc<dyn FactIndex>,
     /// Where it is kept, until this is dropped.
-    pub place: Box<dyn Any + Send>,
+    pub place: Place,
 }
 
 impl Store {
-    pub async fn empty(clock: Arc<ManualClock>, embedder: &EmbedderInfo) -> Self {
+    pub async fn empty(beginning: DateTime<Utc>, embedder: &EmbedderInfo) -> Self {
+        let world = WORLDS.fetch_add(1, Ordering::Relaxed);
+        let tenant: TenantId = format!("world-{world}").parse().unwrap();
         if ON_POSTGRES.get() {
-            let database = PostgresDatabase::migrated().await;
-            let options = PostgresOptions {
-                connections: 2,
-                ..PostgresOptions::default()
-            };
-            let store = postgres::open(&database.url, options, clock).await.unwrap();
+            let shared = SharedDatabase::taken_over(beginning).await;
             return Self {
-                ledger: store.ledger(),
-                index: index(store.point_source(), embedder),
-                place: Box::new(database),
+                ledger: shared.ledger.clone(),
+                tenant,
+                clock: shared.clock.clone(),
+                index: index(world, shared.postgres.point_source(), embedder),
+                place: Place::Shared(shared),
             };
         }
         let folder = tempfile::tempdir().unwrap();
@@ -92,21 +165,24 @@ impl Store {
             readers: 1,
             ..SqliteOptions::default()
         };
-        let store = sqlite::open(path.to_str().unwrap(), options, clock).await.unwrap();
+        let clock = ManualClock::at(beginning);
+        let store = sqlite::open(path.to_str().unwrap(), options, clock.clone())
+            .await
+            .unwrap();
         Self {
             ledger: store.ledger(),
-            index: index(store.point_source(), embedder),
-            place: Box::new(folder),
+            tenant,
+            clock,
+            index: index(world, store.point_source(), embedder),
+            place: Place::Folder { _folder: folder },
         }
     }
 }
 
-fn index(points: Arc<dyn PointSource>, embedder: &EmbedderInfo) -> Arc<dyn FactIndex> {
-    static WORLDS: AtomicU32 = AtomicU32::new(0);
+fn index(world: u32, points: Arc<dyn PointSource>, embedder: &EmbedderInfo) -> Arc<dyn FactIndex> {
     if !ON_QDRANT.get() {
         return Arc::new(InProcessFactIndex::new(points, FactIndexOptions::default()));
     }
-    let world = WORLDS.fetch_add(1, Ordering::Relaxed);
     let index = QdrantFactIndex::new(QdrantOptions {
         url: QDRANT.url(),
         api_key: None,

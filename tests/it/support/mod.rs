@@ -5,6 +5,7 @@ mod postgres;
 pub mod qdrant;
 mod redis;
 mod server;
+mod tap;
 
 use std::{future::Future, time::Duration};
 
@@ -14,6 +15,7 @@ pub use self::{
     qdrant::{QdrantDouble, QdrantProcess},
     redis::RedisServer,
     server::{Data, Server},
+    tap::{Request, Tap},
 };
 
 /// How long anything may take that should happen soon. Long, because machines that run tests are busy.

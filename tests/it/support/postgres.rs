@@ -53,6 +53,19 @@ impl PostgresDatabase {
         }
     }
 
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As another role.
+    #[must_use]
+    pub fn url_as(&self, role: &str, password: &str) -> String {
+        let (scheme, rest) = self.url.split_once("://").expect("a URL");
+        let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+        format!("{scheme}://{role}:{password}@{place}")
+    }
+
     /// A connection of the same role as the server's, to look behind its back.
     pub async fn connect(&self) -> PgConnection {
         PgConnectOptions::from_str(&self.url).unwrap().connect().await.unwrap()

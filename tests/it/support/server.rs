@@ -111,7 +111,6 @@ impl Data {
         self.database.as_ref().expect("its ledger is in its folder")
     }
     /// The same folder; `env` over what it is configured with.
-    #[cfg(feature = "failpoints")]
     pub fn with(&self, env: &[(&str, &str)]) -> Self {
         let mut with = self.clone();
         with.env

@@ -62,8 +62,11 @@ const STORE: &str = batch!(
             version = version + 1
          FROM ",
         rows!("$2"),
-        " v WHERE facts.tenant = $1 AND facts.id = v.value ->> 0
-           AND facts.id IN (SELECT w.value ->> 0 FROM ",
+        " v WHERE facts.tenant = $1 AND facts.id = ",
+        key_of!("v", 0),
+        " AND facts.id IN (SELECT ",
+        key_of!("w", 0),
+        " FROM ",
         rows!("$2"),
         " w)"
     ),
@@ -72,8 +75,11 @@ const STORE: &str = batch!(
             ends_at = CAST(v.value ->> 8 AS BIGINT), version = version + 1
          FROM ",
         rows!("$2"),
-        " v WHERE fact_knowers.tenant = $1 AND fact_knowers.fact = v.value ->> 0
-           AND fact_knowers.fact IN (SELECT w.value ->> 0 FROM ",
+        " v WHERE fact_knowers.tenant = $1 AND fact_knowers.fact = ",
+        key_of!("v", 0),
+        " AND fact_knowers.fact IN (SELECT ",
+        key_of!("w", 0),
+        " FROM ",
         rows!("$2"),
         " w)"
     ),

@@ -70,8 +70,11 @@ macro_rules! standing {
                 rows!("$3"),
                 concat!(
                     "SELECT k.fact FROM fact_knowers k
-                     WHERE k.tenant = $1 AND k.world = $2 AND k.knower = p.value ->> 0 AND k.private_to = p.value ->> 1
-                       AND k.",
+                     WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
+                    key_of!("p", 0),
+                    " AND k.private_to = ",
+                    key_of!("p", 1),
+                    " AND k.",
                     $class,
                     " = TRUE AND +k.valid_at <= $4 AND k.ends_at ",
                     $ends,
@@ -103,7 +106,9 @@ macro_rules! standing_for_all {
               WHERE f.tenant = $1 AND f.id IN (
                 SELECT k.fact FROM fact_knowers k
                 WHERE k.tenant = $1 AND k.world = $2
-                  AND k.knower IN (SELECT v.value ->> 0 FROM ",
+                  AND k.knower IN (SELECT ",
+            key_of!("v", 0),
+            " FROM ",
             rows!("$3"),
             " v)
                   AND k.",

@@ -15,14 +15,15 @@ use crate::{
 };
 
 macro_rules! worded {
-    ($privacy:literal) => {
+    ($privacy:expr) => {
         concat!(
             "SELECT f.id, f.version, f.view_importance, f.valid_at, f.view_content, f.view_keywords FROM ",
             facts_of_each!(
                 rows!("$3"),
                 concat!(
                     "SELECT k.fact FROM fact_knowers k
-                     WHERE k.tenant = $1 AND k.world = $2 AND k.knower = p.value ->> 0",
+                     WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
+                    key_of!("p", 0),
                     $privacy,
                     " AND k.valid_at <= $4 AND (k.ends_at IS NULL OR k.ends_at > $4)
                      ORDER BY k.valid_at DESC, k.fact DESC LIMIT $5"
@@ -32,7 +33,7 @@ macro_rules! worded {
     };
 }
 /// The newest of each partition (a knower and a privacy) come straight off an index. `$3` lists the partitions.
-const WORDED: &str = worded!(" AND k.private_to = p.value ->> 1");
+const WORDED: &str = worded!(concat!(" AND k.private_to = ", key_of!("p", 1)));
 /// The same for a designer, who sees every privacy.
 const WORDED_FOR_ALL: &str = worded!("");
 

@@ -110,7 +110,8 @@ const INSERT_REST: &str = batch!(
             CASE WHEN v.value ->> 7 IS NOT NULL THEN 'edit' END
          FROM ",
         rows!("$4"),
-        " v CROSS JOIN facts f WHERE f.tenant = $1 AND f.id = v.value ->> 1"
+        " v CROSS JOIN facts f WHERE f.tenant = $1 AND f.id = ",
+        key_of!("v", 1)
     ),
     concat!(
         "UPDATE fact_flags",
@@ -126,7 +127,9 @@ const INSERT_FLAGS: &str = concat!(
      SELECT $1, f.id, v.value ->> 1, 'turn', v.value ->> 2, $3
      FROM ",
     rows!("$2"),
-    " v CROSS JOIN facts f WHERE f.tenant = $1 AND f.id = v.value ->> 0
+    " v CROSS JOIN facts f WHERE f.tenant = $1 AND f.id = ",
+    key_of!("v", 0),
+    "
      ON CONFLICT (tenant, fact, by_fact) DO UPDATE
      SET cause_kind = 'turn', cause_id = excluded.cause_id, lifted_at = NULL, lifted_by = NULL"
 );

@@ -108,10 +108,14 @@ const OF_TURNS: [&str; 13] = [
 ];
 /// Moves are told to listeners who were away, and to those who ask again with the same key.
 const MOVES: [&str; 2] = [
-    "DELETE FROM rewinds WHERE tenant = $1 AND id IN (
-        SELECT id FROM rewinds WHERE tenant = $1 AND id < $2 ORDER BY id LIMIT $3)",
-    "DELETE FROM restores WHERE tenant = $1 AND id IN (
-        SELECT id FROM restores WHERE tenant = $1 AND id < $2 ORDER BY id LIMIT $3)",
+    concat!(
+        "DELETE FROM rewinds WHERE tenant = $1 AND id ",
+        any_of!("SELECT id FROM rewinds WHERE tenant = $1 AND id < $2 ORDER BY id LIMIT $3")
+    ),
+    concat!(
+        "DELETE FROM restores WHERE tenant = $1 AND id ",
+        any_of!("SELECT id FROM restores WHERE tenant = $1 AND id < $2 ORDER BY id LIMIT $3")
+    ),
 ];
 
 /// Deletes what was unsaid before `before`, `limit` turns at most; how many turns and moves went.

@@ -51,7 +51,8 @@ const UNSAY: &str = concat!(
      SELECT $1, v.value ->> 0, f.id, 'unsaid', 'rewind', $3, f.valid_at
      FROM ",
     rows!("$2"),
-    " v CROSS JOIN facts f WHERE f.tenant = $1 AND f.id = v.value ->> 1"
+    " v CROSS JOIN facts f WHERE f.tenant = $1 AND f.id = ",
+    key_of!("v", 1)
 );
 const LIFT_CAUSED: &str = concat!(
     "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4

@@ -1,9 +1,15 @@
 use std::time::Duration;
 
-use colloquy::ports::ledger::{
-    jobs::{JobFailure, JobKind},
-    meters::{Backlog, Queue},
+use colloquy::{
+    memory::reconcile::Verdict,
+    ports::ledger::{
+        facts::JudgedPair,
+        jobs::{JobFailure, JobKind},
+        meters::{Backlog, Queue},
+    },
 };
+
+use futures_util::future::join_all;
 
 use super::{Subject, fixture::Fixture};
 
@@ -68,4 +74,29 @@ pub async fn a_ledger_measures_its_waits_and_transactions<S: Subject>(f: &Fixtur
     assert!(meters.write_waits.get_sample_count() > before.1);
     assert!(meters.read_waits.get_sample_count() > 0);
     assert_eq!((meters.writes.get(), meters.busy.get()), (0, 0), "nothing runs");
+}
+
+pub async fn grown_tables_are_counted_beside_writers<S: Subject>(f: &Fixture<S>) {
+    let ledger = f.ledger();
+    let judged = |number: u16| {
+        let mut pair = [0; 32];
+        pair[..2].copy_from_slice(&number.to_le_bytes());
+        JudgedPair {
+            pair,
+            verdict: Verdict::Same,
+            model: "judge".to_owned(),
+        }
+    };
+    let verdicts: Vec<JudgedPair> = (0..600).map(judged).collect();
+    for some in verdicts.chunks(20) {
+        let writes = join_all(some.iter().map(|pair| ledger.facts.keep_verdict(&f.scope, pair)));
+        let (counted, written) = tokio::join!(ledger.maintenance.count_grown_tables(), writes);
+        counted.unwrap();
+        assert!(written.iter().all(Result::is_ok), "{written:?}");
+    }
+    for kept in &verdicts {
+        let verdict = ledger.facts.verdict(&f.scope, &kept.pair).await.unwrap();
+        assert_eq!(verdict, Some(Verdict::Same));
+    }
+    assert_eq!(ledger.facts.verdict(&f.other, &verdicts[0].pair).await.unwrap(), None);
 }

@@ -20,6 +20,7 @@ mod rewinds;
 mod saves;
 mod sqlite;
 mod state;
+mod statistics;
 mod summaries;
 mod tenants;
 mod timeline;
@@ -110,7 +111,8 @@ macro_rules! ledger_contract {
                 index: words_are_of_what_may_be_used, the_outbox_names_every_fact_that_changed, points_are_of_valid_facts_only,
                     all_points_come_in_pages_by_id, a_knower_has_the_points_it_may_know,
                     vectors_of_another_embedder_are_not_read, facts_are_embedded_anew;
-                backlog: queues_tell_how_many_wait_and_how_long, a_ledger_measures_its_waits_and_transactions;
+                backlog: queues_tell_how_many_wait_and_how_long, a_ledger_measures_its_waits_and_transactions,
+                    grown_tables_are_counted_beside_writers;
                 durability: what_was_acknowledged_is_there_after_reopening, a_failing_write_does_not_fail_its_neighbours,
                     a_write_is_done_though_its_caller_went_away, a_closed_ledger_says_so;
             );

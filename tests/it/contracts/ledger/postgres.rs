@@ -28,7 +28,7 @@ pub struct PostgresSubject {
     postgres: PostgresLedger,
     ledger: Ledger,
     // Dropped last.
-    database: PostgresDatabase,
+    pub(super) database: PostgresDatabase,
 }
 
 async fn open_in(database: &PostgresDatabase, clock: Arc<ManualClock>, model: &str) -> PostgresLedger {
@@ -80,7 +80,7 @@ impl Subject for PostgresSubject {
     }
 }
 
-async fn set_tenant(connection: &mut PgConnection, tenant: &str) {
+pub(super) async fn set_tenant(connection: &mut PgConnection, tenant: &str) {
     sqlx::query("SELECT set_config('colloquy.tenant', $1, false)")
         .bind(tenant)
         .execute(connection)
@@ -315,7 +315,7 @@ async fn connections_that_were_cut_are_replaced() {
 }
 
 /// Sends writes at once from two nodes, so that they meet.
-async fn from_two_nodes(f: &Fixture<PostgresSubject>) -> [Ledger; 2] {
+pub(super) async fn from_two_nodes(f: &Fixture<PostgresSubject>) -> [Ledger; 2] {
     let other = open_in(&f.subject.database, f.clock.clone(), FIRST_MODEL).await;
     [f.ledger().clone(), other.ledger()]
 }

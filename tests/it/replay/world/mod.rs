@@ -7,7 +7,6 @@ mod replaying;
 mod seen;
 
 use std::{
-    any::Any,
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, LazyLock},
     time::Duration,
@@ -52,7 +51,7 @@ use super::{
     history::{AMONG_NPCS, Adjective, Edit, Fruit, Say, TALKS},
     model::{Angles, Player},
     prompted::{Prompted, Recorded},
-    store::Store,
+    store::{Place, Store},
 };
 
 /// When every history begins.
@@ -103,16 +102,15 @@ pub struct World {
     lines: Vec<(usize, Say)>,
     /// Facts that were looked for by name.
     learned: Mutex<BTreeMap<Name, FactId>>,
-    _place: Box<dyn Any + Send>,
+    place: Place,
 }
 
 impl World {
     /// A world in which nothing has happened.
     pub async fn new() -> Self {
-        let clock = ManualClock::at(BEGINNING.parse().unwrap());
         let embedder = Arc::new(Angles::new());
-        let store = Store::empty(clock.clone(), embedder.info()).await;
-        let mut ledger = store.ledger;
+        let store = Store::empty(BEGINNING.parse().unwrap(), embedder.info()).await;
+        let (clock, mut ledger) = (store.clock, store.ledger);
         let recorded = Recorded::default();
         ledger.dialogues = Arc::new(Prompted {
             inner: ledger.dialogues,
@@ -143,7 +141,7 @@ impl World {
             authored: authored(now),
             npcs: npcs.into_iter().map(|npc| (npc.id.clone(), npc)).collect(),
             node: ids.next(),
-            scope: TenantScope::new("demo".parse().unwrap()),
+            scope: TenantScope::new(store.tenant),
             talks: Vec::new(),
             saves: Vec::new(),
             corrections: Vec::new(),
@@ -153,7 +151,7 @@ impl World {
             services,
             player,
             clock,
-            _place: store.place,
+            place: store.place,
         };
         world.author().await;
         world
@@ -293,7 +291,7 @@ impl World {
     }
 
     pub async fn close(self) {
-        self.services.ledger.maintenance.close().await;
+        self.place.leave(&self.services.ledger).await;
     }
 }
 

@@ -1,0 +1,154 @@
+//! How Postgres comes to know how large tables are, long before it would look by itself.
+
+use std::{ops::Range, sync::Arc};
+
+use colloquy::{
+    adapters::postgres::{PostgresOptions, open},
+    ports::clock::SystemClock,
+};
+use futures_util::future::join_all;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+
+use super::{
+    fixture::Fixture,
+    postgres::{PostgresSubject, from_two_nodes, set_tenant},
+};
+use crate::support::PostgresDatabase;
+
+/// A connection to a database in which nobody else counts the rows of verdicts.
+async fn without_autovacuum(database: &PostgresDatabase) -> PgConnection {
+    let mut connection = database.connect().await;
+    set_tenant(&mut connection, "studio").await;
+    sqlx::query("ALTER TABLE verdicts SET (autovacuum_enabled = false)")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    connection
+}
+
+/// Adds verdicts, and has the other connections know how many at once instead of within seconds.
+async fn fill(connection: &mut PgConnection, rows: Range<i32>) {
+    sqlx::query(
+        "INSERT INTO verdicts (tenant, pair, verdict, model, at)
+         SELECT 'studio', n::text, 'same', 'judge', n FROM generate_series($1, $2 - 1) n",
+    )
+    .bind(rows.start)
+    .bind(rows.end)
+    .execute(&mut *connection)
+    .await
+    .unwrap();
+    sqlx::query("SELECT pg_stat_force_next_flush()")
+        .execute(&mut *connection)
+        .await
+        .unwrap();
+}
+
+/// How many rows of verdicts plans are made for.
+async fn known(connection: &mut PgConnection) -> f32 {
+    sqlx::query_scalar("SELECT reltuples FROM pg_class WHERE oid = 'verdicts'::regclass")
+        .fetch_one(connection)
+        .await
+        .unwrap()
+}
+
+/// The plan that is kept of a question about verdicts, with how many rows it is made for.
+async fn plan(connection: &mut PgConnection) -> String {
+    let rows: Vec<String> = sqlx::query_scalar("EXPLAIN EXECUTE old('studio', 5)")
+        .persistent(false)
+        .fetch_all(connection)
+        .await
+        .unwrap();
+    rows.join("\n")
+}
+
+#[tokio::test]
+async fn a_table_that_has_doubled_is_analysed() {
+    let f = Fixture::<PostgresSubject>::new().await;
+    let maintenance = &f.ledger().maintenance;
+    let mut connection = without_autovacuum(&f.subject.database).await;
+    let count = async || maintenance.count_grown_tables().await.unwrap();
+
+    // As a connection of a server that was started on an empty database: its plans are kept.
+    for statement in [
+        "SET plan_cache_mode = force_generic_plan",
+        "PREPARE old(text, bigint) AS SELECT pair FROM verdicts WHERE tenant = $1 AND at < $2",
+    ] {
+        sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
+    }
+    let kept = plan(&mut connection).await;
+
+    fill(&mut connection, 0..200).await;
+    assert_eq!(count().await, 0, "so few are read as fast in any way");
+    assert!(known(&mut connection).await < 1.0);
+    assert_eq!(plan(&mut connection).await, kept);
+
+    fill(&mut connection, 200..5_000).await;
+    assert_eq!(plan(&mut connection).await, kept, "nobody has told it");
+    assert_eq!(count().await, 1);
+    assert!((known(&mut connection).await - 5_000.0).abs() < 1.0);
+    assert_ne!(plan(&mut connection).await, kept);
+    assert_eq!(count().await, 0, "it has not grown since");
+
+    fill(&mut connection, 5_000..9_000).await;
+    assert_eq!(count().await, 0, "it has not doubled since");
+    fill(&mut connection, 9_000..12_000).await;
+    assert_eq!(count().await, 1);
+    assert!((known(&mut connection).await - 12_000.0).abs() < 1.0);
+}
+
+#[tokio::test]
+async fn one_node_of_many_has_it_analysed() {
+    let f = Fixture::<PostgresSubject>::new().await;
+    let nodes = from_two_nodes(&f).await;
+    let mut connection = without_autovacuum(&f.subject.database).await;
+    for round in 0..4 {
+        let rows = 1_000 * 3_i32.pow(round);
+        fill(&mut connection, rows / 3..rows).await;
+        let counted = join_all((0..8).map(|n| nodes[n % 2].maintenance.count_grown_tables())).await;
+        assert_eq!(counted.into_iter().map(Result::unwrap).sum::<usize>(), 1, "{rows} rows");
+    }
+}
+
+#[tokio::test]
+async fn tables_of_another_role_are_left_to_it() {
+    let database = PostgresDatabase::migrated().await;
+    let mut connection = without_autovacuum(&database).await;
+    let guest = format!("guest_of_{}", database.name());
+    let execute = async |connection: &mut PgConnection, statement: &str| {
+        let statement = statement.replace("guest", &guest);
+        sqlx::raw_sql(AssertSqlSafe(statement))
+            .execute(connection)
+            .await
+            .unwrap();
+    };
+    execute(
+        &mut connection,
+        "CREATE ROLE guest LOGIN PASSWORD 'guest';
+         GRANT ALL ON SCHEMA public TO guest;
+         GRANT ALL ON ALL TABLES IN SCHEMA public TO guest;",
+    )
+    .await;
+    let options = PostgresOptions {
+        connections: 2,
+        ..PostgresOptions::default()
+    };
+    let opened = open(&database.url_as(&guest, &guest), options, Arc::new(SystemClock)).await;
+    let ledger = opened.unwrap().ledger();
+    fill(&mut connection, 0..5_000).await;
+    let counted = ledger.maintenance.count_grown_tables().await;
+    let after = known(&mut connection).await;
+    // Nothing else is the worse for it.
+    let ping = ledger.maintenance.ping().await;
+    ledger.maintenance.close().await;
+    execute(
+        &mut connection,
+        "REVOKE ALL ON ALL TABLES IN SCHEMA public FROM guest;
+         REVOKE ALL ON SCHEMA public FROM guest;
+         DROP ROLE guest;",
+    )
+    .await;
+    connection.close().await.unwrap();
+    assert_eq!(counted.unwrap(), 0);
+    assert!(after < 1.0, "{after}");
+    ping.unwrap();
+}

@@ -3,35 +3,60 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::world::{World, outcome, until};
-use crate::actors::{Heard, Interrupted};
+use crate::{
+    actors::{Heard, Interrupted, session},
+    ids::DialogueId,
+};
 
-#[actix::test]
-async fn the_line_after_a_cut_waits_for_what_was_heard() {
-    let world = World::new().await;
+/// A session whose only reply was cut after it was said; what was heard of it is being learned.
+async fn cut_after_it_was_said(world: &World) -> DialogueId {
     *world.fake.with_jobs.lock() = true;
     *world.fake.hold_jobs.lock() = true;
     let id = world.acknowledging_session().await;
-    let ear = world.listen(id).await;
     world.turn(id, "1").await;
     world.interrupt(id, Some(1), Some(Heard::Chars(3))).await.unwrap();
     until("what was heard is being learned", || {
         world.fake.running_jobs.load(Relaxed) == 1
     })
     .await;
+    id
+}
+
+/// Says the second line, which is to wait until the running job ends.
+async fn says_what_waits(world: &World, id: DialogueId) {
+    let ear = world.listen(id).await;
     let second = world.say(id, "2").await;
     // Whatever the line made of jobs that are held has been written by now, and heard of.
     let jobs = &world.ports.ledger.jobs;
-    assert_eq!(
-        jobs.make_due(&world.scope, id, world.ports.clock.now()).await.unwrap(),
-        0
-    );
-    world.sessions.view(&world.scope, id).await.unwrap();
-    assert_eq!(world.fake.spoken.lock().len(), 1, "the second turn waits");
+    let due = jobs.make_due(&world.scope, id, world.ports.clock.now());
+    assert_eq!(due.await.unwrap(), 0);
+    for _ in 0..3 {
+        world.sessions.view(&world.scope, id).await.unwrap();
+    }
+    assert_eq!(*world.fake.spoken.lock(), ["1"], "the second turn waits");
     world.fake.job_go.add_permits(1);
     assert_eq!(outcome(second).await.unwrap().number, 2);
     let story = ear.story();
     let at = |what: &str| story.iter().position(|event| event == what).unwrap();
     assert!(at("memory 1") < at("started 2"), "{story:?}");
+}
+
+#[actix::test]
+async fn the_line_after_a_cut_waits_for_what_was_heard() {
+    let world = World::new().await;
+    let id = cut_after_it_was_said(&world).await;
+    says_what_waits(&world, id).await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn it_waits_as_well_where_the_session_was_read_anew_since() {
+    let world = World::new().await;
+    let id = cut_after_it_was_said(&world).await;
+    let addr = world.sessions.session_for_test(&(world.scope.clone(), id));
+    addr.try_send(session::Panic).unwrap();
+    until("it is dead", || !addr.connected()).await;
+    says_what_waits(&world, id).await;
     world.end().await;
 }
 

@@ -12,11 +12,13 @@ mod lexicon;
 mod memory;
 mod objects;
 mod parties;
+mod question;
 mod render;
 mod reply;
 mod speech;
 mod talk;
 mod tasks;
+mod unmarked;
 mod view;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{
     claim::{Party, Reader, Voice},
-    korean,
+    clauses, korean,
     lexicon::Pattern,
     render::without_article,
 };
@@ -62,7 +62,7 @@ impl Reader<'_> {
                 None => break,
             }
         }
-        let text = text.trim_matches(|c: char| !c.is_alphanumeric());
+        let text = &without_marks(text);
         let lower = text.to_lowercase();
         let first = lower.split(' ').next().unwrap_or_default();
         if self.lexicon.lists("pronoun_heads", first) || self.lexicon.lists("pronoun_heads", &lower) {
@@ -93,7 +93,7 @@ impl Reader<'_> {
     }
 
     pub(super) fn korean_object(&self, raw: &str, particle: &str) -> Option<String> {
-        let mut text = raw.trim().trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
+        let mut text = without_marks(raw);
         // A past stem is a verb's, not a noun's: "말씀드렸죠" names nothing.
         if text.chars().next_back().is_some_and(korean::is_past_stem) {
             return None;
@@ -101,7 +101,7 @@ impl Reader<'_> {
         let joined = format!("{text}{}", particle.chars().next().unwrap_or_default());
         // What looked like a particle may be the end of the noun: 고양이, 어린이.
         let whole = self.knows_head(&joined) && !self.knows_head(&text);
-        if !particle.is_empty() && (whole || particle.starts_with('이') && !korean::closes(&text)) {
+        if !particle.is_empty() && (whole || particle.starts_with('이') && needs_i(&text)) {
             text = joined;
         } else if !particle.is_empty() && !korean::fits(&text, particle) {
             text.push_str(particle);
@@ -151,7 +151,11 @@ impl Reader<'_> {
     }
 
     /// "apples and grapes" are two likings; "fish and chips", of which not every part is known, is one.
-    pub(super) fn split_list(&self, pattern: &Pattern, object: &str) -> Vec<String> {
+    pub(super) fn split_list(&self, pattern: &Pattern, object: &str, particle: &str) -> Vec<String> {
+        // "포도도 사과도": a list of whatever things.
+        if let Some(parts) = self.korean().then(|| split_both(object, particle)).flatten() {
+            return parts;
+        }
         if !matches!(pattern.class.as_str(), "like" | "allergy" | "fear" | "cannot" | "eat") {
             return vec![object.to_owned()];
         }
@@ -182,6 +186,43 @@ impl Reader<'_> {
             vec![object.to_owned()]
         }
     }
+}
+
+/// Without what stands around it and what is not said: "🙂 포도!" → "포도". A picture alone stays.
+fn without_marks(text: &str) -> String {
+    let text = text.trim_matches(|c: char| !c.is_alphanumeric() && !clauses::is_picture(c));
+    let said: Vec<&str> = text
+        .split(' ')
+        .filter(|token| token.contains(char::is_alphanumeric))
+        .collect();
+    if said.is_empty() {
+        text.to_owned()
+    } else {
+        said.join(" ")
+            .trim_matches(|c: char| c.is_ascii_punctuation())
+            .to_owned()
+    }
+}
+
+/// After an open syllable 이 is no particle but the end of the word.
+fn needs_i(word: &str) -> bool {
+    word.chars().next_back().is_some_and(korean::is_syllable) && !korean::closes(word)
+}
+
+/// "포도도 사과" before 도 → both; `None` if it is no such list.
+fn split_both(object: &str, particle: &str) -> Option<Vec<String>> {
+    let (before, last) = object.rsplit_once(' ').filter(|_| particle == "도")?;
+    let mut parts: Vec<String> = before
+        .split(' ')
+        .map(|token| {
+            token
+                .strip_suffix('도')
+                .filter(|stem| !stem.is_empty())
+                .map(str::to_owned)
+        })
+        .collect::<Option<_>>()?;
+    parts.push(last.to_owned());
+    Some(parts)
 }
 
 /// "사과랑 포도", "사과와 포도", "사과, 포도" → the parts.

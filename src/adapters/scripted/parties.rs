@@ -161,6 +161,11 @@ impl Reader<'_> {
             return Some(Party::Player);
         }
         let name = name.strip_suffix('의').unwrap_or(name);
+        // "동생은": nobody else's.
+        let own = ["가족", "친구", "지인"];
+        if self.voice != Voice::Record && self.lexicon.categories(name).iter().any(|c| own.contains(&c.as_str())) {
+            return Some(Party::Other(format!("{} {name}", self.owner(&self.voice.me()?))));
+        }
         // "과일은 포도가 좋아": a topic, not a person.
         if self.lexicon.is_category(name) && self.voice != Voice::Record {
             return self.voice.me();
@@ -178,7 +183,7 @@ impl Reader<'_> {
     }
 
     /// Whether a word means a relative, a friend or a pet.
-    fn is_near(&self, word: &str) -> bool {
+    pub(super) fn is_near(&self, word: &str) -> bool {
         self.lexicon
             .categories(word)
             .iter()

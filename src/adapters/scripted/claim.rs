@@ -174,8 +174,16 @@ impl Reader<'_> {
             };
             let group = |name: &str| found.name(name).map_or("", |m| m.as_str().trim());
             let (mut said, mut raw) = (group("s"), group("o"));
-            let particle = found.name("j").or_else(|| found.name("cop")).map_or("", |m| m.as_str());
+            let mut particle = found.name("j").or_else(|| found.name("cop")).map_or("", |m| m.as_str());
             if self.korean() {
+                // "포도 좋아해": what looks like a particle ends the noun.
+                let joined = found
+                    .name("o")
+                    .zip(found.name("j"))
+                    .map(|(o, j)| &clause.text[o.start()..j.end()]);
+                if let Some(whole) = joined.filter(|whole| self.knows_head(whole) && !self.knows_head(raw)) {
+                    (raw, particle) = (whole, "");
+                }
                 if self.begins_list(said, particle) {
                     // Both groups take part where there is a subject; it stands in front of the object.
                     let end = found.name("o").map_or(0, |m| m.end());
@@ -300,6 +308,8 @@ impl Reader<'_> {
                     .next()
                     .is_some_and(|c| c.is_uppercase() || korean::is_hangul(c))
                     && tokens.len() <= 3
+                    // "Tom's brother" is not called so.
+                    && !object.contains("'s ")
                     && !self.lexicon.lists("not_names", first)
                     && !self.lexicon.lists("demonyms", first)
                     && !self.lexicon.lists("vague", bare)

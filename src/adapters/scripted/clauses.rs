@@ -70,6 +70,10 @@ regex!(
     KO_LINK,
     r"(?:지만|는데|은데|인데|한데|거든|니까|(?:하|했|이|였|있|없|았|었|왔|갔|살|않|싫|좋|졌|됐|웠|녔|났|랐)고|하며|으며)$"
 );
+regex!(
+    KO_SAID_BY,
+    r"^(?:라고 |하고 |이라고 )?(?P<who>[^ ]+)(?:이|가|은|는|께서|께서는) (?:[^ ]+ )*?(?:(?:말|얘기|이야기|대답)(?:했|하더|하셨|하기를|하길)|소리쳤|외쳤|속삭였|중얼거렸|그랬|물었)[가-힣]*$"
+);
 regex!(KO_AFTER_LINK, r"^(?:있|싶|계|다니|말[고았]|나서)");
 regex!(
     KO_PREDICATE_END,
@@ -163,20 +167,27 @@ fn english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out
     }
     let marked = EN_AND.replace_all(&body, ", $1");
     let mut pieces: Vec<String> = Vec::new();
-    for piece in marked.split([',', ':', '—', '–']).flat_map(|piece| piece.split(" - ")) {
-        let piece = piece.trim();
-        if piece.is_empty() {
+    for (at, part) in marked.split(['—', '–']).flat_map(|part| part.split(" - ")).enumerate() {
+        // "I like grapes - always have": a dash lists nothing.
+        if at > 0 && !begins_clause(&strip_start(lexicon, part, vocative)) {
             continue;
         }
-        let stripped = strip_start(lexicon, piece, vocative);
-        match pieces.last_mut() {
-            // "apples, grapes and pears": the comma lists, it does not begin a clause.
-            Some(last) if !begins_clause(&stripped) && !EN_SAID_BY.is_match(&stripped) && !stripped.is_empty() => {
-                last.push_str(", ");
-                last.push_str(piece);
+        for piece in part.split([',', ':']) {
+            let piece = piece.trim();
+            if piece.is_empty() {
+                continue;
             }
-            _ if stripped.is_empty() => {}
-            _ => pieces.push(stripped),
+            let stripped = strip_start(lexicon, piece, vocative);
+            let begins = begins_clause(&stripped) || EN_SAID_BY.is_match(&stripped);
+            match pieces.last_mut() {
+                // "apples, grapes and pears": the comma lists, it does not begin a clause.
+                Some(last) if !begins && !stripped.is_empty() => {
+                    last.push_str(", ");
+                    last.push_str(piece);
+                }
+                _ if stripped.is_empty() => {}
+                _ => pieces.push(stripped),
+            }
         }
     }
     let before = out.len();
@@ -239,6 +250,10 @@ fn korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out:
             _ => pieces.push(piece.to_owned()),
         }
     }
+    // "나는 포도를 좋아해, 라고 여우가 말했어": the fox's word.
+    if pieces.len() > 1 && pieces.iter().any(|piece| is_said_by_another(lexicon, piece)) {
+        return;
+    }
     for piece in pieces {
         for part in split_links(lexicon, &piece) {
             let (text, past, now) = strip_marks(lexicon, &part, vocative);
@@ -252,6 +267,17 @@ fn korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out:
             }
         }
     }
+}
+
+fn is_said_by_another(lexicon: &Lexicon, piece: &str) -> bool {
+    // Both groups always take part where the expression matches.
+    KO_SAID_BY
+        .captures(piece)
+        .and_then(|found| found.name("who"))
+        .is_some_and(|who| {
+            let me = lexicon.alternatives("ME").any(|form| form == who.as_str());
+            !me && !["내", "제", "나", "저"].contains(&who.as_str())
+        })
 }
 
 fn starts_with_person(lexicon: &Lexicon, piece: &str) -> bool {

@@ -68,9 +68,25 @@ impl Reader<'_> {
         if self.lexicon.lists("pronoun_heads", first) || self.lexicon.lists("pronoun_heads", &lower) {
             return None;
         }
-        let mut out = Vec::new();
+        let mut out: Vec<String> = Vec::new();
+        let mut named = false;
         for word in text.split(' ') {
-            let resolved = match word.to_lowercase().as_str() {
+            let lower = word.to_lowercase();
+            // "you are" is now said of somebody by name.
+            let third = match lower.as_str() {
+                "are" => Some("is"),
+                "were" => Some("was"),
+                "have" => Some("has"),
+                "do" => Some("does"),
+                _ => None,
+            };
+            if let Some(third) = third.filter(|_| named) {
+                out.push(third.to_owned());
+                named = false;
+                continue;
+            }
+            named = lower == "you";
+            let resolved = match lower.as_str() {
                 "i" => return None,
                 "me" | "myself" => self.shown(&self.voice.me()?),
                 "my" => self.owner(&self.voice.me()?),
@@ -118,6 +134,11 @@ impl Reader<'_> {
                     .any(|name| self.lexicon.alternatives(name).any(|form| form == token))
         };
         if text.split(' ').any(person) {
+            return None;
+        }
+        // "나는 안 좋아해": who it is that does not, and nothing of what.
+        if matches!(particle, "은" | "는") && ["나", "저", "너", "당신", "자네", "그대"].contains(&text.as_str())
+        {
             return None;
         }
         let you = self.named_you();
@@ -188,20 +209,19 @@ impl Reader<'_> {
     }
 }
 
-/// Without what stands around it and what is not said: "🙂 포도!" → "포도". A picture alone stays.
+/// Without what stands around it and what is not said: "🙂 포도!" → "포도". Pictures that are what is
+/// meant stay: "🍇", "🍇 and 🍎".
 fn without_marks(text: &str) -> String {
     let text = text.trim_matches(|c: char| !c.is_alphanumeric() && !clauses::is_picture(c));
+    let joins = |token: &&str| ["and", "or", "&"].contains(token) || token.contains(clauses::is_picture);
     let said: Vec<&str> = text
         .split(' ')
         .filter(|token| token.contains(char::is_alphanumeric))
         .collect();
-    if said.is_empty() {
-        text.to_owned()
-    } else {
-        said.join(" ")
-            .trim_matches(|c: char| c.is_ascii_punctuation())
-            .to_owned()
+    if said.iter().any(joins) && text.contains(clauses::is_picture) || said.is_empty() {
+        return text.to_owned();
     }
+    said.join(" ").trim_matches(|c: char| !c.is_alphanumeric()).to_owned()
 }
 
 /// After an open syllable 이 is no particle but the end of the word.

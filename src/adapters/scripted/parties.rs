@@ -127,7 +127,7 @@ impl Reader<'_> {
         // "친구 철수는": by name.
         let tokens: Vec<&str> = said.split(' ').collect();
         if let [.., relation, named] = tokens.as_slice() {
-            let name = strip_subject_particle(named).unwrap_or(named);
+            let name = self.without_particle(named).unwrap_or(named);
             let common = self.lexicon.knows(name)
                 || self.lexicon.is_category(name)
                 || self.lexicon.lists("not_names", name)
@@ -144,7 +144,7 @@ impl Reader<'_> {
         let name = if self.lexicon.knows(rest) {
             rest
         } else {
-            strip_subject_particle(rest)?
+            self.without_particle(rest)?
         };
         if !owner.is_empty() {
             let owner = match owner {
@@ -180,6 +180,15 @@ impl Reader<'_> {
             || (self.lexicon.knows(name) && !person)
             || self.lexicon.is_category(name);
         (!common).then(|| Party::Other(name.to_owned()))
+    }
+
+    /// A subject without its particle; "고양이는" is 고양이, and "지영이는" is 지영.
+    fn without_particle<'w>(&self, word: &'w str) -> Option<&'w str> {
+        ["은", "는", "이", "가", "도", "의"]
+            .iter()
+            .find_map(|end| word.strip_suffix(end))
+            .filter(|stem| self.lexicon.knows(stem))
+            .or_else(|| strip_subject_particle(word))
     }
 
     /// Whether a word means a relative, a friend or a pet.

@@ -68,7 +68,7 @@ fn agree(subject: &str, rest: &str) -> String {
         .iter()
         .position(|word| {
             ![
-                "no", "longer", "always", "often", "usually", "never", "also", "still", "really",
+                "no", "longer", "now", "always", "often", "usually", "never", "also", "still", "really",
             ]
             .contains(&word.as_str())
         })
@@ -160,6 +160,7 @@ mod tests {
         let cases = [
             ("The player likes grapes.", "you like grapes"),
             ("The player no longer likes apples.", "you no longer like apples"),
+            ("The player now prefers apples.", "you now prefer apples"),
             ("The player is allergic to nuts.", "you are allergic to nuts"),
             ("The player was born in Vale.", "you were born in Vale"),
             ("The player has a dog.", "you have a dog"),

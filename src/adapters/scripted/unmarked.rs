@@ -54,6 +54,14 @@ impl Reader<'_> {
             return Lead::Object;
         }
         let listed = particle == "도" && tokens[..tokens.len() - 1].iter().all(|token| token.ends_with('도'));
+        // "엄마가 만든 김치를 좋아해": somebody likes what another made.
+        if said.ends_with(['이', '가']) && self.lexicon.lists("made_by", first) {
+            return Lead::Unclear;
+        }
+        // "우리 둘 다 포도를 좋아해"
+        if is_owner(first) && self.lexicon.lists("pronoun_heads", tokens[1]) {
+            return Lead::Unclear;
+        }
         // "여자들 포도를 좋아해", "다른 사람은 포도를 좋아해".
         if said.is_empty() && self.is_anyone(bare) {
             return Lead::Unclear;

@@ -240,6 +240,14 @@ fn serve(config: &Config, listener: TcpListener, state: web::Data<AppState>) -> 
     Ok(server.listen(listener)?.run())
 }
 
+/// Whether the ledger's URL can be read; nothing is reached and nothing made.
+///
+/// # Errors
+/// With what is wrong with it, without a password.
+pub fn check_ledger(config: &Config) -> anyhow::Result<()> {
+    Ok(ledger::check(config)?)
+}
+
 /// Brings the ledger's schema up to date, and nothing else. Returns its version.
 ///
 /// # Errors

@@ -264,7 +264,7 @@ impl FromStr for DialogueId {
             })
             .ok_or(InvalidId::Generated {
                 what: "a dialogue id",
-                prefix: "ses` or `con",
+                prefix: "ses_` or `con",
             })
     }
 }
@@ -308,5 +308,8 @@ mod tests {
         let id = DialogueId::new(DialogueKind::NpcConversation, Ulid(7));
         assert_eq!(id.to_string().parse::<DialogueId>(), Ok(id));
         assert!(id.to_string().starts_with("con_"));
+        let refused = "con_7".parse::<DialogueId>().map_err(|error| error.to_string());
+        let why = "a dialogue id must be `ses_` or `con_` followed by a 26-character ULID";
+        assert_eq!(refused, Err(why.to_owned()));
     }
 }

@@ -129,10 +129,7 @@ where
         Ok(text) if !text.is_empty() => text,
         _ => filter.to_owned(),
     };
-    // The server's own account of its workers says nothing that ours does not; a filter that names it
-    // brings it back.
-    let filter = format!("actix_server=warn,{filter}");
-    let filter = EnvFilter::try_new(filter).map_err(|error| InvalidFilter(error.to_string()))?;
+    let filter = with_quiet(&filter)?;
     Ok(match format {
         Format::Text => tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
@@ -146,6 +143,14 @@ where
             .with_filter(filter)
             .boxed(),
     })
+}
+
+/// The server's own account of its workers says nothing that ours does not. That somebody sends what is no HTTP,
+/// such as a query with letters that are not escaped, is for whoever sends it: it is answered with 400, and is
+/// no error of this server's. A filter that names them brings them back.
+fn with_quiet(filter: &str) -> Result<EnvFilter, InvalidFilter> {
+    let filter = format!("actix_server=warn,actix_http::h1::dispatcher=off,{filter}");
+    EnvFilter::try_new(filter).map_err(|error| InvalidFilter(error.to_string()))
 }
 
 /// Colours are for terminals, and there only for who has not declined them (<https://no-color.org>).
@@ -356,6 +361,22 @@ mod tests {
         while cpu_seconds().unwrap() <= before {
             sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
         }
+    }
+
+    #[test]
+    fn what_clients_send_wrong_is_no_error_in_the_log() {
+        let logs = |filter: &str| {
+            let logger = tracing_subscriber::registry().with(with_quiet(filter).unwrap());
+            tracing::subscriber::with_default(logger, || {
+                [
+                    tracing::enabled!(target: "actix_http::h1::dispatcher", tracing::Level::ERROR),
+                    tracing::enabled!(target: "actix_http::h1::service", tracing::Level::ERROR),
+                    tracing::enabled!(target: "colloquy::app", tracing::Level::INFO),
+                ]
+            })
+        };
+        assert_eq!(logs("info"), [false, true, true]);
+        assert_eq!(logs("info,actix_http::h1::dispatcher=error"), [true; 3]);
     }
 
     #[test]

@@ -28,6 +28,8 @@ CREATE TABLE worlds (
     settings    TEXT COLLATE "C" NOT NULL,
     version     BIGINT NOT NULL,
     updated_at  BIGINT NOT NULL,
+    -- Rises when a change of its state is taken back or stands again: a fold of it begins anew.
+    state_generation BIGINT NOT NULL DEFAULT 0,
     deleted_at  BIGINT,
     PRIMARY KEY (tenant, id)
 );
@@ -484,7 +486,6 @@ CREATE TABLE state_events (
     lifted_at   BIGINT,
     lifted_by   TEXT COLLATE "C"
 );
-CREATE INDEX state_events_standing ON state_events (tenant, world, at, seq) WHERE lifted_at IS NULL;
 CREATE INDEX state_events_since ON state_events (tenant, world, seq) WHERE lifted_at IS NULL;
 CREATE INDEX state_events_by_cause ON state_events (tenant, cause_id);
 

@@ -33,6 +33,8 @@ CREATE TABLE worlds (
     settings    TEXT NOT NULL,
     version     INTEGER NOT NULL,
     updated_at  INTEGER NOT NULL,
+    -- Rises when a change of its state is taken back or stands again: a fold of it begins anew.
+    state_generation INTEGER NOT NULL DEFAULT 0,
     deleted_at  INTEGER,
     PRIMARY KEY (tenant, id)
 ) STRICT;
@@ -489,7 +491,6 @@ CREATE TABLE state_events (
     lifted_at   INTEGER,
     lifted_by   TEXT
 ) STRICT;
-CREATE INDEX state_events_standing ON state_events (tenant, world, at, seq) WHERE lifted_at IS NULL;
 CREATE INDEX state_events_since ON state_events (tenant, world, seq) WHERE lifted_at IS NULL;
 CREATE INDEX state_events_by_cause ON state_events (tenant, cause_id);
 

@@ -16,7 +16,11 @@ use super::{
 use crate::{
     dialogue::rewind::{Moved, RewindError, RewindRequest, Target},
     ids::{DialogueId, TurnId},
-    ports::{StoreError, ledger::rewinds::Rewound, peers::Notice},
+    ports::{
+        StoreError,
+        ledger::rewinds::{KnownKeys, Rewound},
+        peers::Notice,
+    },
     tenancy::{Principal, TenantScope},
 };
 
@@ -52,6 +56,8 @@ pub(super) struct Moves<A> {
     callers: Vec<A>,
     /// Keys of those whom a move served that was asked for by others and is written already.
     keys: Vec<String>,
+    /// Keys that are written with the move under way.
+    written: Vec<String>,
     under_way: bool,
 }
 
@@ -61,6 +67,7 @@ impl<A> Default for Moves<A> {
             waiting: Vec::new(),
             callers: Vec::new(),
             keys: Vec::new(),
+            written: Vec::new(),
             under_way: false,
         }
     }
@@ -134,6 +141,7 @@ impl<A> Moves<A> {
         goal.also = told;
         goal.also.extend(keys);
         goal.also.retain(|key| goal.key.as_ref() != Some(key));
+        self.written = goal.key.iter().chain(&goal.also).cloned().collect();
         Some(goal)
     }
 
@@ -149,11 +157,13 @@ impl<A> Moves<A> {
             self.keys.extend(wish.key);
             self.callers.push(wish.caller);
         }
+        let written = std::mem::take(&mut self.written);
         if self.waiting.is_empty() {
-            std::mem::take(&mut self.callers)
-        } else {
-            Vec::new()
+            return std::mem::take(&mut self.callers);
         }
+        // They are told of what comes next, and so is whoever repeats their keys.
+        self.keys.extend(written);
+        Vec::new()
     }
 
     /// These are to be kept with what the next move comes to, or this one.
@@ -169,6 +179,7 @@ impl<A> Moves<A> {
     /// The move came to nothing: whom to tell. What was asked since is still asked.
     pub fn failed(&mut self) -> Vec<A> {
         self.under_way = false;
+        self.written.clear();
         std::mem::take(&mut self.callers)
     }
 
@@ -277,6 +288,7 @@ pub(super) async fn note(
     (scope, dialogue): SessionKey,
     keys: Vec<String>,
     outcome: Arc<Rewound>,
+    known: KnownKeys,
 ) -> Result<(), StoreError> {
     if keys.is_empty() {
         return Ok(());
@@ -285,7 +297,7 @@ pub(super) async fn note(
     node.ports
         .ledger
         .rewinds
-        .note_keys(&scope, dialogue, &keys, &outcome)
+        .note_keys(&scope, dialogue, &keys, &outcome, known)
         .await
 }
 
@@ -406,6 +418,24 @@ mod tests {
         assert!(moves.begin().is_none(), "one at a time");
         assert_eq!(moves.ended(3), [1, 2, 3, 4]);
         assert!(!moves.is_busy());
+    }
+
+    #[test]
+    fn keys_of_those_who_are_told_of_a_later_move_come_with_it() {
+        let mut moves = Moves::default();
+        moves.add(wish(5, None, 1));
+        moves.add(wish(6, None, 2));
+        assert_eq!(moves.begin().unwrap().also, ["k2"]);
+        moves.add(wish(3, None, 3));
+        assert!(moves.ended(5).is_empty(), "something lower is asked");
+        let goal = moves.begin().unwrap();
+        assert_eq!(
+            (goal.key.as_deref(), goal.also.as_slice()),
+            (Some("k3"), ["k1".to_owned(), "k2".to_owned()].as_slice())
+        );
+        assert_eq!(moves.ended(3), [1, 2, 3]);
+        moves.add(wish(1, None, 4));
+        assert!(moves.begin().unwrap().also.is_empty(), "they have been told");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! second server out.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{ErrorKind, Write},
     path::{Path, PathBuf},
 };
@@ -88,8 +88,14 @@ pub fn secret(data_dir: &Path) -> anyhow::Result<SecretString> {
     bail!("cannot read {}", at.display())
 }
 
+/// What is made is its owner's alone, as what players say is in it. A folder that is there stays as it is.
 fn make(path: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(path).with_context(|| format!("cannot make the data folder {}", path.display()))
+    let mut folders = DirBuilder::new();
+    folders.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut folders, 0o700);
+    let made = folders.create(path);
+    made.with_context(|| format!("cannot make the data folder {}", path.display()))
 }
 
 fn read(at: &Path) -> anyhow::Result<Option<String>> {
@@ -142,6 +148,12 @@ mod tests {
         let id = folder.node_id(&ids).unwrap();
         drop(folder);
         assert_eq!(DataFolder::lock(&path).unwrap().node_id(&ids).unwrap(), id);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700);
+        }
     }
 
     #[test]

@@ -49,6 +49,16 @@ pub(super) async fn open(
     opened.with_context(|| format!("cannot open the ledger {}", config.ledger_name()))
 }
 
+/// Whether its URL can be read, as far as that shows without reaching it.
+pub(super) fn check(config: &Config) -> StoreResult<()> {
+    let url = config.ledger_url();
+    if is_postgres(config) {
+        postgres::check(url.expose_secret())
+    } else {
+        sqlite::check(url.expose_secret())
+    }
+}
+
 /// Brings the schema up to date, and nothing else. Returns its version.
 pub(super) async fn migrate(config: &Config) -> StoreResult<i64> {
     let url = config.ledger_url();

@@ -14,7 +14,7 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Re
 
 pub(super) use self::buffers::ObservedBuffers;
 use crate::{
-    ids::{DialogueId, NodeId, TurnId},
+    ids::{DialogueId, NodeId, NpcId, TurnId, WorldId},
     memory::{
         trace::{Timings, TurnTrace},
         turn::{Checkpoint, Turn, TurnStatus},
@@ -140,6 +140,14 @@ impl DialogueStore for ObservedDialogues {
         page: &PageRequest,
     ) -> StoreResult<Page<Dialogue>> {
         self.inner.list(scope, filter, page).await
+    }
+    async fn last_heard(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+    ) -> StoreResult<Option<(DialogueId, u32)>> {
+        self.inner.last_heard(scope, world, npc).await
     }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         self.inner.set_resume_token(scope, id, hash).await

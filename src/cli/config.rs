@@ -11,10 +11,40 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, sources: &Sources) -> anyhow::Result<()> {
     if args.check {
-        Config::load(sources)?;
+        // The parts of a URL that only its store can judge.
+        crate::app::check_ledger(&Config::load(sources)?)?;
         println!("the configuration is valid");
     } else {
         super::print_text(DEFAULTS)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_ledger_would_refuse_is_not_valid() {
+        let check = |url: &str| {
+            let sources = Sources {
+                env: vec![("COLLOQUY__LEDGER__URL".to_owned(), url.to_owned())],
+                ..Sources::default()
+            };
+            run(&Args { check: true }, &sources)
+        };
+        for url in [
+            "postgres://u:hidden@/x y",
+            "postgres://u:hidden@db/x?sslmode=perhaps",
+            "sqlite://",
+        ] {
+            let refused = check(url).unwrap_err().to_string();
+            assert!(refused.contains("ledger") || url == "sqlite://", "{refused}");
+            assert!(!refused.contains("hidden"), "{refused}");
+        }
+        for url in ["postgres://u:hidden@db/x?sslmode=require", "sqlite://somewhere.db"] {
+            check(url).unwrap();
+        }
+    }
 }

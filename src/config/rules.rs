@@ -2,6 +2,7 @@
 //! what must fit together.
 
 use figment::value::{Num, Value};
+use reqwest::Url;
 use secrecy::ExposeSecret as _;
 
 use super::{Config, Fault, layers::Merged, sections::Listen};
@@ -250,8 +251,9 @@ fn check_traces(config: &Config, fault: &mut impl FnMut(&str, String)) {
     if !CAN_EXPORT {
         let what = "this build cannot send traces: build it with `--features otel`, or leave it empty";
         fault("telemetry.traces_url", what.into());
-    } else if !url.starts_with("http://") && !url.starts_with("https://") {
-        fault("telemetry.traces_url", "must start with http:// or https://".into());
+    } else if !is_http(url) {
+        let what = "must be a URL that starts with http:// or https://";
+        fault("telemetry.traces_url", what.into());
     }
     if config.telemetry.service_name.trim().is_empty() {
         fault("telemetry.service_name", "must not be empty".into());
@@ -259,23 +261,35 @@ fn check_traces(config: &Config, fault: &mut impl FnMut(&str, String)) {
 }
 
 fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
+    // What the parser has against a URL may quote it, and so its password.
     let url = config.ledger_url();
-    let known = ["sqlite:", "postgres://", "postgresql://"];
-    if !known.iter().any(|scheme| url.expose_secret().starts_with(scheme)) {
-        fault("ledger.url", "must start with sqlite: or postgres://".into());
+    let url = url.expose_secret();
+    if !url.starts_with("sqlite:") {
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            fault("ledger.url", "must start with sqlite: or postgres://".into());
+        } else if Url::parse(url).is_err() {
+            let what = "cannot be read: must be postgres://user:password@host:port/database, with everything in \
+                        user and password escaped that is neither a letter nor a digit";
+            fault("ledger.url", what.into());
+        }
     }
     let url = config.buffer.url.expose_secret();
-    if url != "memory:" && !url.starts_with("redis://") && !url.starts_with("rediss://") {
-        fault(
-            "buffer.url",
-            "must be memory: or start with redis:// or rediss://".into(),
-        );
+    if url != "memory:" {
+        if !url.starts_with("redis://") && !url.starts_with("rediss://") {
+            fault(
+                "buffer.url",
+                "must be memory: or start with redis:// or rediss://".into(),
+            );
+        } else if Url::parse(url).is_err() {
+            let what = "cannot be read: must be redis://user:password@host:port/database";
+            fault("buffer.url", what.into());
+        }
     }
     let vectors = &config.vectors;
     if !vectors.is_embedded() && !is_http(&vectors.url) {
         fault(
             "vectors.url",
-            "must be embedded: or start with http:// or https://".into(),
+            "must be embedded: or a URL that starts with http:// or https://".into(),
         );
     } else if vectors.url.contains('@') {
         // It would be seen in errors.
@@ -394,8 +408,11 @@ fn check_auth(config: &Config, fault: &mut impl FnMut(&str, String)) {
 
 fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
     let llm = &config.llm;
+    let not_http = "must be a URL that starts with http:// or https://";
+    if llm.base_url.as_ref().is_some_and(|url| !is_http(url)) {
+        fault("llm.base_url", not_http.into());
+    }
     match (&llm.base_url, &llm.model) {
-        (Some(url), _) if !is_http(url) => fault("llm.base_url", "must start with http:// or https://".into()),
         (Some(_), None) if llm.tasks.all().iter().any(|(_, task)| task.model.is_none()) => fault(
             "llm.model",
             "must be set when llm.base_url is, unless every llm.tasks.* names a model".into(),
@@ -413,7 +430,7 @@ fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
             fault(&key, "an endpoint's name has only letters, digits, _ and -".into());
         }
         if !is_http(&endpoint.base_url) {
-            fault(&format!("{key}.base_url"), "must start with http:// or https://".into());
+            fault(&format!("{key}.base_url"), not_http.into());
         }
     }
     for (name, task) in llm.tasks.all() {
@@ -428,8 +445,10 @@ fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
         }
     }
     let embedder = &config.embedder;
+    if embedder.base_url.as_ref().is_some_and(|url| !is_http(url)) {
+        fault("embedder.base_url", not_http.into());
+    }
     match (&embedder.base_url, &embedder.model) {
-        (Some(url), _) if !is_http(url) => fault("embedder.base_url", "must start with http:// or https://".into()),
         (Some(_), None) => fault("embedder.model", "must be set when embedder.base_url is".into()),
         (None, Some(_)) => fault("embedder.base_url", "must be set when embedder.model is".into()),
         _ => {}
@@ -465,7 +484,8 @@ fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
 fn is_http(url: &str) -> bool {
     url.strip_prefix("http://")
         .or_else(|| url.strip_prefix("https://"))
-        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+        .is_some_and(|rest| !rest.starts_with('/'))
+        && Url::parse(url).is_ok()
 }
 
 fn check_numbers(config: &Config, fault: &mut impl FnMut(&str, String)) {

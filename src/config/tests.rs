@@ -193,10 +193,34 @@ fn a_ledger_is_named_without_its_password() {
         ("postgresql://me:a?hidden@db/colloquy", "postgresql://…"),
         ("sqlite:///srv/a@b.db", "sqlite:///srv/a@b.db"),
     ] {
-        let config = Config::load(&with_env(&[("COLLOQUY__LEDGER__URL", url)])).unwrap();
+        let mut config = Config::defaults();
+        config.ledger.url = Some(url.into());
         assert_eq!(config.ledger_name(), name);
         assert!(!format!("{config:?}").contains("hidden"), "{config:?}");
     }
+}
+
+#[test]
+fn urls_that_cannot_be_read_are_named_without_their_passwords() {
+    let found = faults(&[
+        ("COLLOQUY__LEDGER__URL", "postgres://u:hidden@/x y"),
+        ("COLLOQUY__BUFFER__URL", "redis://:hidden@cache:port"),
+        ("COLLOQUY__VECTORS__URL", "http://qdrant:port"),
+        ("COLLOQUY__LLM__BASE_URL", "ftp://x"),
+        ("COLLOQUY__EMBEDDER__BASE_URL", "http://"),
+    ]);
+    for key in [
+        "ledger.url",
+        "buffer.url",
+        "vectors.url",
+        "llm.base_url",
+        "llm.model",
+        "embedder.base_url",
+        "embedder.model",
+    ] {
+        assert!(keys(&found).contains(&key), "{key} is missing in {found:?}");
+    }
+    assert!(!format!("{found:?}").contains("hidden"), "{found:?}");
 }
 
 #[test]

@@ -8,17 +8,11 @@ use crate::{
         fact::Cause,
         turn::{Intent, Turn},
     },
-    ports::{
-        PageRequest, StoreResult,
-        buffer::BufferedTurn,
-        ledger::dialogues::{Dialogue, DialogueFilter},
-    },
+    ports::{StoreResult, buffer::BufferedTurn},
 };
 
 /// Lines of a conversation that are read, the last ones.
 const MOST_LINES: u32 = 12;
-/// Conversations looked at, newest first, for one in which something was said.
-const MOST_CONVERSATIONS: u32 = 4;
 
 /// What one NPC said to others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +22,8 @@ pub(super) struct OverheardLine {
 }
 
 /// The last lines of the conversation that this turn is about, oldest first: always of the one that
-/// the player joined, and of the latest one that the NPC took part in or witnessed when it is asked
-/// for. A conversation names who may know it, so whoever asks a participant may hear of it.
+/// the player joined, and of the one in which was said something last, among those that the NPC took part in or
+/// witnessed, when it is asked for. A conversation names who may know it, so whoever asks a participant may hear of it.
 pub(super) async fn lines(services: &Services, input: &TurnInput, intent: Intent) -> StoreResult<Vec<OverheardLine>> {
     if input.player.is_none() {
         return Ok(Vec::new());
@@ -51,21 +45,11 @@ pub(super) async fn lines(services: &Services, input: &TurnInput, intent: Intent
     if intent != Intent::Overheard {
         return Ok(Vec::new());
     }
-    let filter = DialogueFilter {
-        kind: Some(DialogueKind::NpcConversation),
-        world: Some(input.world.id.clone()),
-        heard_by: Some(input.npc.id.clone()),
-        ..DialogueFilter::default()
-    };
-    let page = PageRequest {
-        limit: MOST_CONVERSATIONS,
-        after: None,
-    };
-    let found = dialogues.list(&input.scope, &filter, &page).await?.items;
-    let Some(Dialogue { id, head_turn, .. }) = found.into_iter().find(|dialogue| dialogue.head_turn > 0) else {
+    let heard = dialogues.last_heard(&input.scope, &input.world.id, &input.npc.id);
+    let Some((id, last)) = heard.await? else {
         return Ok(Vec::new());
     };
-    let turns = turns(services, input, id, head_turn).await?;
+    let turns = turns(services, input, id, last).await?;
     named(services, input, turns).await
 }
 

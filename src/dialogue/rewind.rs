@@ -342,16 +342,15 @@ async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Pl
         replacement: None,
         unfinished: Some(Unfinished {
             of,
+            key: sealed.key,
             text: sealed.text,
             until: sealed.until,
         }),
     }))
 }
 
-/// Brings the copies along: the buffer ends where the ledger does, or is gone, and what was folded
-/// from lifted rows is folded anew.
+/// Brings the copy along: the buffer ends where the ledger does, or is gone.
 async fn follow(services: &Services, request: &RewindRequest, rewound: &Rewound, replacement: Option<&Turn>) {
-    services.bodies.forget_world(&request.scope, &rewound.world);
     if let Err(error) = cut_buffer(services, request, rewound, replacement).await {
         // It carries an epoch that the ledger left behind, so nobody believes it.
         tracing::warn!(dialogue = %request.dialogue, %error, "the buffer could not follow a rewind; it is built anew");

@@ -72,7 +72,6 @@ pub async fn restore(services: &Services, request: RestoreRequest) -> StoreResul
     };
     let outcome = services.ledger.saves.restore(scope, &restore).await?;
     if let RestoreOutcome::Done { dialogues, .. } = &outcome {
-        services.bodies.forget_world(scope, world);
         for moved in dialogues {
             if let Err(error) = services.buffers.remove(scope, moved.id).await {
                 // It carries an epoch that the ledger left behind, so nobody believes it.

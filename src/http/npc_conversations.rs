@@ -64,7 +64,6 @@ pub struct ConversationBody {
     auto: bool,
     /// Who decides whose line is next.
     #[serde(default)]
-    #[schema(inline, default = "rule")]
     next_speaker: NextSpeaker,
     /// Players who may watch it, cut into it and join it.
     #[serde(default)]

@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     AppState,
-    errors::{Code, Problem},
+    errors::{Code, FieldError, Problem},
     extract::{Author, Body, Caller, Path, Query, Talker},
     idempotency::{self, Answer},
     pagination::{self, Items},
@@ -39,8 +39,10 @@ const GREETING_WAIT: Duration = Duration::from_secs(45);
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
 pub struct SessionBody {
-    #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
-    pub world_id: WorldId,
+    // Optional so that whoever leaves it out is told of all that is missing.
+    #[serde(default)]
+    #[schema(value_type = String, required = true, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
+    pub world_id: Option<WorldId>,
     /// Who takes part, where that is one NPC.
     #[serde(default)]
     #[schema(value_type = Option<String>, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
@@ -172,32 +174,44 @@ impl NewSessionView {
 /// # Errors
 /// A player may speak only as itself and only in its token's world.
 pub fn new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Problem> {
-    let player = match (&who.player, body.player_id) {
-        (Some(own), None) => own.clone(),
-        (Some(own), Some(named)) if *own == named => named,
-        (Some(_), Some(_)) => {
-            return Err(
-                Problem::new(Code::Forbidden, "a player's token speaks for that player only").param("player_id"),
-            );
-        }
-        (None, Some(named)) => named,
-        (None, None) => return Err(Problem::field("player_id", "is missing")),
+    let mut errors = Vec::new();
+    let mut wrong = |param: &str, detail: &str| {
+        errors.push(FieldError {
+            param: param.to_owned(),
+            detail: detail.to_owned(),
+        });
     };
-    if who.world.as_ref().is_some_and(|world| *world != body.world_id) {
-        return Err(Problem::not_found("world").param("world_id"));
+    if let (Some(own), Some(named)) = (&who.player, &body.player_id)
+        && own != named
+    {
+        return Err(Problem::new(Code::Forbidden, "a player's token speaks for that player only").param("player_id"));
+    }
+    if body.world_id.is_none() {
+        wrong("world_id", "is missing");
+    }
+    let player = who.player.clone().or(body.player_id);
+    if player.is_none() {
+        wrong("player_id", "is missing");
     }
     let mut npcs: Vec<NpcId> = Vec::new();
     for npc in body.npc_id.iter().chain(&body.npc_ids) {
-        if npcs.contains(npc) {
-            return Err(Problem::field("npc_ids", "names an NPC twice"));
+        if !npcs.contains(npc) {
+            npcs.push(npc.clone());
         }
-        npcs.push(npc.clone());
     }
+    let named = body.npc_ids.len() + usize::from(body.npc_id.is_some());
     if npcs.is_empty() {
-        return Err(Problem::field("npc_id", "is missing"));
+        wrong("npc_id", "is missing");
+    } else if npcs.len() < named {
+        wrong("npc_ids", "names an NPC twice");
+    } else if body.npc_id.is_some() && named > 1 {
+        wrong("npc_ids", "does not go together with npc_id");
     }
-    if body.npc_id.is_some() && npcs.len() > 1 {
-        return Err(Problem::field("npc_ids", "does not go together with npc_id"));
+    let (Some(world), Some(player), true) = (body.world_id, player, errors.is_empty()) else {
+        return Err(Problem::fields(errors));
+    };
+    if who.world.as_ref().is_some_and(|own| *own != world) {
+        return Err(Problem::not_found("world").param("world_id"));
     }
     let mut witnesses = body.witnesses;
     if who.role == Role::Player && !witnesses.is_empty() {
@@ -207,7 +221,7 @@ pub fn new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Pro
     witnesses.dedup();
     witnesses.retain(|npc| !npcs.contains(npc));
     Ok(NewSession {
-        world: body.world_id,
+        world,
         npcs,
         player,
         witnesses,
@@ -484,7 +498,7 @@ mod tests {
     fn body(player: Option<&str>, witnesses: &[&str]) -> SessionBody {
         SessionBody {
             greeting: false,
-            world_id: "vale".parse().unwrap(),
+            world_id: Some("vale".parse().unwrap()),
             npc_id: Some("ergen".parse().unwrap()),
             npc_ids: Vec::new(),
             player_id: player.map(|id| id.parse().unwrap()),
@@ -507,6 +521,24 @@ mod tests {
         );
         let bound = who(Role::Player, Some("p7"), Some("elsewhere"));
         assert_eq!(new_session(&bound, body(None, &[])).unwrap_err().code, Code::NotFound);
+    }
+
+    #[test]
+    fn all_that_is_missing_is_named_at_once() {
+        let named = |who: &Principal, text: &str| {
+            let body: SessionBody = serde_json::from_str(text).unwrap();
+            let problem = new_session(who, body).unwrap_err();
+            assert_eq!(problem.code, Code::ValidationFailed);
+            problem.errors.into_iter().map(|error| error.param).collect::<Vec<_>>()
+        };
+        let backend = who(Role::Backend, None, None);
+        assert_eq!(named(&backend, "{}"), ["world_id", "player_id", "npc_id"]);
+        let twice = r#"{"world_id":"vale","npc_ids":["mira","mira"]}"#;
+        assert_eq!(named(&backend, twice), ["player_id", "npc_ids"]);
+        assert_eq!(
+            named(&who(Role::Player, Some("p7"), None), "{}"),
+            ["world_id", "npc_id"]
+        );
     }
 
     #[test]

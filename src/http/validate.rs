@@ -34,14 +34,7 @@ where
     }
     // Control characters first: no field of ours may have any, whatever its own rules say.
     let mut found = text::controls(raw);
-    if let Err(report) = value.validate() {
-        for (path, error) in report.iter() {
-            let (path, told) = (path.to_string(), error.message());
-            if !found.kept.iter().any(|one| one.param == path && one.detail == told) {
-                found.push(&path, || told.to_string());
-            }
-        }
-    }
+    broken_rules(&value, &mut found);
     if found.kept.is_empty() {
         Ok(value)
     } else {
@@ -49,8 +42,27 @@ where
     }
 }
 
+/// The rules of its own that a value does not keep, but for those that were told of.
+fn broken_rules<T>(value: &T, found: &mut Faults)
+where
+    T: Validate,
+    T::Context: Default,
+{
+    let Err(report) = value.validate() else { return };
+    for (path, error) in report.iter() {
+        let (path, told) = (path.to_string(), error.message());
+        if !found.kept.iter().any(|one| one.param == path && one.detail == told) {
+            found.push(&path, || told.to_string());
+        }
+    }
+}
+
 /// The problem with a body that serde refused with `error`.
-fn explain<T: DeserializeOwned + ToSchema>(raw: &[u8], error: &serde_json::Error) -> Problem {
+fn explain<T>(raw: &[u8], error: &serde_json::Error) -> Problem
+where
+    T: DeserializeOwned + Validate + ToSchema,
+    T::Context: Default,
+{
     let Ok(body) = serde_json::from_slice::<Value>(raw) else {
         return Problem::new(Code::MalformedJson, format!("the body is not JSON: {error}"));
     };
@@ -61,11 +73,46 @@ fn explain<T: DeserializeOwned + ToSchema>(raw: &[u8], error: &serde_json::Error
         .filter_map(|(name, schema)| Some((name, serde_json::to_value(schema).ok()?)))
         .collect();
     let schema = serde_json::to_value(T::schema()).unwrap_or_default();
-    let found = faults(&schema, &components, &body);
+    let mut found = faults(&schema, &components, &body);
     if found.kept.is_empty() {
         return beyond_schema::<T>(&body);
     }
+    found.append(text::controls(raw));
+    rest_of::<T>(&body, &mut found);
     found.problem()
+}
+
+/// What is wrong with the fields against which the schema has nothing: they are read without the others. If one
+/// of those cannot be done without, the schema's word is the last.
+fn rest_of<T>(body: &Value, found: &mut Faults)
+where
+    T: DeserializeOwned + Validate,
+    T::Context: Default,
+{
+    if found.more > 0 {
+        // Not every field that is wrong is known by its name.
+        return;
+    }
+    let mut rest = body.clone();
+    let Some(fields) = rest.as_object_mut() else { return };
+    let guilty = |name: &str| {
+        let name = short(name);
+        found.kept.iter().any(|fault| {
+            let after = fault.param.strip_prefix(name);
+            after.is_some_and(|after| after.is_empty() || after.starts_with(['.', '[']))
+        })
+    };
+    fields.retain(|name, _| !guilty(name));
+    match serde_json::from_value::<T>(rest.clone()) {
+        Ok(value) => broken_rules(&value, found),
+        Err(error) if error.to_string().starts_with("missing field") => {}
+        Err(_) => {
+            for fault in beyond_schema::<T>(&rest).errors {
+                let FieldError { param, detail } = fault;
+                found.push(&param, || detail);
+            }
+        }
+    }
 }
 
 /// Something the schema cannot say, such as an id that is none. The field is the one without which
@@ -129,7 +176,7 @@ impl Faults {
 }
 
 /// Everything in `value` that `schema` does not allow. Knows what our documents use: references,
-/// types, required and unknown fields, enumerations, constants, patterns, items and choices.
+/// types, required and unknown fields, enumerations, constants, patterns, ranges, lengths, items and choices.
 pub fn faults(schema: &Value, components: &Map<String, Value>, value: &Value) -> Faults {
     let mut found = Faults::default();
     walk(schema, value, "", components, &mut found);
@@ -178,22 +225,50 @@ fn walk(schema: &Value, value: &Value, path: &str, components: &Map<String, Valu
         bad(format!("must be {}", schema["const"]));
         return;
     }
+    let bounds = |low: &str, high: &str| (schema[low].as_f64(), schema[high].as_f64());
     match value {
         Value::String(text) => {
+            let outside = beyond(count(text.chars()), bounds("minLength", "maxLength"));
+            if let Some(outside) = outside {
+                bad(format!("length is {outside}"));
+            }
             if let Some(pattern) = schema["pattern"].as_str()
                 && regex::Regex::new(pattern).is_ok_and(|regex| !regex.is_match(text))
             {
                 bad(format!("must match {pattern}"));
             }
         }
+        Value::Number(number) => {
+            let number = number.as_f64().unwrap_or(f64::NAN);
+            if let Some(outside) = beyond(number, bounds("minimum", "maximum")) {
+                bad(outside);
+            }
+        }
         Value::Object(fields) => walk_object(schema, fields, path, components, found),
-        Value::Array(items) if schema["items"].is_object() => {
-            for (index, item) in items.iter().enumerate() {
+        Value::Array(items) => {
+            if let Some(outside) = beyond(count(items.iter()), bounds("minItems", "maxItems")) {
+                bad(format!("length is {outside}"));
+            }
+            for (index, item) in items.iter().enumerate().filter(|_| schema["items"].is_object()) {
                 walk(&schema["items"], item, &format!("{path}[{index}]"), components, found);
             }
         }
-        _ => {}
+        Value::Null | Value::Bool(_) => {}
     }
+}
+
+/// Where a number lies outside its bounds, in the words of the rules that are checked of a body that can be read.
+fn beyond(number: f64, (low, high): (Option<f64>, Option<f64>)) -> Option<String> {
+    match (low, high) {
+        (Some(low), _) if number < low => Some(format!("lower than {low}")),
+        (_, Some(high)) if number > high => Some(format!("greater than {high}")),
+        _ => None,
+    }
+}
+
+/// How many there are; a body has far fewer than a double counts.
+fn count(items: impl Iterator) -> f64 {
+    u32::try_from(items.count()).map_or(f64::INFINITY, f64::from)
 }
 
 /// A choice between shapes: fine if one fits; explained only where it is plain which was meant.
@@ -308,6 +383,10 @@ mod tests {
         #[schema(value_type = Option<String>)]
         session_id: Option<DialogueId>,
         #[serde(default)]
+        #[garde(range(min = 1, max = 10))]
+        #[schema(minimum = 1, maximum = 10)]
+        level: Option<u8>,
+        #[serde(default)]
         #[garde(inner(length(max = 1)))]
         tags: Vec<String>,
     }
@@ -344,6 +423,39 @@ mod tests {
             assert!(params.contains(&expected), "{expected} is not in {found:?}");
         }
         assert_eq!(found.len(), 6, "{found:?}");
+    }
+
+    #[test]
+    fn rules_are_checked_beside_the_shape() {
+        let details = |text: &str| {
+            let found = explain_sample(text);
+            found
+                .into_iter()
+                .map(|(param, detail)| format!("{param}: {detail}"))
+                .collect::<Vec<_>>()
+        };
+        let long = r#""tags":["too long"]"#;
+        let all = details(&format!(
+            r#"{{"world_id":"vale","count":1,"level":99,"bogus":1,{long}}}"#
+        ));
+        assert_eq!(
+            all,
+            [
+                "bogus: unknown field",
+                "level: greater than 10",
+                "tags[0]: length is greater than 1"
+            ]
+        );
+        // The same words as where the shape is right.
+        let rules = details(&format!(r#"{{"world_id":"vale","count":1,"level":99,{long}}}"#));
+        assert_eq!(rules, all[1..]);
+        // Without a field that is needed only the schema can be asked.
+        let missing = details(&format!(r#"{{"world_id":"vale","level":0,{long}}}"#));
+        assert_eq!(missing, ["count: is missing", "level: lower than 1"]);
+        let none = details(r#"{"world_id":"vale","count":1,"session_id":"nobody","bogus":1}"#);
+        assert!(none.len() == 2 && none[1].starts_with("session_id: "), "{none:?}");
+        let control = details(r#"{"world_id":"vale","count":1,"bogus":1,"tags":["\u0007"]}"#);
+        assert!(control.len() == 2 && control[1].starts_with("tags[0]: "), "{control:?}");
     }
 
     #[test]

@@ -234,7 +234,7 @@ impl NpcConversation {
         }
         loaded.keep_turn(&turn, checkpoint);
         self.memory.committed(turn.id, &jobs);
-        self.cuts_are_kept(&cut_keys);
+        self.line_is_committed(&turn, &cut_keys);
         match self.node.curator(&self.key.0).filter(|_| !jobs.is_empty()) {
             Some(curator) => {
                 // A curator that stops just now leaves the jobs leased; they are found again later.

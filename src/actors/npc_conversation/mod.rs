@@ -13,6 +13,7 @@ mod choosing;
 pub mod handle;
 mod lines;
 mod moves;
+mod pausing;
 mod restored;
 mod watching;
 
@@ -29,6 +30,7 @@ use self::{
     choosing::Choosing,
     handle::{ConversationView, JoinPoint},
     moves::{BeginMove, Moving},
+    pausing::Cutting,
 };
 use super::{
     Interrupted, Listener, SessionError, TakeBack,
@@ -138,25 +140,6 @@ pub(super) struct NpcConversation {
 enum Phase {
     Loading,
     Ready(Box<Loaded>),
-}
-
-/// Who waits until nothing is being said.
-enum Cutting {
-    Line {
-        number: u32,
-        wish: TakeBack,
-        ask: Ask<Interrupted>,
-    },
-    Join(Ask<JoinPoint>),
-}
-
-impl Cutting {
-    fn refuse(self, error: SessionError) {
-        match self {
-            Self::Line { ask, .. } => ask.answer(Err(error)),
-            Self::Join(ask) => ask.answer(Err(error)),
-        }
-    }
 }
 
 struct Ending {
@@ -314,90 +297,6 @@ impl NpcConversation {
             head_seq: self.log.head_seq(),
             running_turn: self.running.as_ref().map(|running| running.number),
         })
-    }
-
-    // --- pausing ---
-
-    /// Writes that it is paused for `reason`, or goes on, tells of it, and does what follows. A pause is
-    /// written before anything is cut, so that no restart goes on where somebody cut in.
-    fn set_paused(
-        &mut self,
-        paused: bool,
-        reason: &'static str,
-        ctx: &mut Context<Self>,
-        then: impl FnOnce(&mut Self, Result<(), SessionError>, &mut Context<Self>) + 'static,
-    ) {
-        let Phase::Ready(loaded) = &self.phase else {
-            let busy = self.busy();
-            return then(self, Err(busy), ctx);
-        };
-        if loaded.dialogue.options.paused == paused {
-            return then(self, Ok(()), ctx);
-        }
-        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let write = async move { ports.ledger.dialogues.set_paused(&scope, id, paused).await };
-        ctx.spawn(write.into_actor(self).map(move |written, talk, ctx| {
-            let outcome = match written {
-                Ok(true) => {
-                    talk.now_paused(paused, reason);
-                    Ok(())
-                }
-                Ok(false) => Err(SessionError::Ended),
-                Err(error) => Err(error.into()),
-            };
-            then(talk, outcome, ctx);
-        }));
-    }
-
-    fn now_paused(&mut self, paused: bool, reason: &'static str) {
-        let Phase::Ready(loaded) = &mut self.phase else { return };
-        let options = &mut Arc::make_mut(&mut loaded.dialogue).options;
-        // Whoever asked at the same time has told of it.
-        if std::mem::replace(&mut options.paused, paused) != paused {
-            let turn = loaded.dialogue.head_turn;
-            let body = if paused {
-                EventBody::ConversationPaused { turn, reason }
-            } else {
-                EventBody::ConversationResumed { turn }
-            };
-            self.log.publish(body, None);
-        }
-    }
-
-    fn join(&mut self, ask: Ask<JoinPoint>, ctx: &mut Context<Self>) {
-        self.set_paused(true, "joined", ctx, move |talk, paused, ctx| {
-            if let Err(error) = paused {
-                return ask.answer(Err(error));
-            }
-            // Whoever comes in goes on from what was heard.
-            talk.unfinished = None;
-            talk.cut(None, None);
-            talk.cutting.push(Cutting::Join(ask));
-            talk.advance(ctx);
-        });
-    }
-
-    /// Says lines by itself again.
-    fn go_on(&mut self, ask: Ask<ConversationView>, ctx: &mut Context<Self>) {
-        self.set_paused(false, "", ctx, move |talk, written, ctx| {
-            talk.failures = 0;
-            talk.advance(ctx);
-            ask.answer(written.and_then(|()| talk.view()));
-        });
-    }
-
-    /// Nothing is being said: tells those who waited for that.
-    fn settle(&mut self, ctx: &mut Context<Self>) {
-        for cutting in std::mem::take(&mut self.cutting) {
-            match (cutting, &self.phase) {
-                (Cutting::Line { number, wish, ask }, _) => self.line_was_cut(number, wish, ask, ctx),
-                (Cutting::Join(ask), Phase::Ready(loaded)) => ask.answer(Ok(JoinPoint {
-                    dialogue: Arc::clone(&loaded.dialogue),
-                    head: loaded.head,
-                })),
-                (join @ Cutting::Join(_), Phase::Loading) => self.cutting.push(join),
-            }
-        }
     }
 
     // --- ending ---

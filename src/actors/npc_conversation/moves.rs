@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
 
-use super::{Cutting, NpcConversation, Phase, Request, handle::ConversationView, load};
+use super::{NpcConversation, Phase, Request, handle::ConversationView, load, pausing::Cutting};
 use crate::{
     actors::{
         Heard, Interrupted, SessionError, TakeBack,
@@ -20,7 +20,8 @@ use crate::{
         rewind::{Move, Moved, RewindError, Target},
         turn::{CutBy, TurnError, event_error},
     },
-    ports::ledger::rewinds::Rewound,
+    memory::turn::{Turn, TurnStatus},
+    ports::ledger::rewinds::{KnownKeys, Rewound},
     tenancy::Principal,
 };
 
@@ -136,7 +137,8 @@ impl NpcConversation {
             return ask.answer(Ok(told));
         }
         let keys = key.into_iter().collect();
-        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, outcome);
+        let known = KnownKeys::Stay;
+        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, outcome, known);
         ctx.spawn(kept.into_actor(self).map(move |kept, _, _| match kept {
             Ok(()) => ask.answer(Ok(told)),
             Err(error) => ask.answer(Err(error.into())),
@@ -200,7 +202,13 @@ impl NpcConversation {
                 };
                 self.cut(heard, Some(by));
                 // Told once what was said of it is committed, or unsaid after all.
-                self.cutting.push(Cutting::Line { number, wish, ask });
+                let said = None;
+                self.cutting.push(Cutting::Line {
+                    number,
+                    said,
+                    wish,
+                    ask,
+                });
             }
             (_, None) => {
                 let outcome = Arc::new(loaded.nothing_moved(&self.node));
@@ -209,42 +217,49 @@ impl NpcConversation {
         }
     }
 
-    /// A line was committed with the cuts of these keys: nothing is left to keep of them.
-    pub(super) fn cuts_are_kept(&mut self, committed_with: &[String]) {
+    /// A line was committed, with the cuts of these keys: nothing is left to keep of them.
+    pub(super) fn line_is_committed(&mut self, line: &Arc<Turn>, keys: &[String]) {
         for cutting in &mut self.cutting {
-            if let Cutting::Line { wish, .. } = cutting {
-                wish.key.take_if(|key| committed_with.contains(key));
+            if let Cutting::Line { number, said, wish, .. } = cutting
+                && *number == line.number
+            {
+                *said = Some(Arc::clone(line));
+                wish.key.take_if(|key| keys.contains(key));
             }
         }
     }
 
-    /// The line whose commit cuts waited for is committed, or came to nothing. One that had been said to its
-    /// end by then is cut where it was heard.
-    pub(super) fn line_was_cut(&mut self, number: u32, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+    /// The line whose commit a cut waited for was `said`, or came to nothing. One that had been said to its end by
+    /// then is cut where it was heard.
+    pub(super) fn line_was_cut(
+        &mut self,
+        number: u32,
+        said: Option<&Turn>,
+        wish: TakeBack,
+        ask: Ask<Interrupted>,
+        ctx: &mut Context<Self>,
+    ) {
         let Phase::Ready(loaded) = &self.phase else {
             return ask.answer(Err(self.busy()));
         };
         let nothing = loaded.nothing_moved(&self.node);
-        let head_turn = nothing.head_turn;
-        let line = loaded.history.last().filter(|turn| turn.number == number);
-        // A line that was cut ends in a dash.
-        let cut = line.and_then(|line| line.reply_text.strip_suffix('\u{2014}'));
-        let said = cut.or(line.map(|line| line.reply_text.as_str()));
-        let said = said.map_or(0, |said| said.chars().count());
-        let heard = wish.heard.map(|heard| heard.scalars("")).filter(|heard| *heard < said);
-        if heard.is_some() {
+        let (head_turn, heard) = (nothing.head_turn, wish.heard.map(|heard| heard.scalars("")));
+        let chars = match said {
+            Some(line) => line.reply_text.chars().count(),
+            // Whether it was committed, its own task never learned.
+            None if head_turn == number => usize::MAX,
+            None => 0,
+        };
+        if let Some(heard) = heard.filter(|heard| *heard < chars) {
             let target = Target::Turn {
                 number,
-                heard_chars: heard,
+                heard_chars: Some(heard),
             };
             return self.want(target, wish.key, wish.who, Caller::Back(ask), ctx);
         }
-        let (told, outcome) = match cut {
-            Some(_) => {
-                let cut = Rewound {
-                    heard_chars: Some(said),
-                    ..nothing
-                };
+        let (told, outcome) = match said.filter(|line| line.status == TurnStatus::Interrupted) {
+            Some(line) => {
+                let cut = Rewound::live_cut(nothing.id, nothing.world, nothing.epoch, line);
                 (Interrupted::Cut { turn: number }, cut)
             }
             None => (Interrupted::Idle { head_turn }, nothing),
@@ -254,10 +269,14 @@ impl NpcConversation {
 
     /// Takes the last line up again, if it was cut a moment ago, and goes on.
     pub(super) fn resume(&mut self, who: Principal, ask: Ask<ConversationView>, ctx: &mut Context<Self>) {
-        if self.running.is_some() {
-            return ask.answer(self.view());
+        if self.running.is_none() {
+            return self.want(Target::Uncut, None, who, Caller::Resume(ask), ctx);
         }
-        self.want(Target::Uncut, None, who, Caller::Resume(ask), ctx);
+        if self.cutting.is_empty() {
+            self.go_on(ask, ctx);
+        } else {
+            self.cutting.push(Cutting::Resume { who, ask });
+        }
     }
 
     fn want(&mut self, target: Target, key: Option<String>, who: Principal, caller: Caller, ctx: &mut Context<Self>) {
@@ -383,8 +402,8 @@ impl NpcConversation {
                     self.moving.moves.owe(wish.key);
                     self.moving.moves.also_tell(Caller::Back(ask));
                 }
-                // It comes in where the conversation is now.
-                join @ Cutting::Join(_) => self.cutting.push(join),
+                // They come in, and go on, where the conversation is now.
+                other => self.cutting.push(other),
             }
         }
         let (scope, id) = self.key.clone();
@@ -401,7 +420,8 @@ impl NpcConversation {
         }
         // Whoever came when the move was written is told once its key is kept too.
         let phase = std::mem::replace(&mut self.phase, Phase::Loading);
-        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, Arc::clone(&rewound));
+        let (node, key, known) = (Arc::clone(&self.node), self.key.clone(), KnownKeys::Follow);
+        let kept = rewinding::note(node, key, keys, Arc::clone(&rewound), known);
         ctx.spawn(kept.into_actor(self).map(move |kept, talk, ctx| {
             talk.phase = phase;
             if let Err(error) = kept {

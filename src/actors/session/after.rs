@@ -9,6 +9,7 @@ use crate::{
     actors::{SessionError, curator::JobsDue, handle::Ask, registry::send},
     dialogue::{events::EventBody, jobs::JobReport},
     ids::TurnId,
+    ports::ledger::dialogues::Playback,
 };
 
 impl Session {
@@ -25,16 +26,29 @@ impl Session {
         ask.answer(Ok(()));
     }
 
-    /// The turn that was just committed counts as heard once it would have been played, whatever the client says.
-    pub(super) fn hear_out_in_time(&self, turn: TurnId, ctx: &mut Context<Self>) {
+    /// Another turn is the last one, or the same one again. What a client hears of its own accord is learned
+    /// when it has been heard; once it would have been played it counts as heard, whatever the client says.
+    /// Of a reply that was cut, it is known how much was.
+    pub(super) fn head_is_new(&mut self, was_cut: bool, ctx: &mut Context<Self>) {
+        if let Some(earlier) = self.hearing.take() {
+            ctx.cancel_future(earlier);
+        }
+        let Phase::Ready(loaded) = &self.phase else { return };
+        let by_ack = loaded.dialogue.options.playback == Playback::Ack;
+        let Some(turn) = loaded.head.filter(|_| by_ack && !was_cut) else {
+            self.unheard = false;
+            return;
+        };
+        self.unheard = true;
         let longest = Duration::from_secs(self.node.ports.settings.turn.playback_timeout_s.into());
-        ctx.run_later(longest, move |session, ctx| {
+        self.hearing = Some(ctx.run_later(longest, move |session, ctx| {
+            session.hearing = None;
             let is_last = matches!(&session.phase, Phase::Ready(loaded) if loaded.head == Some(turn));
             // After a restart, the jobs are found when they are due.
             if is_last && !session.moving.is_busy() {
                 session.heard_out(ctx);
             }
-        });
+        }));
     }
 
     /// The last turn counts as heard: what waited for that is learned now, and the next turn waits for it
@@ -44,7 +58,10 @@ impl Session {
         if !std::mem::take(&mut self.unheard) || loaded.head.is_none() {
             return;
         }
-        self.memory.of = loaded.head;
+        let head = loaded.head;
+        // What is being learned from it already is waited for in any case.
+        let was_awaited = self.memory.of == head;
+        self.memory.of = head;
         let (node, (scope, id)) = (Arc::clone(&self.node), self.key.clone());
         let due = async move {
             let due = node
@@ -59,12 +76,12 @@ impl Session {
             }
             due
         };
-        ctx.spawn(due.into_actor(self).map(|due, session, ctx| match due {
-            Ok(1..) => {}
-            Ok(0) => {
+        ctx.spawn(due.into_actor(self).map(move |due, session, ctx| match due {
+            Ok(0) if !was_awaited && session.memory.of == head => {
                 session.memory.of = None;
                 session.advance(ctx);
             }
+            Ok(_) => {}
             // They become due by themselves.
             Err(error) => tracing::warn!(dialogue = %session.key.1, %error, "jobs could not be made due"),
         }));

@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle, WrapFuture};
 use tokio::sync::oneshot;
 
 use super::{
@@ -40,7 +40,7 @@ use crate::{
         events::{DialogueEvent, EventBody, EventError},
         turn::{TurnError, event_error},
     },
-    ports::{StoreError, ledger::dialogues::Playback},
+    ports::StoreError,
 };
 use keys::Keys;
 use load::Loaded;
@@ -68,6 +68,8 @@ pub(super) struct Session {
     restored_meanwhile: Vec<WorldRestored>,
     /// The last turn has jobs that wait until it was heard.
     unheard: bool,
+    /// Ends the wait for that.
+    hearing: Option<SpawnHandle>,
     keys: Keys,
     memory: MemoryWait,
     reading_authored: bool,
@@ -124,6 +126,7 @@ impl Session {
             moving: Moving::default(),
             restored_meanwhile: Vec::new(),
             unheard: false,
+            hearing: None,
             keys: Keys::default(),
             memory: MemoryWait::default(),
             reading_authored: false,
@@ -166,11 +169,11 @@ impl Session {
         self.log.not_committed(&lost_turn());
         self.keys = Keys::new(loaded.next_seq > 1);
         self.memory = MemoryWait::of(loaded.awaited);
-        self.unheard = loaded.dialogue.options.playback == Playback::Ack;
         let (unreplaced, head) = (loaded.replacing.take(), loaded.head);
         // What is put back is not said anew as well.
         self.drop_replacements(|theirs| unreplaced.is_none() && theirs == head);
         self.phase = Phase::Ready(Box::new(loaded));
+        self.head_is_new(false, ctx);
         if let Some(turn) = unreplaced
             && !self.put_back(turn, ctx)
         {

@@ -29,7 +29,7 @@ use crate::{
         turn::{CommittedTurn, CutBy, TurnError, Unfinished, event_error},
     },
     ids::TurnId,
-    ports::ledger::rewinds::Rewound,
+    ports::ledger::rewinds::{KnownKeys, Rewound},
     tenancy::Principal,
 };
 
@@ -56,6 +56,8 @@ pub(super) struct Moving {
     cuts: VecDeque<(String, u32)>,
     /// What is asked is to take a reply up again.
     taking_up: bool,
+    /// Somebody asked to take turns back: lines with a lower number had been spoken before, and go with them.
+    spoken_before: Option<u64>,
     /// The reply that the move under way has found to be gone on with.
     unfinished: Option<Unfinished>,
 }
@@ -212,11 +214,12 @@ impl Session {
             return ask.answer(Ok(Interrupted::Cut { turn: number }));
         }
         match wish.turn {
-            None => self.keep_idle(wish.key, ask, ctx),
-            Some(turn) if Some(turn) == running && wish.heard.is_some() => {
+            turn if running.is_some() && turn.or(running) == running && wish.heard.is_some() => {
                 // All of it was said and it is being committed: it is cut when it has been.
+                let wish = TakeBack { turn: running, ..wish };
                 self.moving.after_turn.push((wish, ask));
             }
+            None => self.keep_idle(wish.key, ask, ctx),
             Some(turn) if Some(turn) == running => self.keep_idle(wish.key, ask, ctx),
             Some(turn) if turn > head_turn => match self.unsaid_with(turn) {
                 Some(rewound) => self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx),
@@ -243,7 +246,8 @@ impl Session {
             return ask.answer(Ok(told));
         }
         let keys = key.into_iter().collect();
-        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, outcome);
+        let known = KnownKeys::Stay;
+        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, outcome, known);
         ctx.spawn(kept.into_actor(self).map(move |kept, _, _| match kept {
             Ok(()) => ask.answer(Ok(told)),
             Err(error) => ask.answer(Err(error.into())),
@@ -259,7 +263,8 @@ impl Session {
             return;
         }
         let outcome = Arc::new(loaded.nothing_moved(&self.node));
-        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, outcome);
+        let known = KnownKeys::Stay;
+        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, outcome, known);
         ctx.spawn(kept.into_actor(self).map(|kept, session, _| {
             if let Err(error) = kept {
                 tracing::warn!(dialogue = %session.key.1, %error, "keys of cuts could not be kept");
@@ -330,6 +335,9 @@ impl Session {
         caller: Caller,
         ctx: &mut Context<Self>,
     ) {
+        if matches!(target, Target::Turn { .. } | Target::Anew { .. }) {
+            self.moving.spoken_before.get_or_insert(self.next_line);
+        }
         self.moving.moves.add(Wish {
             target,
             key,
@@ -383,6 +391,7 @@ impl Session {
         ctx: &mut Context<Self>,
     ) {
         self.log.not_moved();
+        self.moving.spoken_before = None;
         let callers = self.moving.moves.failed();
         let load = std::mem::take(&mut self.moving.load_after) || doubtful;
         let head_turn = match &self.phase {
@@ -438,6 +447,7 @@ impl Session {
         let before = std::mem::replace(&mut loaded.head, rewound.head);
         loaded.replacing = rewound.replacing;
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
+        self.head_is_new(rewound.heard_chars.is_some(), ctx);
         self.moving.ended = None;
         self.moving.unfinished = done.unfinished;
         let running = self.running.take();
@@ -452,6 +462,12 @@ impl Session {
         self.log.moved(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
         failpoint!("rewind.told");
         self.drop_replacements(|_| false);
+        let spoken_before = self.moving.spoken_before.take().unwrap_or_default();
+        let (gone, waiting) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|line| line.id < spoken_before);
+        self.queue = waiting;
+        gone.into_iter().for_each(Waiting::unsay);
         self.keys = Keys::new(true);
         if let Some(timer) = self.memory.timer.take() {
             ctx.cancel_future(timer);
@@ -475,7 +491,8 @@ impl Session {
         }
         // Whoever came when the move was written is told once its key is kept too.
         let phase = std::mem::replace(&mut self.phase, Phase::Loading);
-        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, Arc::clone(&rewound));
+        let (node, key, known) = (Arc::clone(&self.node), self.key.clone(), KnownKeys::Follow);
+        let kept = rewinding::note(node, key, keys, Arc::clone(&rewound), known);
         ctx.spawn(kept.into_actor(self).map(move |kept, session, ctx| {
             session.phase = phase;
             if let Err(error) = kept {

@@ -22,10 +22,7 @@ use crate::{
         turn::{CommittedTurn, CutBy, TurnError, TurnInput, event_error},
     },
     memory::{authored::Npc, turn::TurnStatus},
-    ports::{
-        StoreError, StoreResult,
-        ledger::dialogues::{KeyedTurn, Playback},
-    },
+    ports::{StoreError, StoreResult, ledger::dialogues::KeyedTurn},
 };
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
@@ -322,7 +319,8 @@ impl Session {
             npc: npc.id.clone(),
         });
         let mut input = self.input(loaded, authored, npc, line.text, accepted_at);
-        input.key = line.key;
+        // The turn of a reply that is gone on with takes the key over from the one that was cut.
+        input.key = line.key.filter(|_| goes_on.is_none());
         input.goes_on = goes_on;
         input.queue_ms = queued.as_secs_f64() * 1_000.0;
         if let Some(timer) = self.memory.over(now, &mut input) {
@@ -450,10 +448,7 @@ impl Session {
         if let Some(key) = key {
             self.keys.remember(key, Arc::clone(&turn));
         }
-        self.unheard = loaded.dialogue.options.playback == Playback::Ack;
-        if self.unheard {
-            self.hear_out_in_time(turn.id, ctx);
-        }
+        self.head_is_new(false, ctx);
         self.memory.committed(turn.id, &jobs);
         if jobs.is_empty() {
             return;

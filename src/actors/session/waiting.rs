@@ -85,8 +85,8 @@ impl Waiting {
         let line = Line {
             text: unfinished.of.player_text.clone(),
             to: Some(unfinished.of.npc.clone()),
-            // Its turn takes the key over from the one that was cut.
-            key: None,
+            // A retry of the line joins it.
+            key: unfinished.key.clone(),
             on_busy: OnBusy::Queue,
             re,
             who: None,

@@ -237,6 +237,42 @@ async fn whoever_cuts_in_pauses_it_and_it_goes_on_when_resumed() {
 }
 
 #[actix::test]
+async fn one_that_is_resumed_while_a_line_is_said_goes_on_after_it() {
+    let world = World::new().await;
+    let id = world.talk("hold", 4, true).await;
+    let ear = world.watch(id, Some(1)).await;
+    world.begun(1).await;
+    let resume = || async { world.talks().resume(&world.scope, id, &world.who()).await.unwrap() };
+    // While it is being cut: that line is gone on with.
+    let cut = async {
+        let (talks, wish) = (world.talks(), world.back_to(None));
+        talks.interrupt(&world.scope, id, wish).await.unwrap()
+    };
+    let resumed = async {
+        ear.hears("paused 0 interrupted").await;
+        resume().await
+    };
+    let (cut, _) = tokio::join!(cut, resumed);
+    assert_eq!(cut, Interrupted::Cut { turn: 1 });
+    world.fake.go.add_permits(1);
+    ear.hears("completed 1").await;
+    world.begun(3).await;
+    // While one is said that was asked for during a pause.
+    world
+        .talks()
+        .interrupt(&world.scope, id, world.back_to(None))
+        .await
+        .unwrap();
+    let stepped = world.talks().step(&world.scope, id).await.unwrap();
+    world.begun(4).await;
+    assert!(!resume().await.dialogue.options.paused);
+    world.fake.go.add_permits(9);
+    stepped.await.unwrap().unwrap();
+    ear.hears("ended 4 max_turns").await;
+    world.end().await;
+}
+
+#[actix::test]
 async fn going_back_takes_what_followed_and_the_running_line_with_it() {
     let world = World::new().await;
     let id = world.talk("the mill", 20, false).await;

@@ -15,7 +15,7 @@ impl World {
         rows.into_iter().filter(|row| row.action == action).collect()
     }
 
-    async fn take_up(&self, id: DialogueId, key: Option<&str>) -> Result<Interrupted, SessionError> {
+    pub(super) async fn take_up(&self, id: DialogueId, key: Option<&str>) -> Result<Interrupted, SessionError> {
         let wish = TakeUp {
             key: key.map(str::to_owned),
             re: None,
@@ -173,6 +173,31 @@ async fn a_reply_that_was_cut_while_it_was_said_is_gone_on_with() {
     assert_eq!(world.take_up(id, Some("up")).await.unwrap(), told);
     assert_eq!(world.audited("session.resume").await.len(), 1);
     assert_eq!(world.turn(id, "three").await.number, 3);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_retried_line_joins_the_turn_that_goes_on_with_its_reply() {
+    let world = World::new().await;
+    let id = world.cut_session().await;
+    world.take_up(id, None).await.unwrap();
+    world.begun(3).await;
+    // However the retry would have treated a turn of somebody else's line.
+    let mut retries = Vec::new();
+    for on_busy in [OnBusy::Queue, OnBusy::Reject, OnBusy::Interrupt] {
+        retries.push(world.say_with(id, "hold", Some("hold"), on_busy).await);
+    }
+    let other = world.say_with(id, "another line", Some("hold"), OnBusy::Queue).await;
+    assert!(matches!(other, Err(SessionError::KeyReused)), "{:?}", other.err());
+    world.fake.go.add_permits(1);
+    let mut turns = Vec::new();
+    for retry in retries {
+        turns.push(outcome(retry).await.unwrap().id);
+    }
+    let whole = world.said(id).await.pop().unwrap();
+    assert_eq!(turns, [whole.id; 3]);
+    assert_eq!(whole.status, TurnStatus::Completed);
+    assert!(whole.reply_text.ends_with("and more. And on."), "{whole:?}");
     world.end().await;
 }
 

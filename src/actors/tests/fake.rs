@@ -22,7 +22,7 @@ use crate::{
         saves::RestoreRequest,
         turn::{CommittedTurn, Cut, CutBy, TurnError, TurnFeed, TurnInput, Unfinished},
     },
-    ids::{DialogueId, DialogueKind, NpcId},
+    ids::{DialogueId, DialogueKind, NpcId, TurnId},
     memory::{
         authored::Language,
         trace::{Timings, TurnTrace},
@@ -33,9 +33,9 @@ use crate::{
         buffer::BufferedTurn,
         ledger::{
             audit::Edit,
-            dialogues::{CommitOutcome, Dialogue, TurnCommit},
+            dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
             jobs::{Job, JobKind, NewJob},
-            rewinds::{LiveCut, Rewind, RewindOutcome, Rewound},
+            rewinds::{LiveCut, Replacement, Rewind, RewindOutcome, Rewound},
             saves::{Restore, RestoreOutcome},
             usage::UsageDelta,
         },
@@ -93,6 +93,14 @@ fn a_trace(at: DateTime<Utc>) -> TurnTrace {
 }
 
 impl Fake {
+    /// The last turn as it was before somebody said how much of it was heard.
+    async fn whole(&self, request: &RewindRequest) -> Result<Option<TurnId>, RewindError> {
+        let head = request.head.ok_or(RewindError::NothingToResume)?;
+        let (ledger, now) = (&self.ports.ledger, self.ports.clock.now());
+        let sealed = ledger.rewinds.sealed(&request.scope, head, now).await?;
+        Ok(sealed.and_then(|sealed| sealed.whole))
+    }
+
     /// The last line, if it was cut while it was being said.
     async fn unfinished(&self, request: &RewindRequest) -> Result<Unfinished, RewindError> {
         let head = request.head.ok_or(RewindError::NothingToResume)?;
@@ -102,9 +110,47 @@ impl Fake {
         let of = ledger.dialogues.turn(&request.scope, head).await?;
         Ok(Unfinished {
             of: of.ok_or(RewindError::NothingToResume)?.turn,
+            key: sealed.key,
             text: sealed.text,
             until: sealed.until,
         })
+    }
+
+    /// The turn `number`, of which as much was heard, if that was not all of it.
+    async fn replacement(
+        &self,
+        request: &RewindRequest,
+        number: u32,
+        heard: usize,
+    ) -> Result<Option<Replacement>, RewindError> {
+        let (ledger, now) = (&self.ports.ledger, self.ports.clock.now());
+        let turns = ledger.dialogues.turns(&request.scope, request.dialogue, number, number);
+        let Some(of) = turns.await?.pop().filter(|of| of.reply_text.len() > heard) else {
+            return Ok(None);
+        };
+        let turn = Turn {
+            id: self.ports.ids.next(),
+            status: TurnStatus::Interrupted,
+            reply_text: of.reply_text[..heard].to_owned(),
+            ..of.clone()
+        };
+        let seal = Duration::from_secs(self.ports.settings.turn.seal_s.into());
+        Ok(Some(Replacement {
+            of: of.id,
+            jobs: vec![NewJob {
+                id: self.ports.ids.next(),
+                kind: JobKind::ExtractFacts,
+                dialogue: turn.dialogue,
+                turn: turn.id,
+                text_version: turn.text_version,
+                created_at: now,
+                leased_to: request.node,
+                leased_until: now,
+                held_until: None,
+            }],
+            uncut: Some((of.reply_text, now + seal)),
+            turn,
+        }))
     }
 
     fn cuts_of(&self, input: &TurnInput, turn: &Turn, cut: Option<Cut>) -> Vec<LiveCut> {
@@ -182,7 +228,8 @@ impl Fake {
                 created_at: now,
                 leased_to: input.node,
                 leased_until: now + Duration::from_mins(2),
-                held_until: None,
+                held_until: (input.dialogue.options.playback == Playback::Ack)
+                    .then(|| now + Duration::from_secs(self.ports.settings.turn.playback_timeout_s.into())),
             }]
         } else {
             Vec::new()
@@ -210,7 +257,11 @@ impl Fake {
                 turn,
                 checkpoint,
                 state: Vec::new(),
-                jobs: jobs.iter().map(Job::from).collect(),
+                jobs: jobs
+                    .iter()
+                    .filter(|job| job.held_until.is_none())
+                    .map(Job::from)
+                    .collect(),
                 cut_keys: commit.cuts.iter().filter_map(|cut| cut.key.clone()).collect(),
             }),
             CommitOutcome::Fenced => Err(TurnError::Fenced),
@@ -314,21 +365,29 @@ impl UseCases for Fake {
             self.rewind_go.acquire().await.unwrap().forget();
         }
         let ledger = &self.ports.ledger;
-        let mut unfinished = None;
+        let at = async |number| -> Result<Option<TurnId>, RewindError> {
+            let turns = ledger.dialogues.turns(&request.scope, request.dialogue, number, number);
+            Ok(turns.await?.first().map(|turn| turn.id))
+        };
+        let (mut unfinished, mut replacement) = (None, None);
         let to = match request.target {
-            Target::Turn { number, .. } | Target::Anew { number } => {
-                let dialogues = &ledger.dialogues;
-                let turns = dialogues
-                    .turns(&request.scope, request.dialogue, number, number)
-                    .await?;
-                turns.first().map(|turn| turn.id)
+            Target::Turn { number, heard_chars } => {
+                if let Some(heard) = heard_chars {
+                    replacement = self.replacement(&request, number, heard).await?;
+                }
+                at(number - u32::from(replacement.is_some())).await?
             }
+            Target::Anew { number } => at(number).await?,
             Target::Again { turn } => Some(turn),
             Target::Uncut => {
-                unfinished = Some(self.unfinished(&request).await?);
-                let (dialogues, before) = (&ledger.dialogues, request.head_turn - 1);
-                let turns = dialogues.turns(&request.scope, request.dialogue, before, before);
-                turns.await?.first().map(|turn| turn.id)
+                let whole = self.whole(&request).await?;
+                if whole.is_none() {
+                    unfinished = Some(self.unfinished(&request).await?);
+                }
+                match whole {
+                    Some(whole) => Some(whole),
+                    None => at(request.head_turn - 1).await?,
+                }
             }
         };
         let session = request.dialogue.kind() == DialogueKind::Session;
@@ -339,7 +398,7 @@ impl UseCases for Fake {
             dialogue: request.dialogue,
             epoch: request.epoch,
             to,
-            replacement: None,
+            replacement,
             replacing: request.head.filter(|_| comes_again),
             key: request.key.clone(),
             also: request
@@ -353,7 +412,7 @@ impl UseCases for Fake {
         match ledger.rewinds.rewind(&request.scope, &rewind).await? {
             RewindOutcome::Done(rewound) => Ok(Moved::Done(Box::new(Move {
                 rewound: *rewound,
-                replacement: None,
+                replacement: rewind.replacement.map(|replacement| replacement.turn),
                 unfinished,
             }))),
             RewindOutcome::Repeated(rewound) => Ok(Moved::Repeated(rewound)),

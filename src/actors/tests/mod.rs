@@ -6,6 +6,7 @@ mod after_turn;
 mod conversation;
 mod cuts;
 mod fake;
+mod heard;
 mod life;
 mod restored;
 mod resume;

@@ -130,6 +130,33 @@ async fn lines_wait_while_the_head_is_moved() {
 }
 
 #[actix::test]
+async fn lines_that_waited_when_somebody_went_back_go_with_what_they_followed() {
+    let world = World::new().await;
+    let id = said(&world, 2).await;
+    let held = world.say(id, "hold").await;
+    world.begun(3).await;
+    let waits = world.say(id, "after that").await;
+    assert_eq!(rewound(world.back(id, 1).await).removed, [2]);
+    for unsaid in [held, waits] {
+        let unsaid = outcome(unsaid).await.unwrap_err();
+        assert!(matches!(*unsaid, TurnError::Unsaid), "{unsaid:?}");
+    }
+    assert_eq!(world.turn(id, "and now?").await.number, 2);
+    // One that only cuts what is being said lets the others be said.
+    let held = world.say(id, "hold").await;
+    until("it is said", || {
+        world.fake.spoken.lock().last().is_some_and(|line| line == "hold")
+    })
+    .await;
+    let waits = world.say(id, "after that").await;
+    let cut = world.interrupt(id, Some(3), None).await.unwrap();
+    assert_eq!(cut, Interrupted::Cut { turn: 3 });
+    assert_eq!(outcome(held).await.unwrap().number, 3);
+    assert_eq!(outcome(waits).await.unwrap().number, 4);
+    world.end().await;
+}
+
+#[actix::test]
 async fn a_turn_that_commits_while_the_head_is_moved_goes_with_it() {
     let world = World::new().await;
     let id = said(&world, 2).await;

@@ -37,7 +37,7 @@ use crate::{
     },
     ports::{
         clock::{Clock, IdSource, SystemClock},
-        ledger::{audit::Edit, tenants::Tenant},
+        ledger::{audit::Edit, dialogues::Playback, tenants::Tenant},
     },
     tenancy::{Principal, Role, TenantScope},
 };
@@ -216,14 +216,23 @@ impl World {
         self.created().await.0
     }
 
+    /// A session in which nothing is learned from a reply before it was heard.
+    pub async fn acknowledging_session(&self) -> DialogueId {
+        self.created_with(Playback::Ack).await.0
+    }
+
     pub async fn created(&self) -> (DialogueId, String) {
+        self.created_with(Playback::Immediate).await
+    }
+
+    async fn created_with(&self, playback: Playback) -> (DialogueId, String) {
         let new = NewSession {
             world: "vale".parse().unwrap(),
             npcs: vec!["mira".parse().unwrap()],
             player: "p1".parse().unwrap(),
             witnesses: Vec::new(),
             cause: None,
-            playback: crate::ports::ledger::dialogues::Playback::Immediate,
+            playback,
         };
         let created = self.sessions.create(&self.scope, new).await.unwrap();
         (created.dialogue.id, created.resume_token)

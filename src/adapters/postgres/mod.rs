@@ -187,6 +187,14 @@ impl Maintenance for PostgresMaintenance {
     }
 }
 
+/// Whether a URL can be read; nothing is reached.
+///
+/// # Errors
+/// [`StoreError::Rejected`], without the password.
+pub fn check(url: &str) -> StoreResult<()> {
+    connect_options(url).map(drop)
+}
+
 fn connect_options(url: &str) -> StoreResult<PgConnectOptions> {
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
         return Err(StoreError::Rejected(

@@ -12,7 +12,7 @@ use super::{
     turns::{self, PreparedCommit, signed},
 };
 use crate::{
-    ids::{DialogueId, DialogueKind, NodeId, TurnId},
+    ids::{DialogueId, DialogueKind, NodeId, NpcId, TurnId, WorldId},
     memory::{
         fact::Cause,
         trace::TurnTrace,
@@ -93,6 +93,14 @@ const GET: &str = concat!(
     dialogue_columns!(""),
     " FROM dialogues WHERE tenant = $1 AND id = $2"
 );
+/// Only where the NPC took part is looked at, by key from there on. Ids of conversations begin with their kind.
+const LAST_HEARD: &str = "SELECT d.id, d.head_turn FROM participants p
+        CROSS JOIN dialogues d CROSS JOIN turns t
+    WHERE p.tenant = $1 AND p.world = $2 AND p.npc = $3 AND p.part IN ('speaker', 'witness')
+      AND p.dialogue >= 'con_' AND p.dialogue < 'con`'
+      AND d.tenant = $1 AND d.id = p.dialogue
+      AND t.tenant = $1 AND t.id = d.head_turn_id
+    ORDER BY t.committed_at DESC, d.id DESC LIMIT 1";
 const SET_RESUME_TOKEN: &str = "UPDATE dialogues SET resume_token_hash = $3 WHERE tenant = $1 AND id = $2";
 const CLOSE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
     WHERE tenant = $1 AND id = $2 AND status = 'open'";
@@ -298,6 +306,26 @@ impl DialogueStore for SqlDialogueStore {
             dialogue.id.to_string()
         })
         .await
+    }
+    async fn last_heard(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+    ) -> StoreResult<Option<(DialogueId, u32)>> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(LAST_HEARD)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(npc.as_str())
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        row.map(|row| {
+            let mut columns = Columns::of(&row);
+            Ok((columns.id()?, columns.number()?))
+        })
+        .transpose()
     }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());
@@ -523,6 +551,16 @@ plans_of_sqlite! {
             for statement in [GET, CLAIM, CLOSE, RENEW, RELEASE, CHECKPOINT] {
                 assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
             }
+            let of_npc = "tenant=? AND world=? AND npc=? AND part=? AND dialogue>? AND dialogue<?";
+            assert_searches(
+                LAST_HEARD,
+                &[
+                    of_npc,
+                    "sqlite_autoindex_dialogues_1 (tenant=? AND id=?)",
+                    "sqlite_autoindex_turns_1 (tenant=? AND id=?)",
+                ],
+            )
+            .await;
             let scope = TenantScope::new("studio".parse().unwrap());
             let page = PageRequest {
                 limit: 9,

@@ -14,6 +14,8 @@ mod sql;
 mod writer;
 
 use std::{
+    fs::{DirBuilder, OpenOptions},
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -180,6 +182,14 @@ impl Maintenance for SqliteMaintenance {
     }
 }
 
+/// Whether it names a database file; none is made.
+///
+/// # Errors
+/// [`StoreError::Rejected`].
+pub fn check(path_or_url: &str) -> StoreResult<()> {
+    file_named(path_or_url).map(drop)
+}
+
 fn file_named(path_or_url: &str) -> StoreResult<PathBuf> {
     let path = path_or_url
         .strip_prefix("sqlite://")
@@ -196,11 +206,32 @@ fn file_named(path_or_url: &str) -> StoreResult<PathBuf> {
 fn prepare_file(path_or_url: &str) -> StoreResult<PathBuf> {
     let path = file_named(path_or_url)?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(|error| {
+        let mut folders = DirBuilder::new();
+        folders.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut folders, 0o700);
+        folders.create(folder).map_err(|error| {
             StoreError::Unavailable(format!("cannot create the folder {}: {error}", folder.display()))
         })?;
     }
+    make_private(&path)?;
     Ok(path)
+}
+
+/// A file that is new is its owner's alone, since what players say will be in it; SQLite makes the files
+/// beside it alike. One that is there stays as it is.
+fn make_private(path: &Path) -> StoreResult<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            let what = format!("cannot create the file {}: {error}", path.display());
+            Err(StoreError::Unavailable(what))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// No `mmap_size`: a reader gives its mapping up whenever somebody has committed, and page faults cost

@@ -39,6 +39,8 @@ pub struct BodyCache {
 /// A world's state as far as it was read.
 #[derive(Default)]
 struct Folded {
+    /// Of the state as it was read; `None`: nothing was yet.
+    generation: Option<i64>,
     /// The highest `seq` in it; 0: nothing yet.
     seq: i64,
     /// When the last change in it happened.
@@ -118,8 +120,8 @@ impl BodyCache {
         Ok(found)
     }
 
-    /// The state of a world, folded over its standing changes. What was written since the last time
-    /// is read anew, whoever wrote it; one reader at a time.
+    /// The state of a world, folded over its standing changes. What was written since the last time is
+    /// read, whoever wrote it, and all of it if anything was taken back; one reader at a time.
     pub(in crate::dialogue) async fn world(
         &self,
         services: &Services,
@@ -132,20 +134,17 @@ impl BodyCache {
         let mut folded = entry.lock().await;
         let store = &services.ledger.state;
         let mut fresh = store.since(scope, world, folded.seq).await?;
-        if fresh.iter().any(|change| change.at < folded.at) {
-            // A turn's state that a job read late must not override what was said since.
-            fresh = store.standing(scope, world).await?;
+        // Something was taken back, by whichever node; or a turn's state that a job read late must not
+        // override what was said since.
+        let anew = folded.generation.is_some_and(|known| known != fresh.generation)
+            || fresh.changes.first().is_some_and(|change| change.at < folded.at);
+        if anew {
             *folded = Folded::default();
+            fresh = store.since(scope, world, 0).await?;
         }
-        fresh.sort_by_key(|change| (change.at, change.seq));
-        folded.add(&fresh);
+        folded.generation = Some(fresh.generation);
+        folded.add(&fresh.changes);
         Ok(folded.state.clone())
-    }
-
-    /// Forgets the folded state of a world: after changes were lifted, which only a fold from the
-    /// beginning can see.
-    pub fn forget_world(&self, scope: &TenantScope, world: &WorldId) {
-        self.worlds.invalidate(&(scope.tenant().clone(), world.clone()));
     }
 }
 

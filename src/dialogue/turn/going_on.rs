@@ -10,6 +10,8 @@ use crate::memory::turn::Turn;
 pub struct Unfinished {
     /// The turn that was committed of it.
     pub of: Turn,
+    /// The client's idempotency key of that turn, which the turn that goes on takes over.
+    pub key: Option<String>,
     /// All that the model had said by then.
     pub text: String,
     /// Until when it may be taken up again.

@@ -59,8 +59,10 @@ macro_rules! messages {
 messages! {
     /// Opens a session. Answered with `session.created`.
     SessionCreate = "session.create" {
-        #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
-        world_id: WorldId,
+        // Optional so that whoever leaves it out is told of all that is missing.
+        #[serde(default)]
+        #[schema(value_type = String, required = true, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
+        world_id: Option<WorldId>,
         /// Who takes part, where that is one NPC.
         #[serde(default)]
         #[schema(value_type = Option<String>, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]

@@ -39,6 +39,7 @@ pub enum Playback {
 /// Who decides whose line is next in an NPC conversation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(default = "rule")]
 pub enum NextSpeaker {
     /// Whoever the last line names, or else whoever has been silent for longest.
     #[default]
@@ -202,6 +203,14 @@ pub trait DialogueStore: Send + Sync {
         filter: &DialogueFilter,
         page: &PageRequest,
     ) -> StoreResult<Page<Dialogue>>;
+    /// The conversation of NPCs that `npc` took part in or was a witness of in which something was said last, and
+    /// the number of its last turn. One in which nothing that was said stands is none.
+    async fn last_heard(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+    ) -> StoreResult<Option<(DialogueId, u32)>>;
     /// Replaces the hash of the resume token. `false`: there is no such dialogue.
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool>;
     /// Marks it closed. `false`: it was not there or closed already.

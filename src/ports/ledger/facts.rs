@@ -289,7 +289,9 @@ pub trait FactStore: Send + Sync {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<FactEdit>;
-    /// Lifts every standing invalidation. Nothing of what is unsaid.
+    /// Lifts every standing invalidation. Nothing of what is unsaid. Of a fact that is valid it is kept that a
+    /// person stands by it, against what was said before and may still come to end it; nothing is written where
+    /// that is known already.
     async fn restore(
         &self,
         scope: &TenantScope,

@@ -203,19 +203,28 @@ pub struct Unsettled {
     pub mark: u64,
 }
 
+/// What becomes of keys that a dialogue knows already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KnownKeys {
+    /// They stand for what they stood for.
+    Stay,
+    /// They stand for what is noted now: their callers were told of nothing else.
+    Follow,
+}
+
 /// Heads and what moving them leaves to be done.
 #[async_trait]
 pub trait RewindStore: Send + Sync {
     /// Moves a head. Durable when this returns.
     async fn rewind(&self, scope: &TenantScope, rewind: &Rewind) -> StoreResult<RewindOutcome>;
-    /// Keeps what whoever came with these keys was told without a move of its own. Keys that the dialogue
-    /// knows already stay what they were.
+    /// Keeps what whoever came with these keys was told without a move of its own.
     async fn note_keys(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         keys: &[(RewindId, String)],
         outcome: &Rewound,
+        known: KnownKeys,
     ) -> StoreResult<()>;
     /// The move that a key belongs to, its own or one that others asked for at the same time.
     async fn by_key(&self, scope: &TenantScope, dialogue: DialogueId, key: &str) -> StoreResult<Option<Rewound>>;
@@ -245,6 +254,8 @@ pub trait RewindStore: Send + Sync {
 pub struct Sealed {
     /// The turn it was cut from, where that one said all of it: it can stand again as it was.
     pub whole: Option<TurnId>,
+    /// The client's idempotency key of the turn.
+    pub key: Option<String>,
     /// The text, as far as it had been generated.
     pub text: String,
     /// Until when it may be taken up again.

@@ -34,15 +34,23 @@ pub struct StoredStateChange {
     pub at: DateTime<Utc>,
 }
 
+/// What stands of a world's state, from some place on.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StateSince {
+    /// Rises whenever a change is taken back, or stands again: then what was folded before says nothing any
+    /// more. 0 at first.
+    pub generation: i64,
+    /// In the order they happened (by `at`, then by `seq`): what a job writes late stands before what was
+    /// said since.
+    pub changes: Vec<StoredStateChange>,
+}
+
 /// World-state events.
 #[async_trait]
 pub trait StateStore: Send + Sync {
-    /// Standing changes of a world, in the order they happened (by `at`, then by `seq`): what a job
-    /// writes late stands before what was said since.
-    async fn standing(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Vec<StoredStateChange>>;
-    /// Those of them with a `seq` above `after` (0: all), in the order they were written. Whatever is
-    /// written once this has answered has a higher `seq` than all of the answer.
-    async fn since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<Vec<StoredStateChange>>;
+    /// Standing changes of a world with a `seq` above `after`; 0: all. Whatever is written once this has
+    /// answered has a higher `seq` than all of the answer.
+    async fn since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<StateSince>;
     /// Changes extracted by a job (the fall-back of a state block that did not parse), with the job's end.
     /// `false`: fenced, nothing was written.
     async fn commit(&self, scope: &TenantScope, fence: &JobFence, changes: &[NewStateChange]) -> StoreResult<bool>;

@@ -361,6 +361,10 @@ fn is_learned_and_told(language: &Language) {
             .await;
         }
         assert!(backend.facts("outsider").await.is_empty());
+        // However new, nobody has spoken in these.
+        for _ in 0..5 {
+            conversation(&server, json!({"npc_ids": [language.npc, other], "auto": false})).await;
+        }
 
         let mut socket = server.player("p1").await;
         let session = socket.session(language.npc, "p1").await;

@@ -62,6 +62,81 @@ fn every_reference_leads_somewhere() {
     }
 }
 
+/// Kinds of values that a schema allows, where it says so; a reference is followed.
+fn kinds<'a>(document: &'a Value, schema: &'a Value) -> Option<BTreeSet<&'a str>> {
+    if let Some(target) = schema["$ref"].as_str() {
+        return kinds(document, document.pointer(target.trim_start_matches('#'))?);
+    }
+    let own: Option<BTreeSet<&str>> = match &schema["type"] {
+        Value::String(kind) => Some(BTreeSet::from([kind.as_str()])),
+        Value::Array(kinds) => Some(kinds.iter().filter_map(Value::as_str).collect()),
+        _ => None,
+    };
+    let parts = schema["allOf"].as_array().into_iter().flatten();
+    let of_all = parts.filter_map(|part| kinds(document, part)).chain(own);
+    of_all.reduce(|all, more| all.intersection(&more).copied().collect())
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// What no value can be, and defaults that are not allowed.
+fn contradictions(document: &Value, schema: &Value, path: &str, found: &mut Vec<String>) {
+    if let Some(kinds) = kinds(document, schema) {
+        if kinds.is_empty() {
+            found.push(format!("{path}: nothing can be all of that"));
+        }
+        let default = schema.get("default").map(kind_of);
+        let fits = |kind: &str| kinds.contains(kind) || (kind == "integer" && kinds.contains("number"));
+        if let Some(kind) = default.filter(|kind| !fits(kind)) {
+            found.push(format!("{path}: the default is of the kind {kind}, not {kinds:?}"));
+        }
+    }
+    if let (Some(allowed), Some(default)) = (schema["enum"].as_array(), schema.get("default"))
+        && !allowed.contains(default)
+    {
+        found.push(format!("{path}: the default {default} is none of {allowed:?}"));
+    }
+    let parts: Vec<(String, &Value)> = match schema {
+        Value::Object(fields) => fields.iter().map(|(name, field)| (name.clone(), field)).collect(),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(n, item)| (n.to_string(), item))
+            .collect(),
+        _ => Vec::new(),
+    };
+    for (name, part) in parts {
+        // An example is a value, and whatever it likes.
+        if !matches!(name.as_str(), "default" | "example" | "examples" | "enum" | "const") {
+            contradictions(document, part, &format!("{path}/{name}"), found);
+        }
+    }
+}
+
+#[test]
+fn no_schema_contradicts_itself() {
+    for (name, document) in [("openapi", docs::openapi()), ("asyncapi", docs::asyncapi())] {
+        let mut found = Vec::new();
+        contradictions(document, document, name, &mut found);
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+    let both =
+        serde_json::json!({"allOf": [{"type": "string", "enum": ["rule"]}, {"type": "object", "default": "rule"}]});
+    let mut found = Vec::new();
+    contradictions(&both, &both, "both", &mut found);
+    assert_eq!(found.len(), 2, "{found:?}");
+}
+
 #[test]
 fn every_operation_states_its_roles_and_its_errors() {
     let document = docs::openapi();

@@ -74,6 +74,11 @@ pub enum Op {
     Uncut {
         talk: u8,
     },
+    /// The last reply of a session is said anew, or is to be and the model fails.
+    Anew {
+        talk: u8,
+        fails: bool,
+    },
     /// A save is taken.
     Save,
     /// A save is loaded, if there is any; `pick` chooses.
@@ -246,6 +251,7 @@ pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
         3 => (0..TALKS, any::<u16>(), prop::option::weighted(0.5, any::<u16>()))
             .prop_map(|(talk, to, heard)| Op::Rewind { talk, to, heard }),
         1 => (0..TALKS).prop_map(|talk| Op::Uncut { talk }),
+        1 => (0..AMONG_NPCS, prop::bool::weighted(0.3)).prop_map(|(talk, fails)| Op::Anew { talk, fails }),
         2 => (0..6_u8, any::<u8>()).prop_map(|(jobs, seed)| Op::Work { jobs, seed }),
         1 => Just(Op::Save),
         1 => any::<u16>().prop_map(|pick| Op::Restore { pick }),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use colloquy::{
-    ids::{DialogueId, NodeId, TurnId},
+    ids::{DialogueId, NodeId, NpcId, TurnId, WorldId},
     memory::{
         trace::{CandidateTrace, TurnTrace},
         turn::{Checkpoint, Turn},
@@ -56,6 +56,14 @@ impl DialogueStore for Prompted {
         page: &PageRequest,
     ) -> StoreResult<Page<Dialogue>> {
         self.inner.list(scope, filter, page).await
+    }
+    async fn last_heard(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+    ) -> StoreResult<Option<(DialogueId, u32)>> {
+        self.inner.last_heard(scope, world, npc).await
     }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         self.inner.set_resume_token(scope, id, hash).await

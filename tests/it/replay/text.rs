@@ -55,6 +55,7 @@ impl fmt::Display for Op {
                 heard.map_or(Ok(()), |heard| write!(f, " heard={heard}"))
             }
             Self::Uncut { talk } => write!(f, "uncut {talk}"),
+            Self::Anew { talk, fails } => write!(f, "anew {talk}{}", if *fails { " fails" } else { "" }),
             Self::Save => write!(f, "save"),
             Self::Restore { pick } => write!(f, "restore {pick}"),
             Self::Work { jobs, seed } => write!(f, "work {jobs} seed={seed}"),
@@ -109,6 +110,14 @@ fn op(line: &str) -> Result<Op, String> {
             heard: words.next().map(|word| number(valued("heard", word)?)).transpose()?,
         },
         "uncut" => Op::Uncut { talk: number(next()?)? },
+        "anew" => Op::Anew {
+            talk: number(next()?)?,
+            fails: match words.next() {
+                None => false,
+                Some("fails") => true,
+                Some(_) => return Err("a reply said anew only fails or does not".to_owned()),
+            },
+        },
         "save" => Op::Save,
         "restore" => Op::Restore { pick: number(next()?)? },
         "work" => Op::Work {

@@ -30,7 +30,12 @@ impl Session {
         let look = async move { ports.ledger.dialogues.turn_by_key(&scope, id, &known).await };
         ctx.spawn(look.into_actor(self).map(move |found, session, ctx| match found {
             Ok(Some(found)) if found.stands => ask.answer(Ok(Accepted::Repeated(Arc::new(found.turn)))),
-            Ok(Some(_)) => ask.answer(Err(SessionError::TurnUnsaid)),
+            // Unless its reply was cut and is being gone on with.
+            Ok(Some(_)) => {
+                if let Some(ask) = session.join_turn_of(key.as_deref(), ask) {
+                    ask.answer(Err(SessionError::TurnUnsaid));
+                }
+            }
             Ok(None) if matches!(session.phase, Phase::Loading) => {
                 let again = Request::Regenerate {
                     key,

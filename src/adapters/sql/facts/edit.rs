@@ -45,6 +45,13 @@ const LIFT: &str = "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = $4
     WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL AND reason <> 'unsaid'
     RETURNING by_fact";
 
+/// A person stands by the fact already, and nothing has been said since that could end it.
+const STOOD_BY: &str = "SELECT e.edit FROM fact_edits e
+    WHERE e.tenant = $1 AND e.fact = $2 AND e.patch = $3
+      AND NOT EXISTS (SELECT 1 FROM extractions x WHERE x.tenant = $1 AND x.world = $4 AND x.said_at > e.at)
+      AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = $1 AND j.status = 'pending' AND j.created_at > e.at)
+    LIMIT 1";
+
 pub(super) async fn create(engine: &Engine, tenant: &TenantId, fact: &NewFact, edit: &Edit) -> StoreResult<()> {
     let reach = Reach::from(tenant);
     let (tenant, fact, edit, model) = (
@@ -171,7 +178,11 @@ pub(super) async fn restore(
                     .await
                     .map_err(store_error)?;
                 // Kept even where nothing had ended it: something said before may still come to end it.
-                record_edit(connection, &tenant, id, &json!({ "restored": true }), false, &edit).await?;
+                let restored = json!({ "restored": true });
+                if lifted.is_empty() && stood_by(connection, &tenant, &fact, &restored).await? {
+                    return Ok(FactEdit::Done(Box::new(fact)));
+                }
+                record_edit(connection, &tenant, id, &restored, false, &edit).await?;
                 // Whatever it was folded into loses it again.
                 let mut touched = BTreeSet::from([id]);
                 for row in &lifted {
@@ -297,6 +308,23 @@ async fn record_edit(
         .map_err(store_error)
 }
 
+async fn stood_by(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    fact: &Fact,
+    patch: &serde_json::Value,
+) -> StoreResult<bool> {
+    let found = sqlx::query(STOOD_BY)
+        .bind(tenant.as_str())
+        .bind(fact.id.to_string())
+        .bind(json(patch)?)
+        .bind(fact.world.as_str())
+        .fetch_optional(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(found.is_some())
+}
+
 async fn embed(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -325,6 +353,7 @@ plans_of_sqlite! {
         async fn restoring_touches_one_facts_invalidations() {
             assert_searches(LIFT, &["invalidations_of_fact"]).await;
             assert_searches(UNSAID, &["invalidations_of_fact"]).await;
+            assert_searches(STOOD_BY, &["extractions_of_world (tenant=? AND world=? AND said_at>?)"]).await;
         }
     }
 }

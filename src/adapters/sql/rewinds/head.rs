@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use super::super::{
     Connection, Row,
     rows::{Columns, json_list, micros, store_error},
+    state,
     turns::signed,
 };
 use super::{facts, replacement};
@@ -76,16 +77,26 @@ const END_JOBS: &str = concat!(
     WHERE tenant = $1 AND dialogue = $3 AND status = 'pending' AND turn ",
     among!("$2")
 );
+/// What was still held when it was given up is held anew, for as long: its turn has yet to be heard.
 const REVIVE_JOBS: &str = concat!(
-    "UPDATE jobs SET status = 'pending', last_error = NULL, attempts = 0, due_at = $4,
-        finished_at = NULL
+    "UPDATE jobs SET status = 'pending', last_error = NULL, attempts = 0, finished_at = NULL,
+        due_at = CASE WHEN attempts = 0 AND due_at > finished_at THEN $4 + (due_at - created_at) ELSE $4 END
     WHERE tenant = $1 AND dialogue = $3 AND status = 'done' AND last_error = 'unsaid'
       AND turn ",
     among!("$2")
 );
+/// A turn that was cut stands in another's place, and whoever joined at either joined there. What stands again
+/// or goes on being there ($4) closes nothing.
 const CLOSE_JOINED: &str = concat!(
-    "UPDATE dialogues SET status = 'closed', updated_at = $3 WHERE tenant = $1 AND cause_id ",
-    among!("$2"),
+    "WITH RECURSIVE gone (id) AS (
+        SELECT v.value FROM ",
+    texts!("$2"),
+    " v UNION
+        SELECT t.replaces FROM gone g CROSS JOIN turns t
+        WHERE t.tenant = $1 AND t.id = g.id AND t.replaces IS NOT NULL)
+     UPDATE dialogues SET status = 'closed', updated_at = $3
+     WHERE tenant = $1 AND cause_id IN (SELECT id FROM gone) AND NOT cause_id ",
+    among!("$4"),
     " AND cause_kind = 'turn' AND status = 'open' RETURNING id"
 );
 const TAKE_HEAD: &str = concat!(
@@ -172,19 +183,27 @@ pub(in super::super) async fn move_head(
         facts::unsay(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
         failpoint!("rewind.facts");
     }
+    let mut folds_anew = back.state > 0;
     if !branch.is_empty() {
         let turns = json_list(branch.iter().map(|turn| turn.id));
         set(connection, SAY_AGAIN, tenant, &turns).await?;
         failpoint!("rewind.said_again");
         change_jobs(connection, REVIVE_JOBS, tenant, &turns, &dialogue, asked.at).await?;
-        for (_, put_back) in CAUSED {
-            set(connection, put_back, tenant, &turns).await?;
+        let mut counts = [0; CAUSED.len()];
+        for ((_, put_back), count) in CAUSED.into_iter().zip(&mut counts) {
+            *count = set(connection, put_back, tenant, &turns).await?;
         }
+        folds_anew |= counts[1] > 0;
         failpoint!("rewind.put_back");
         facts::say_again(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
         failpoint!("rewind.facts_again");
     }
-    let closed = close_joined(connection, tenant, &removed, asked.at).await?;
+    if folds_anew {
+        state::fold_anew(connection, tenant, &world).await?;
+    }
+    let cut = asked.replacement.map(|replacement| replacement.of);
+    let there = cut.into_iter().chain(branch.iter().map(|turn| turn.id));
+    let closed = close_joined(connection, tenant, &removed, json_list(there), asked.at).await?;
     let since = removed.iter().chain(&branch).map(|turn| turn.said_at).min();
     let unsaid = json_list(&touched.unsaid);
     let counted = facts::settle_caches(connection, tenant, touched, since).await?;
@@ -337,13 +356,14 @@ async fn execute(
     Ok(u32::try_from(done.rows_affected()).unwrap_or(u32::MAX))
 }
 
-async fn set(connection: &mut Connection, statement: &'static str, tenant: &TenantId, turns: &str) -> StoreResult<()> {
+/// Runs a statement over turns; how many rows it changed.
+async fn set(connection: &mut Connection, statement: &'static str, tenant: &TenantId, turns: &str) -> StoreResult<u64> {
     sqlx::query(statement)
         .bind(tenant.as_str())
         .bind(turns)
         .execute(connection)
         .await
-        .map(drop)
+        .map(|done| done.rows_affected())
         .map_err(store_error)
 }
 
@@ -388,12 +408,14 @@ async fn close_joined(
     connection: &mut Connection,
     tenant: &TenantId,
     removed: &[Moving],
+    there: String,
     at: DateTime<Utc>,
 ) -> StoreResult<Vec<DialogueId>> {
     let rows = sqlx::query(CLOSE_JOINED)
         .bind(tenant.as_str())
         .bind(json_list(removed.iter().map(|turn| turn.id)))
         .bind(micros(at))
+        .bind(there)
         .fetch_all(connection)
         .await
         .map_err(store_error)?;
@@ -465,7 +487,12 @@ plans_of_sqlite! {
                     .await
                     .contains("extractions_of_world (tenant=? AND world=? AND said_at>?)")
             );
-            assert_searches(CLOSE_JOINED, &["dialogues_by_cause"]).await;
+            let close = plan(CLOSE_JOINED).await;
+            assert!(
+                close.contains("dialogues_by_cause (tenant=? AND cause_id=?)") && !close.contains("SCAN dialogues"),
+                "{close}"
+            );
+            assert!(close.contains("SEARCH t USING INDEX sqlite_autoindex_turns_1"), "{close}");
             let drop = plan(DROP_CHECKPOINTS).await;
             assert!(
                 drop.contains("save_items_of_dialogue (tenant=? AND dialogue=?)"),

@@ -21,7 +21,7 @@ use crate::{
     memory::fact::Audience,
     ports::{
         StoreResult,
-        ledger::rewinds::{LiveCut, Rewind, RewindOutcome, RewindStore, Rewound, Sealed, Unsettled},
+        ledger::rewinds::{KnownKeys, LiveCut, Rewind, RewindOutcome, RewindStore, Rewound, Sealed, Unsettled},
     },
     tenancy::TenantScope,
 };
@@ -38,10 +38,12 @@ const RECORD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outco
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const RECORD_TOLD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant, dialogue, key) WHERE key IS NOT NULL DO NOTHING";
+/// The move itself stays, for its event.
+const FREE_KEY: &str = "UPDATE rewinds SET key = NULL WHERE tenant = $1 AND dialogue = $2 AND key = $3";
 const SINCE: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND seq > $3
     ORDER BY seq LIMIT $4";
 const SEALED: &str = "SELECT (SELECT old.id FROM turns old WHERE old.tenant = t.tenant AND old.id = t.replaces),
-        t.uncut_reply_text, t.uncut_until
+        t.key, t.uncut_reply_text, t.uncut_until
     FROM turns t WHERE t.tenant = $1 AND t.id = $2 AND t.uncut_until > $3";
 const UNSEAL: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NULL
     WHERE tenant = $1 AND uncut_until <= $2";
@@ -90,7 +92,16 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
         return Ok(RewindOutcome::NoSuchTurn);
     };
     record(connection, tenant, &rewound, rewind.dialogue, rewind.key.as_deref()).await?;
-    note(connection, tenant, rewind.dialogue, &rewind.also, &rewound).await?;
+    // Those who are told of this move instead of an earlier one are told the same when they repeat.
+    note(
+        connection,
+        tenant,
+        rewind.dialogue,
+        &rewind.also,
+        &rewound,
+        KnownKeys::Follow,
+    )
+    .await?;
     failpoint!("rewind.recorded");
     audit::record(connection, tenant, &rewind.edit).await?;
     failpoint!("rewind.audited");
@@ -145,8 +156,18 @@ async fn note(
     dialogue: DialogueId,
     keys: &[(RewindId, String)],
     outcome: &Rewound,
+    known: KnownKeys,
 ) -> StoreResult<()> {
     for (id, key) in keys {
+        if known == KnownKeys::Follow {
+            sqlx::query(FREE_KEY)
+                .bind(tenant.as_str())
+                .bind(dialogue.to_string())
+                .bind(key)
+                .execute(&mut *connection)
+                .await
+                .map_err(store_error)?;
+        }
         write(connection, RECORD_TOLD, tenant, dialogue, (*id, Some(key)), 0, outcome).await?;
     }
     Ok(())
@@ -210,11 +231,12 @@ impl RewindStore for SqlRewindStore {
         dialogue: DialogueId,
         keys: &[(RewindId, String)],
         outcome: &Rewound,
+        known: KnownKeys,
     ) -> StoreResult<()> {
         let (tenant, keys, outcome) = (scope.tenant().clone(), keys.to_vec(), outcome.clone());
         self.0
             .write(scope, move |connection| {
-                Box::pin(async move { note(connection, &tenant, dialogue, &keys, &outcome).await })
+                Box::pin(async move { note(connection, &tenant, dialogue, &keys, &outcome, known).await })
             })
             .await
     }
@@ -253,6 +275,7 @@ impl RewindStore for SqlRewindStore {
             let mut columns = Columns::of(&row);
             Ok(Sealed {
                 whole: columns.maybe_id()?,
+                key: columns.next()?,
                 text: columns.next::<Option<String>>()?.unwrap_or_default(),
                 until: columns.time()?,
             })

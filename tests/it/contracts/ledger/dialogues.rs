@@ -1,11 +1,12 @@
 use std::time::Duration;
 
 use colloquy::{
-    ids::{DialogueId, DialogueKind, NodeId},
+    ids::{DialogueId, DialogueKind, NodeId, NpcId},
     memory::turn::Checkpoint,
     ports::ledger::{
-        dialogues::{Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, KeyedTurn},
+        dialogues::{Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, KeyedTurn, OpenDialogue},
         jobs::JobKind,
+        rewinds::Rewind,
     },
 };
 
@@ -159,6 +160,82 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: Subject>(f: &Fixt
         ..none
     };
     assert_eq!(matching(open).await, wanted(&|dialogue| dialogue.id != all[0].id));
+}
+
+pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixture<S>) {
+    let (mira, ergen): (NpcId, NpcId) = ("mira".parse().unwrap(), "ergen".parse().unwrap());
+    let dialogues = &f.ledger().dialogues;
+    let conversation = async |npcs: &[&NpcId], witnesses: &[&NpcId]| {
+        f.tick();
+        let mut dialogue = f.a_dialogue();
+        dialogue.id = f.ids.dialogue(DialogueKind::NpcConversation);
+        dialogue.player = None;
+        dialogue.npcs = npcs.iter().copied().cloned().collect();
+        dialogue.witnesses = witnesses.iter().copied().cloned().collect();
+        dialogues.create(&f.scope, &dialogue).await.unwrap();
+        f.claim(dialogue.id).await
+    };
+    let said = async |open: &OpenDialogue, number, head| {
+        f.tick();
+        let commit = f.a_commit(open, number, head);
+        f.commit(&commit).await;
+        commit.turn.id
+    };
+    let latest = async |npc: &NpcId| dialogues.last_heard(&f.scope, &f.world, npc).await.unwrap();
+
+    let first = conversation(&[&mira, &ergen], &[]).await;
+    let second = conversation(&[&mira], &[&ergen]).await;
+    let others = conversation(&[&mira], &[]).await;
+    assert_eq!(latest(&mira).await, None);
+    let head = said(&second, 1, None).await;
+    said(&first, 1, None).await;
+    let session = f.open().await;
+    said(&session, 1, None).await;
+    // Nobody has spoken in these, however new they are.
+    for _ in 0..5 {
+        conversation(&[&mira, &ergen], &[]).await;
+    }
+    assert_eq!(
+        latest(&ergen).await,
+        Some((first.dialogue.id, 1)),
+        "the one spoken in last"
+    );
+    said(&second, 2, Some(head)).await;
+    assert_eq!(
+        latest(&ergen).await,
+        Some((second.dialogue.id, 2)),
+        "a witness heard it"
+    );
+    said(&others, 1, None).await;
+    assert_eq!(latest(&ergen).await, Some((second.dialogue.id, 2)));
+    assert_eq!(latest(&mira).await, Some((others.dialogue.id, 1)));
+    // That it ended is nothing that was said.
+    f.tick();
+    dialogues.close(&f.scope, first.dialogue.id, f.now()).await.unwrap();
+    assert_eq!(latest(&ergen).await, Some((second.dialogue.id, 2)));
+    let elsewhere = "elsewhere".parse().unwrap();
+    assert_eq!(dialogues.last_heard(&f.scope, &elsewhere, &mira).await.unwrap(), None);
+    assert_eq!(dialogues.last_heard(&f.other, &f.world, &mira).await.unwrap(), None);
+
+    // What was unsaid was not heard.
+    for (open, to) in [(&second, Some(head)), (&others, None)] {
+        let rewind = Rewind {
+            id: f.id(),
+            dialogue: open.dialogue.id,
+            epoch: open.epoch,
+            to,
+            replacement: None,
+            replacing: None,
+            key: None,
+            also: Vec::new(),
+            seq: 100,
+            edit: f.edit("conversation.interrupt"),
+        };
+        f.ledger().rewinds.rewind(&f.scope, &rewind).await.unwrap();
+    }
+    for npc in [&mira, &ergen] {
+        assert_eq!(latest(npc).await, Some((first.dialogue.id, 1)));
+    }
 }
 
 pub async fn claiming_takes_ownership_until_it_runs_out<S: Subject>(f: &Fixture<S>) {

@@ -14,6 +14,7 @@ use colloquy::{
 use super::{
     Subject,
     fixture::{Fixture, page},
+    told::told,
 };
 
 async fn lease<S: Subject>(f: &Fixture<S>, node: NodeId, limit: u32) -> Vec<Job> {
@@ -303,4 +304,38 @@ pub async fn held_jobs_wait_until_they_are_made_due<S: Subject>(f: &Fixture<S>) 
     second.jobs = vec![held.clone()];
     f.commit(&second).await;
     assert_eq!(lease(until).await.len(), 1);
+}
+
+pub async fn what_is_held_is_held_anew_when_its_turn_stands_again<S: Subject>(f: &Fixture<S>) {
+    let mut told = told(f, 1).await;
+    let hold = chrono::Duration::seconds(60);
+    let mut commit = told.commit(f, 2);
+    commit.jobs[0].held_until = Some(f.now() + hold);
+    f.commit(&commit).await;
+    told.turns.push(commit.turn.clone());
+    let jobs = &f.ledger().jobs;
+    let lease = async |now| {
+        let leased = jobs.lease(&f.scope, f.node, now, now + hold, 9).await.unwrap();
+        leased.iter().map(|job| job.turn).collect::<Vec<_>>()
+    };
+    let (first, second) = (told.turn(1), told.turn(2));
+    told.back(f, None).await;
+    // When it comes back, the time it was to be played in is over.
+    f.clock.advance(Duration::from_secs(90));
+    let again = told.move_to(f, Some(second));
+    told.rewind(f, &again).await;
+    let until = again.edit.at + hold;
+    assert_eq!(lease(f.now()).await, [first], "that one was heard");
+    assert_eq!(lease(until - chrono::Duration::microseconds(1)).await, []);
+    assert_eq!(lease(until).await, [second]);
+
+    // What was made due is not held again.
+    let mut commit = told.commit(f, 3);
+    commit.jobs[0].held_until = Some(f.now() + hold);
+    f.commit(&commit).await;
+    told.turns.push(commit.turn.clone());
+    assert_eq!(jobs.make_due(&f.scope, told.id(), f.now()).await.unwrap(), 1);
+    told.back(f, Some(second)).await;
+    told.back(f, Some(commit.turn.id)).await;
+    assert_eq!(lease(f.now()).await, [commit.turn.id]);
 }

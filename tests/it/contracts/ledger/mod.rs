@@ -56,6 +56,7 @@ macro_rules! ledger_contract {
                     deleting_an_npc_ends_the_dialogues_it_speaks_in,
                     authored_content_of_another_tenant_is_not_found;
                 dialogues: a_dialogue_reads_back_and_closes_once, a_conversation_is_paused_while_it_is_open, dialogues_are_listed_newest_first_and_filtered,
+                    the_conversation_that_was_heard_last_is_found,
                     claiming_takes_ownership_until_it_runs_out, claiming_reads_the_state_to_go_on_from,
                     what_is_given_up_is_anybodys,
                     renewing_needs_the_current_epoch, a_turn_reads_back_whole, a_stale_epoch_is_fenced,
@@ -83,7 +84,7 @@ macro_rules! ledger_contract {
                 state: standing_changes_come_in_order, state_is_read_on_from_where_it_was_left,
                     a_fenced_state_change_writes_nothing,
                     state_of_another_tenant_is_not_found;
-                jobs: a_commit_leaves_its_jobs_leased, held_jobs_wait_until_they_are_made_due, a_job_reads_what_it_works_on, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
+                jobs: a_commit_leaves_its_jobs_leased, held_jobs_wait_until_they_are_made_due, what_is_held_is_held_anew_when_its_turn_stands_again, a_job_reads_what_it_works_on, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
                     leases_of_a_dead_process_are_released, what_was_of_no_use_is_counted_apart,
                     a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages,
                     a_job_of_a_turn_that_stands_again_is_not_ended_for_its_absence,
@@ -94,7 +95,7 @@ macro_rules! ledger_contract {
                     what_was_under_way_for_an_unsaid_turn_cannot_write, a_move_that_may_not_be_made_writes_nothing,
                     a_key_finds_its_move_and_moves_are_read_in_order, keys_of_others_find_the_move_that_served_them,
                     a_turn_that_goes_to_be_said_anew_can_stand_again_until_another_takes_its_place,
-                    a_session_that_was_joined_from_an_unsaid_turn_is_closed, a_cut_turn_is_replaced, a_turn_that_was_cut_has_not_concluded,
+                    a_session_that_was_joined_from_an_unsaid_turn_is_closed, a_cut_turn_is_replaced, who_joined_a_line_stays_when_it_is_cut, a_fold_of_state_begins_anew_once_some_was_taken_back, a_turn_that_was_cut_has_not_concluded,
                     a_live_cut_is_sealed_audited_and_gone_on_with,
                     turns_elsewhere_that_quoted_what_was_unsaid_are_named;
                 saves: saves_are_taken_listed_and_deleted, a_world_has_only_so_many_saves,

@@ -11,7 +11,7 @@ use colloquy::{
         dialogues::{CommitOutcome, DialogueStatus, TurnCommit},
         facts::{Extraction, FactEdit, FactPatch, ReconcileOutcome},
         jobs::{JobFence, JobKind, NewJob},
-        rewinds::{LiveCut, QuotedIn, Replacement, Rewind, RewindOutcome, Rewound},
+        rewinds::{KnownKeys, LiveCut, QuotedIn, Replacement, Rewind, RewindOutcome, Rewound},
         summaries::SummaryCommit,
     },
 };
@@ -88,6 +88,27 @@ pub async fn a_move_takes_back_what_later_turns_caused<S: Subject>(f: &mut Fixtu
     let rewound = told.back(f, None).await;
     assert_eq!((rewound.head_turn, &rewound.removed[..]), (0, &[1, 2, 3][..]));
     assert!(dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap().is_empty());
+}
+
+pub async fn a_fold_of_state_begins_anew_once_some_was_taken_back<S: Subject>(f: &mut Fixture<S>) {
+    let (world, edit) = (f.a_world("vale"), f.edit("world.put"));
+    let authored = &f.ledger().authored;
+    authored.put_world(&f.scope, &world, None, &edit).await.unwrap();
+    let mut told = told(f, 3).await;
+    let state = async |f: &Fixture<S>| f.ledger().state.since(&f.scope, &f.world, 0).await.unwrap();
+    let (to, last) = (told.turn(2), told.turn(3));
+    let whole = state(f).await;
+    told.back(f, Some(to)).await;
+    let less = state(f).await;
+    assert!(less.generation > whole.generation);
+    assert_eq!(less.changes, whole.changes[..2]);
+    told.back(f, Some(last)).await;
+    let again = state(f).await;
+    assert!(again.generation > less.generation);
+    assert_eq!(again.changes, whole.changes);
+    // Nothing of what was read before is wrong.
+    told.back(f, Some(last)).await;
+    assert_eq!(state(f).await.generation, again.generation);
 }
 
 pub async fn moving_there_and_back_changes_nothing<S: Subject>(f: &mut Fixture<S>) {
@@ -272,7 +293,10 @@ pub async fn keys_of_others_find_the_move_that_served_them<S: Subject>(f: &mut F
     let done = told.rewind(f, &rewind).await;
     let (scope, id, rewinds) = (&f.scope, told.id(), &f.ledger().rewinds);
     let late = [(f.id(), "late".to_owned()), (f.id(), "own".to_owned())];
-    rewinds.note_keys(scope, id, &late, &done).await.unwrap();
+    rewinds
+        .note_keys(scope, id, &late, &done, KnownKeys::Stay)
+        .await
+        .unwrap();
     for key in ["own", "b", "c", "late"] {
         let known = rewinds.by_key(scope, id, key).await.unwrap();
         assert_eq!(known.as_ref(), Some(&done), "{key}");
@@ -285,12 +309,63 @@ pub async fn keys_of_others_find_the_move_that_served_them<S: Subject>(f: &mut F
     // A key that is known stays what it was.
     let nothing = Rewound::nothing(f.id(), f.world.clone(), done.epoch, (done.head, 2), f.now());
     let keys = [(f.id(), "b".to_owned()), (f.id(), "idle".to_owned())];
-    rewinds.note_keys(scope, id, &keys, &nothing).await.unwrap();
-    assert_eq!(rewinds.by_key(scope, id, "b").await.unwrap(), Some(done));
+    rewinds
+        .note_keys(scope, id, &keys, &nothing, KnownKeys::Stay)
+        .await
+        .unwrap();
+    assert_eq!(rewinds.by_key(scope, id, "b").await.unwrap(), Some(done.clone()));
     let idle = rewinds.by_key(scope, id, "idle").await.unwrap();
     assert!(idle.as_ref().is_some_and(Rewound::is_nothing));
     assert_eq!(idle, Some(nothing));
     assert_eq!(rewinds.by_key(&f.other, id, "late").await.unwrap(), None);
+    // Unless its caller was told of what came next: then it is that, and the move is still told.
+    let mut lower = told.move_to(f, Some(told.turn(1)));
+    lower.seq = done.seq + 1;
+    lower.also = vec![(f.id(), "own".to_owned())];
+    let last = told.rewind(f, &lower).await;
+    assert_eq!(rewinds.by_key(scope, id, "own").await.unwrap().as_ref(), Some(&last));
+    let events = rewinds.since(scope, id, 0, 9).await.unwrap();
+    assert_eq!(events, [done.clone(), last]);
+    let keys = [(f.id(), "own".to_owned())];
+    rewinds
+        .note_keys(scope, id, &keys, &done, KnownKeys::Follow)
+        .await
+        .unwrap();
+    assert_eq!(rewinds.by_key(scope, id, "own").await.unwrap(), Some(done));
+}
+
+pub async fn who_joined_a_line_stays_when_it_is_cut<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 2).await;
+    let whole = told.turns[1].clone();
+    let mut joined = f.a_dialogue();
+    joined.cause = Some(Cause::Turn(whole.id));
+    assert!(f.ledger().dialogues.create(&f.scope, &joined).await.unwrap());
+    let cut = Turn {
+        id: f.id(),
+        status: TurnStatus::Interrupted,
+        reply_text: "rep".to_owned(),
+        ..whole.clone()
+    };
+    let rewind = Rewind {
+        replacement: Some(Replacement {
+            of: whole.id,
+            turn: cut.clone(),
+            jobs: Vec::new(),
+            uncut: Some((whole.reply_text.clone(), f.now() + Duration::seconds(30))),
+        }),
+        ..told.move_to(f, Some(told.turn(1)))
+    };
+    assert!(told.rewind(f, &rewind).await.closed.is_empty());
+    // Nor does it when the line is whole again.
+    assert!(told.back(f, Some(whole.id)).await.closed.is_empty());
+    let mut again = told.move_to(f, Some(told.turn(1)));
+    again.replacement = rewind.replacement.map(|replacement| Replacement {
+        turn: Turn { id: f.id(), ..cut },
+        ..replacement
+    });
+    assert!(told.rewind(f, &again).await.closed.is_empty());
+    // Below it, it is closed, though it joined the line that was cut since.
+    assert_eq!(told.back(f, Some(told.turn(1))).await.closed, [joined.id]);
 }
 
 pub async fn a_key_finds_its_move_and_moves_are_read_in_order<S: Subject>(f: &mut Fixture<S>) {
@@ -404,8 +479,8 @@ pub async fn a_live_cut_is_sealed_audited_and_gone_on_with<S: Subject>(f: &mut F
 
     let sealed = rewinds.sealed(scope, commit.turn.id, f.now()).await.unwrap().unwrap();
     assert_eq!(
-        (sealed.whole, sealed.text.as_str(), sealed.until),
-        (None, "reply and more", until)
+        (sealed.whole, sealed.key.as_deref(), sealed.text.as_str(), sealed.until),
+        (None, Some("key 2"), "reply and more", until)
     );
     assert_eq!(rewinds.sealed(&f.other, commit.turn.id, f.now()).await.unwrap(), None);
     assert_eq!(rewinds.sealed(scope, commit.turn.id, until).await.unwrap(), None);

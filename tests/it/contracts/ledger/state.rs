@@ -39,7 +39,7 @@ pub async fn standing_changes_come_in_order<S: Subject>(f: &Fixture<S>) {
             .unwrap()
     );
 
-    let standing = f.ledger().state.standing(&f.scope, &f.world).await.unwrap();
+    let standing = f.ledger().state.since(&f.scope, &f.world, 0).await.unwrap().changes;
     assert_eq!(standing.len(), 3);
     for (stored, written) in standing.iter().zip([first, second, third]) {
         assert_eq!(
@@ -51,29 +51,30 @@ pub async fn standing_changes_come_in_order<S: Subject>(f: &Fixture<S>) {
     assert!(
         f.ledger()
             .state
-            .standing(&f.scope, &elsewhere)
+            .since(&f.scope, &elsewhere, 0)
             .await
             .unwrap()
+            .changes
             .is_empty()
     );
 }
 
 pub async fn state_is_read_on_from_where_it_was_left<S: Subject>(f: &Fixture<S>) {
     let state = &f.ledger().state;
-    assert!(state.since(&f.scope, &f.world, 0).await.unwrap().is_empty());
+    assert!(state.since(&f.scope, &f.world, 0).await.unwrap().changes.is_empty());
     let early = moved(f, "what a job reads late");
     f.tick();
     let (_, fence) = f.a_fence(JobKind::ExtractState).await;
     let later = [moved(f, "a"), moved(f, "b")];
     assert!(state.commit(&f.scope, &fence, &later).await.unwrap());
-    let read = state.since(&f.scope, &f.world, 0).await.unwrap();
+    let read = state.since(&f.scope, &f.world, 0).await.unwrap().changes;
     assert_eq!(
         read.iter().map(|row| row.id).collect::<Vec<_>>(),
         [later[0].id, later[1].id]
     );
     assert!(0 < read[0].seq && read[0].seq < read[1].seq);
     let seen = read[1].seq;
-    assert!(state.since(&f.scope, &f.world, seen).await.unwrap().is_empty());
+    assert!(state.since(&f.scope, &f.world, seen).await.unwrap().changes.is_empty());
 
     let (_, fence) = f.a_fence(JobKind::ExtractState).await;
     assert!(
@@ -82,12 +83,12 @@ pub async fn state_is_read_on_from_where_it_was_left<S: Subject>(f: &Fixture<S>)
             .await
             .unwrap()
     );
-    let fresh = state.since(&f.scope, &f.world, seen).await.unwrap();
+    let fresh = state.since(&f.scope, &f.world, seen).await.unwrap().changes;
     assert_eq!(fresh.iter().map(|row| row.id).collect::<Vec<_>>(), [early.id]);
     assert!(fresh[0].seq > seen);
-    assert!(state.since(&f.other, &f.world, 0).await.unwrap().is_empty());
+    assert!(state.since(&f.other, &f.world, 0).await.unwrap().changes.is_empty());
     // It happened before the others, though it was written after them.
-    let standing = state.standing(&f.scope, &f.world).await.unwrap();
+    let standing = state.since(&f.scope, &f.world, 0).await.unwrap().changes;
     assert_eq!(
         standing.iter().map(|row| row.id).collect::<Vec<_>>(),
         [early.id, later[0].id, later[1].id]
@@ -103,7 +104,7 @@ pub async fn a_fenced_state_change_writes_nothing<S: Subject>(f: &Fixture<S>) {
     assert!(state.commit(&f.scope, &fence, &[moved(f, "b")]).await.unwrap());
     // The job is done: the same job once more writes nothing.
     assert!(!state.commit(&f.scope, &fence, &[moved(f, "c")]).await.unwrap());
-    assert_eq!(state.standing(&f.scope, &f.world).await.unwrap().len(), 1);
+    assert_eq!(state.since(&f.scope, &f.world, 0).await.unwrap().changes.len(), 1);
 }
 
 pub async fn state_of_another_tenant_is_not_found<S: Subject>(f: &Fixture<S>) {
@@ -111,5 +112,5 @@ pub async fn state_of_another_tenant_is_not_found<S: Subject>(f: &Fixture<S>) {
     let state = &f.ledger().state;
     assert!(!state.commit(&f.other, &fence, &[moved(f, "a")]).await.unwrap());
     assert!(state.commit(&f.scope, &fence, &[moved(f, "a")]).await.unwrap());
-    assert!(state.standing(&f.other, &f.world).await.unwrap().is_empty());
+    assert!(state.since(&f.other, &f.world, 0).await.unwrap().changes.is_empty());
 }

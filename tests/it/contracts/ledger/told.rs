@@ -168,7 +168,7 @@ impl Told {
             ),
             (
                 "state",
-                format!("{:?}", ledger.state.standing(scope, &f.world).await.unwrap()),
+                format!("{:?}", ledger.state.since(scope, &f.world, 0).await.unwrap().changes),
             ),
             ("jobs", ledger.jobs.pending(scope, id).await.unwrap().to_string()),
             (

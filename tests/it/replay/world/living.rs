@@ -97,6 +97,7 @@ impl World {
             }
             Op::Rewind { talk, to, heard } => self.rewind(usize::from(*talk), *to, *heard).await,
             Op::Uncut { talk } => self.uncut(usize::from(*talk)).await,
+            Op::Anew { talk, fails } => self.anew(usize::from(*talk), *fails).await,
             Op::Save => {
                 self.save().await;
             }
@@ -180,6 +181,10 @@ impl World {
     /// Has a line said, and answered as the model was told; or cut, if the model stops in the middle.
     pub(super) async fn say(&self, talk: usize, line: &str, cut: bool) {
         let input = self.input(talk, line).await;
+        self.speak(input, cut).await;
+    }
+
+    async fn speak(&self, input: TurnInput, cut: bool) {
         let (hand, watch) = watch::channel(None);
         let outcome = if cut {
             turn::run(&self.services, input, &CutsIn { hand }, watch).await
@@ -277,20 +282,65 @@ impl World {
     async fn uncut(&mut self, talk: usize) {
         let open = self.open(talk).await;
         let request = self.request(&open, Target::Uncut);
-        match rewind::rewind(&self.services, request).await {
-            Ok(_) | Err(RewindError::NothingToResume) => {}
+        let unfinished = match rewind::rewind(&self.services, request).await {
+            Ok(Moved::Done(made)) => made.unfinished,
+            Ok(_) | Err(RewindError::NothingToResume) => None,
             Err(error) => panic!("{error}"),
+        };
+        // One that was cut while it was said is gone on with, if enough of it was heard to know what it answers.
+        if let Some(unfinished) = unfinished {
+            let line = unfinished.of.player_text.clone();
+            let name = Player::name_in(&format!("{line} {}", unfinished.of.reply_text));
+            let said = self.lines.iter().map(|(number, _)| history::name_of(*number));
+            let Some(name) = name.filter(|name| said.into_iter().any(|said| said == *name)) else {
+                return self.stands_again(talk).await;
+            };
+            self.player.replies(Next {
+                name,
+                recorded: None,
+                hold_after: None,
+                block: false,
+            });
+            let mut input = self.input(talk, &line).await;
+            input.goes_on = Some(Arc::new(unfinished));
+            self.speak(input, false).await;
         }
+    }
+
+    /// Takes the last reply of a session back and has its line answered once more. If the model fails, it
+    /// stands again.
+    async fn anew(&mut self, talk: usize, fails: bool) {
+        let open = self.open(talk).await;
+        let Some(head) = open.head else { return };
+        let last = self.services.ledger.dialogues.turn(&self.scope, head).await.unwrap();
+        let line = last.unwrap().turn.player_text;
+        let number = open.dialogue.head_turn - 1;
+        let request = self.request(&open, Target::Anew { number });
+        rewind::rewind(&self.services, request).await.unwrap();
+        if fails {
+            return self.stands_again(talk).await;
+        }
+        self.player.replies(Next {
+            name: Player::name_in(&line).unwrap(),
+            recorded: None,
+            hold_after: None,
+            block: false,
+        });
+        self.say(talk, &line, false).await;
     }
 
     /// What was to be taken up again and was not stands as it was, as the server has it.
     pub async fn put_back(&mut self) {
         for talk in 0..self.talks.len() {
-            let open = self.open(talk).await;
-            if let Some(turn) = open.replacing {
-                let request = self.request(&open, Target::Again { turn });
-                rewind::rewind(&self.services, request).await.unwrap();
-            }
+            self.stands_again(talk).await;
+        }
+    }
+
+    async fn stands_again(&mut self, talk: usize) {
+        let open = self.open(talk).await;
+        if let Some(turn) = open.replacing {
+            let request = self.request(&open, Target::Again { turn });
+            rewind::rewind(&self.services, request).await.unwrap();
         }
     }
 

@@ -63,7 +63,12 @@ impl World {
         }
         self.see_recall(&mut seen).await;
         let ledger = &self.services.ledger;
-        let changes = ledger.state.standing(&self.scope, &self.authored.id).await.unwrap();
+        let changes = ledger
+            .state
+            .since(&self.scope, &self.authored.id, 0)
+            .await
+            .unwrap()
+            .changes;
         let folded = state::fold(changes.iter().map(|stored| &stored.change));
         seen.state = format!("{folded:#?}").lines().map(str::to_owned).collect();
         let indexed = self.services.index.count(&self.scope).await.unwrap();

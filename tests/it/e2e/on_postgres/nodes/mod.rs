@@ -5,6 +5,7 @@ mod dying;
 mod forwarding;
 mod rolling;
 mod sockets;
+mod state;
 mod together;
 
 use std::time::Duration;

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Replay equivalence at length, for every night: 50,000 random histories on SQLite, and on Postgres as many less as in
+# the tests, from another seed each day. COLLOQUY_REPLAYS and COLLOQUY_REPLAY_SEED change both. A history that fails is
+# made as short as it can be and kept under tests/it/replay/regressions. Optimised; still an hour or so on two cores.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export COLLOQUY_REPLAYS="${COLLOQUY_REPLAYS:-50000}"
+export COLLOQUY_REPLAY_SEED="${COLLOQUY_REPLAY_SEED:-$(date -u +%Y%m%d)}"
+echo "$COLLOQUY_REPLAYS histories from seed $COLLOQUY_REPLAY_SEED"
+exec scripts/with-postgres.sh cargo nextest run --release --locked --features failpoints --no-fail-fast \
+  -E 'test(/^replay::(what_was|two_saves)/)' "$@"

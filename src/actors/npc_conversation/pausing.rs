@@ -1,0 +1,138 @@
+//! Pauses: nobody speaks until somebody says so. And who waits until nothing is being said.
+
+use std::sync::Arc;
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+
+use super::{
+    NpcConversation, Phase,
+    handle::{ConversationView, JoinPoint},
+};
+use crate::{
+    actors::{Interrupted, SessionError, TakeBack, handle::Ask},
+    dialogue::events::EventBody,
+    memory::turn::Turn,
+    tenancy::Principal,
+};
+
+/// Who waits until nothing is being said.
+pub(super) enum Cutting {
+    Line {
+        number: u32,
+        /// The line, once it is committed.
+        said: Option<Arc<Turn>>,
+        wish: TakeBack,
+        ask: Ask<Interrupted>,
+    },
+    Join(Ask<JoinPoint>),
+    /// Goes on, with the line that is being cut if it may.
+    Resume {
+        who: Principal,
+        ask: Ask<ConversationView>,
+    },
+}
+
+impl Cutting {
+    pub(super) fn refuse(self, error: SessionError) {
+        match self {
+            Self::Line { ask, .. } => ask.answer(Err(error)),
+            Self::Join(ask) => ask.answer(Err(error)),
+            Self::Resume { ask, .. } => ask.answer(Err(error)),
+        }
+    }
+}
+
+impl NpcConversation {
+    /// Writes that it is paused for `reason`, or goes on, tells of it, and does what follows. A pause is
+    /// written before anything is cut, so that no restart goes on where somebody cut in.
+    pub(super) fn set_paused(
+        &mut self,
+        paused: bool,
+        reason: &'static str,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(&mut Self, Result<(), SessionError>, &mut Context<Self>) + 'static,
+    ) {
+        let Phase::Ready(loaded) = &self.phase else {
+            let busy = self.busy();
+            return then(self, Err(busy), ctx);
+        };
+        if loaded.dialogue.options.paused == paused {
+            return then(self, Ok(()), ctx);
+        }
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let write = async move { ports.ledger.dialogues.set_paused(&scope, id, paused).await };
+        ctx.spawn(write.into_actor(self).map(move |written, talk, ctx| {
+            let outcome = match written {
+                Ok(true) => {
+                    talk.now_paused(paused, reason);
+                    Ok(())
+                }
+                Ok(false) => Err(SessionError::Ended),
+                Err(error) => Err(error.into()),
+            };
+            then(talk, outcome, ctx);
+        }));
+    }
+
+    fn now_paused(&mut self, paused: bool, reason: &'static str) {
+        let Phase::Ready(loaded) = &mut self.phase else { return };
+        let options = &mut Arc::make_mut(&mut loaded.dialogue).options;
+        // Whoever asked at the same time has told of it.
+        if std::mem::replace(&mut options.paused, paused) != paused {
+            let turn = loaded.dialogue.head_turn;
+            let body = if paused {
+                EventBody::ConversationPaused { turn, reason }
+            } else {
+                EventBody::ConversationResumed { turn }
+            };
+            self.log.publish(body, None);
+        }
+    }
+
+    pub(super) fn join(&mut self, ask: Ask<JoinPoint>, ctx: &mut Context<Self>) {
+        self.set_paused(true, "joined", ctx, move |talk, paused, ctx| {
+            if let Err(error) = paused {
+                return ask.answer(Err(error));
+            }
+            // Whoever comes in goes on from what was heard.
+            talk.unfinished = None;
+            talk.cut(None, None);
+            talk.cutting.push(Cutting::Join(ask));
+            talk.advance(ctx);
+        });
+    }
+
+    /// Says lines by itself again.
+    pub(super) fn go_on(&mut self, ask: Ask<ConversationView>, ctx: &mut Context<Self>) {
+        self.set_paused(false, "", ctx, move |talk, written, ctx| {
+            talk.failures = 0;
+            talk.advance(ctx);
+            ask.answer(written.and_then(|()| talk.view()));
+        });
+    }
+
+    /// Nothing is being said: tells those who waited for that.
+    pub(super) fn settle(&mut self, ctx: &mut Context<Self>) {
+        for cutting in std::mem::take(&mut self.cutting) {
+            match (cutting, &self.phase) {
+                (
+                    Cutting::Line {
+                        number,
+                        said,
+                        wish,
+                        ask,
+                    },
+                    _,
+                ) => {
+                    self.line_was_cut(number, said.as_deref(), wish, ask, ctx);
+                }
+                (Cutting::Resume { who, ask }, _) => self.resume(who, ask, ctx),
+                (Cutting::Join(ask), Phase::Ready(loaded)) => ask.answer(Ok(JoinPoint {
+                    dialogue: Arc::clone(&loaded.dialogue),
+                    head: loaded.head,
+                })),
+                (join @ Cutting::Join(_), Phase::Loading) => self.cutting.push(join),
+            }
+        }
+    }
+}

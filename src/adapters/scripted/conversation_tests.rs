@@ -6,11 +6,7 @@ use futures_util::StreamExt;
 use minijinja::{Environment, context};
 use serde_json::Value;
 
-use super::{
-    ScriptedLlm,
-    claim::{self, Voice},
-    question_cases::QUESTIONS,
-};
+use super::{ScriptedLlm, question_cases::QUESTIONS};
 use crate::ports::llm::{ChatMessage, ChatRole, Chunk, Llm, LlmRequest, Task};
 
 fn render(language: &str, name: &str, values: minijinja::Value) -> String {
@@ -51,21 +47,21 @@ fn given(language: &str, npc: &str, fact: &Value) -> String {
 }
 
 /// One dialogue with everything remembered and nothing forgotten, kept as the server would.
-struct Table {
+pub(super) struct Table {
     language: &'static str,
-    npc: &'static str,
+    pub npc: &'static str,
     style: &'static str,
-    description: &'static str,
+    pub description: &'static str,
     cues: Vec<&'static str>,
     ask_for_state: bool,
     turns: Vec<(String, String)>,
-    facts: Vec<Value>,
+    pub facts: Vec<Value>,
     /// How many of the last turns the prompt still shows.
-    history: usize,
+    pub history: usize,
 }
 
 impl Table {
-    fn new(language: &'static str) -> Self {
+    pub fn new(language: &'static str) -> Self {
         let (npc, style) = if language == "ko" {
             ("에르겐", "하게체로 느긋하게 말한다.")
         } else {
@@ -84,7 +80,7 @@ impl Table {
         }
     }
 
-    async fn say(&mut self, line: &str) -> String {
+    pub async fn say(&mut self, line: &str) -> String {
         let reply = self.reply(line).await;
         let known: Vec<String> = self.facts.iter().map(content).collect();
         let answer = ask(
@@ -116,7 +112,7 @@ impl Table {
         reply
     }
 
-    async fn reply(&self, line: &str) -> String {
+    pub async fn reply(&self, line: &str) -> String {
         let request = request(Task::Reply, self.prompt(line));
         let mut stream = ScriptedLlm::new().stream(&request).await.unwrap();
         let mut text = String::new();
@@ -375,93 +371,6 @@ async fn questions_are_answered_from_memory_and_nothing_is_made_up() {
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
-}
-
-#[tokio::test]
-async fn what_a_player_says_of_the_npc_stays_the_players_word() {
-    for (language, told, question, has, lacks) in [
-        (
-            "en",
-            "You are a thief.",
-            "What is your job?",
-            ["that I am a thief", "ou"],
-            "told you",
-        ),
-        (
-            "en",
-            "You are from Eastmoor.",
-            "Where are you from?",
-            ["that I come from Eastmoor", "ou"],
-            "told you",
-        ),
-        (
-            "en",
-            "You like tea.",
-            "What do you like?",
-            ["that I like tea", "ou"],
-            "told you",
-        ),
-        ("en", "Your name is Bella.", "What is your name?", ["Mira", ""], "Bella"),
-        (
-            "ko",
-            "너는 왕이야.",
-            "네 직업이 뭐지?",
-            ["왕이라고", "자네"],
-            "내가 말했지",
-        ),
-        ("ko", "네 이름은 벨라야.", "네 이름이 뭐야?", ["에르겐", ""], "벨라"),
-    ] {
-        for history in [10, 0] {
-            let mut table = Table::new(language);
-            table.history = history;
-            table.say(told).await;
-            assert_eq!(table.facts.len(), 1, "{told}");
-            assert!(table.facts[0]["subject"] == table.npc && table.facts[0]["speaker"] == "player");
-            let reply = table.reply(question).await;
-            let holds = has.iter().all(|text| reply.contains(text)) && !reply.contains(lacks);
-            assert!(holds, "{told} {question} ({history}) -> {reply}");
-            let mut taught = claim::read(&reply, Voice::Npc, table.npc);
-            // Introducing itself, it tells its own name.
-            taught.retain(|claim| claim.object != table.npc);
-            assert!(taught.is_empty(), "{reply}: {taught:?}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_persona_outweighs_what_a_player_says() {
-    for (language, description, told, question, has, lacks) in [
-        (
-            "en",
-            "Mira is a baker.",
-            "You are a thief.",
-            "What is your job?",
-            "I am a baker",
-            "thief",
-        ),
-        (
-            "en",
-            "You are a baker.",
-            "You are a thief.",
-            "What is your job?",
-            "I am a baker",
-            "thief",
-        ),
-        (
-            "ko",
-            "에르겐은 노련한 약초사다.",
-            "너는 도둑이야.",
-            "네 직업이 뭐지?",
-            "약초사라고",
-            "도둑",
-        ),
-    ] {
-        let mut table = Table::new(language);
-        table.description = description;
-        table.say(told).await;
-        let reply = table.reply(question).await;
-        assert!(reply.contains(has) && !reply.contains(lacks), "{reply}");
-    }
 }
 
 #[tokio::test]

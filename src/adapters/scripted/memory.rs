@@ -157,9 +157,6 @@ fn memories(view: &ReplyView) -> Vec<Memory> {
         let memory = recorded(content);
         add(&mut found, if *by_player { said_by_player(memory) } else { memory });
     }
-    for claim in claim::of_persona(&view.persona, &view.npc) {
-        add(&mut found, Memory::of(&claim).from(Source::Persona));
-    }
     found
 }
 
@@ -212,8 +209,14 @@ pub(super) fn overruled(claim: &Claim, view: &ReplyView) -> Option<Memory> {
 
 /// Looks for the answer.
 pub(super) fn answer(question: &Question, view: &ReplyView) -> Answer {
-    let all = memories(view);
+    let mut all = memories(view);
     let subject = question.subject.as_ref();
+    // Who it is, is only asked of the NPC itself.
+    if subject == Some(&Party::Npc) {
+        for claim in claim::of_persona(&view.persona, &view.npc) {
+            add(&mut all, Memory::of(&claim).from(Source::Persona));
+        }
+    }
     let about: Vec<&Memory> = all.iter().filter(|m| subject.is_none_or(|s| m.is_about(s))).collect();
     let lexicons = [Language::En, Language::Ko].map(lexicon::of);
     let listed = |noun: &String| lexicons.iter().any(|l| l.knows(noun) || l.is_category(noun));

@@ -22,6 +22,8 @@ mod unmarked;
 mod view;
 
 #[cfg(test)]
+mod claimed_tests;
+#[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::type_complexity, clippy::format_push_string)]
 mod conversation_tests;
 #[cfg(test)]

@@ -83,7 +83,12 @@ impl Reader<'_> {
             } else {
                 first.len()
             };
-            return self.of_near(class, said, (&object[..cut], &object[cut + 1..]), particle, listed);
+            let thing = &object[cut + 1..];
+            // "고양이 털 알레르기", "토끼 고기": a compound, and nobody's pet.
+            if !owned && self.is_pet(bare, first) && !self.is_fed(thing) && !OF_TASTE.contains(&class) {
+                return Lead::Object;
+            }
+            return self.of_near(class, said, (&object[..cut], thing), particle, listed);
         }
         if !said.is_empty() || listed || is_owner(first) {
             return Lead::Object;
@@ -122,6 +127,17 @@ impl Reader<'_> {
             }
             _ => Lead::Unclear,
         }
+    }
+
+    fn is_pet(&self, bare: &str, whole: &str) -> bool {
+        let of = |word| self.lexicon.categories(word).iter().any(|c| c == "반려동물");
+        of(bare) || of(whole)
+    }
+
+    /// Whether it is something that an animal may eat and not what is made of one.
+    fn is_fed(&self, thing: &str) -> bool {
+        let head = thing.rsplit(' ').next().unwrap_or(thing);
+        head != "고기" && self.lexicon.categories(head).iter().any(|c| c == "음식")
     }
 
     /// Whether a word means people in general or somebody who is only pointed at.

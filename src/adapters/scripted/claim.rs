@@ -189,7 +189,17 @@ impl Reader<'_> {
                     let end = found.name("o").map_or(0, |m| m.end());
                     (said, raw) = ("", clause.text[..end].trim());
                 }
+                // "대장장이 딸을 좋아해": the end of a noun, not a particle; so nobody is marked as the subject.
+                let unmarked = self.is_whole_noun(&pattern.class, said);
+                if unmarked {
+                    let end = found.name("o").map_or(0, |m| m.end());
+                    (said, raw) = ("", clause.text[..end].trim());
+                }
                 match self.lead(&pattern.class, said, raw, particle) {
+                    Lead::Object if unmarked && !self.may_begin_object(&pattern.class, raw) => {
+                        matched_subject = Some(Err(()));
+                        break;
+                    }
                     Lead::Object => {}
                     Lead::Subject(person, thing) => (said, raw) = (person, thing),
                     Lead::Unclear => {

@@ -46,7 +46,7 @@ regex!(
 );
 regex!(
     EN_SAID_BY,
-    r"(?i)^(?:said|says|asked|asks|replied|answered|whispered|shouted|cried|exclaimed|muttered|wrote|thought) (?:the|a|an|my|your|his|her|their|(?-i:\p{Lu}\p{L}+))\b"
+    r"(?i)^(?:said|says|asked|asks|replied|answered|whispered|shouted|cried|exclaimed|muttered|wrote|thought) (?:the|a|an|my|your|his|her|their|he|she|they|nobody|no one|somebody|someone|everybody|everyone|(?-i:\p{Lu}\p{L}+))\b"
 );
 regex!(
     EN_TAKEN_BACK,
@@ -54,7 +54,7 @@ regex!(
 );
 regex!(
     EN_AND,
-    r"(?i) (?:and|but|because|so|though|although|while|yet|whereas) ((?:i|you|my|your|he|she|we|they|it|his|her) |(?-i:\p{Lu}\p{L}+) \w+s )"
+    r"(?i) (?:and|but|because|so|though|although|while|yet|whereas) (?:now |then |today |these days )?((?:i|you|my|your|he|she|we|they|it|his|her) |(?-i:\p{Lu}\p{L}+) \w+s )"
 );
 regex!(EN_CONDITION, r"(?i) (?:if|unless|only when|only if) ");
 regex!(
@@ -90,7 +90,7 @@ pub(super) fn clauses(language: Language, text: &str, vocative: &str) -> Vec<Cla
         if raw.contains('?') {
             continue;
         }
-        let normal = lexicon.normalise(raw.trim_end_matches(|c: char| !c.is_alphanumeric()));
+        let normal = lexicon.normalise(raw.trim_end_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#')));
         let normal = without_pictures(lexicon, &normal);
         if forget::is_wish(lexicon, normal, vocative) {
             continue;

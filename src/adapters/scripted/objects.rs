@@ -212,16 +212,18 @@ impl Reader<'_> {
 /// Without what stands around it and what is not said: "🙂 포도!" → "포도". Pictures that are what is
 /// meant stay: "🍇", "🍇 and 🍎".
 fn without_marks(text: &str) -> String {
-    let text = text.trim_matches(|c: char| !c.is_alphanumeric() && !clauses::is_picture(c));
+    // "C++" and "C#" end in what else would be a mark.
+    let is_mark = |c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#');
+    let text = text.trim_matches(|c: char| is_mark(c) && !clauses::is_picture(c));
     let joins = |token: &&str| ["and", "or", "&"].contains(token) || token.contains(clauses::is_picture);
     let said: Vec<&str> = text
         .split(' ')
-        .filter(|token| token.contains(char::is_alphanumeric))
+        .filter(|token| !token.chars().all(clauses::is_picture))
         .collect();
     if said.iter().any(joins) && text.contains(clauses::is_picture) || said.is_empty() {
         return text.to_owned();
     }
-    said.join(" ").trim_matches(|c: char| !c.is_alphanumeric()).to_owned()
+    said.join(" ").trim_matches(is_mark).to_owned()
 }
 
 /// After an open syllable 이 is no particle but the end of the word.

@@ -129,6 +129,20 @@ impl Reader<'_> {
         }
     }
 
+    /// Whether what a pattern took for a marked subject is a noun that ends so: "고양이", "제주도". An owner
+    /// needs no mark: "고양이 이름은 …".
+    pub(super) fn is_whole_noun(&self, class: &str, said: &str) -> bool {
+        let of_owner = matches!(class, "name" | "birthday" | "hometown" | "hobby" | "goal");
+        !of_owner && !said.contains(' ') && self.lexicon.knows(said) && self.korean_pronoun(said).is_none()
+    }
+
+    /// Whether such a noun is a part of the object ("제주도 귤") rather than somebody ("대장장이 딸").
+    pub(super) fn may_begin_object(&self, class: &str, object: &str) -> bool {
+        let first = object.split(' ').next().unwrap_or_default();
+        let somebody = self.lexicon.categories(first).iter().any(|c| c == "직업");
+        !somebody && (OF_TASTE.contains(&class) || matches!(class, "allergy" | "cannot" | "eat"))
+    }
+
     fn is_pet(&self, bare: &str, whole: &str) -> bool {
         let of = |word| self.lexicon.categories(word).iter().any(|c| c == "반려동물");
         of(bare) || of(whole)

@@ -61,6 +61,38 @@ pub(in crate::dialogue) fn told(
     }
 }
 
+/// A fact as the NPC's prompt gives it: as [`told`], but what a player said of the NPC itself stays what
+/// that player says. The NPC knows better who it is, and never said so.
+fn given(
+    templates: &Templates,
+    material: &Material<'_>,
+    subject: &str,
+    speaker: &str,
+    content: &str,
+) -> Result<String, TemplateError> {
+    let (language, player) = (material.npc.language, material.player);
+    let text = told(templates, language, player, subject, content)?;
+    if !party::is_player(speaker) || !is_or_belongs_to(subject, &material.npc.name) {
+        return Ok(text);
+    }
+    let other = party::owner(speaker).filter(|&id| player.is_none_or(|player| player.as_str() != id));
+    templates.render(
+        language,
+        Template::Claimed,
+        context! { player => other.map(untrusted).unwrap_or_default(), text },
+    )
+}
+
+/// Whether `subject` is `name`, or something of its own ("Mira's brother").
+fn is_or_belongs_to(subject: &str, name: &str) -> bool {
+    subject.strip_prefix(name).is_some_and(|rest| {
+        rest.is_empty()
+            || ["'s ", "\u{2019}s ", "의 "]
+                .iter()
+                .any(|owning| rest.starts_with(owning))
+    })
+}
+
 /// The score of a fact that is in the prompt without having been searched for.
 const UNSCORED: ScoreParts = ScoreParts {
     recency: 0.0,

@@ -8,6 +8,7 @@ use super::{
     korean,
     lexicon::{self, Lexicon, Pattern},
     render::{Slots, capitalise, render_english, render_korean, without_article, without_article_cased},
+    unmarked::Lead,
 };
 use crate::memory::{
     authored::Language,
@@ -57,6 +58,8 @@ pub(super) struct Claim {
     pub predicate: String,
     /// Without articles.
     pub object: String,
+    /// It has become so: "I prefer apples now".
+    pub now: bool,
     /// "fruit" in "my favourite fruit is …".
     pub category: Option<String>,
     pub content: String,
@@ -84,8 +87,12 @@ impl Claim {
 }
 
 fn base_words(lexicon: &Lexicon, text: &str) -> Vec<String> {
-    words(text)
-        .into_iter()
+    let all = words(text);
+    // A picture is a word of its own.
+    if all.is_empty() {
+        return vec![text.to_owned()];
+    }
+    all.into_iter()
         .filter(|word| !["a", "an", "the"].contains(&word.as_str()))
         .map(|word| lexicon.base(&word).to_owned())
         .collect()
@@ -117,11 +124,25 @@ pub(super) fn of_record(content: &str, npc: &str) -> Option<Claim> {
     read(content, Voice::Record, npc).into_iter().next()
 }
 
-/// Who the clauses before were about: in Korean a subject left out is the one before.
+/// What a persona says of its NPC, by name or as "you".
+pub(super) fn of_persona(text: &str, npc: &str) -> Vec<Claim> {
+    let mut claims = read(text, Voice::Record, npc);
+    for claim in read(text, Voice::Player, npc) {
+        if !claims.iter().any(|known| known.says_same(&claim)) {
+            claims.push(claim);
+        }
+    }
+    claims.retain(|claim| claim.subject == Party::Npc);
+    claims
+}
+
+/// What the clauses before were about: in Korean a subject left out is the one before.
 #[derive(Default)]
 struct Before {
     sentence: usize,
     subject: Option<Result<Party, ()>>,
+    /// What was liked or disliked last: "포도를 좋아했는데 이제는 안 좋아해".
+    taste: Option<String>,
 }
 
 /// Reads clauses in one language, by one speaker.
@@ -152,7 +173,41 @@ impl Reader<'_> {
                 continue;
             };
             let group = |name: &str| found.name(name).map_or("", |m| m.as_str().trim());
-            let said = group("s");
+            let (mut said, mut raw) = (group("s"), group("o"));
+            let mut particle = found.name("j").or_else(|| found.name("cop")).map_or("", |m| m.as_str());
+            if self.korean() {
+                // "포도 좋아해": what looks like a particle ends the noun.
+                let joined = found
+                    .name("o")
+                    .zip(found.name("j"))
+                    .map(|(o, j)| &clause.text[o.start()..j.end()]);
+                if let Some(whole) = joined.filter(|whole| self.knows_head(whole) && !self.knows_head(raw)) {
+                    (raw, particle) = (whole, "");
+                }
+                if self.begins_list(said, particle) {
+                    // Both groups take part where there is a subject; it stands in front of the object.
+                    let end = found.name("o").map_or(0, |m| m.end());
+                    (said, raw) = ("", clause.text[..end].trim());
+                }
+                // "대장장이 딸을 좋아해": the end of a noun, not a particle; so nobody is marked as the subject.
+                let unmarked = self.is_whole_noun(&pattern.class, said);
+                if unmarked {
+                    let end = found.name("o").map_or(0, |m| m.end());
+                    (said, raw) = ("", clause.text[..end].trim());
+                }
+                match self.lead(&pattern.class, said, raw, particle) {
+                    Lead::Object if unmarked && !self.may_begin_object(&pattern.class, raw) => {
+                        matched_subject = Some(Err(()));
+                        break;
+                    }
+                    Lead::Object => {}
+                    Lead::Subject(person, thing) => (said, raw) = (person, thing),
+                    Lead::Unclear => {
+                        matched_subject = Some(Err(()));
+                        break;
+                    }
+                }
+            }
             let subject = if said.is_empty() {
                 self.unsaid_subject(before, clause.sentence)
             } else {
@@ -167,8 +222,7 @@ impl Reader<'_> {
                     break;
                 }
             };
-            let particle = found.name("j").or_else(|| found.name("cop")).map_or("", |m| m.as_str());
-            let Some(object) = self.object(group("o"), particle) else {
+            let Some(object) = self.object(raw, particle) else {
                 continue;
             };
             if !self.allowed(pattern, clause, &object, !said.is_empty()) {
@@ -179,7 +233,8 @@ impl Reader<'_> {
             } else {
                 object
             };
-            for object in self.split_list(pattern, &object) {
+            before.taste = (pattern.class == "like" && self.korean()).then(|| object.clone());
+            for object in self.split_list(pattern, &object, particle) {
                 out.push(self.claim(pattern, clause, &subject, &object, &group));
             }
             if !said.is_empty() {
@@ -189,6 +244,9 @@ impl Reader<'_> {
             break;
         }
         if matched_subject.is_none() && !matched && self.korean() {
+            if let Some(whole) = self.with_taste(clause, before) {
+                return self.read_clause(&whole, before, out);
+            }
             matched_subject = self.leading_subject(&clause.text);
         }
         if matched_subject.is_some() || before.sentence != clause.sentence {
@@ -208,6 +266,28 @@ impl Reader<'_> {
             }
         }
         clause
+    }
+
+    /// "… 이제는 안 좋아해": what is not liked any more is what was just spoken of.
+    fn with_taste(&self, clause: &Clause, before: &mut Before) -> Option<Clause> {
+        let tokens: Vec<&str> = clause.text.split(' ').collect();
+        let at = usize::from(self.korean_pronoun(tokens[0]).is_some());
+        let verb = *tokens.get(at)?;
+        let takes_up = self
+            .lexicon
+            .list("takes_up")
+            .iter()
+            .any(|start| verb.starts_with(start.as_str()));
+        if !takes_up || tokens.len() > at + 3 || before.sentence != clause.sentence && !clause.now {
+            return None;
+        }
+        let taste = before.taste.take()?;
+        let (whom, rest) = (tokens[..at].join(" "), tokens[at..].join(" "));
+        let text = format!("{whom} {taste}{} {rest}", korean::particle(&taste, "을"));
+        Some(Clause {
+            text: text.trim().to_owned(),
+            ..clause.clone()
+        })
     }
 
     /// The subject of a clause that names none: the speaker, unless somebody else was just spoken of.
@@ -238,6 +318,8 @@ impl Reader<'_> {
                     .next()
                     .is_some_and(|c| c.is_uppercase() || korean::is_hangul(c))
                     && tokens.len() <= 3
+                    // "Tom's brother" is not called so.
+                    && !object.contains("'s ")
                     && !self.lexicon.lists("not_names", first)
                     && !self.lexicon.lists("demonyms", first)
                     && !self.lexicon.lists("vague", bare)
@@ -313,6 +395,7 @@ impl Reader<'_> {
                 .then_some(category)
                 .flatten()
                 .map(|c| self.lexicon.base(&c).to_owned()),
+            now: clause.now || predicate.starts_with("now "),
             predicate,
             object: bare,
             content,

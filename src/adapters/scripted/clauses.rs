@@ -45,12 +45,16 @@ regex!(
     r"(?i)\b(?:says?|said|told|tells?|asks?|asked|claims?|claimed|heard|thinks?|thought|wrote|writes|lied|whispered|shouted)(?: (?:me|you|him|her|us|them))?$"
 );
 regex!(
+    EN_SAID_BY,
+    r"(?i)^(?:said|says|asked|asks|replied|answered|whispered|shouted|cried|exclaimed|muttered|wrote|thought) (?:the|a|an|my|your|his|her|their|he|she|they|nobody|no one|somebody|someone|everybody|everyone|(?-i:\p{Lu}\p{L}+))\b"
+);
+regex!(
     EN_TAKEN_BACK,
     r"(?i)^i (?:lied|(?:was|am) (?:lying|wrong|joking|mistaken)|made (?:that|it) up|misspoke|take (?:that|it) back)(?: (?:to you|before|about that|earlier))*$"
 );
 regex!(
     EN_AND,
-    r"(?i) (?:and|but|because|so|though|although|while|yet|whereas) ((?:i|you|my|your|he|she|we|they|it|his|her) |(?-i:\p{Lu}\p{L}+) \w+s )"
+    r"(?i) (?:and|but|because|so|though|although|while|yet|whereas) (?:now |then |today |these days )?((?:i|you|my|your|he|she|we|they|it|his|her) |(?-i:\p{Lu}\p{L}+) \w+s )"
 );
 regex!(EN_CONDITION, r"(?i) (?:if|unless|only when|only if) ");
 regex!(
@@ -65,6 +69,10 @@ regex!(KO_SUPPOSED, r"(?:^|\s)(?:만약|만일|아마|혹여|설마)");
 regex!(
     KO_LINK,
     r"(?:지만|는데|은데|인데|한데|거든|니까|(?:하|했|이|였|있|없|았|었|왔|갔|살|않|싫|좋|졌|됐|웠|녔|났|랐)고|하며|으며)$"
+);
+regex!(
+    KO_SAID_BY,
+    r"^(?:라고 |하고 |이라고 )?(?P<who>[^ ]+)(?:이|가|은|는|께서|께서는) (?:[^ ]+ )*?(?:(?:말|얘기|이야기|대답)(?:했|하더|하셨|하기를|하길)|소리쳤|외쳤|속삭였|중얼거렸|그랬|물었)[가-힣]*$"
 );
 regex!(KO_AFTER_LINK, r"^(?:있|싶|계|다니|말[고았]|나서)");
 regex!(
@@ -82,16 +90,36 @@ pub(super) fn clauses(language: Language, text: &str, vocative: &str) -> Vec<Cla
         if raw.contains('?') {
             continue;
         }
-        let normal = lexicon.normalise(raw.trim_end_matches(|c: char| !c.is_alphanumeric()));
-        if forget::is_wish(lexicon, &normal, vocative) {
+        let normal = lexicon.normalise(raw.trim_end_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#')));
+        let normal = without_pictures(lexicon, &normal);
+        if forget::is_wish(lexicon, normal, vocative) {
             continue;
         }
         match language {
-            Language::En => english(lexicon, &normal, vocative, sentence, &mut found),
-            Language::Ko => korean(lexicon, &normal, vocative, sentence, &mut found),
+            Language::En => english(lexicon, normal, vocative, sentence, &mut found),
+            Language::Ko => korean(lexicon, normal, vocative, sentence, &mut found),
         }
     }
     found
+}
+
+/// Whether a character is a picture or a part of one.
+pub(super) fn is_picture(c: char) -> bool {
+    matches!(c, '\u{200d}' | '\u{2190}'..='\u{2bff}' | '\u{fe0f}' | '\u{1f000}'..='\u{1faff}')
+}
+
+/// A sentence without the pictures and laughs that it begins with. One that a particle follows is a word.
+fn without_pictures<'t>(lexicon: &Lexicon, sentence: &'t str) -> &'t str {
+    let is_word = |c: char| c.is_alphanumeric() && !matches!(c, 'ㄱ'..='ㅎ' | 'ㅏ'..='ㅣ');
+    let mut rest = sentence.trim_start();
+    loop {
+        let token = rest.split(' ').next().unwrap_or_default();
+        let word = token.trim_start_matches(|c: char| !is_word(c));
+        if word.len() == token.len() || token.starts_with(|c: char| c.is_ascii()) || lexicon.lists("particles", word) {
+            return rest;
+        }
+        rest = rest[token.len() - word.len()..].trim_start();
+    }
 }
 
 /// The text without what stands in quotation marks, brackets and cue tags.
@@ -139,28 +167,44 @@ fn english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out
     }
     let marked = EN_AND.replace_all(&body, ", $1");
     let mut pieces: Vec<String> = Vec::new();
-    for piece in marked.split([',', ':', '—', '–']).flat_map(|piece| piece.split(" - ")) {
-        let piece = piece.trim();
-        if piece.is_empty() {
+    for (at, part) in marked.split(['—', '–']).flat_map(|part| part.split(" - ")).enumerate() {
+        // "I like grapes - always have": a dash lists nothing.
+        if at > 0 && !begins_clause(&strip_start(lexicon, part, vocative)) {
             continue;
         }
-        let stripped = strip_start(lexicon, piece, vocative);
-        match pieces.last_mut() {
-            // "apples, grapes and pears": the comma lists, it does not begin a clause.
-            Some(last) if !begins_clause(&stripped) && !stripped.is_empty() => {
-                last.push_str(", ");
-                last.push_str(piece);
+        for piece in part.split([',', ':']) {
+            let piece = piece.trim();
+            if piece.is_empty() {
+                continue;
             }
-            _ if stripped.is_empty() => {}
-            _ => pieces.push(stripped),
+            let stripped = strip_start(lexicon, piece, vocative);
+            let begins = begins_clause(&stripped) || EN_SAID_BY.is_match(&stripped);
+            match pieces.last_mut() {
+                // "apples, grapes and pears": the comma lists, it does not begin a clause.
+                Some(last) if !begins && !stripped.is_empty() => {
+                    last.push_str(", ");
+                    last.push_str(piece);
+                }
+                _ if stripped.is_empty() => {}
+                _ => pieces.push(stripped),
+            }
         }
     }
+    let before = out.len();
     for piece in pieces {
         // "I lied, I am not": takes back what was said, and what follows is the speaker's own word.
         if EN_TAKEN_BACK.is_match(&piece) {
             continue;
         }
+        // "I like grapes, said the fox": what was just said is the fox's word.
+        if EN_SAID_BY.is_match(&piece) {
+            out.truncate(before);
+            return;
+        }
         if EN_REPORTED.is_match(&piece) {
+            if !piece.starts_with("I ") {
+                out.truncate(before);
+            }
             return;
         }
         if english_question(&piece) || EN_SUPPOSED.is_match(&piece) || EN_CONDITION.is_match(&piece) {
@@ -190,7 +234,7 @@ fn korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out:
     let mut pieces: Vec<String> = Vec::new();
     for piece in sentence.split([',', ':', '—']) {
         let piece = piece.trim();
-        if piece.is_empty() {
+        if piece.is_empty() || calls(piece, vocative) {
             continue;
         }
         let lists = pieces.last().is_some_and(|last| {
@@ -206,6 +250,10 @@ fn korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out:
             _ => pieces.push(piece.to_owned()),
         }
     }
+    // "나는 포도를 좋아해, 라고 여우가 말했어": the fox's word.
+    if pieces.len() > 1 && pieces.iter().any(|piece| is_said_by_another(lexicon, piece)) {
+        return;
+    }
     for piece in pieces {
         for part in split_links(lexicon, &piece) {
             let (text, past, now) = strip_marks(lexicon, &part, vocative);
@@ -219,6 +267,17 @@ fn korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out:
             }
         }
     }
+}
+
+fn is_said_by_another(lexicon: &Lexicon, piece: &str) -> bool {
+    // Both groups always take part where the expression matches.
+    KO_SAID_BY
+        .captures(piece)
+        .and_then(|found| found.name("who"))
+        .is_some_and(|who| {
+            let me = lexicon.alternatives("ME").any(|form| form == who.as_str());
+            !me && !["내", "제", "나", "저"].contains(&who.as_str())
+        })
 }
 
 fn starts_with_person(lexicon: &Lexicon, piece: &str) -> bool {
@@ -253,13 +312,23 @@ fn split_links(lexicon: &Lexicon, piece: &str) -> Vec<String> {
 /// Takes fillers and marks of time out of a Korean clause, and says which marks there were.
 fn strip_marks(lexicon: &Lexicon, piece: &str, vocative: &str) -> (String, bool, bool) {
     let mut tokens: Vec<&str> = piece.split_whitespace().collect();
-    if tokens.len() > 1 && !vocative.is_empty() && tokens[0].trim_end_matches(['아', '야']) == vocative {
+    // A bare name may be called, or be whom the clause is about.
+    let bare = tokens.len() > 1 && tokens[0] == vocative && starts_with_person(lexicon, tokens[1]);
+    if tokens.len() > 1 && (bare || tokens[0] != vocative && calls(tokens[0], vocative)) {
         tokens.remove(0);
     }
     let past = remove_phrases(&mut tokens, lexicon.list("past_marks"));
     let now = remove_phrases(&mut tokens, lexicon.list("now_marks"));
     remove_phrases(&mut tokens, lexicon.list("fillers"));
     (tokens.join(" "), past, now)
+}
+
+/// Whether it is but a name that is called.
+fn calls(text: &str, vocative: &str) -> bool {
+    !vocative.is_empty()
+        && text
+            .strip_prefix(vocative)
+            .is_some_and(|rest| ["", "아", "야", "님", " 님", " 씨"].contains(&rest))
 }
 
 fn remove_phrases(tokens: &mut Vec<&str>, phrases: &[String]) -> bool {

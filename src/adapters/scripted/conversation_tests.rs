@@ -37,21 +37,31 @@ fn content(fact: &Value) -> String {
     fact["content"].as_str().unwrap().to_owned()
 }
 
+/// A fact as the server gives it to the NPC.
+fn given(language: &str, npc: &str, fact: &Value) -> String {
+    if fact["subject"] == npc && fact["speaker"] == "player" {
+        render(language, "claimed", context! { player => "", text => content(fact) })
+    } else {
+        content(fact)
+    }
+}
+
 /// One dialogue with everything remembered and nothing forgotten, kept as the server would.
-struct Table {
+pub(super) struct Table {
     language: &'static str,
-    npc: &'static str,
+    pub npc: &'static str,
     style: &'static str,
+    pub description: &'static str,
     cues: Vec<&'static str>,
     ask_for_state: bool,
     turns: Vec<(String, String)>,
-    facts: Vec<Value>,
+    pub facts: Vec<Value>,
     /// How many of the last turns the prompt still shows.
-    history: usize,
+    pub history: usize,
 }
 
 impl Table {
-    fn new(language: &'static str) -> Self {
+    pub fn new(language: &'static str) -> Self {
         let (npc, style) = if language == "ko" {
             ("에르겐", "하게체로 느긋하게 말한다.")
         } else {
@@ -61,6 +71,7 @@ impl Table {
             language,
             npc,
             style,
+            description: "Someone of the valley.",
             cues: vec![],
             ask_for_state: false,
             turns: vec![],
@@ -69,7 +80,7 @@ impl Table {
         }
     }
 
-    async fn say(&mut self, line: &str) -> String {
+    pub async fn say(&mut self, line: &str) -> String {
         let reply = self.reply(line).await;
         let known: Vec<String> = self.facts.iter().map(content).collect();
         let answer = ask(
@@ -101,7 +112,7 @@ impl Table {
         reply
     }
 
-    async fn reply(&self, line: &str) -> String {
+    pub async fn reply(&self, line: &str) -> String {
         let request = request(Task::Reply, self.prompt(line));
         let mut stream = ScriptedLlm::new().stream(&request).await.unwrap();
         let mut text = String::new();
@@ -121,7 +132,7 @@ impl Table {
 
     fn prompt(&self, line: &str) -> Vec<ChatMessage> {
         let npc = context! {
-            name => self.npc, description => "Someone of the valley.", speech_style => self.style,
+            name => self.npc, description => self.description, speech_style => self.style,
             boundaries => Vec::<String>::new(), cues => self.cues.clone(),
         };
         let world = context! { name => if self.language == "ko" { "안개 골짜기" } else { "Mist Vale" }, premise => "A valley.", rules => Vec::<String>::new() };
@@ -149,7 +160,7 @@ impl Table {
             .iter()
             .enumerate()
             .map(
-                |(at, fact)| context! { date => format!("2026-01-{:02}", at + 1), content => fact["content"].as_str() },
+                |(at, fact)| context! { date => format!("2026-01-{:02}", at + 1), content => given(self.language, self.npc, fact) },
             )
             .collect();
         let none = Vec::<String>::new();

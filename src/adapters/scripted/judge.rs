@@ -2,7 +2,7 @@
 
 use super::{
     claim::{self, Claim, words},
-    view,
+    lexicon, view,
 };
 use crate::memory::{
     fact::{Polarity, Tense},
@@ -35,6 +35,9 @@ pub(super) fn contradicts(older: &Claim, newer: &Claim) -> bool {
     }
     let same_thing = older.same_object(newer);
     let opposed = older.polarity != newer.polarity;
+    if newer.class == "prefer" && newer.now {
+        return !same_thing && outdone(older, newer);
+    }
     if older.class != newer.class {
         return false;
     }
@@ -49,6 +52,23 @@ pub(super) fn contradicts(older: &Claim, newer: &Claim) -> bool {
         }
         _ => opposed && same_thing,
     }
+}
+
+/// Whether what is preferred by now takes the place of what was preferred or the favourite among the
+/// same kind of things. That it was liked too still holds.
+fn outdone(older: &Claim, newer: &Claim) -> bool {
+    let kinds = |claim: &Claim| {
+        let head = words(&claim.object).pop().unwrap_or_default();
+        lexicon::of(claim.language).categories(&head).to_vec()
+    };
+    older.polarity == Polarity::Positive
+        && match older.class.as_str() {
+            "favourite" => older.category.as_ref().is_some_and(|kind| kinds(newer).contains(kind)),
+            "prefer" => kinds(older)
+                .first()
+                .is_some_and(|kind| kinds(newer).first() == Some(kind)),
+            _ => false,
+        }
 }
 
 /// The sentence without its object.
@@ -128,6 +148,44 @@ mod tests {
                 "The player works as a guard.",
                 Contradicts,
             ),
+            (
+                "The player's favourite fruit is grapes.",
+                "The player now prefers apples.",
+                Contradicts,
+            ),
+            (
+                "The player prefers grapes.",
+                "The player now prefers apples.",
+                Contradicts,
+            ),
+            (
+                "The player prefers tea to coffee.",
+                "The player now prefers apples.",
+                Independent,
+            ),
+            (
+                "The player likes grapes.",
+                "The player now prefers apples.",
+                Independent,
+            ),
+            ("The player prefers grapes.", "The player prefers apples.", Independent),
+            (
+                "The player's favourite colour is red.",
+                "The player now prefers apples.",
+                Independent,
+            ),
+            (
+                "플레이어가 가장 좋아하는 과일은 포도다.",
+                "플레이어는 이제 사과를 더 좋아한다.",
+                Contradicts,
+            ),
+            (
+                "플레이어는 포도를 좋아한다.",
+                "플레이어는 이제 사과를 더 좋아한다.",
+                Independent,
+            ),
+            ("플레이어는 🍇를 좋아한다.", "플레이어는 🍎를 싫어한다.", Independent),
+            ("플레이어는 🍇를 좋아한다.", "플레이어는 🍇를 싫어한다.", Contradicts),
             ("Something else entirely.", "Nothing of the kind.", Independent),
             (
                 "플레이어는 사과를 좋아한다.",

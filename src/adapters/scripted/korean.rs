@@ -5,21 +5,60 @@ pub(super) fn is_hangul(c: char) -> bool {
     matches!(c, '가'..='힣' | 'ㄱ'..='ㅎ' | 'ㅏ'..='ㅣ')
 }
 
+/// Whether a character is a whole Hangul syllable, whose last sound is known.
+pub(super) fn is_syllable(c: char) -> bool {
+    matches!(c, '가'..='힣')
+}
+
 /// The final consonant of a syllable block: 0 for none, 8 for ㄹ.
 fn final_of(c: char) -> u32 {
     match c {
         '가'..='힣' => (u32::from(c) - u32::from('가')) % 28,
         // Read as Korean reads them: 영 일 삼 육 칠 팔 end in a consonant.
-        '1' | '7' | '8' | 'l' | 'L' | 'r' | 'R' => 8,
+        '1' | '7' | '8' => 8,
         '0' | '3' | '6' => 1,
-        c if c.is_ascii_alphabetic() && !"aeiouyw".contains(c.to_ascii_lowercase()) => 1,
         _ => 0,
+    }
+}
+
+/// The final consonant of a Latin word as Korean reads it: letter by letter if it is in capitals (BTS is
+/// 비티에스), else by its sound (Rust is 러스트, Slack is 슬랙).
+fn final_of_latin(word: &str) -> u32 {
+    let start = word.rfind(|c: char| !c.is_ascii_alphabetic()).map_or(0, |at| {
+        // The character before is not ASCII or is no letter; what follows it begins behind it.
+        at + word[at..].chars().next().map_or(1, char::len_utf8)
+    });
+    let latin = &word[start..];
+    let letters: Vec<char> = latin.chars().rev().map(|c| c.to_ascii_lowercase()).collect();
+    if latin.chars().all(|c| c.is_ascii_uppercase()) {
+        return match letters.first() {
+            Some('l' | 'r') => 8,
+            Some('m' | 'n') => 1,
+            _ => 0,
+        };
+    }
+    let vowel = |c: &char| "aeiouy".contains(*c);
+    match letters.as_slice() {
+        ['l', ..] | ['e', 'l', ..] => 8,
+        ['m' | 'n', ..] | ['g', 'n', ..] | ['e', 'm' | 'n', ..] => 1,
+        ['k', 'c', before, ..] if vowel(before) => 1,
+        // After one short vowel it closes the syllable (cat), after two it does not (boat).
+        ['p' | 't' | 'k' | 'c', before, further, ..] if vowel(before) && !vowel(further) => 1,
+        _ => 0,
+    }
+}
+
+fn last_final(word: &str) -> u32 {
+    match word.chars().next_back() {
+        Some(c) if c.is_ascii_alphabetic() => final_of_latin(word),
+        Some(c) => final_of(c),
+        None => 0,
     }
 }
 
 /// Whether the word ends in a consonant.
 pub(super) fn closes(word: &str) -> bool {
-    word.chars().next_back().is_some_and(|c| final_of(c) != 0)
+    last_final(word) != 0
 }
 
 /// Whether the syllable ends in ㅆ, as past stems do (했, 었, 렸).
@@ -37,7 +76,7 @@ pub(super) fn particle(word: &str, particle: &str) -> String {
         "과" if !closed => "와",
         "이다" if !closed => "다",
         "이었다" if !closed => "였다",
-        "으로" if !closed || word.chars().next_back().is_some_and(|c| final_of(c) == 8) => "로",
+        "으로" if !closed || last_final(word) == 8 => "로",
         "이라" if !closed => "라",
         "이에요" if !closed => "예요",
         other => other,
@@ -45,8 +84,12 @@ pub(super) fn particle(word: &str, particle: &str) -> String {
     .to_owned()
 }
 
-/// Whether `particle`, as written, can follow `word`.
+/// Whether `particle`, as written, can follow `word`. Whoever writes a word in other letters, or a
+/// picture, knows how it is read.
 pub(super) fn fits(word: &str, particle: &str) -> bool {
+    if !word.chars().next_back().is_some_and(is_syllable) {
+        return !word.is_empty();
+    }
     match particle {
         "은" | "이" | "을" => closes(word),
         "는" | "가" | "를" => !closes(word),
@@ -67,5 +110,22 @@ mod tests {
         assert_eq!(particle("숲", "으로"), "으로");
         assert_eq!(particle("Mira", "은"), "는");
         assert!(fits("수박", "이") && !fits("포도", "이"));
+        for (word, object) in [
+            ("Rust", "를"),
+            ("BTS", "를"),
+            ("LP", "를"),
+            ("Slack", "을"),
+            ("cat", "을"),
+            ("boat", "를"),
+            ("Python", "을"),
+            ("Apple", "을"),
+            ("HTML", "을"),
+            ("나의 iPhone", "을"),
+            ("3D", "를"),
+            ("🍇", "를"),
+        ] {
+            assert_eq!(particle(word, "을"), object, "{word}");
+            assert!(fits(word, "을") && fits(word, "를"), "{word}");
+        }
     }
 }

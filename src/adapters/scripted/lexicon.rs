@@ -104,9 +104,11 @@ pub(super) fn of(language: Language) -> &'static Lexicon {
     }
 }
 
-/// The language of a text by its letters: Korean as soon as any Hangul is in it.
+/// The language of a text by its letters: Korean as soon as any Hangul is in it. A laugh alone ("ㅋㅋ") is
+/// in any language.
 pub(super) fn language_of(text: &str) -> Language {
-    if text.chars().any(korean::is_hangul) {
+    let latin = || text.chars().any(|c| c.is_ascii_alphabetic());
+    if text.chars().any(korean::is_syllable) || text.chars().any(korean::is_hangul) && !latin() {
         Language::Ko
     } else {
         Language::En

@@ -1,42 +1,18 @@
 //! Answers a question from what the prompt holds: the line itself, earlier lines, facts, state,
-//! pinned facts. Newest first; what was is told as what was.
+//! pinned facts, the persona. Newest first; what was is told as what was, and what a player says of
+//! the NPC itself counts only where nothing else is known.
 
 use super::{
     claim::{self, Claim, Party, Voice, words},
-    clauses,
     forget::{self, Wish},
     lexicon::{self, Lexicon},
+    question::Question,
     view::ReplyView,
 };
 use crate::memory::{
     authored::Language,
     fact::{FactKind, Polarity, Tense},
 };
-
-/// What a line asks for.
-#[derive(Debug, Default)]
-pub(super) struct Question {
-    pub subject: Option<Party>,
-    /// Classes of claims that would answer it.
-    pub classes: Vec<String>,
-    /// What it is about, in listed forms.
-    nouns: Vec<String>,
-    past: bool,
-    pub yes_no: bool,
-    /// "Do you remember …": wants a memory whatever it is about.
-    pub recall: bool,
-}
-
-impl Question {
-    /// "What is my name?"
-    pub fn for_name() -> Self {
-        Self {
-            subject: Some(Party::Player),
-            classes: vec!["name".to_owned()],
-            ..Self::default()
-        }
-    }
-}
 
 /// What was found.
 #[derive(Debug, PartialEq)]
@@ -57,12 +33,25 @@ pub(super) enum Answer {
     Unknown,
 }
 
+/// Where a memory comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// What was said and is remembered.
+    Told,
+    /// What the player says of the NPC itself, who never said so.
+    Claimed,
+    /// Who the NPC is.
+    Persona,
+}
+
 /// One thing the prompt says.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Memory {
     pub content: String,
     pub claim: Option<Claim>,
     pub terms: Vec<String>,
+    /// Whose word it is.
+    pub source: Source,
     /// An older statement of a limit of health that this one denies.
     pub overruled: Option<Box<Memory>>,
 }
@@ -82,8 +71,13 @@ impl Memory {
             content: content.to_owned(),
             claim,
             terms,
+            source: Source::Told,
             overruled: None,
         }
+    }
+
+    fn from(self, source: Source) -> Self {
+        Self { source, ..self }
     }
 
     /// What a claim just made says.
@@ -128,205 +122,6 @@ pub(super) fn term(lexicon: &Lexicon, word: &str) -> String {
     }
 }
 
-/// Reads the last question of a line; `None` if it asks nothing.
-pub(super) fn question(line: &str, npc: &str) -> Option<Question> {
-    let language = lexicon::language_of(line);
-    let lexicon = lexicon::of(language);
-    let sentence = line
-        .split_inclusive(['.', '!', '?', '？', '\n'])
-        .rfind(|sentence| clauses::is_question(language, sentence) || asks_to_tell(lexicon, sentence))?;
-    let normal = lexicon.normalise(sentence.trim());
-    let mut lower = normal.to_lowercase();
-    let mut question = Question::default();
-    for noise in lexicon.list("question_noise") {
-        if let Some(at) = find_words(&lower, noise) {
-            question.recall = true;
-            lower.replace_range(at..at + noise.len(), " ");
-        }
-    }
-    let first = words(&lower).into_iter().next().unwrap_or_default();
-    question.yes_no = ["do", "does", "am", "is", "are", "have", "did", "can", "was"].contains(&first.as_str())
-        || (language == Language::Ko && !clauses::has_question_word(&lower));
-    for (pattern, classes) in &lexicon.questions {
-        if pattern.is_match(&lower) {
-            question.classes.clone_from(classes);
-            break;
-        }
-    }
-    // "Can I eat …?" is not answered by "yes, you are allergic".
-    let of_limits = question.classes.iter().any(|class| class == "cannot")
-        && !["allerg", "알레르기"].iter().any(|word| lower.contains(word));
-    question.yes_no &= !of_limits;
-    question.past = lower.contains("used to")
-        || lower.contains(" before")
-        || lower.contains("예전")
-        || lower.contains("옛날")
-        || lower.contains("좋아하던")
-        || lower.contains("좋아했던");
-    question.subject = match language {
-        Language::En => english_subject(lexicon, &normal, &lower, npc),
-        Language::Ko => korean_subject(lexicon, &lower, npc),
-    };
-    let subject_words = match &question.subject {
-        Some(Party::Other(name)) => words(name),
-        _ => Vec::new(),
-    };
-    for word in words(&lower) {
-        let word = term(lexicon, &word);
-        let plain = lexicon.lists("stopwords", &word) || word.chars().count() < 2 && !lexicon.knows(&word);
-        if plain || subject_words.contains(&word) {
-            continue;
-        }
-        if let Some(other) = lexicon
-            .list("bridge")
-            .iter()
-            .filter_map(|pair| pair.split_once('='))
-            .find(|(ko, _)| *ko == word)
-        {
-            question.nouns.push(other.1.to_owned());
-        }
-        question.nouns.push(word);
-    }
-    Some(question)
-}
-
-fn asks_to_tell(lexicon: &Lexicon, sentence: &str) -> bool {
-    let lower = sentence.trim().to_lowercase();
-    match lexicon.language {
-        Language::En => [
-            "tell me what",
-            "tell me my",
-            "tell me where",
-            "tell me who",
-            "remind me what",
-            "remind me of my",
-            "remind me where",
-            "tell me how old",
-            "tell me about my",
-        ]
-        .iter()
-        .any(|start| lower.contains(start)),
-        Language::Ko => lower
-            .trim_end_matches(|c: char| !c.is_alphanumeric())
-            .ends_with("기억나"),
-    }
-}
-
-fn find_words(text: &str, phrase: &str) -> Option<usize> {
-    text.match_indices(phrase).map(|(at, _)| at).find(|at| {
-        let before = text[..*at].chars().next_back();
-        let after = text[*at + phrase.len()..].chars().next();
-        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
-    })
-}
-
-fn english_subject(lexicon: &Lexicon, text: &str, lower: &str, npc: &str) -> Option<Party> {
-    let tokens = words(lower);
-    let family = |word: &str| {
-        let base = lexicon.base(word);
-        lexicon
-            .categories(base)
-            .iter()
-            .any(|c| ["family", "friend", "relative", "pet"].contains(&c.as_str()))
-    };
-    for (at, word) in tokens.iter().enumerate() {
-        if word == "my" {
-            let next: Vec<&str> = tokens[at + 1..]
-                .iter()
-                .take(3)
-                .map(|word| word.trim_end_matches("'s"))
-                .collect();
-            if let Some(relative) = next.iter().find(|word| family(word)) {
-                return Some(Party::Other((*relative).to_owned()));
-            }
-        }
-    }
-    for word in text.split(|c: char| !c.is_alphanumeric() && c != '-').skip(1) {
-        let lower = word.to_lowercase();
-        if word.chars().next().is_some_and(char::is_uppercase)
-            && !lexicon.lists("not_names", &lower)
-            && !lexicon.knows(&lower)
-        {
-            let npcs = npc.split(' ').any(|part| part == word);
-            return Some(if npcs {
-                Party::Npc
-            } else {
-                Party::Other(word.to_owned())
-            });
-        }
-    }
-    let has = |list: &[&str]| tokens.iter().any(|word| list.contains(&word.as_str()));
-    if has(&["i", "my", "me", "mine"]) {
-        Some(Party::Player)
-    } else if has(&["you", "your", "yours"]) {
-        Some(Party::Npc)
-    } else {
-        None
-    }
-}
-
-fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
-    let tokens: Vec<&str> = text.split_whitespace().collect();
-    let relative = |word: &str| {
-        let stem = claim::strip_particle(lexicon, word).to_owned();
-        let near = lexicon
-            .categories(&stem)
-            .iter()
-            .any(|c| ["가족", "친구", "반려동물"].contains(&c.as_str()));
-        near.then_some(stem)
-    };
-    for pair in tokens.windows(2) {
-        if let Some(name) = relative(pair[1]).filter(|_| ["내", "제", "우리", "저희"].contains(&pair[0])) {
-            return Some(Party::Other(name));
-        }
-    }
-    // "누나 이름이 뭐더라", "동생은 뭘 좋아하지": nobody else's is meant.
-    for (at, token) in tokens.iter().enumerate() {
-        let told_of = tokens.get(at + 1).is_some_and(|next| {
-            ["이름", "나이", "생일", "고향", "직업", "취미"]
-                .iter()
-                .any(|noun| next.starts_with(noun))
-        });
-        let topic = at == 0 && ["은", "는", "이", "가"].iter().any(|end| token.ends_with(end)) && tokens.len() > 1;
-        if let Some(name) = relative(token).filter(|_| told_of || topic) {
-            return Some(Party::Other(name));
-        }
-    }
-    for token in &tokens {
-        let bare = token.trim_matches(|c: char| !c.is_alphanumeric());
-        if lexicon.alternatives("ME").any(|form| form == bare)
-            || ["내", "제", "나의", "저의", "나를", "날", "저를", "나에", "저에"].contains(&bare)
-        {
-            return Some(Party::Player);
-        }
-        if lexicon.alternatives("YOU").any(|form| form == bare) || ["네", "너의", "당신의", "자네의"].contains(&bare)
-        {
-            return Some(Party::Npc);
-        }
-        let named = ["은", "는", "이", "가"]
-            .iter()
-            .find_map(|end| bare.strip_suffix(end))
-            .filter(|stem| stem.chars().count() >= 2);
-        if let Some(name) = named {
-            if name == npc {
-                return Some(Party::Npc);
-            }
-            let common = lexicon.knows(name)
-                || lexicon.is_category(name)
-                || lexicon.lists("not_names", name)
-                || name.contains("좋아하");
-            if !common && token.len() > bare.len() - 1 && tokens.first() == Some(token) {
-                return Some(Party::Other(name.to_owned()));
-            }
-        }
-    }
-    // "좋아하는 과일이 뭐였지": what was, was told; so it is about whoever told it.
-    ["였지", "더라", "드라", "했지", "라고 했", "기억"]
-        .iter()
-        .any(|end| text.contains(end))
-        .then_some(Party::Player)
-}
-
 /// Everything the prompt lets the NPC know, newest first, what is contradicted by newer left out.
 fn memories(view: &ReplyView) -> Vec<Memory> {
     let mut found: Vec<Memory> = Vec::new();
@@ -335,7 +130,7 @@ fn memories(view: &ReplyView) -> Vec<Memory> {
     let told = std::iter::once(&view.line).chain(view.said.iter().rev());
     for line in told {
         for claim in claim::read(line, Voice::Player, &view.npc).into_iter().rev() {
-            let memory = Memory::of(&claim);
+            let memory = said_by_player(Memory::of(&claim));
             if !forgotten(&wishes, &memory) {
                 add(&mut found, memory);
             }
@@ -350,16 +145,27 @@ fn memories(view: &ReplyView) -> Vec<Memory> {
             }
         }
     }
-    for content in view.facts.iter().chain(&view.state) {
-        let memory = Memory::new(content, claim::of_record(content, &view.npc));
+    let recorded = |content: &String| Memory::new(content, claim::of_record(content, &view.npc));
+    let records = view.facts.iter().chain(&view.state).map(recorded);
+    let claimed = view.claimed.iter().map(|content| said_by_player(recorded(content)));
+    for memory in records.chain(claimed) {
         if !forgotten(&wishes, &memory) {
             add(&mut found, memory);
         }
     }
-    for content in &view.pinned {
-        add(&mut found, Memory::new(content, claim::of_record(content, &view.npc)));
+    for (content, by_player) in &view.pinned {
+        let memory = recorded(content);
+        add(&mut found, if *by_player { said_by_player(memory) } else { memory });
     }
     found
+}
+
+/// A memory that a player told: of the NPC itself it is no more than a claim.
+fn said_by_player(memory: Memory) -> Memory {
+    match &memory.claim {
+        Some(claim) if claim.subject == Party::Npc => memory.from(Source::Claimed),
+        _ => memory,
+    }
 }
 
 /// Limits of health are never forgotten.
@@ -380,6 +186,10 @@ fn add(found: &mut Vec<Memory>, new: Memory) {
         found.push(new);
         return;
     };
+    if found[at].source == Source::Claimed && new.source != Source::Claimed {
+        found[at] = new;
+        return;
+    }
     let denied = match (&found[at].claim, &new.claim) {
         (Some(known), Some(new)) => known.class == "allergy" && known.polarity != new.polarity,
         _ => false,
@@ -399,8 +209,14 @@ pub(super) fn overruled(claim: &Claim, view: &ReplyView) -> Option<Memory> {
 
 /// Looks for the answer.
 pub(super) fn answer(question: &Question, view: &ReplyView) -> Answer {
-    let all = memories(view);
+    let mut all = memories(view);
     let subject = question.subject.as_ref();
+    // Who it is, is only asked of the NPC itself.
+    if subject == Some(&Party::Npc) {
+        for claim in claim::of_persona(&view.persona, &view.npc) {
+            add(&mut all, Memory::of(&claim).from(Source::Persona));
+        }
+    }
     let about: Vec<&Memory> = all.iter().filter(|m| subject.is_none_or(|s| m.is_about(s))).collect();
     let lexicons = [Language::En, Language::Ko].map(lexicon::of);
     let listed = |noun: &String| lexicons.iter().any(|l| l.knows(noun) || l.is_category(noun));
@@ -446,6 +262,12 @@ pub(super) fn answer(question: &Question, view: &ReplyView) -> Answer {
         && matches!(subject, Some(Party::Other(_)))
     {
         hits = about;
+    }
+    // Who the NPC is, it knows better than any player.
+    if hits.iter().any(|m| m.source == Source::Persona) {
+        hits.retain(|m| m.source == Source::Persona);
+    } else if hits.iter().any(|m| m.source != Source::Claimed) {
+        hits.retain(|m| m.source != Source::Claimed);
     }
     let is_former = |m: &&Memory| {
         m.claim.as_ref().is_some_and(|claim| {

@@ -12,13 +12,17 @@ mod lexicon;
 mod memory;
 mod objects;
 mod parties;
+mod question;
 mod render;
 mod reply;
 mod speech;
 mod talk;
 mod tasks;
+mod unmarked;
 mod view;
 
+#[cfg(test)]
+mod claimed_tests;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::type_complexity, clippy::format_push_string)]
 mod conversation_tests;

@@ -2,7 +2,7 @@
 
 use super::{
     claim::{Party, Reader, Voice},
-    korean,
+    clauses, korean,
     lexicon::Pattern,
     render::without_article,
 };
@@ -62,15 +62,31 @@ impl Reader<'_> {
                 None => break,
             }
         }
-        let text = text.trim_matches(|c: char| !c.is_alphanumeric());
+        let text = &without_marks(text);
         let lower = text.to_lowercase();
         let first = lower.split(' ').next().unwrap_or_default();
         if self.lexicon.lists("pronoun_heads", first) || self.lexicon.lists("pronoun_heads", &lower) {
             return None;
         }
-        let mut out = Vec::new();
+        let mut out: Vec<String> = Vec::new();
+        let mut named = false;
         for word in text.split(' ') {
-            let resolved = match word.to_lowercase().as_str() {
+            let lower = word.to_lowercase();
+            // "you are" is now said of somebody by name.
+            let third = match lower.as_str() {
+                "are" => Some("is"),
+                "were" => Some("was"),
+                "have" => Some("has"),
+                "do" => Some("does"),
+                _ => None,
+            };
+            if let Some(third) = third.filter(|_| named) {
+                out.push(third.to_owned());
+                named = false;
+                continue;
+            }
+            named = lower == "you";
+            let resolved = match lower.as_str() {
                 "i" => return None,
                 "me" | "myself" => self.shown(&self.voice.me()?),
                 "my" => self.owner(&self.voice.me()?),
@@ -93,7 +109,7 @@ impl Reader<'_> {
     }
 
     pub(super) fn korean_object(&self, raw: &str, particle: &str) -> Option<String> {
-        let mut text = raw.trim().trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
+        let mut text = without_marks(raw);
         // A past stem is a verb's, not a noun's: "말씀드렸죠" names nothing.
         if text.chars().next_back().is_some_and(korean::is_past_stem) {
             return None;
@@ -101,7 +117,7 @@ impl Reader<'_> {
         let joined = format!("{text}{}", particle.chars().next().unwrap_or_default());
         // What looked like a particle may be the end of the noun: 고양이, 어린이.
         let whole = self.knows_head(&joined) && !self.knows_head(&text);
-        if !particle.is_empty() && (whole || particle.starts_with('이') && !korean::closes(&text)) {
+        if !particle.is_empty() && (whole || particle.starts_with('이') && needs_i(&text)) {
             text = joined;
         } else if !particle.is_empty() && !korean::fits(&text, particle) {
             text.push_str(particle);
@@ -118,6 +134,11 @@ impl Reader<'_> {
                     .any(|name| self.lexicon.alternatives(name).any(|form| form == token))
         };
         if text.split(' ').any(person) {
+            return None;
+        }
+        // "나는 안 좋아해": who it is that does not, and nothing of what.
+        if matches!(particle, "은" | "는") && ["나", "저", "너", "당신", "자네", "그대"].contains(&text.as_str())
+        {
             return None;
         }
         let you = self.named_you();
@@ -151,7 +172,11 @@ impl Reader<'_> {
     }
 
     /// "apples and grapes" are two likings; "fish and chips", of which not every part is known, is one.
-    pub(super) fn split_list(&self, pattern: &Pattern, object: &str) -> Vec<String> {
+    pub(super) fn split_list(&self, pattern: &Pattern, object: &str, particle: &str) -> Vec<String> {
+        // "포도도 사과도": a list of whatever things.
+        if let Some(parts) = self.korean().then(|| split_both(object, particle)).flatten() {
+            return parts;
+        }
         if !matches!(pattern.class.as_str(), "like" | "allergy" | "fear" | "cannot" | "eat") {
             return vec![object.to_owned()];
         }
@@ -182,6 +207,44 @@ impl Reader<'_> {
             vec![object.to_owned()]
         }
     }
+}
+
+/// Without what stands around it and what is not said: "🙂 포도!" → "포도". Pictures that are what is
+/// meant stay: "🍇", "🍇 and 🍎".
+fn without_marks(text: &str) -> String {
+    // "C++" and "C#" end in what else would be a mark.
+    let is_mark = |c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#');
+    let text = text.trim_matches(|c: char| is_mark(c) && !clauses::is_picture(c));
+    let joins = |token: &&str| ["and", "or", "&"].contains(token) || token.contains(clauses::is_picture);
+    let said: Vec<&str> = text
+        .split(' ')
+        .filter(|token| !token.chars().all(clauses::is_picture))
+        .collect();
+    if said.iter().any(joins) && text.contains(clauses::is_picture) || said.is_empty() {
+        return text.to_owned();
+    }
+    said.join(" ").trim_matches(is_mark).to_owned()
+}
+
+/// After an open syllable 이 is no particle but the end of the word.
+fn needs_i(word: &str) -> bool {
+    word.chars().next_back().is_some_and(korean::is_syllable) && !korean::closes(word)
+}
+
+/// "포도도 사과" before 도 → both; `None` if it is no such list.
+fn split_both(object: &str, particle: &str) -> Option<Vec<String>> {
+    let (before, last) = object.rsplit_once(' ').filter(|_| particle == "도")?;
+    let mut parts: Vec<String> = before
+        .split(' ')
+        .map(|token| {
+            token
+                .strip_suffix('도')
+                .filter(|stem| !stem.is_empty())
+                .map(str::to_owned)
+        })
+        .collect::<Option<_>>()?;
+    parts.push(last.to_owned());
+    Some(parts)
 }
 
 /// "사과랑 포도", "사과와 포도", "사과, 포도" → the parts.

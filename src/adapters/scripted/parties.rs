@@ -127,7 +127,7 @@ impl Reader<'_> {
         // "친구 철수는": by name.
         let tokens: Vec<&str> = said.split(' ').collect();
         if let [.., relation, named] = tokens.as_slice() {
-            let name = strip_subject_particle(named).unwrap_or(named);
+            let name = self.without_particle(named).unwrap_or(named);
             let common = self.lexicon.knows(name)
                 || self.lexicon.is_category(name)
                 || self.lexicon.lists("not_names", name)
@@ -144,7 +144,7 @@ impl Reader<'_> {
         let name = if self.lexicon.knows(rest) {
             rest
         } else {
-            strip_subject_particle(rest)?
+            self.without_particle(rest)?
         };
         if !owner.is_empty() {
             let owner = match owner {
@@ -161,6 +161,11 @@ impl Reader<'_> {
             return Some(Party::Player);
         }
         let name = name.strip_suffix('의').unwrap_or(name);
+        // "동생은": nobody else's.
+        let own = ["가족", "친구", "지인"];
+        if self.voice != Voice::Record && self.lexicon.categories(name).iter().any(|c| own.contains(&c.as_str())) {
+            return Some(Party::Other(format!("{} {name}", self.owner(&self.voice.me()?))));
+        }
         // "과일은 포도가 좋아": a topic, not a person.
         if self.lexicon.is_category(name) && self.voice != Voice::Record {
             return self.voice.me();
@@ -177,8 +182,17 @@ impl Reader<'_> {
         (!common).then(|| Party::Other(name.to_owned()))
     }
 
+    /// A subject without its particle; "고양이는" is 고양이, and "지영이는" is 지영.
+    fn without_particle<'w>(&self, word: &'w str) -> Option<&'w str> {
+        ["은", "는", "이", "가", "도", "의"]
+            .iter()
+            .find_map(|end| word.strip_suffix(end))
+            .filter(|stem| self.lexicon.knows(stem))
+            .or_else(|| strip_subject_particle(word))
+    }
+
     /// Whether a word means a relative, a friend or a pet.
-    fn is_near(&self, word: &str) -> bool {
+    pub(super) fn is_near(&self, word: &str) -> bool {
         self.lexicon
             .categories(word)
             .iter()

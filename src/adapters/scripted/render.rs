@@ -40,7 +40,7 @@ pub(super) fn render_english(template: &str, slots: &Slots) -> String {
     })
 }
 
-/// Fills `{…}`: `{S}`, `{O}`, `{C}`, `{P}`, `{V}`, `{Q}`, `{NOW}`, and `{X:은}` with the particle that fits.
+/// Fills `{…}`: `{S}`, `{O}`, `{C}`, `{P}`, `{V}`, `{Q}`, `{NOW}` (no longer), `{SINCE}` (by now), and `{X:은}` with the particle that fits.
 pub(super) fn render_korean(template: &str, slots: &Slots) -> String {
     fill(template, |token| {
         let (name, particle) = token.split_once(':').unwrap_or((token, ""));
@@ -57,6 +57,7 @@ pub(super) fn render_korean(template: &str, slots: &Slots) -> String {
                     String::new()
                 };
             }
+            "SINCE" => return if slots.now { "이제 ".to_owned() } else { String::new() },
             "Q" if slots.count.is_empty() => return String::new(),
             "Q" => return format!("{} ", slots.count),
             _ => "",

@@ -12,7 +12,8 @@ use super::{
     forget::{self, Wish},
     korean,
     lexicon::{self, Lexicon},
-    memory::{self, Answer, Memory, Question},
+    memory::{self, Answer, Memory, Source},
+    question::{self, Question},
     render, speech, talk, tasks,
     view::ReplyView,
 };
@@ -92,7 +93,7 @@ impl<'a> Speaker<'a> {
             });
         }
         let claims = claim::read(line, Voice::Player, &self.view.npc);
-        if let Some(question) = memory::question(line, &self.view.npc) {
+        if let Some(question) = question::question(line, &self.view.npc) {
             if let Some(("where", _)) = &occasion {
                 return self.occasion("where", None);
             }
@@ -134,7 +135,11 @@ impl<'a> Speaker<'a> {
                 let past = now
                     .iter()
                     .all(|m| m.claim.as_ref().is_some_and(|c| c.tense == Tense::Past));
+                if about_self && now.iter().all(|m| m.source == Source::Claimed) {
+                    return self.contest(question, &now);
+                }
                 let occasion = match () {
+                    () if about_self && now.iter().all(|m| m.source == Source::Persona) => "answer_persona",
                     () if about_self => "answer_self",
                     () if now.iter().any(|m| m.claim.is_none()) => "known",
                     () if question.yes_no && negative && decides(question) => "answer_no",
@@ -183,6 +188,27 @@ impl<'a> Speaker<'a> {
             }
             Answer::Unknown => None,
         }
+    }
+
+    /// What is only known of the NPC because the player says so. Its name it has from its persona.
+    fn contest(&self, question: &Question, said: &[Memory]) -> Option<Spoken> {
+        if question.classes.iter().any(|class| class == "name") {
+            return Some(self.plain("who"));
+        }
+        let mut values = self.values(said)?;
+        if self.view.language == Language::En {
+            // Each stays the player's word in the middle of the sentence too.
+            let told = said.iter().map(|memory| {
+                let told = speech::told(Language::En, &memory.content, &self.view.npc);
+                format!("that {}", told.unwrap_or_else(|| format!("“{}”", memory.content)))
+            });
+            values.told = told.collect::<Vec<_>>().join(" and ");
+        }
+        Some(Spoken {
+            occasion: "answer",
+            text: self.phrase("answer_claimed", &values),
+            state: None,
+        })
     }
 
     /// Several memories as one thing said.

@@ -68,7 +68,7 @@ fn agree(subject: &str, rest: &str) -> String {
         .iter()
         .position(|word| {
             ![
-                "no", "longer", "always", "often", "usually", "never", "also", "still", "really",
+                "no", "longer", "now", "always", "often", "usually", "never", "also", "still", "really",
             ]
             .contains(&word.as_str())
         })
@@ -109,8 +109,22 @@ fn drop_subject(content: &str, npc: &str) -> String {
         .iter()
         .chain(own.iter().filter(|_| !npc.is_empty()))
         .find_map(|start| content.strip_prefix(start.as_str()))
-        .unwrap_or(content)
-        .to_owned()
+        .map_or_else(|| spoken_to(content), spoken_to)
+}
+
+/// "플레이어를 사랑한다", said to the player.
+fn spoken_to(text: &str) -> String {
+    [
+        ("플레이어를", "당신을"),
+        ("플레이어는", "당신은"),
+        ("플레이어가", "당신이"),
+        ("플레이어와", "당신과"),
+        ("플레이어로", "당신으로"),
+        ("플레이어다", "당신이다"),
+        ("플레이어", "당신"),
+    ]
+    .into_iter()
+    .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 /// The quotable stem: before 고, 는 and 니 alike. "포도다" → "포도라", "좋아한다" stays.
@@ -146,6 +160,7 @@ mod tests {
         let cases = [
             ("The player likes grapes.", "you like grapes"),
             ("The player no longer likes apples.", "you no longer like apples"),
+            ("The player now prefers apples.", "you now prefer apples"),
             ("The player is allergic to nuts.", "you are allergic to nuts"),
             ("The player was born in Vale.", "you were born in Vale"),
             ("The player has a dog.", "you have a dog"),
@@ -175,6 +190,7 @@ mod tests {
             ("플레이어의 동생은 차를 좋아한다.", "동생은 차를 좋아한다"),
             ("플레이어에게는 고양이가 있다.", "고양이가 있다"),
             ("에르겐은 돕겠다고 약속했다.", "돕겠다고 약속했다"),
+            ("플레이어의 엄마는 플레이어를 사랑한다.", "엄마는 당신을 사랑한다"),
             ("플레이어가 가장 좋아하는 과일은 포도다.", "가장 좋아하는 과일은 포도라"),
         ];
         for (content, expected) in cases {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     claim::{self, Claim, Party, Voice, words},
-    forget, judge, korean, lexicon, memory,
+    forget, judge, korean, lexicon, question,
     reply::{self, with_particle},
     view::{all_tagged, language_of_instructions, tagged},
 };
@@ -38,7 +38,7 @@ pub(super) fn intent(prompt: &str) -> Intent {
     if is("memory") {
         return Intent::Memory;
     }
-    let Some(question) = memory::question(&line, "") else {
+    let Some(question) = question::question(&line, "") else {
         let asks_for_a_story = [
             "tell me",
             "들려",

@@ -26,7 +26,12 @@ pub(super) struct ReplyView {
     pub greets: bool,
     /// Dated facts, newest first, the undated last.
     pub facts: Vec<String>,
-    pub pinned: Vec<String>,
+    /// What players say of the NPC itself, as told.
+    pub claimed: Vec<String>,
+    /// What the persona says of it.
+    pub persona: String,
+    /// Each with whether a player said it.
+    pub pinned: Vec<(String, bool)>,
     pub summaries: Vec<String>,
     /// Values of the state block.
     pub state: Vec<String>,
@@ -54,6 +59,10 @@ regex!(
 regex!(TAG, r"<([^<>]+)>");
 regex!(STATE_LINE, r"^\([^)]*\) [^:]*: (?P<value>.+)$");
 regex!(DATED, r"^\[(?P<date>[^\]]*)\] (?P<text>.+)$");
+regex!(
+    CLAIMED,
+    r"^(?:The player says|Player \S+ says|플레이어의 말|플레이어 \S+의 말): (?P<text>.+)$"
+);
 regex!(POLITE, r"존댓말|높임|공손|정중|해요체|하십시오|예의|경어|존대");
 
 impl ReplyView {
@@ -93,7 +102,12 @@ impl ReplyView {
         view.line = lines.pop().unwrap_or_default();
         view.said = lines;
         facts.sort_by(|(a, _), (b, _)| b.cmp(a));
-        view.facts = facts.into_iter().map(|(_, text)| text).collect();
+        for (_, text) in facts {
+            match CLAIMED.captures(&text) {
+                Some(found) => view.claimed.push(found["text"].to_owned()),
+                None => view.facts.push(text),
+            }
+        }
         view
     }
 
@@ -120,13 +134,17 @@ impl ReplyView {
             if heading == "[말투]" {
                 self.polite |= POLITE.is_match(line);
             }
+            if matches!(heading, "[Persona]" | "[페르소나]") {
+                self.persona.push_str(line);
+                self.persona.push('\n');
+            }
             let Some(item) = line.strip_prefix("- ") else { continue };
             match heading {
                 "[Always keep in mind]" | "[항상 기억할 것]" => {
                     let said = ["The player said: ", "플레이어가 한 말: "]
                         .into_iter()
                         .find_map(|who| item.strip_prefix(who));
-                    self.pinned.push(said.unwrap_or(item).to_owned());
+                    self.pinned.push((said.unwrap_or(item).to_owned(), said.is_some()));
                 }
                 "[Earlier in this conversation, in short]" | "[지금까지의 대화 요약]" => {
                     self.summaries.push(undated(item).1);
@@ -136,7 +154,10 @@ impl ReplyView {
                         // The group always takes part where the expression matches.
                         found.name("value").map_or(item, |value| value.as_str())
                     });
-                    self.state.push(value.to_owned());
+                    match CLAIMED.captures(value) {
+                        Some(found) => self.claimed.push(found["text"].to_owned()),
+                        None => self.state.push(value.to_owned()),
+                    }
                 }
                 "[The world now]" | "[지금의 세계]" => self.world_state.push(item.to_owned()),
                 "[What was said among you]" | "[여럿이 나눈 말]" => {

@@ -81,10 +81,11 @@ impl Inspector {
             };
             let _ = writeln!(
                 text,
-                "{score}{}  [{}, importance {}]{ended}",
+                "{score}{}  [{}, importance {}, said by {}]{ended}",
                 fact["content"].as_str().unwrap_or_default(),
                 fact["kind"].as_str().unwrap_or_default(),
                 fact["importance"],
+                fact["speaker"].as_str().unwrap_or_default(),
             );
         }
         Ok(text)

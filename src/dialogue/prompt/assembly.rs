@@ -9,10 +9,11 @@ use minijinja::context;
 use sha2::{Digest as _, Sha256};
 
 use super::{
+    given,
     history::{self, HistoryWindow},
     selection::{Selection, Standing},
     templates::{Template, Templates, system_values},
-    told, untrusted,
+    untrusted,
 };
 use crate::{
     dialogue::{
@@ -142,7 +143,7 @@ pub(in crate::dialogue) fn assemble(
         .iter()
         .map(|&at| {
             let body = &material.hits[at].body;
-            told(templates, language, material.player, &body.subject, &body.view.content)
+            given(templates, material, &body.subject, &body.speaker, &body.view.content)
         })
         .collect::<Result<_, _>>()?;
     let packing = pack(

@@ -6,6 +6,7 @@ use minijinja::{Value, context};
 
 use super::{
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, Material},
+    given,
     history::HistoryWindow,
     templates::{Template, Templates},
     told, untrusted,
@@ -109,7 +110,15 @@ impl Standing {
         let mut chars = if budgets.state_block { budgets.state_chars } else { 0 };
         let mutable = |fact: &&Fact| !fact.view.pinned && fact.statement.kind.is_mutable_state();
         for fact in material.standing.iter().filter(mutable) {
-            let (key, value) = (untrusted(&party::plain(&fact.statement.subject)), told(fact)?);
+            let statement = &fact.statement;
+            let key = untrusted(&party::plain(&statement.subject));
+            let value = given(
+                templates,
+                material,
+                &statement.subject,
+                &statement.speaker,
+                &fact.view.content,
+            )?;
             let length = fact.statement.kind.as_str().len() + key.chars().count() + value.chars().count() + 8;
             let tokens = count(&value) + count(&key) + ITEM_TOKENS;
             if length > chars || tokens > left {

@@ -46,6 +46,7 @@ pub(in crate::dialogue) enum Template {
     ConversationSummary,
     /// A fact about a player other than the one who is spoken with.
     AboutAnother,
+    Claimed,
     Intent,
     Extraction,
     Judge,
@@ -80,6 +81,7 @@ shipped! {
     ConversationExtraction = "conversation_extraction.j2",
     ConversationSummary = "conversation_summary.j2",
     AboutAnother = "about_another.j2",
+    Claimed = "claimed.j2",
     Intent = "intent.j2",
     Extraction = "extraction.j2",
     Judge = "judge.j2",

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod budgets;
+mod claims;
 mod diversity;
 mod reach;
 
@@ -220,6 +221,7 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Hit {
         subject: "player".to_owned(),
         predicate: "like".to_owned(),
         object: String::new(),
+        speaker: "player".to_owned(),
         polarity: Polarity::Positive,
         tense: Tense::Present,
         kind: FactKind::Preference,

@@ -173,6 +173,7 @@ fn body_of(fact: &Fact, embedding: Arc<[f32]>) -> RecallBody {
         subject: fact.statement.subject.clone(),
         predicate: fact.statement.predicate.clone(),
         object: fact.statement.object.clone(),
+        speaker: fact.statement.speaker.clone(),
         polarity: fact.statement.polarity,
         tense: fact.statement.tense,
         kind: fact.statement.kind,

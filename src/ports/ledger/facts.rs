@@ -36,6 +36,8 @@ pub struct RecallBody {
     pub subject: String,
     pub predicate: String,
     pub object: String,
+    /// Who said it: a player under its key, an NPC by its name.
+    pub speaker: String,
     pub polarity: Polarity,
     pub tense: Tense,
     pub kind: FactKind,

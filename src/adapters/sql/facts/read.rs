@@ -37,7 +37,7 @@ const CONFIRM: &str = concat!(
       AND (k.private_to = '' OR k.private_to = $6 OR $7)"
 );
 const BODIES: &str = concat!(
-    "SELECT f.id, f.version, f.subject, f.predicate, f.object, f.polarity, f.tense, f.kind,
+    "SELECT f.id, f.version, f.subject, f.predicate, f.object, f.speaker, f.polarity, f.tense, f.kind,
         f.view_content, f.view_keywords, f.view_importance, f.view_pinned, f.valid_at, e.vector
     FROM facts f LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id AND e.model = $3
     WHERE f.tenant = $1 AND f.id ",
@@ -229,6 +229,7 @@ pub(super) async fn bodies(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -
                 subject: columns.next()?,
                 predicate: columns.next()?,
                 object: columns.next()?,
+                speaker: columns.next()?,
                 polarity: columns.named(polarity_named)?,
                 tense: columns.named(tense_named)?,
                 kind: FactKind::parse_lenient(columns.next()?),

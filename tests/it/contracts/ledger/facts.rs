@@ -181,8 +181,12 @@ pub async fn bodies_carry_view_and_embedding<S: Subject>(f: &Fixture<S>) {
     assert_eq!((first[0].id, first[0].version), (id, 1));
     assert_eq!(first[0].embedding.as_ref(), [0.6, -0.8, 0.0]);
     assert_eq!(
-        (first[0].subject.as_str(), first[0].predicate.as_str()),
-        ("player", "likes")
+        (
+            first[0].subject.as_str(),
+            first[0].predicate.as_str(),
+            first[0].speaker.as_str()
+        ),
+        ("player", "likes", "player")
     );
     facts
         .edit(&f.scope, id, &patch, None, &f.edit("fact.edit"))

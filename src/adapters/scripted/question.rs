@@ -1,0 +1,241 @@
+//! Reads what a line asks: about whom, for which kinds of statement, and after which words.
+
+use super::{
+    claim::{self, Party, words},
+    clauses,
+    lexicon::{self, Lexicon},
+    memory::term,
+};
+use crate::memory::authored::Language;
+
+/// What a line asks for.
+#[derive(Debug, Default)]
+pub(super) struct Question {
+    pub subject: Option<Party>,
+    /// Classes of claims that would answer it.
+    pub classes: Vec<String>,
+    /// What it is about, in listed forms.
+    pub nouns: Vec<String>,
+    pub past: bool,
+    pub yes_no: bool,
+    /// "Do you remember …": wants a memory whatever it is about.
+    pub recall: bool,
+}
+
+impl Question {
+    /// "What is my name?"
+    pub fn for_name() -> Self {
+        Self {
+            subject: Some(Party::Player),
+            classes: vec!["name".to_owned()],
+            ..Self::default()
+        }
+    }
+}
+
+/// Reads the last question of a line; `None` if it asks nothing.
+pub(super) fn question(line: &str, npc: &str) -> Option<Question> {
+    let language = lexicon::language_of(line);
+    let lexicon = lexicon::of(language);
+    let sentence = line
+        .split_inclusive(['.', '!', '?', '？', '\n'])
+        .rfind(|sentence| clauses::is_question(language, sentence) || asks_to_tell(lexicon, sentence))?;
+    let normal = lexicon.normalise(sentence.trim());
+    let mut lower = normal.to_lowercase();
+    let mut question = Question::default();
+    for noise in lexicon.list("question_noise") {
+        if let Some(at) = find_words(&lower, noise) {
+            question.recall = true;
+            lower.replace_range(at..at + noise.len(), " ");
+        }
+    }
+    let first = words(&lower).into_iter().next().unwrap_or_default();
+    question.yes_no = ["do", "does", "am", "is", "are", "have", "did", "can", "was"].contains(&first.as_str())
+        || (language == Language::Ko && !clauses::has_question_word(&lower));
+    for (pattern, classes) in &lexicon.questions {
+        if pattern.is_match(&lower) {
+            question.classes.clone_from(classes);
+            break;
+        }
+    }
+    // "Can I eat …?" is not answered by "yes, you are allergic".
+    let of_limits = question.classes.iter().any(|class| class == "cannot")
+        && !["allerg", "알레르기"].iter().any(|word| lower.contains(word));
+    question.yes_no &= !of_limits;
+    question.past = lower.contains("used to")
+        || lower.contains(" before")
+        || lower.contains("예전")
+        || lower.contains("옛날")
+        || lower.contains("좋아하던")
+        || lower.contains("좋아했던");
+    question.subject = match language {
+        Language::En => english_subject(lexicon, &normal, &lower, npc),
+        Language::Ko => korean_subject(lexicon, &lower, npc),
+    };
+    let subject_words = match &question.subject {
+        Some(Party::Other(name)) => words(name),
+        _ => Vec::new(),
+    };
+    for word in words(&lower) {
+        let word = term(lexicon, &word);
+        let plain = lexicon.lists("stopwords", &word) || word.chars().count() < 2 && !lexicon.knows(&word);
+        if plain || subject_words.contains(&word) {
+            continue;
+        }
+        if let Some(other) = lexicon
+            .list("bridge")
+            .iter()
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(ko, _)| *ko == word)
+        {
+            question.nouns.push(other.1.to_owned());
+        }
+        question.nouns.push(word);
+    }
+    Some(question)
+}
+
+fn asks_to_tell(lexicon: &Lexicon, sentence: &str) -> bool {
+    let lower = sentence.trim().to_lowercase();
+    match lexicon.language {
+        Language::En => [
+            "tell me what",
+            "tell me my",
+            "tell me where",
+            "tell me who",
+            "remind me what",
+            "remind me of my",
+            "remind me where",
+            "tell me how old",
+            "tell me about my",
+        ]
+        .iter()
+        .any(|start| lower.contains(start)),
+        Language::Ko => lower
+            .trim_end_matches(|c: char| !c.is_alphanumeric())
+            .ends_with("기억나"),
+    }
+}
+
+fn find_words(text: &str, phrase: &str) -> Option<usize> {
+    text.match_indices(phrase).map(|(at, _)| at).find(|at| {
+        let before = text[..*at].chars().next_back();
+        let after = text[*at + phrase.len()..].chars().next();
+        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+    })
+}
+
+fn english_subject(lexicon: &Lexicon, text: &str, lower: &str, npc: &str) -> Option<Party> {
+    let tokens = words(lower);
+    let family = |word: &str| {
+        let base = lexicon.base(word);
+        lexicon
+            .categories(base)
+            .iter()
+            .any(|c| ["family", "friend", "relative", "pet"].contains(&c.as_str()))
+    };
+    for (at, word) in tokens.iter().enumerate() {
+        if word == "my" {
+            let next: Vec<&str> = tokens[at + 1..]
+                .iter()
+                .take(3)
+                .map(|word| word.trim_end_matches("'s"))
+                .collect();
+            let near = |word: &&&str| family(word) || lexicon.lists("relations", word);
+            if let Some(relative) = next.iter().find(near) {
+                return Some(Party::Other((*relative).to_owned()));
+            }
+        }
+    }
+    for word in text.split(|c: char| !c.is_alphanumeric() && c != '-').skip(1) {
+        let lower = word.to_lowercase();
+        if word.chars().next().is_some_and(char::is_uppercase)
+            && !lexicon.lists("not_names", &lower)
+            && !lexicon.knows(&lower)
+        {
+            let npcs = npc.split(' ').any(|part| part == word);
+            return Some(if npcs {
+                Party::Npc
+            } else {
+                Party::Other(word.to_owned())
+            });
+        }
+    }
+    let has = |list: &[&str]| tokens.iter().any(|word| list.contains(&word.as_str()));
+    if has(&["i", "my", "me", "mine"]) {
+        Some(Party::Player)
+    } else if has(&["you", "your", "yours"]) {
+        Some(Party::Npc)
+    } else {
+        None
+    }
+}
+
+fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
+    let tokens: Vec<&str> = text.split_whitespace().collect();
+    let relative = |word: &str| {
+        let stem = claim::strip_particle(lexicon, word).to_owned();
+        let near = lexicon
+            .categories(&stem)
+            .iter()
+            .any(|c| ["가족", "친구", "반려동물"].contains(&c.as_str()));
+        near.then_some(stem)
+    };
+    // "내 말 이름이 뭐지": a horse, where it has a name.
+    for three in tokens.windows(3) {
+        let owned = ["내", "제", "우리", "저희"].contains(&three[0]) && three[2].starts_with("이름");
+        if owned && lexicon.categories(three[1]).iter().any(|c| c == "동물") {
+            return Some(Party::Other(three[1].to_owned()));
+        }
+    }
+    for pair in tokens.windows(2) {
+        if let Some(name) = relative(pair[1]).filter(|_| ["내", "제", "우리", "저희"].contains(&pair[0])) {
+            return Some(Party::Other(name));
+        }
+    }
+    // "누나 이름이 뭐더라", "동생은 뭘 좋아하지": nobody else's is meant.
+    for (at, token) in tokens.iter().enumerate() {
+        let told_of = tokens.get(at + 1).is_some_and(|next| {
+            ["이름", "나이", "생일", "고향", "직업", "취미"]
+                .iter()
+                .any(|noun| next.starts_with(noun))
+        });
+        let topic = at == 0 && ["은", "는", "이", "가"].iter().any(|end| token.ends_with(end)) && tokens.len() > 1;
+        if let Some(name) = relative(token).filter(|_| told_of || topic) {
+            return Some(Party::Other(name));
+        }
+    }
+    for token in &tokens {
+        let bare = token.trim_matches(|c: char| !c.is_alphanumeric());
+        if lexicon.alternatives("ME").any(|form| form == bare)
+            || ["내", "제", "나의", "저의", "나를", "날", "저를", "나에", "저에"].contains(&bare)
+        {
+            return Some(Party::Player);
+        }
+        if lexicon.alternatives("YOU").any(|form| form == bare) || ["네", "너의", "당신의", "자네의"].contains(&bare)
+        {
+            return Some(Party::Npc);
+        }
+        let named = ["은", "는", "이", "가"]
+            .iter()
+            .find_map(|end| bare.strip_suffix(end))
+            .filter(|stem| stem.chars().count() >= 2);
+        if let Some(name) = named {
+            if name == npc {
+                return Some(Party::Npc);
+            }
+            let common = lexicon.knows(name)
+                || lexicon.is_category(name)
+                || lexicon.lists("not_names", name)
+                || name.contains("좋아하");
+            if !common && token.len() > bare.len() - 1 && tokens.first() == Some(token) {
+                return Some(Party::Other(name.to_owned()));
+            }
+        }
+    }
+    // "좋아하는 과일이 뭐였지": what was, was told; so it is about whoever told it.
+    ["였지", "더라", "드라", "했지", "라고 했", "기억"]
+        .iter()
+        .any(|end| text.contains(end))
+        .then_some(Party::Player)
+}

@@ -301,6 +301,8 @@ impl World {
                 hold_after: None,
                 block: false,
             });
+            // What is said now was not said when the head was moved.
+            self.clock.advance(STEP);
             let mut input = self.input(talk, &line).await;
             input.goes_on = Some(Arc::new(unfinished));
             self.speak(input, false).await;
@@ -320,6 +322,7 @@ impl World {
         if fails {
             return self.stands_again(talk).await;
         }
+        self.clock.advance(STEP);
         self.player.replies(Next {
             name: Player::name_in(&line).unwrap(),
             recorded: None,

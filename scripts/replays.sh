@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Replay equivalence at length, for every night: 50,000 random histories on SQLite, and on Postgres as many less as in
-# the tests, from another seed each day. COLLOQUY_REPLAYS and COLLOQUY_REPLAY_SEED change both. A history that fails is
-# made as short as it can be and kept under tests/it/replay/regressions. Optimised; still an hour or so on two cores.
+# Replay equivalence at length, for every night: 50,000 random histories on SQLite and a tenth as many on Postgres, from
+# another seed each day. COLLOQUY_REPLAYS and COLLOQUY_REPLAY_SEED change both. A history that fails is made as short as it
+# can be and kept under tests/it/replay/regressions. Optimised; still more than an hour on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export COLLOQUY_REPLAYS="${COLLOQUY_REPLAYS:-50000}"

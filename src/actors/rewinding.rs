@@ -4,11 +4,13 @@
 
 use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use actix::{Actor, AsyncContext, Context, fut::wrap_future};
 use futures_util::FutureExt;
 
 use super::{
     Interrupted, SessionError,
     curator::Unsaid,
+    handle::Ask,
     registry::{Node, SessionKey, send},
     session::{WasClosed, load::Loaded},
     use_cases::UseCases,
@@ -299,6 +301,28 @@ pub(super) async fn note(
         .rewinds
         .note_keys(&scope, dialogue, &keys, &outcome, known)
         .await
+}
+
+/// Answers with `told`; first, a key is kept with the outcome it stands for, so that it takes back nothing that
+/// is said later.
+pub(super) fn keep<A: Actor<Context = Context<A>>>(
+    node: &Arc<Node>,
+    dialogue: &SessionKey,
+    key: Option<String>,
+    (told, outcome): (Interrupted, Arc<Rewound>),
+    ask: Ask<Interrupted>,
+    ctx: &mut Context<A>,
+) {
+    let Some(key) = key else {
+        return ask.answer(Ok(told));
+    };
+    let kept = note(Arc::clone(node), dialogue.clone(), vec![key], outcome, KnownKeys::Stay);
+    ctx.spawn(wrap_future(async move {
+        match kept.await {
+            Ok(()) => ask.answer(Ok(told)),
+            Err(error) => ask.answer(Err(error.into())),
+        }
+    }));
 }
 
 /// Why nothing was moved, as whoever asked is told.

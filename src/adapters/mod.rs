@@ -6,6 +6,7 @@ mod migrations;
 pub mod offline_embedder;
 pub mod openai;
 pub mod postgres;
+pub mod private;
 pub mod qdrant;
 pub mod redis;
 pub mod scripted;

@@ -2,7 +2,7 @@
 //! second server out.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{ErrorKind, Write},
     path::{Path, PathBuf},
 };
@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use secrecy::SecretString;
 
-use crate::{ids::NodeId, ports::clock::IdSource};
+use crate::{adapters::private, ids::NodeId, ports::clock::IdSource};
 
 const LOCK: &str = "lock";
 const NODE: &str = "node_id";
@@ -88,14 +88,8 @@ pub fn secret(data_dir: &Path) -> anyhow::Result<SecretString> {
     bail!("cannot read {}", at.display())
 }
 
-/// What is made is its owner's alone, as what players say is in it. A folder that is there stays as it is.
 fn make(path: &Path) -> anyhow::Result<()> {
-    let mut folders = DirBuilder::new();
-    folders.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut folders, 0o700);
-    let made = folders.create(path);
-    made.with_context(|| format!("cannot make the data folder {}", path.display()))
+    private::folder(path).with_context(|| format!("cannot make the data folder {}", path.display()))
 }
 
 fn read(at: &Path) -> anyhow::Result<Option<String>> {
@@ -110,11 +104,7 @@ fn read(at: &Path) -> anyhow::Result<Option<String>> {
 fn write_new(at: &Path, text: &str) -> anyhow::Result<()> {
     let folder = at.parent().unwrap_or(Path::new("."));
     let draft = folder.join(format!(".{}-{}", std::process::id(), rand::random::<u64>()));
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options
+    let written = private::new_file()
         .open(&draft)
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
         .and_then(|()| match fs::hard_link(&draft, at) {

@@ -154,14 +154,16 @@ impl Session {
         }
     }
 
+    fn take_lines(&mut self, are_gone: impl FnMut(&Waiting) -> bool) -> VecDeque<Waiting> {
+        let (gone, waiting) = std::mem::take(&mut self.queue).into_iter().partition(are_gone);
+        self.queue = waiting;
+        gone
+    }
+
     /// Lines with a lower number than `before` were said to what is taken back, and go with it. Those who listen
     /// are told of each.
     fn unsay_lines(&mut self, before: u64) {
-        let (gone, waiting) = std::mem::take(&mut self.queue)
-            .into_iter()
-            .partition::<VecDeque<_>, _>(|line| line.id < before);
-        self.queue = waiting;
-        for line in gone {
+        for line in self.take_lines(|line| line.id < before) {
             // Others are answered that it is none.
             if line.is_accepted() {
                 let body = EventBody::Error {
@@ -361,13 +363,8 @@ impl Session {
 
     /// Lines that were to take the place of a turn, and for which the head `is_theirs` no longer, are not said.
     pub(super) fn drop_replacements(&mut self, is_theirs: impl Fn(Option<TurnId>) -> bool) {
-        let queue = std::mem::take(&mut self.queue);
-        for waiting in queue {
-            match waiting.after {
-                Some(Follows(head)) if !is_theirs(head) => waiting.unsay(),
-                _ => self.queue.push_back(waiting),
-            }
-        }
+        let gone = self.take_lines(|line| line.after.is_some_and(|Follows(head)| !is_theirs(head)));
+        gone.into_iter().for_each(Waiting::unsay);
     }
 
     /// Reads what the move changed; until then everything waits.

@@ -21,7 +21,7 @@ use crate::{
         events::{EventBody, EventError},
         turn::{CommittedTurn, CutBy, TurnError, TurnInput, event_error},
     },
-    memory::{authored::Npc, turn::TurnStatus},
+    memory::authored::Npc,
     ports::{StoreError, StoreResult, ledger::dialogues::KeyedTurn},
 };
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
@@ -406,11 +406,10 @@ impl Session {
         self.last_turn = self.used.saturating_duration_since(running.started);
         match ended {
             Ok(committed) => {
-                let (keys, status) = (running.cut_keys(), committed.turn.status);
+                let mut keys = running.cut_keys();
+                keys.retain(|key| !committed.cut_keys.contains(key));
                 self.committed(committed, running, ctx);
-                if status != TurnStatus::Interrupted {
-                    self.keep_cuts(keys, ctx);
-                }
+                self.keep_cuts(keys, ctx);
                 // Before the next line begins on top of what is to be cut.
                 self.turn_ended(ctx);
                 self.advance(ctx);
@@ -430,7 +429,7 @@ impl Session {
             checkpoint,
             state,
             jobs,
-            cut_keys: _,
+            ..
         } = committed;
         self.log
             .committed(turn.number, turn.id, turn.npc.clone(), running.re.clone());

@@ -14,7 +14,6 @@ mod sql;
 mod writer;
 
 use std::{
-    fs::{DirBuilder, OpenOptions},
     io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
@@ -34,7 +33,7 @@ use self::{
     readers::Readers,
     writer::Writer,
 };
-use super::migrations;
+use super::{migrations, private};
 use crate::{
     ids::TenantId,
     ports::{
@@ -211,11 +210,7 @@ fn file_named(path_or_url: &str) -> StoreResult<PathBuf> {
 fn prepare_file(path_or_url: &str) -> StoreResult<PathBuf> {
     let path = file_named(path_or_url)?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        let mut folders = DirBuilder::new();
-        folders.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut folders, 0o700);
-        folders.create(folder).map_err(|error| {
+        private::folder(folder).map_err(|error| {
             StoreError::Unavailable(format!("cannot create the folder {}: {error}", folder.display()))
         })?;
     }
@@ -223,14 +218,9 @@ fn prepare_file(path_or_url: &str) -> StoreResult<PathBuf> {
     Ok(path)
 }
 
-/// A file that is new is its owner's alone, since what players say will be in it; SQLite makes the files
-/// beside it alike. One that is there stays as it is.
+/// SQLite makes the files beside a new one alike.
 fn make_private(path: &Path) -> StoreResult<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
+    match private::new_file().open(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             let what = format!("cannot create the file {}: {error}", path.display());
             Err(StoreError::Unavailable(what))

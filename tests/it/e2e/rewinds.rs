@@ -271,18 +271,22 @@ fn a_reply_is_said_anew_and_players_take_back_nothing_but_their_own() {
     });
 }
 
+/// A session of `p1` with `mira` in which the client says what it has played.
+async fn heard_by_ack(socket: &mut Socket) -> String {
+    let create =
+        json!({"type": "session.create", "world_id": "vale", "npc_id": "mira", "player_id": "p1", "playback": "ack"});
+    socket.send(&create).await;
+    let created = socket.until("session.created").await;
+    created["session_id"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn nothing_is_learned_from_a_reply_before_it_was_played() {
     run(async {
         let server = fresh(&[]).start();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
-        let create = json!({"type": "session.create", "world_id": "vale", "npc_id": "mira", "player_id": "p1", "playback": "ack"});
-        socket.send(&create).await;
-        let session = socket.until("session.created").await["session_id"]
-            .as_str()
-            .unwrap()
-            .to_owned();
+        let session = heard_by_ack(&mut socket).await;
         socket.say(&session, "I like grapes.").await;
         // What is said elsewhere later is learned meanwhile.
         let mut other = server.player("p2").await;
@@ -309,12 +313,7 @@ fn what_nobody_says_was_played_is_learned_after_a_while() {
     run(async {
         let server = fresh(&[("COLLOQUY__TURN__PLAYBACK_TIMEOUT_S", "2")]).start();
         let mut socket = server.player("p1").await;
-        let create = json!({"type": "session.create", "world_id": "vale", "npc_id": "mira", "player_id": "p1", "playback": "ack"});
-        socket.send(&create).await;
-        let session = socket.until("session.created").await["session_id"]
-            .as_str()
-            .unwrap()
-            .to_owned();
+        let session = heard_by_ack(&mut socket).await;
         socket.say(&session, "I like grapes.").await;
         // Sooner than leases and left-over jobs are looked for.
         learned(&server.backend(), "mira", "grapes").await;

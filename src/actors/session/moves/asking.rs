@@ -134,8 +134,6 @@ impl Session {
         }
     }
 
-    /// Answers with `told`; first, a key is kept with the outcome it stands for, so that it takes back nothing
-    /// that is said later.
     fn keep(
         &self,
         key: Option<String>,
@@ -144,16 +142,7 @@ impl Session {
         ask: Ask<Interrupted>,
         ctx: &mut Context<Self>,
     ) {
-        if key.is_none() {
-            return ask.answer(Ok(told));
-        }
-        let keys = key.into_iter().collect();
-        let known = KnownKeys::Stay;
-        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, outcome, known);
-        ctx.spawn(kept.into_actor(self).map(move |kept, _, _| match kept {
-            Ok(()) => ask.answer(Ok(told)),
-            Err(error) => ask.answer(Err(error.into())),
-        }));
+        rewinding::keep(&self.node, &self.key, key, (told, outcome), ask, ctx);
     }
 
     /// The keys of cuts that came to nothing, since the turn had been said to its end or not at all, are kept: to

@@ -85,22 +85,27 @@ const REVIVE_JOBS: &str = concat!(
       AND turn ",
     among!("$2")
 );
+/// A list of turns as a table expression of that name: with those in whose place they stand.
+macro_rules! and_replaced {
+    ($name:literal, $turns:literal) => {
+        concat!(
+            $name,
+            " (id) AS (SELECT v.value FROM ",
+            texts!($turns),
+            " v UNION SELECT t.replaces FROM ",
+            $name,
+            " g CROSS JOIN turns t WHERE t.tenant = $1 AND t.id = g.id AND t.replaces IS NOT NULL)"
+        )
+    };
+}
 /// A turn that was cut stands in another's place, and whoever joined at either joined there. What stands again
 /// or goes on being there ($4) closes nothing.
 const CLOSE_JOINED: &str = concat!(
-    "WITH RECURSIVE gone (id) AS (
-        SELECT v.value FROM ",
-    texts!("$2"),
-    " v UNION
-        SELECT t.replaces FROM gone g CROSS JOIN turns t
-        WHERE t.tenant = $1 AND t.id = g.id AND t.replaces IS NOT NULL),
-     there (id) AS (
-        SELECT v.value FROM ",
-    texts!("$4"),
-    " v UNION
-        SELECT t.replaces FROM there h CROSS JOIN turns t
-        WHERE t.tenant = $1 AND t.id = h.id AND t.replaces IS NOT NULL)
-     UPDATE dialogues SET status = 'closed', updated_at = $3
+    "WITH RECURSIVE ",
+    and_replaced!("gone", "$2"),
+    ", ",
+    and_replaced!("there", "$4"),
+    " UPDATE dialogues SET status = 'closed', updated_at = $3
      WHERE tenant = $1 AND cause_id IN (SELECT id FROM gone) AND cause_id NOT IN (SELECT id FROM there)
        AND cause_kind = 'turn' AND status = 'open' RETURNING id"
 );

@@ -1,17 +1,13 @@
 //! Moves of a dialogue's head.
 
-use chrono::Duration;
 use colloquy::{
     ids::FactId,
-    memory::{
-        fact::{Cause, InvalidReason},
-        turn::{Turn, TurnStatus},
-    },
+    memory::fact::{Cause, InvalidReason},
     ports::ledger::{
         dialogues::{CommitOutcome, DialogueStatus, TurnCommit},
         facts::{Extraction, FactEdit, FactPatch, ReconcileOutcome},
-        jobs::{JobFence, JobKind, NewJob},
-        rewinds::{KnownKeys, LiveCut, QuotedIn, Replacement, Rewind, RewindOutcome, Rewound},
+        jobs::{JobFence, JobKind},
+        rewinds::{KnownKeys, QuotedIn, Rewind, RewindOutcome, Rewound},
         summaries::SummaryCommit,
     },
 };
@@ -334,53 +330,6 @@ pub async fn keys_of_others_find_the_move_that_served_them<S: Subject>(f: &mut F
     assert_eq!(rewinds.by_key(scope, id, "own").await.unwrap(), Some(done));
 }
 
-pub async fn who_joined_a_line_stays_when_it_is_cut<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 2).await;
-    let whole = told.turns[1].clone();
-    let mut joined = f.a_dialogue();
-    joined.cause = Some(Cause::Turn(whole.id));
-    assert!(f.ledger().dialogues.create(&f.scope, &joined).await.unwrap());
-    let cut = Turn {
-        id: f.id(),
-        status: TurnStatus::Interrupted,
-        reply_text: "rep".to_owned(),
-        ..whole.clone()
-    };
-    let rewind = Rewind {
-        replacement: Some(Replacement {
-            of: whole.id,
-            turn: cut.clone(),
-            jobs: Vec::new(),
-            uncut: Some((whole.reply_text.clone(), f.now() + Duration::seconds(30))),
-        }),
-        ..told.move_to(f, Some(told.turn(1)))
-    };
-    assert!(told.rewind(f, &rewind).await.closed.is_empty());
-    // Nor does it when the line is whole again.
-    assert!(told.back(f, Some(whole.id)).await.closed.is_empty());
-    // However often it is cut, and back.
-    let mut of = whole.id;
-    for _ in 0..3 {
-        let mut again = told.move_to(f, Some(told.turn(1)));
-        let turn = Turn {
-            id: f.id(),
-            ..cut.clone()
-        };
-        let cut = Replacement {
-            of: std::mem::replace(&mut of, turn.id),
-            turn,
-            jobs: Vec::new(),
-            uncut: None,
-        };
-        again.replacement = Some(cut);
-        assert!(told.rewind(f, &again).await.closed.is_empty());
-    }
-    assert!(told.back(f, Some(whole.id)).await.closed.is_empty());
-    assert!(told.back(f, Some(of)).await.closed.is_empty());
-    // Below it, it is closed, though it joined the line that was cut since.
-    assert_eq!(told.back(f, Some(told.turn(1))).await.closed, [joined.id]);
-}
-
 pub async fn a_key_finds_its_move_and_moves_are_read_in_order<S: Subject>(f: &mut Fixture<S>) {
     let mut told = told(f, 4).await;
     let keyed = |rewind: Rewind, seq| Rewind {
@@ -458,204 +407,6 @@ pub async fn a_session_that_was_joined_from_an_unsaid_turn_is_closed<S: Subject>
         None,
         "nobody joins there"
     );
-}
-
-pub async fn a_live_cut_is_sealed_audited_and_gone_on_with<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 1).await;
-    f.tick();
-    let mut commit = told.commit(f, 2);
-    let until = f.now() + Duration::seconds(30);
-    commit.turn.status = TurnStatus::Interrupted;
-    commit.uncut = Some(("reply and more".to_owned(), until));
-    let cut = |key: Option<&str>| LiveCut {
-        rewound: Rewound::live_cut(f.id(), f.world.clone(), commit.epoch, &commit.turn),
-        key: key.map(str::to_owned),
-        edit: f.edit("session.interrupt"),
-    };
-    commit.cuts = vec![cut(Some("a")), cut(Some("b")), cut(Some("a")), cut(None)];
-    f.commit(&commit).await;
-    told.turns.push(commit.turn.clone());
-
-    let (rewinds, scope, id) = (&f.ledger().rewinds, &f.scope, told.id());
-    for (key, cut) in [("a", &commit.cuts[0]), ("b", &commit.cuts[1])] {
-        let known = rewinds.by_key(scope, id, key).await.unwrap();
-        assert_eq!(known.as_ref(), Some(&cut.rewound), "the first with a key");
-        assert!(known.is_some_and(|known| known.is_live_cut()));
-    }
-    assert_eq!(
-        rewinds.since(scope, id, 0, 9).await.unwrap(),
-        [],
-        "no event tells of it"
-    );
-    let rows = f.ledger().audit.list(scope, &page(9, None)).await.unwrap().items;
-    assert_eq!(rows.iter().filter(|row| row.action == "session.interrupt").count(), 4);
-
-    let sealed = rewinds.sealed(scope, commit.turn.id, f.now()).await.unwrap().unwrap();
-    assert_eq!(
-        (sealed.whole, sealed.key.as_deref(), sealed.text.as_str(), sealed.until),
-        (None, Some("key 2"), "reply and more", until)
-    );
-    assert_eq!(rewinds.sealed(&f.other, commit.turn.id, f.now()).await.unwrap(), None);
-    assert_eq!(rewinds.sealed(scope, commit.turn.id, until).await.unwrap(), None);
-
-    // Taken back to be gone on with; the turn that comes takes its key over.
-    let taking_up = Rewind {
-        replacing: Some(commit.turn.id),
-        key: Some("up".to_owned()),
-        ..told.move_to(f, Some(told.turn(1)))
-    };
-    let rewound = told.rewind(f, &taking_up).await;
-    assert_eq!(rewound.replacing, Some(commit.turn.id));
-    told.turns.truncate(1);
-    let mut whole = told.commit(f, 2);
-    (whole.key, whole.key_of) = (None, Some(commit.turn.id));
-    f.commit(&whole).await;
-    let keyed = f
-        .ledger()
-        .dialogues
-        .turn_by_key(&f.scope, id, "key 2")
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!((keyed.turn.id, keyed.stands), (whole.turn.id, true));
-    let rewinds = &f.ledger().rewinds;
-    assert_eq!(rewinds.by_key(&f.scope, id, "up").await.unwrap(), Some(rewound));
-    assert_eq!(rewinds.sealed(&f.scope, whole.turn.id, f.now()).await.unwrap(), None);
-
-    // What is sealed goes when its time is over, and not before, and nobody else's does.
-    let early = until - Duration::microseconds(1);
-    assert_eq!(rewinds.unseal(&f.scope, early).await.unwrap(), 0);
-    assert_eq!(rewinds.unseal(&f.other, until).await.unwrap(), 0);
-    assert_eq!(rewinds.unseal(&f.scope, until).await.unwrap(), 1);
-    assert_eq!(rewinds.sealed(&f.scope, commit.turn.id, f.now()).await.unwrap(), None);
-}
-
-pub async fn a_turn_that_was_cut_has_not_concluded<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 1).await;
-    let mut commit = told.commit(f, 2);
-    commit.checkpoint.ended = true;
-    let done = f.ledger().dialogues.commit_turn(&f.scope, &commit).await.unwrap();
-    assert_eq!(done, CommitOutcome::Committed);
-    let cut = Turn {
-        id: f.id(),
-        status: TurnStatus::Interrupted,
-        reply_text: "rep".to_owned(),
-        ..commit.turn.clone()
-    };
-    let rewind = Rewind {
-        replacement: Some(Replacement {
-            of: commit.turn.id,
-            turn: cut,
-            jobs: Vec::new(),
-            uncut: None,
-        }),
-        ..told.move_to(f, Some(told.turn(1)))
-    };
-    told.rewind(f, &rewind).await;
-    let checkpoint = f.ledger().dialogues.checkpoint(&f.scope, told.id()).await.unwrap();
-    let expected = colloquy::memory::turn::Checkpoint {
-        ended: false,
-        ..commit.checkpoint
-    };
-    assert_eq!(checkpoint, Some(expected));
-}
-
-pub async fn a_cut_turn_is_replaced<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 3).await;
-    let late = told.plan(f, 2, "The player likes figs.", &[]).await;
-    let whole = told.turns[1].clone();
-    let cut = Turn {
-        id: f.id(),
-        status: TurnStatus::Interrupted,
-        reply_text: "reply".to_owned(),
-        ..whole.clone()
-    };
-    let job = |kind| NewJob {
-        id: f.id(),
-        kind,
-        dialogue: cut.dialogue,
-        turn: cut.id,
-        text_version: 1,
-        created_at: f.now(),
-        leased_to: f.node,
-        leased_until: f.now(),
-        held_until: None,
-    };
-    let until = f.now() + Duration::seconds(30);
-    let rewind = Rewind {
-        replacement: Some(Replacement {
-            of: whole.id,
-            turn: cut.clone(),
-            jobs: vec![job(JobKind::ExtractFacts), job(JobKind::ExtractState)],
-            uncut: Some((whole.reply_text.clone(), until)),
-        }),
-        ..told.move_to(f, Some(told.turn(1)))
-    };
-    let rewound = told.rewind(f, &rewind).await;
-    assert_eq!((rewound.head, rewound.head_turn), (Some(cut.id), 2));
-    assert_eq!((rewound.heard_chars, &rewound.removed[..]), (Some(5), &[3][..]));
-    assert_eq!(rewound.rolled_back.state, 2, "its own state block too");
-
-    let ledger = f.ledger();
-    assert_eq!(
-        ledger.dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap(),
-        [told.turns[0].clone(), cut.clone()]
-    );
-    let keyed = ledger
-        .dialogues
-        .turn_by_key(&f.scope, told.id(), "key 2")
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(
-        (keyed.turn.id, keyed.stands),
-        (cut.id, true),
-        "the key is that of what stands"
-    );
-    assert_eq!(
-        ledger
-            .dialogues
-            .checkpoint(&f.scope, told.id())
-            .await
-            .unwrap()
-            .unwrap()
-            .turn,
-        2
-    );
-    assert!(ledger.dialogues.trace(&f.scope, told.id(), 2).await.unwrap().is_some());
-    assert_eq!(
-        ledger.facts.reconcile(&f.scope, &late).await.unwrap(),
-        ReconcileOutcome::Fenced
-    );
-    let leased = ledger.jobs.lease(&f.scope, f.node, f.now(), until, 9).await.unwrap();
-    let of_cut: Vec<JobKind> = leased
-        .iter()
-        .filter(|job| job.turn == cut.id)
-        .map(|job| job.kind)
-        .collect();
-    assert_eq!(of_cut.len(), 2, "{leased:?}");
-
-    let sealed = ledger.rewinds.sealed(&f.scope, cut.id, f.now()).await.unwrap().unwrap();
-    assert_eq!(
-        (sealed.whole, sealed.text.as_str()),
-        (Some(whole.id), whole.reply_text.as_str())
-    );
-    assert_eq!(ledger.rewinds.sealed(&f.other, cut.id, f.now()).await.unwrap(), None);
-    assert_eq!(
-        ledger.rewinds.sealed(&f.scope, cut.id, until).await.unwrap(),
-        None,
-        "the seal has run out"
-    );
-
-    // Taken up again, with the checkpoint it had.
-    let rewound = told.back(f, Some(whole.id)).await;
-    assert_eq!((&rewound.removed[..], &rewound.reinstated[..]), (&[2][..], &[2][..]));
-    assert_eq!(
-        f.ledger().dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap(),
-        told.turns[..2]
-    );
-    let checkpoint = f.ledger().dialogues.checkpoint(&f.scope, told.id()).await.unwrap();
-    assert_eq!(checkpoint.unwrap().turn, 2);
 }
 
 pub async fn turns_elsewhere_that_quoted_what_was_unsaid_are_named<S: Subject>(f: &mut Fixture<S>) {

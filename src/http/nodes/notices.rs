@@ -144,15 +144,8 @@ async fn take_notice(
     let notice: Notice = read(body).await?;
     to_the_end(async move {
         match notice {
-            Notice::Restored {
-                tenant,
-                world,
-                dialogues,
-            } => {
-                state
-                    .sessions
-                    .was_restored(&TenantScope::new(tenant), &world, dialogues)
-                    .await;
+            Notice::Restored { tenant, dialogues } => {
+                state.sessions.was_restored(&TenantScope::new(tenant), dialogues).await;
             }
             Notice::Closed { tenant, sessions } => {
                 state.sessions.were_closed(&TenantScope::new(tenant), sessions).await;

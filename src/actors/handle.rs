@@ -403,6 +403,7 @@ impl Sessions {
                 restoring::tell_peers(node, &scope, world, theirs),
                 restoring::tell(node, &scope, world, dialogues)
             );
+            failpoint!("restore.told");
         }
         Ok(outcome)
     }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     dialogue::rewind::{Moved, RewindError, RewindRequest, Target},
-    ids::{DialogueId, TurnId},
+    ids::{DialogueId, DialogueKind, TurnId},
     ports::{
         StoreError,
         ledger::rewinds::{KnownKeys, Rewound},
@@ -252,6 +252,10 @@ impl Loaded {
             head: self.head,
             fence,
             target: goal.target,
+            paused: goal
+                .target
+                .pauses()
+                .filter(|_| dialogue.kind() == DialogueKind::NpcConversation),
             key: goal.key,
             also: goal.also,
             seq,

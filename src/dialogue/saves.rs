@@ -72,11 +72,13 @@ pub async fn restore(services: &Services, request: RestoreRequest) -> StoreResul
     };
     let outcome = services.ledger.saves.restore(scope, &restore).await?;
     if let RestoreOutcome::Done { dialogues, .. } = &outcome {
+        failpoint!("restore.durable");
         for moved in dialogues {
             if let Err(error) = services.buffers.remove(scope, moved.id).await {
                 // It carries an epoch that the ledger left behind, so nobody believes it.
                 tracing::warn!(dialogue = %moved.id, %error, "the buffer of a restored dialogue could not be removed");
             }
+            failpoint!("restore.followed");
         }
     }
     Ok(outcome)

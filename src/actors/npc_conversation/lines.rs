@@ -223,6 +223,7 @@ impl NpcConversation {
         } = committed;
         self.failures = 0;
         self.log.committed(turn.number, turn.id, turn.npc.clone(), None);
+        failpoint!("turn.told");
         let turn = Arc::new(turn);
         running.tell(&Ok(Arc::clone(&turn)));
         if !state.is_empty() {

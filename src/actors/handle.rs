@@ -403,6 +403,7 @@ impl Sessions {
                 restoring::tell_peers(node, &scope, theirs),
                 restoring::tell(node, &scope, dialogues)
             );
+            failpoint!("restore.told");
         }
         Ok(outcome)
     }

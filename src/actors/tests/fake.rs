@@ -406,6 +406,7 @@ impl UseCases for Fake {
             to,
             replacement,
             replacing: request.head.filter(|_| comes_again),
+            paused: request.paused,
             key: request.key.clone(),
             also: request
                 .also

@@ -7,12 +7,12 @@ use chrono::{DateTime, Utc};
 use sqlx::QueryBuilder;
 
 use super::{
-    Db, Engine, Lock, Reach, Row, lock,
+    Connection, Db, Engine, Lock, Reach, Row, lock,
     rows::{Columns, json, list, micros, rows_of, store_error, text},
     turns::{self, PreparedCommit, signed},
 };
 use crate::{
-    ids::{DialogueId, DialogueKind, NodeId, NpcId, TurnId, WorldId},
+    ids::{DialogueId, DialogueKind, NodeId, NpcId, TenantId, TurnId, WorldId},
     memory::{
         fact::Cause,
         trace::TurnTrace,
@@ -241,6 +241,23 @@ fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) 
     query
 }
 
+/// `false`: it is closed, or not there.
+pub(super) async fn pause(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    dialogue: &str,
+    paused: bool,
+) -> StoreResult<bool> {
+    let written = sqlx::query(SET_PAUSED)
+        .bind(tenant.as_str())
+        .bind(dialogue)
+        .bind(if paused { "true" } else { "false" })
+        .execute(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(written.rows_affected() == 1)
+}
+
 #[async_trait]
 impl DialogueStore for SqlDialogueStore {
     async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<bool> {
@@ -366,16 +383,7 @@ impl DialogueStore for SqlDialogueStore {
         let tenant = scope.tenant().clone();
         self.0
             .write(scope, move |connection| {
-                Box::pin(async move {
-                    let written = sqlx::query(SET_PAUSED)
-                        .bind(tenant.as_str())
-                        .bind(id.to_string())
-                        .bind(if paused { "true" } else { "false" })
-                        .execute(connection)
-                        .await
-                        .map_err(store_error)?;
-                    Ok(written.rows_affected() == 1)
-                })
+                Box::pin(async move { pause(connection, &tenant, &id.to_string(), paused).await })
             })
             .await
     }

@@ -56,6 +56,11 @@ impl Socket {
         let say = json!({"type": "player.say", "event_id": key, "session_id": session, "key": key, "text": text});
         self.stream.send(Message::text(say.to_string())).await.is_ok()
     }
+    /// `false`: it is closed.
+    #[cfg(feature = "failpoints")]
+    pub async fn try_send(&mut self, message: &Value) -> bool {
+        self.stream.send(Message::text(message.to_string())).await.is_ok()
+    }
     pub async fn send(&mut self, message: &Value) {
         self.send_raw(message.to_string()).await;
     }

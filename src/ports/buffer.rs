@@ -74,15 +74,19 @@ pub trait BufferStore: Send + Sync {
         turn: &BufferedTurn,
         keep_from: u32,
     ) -> StoreResult<bool>;
-    /// Drops turns numbered above `last`, atomically, if the epoch is below that of `head`, which the
-    /// buffer has from then on. `false`: it had no older epoch, or there is no buffer.
+    /// Drops turns numbered above `last`, atomically, if the buffer's head is `expected`; it has `head` from then
+    /// on, whose epoch is a newer one. `false`: the head was another, nothing changed (the caller removes): a
+    /// buffer that missed a turn or a move may have turns at or below `last` that were taken back.
     async fn truncate(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
+        expected: BufferHead,
         last: u32,
         head: BufferHead,
     ) -> StoreResult<bool>;
     /// Forgets the buffer.
     async fn remove(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()>;
+    /// Asks for a sign of life.
+    async fn ping(&self) -> StoreResult<()>;
 }

@@ -47,16 +47,6 @@ impl RedisBuffers {
             ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1),
         })
     }
-
-    /// Asks Redis for a sign of life.
-    ///
-    /// # Errors
-    /// As any call.
-    pub async fn ping(&self) -> StoreResult<()> {
-        self.redis
-            .call(async |connection| redis::cmd("PING").exec_async(connection).await)
-            .await
-    }
 }
 
 #[async_trait]
@@ -124,11 +114,18 @@ impl BufferStore for RedisBuffers {
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
+        expected: BufferHead,
         last: u32,
         head: BufferHead,
     ) -> StoreResult<bool> {
         let mut truncate = TRUNCATE.key(key(scope, dialogue));
-        truncate.arg(self.ttl_ms).arg(last).arg(head.epoch).arg(head_text(head));
+        truncate
+            .arg(self.ttl_ms)
+            .arg(expected.epoch)
+            .arg(head_text(expected))
+            .arg(last)
+            .arg(head.epoch)
+            .arg(head_text(head));
         self.redis
             .call(async |connection| truncate.invoke_async(connection).await)
             .await
@@ -138,6 +135,12 @@ impl BufferStore for RedisBuffers {
         let key = key(scope, dialogue);
         self.redis
             .call(async |connection| redis::cmd("UNLINK").arg(key).exec_async(connection).await)
+            .await
+    }
+
+    async fn ping(&self) -> StoreResult<()> {
+        self.redis
+            .call(async |connection| redis::cmd("PING").exec_async(connection).await)
             .await
     }
 }

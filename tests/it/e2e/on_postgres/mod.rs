@@ -8,6 +8,7 @@ mod crashes;
 mod nodes;
 #[path = "../npc_conversation.rs"]
 mod npc_conversation;
+mod outages;
 #[path = "../rewinds.rs"]
 mod rewinds;
 #[path = "../saves.rs"]

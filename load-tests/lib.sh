@@ -82,8 +82,7 @@ psql_admin() {
 }
 
 # start_stores: sets $postgres_pid and $redis_pid, and the settings of the server. Commits are on disk before they are
-# acknowledged (FSYNC=off for machines whose disk is not meant). Statistics come within seconds, not a minute: plans made
-# for empty tables are not what a database in use has. PG_STATS=1 counts statements.
+# acknowledged (FSYNC=off for machines whose disk is not meant). PG_STATS=1 counts statements.
 start_stores() {
   [ "$stack" = full ] || return 0
   [ -x "$postgres_bin/initdb" ] || { echo "the programs of Postgres are missing: apt-get install postgresql" >&2; return 1; }
@@ -97,7 +96,7 @@ start_stores() {
     cd "$postgres_folder"
     as_postgres "$postgres_bin/initdb" -D data -U postgres --auth=trust --no-sync -E UTF8 --locale=C.UTF-8 >/dev/null
     as_postgres "$postgres_bin/pg_ctl" -D data -w -l log start >/dev/null \
-      -o "-p $postgres_port -c listen_addresses=127.0.0.1 -c unix_socket_directories=$postgres_folder -c fsync=${FSYNC:-on} -c shared_buffers=256MB -c max_wal_size=2GB -c autovacuum_naptime=5s $extra"
+      -o "-p $postgres_port -c listen_addresses=127.0.0.1 -c unix_socket_directories=$postgres_folder -c fsync=${FSYNC:-on} -c shared_buffers=256MB -c max_wal_size=2GB $extra"
   )
   postgres_pid="$(head -n 1 "$postgres_folder/data/postmaster.pid")"
   psql_admin -d postgres -c "CREATE ROLE colloquy LOGIN" -c "CREATE DATABASE colloquy OWNER colloquy"

@@ -24,7 +24,7 @@ use crate::{
 const KEEP_ANSWERS: Duration = Duration::from_hours(24);
 const FORGET_ANSWERS_EVERY: Duration = Duration::from_hours(1);
 /// How often the ledger is to look for tables that have grown: a new one is filled within seconds.
-const COUNT_TABLES_EVERY: Duration = Duration::from_secs(5);
+const COUNT_TABLES_EVERY: Duration = Duration::from_secs(1);
 /// Jobs taken on for one tenant in one sweep; its curator fetches the rest.
 const SWEEP_JOBS: usize = 32;
 /// Dialogues whose turn was to be said anew that are looked after for one tenant in one sweep.

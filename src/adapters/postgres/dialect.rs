@@ -148,13 +148,19 @@ macro_rules! batch {
     };
 }
 
+// The ids first, as an array: a join with the facts may be turned round, and read all of the tenant's.
 macro_rules! facts_of_each {
-    ($rows:expr, $query:expr) => {
+    ($columns:expr, $rows:expr, $query:expr $(, $more:expr)* $(,)?) => {
         concat!(
+            "SELECT ",
+            $columns,
+            " FROM facts f WHERE f.tenant = $1 AND f.id = ANY (ARRAY(SELECT o.fact FROM ",
             $rows,
-            " p CROSS JOIN LATERAL (",
+            " p CROSS JOIN LATERAL ((",
             $query,
-            ") o CROSS JOIN facts f WHERE f.tenant = $1 AND f.id = o.fact"
+            ")"
+            $(, " UNION ALL (", $more, ")")*,
+            ") o))"
         )
     };
 }

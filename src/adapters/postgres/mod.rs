@@ -104,6 +104,10 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
         // Every statement looks up a few rows by their keys: none is better off reading a table from end to end,
         // which the default, for disks that turn, has some do with tables of up to some ten thousand rows.
         ("random_page_cost", "1.1"),
+        // Nor is any better off with a plan for the very values it is given, and making one takes longer than running it.
+        ("plan_cache_mode", "force_generic_plan"),
+        // They name their tables in the order in which one leads to the next.
+        ("join_collapse_limit", "1"),
     ]);
     let meters = LedgerMeters::default();
     let pool = Pool::new(

@@ -3,8 +3,9 @@
 //! A plan that was made while a table was nearly empty reads it from end to end, and a connection keeps its
 //! plans until Postgres counts the rows again. By itself it does so once a minute at best: long enough for
 //! a new database under load to spend most of its time on rows that nobody asked for. So nodes look every
-//! few seconds themselves, and have those tables analysed that have at least doubled. What grows slower
-//! than that, or only changes, is left to autovacuum.
+//! second themselves, and have those tables analysed that are several times as large as they were. What
+//! grows slower than that, or only changes, is left to autovacuum: after each count every connection makes its
+//! plans anew, which takes longer than the statements themselves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,19 +15,21 @@ use super::{
 };
 use crate::ports::StoreResult;
 
-/// Rows below which it does not matter how a table is read.
-const FEW: i64 = 300;
+/// Rows below which it does not matter much how a table is read.
+const FEW: i64 = 30;
+/// So many times as large is grown.
+const TIMES: i64 = 4;
 /// Held by the node that has tables analysed, until its transaction ends. Any number that nobody else has.
 const ANALYSING: i64 = 0x636f_6c73_7461_7473;
 
-/// The tables of the ledger that have at least doubled since their rows were counted, and whether this role
+/// The tables of the ledger that have grown since their rows were counted, and whether this role
 /// may have them counted. A table that was only vacuumed has a count, but nothing is known of its columns.
 const GROWN: &str = "SELECT format('%I.%I', current_schema(), c.relname),
         pg_has_role(c.relowner, 'USAGE')
             OR pg_has_role((SELECT datdba FROM pg_database WHERE datname = current_database()), 'USAGE')
     FROM pg_class c
     WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND pg_stat_get_live_tuples(c.oid) >= $1
-        AND (pg_stat_get_live_tuples(c.oid) >= 2 * c.reltuples
+        AND (pg_stat_get_live_tuples(c.oid) >= $2 * c.reltuples
             OR COALESCE(pg_stat_get_last_analyze_time(c.oid), pg_stat_get_last_autoanalyze_time(c.oid)) IS NULL)
     ORDER BY c.relname";
 
@@ -62,6 +65,7 @@ impl Statistics {
 async fn grown(connection: &mut Connection) -> StoreResult<(Vec<String>, Vec<String>)> {
     let rows: Vec<(String, bool)> = sqlx::query_as(GROWN)
         .bind(FEW)
+        .bind(TIMES)
         .fetch_all(connection)
         .await
         .map_err(store_error)?;

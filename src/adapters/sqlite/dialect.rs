@@ -129,15 +129,19 @@ macro_rules! batch {
     };
 }
 
-/// The facts `f` that a query over each row `p` of a table names, of the tenant `$1`. The plus of a
-/// column keeps the planner from an index by it.
+/// Columns of the facts `f`, of the tenant `$1`, that queries over each row `p` of a table name; those that are
+/// named more than once may come more than once.
 macro_rules! facts_of_each {
-    ($rows:expr, $query:expr) => {
+    ($columns:expr, $rows:expr, $query:expr $(, $more:expr)* $(,)?) => {
         concat!(
+            "SELECT ",
+            $columns,
+            " FROM ",
             $rows,
             " p CROSS JOIN facts f WHERE f.tenant = $1 AND f.id IN (",
             $query,
             ")"
+            $(, " UNION ALL ", facts_of_each!($columns, $rows, $more))*
         )
     };
 }

@@ -1,6 +1,6 @@
 //! Reading facts: what recall confirms, what reconciling compares, what people list.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 
@@ -61,38 +61,27 @@ const MANY: &str = concat!(
 macro_rules! standing {
     ($class:literal, $ends:literal) => {
         concat!(
-            "SELECT ",
-            fact_columns!(),
-            ", '",
+            "SELECT k.fact FROM fact_knowers k
+             WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
+            key_of!("p", 0),
+            " AND k.private_to = ",
+            key_of!("p", 1),
+            " AND k.",
             $class,
-            "' FROM ",
-            facts_of_each!(
-                rows!("$3"),
-                concat!(
-                    "SELECT k.fact FROM fact_knowers k
-                     WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
-                    key_of!("p", 0),
-                    " AND k.private_to = ",
-                    key_of!("p", 1),
-                    " AND k.",
-                    $class,
-                    " = TRUE AND +k.valid_at <= $4 AND k.ends_at ",
-                    $ends,
-                    "
-                     ORDER BY k.importance DESC, k.valid_at DESC, k.fact LIMIT $5"
-                )
-            )
+            " = TRUE AND +k.valid_at <= $4 AND k.ends_at ",
+            $ends,
+            "
+             ORDER BY k.importance DESC, k.valid_at DESC, k.fact LIMIT $5"
         )
     };
 }
-const STANDING: &str = concat!(
+const STANDING: &str = facts_of_each!(
+    fact_columns!(),
+    rows!("$3"),
     standing!("pinned", "IS NULL"),
-    " UNION ALL ",
     standing!("pinned", "> $4"),
-    " UNION ALL ",
     standing!("mutable", "IS NULL"),
-    " UNION ALL ",
-    standing!("mutable", "> $4")
+    standing!("mutable", "> $4"),
 );
 /// The same for a designer, who sees every privacy; sorts.
 macro_rules! standing_for_all {
@@ -100,9 +89,7 @@ macro_rules! standing_for_all {
         concat!(
             "SELECT ",
             fact_columns!(),
-            ", '",
-            $class,
-            "' FROM facts f
+            " FROM facts f
               WHERE f.tenant = $1 AND f.id IN (
                 SELECT k.fact FROM fact_knowers k
                 WHERE k.tenant = $1 AND k.world = $2
@@ -268,25 +255,29 @@ pub(super) async fn standing(
     .map_err(store_error)?;
     drop(connection);
 
-    let mut classes: BTreeMap<String, Vec<Fact>> = BTreeMap::new();
-    for row in &rows {
-        let class = sqlx::Row::try_get::<String, _>(row, sqlx::Row::len(row) - 1).map_err(store_error)?;
-        classes.entry(class).or_default().push(read_fact(Columns::of(row))?);
-    }
     let by_weight = |a: &Fact, b: &Fact| {
         (b.view.importance, b.valid_at)
             .cmp(&(a.view.importance, a.valid_at))
             .then(a.id.cmp(&b.id))
     };
-    let mut standing = Vec::new();
-    for (_, mut facts) in classes {
-        facts.sort_by(by_weight);
-        facts.dedup_by_key(|fact| fact.id);
-        facts.truncate(limit as usize);
-        standing.append(&mut facts);
-    }
+    let mut standing = rows
+        .iter()
+        .map(|row| read_fact(Columns::of(row)))
+        .collect::<StoreResult<Vec<Fact>>>()?;
     standing.sort_by(by_weight);
     standing.dedup_by_key(|fact| fact.id);
+    // So many of each class; one that is of both counts for both.
+    let (mut pinned, mut mutable) = (0, 0);
+    standing.retain(|fact| {
+        let of = [
+            (fact.view.pinned, &mut pinned),
+            (fact.statement.kind.is_mutable_state(), &mut mutable),
+        ];
+        of.into_iter().fold(false, |kept, (is, count)| {
+            *count += u32::from(is);
+            kept || (is && *count <= limit)
+        })
+    });
     Ok(standing)
 }
 

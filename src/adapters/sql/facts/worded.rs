@@ -16,18 +16,16 @@ use crate::{
 
 macro_rules! worded {
     ($privacy:expr) => {
-        concat!(
-            "SELECT f.id, f.version, f.view_importance, f.valid_at, f.view_content, f.view_keywords FROM ",
-            facts_of_each!(
-                rows!("$3"),
-                concat!(
-                    "SELECT k.fact FROM fact_knowers k
-                     WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
-                    key_of!("p", 0),
-                    $privacy,
-                    " AND k.valid_at <= $4 AND (k.ends_at IS NULL OR k.ends_at > $4)
-                     ORDER BY k.valid_at DESC, k.fact DESC LIMIT $5"
-                )
+        facts_of_each!(
+            "f.id, f.version, f.view_importance, f.valid_at, f.view_content, f.view_keywords",
+            rows!("$3"),
+            concat!(
+                "SELECT k.fact FROM fact_knowers k
+                 WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
+                key_of!("p", 0),
+                $privacy,
+                " AND k.valid_at <= $4 AND (k.ends_at IS NULL OR k.ends_at > $4)
+                 ORDER BY k.valid_at DESC, k.fact DESC LIMIT $5"
             )
         )
     };

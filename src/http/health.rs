@@ -1,5 +1,7 @@
 //! `/healthz`, `/readyz`, `/metrics`.
 
+use std::time::Duration;
+
 use actix_web::{HttpResponse, get, web};
 use prometheus::{Encoder, TextEncoder};
 use serde::Serialize;
@@ -31,6 +33,9 @@ const OK: Health = Health {
     buffers: None,
 };
 
+/// How long a probe waits for what turns can do without.
+const BUFFERS_WAIT: Duration = Duration::from_millis(500);
+
 /// The process lives.
 #[utoipa::path(tag = "operation", responses((status = 200, body = Health)))]
 #[get("/healthz")]
@@ -46,7 +51,8 @@ pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem>
         return Err(Problem::new(Code::Draining, "the server is starting or shutting down"));
     }
     let services = &state.services;
-    let (ledger, buffers) = tokio::join!(services.ledger.maintenance.ping(), services.buffers.ping());
+    let buffers = tokio::time::timeout(BUFFERS_WAIT, services.buffers.ping());
+    let (ledger, buffers) = tokio::join!(services.ledger.maintenance.ping(), buffers);
     ledger?;
     // A turn can do without the index and the buffers, so a node where they are away takes turns.
     let index = match services.index.state() {
@@ -56,7 +62,7 @@ pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem>
     };
     Ok(HttpResponse::Ok().json(Health {
         index: Some(index),
-        buffers: Some(if buffers.is_ok() { "ready" } else { "away" }),
+        buffers: Some(if matches!(buffers, Ok(Ok(()))) { "ready" } else { "away" }),
         ..OK
     }))
 }

@@ -92,12 +92,8 @@ async fn said(rest: &Rest, session: &str) -> Vec<String> {
         }
         match &page["next"] {
             Value::Null => return lines,
-            next => {
-                after = format!(
-                    "&after={}",
-                    next.as_str().map_or_else(|| next.to_string(), str::to_owned)
-                )
-            }
+            Value::String(next) => after = format!("&after={next}"),
+            next => after = format!("&after={next}"),
         }
     }
 }

@@ -177,7 +177,8 @@ fn a_frozen_redis_is_waited_for_by_one_turn_at_a_time() {
         let (waits, took) = (waited().await - before, frozen.elapsed());
         stack.redis.signal("CONT");
         // Each when it begins, and then one in a while, to see whether it is back.
-        let most = PLAYERS.len() as f64 + 1.0 + took.as_secs_f64() / (TIMEOUT + REST).as_secs_f64();
+        let players = f64::from(u32::try_from(PLAYERS.len()).unwrap());
+        let most = players + 1.0 + took.as_secs_f64() / (TIMEOUT + REST).as_secs_f64();
         assert!(waits >= 1.0 && waits <= most, "{waits} turns waited in {took:?}");
 
         stack.buffers_are("ready").await;

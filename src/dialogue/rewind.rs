@@ -417,15 +417,12 @@ async fn cut_buffer(
         epoch: rewound.epoch,
         turn,
     };
+    let truncate = async |head| buffers.truncate(scope, dialogue, before, last, head).await;
     let kept = match replacement {
-        None => {
-            buffers
-                .truncate(scope, dialogue, before, last, head(rewound.head))
-                .await?
-        }
+        None => truncate(head(rewound.head)).await?,
         Some(turn) => {
             // No turn has this head yet, so whoever reads in between does not believe the buffer.
-            let truncated = buffers.truncate(scope, dialogue, before, last, head(None)).await?;
+            let truncated = truncate(head(None)).await?;
             failpoint!("rewind.truncated");
             truncated
                 && buffers

@@ -255,9 +255,11 @@ impl NpcConversation {
         };
         self.log.not_committed(&told);
         // What the store could not tell now, the chores ask again; nobody else would.
-        if !matches!(error, SessionError::Store(_)) {
-            self.node
-                .dialogue_ends(&self.node.conversations, &self.key, self.generation);
+        let conversations = &self.node.conversations;
+        if matches!(error, SessionError::Store(_)) {
+            conversations.not_loaded(&self.key, self.generation);
+        } else {
+            self.node.dialogue_ends(conversations, &self.key, self.generation);
         }
         ctx.stop();
     }

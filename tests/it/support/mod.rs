@@ -1,7 +1,9 @@
 //! Shared by the tests: servers, sockets, and waiting for a condition instead of for a time.
 
 mod client;
+mod model;
 mod postgres;
+mod postgres_server;
 pub mod qdrant;
 mod redis;
 mod server;
@@ -10,8 +12,10 @@ mod tap;
 use std::{future::Future, time::Duration};
 
 pub use self::{
-    client::{Reply, Rest, Socket},
+    client::{Answer, Reply, Rest, Socket},
+    model::ModelProcess,
     postgres::PostgresDatabase,
+    postgres_server::PostgresServer,
     qdrant::{QdrantDouble, QdrantProcess},
     redis::RedisServer,
     server::{Data, Server},

@@ -28,6 +28,7 @@ mod model_faults;
 mod nodes;
 #[path = "../npc_conversation.rs"]
 mod npc_conversation;
+mod outages;
 #[path = "../rewinds.rs"]
 mod rewinds;
 #[path = "../saves.rs"]

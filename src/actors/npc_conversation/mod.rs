@@ -223,6 +223,9 @@ impl NpcConversation {
 
     /// Everything is read: what waited for it goes on.
     fn ready(&mut self, ctx: &mut Context<Self>) {
+        if !self.moving.is_busy() && self.put_back(ctx) {
+            return;
+        }
         for ended in std::mem::take(&mut self.moving.jobs) {
             self.job_ended(ended, ctx);
         }

@@ -174,6 +174,7 @@ impl World {
             with_jobs: Mutex::new(false),
             fail_turns: Mutex::new(false),
             spoken: Mutex::default(),
+            cut: Mutex::default(),
             memory_waits: Mutex::default(),
             jobs: Mutex::default(),
             failures: Mutex::default(),

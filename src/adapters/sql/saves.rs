@@ -26,10 +26,10 @@ use crate::{
 
 pub(super) struct SqlSaveStore(pub(super) Arc<Engine>);
 
-/// JSON.
+/// JSON. What is not paused does not say so.
 macro_rules! is_paused {
     ($options:literal) => {
-        concat!("CAST(", json_of!($options), " -> 'paused' AS TEXT)")
+        concat!("COALESCE(CAST(", json_of!($options), " -> 'paused' AS TEXT), 'false')")
     };
 }
 

@@ -1,5 +1,5 @@
-//! The stores that histories happen to: SQLite and an index in this process, or Postgres or Qdrant where it is
-//! asked for.
+//! The stores that histories happen to: SQLite with buffers and an index in this process, or Postgres with Redis, or
+//! Qdrant, where it is asked for.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,13 +12,18 @@ use std::{
 use chrono::{DateTime, Utc};
 use colloquy::{
     adapters::{
-        in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
+        in_process::{
+            buffers::{BufferLimits, InProcessBuffers},
+            fact_index::{FactIndexOptions, InProcessFactIndex},
+        },
         postgres::{self, PostgresLedger, PostgresOptions},
         qdrant::{QdrantFactIndex, QdrantOptions},
+        redis::{RedisOptions, buffers::RedisBuffers},
         sqlite::{self, SqliteOptions},
     },
     ids::TenantId,
     ports::{
+        buffer::BufferStore,
         clock::{Clock as _, ManualClock},
         embedder::EmbedderInfo,
         ledger::Ledger,
@@ -26,7 +31,7 @@ use colloquy::{
     },
 };
 
-use crate::support::{PATIENCE, PostgresDatabase, QdrantDouble};
+use crate::support::{PATIENCE, PostgresDatabase, QdrantDouble, RedisServer};
 
 thread_local! {
     static ON_POSTGRES: Cell<bool> = const { Cell::new(false) };
@@ -49,7 +54,7 @@ pub fn on_qdrant<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs `work` with ledgers on Postgres. It must not leave this thread.
+/// Runs `work` with ledgers on Postgres and buffers in Redis. It must not leave this thread.
 pub fn on_postgres<T>(work: impl FnOnce() -> T) -> T {
     ON_POSTGRES.set(true);
     let result = work();
@@ -75,6 +80,8 @@ pub struct SharedDatabase {
     postgres: PostgresLedger,
     ledger: Ledger,
     clock: Arc<ManualClock>,
+    /// For the buffers of all its worlds.
+    redis: RedisServer,
     // Dropped last.
     _database: PostgresDatabase,
 }
@@ -92,6 +99,7 @@ impl SharedDatabase {
             ledger: postgres.ledger(),
             postgres,
             clock,
+            redis: RedisServer::start().await,
             _database: database,
         }
     }
@@ -140,6 +148,7 @@ pub struct Store {
     pub tenant: TenantId,
     pub clock: Arc<ManualClock>,
     pub index: Arc<dyn FactIndex>,
+    pub buffers: Arc<dyn BufferStore>,
     /// Where it is kept, until this is dropped.
     pub place: Place,
 }
@@ -155,6 +164,7 @@ impl Store {
                 tenant,
                 clock: shared.clock.clone(),
                 index: index(world, shared.postgres.point_source(), embedder),
+                buffers: buffers_in(&shared.redis),
                 place: Place::Shared(shared),
             };
         }
@@ -174,9 +184,20 @@ impl Store {
             tenant,
             clock,
             index: index(world, store.point_source(), embedder),
+            buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
             place: Place::Folder { _folder: folder },
         }
     }
+}
+
+/// A connection of the world's own: it belongs to the runtime that it is made on.
+fn buffers_in(redis: &RedisServer) -> Arc<dyn BufferStore> {
+    let options = RedisOptions {
+        url: redis.url(),
+        cluster: false,
+        timeout: PATIENCE,
+    };
+    Arc::new(RedisBuffers::new(&options, PATIENCE * 60).unwrap())
 }
 
 fn index(world: u32, points: Arc<dyn PointSource>, embedder: &EmbedderInfo) -> Arc<dyn FactIndex> {

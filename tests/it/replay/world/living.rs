@@ -19,7 +19,7 @@ use colloquy::{
     },
     ids::{DialogueId, NpcId, SaveId},
     ports::{
-        buffer::BufferedTurn,
+        buffer::{BufferHead, BufferedTurn},
         clock::Clock as _,
         ledger::{
             dialogues::{Claim, OpenDialogue},
@@ -121,7 +121,34 @@ impl World {
             .await
             .unwrap();
         let Claim::Owned(open) = claim else { panic!("{claim:?}") };
+        self.take_over(&open).await;
         *open
+    }
+
+    /// Takes the buffer over from the owner before, as a session does; it has to be what the ledger says.
+    async fn take_over(&self, open: &OpenDialogue) {
+        let (buffers, id) = (&self.services.buffers, open.dialogue.id);
+        let Some(kept) = buffers.load(&self.scope, id).await.unwrap() else {
+            return;
+        };
+        let head = BufferHead {
+            epoch: open.epoch,
+            turn: open.head,
+        };
+        if kept.head.turn != head.turn || kept.head.epoch + 1 != head.epoch {
+            return;
+        }
+        let from = kept.turns.first().map_or(1, |turn| turn.number);
+        let dialogues = &self.services.ledger.dialogues;
+        let turns = dialogues.turns(&self.scope, id, from, u32::MAX).await.unwrap();
+        let said: Vec<BufferedTurn> = turns.iter().map(Into::into).collect();
+        assert_eq!(kept.turns, said, "what is taken over is what was said");
+        assert!(
+            buffers
+                .truncate(&self.scope, id, kept.head, u32::MAX, head)
+                .await
+                .unwrap()
+        );
     }
 
     /// The next turn of a dialogue; NPCs among themselves have `line` for a topic.

@@ -14,7 +14,6 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use colloquy::{
-    adapters::in_process::buffers::{BufferLimits, InProcessBuffers},
     config::Config,
     dialogue::{
         Services, jobs,
@@ -122,7 +121,7 @@ impl World {
         let services = Services {
             settings: SETTINGS.clone(),
             ledger,
-            buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
+            buffers: store.buffers,
             index: store.index,
             embedder,
             models: Arc::new(Models::with_limits(

@@ -55,6 +55,7 @@ pub struct Application {
     running: Running,
     deadline: Duration,
     services: Services,
+    behind: jobs::Behind,
     auth: AuthSettings,
     /// Keeps other servers out of the data folder for as long as this one lives.
     folder: DataFolder,
@@ -90,7 +91,8 @@ impl Application {
 
         let several = several::join(config, &mut services, address).await?;
         // What takes longer goes on beside the turns.
-        let _ = tokio::time::timeout(INDEX_WAIT, jobs::ready_index(&services)).await;
+        let ready = tokio::time::timeout(INDEX_WAIT, jobs::ready_index(&services)).await;
+        let behind = ready.ok().and_then(Result::ok).unwrap_or_default();
         let nodes = several.as_ref().map(|several| several.nodes.clone());
         let sessions = match several {
             Some(several) => Sessions::start_among(services.clone(), config.actors.clone(), several.membership),
@@ -127,6 +129,7 @@ impl Application {
             server,
             deadline: Duration::from_secs(config.server.shutdown_deadline_s),
             services,
+            behind,
             auth,
             folder,
         })
@@ -171,12 +174,13 @@ impl Application {
             running,
             deadline,
             services,
+            behind,
             folder,
             ..
         } = self;
         let upkeep = [
             actix_web::rt::spawn(jobs::embed_missing_of_all(services.clone())),
-            actix_web::rt::spawn(jobs::keep_index(services)),
+            actix_web::rt::spawn(jobs::keep_index(services, behind)),
         ];
         // Polled here and there, so that connections are served while the actors drain.
         let serving = actix_web::rt::spawn(server);

@@ -9,9 +9,10 @@ use super::{
     handle::{ConversationView, JoinPoint},
 };
 use crate::{
-    actors::{Interrupted, SessionError, TakeBack, handle::Ask},
+    actors::{Interrupted, SessionError, TakeBack, handle::Ask, rewinding::MOMENT},
     dialogue::events::EventBody,
     memory::turn::Turn,
+    ports::ledger::dialogues::OwnerWrite,
     tenancy::Principal,
 };
 
@@ -59,15 +60,24 @@ impl NpcConversation {
         if loaded.dialogue.options.paused == paused {
             return then(self, Ok(()), ctx);
         }
+        let epoch = loaded.epoch;
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let write = async move { ports.ledger.dialogues.set_paused(&scope, id, paused).await };
+        let write = async move { ports.ledger.dialogues.set_paused(&scope, id, epoch, paused).await };
         ctx.spawn(write.into_actor(self).map(move |written, talk, ctx| {
             let outcome = match written {
-                Ok(true) => {
+                Ok(OwnerWrite::Done) => {
                     talk.now_paused(paused, reason);
                     Ok(())
                 }
-                Ok(false) => Err(SessionError::Ended),
+                Ok(OwnerWrite::NotOpen) => Err(SessionError::Ended),
+                Ok(OwnerWrite::Fenced) if matches!(&talk.phase, Phase::Ready(now) if now.epoch != epoch) => {
+                    // A move of its own came first.
+                    return talk.set_paused(paused, reason, ctx, then);
+                }
+                Ok(OwnerWrite::Fenced) => {
+                    talk.lost(epoch, ctx);
+                    Err(SessionError::Overloaded { retry_after: MOMENT })
+                }
                 Err(error) => Err(error.into()),
             };
             then(talk, outcome, ctx);

@@ -27,7 +27,7 @@ use super::errors::Problem;
 use crate::{
     actors::membership::Neighbours,
     ids::NodeId,
-    ports::{clock::Clock, owners::OwnerCache, vectors::FactIndex},
+    ports::{clock::Clock, owners::OwnerCache, peers::OwnIndex},
     tenancy::Principal,
 };
 
@@ -42,7 +42,7 @@ pub struct Nodes {
     pub(super) neighbours: Arc<Neighbours>,
     pub(super) owners: Option<Arc<dyn OwnerCache>>,
     /// What this node's own index holds, if it has one of its own: others tell it what they know.
-    pub(super) index: Option<Arc<dyn FactIndex>>,
+    pub(super) index: Option<Arc<dyn OwnIndex>>,
     keys: Arc<hop::Keys>,
     client: Client,
     clock: Arc<dyn Clock>,
@@ -56,7 +56,7 @@ impl Nodes {
     pub fn new(
         neighbours: Arc<Neighbours>,
         owners: Option<Arc<dyn OwnerCache>>,
-        index: Option<Arc<dyn FactIndex>>,
+        index: Option<Arc<dyn OwnIndex>>,
         secret: &SecretString,
         clock: Arc<dyn Clock>,
     ) -> reqwest::Result<Self> {

@@ -1,6 +1,7 @@
 //! Shared by the tests: servers, sockets, and waiting for a condition instead of for a time.
 
 mod client;
+mod hole;
 mod postgres;
 pub mod qdrant;
 mod redis;
@@ -11,6 +12,7 @@ use std::{future::Future, time::Duration};
 
 pub use self::{
     client::{Reply, Rest, Socket},
+    hole::Hole,
     postgres::PostgresDatabase,
     qdrant::{QdrantDouble, QdrantProcess},
     redis::RedisServer,

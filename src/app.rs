@@ -53,6 +53,7 @@ pub struct Application {
     address: SocketAddr,
     server: Server,
     running: Running,
+    notice: Duration,
     deadline: Duration,
     services: Services,
     behind: jobs::Behind,
@@ -127,6 +128,12 @@ impl Application {
                 clock,
             },
             server,
+            // Alone, there is nobody else to send anything to.
+            notice: Duration::from_millis(if config.node.url.is_some() {
+                config.server.drain_notice_ms
+            } else {
+                0
+            }),
             deadline: Duration::from_secs(config.server.shutdown_deadline_s),
             services,
             behind,
@@ -172,6 +179,7 @@ impl Application {
         let Self {
             server,
             running,
+            notice,
             deadline,
             services,
             behind,
@@ -188,13 +196,13 @@ impl Application {
         tokio::select! {
             ended = &mut serving => {
                 upkeep.iter().for_each(JoinHandle::abort);
-                running.stop(deadline).await;
+                running.stop(Duration::ZERO, deadline).await;
                 return Ok(ended??);
             }
             () = stop => {}
         }
         upkeep.iter().for_each(JoinHandle::abort);
-        running.stop(deadline).await;
+        running.stop(notice, deadline).await;
         serving.await??;
         drop(folder);
         Ok(())

@@ -62,6 +62,7 @@ pub(super) async fn join(
         own_index.clone().map(|index| index as Arc<dyn OwnIndex>),
         secret,
         services.clock.clone(),
+        url.clone(),
     )
     .context("cannot make the HTTP client for other nodes")?;
     let peers = Arc::new(nodes.clone());

@@ -116,7 +116,7 @@ impl Pool {
     /// dropped. One that turns out to be lost is replaced: nothing has been run on it yet.
     pub(super) async fn writing(self: &Arc<Self>, begin: &Arc<str>) -> StoreResult<Lease> {
         let permit = self.permit(&self.meters.write_waits).await?;
-        let begun = async {
+        let opened = async {
             loop {
                 let (mut pooled, new) = self.take(None).await?;
                 match run(&mut pooled.connection, begin.clone()).await {
@@ -126,7 +126,7 @@ impl Pool {
                 }
             }
         };
-        let pooled = self.in_time(begun).await?;
+        let pooled = self.in_time(opened).await?;
         Ok(self.lease(pooled, permit, false))
     }
 

@@ -21,8 +21,8 @@ use crate::{
     ports::{
         Page, PageRequest, StoreError, StoreResult,
         ledger::dialogues::{
-            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, DialogueStore, KeyedTurn, OpenDialogue,
-            OwnerWrite, TurnCommit,
+            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, DialogueStore, KeyedTurn, OwnerWrite,
+            TurnCommit,
         },
     },
     tenancy::TenantScope,

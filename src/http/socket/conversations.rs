@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     actors::{
-        Line, OnBusy, TakeBack,
+        Line, OnBusy, SessionError, TakeBack,
         handle::{CREATED_SEQ, CreatedSession},
         npc_conversation::handle::joined_id,
         player_socket::Connection,

@@ -2,6 +2,7 @@
 //! the core happens on Postgres and with Qdrant, too.
 
 mod access;
+mod balancer;
 mod conversation;
 mod crashes;
 mod cutting_in;

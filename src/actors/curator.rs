@@ -41,8 +41,8 @@ use crate::{
 const LONGEST_RETRY: Duration = Duration::from_mins(10);
 /// Jobs leased at once beyond those that can run, so that a busy curator need not ask for each.
 const AHEAD: usize = 4;
-/// A job that waited here for less than this part of its lease runs without a look at the ledger.
-const MAY_WAIT: u32 = 8;
+/// A job with so many eighths of its lease left runs without a look at the ledger.
+const FRESH: u32 = 7;
 /// Jobs of one tenant in memory at once.
 const MOST_HELD: usize = 10_000;
 
@@ -401,7 +401,7 @@ async fn lease_left(node: &Node, scope: &TenantScope, job: &Job) -> Result<Optio
     let lease = Duration::from_secs(node.ports.settings.jobs.lease_s.max(1));
     let now = node.ports.clock.now();
     let left = (job.leased_until - now).to_std().unwrap_or_default();
-    if left >= lease - lease / MAY_WAIT {
+    if left >= lease * FRESH / 8 {
         return Ok(Some(left));
     }
     let jobs = &node.ports.ledger.jobs;

@@ -22,7 +22,9 @@ use crate::{
     ports::{
         Page, PageRequest, StoreResult,
         clock::Clock,
-        ledger::dialogues::{Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStore, KeyedTurn, OwnerWrite, TurnCommit},
+        ledger::dialogues::{
+            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStore, KeyedTurn, OwnerWrite, TurnCommit,
+        },
     },
     tenancy::TenantScope,
 };

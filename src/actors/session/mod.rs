@@ -390,7 +390,9 @@ impl Session {
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
         let write = async move { ports.ledger.dialogues.close(&scope, id, epoch, ports.clock.now()).await };
         ctx.spawn(write.into_actor(self).map(|written, session, ctx| {
-            let Some(mut closing) = session.closing.take() else { return };
+            let Some(mut closing) = session.closing.take() else {
+                return;
+            };
             match written {
                 Ok(OwnerWrite::Fenced) => {
                     // It ends as what it is by now; whoever asked is sent on if it is another node's.

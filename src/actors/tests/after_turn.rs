@@ -149,7 +149,7 @@ async fn a_job_that_waited_too_long_is_left_to_whoever_has_it_by_then() {
     *world.fake.with_jobs.lock() = true;
     *world.fake.hold_jobs.lock() = true;
     // Not fresh: each asks for its lease again before it runs.
-    *world.fake.leased_for.lock() = Duration::from_secs(60);
+    *world.fake.leased_for.lock() = Duration::from_mins(1);
     let first = world.session().await;
     world.turn(first, "1").await;
     until("a job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;

@@ -12,11 +12,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{
-    Stream, StreamExt as _,
-    future::BoxFuture,
-    stream::BoxStream,
-};
+use futures_util::{Stream, StreamExt as _, future::BoxFuture, stream::BoxStream};
 use sqlx::{
     Connection as _, Either, Error, Execute, Executor, PgConnection, Postgres, SqlStr,
     postgres::{PgQueryResult, PgRow, PgStatement, PgTypeInfo},
@@ -120,11 +116,7 @@ impl<'c> Executor<'c> for &'c mut Connection {
         })
     }
 
-    fn prepare_with<'e>(
-        self,
-        sql: SqlStr,
-        parameters: &'e [PgTypeInfo],
-    ) -> BoxFuture<'e, Result<PgStatement, Error>>
+    fn prepare_with<'e>(self, sql: SqlStr, parameters: &'e [PgTypeInfo]) -> BoxFuture<'e, Result<PgStatement, Error>>
     where
         'c: 'e,
     {

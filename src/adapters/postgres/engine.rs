@@ -176,7 +176,11 @@ where
     if lease.is_hung() {
         // Nothing more is asked of it: the server rolls back once it finds that nobody is there.
         took.observe_duration();
-        return result.and_then(|_| Err(StoreError::Unavailable("the database did not answer in time".to_owned())));
+        return result.and_then(|_| {
+            Err(StoreError::Unavailable(
+                "the database did not answer in time".to_owned(),
+            ))
+        });
     }
     let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
     let ended = run(&mut lease, end.into()).await;

@@ -17,8 +17,10 @@ use crate::ids::{TenantId, WorldId};
 /// So many are kept before those that nobody waits for are looked for.
 const MANY: usize = 1_024;
 
+type Place = (TenantId, WorldId);
+
 #[derive(Default)]
-pub(super) struct Worlds(Mutex<HashMap<(TenantId, WorldId), Weak<Turn<()>>>>);
+pub(super) struct Worlds(Mutex<HashMap<Place, Weak<Turn<()>>>>);
 
 impl Worlds {
     /// Held by whoever writes.

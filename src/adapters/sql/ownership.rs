@@ -82,22 +82,22 @@ pub(super) async fn close(
     at: DateTime<Utc>,
 ) -> StoreResult<OwnerWrite> {
     let (reach, tenant) = (tenant, tenant.clone());
-        engine
-            .write(reach, move |connection| {
-                Box::pin(async move {
-                    let closed = sqlx::query(CLOSE)
-                        .bind(tenant.as_str())
-                        .bind(id.to_string())
-                        .bind(micros(at))
-                        .bind(signed(epoch))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
-                    owner_write(connection, &tenant, id, closed.rows_affected()).await
-                })
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                let closed = sqlx::query(CLOSE)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .bind(micros(at))
+                    .bind(signed(epoch))
+                    .execute(&mut *connection)
+                    .await
+                    .map_err(store_error)?;
+                owner_write(connection, &tenant, id, closed.rows_affected()).await
             })
-            .await
-    }
+        })
+        .await
+}
 
 pub(super) async fn set_paused(
     engine: &Engine,
@@ -107,22 +107,22 @@ pub(super) async fn set_paused(
     paused: bool,
 ) -> StoreResult<OwnerWrite> {
     let (reach, tenant) = (tenant, tenant.clone());
-        engine
-            .write(reach, move |connection| {
-                Box::pin(async move {
-                    let written = sqlx::query(SET_PAUSED)
-                        .bind(tenant.as_str())
-                        .bind(id.to_string())
-                        .bind(if paused { "true" } else { "false" })
-                        .bind(signed(epoch))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
-                    owner_write(connection, &tenant, id, written.rows_affected()).await
-                })
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                let written = sqlx::query(SET_PAUSED)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .bind(if paused { "true" } else { "false" })
+                    .bind(signed(epoch))
+                    .execute(&mut *connection)
+                    .await
+                    .map_err(store_error)?;
+                owner_write(connection, &tenant, id, written.rows_affected()).await
             })
-            .await
-    }
+        })
+        .await
+}
 
 pub(super) async fn claim(
     engine: &Engine,
@@ -133,39 +133,39 @@ pub(super) async fn claim(
     until: DateTime<Utc>,
 ) -> StoreResult<Claim> {
     let (reach, tenant) = (tenant, tenant.clone());
-        engine
-            .write(reach, move |connection| {
-                Box::pin(async move {
-                    // Whatever its owner was just committing is seen, then.
-                    lock(connection, &tenant, Lock::Dialogue(id)).await?;
-                    let claimed = sqlx::query(CLAIM)
-                        .bind(tenant.as_str())
-                        .bind(id.to_string())
-                        .bind(node.to_string())
-                        .bind(micros(now))
-                        .bind(micros(until))
-                        .fetch_optional(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
-                    if let Some(row) = claimed {
-                        return Ok(Claim::Owned(Box::new(read_open(&row)?)));
-                    }
-                    let owner = sqlx::query(OWNER)
-                        .bind(tenant.as_str())
-                        .bind(id.to_string())
-                        .fetch_optional(connection)
-                        .await
-                        .map_err(store_error)?;
-                    let Some(row) = owner else { return Ok(Claim::NotFound) };
-                    let mut columns = Columns::of(&row);
-                    Ok(Claim::OwnedBy {
-                        node: columns.id()?,
-                        until: columns.time()?,
-                    })
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                // Whatever its owner was just committing is seen, then.
+                lock(connection, &tenant, Lock::Dialogue(id)).await?;
+                let claimed = sqlx::query(CLAIM)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .bind(node.to_string())
+                    .bind(micros(now))
+                    .bind(micros(until))
+                    .fetch_optional(&mut *connection)
+                    .await
+                    .map_err(store_error)?;
+                if let Some(row) = claimed {
+                    return Ok(Claim::Owned(Box::new(read_open(&row)?)));
+                }
+                let owner = sqlx::query(OWNER)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .fetch_optional(connection)
+                    .await
+                    .map_err(store_error)?;
+                let Some(row) = owner else { return Ok(Claim::NotFound) };
+                let mut columns = Columns::of(&row);
+                Ok(Claim::OwnedBy {
+                    node: columns.id()?,
+                    until: columns.time()?,
                 })
             })
-            .await
-    }
+        })
+        .await
+}
 pub(super) async fn renew(
     engine: &Engine,
     tenant: &TenantId,
@@ -174,54 +174,54 @@ pub(super) async fn renew(
     until: DateTime<Utc>,
 ) -> StoreResult<bool> {
     let (reach, tenant) = (tenant, tenant.clone());
-        engine
-            .write(reach, move |connection| {
-                Box::pin(async move {
-                    let renewed = sqlx::query(RENEW)
-                        .bind(tenant.as_str())
-                        .bind(id.to_string())
-                        .bind(signed(epoch))
-                        .bind(micros(until))
-                        .execute(connection)
-                        .await
-                        .map_err(store_error)?;
-                    Ok(renewed.rows_affected() == 1)
-                })
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                let renewed = sqlx::query(RENEW)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .bind(signed(epoch))
+                    .bind(micros(until))
+                    .execute(connection)
+                    .await
+                    .map_err(store_error)?;
+                Ok(renewed.rows_affected() == 1)
             })
-            .await
-    }
+        })
+        .await
+}
 
 pub(super) async fn release(engine: &Engine, tenant: &TenantId, id: DialogueId, epoch: u64) -> StoreResult<()> {
     let (reach, tenant) = (tenant, tenant.clone());
-        engine
-            .write(reach, move |connection| {
-                Box::pin(async move {
-                    sqlx::query(RELEASE)
-                        .bind(tenant.as_str())
-                        .bind(id.to_string())
-                        .bind(signed(epoch))
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
-                })
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                sqlx::query(RELEASE)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .bind(signed(epoch))
+                    .execute(connection)
+                    .await
+                    .map(drop)
+                    .map_err(store_error)
             })
-            .await
-    }
+        })
+        .await
+}
 pub(super) async fn release_all(engine: &Engine, node: NodeId) -> StoreResult<()> {
-        engine
-            .write(Reach::All, move |connection| {
-                Box::pin(async move {
-                    sqlx::query(RELEASE_ALL)
-                        .bind(node.to_string())
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
-                })
+    engine
+        .write(Reach::All, move |connection| {
+            Box::pin(async move {
+                sqlx::query(RELEASE_ALL)
+                    .bind(node.to_string())
+                    .execute(connection)
+                    .await
+                    .map(drop)
+                    .map_err(store_error)
             })
-            .await
-    }
+        })
+        .await
+}
 
 plans_of_sqlite! {
     #[cfg(test)]

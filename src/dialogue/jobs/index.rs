@@ -226,7 +226,9 @@ async fn heal_all(services: &Services) -> StoreResult<()> {
             Ok(points) => {
                 tracing::warn!(tenant = %scope.tenant(), points, "the index differed from the ledger and was put right");
             }
-            Err(error) => tracing::warn!(tenant = %scope.tenant(), %error, "a tenant's index was not compared with the ledger"),
+            Err(error) => {
+                tracing::warn!(tenant = %scope.tenant(), %error, "a tenant's index was not compared with the ledger");
+            }
         }
     }
     Ok(())

@@ -135,13 +135,7 @@ fn may_be_repeated(request: &HttpRequest) -> bool {
 }
 
 impl Nodes {
-    async fn forward(
-        &self,
-        owner: NodeId,
-        request: &HttpRequest,
-        id: &str,
-        who: &Principal,
-    ) -> Sent {
+    async fn forward(&self, owner: NodeId, request: &HttpRequest, id: &str, who: &Principal) -> Sent {
         match self.send_on(owner, request, id, who).await {
             Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE.as_u16() => refused(answer).await,
             Ok(answer) => self.handed_back(owner, answer).map_or_else(Sent::Lost, Sent::Answered),

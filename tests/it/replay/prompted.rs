@@ -15,7 +15,9 @@ use colloquy::{
     },
     ports::{
         Page, PageRequest, StoreResult,
-        ledger::dialogues::{Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStore, KeyedTurn, OwnerWrite, TurnCommit},
+        ledger::dialogues::{
+            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStore, KeyedTurn, OwnerWrite, TurnCommit,
+        },
     },
     tenancy::TenantScope,
 };

@@ -4,7 +4,9 @@ use colloquy::{
     ids::{DialogueId, DialogueKind, NodeId, NpcId},
     memory::turn::Checkpoint,
     ports::ledger::{
-        dialogues::{Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, KeyedTurn, OpenDialogue, OwnerWrite},
+        dialogues::{
+            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, KeyedTurn, OpenDialogue, OwnerWrite,
+        },
         jobs::JobKind,
         rewinds::Rewind,
     },

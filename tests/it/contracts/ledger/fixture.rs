@@ -20,7 +20,9 @@ use colloquy::{
         ledger::{
             Ledger,
             audit::Edit,
-            dialogues::{Claim, CommitOutcome, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue, OwnerWrite, TurnCommit},
+            dialogues::{
+                Claim, CommitOutcome, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue, OwnerWrite, TurnCommit,
+            },
             facts::{ReconcileOutcome, Reconciliation, Writing},
             jobs::{JobFence, JobKind, NewJob},
         },

@@ -8,10 +8,11 @@ use colloquy::{
         postgres::{PostgresLedger, PostgresOptions, migrate, open},
         sqlite,
     },
+    memory::fact::NewFact,
     ports::{
         StoreError,
         clock::{ManualClock, SystemClock},
-        ledger::{Ledger, audit::Edit, authored::PutOutcome, facts::NewFact, tenants::Tenant},
+        ledger::{Ledger, audit::Edit, authored::PutOutcome, tenants::Tenant},
         vectors::PointSource,
     },
     tenancy::TenantScope,

@@ -190,7 +190,9 @@ impl Pool {
                 return Ok((pooled, false));
             }
             // The others will be no better: asking each of them in turn would take longer than anybody waits.
-            self.free.lock().retain(|pooled| pooled.lost == known);
+            note_loss();
+            let fresh = |pooled: &Pooled| pooled.lost == known && pooled.used.elapsed() < TRUSTED_FOR;
+            self.free.lock().retain(fresh);
         }
     }
 

@@ -408,8 +408,10 @@ CREATE TABLE extractions (
     player      TEXT COLLATE "C",
     -- What the player asked to forget, in words.
     forget      TEXT COLLATE "C" NOT NULL,
-    -- Facts that were in the turn's prompt.
+    -- Facts that were in the turn's prompt, but for what one NPC told others from its own memory.
     injected    TEXT COLLATE "C" NOT NULL,
+    -- All that were.
+    quoted      TEXT COLLATE "C" NOT NULL,
     PRIMARY KEY (tenant, turn)
 );
 CREATE INDEX extractions_in_order ON extractions (tenant, world, audience, said_at);
@@ -580,6 +582,8 @@ CREATE TABLE save_items (
     -- The head, which pins its branch. Unset: the dialogue had no turn yet.
     turn        TEXT COLLATE "C",
     status      TEXT COLLATE "C" NOT NULL,
+    -- JSON: whether its NPCs waited to be told to go on.
+    paused      TEXT COLLATE "C" NOT NULL,
     PRIMARY KEY (tenant, save, dialogue)
 );
 CREATE INDEX save_items_of_dialogue ON save_items (tenant, dialogue, turn);

@@ -413,8 +413,10 @@ CREATE TABLE extractions (
     player      TEXT,
     -- What the player asked to forget, in words.
     forget      TEXT NOT NULL,
-    -- Facts that were in the turn's prompt.
+    -- Facts that were in the turn's prompt, but for what one NPC told others from its own memory.
     injected    TEXT NOT NULL,
+    -- All that were.
+    quoted      TEXT NOT NULL,
     PRIMARY KEY (tenant, turn)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX extractions_in_order ON extractions (tenant, world, audience, said_at);
@@ -585,6 +587,8 @@ CREATE TABLE save_items (
     -- The head, which pins its branch. Unset: the dialogue had no turn yet.
     turn        TEXT,
     status      TEXT NOT NULL,
+    -- JSON: whether its NPCs waited to be told to go on.
+    paused      TEXT NOT NULL,
     PRIMARY KEY (tenant, save, dialogue)
 ) STRICT;
 CREATE INDEX save_items_of_dialogue ON save_items (tenant, dialogue, turn);

@@ -13,6 +13,7 @@ use super::{
     registry::{Node, send},
 };
 use crate::{
+    ids::DialogueKind,
     ports::{
         StoreError,
         ledger::{PruneBefore, usage::UsageDelta},
@@ -121,8 +122,12 @@ pub(super) async fn sweep(node: &Arc<Node>) -> Result<(), StoreError> {
         let rewinds = &node.ports.ledger.rewinds;
         rewinds.unseal(&scope, node.ports.clock.now()).await?;
         for dialogue in rewinds.replacing(&scope, SWEEP_DIALOGUES).await? {
-            // Loading it puts the turn back; a session that lives knows of it.
-            let _ = node.session(&(scope.clone(), dialogue));
+            // Loading it puts the turn back; one that lives knows of it.
+            let key = (scope.clone(), dialogue);
+            let _ = match dialogue.kind() {
+                DialogueKind::Session => node.session(&key).map(drop),
+                DialogueKind::NpcConversation => node.conversation(&key).map(drop),
+            };
         }
         let unsettled = rewinds.unsettled(&scope, 1).await?;
         if jobs.is_empty() && unsettled.is_empty() {

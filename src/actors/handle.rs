@@ -403,16 +403,16 @@ impl Sessions {
             let dialogues = std::mem::take(dialogues);
             let (scope, theirs) = (who.scope(), dialogues.clone());
             tokio::join!(
-                restoring::tell_peers(node, &scope, world, theirs),
-                restoring::tell(node, &scope, world, dialogues)
+                restoring::tell_peers(node, &scope, theirs),
+                restoring::tell(node, &scope, dialogues)
             );
         }
         Ok(outcome)
     }
 
     /// Another node loaded a save: what ran here never happened.
-    pub async fn was_restored(&self, scope: &TenantScope, world: &WorldId, dialogues: Vec<RestoredDialogue>) {
-        restoring::tell(&self.node, scope, world, dialogues).await;
+    pub async fn was_restored(&self, scope: &TenantScope, dialogues: Vec<RestoredDialogue>) {
+        restoring::tell(&self.node, scope, dialogues).await;
     }
 
     /// Adds a listener. With `last_seq`, events after it are delivered again first, in order. Then

@@ -27,7 +27,9 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Injected {
     pub ids: Vec<FactId>,
-    /// As the prompt had them: what is about another player says so.
+    /// With what one NPC told others from its own memory.
+    pub quoted: Vec<FactId>,
+    /// Those of `ids` as the prompt had them: what is about another player says so.
     pub texts: Vec<String>,
 }
 
@@ -42,7 +44,7 @@ pub(super) async fn extract(
     let injected = injected(services, scope, said).await?;
     let learned = extraction::extract(services, scope, said, &injected, job.answer.as_deref()).await?;
     failpoint!("facts.extracted");
-    if learned.is_empty() && injected.ids.is_empty() {
+    if learned.is_empty() && injected.quoted.is_empty() {
         services.ledger.jobs.finish(scope, job.id).await?;
         return Ok(JobReport::default());
     }
@@ -68,6 +70,7 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
     let audience = said.audience();
     for candidate in trace.into_iter().flat_map(|trace| trace.candidates) {
         if in_prompt(candidate.fate) {
+            injected.quoted.push(candidate.fact);
             // What one NPC tells others from its own memory is news to them.
             if said.turn.player.is_none() {
                 let fact = services.ledger.facts.get(scope, candidate.fact).await?;

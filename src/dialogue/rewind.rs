@@ -13,7 +13,7 @@ use super::{
     turn::{Unfinished, beginning},
 };
 use crate::{
-    ids::{DialogueId, DialogueKind, NodeId, TurnId, WorldId},
+    ids::{DialogueId, NodeId, TurnId, WorldId},
     memory::turn::{Turn, TurnStatus},
     ports::{
         StoreError,
@@ -21,7 +21,7 @@ use crate::{
         ledger::{
             audit::Edit,
             jobs::{JobKind, NewJob},
-            rewinds::{Replacement, Rewind, RewindOutcome, Rewound},
+            rewinds::{KnownKeys, Replacement, Rewind, RewindOutcome, Rewound},
         },
     },
     tenancy::{Principal, TenantScope},
@@ -85,8 +85,8 @@ pub struct Move {
     pub rewound: Rewound,
     /// The turn that took the place of the one that was cut.
     pub replacement: Option<Turn>,
-    /// The reply that is to be taken up again, as the next turn. In a session it stands again as it was cut
-    /// if that turn does not come ([`Rewound::replacing`]).
+    /// The reply that is to be taken up again, as the next turn. It stands again as it was cut if that turn does
+    /// not come ([`Rewound::replacing`]).
     pub unfinished: Option<Unfinished>,
 }
 
@@ -122,12 +122,15 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
         Target::Uncut => uncut(services, &request).await?,
     };
     let Some(plan) = plan else {
+        keep_keys(services, &request).await?;
         return Ok(Moved::Unchanged);
     };
     let rewind = Rewind {
         id: services.ids.next(),
         dialogue: request.dialogue,
         epoch: request.epoch,
+        // What was to be said anew stands, whoever closed the dialogue meanwhile.
+        closed_too: matches!(request.target, Target::Again { .. }),
         to: plan.to,
         replacement: plan.replacement,
         replacing: request.head.filter(|_| comes_again(&request, plan.unfinished.as_ref())),
@@ -163,11 +166,30 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
     })))
 }
 
-/// Whether the head goes only for its line to be said anew, or on. Between NPCs a line that does not come
-/// after all is no loss: its speaker says another.
+/// Nothing is to be moved: whoever repeats a key is told so again, whatever is said later.
+async fn keep_keys(services: &Services, request: &RewindRequest) -> Result<(), StoreError> {
+    let keys: Vec<_> = request
+        .key
+        .iter()
+        .chain(&request.also)
+        .map(|key| (services.ids.next(), key.clone()))
+        .collect();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let head = (request.head, request.head_turn);
+    let (id, now) = (services.ids.next(), services.clock.now());
+    let nothing = Rewound::nothing(id, request.world.clone(), request.epoch, head, now);
+    services
+        .ledger
+        .rewinds
+        .note_keys(&request.scope, request.dialogue, &keys, &nothing, KnownKeys::Stay)
+        .await
+}
+
+/// Whether the head goes only for its line to be said anew, or on.
 fn comes_again(request: &RewindRequest, unfinished: Option<&Unfinished>) -> bool {
-    let session = request.dialogue.kind() == DialogueKind::Session;
-    matches!(request.target, Target::Anew { .. }) || (session && unfinished.is_some())
+    matches!(request.target, Target::Anew { .. }) || unfinished.is_some()
 }
 
 /// What moves leave to be done for a tenant: the index learns what is no longer valid, and memories
@@ -200,7 +222,7 @@ async fn back_to(
             replacement: None,
             unfinished: None,
         };
-        let already = request.head.is_none() && !request.fence && request.key.is_none();
+        let already = request.head.is_none() && !request.fence;
         return Ok((!already).then_some(plan));
     }
     // With its predecessor, which is the head when nothing of it was heard.
@@ -227,8 +249,7 @@ async fn back_to(
         .filter(|text| text.len() < turn.reply_text.len());
     match cut {
         None => {
-            // A key must find the move again, so it is written even where nothing moves.
-            let already = request.head == Some(turn.id) && !request.fence && request.key.is_none();
+            let already = request.head == Some(turn.id) && !request.fence;
             let plan = Plan {
                 number,
                 to: Some(turn.id),
@@ -352,7 +373,7 @@ async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Pl
 /// Brings the copy along: the buffer ends where the ledger does, or is gone.
 async fn follow(services: &Services, request: &RewindRequest, rewound: &Rewound, replacement: Option<&Turn>) {
     if let Err(error) = cut_buffer(services, request, rewound, replacement).await {
-        // It carries an epoch that the ledger left behind, so nobody believes it.
+        // It carries a head that the ledger left behind, so nobody believes it, or moves it along.
         tracing::warn!(dialogue = %request.dialogue, %error, "the buffer could not follow a rewind; it is built anew");
     }
 }
@@ -372,15 +393,23 @@ async fn cut_buffer(
         Some(turn) => turn.number - 1,
         None => rewound.head_turn,
     };
+    let before = BufferHead {
+        epoch: request.epoch,
+        turn: request.head,
+    };
     let head = |turn| BufferHead {
         epoch: rewound.epoch,
         turn,
     };
     let kept = match replacement {
-        None => buffers.truncate(scope, dialogue, last, head(rewound.head)).await?,
+        None => {
+            buffers
+                .truncate(scope, dialogue, before, last, head(rewound.head))
+                .await?
+        }
         Some(turn) => {
             // No turn has this head yet, so whoever reads in between does not believe the buffer.
-            let truncated = buffers.truncate(scope, dialogue, last, head(None)).await?;
+            let truncated = buffers.truncate(scope, dialogue, before, last, head(None)).await?;
             failpoint!("rewind.truncated");
             truncated
                 && buffers

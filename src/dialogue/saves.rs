@@ -4,9 +4,11 @@
 //! authoritative elsewhere is no part of a save: facts and corrections written by people, progress,
 //! events of the game's backend, authored content.
 
+use futures_util::{StreamExt as _, stream};
+
 use super::Services;
 use crate::{
-    ids::{SaveId, WorldId},
+    ids::{DialogueId, SaveId, WorldId},
     ports::{
         StoreResult,
         ledger::{
@@ -16,6 +18,9 @@ use crate::{
     },
     tenancy::{Principal, TenantScope},
 };
+
+/// Buffers removed side by side.
+const REMOVED_AT_ONCE: usize = 16;
 
 /// What is to be restored, for whom.
 #[derive(Debug, Clone)]
@@ -72,12 +77,21 @@ pub async fn restore(services: &Services, request: RestoreRequest) -> StoreResul
     };
     let outcome = services.ledger.saves.restore(scope, &restore).await?;
     if let RestoreOutcome::Done { dialogues, .. } = &outcome {
-        for moved in dialogues {
-            if let Err(error) = services.buffers.remove(scope, moved.id).await {
-                // It carries an epoch that the ledger left behind, so nobody believes it.
-                tracing::warn!(dialogue = %moved.id, %error, "the buffer of a restored dialogue could not be removed");
-            }
-        }
+        // Each is a trip, and until they are done nobody is told.
+        let moved = dialogues.iter().filter(|dialogue| dialogue.rewound.is_some());
+        let moved: Vec<DialogueId> = moved.map(|dialogue| dialogue.id).collect();
+        stream::iter(moved)
+            .for_each_concurrent(REMOVED_AT_ONCE, async |dialogue| {
+                remove_buffer(services, scope, dialogue).await;
+            })
+            .await;
     }
     Ok(outcome)
+}
+
+async fn remove_buffer(services: &Services, scope: &TenantScope, dialogue: DialogueId) {
+    if let Err(error) = services.buffers.remove(scope, dialogue).await {
+        // It carries an epoch that the ledger left behind, so nobody believes it.
+        tracing::warn!(%dialogue, %error, "the buffer of a restored dialogue could not be removed");
+    }
 }

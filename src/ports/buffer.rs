@@ -74,12 +74,14 @@ pub trait BufferStore: Send + Sync {
         turn: &BufferedTurn,
         keep_from: u32,
     ) -> StoreResult<bool>;
-    /// Drops turns numbered above `last`, atomically, if the epoch is below that of `head`, which the
-    /// buffer has from then on. `false`: it had no older epoch, or there is no buffer.
+    /// Drops turns numbered above `last`, atomically, if the buffer's head is `expected`; it has `head` from
+    /// then on. `false`: the head was another, or there is no buffer, and nothing changed. What a buffer has
+    /// under a head that is not the expected one may be from before another move, and is never made to look new.
     async fn truncate(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
+        expected: BufferHead,
         last: u32,
         head: BufferHead,
     ) -> StoreResult<bool>;

@@ -20,7 +20,6 @@ pub enum Notice {
     /// A save of a world was loaded.
     Restored {
         tenant: TenantId,
-        world: WorldId,
         dialogues: Vec<RestoredDialogue>,
     },
     /// Sessions were closed, since the turns from which they were joined were taken back.

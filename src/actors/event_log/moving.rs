@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use super::{EventLog, failed};
 use crate::{
-    dialogue::events::{EventBody, EventError},
+    dialogue::{
+        events::{EventBody, EventError},
+        turn::{TurnError, event_error},
+    },
     memory::turn::TurnStatus,
+    ports::ledger::rewinds::Rewound,
 };
 
 /// The head is being moved: until it has been, or has not, durable events wait.
@@ -85,6 +89,26 @@ impl EventLog {
         drop(inner);
         self.begin_move();
         self.moved(body, unsaid);
+    }
+
+    /// The dialogue was read anew, and its head had been moved meanwhile: by another node, in a restore, or by a
+    /// move whose answer was lost. Told before anything that was said since.
+    pub fn moved_meanwhile(&self, moves: Vec<Rewound>) {
+        self.not_moved();
+        let unsaid = event_error(&TurnError::Unsaid);
+        let mut last = 0;
+        for rewound in moves {
+            // Keys of several who were served by one move share it.
+            if std::mem::replace(&mut last, rewound.seq) != rewound.seq {
+                self.restored(EventBody::DialogueRewound((&rewound).into()), &unsaid, rewound.seq);
+            }
+        }
+    }
+
+    /// How far those who listen have been told; `None`: nobody was told anything.
+    pub fn told(&self) -> Option<u64> {
+        let seq = self.head_seq();
+        (seq > 0).then_some(seq)
     }
 
     /// The head was not moved: what waited goes out.

@@ -67,6 +67,9 @@ impl NpcConversation {
         if self.running.is_some() || self.moving.is_busy() || matches!(self.phase, Phase::Loading) {
             return;
         }
+        if self.put_back(ctx) {
+            return;
+        }
         self.settle(ctx);
         if self.moving.is_busy() {
             return;
@@ -95,7 +98,7 @@ impl NpcConversation {
             }
             return self.end(reason, None, ctx);
         }
-        let asked = !self.stepping.is_empty();
+        let asked = !self.stepping.is_empty() || (self.goes_on() && !loaded.dialogue.options.paused);
         if !asked && (!self.paces_itself() || self.rest.is_some()) {
             self.memory.since = None;
             return;
@@ -222,6 +225,9 @@ impl NpcConversation {
             cut_keys,
         } = committed;
         self.failures = 0;
+        loaded.replacing = None;
+        // It holds the epoch that a move would have raised.
+        self.moving.in_doubt = false;
         self.log.committed(turn.number, turn.id, turn.npc.clone(), None);
         let turn = Arc::new(turn);
         running.tell(&Ok(Arc::clone(&turn)));
@@ -254,7 +260,8 @@ impl NpcConversation {
         tracing::info!(dialogue = %self.key.1, turn = running.number, %error, "a line was not committed");
         self.log.not_committed(&event_error(&error));
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
-        let doubtful = matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
+        let doubtful =
+            self.moving.in_doubt || matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
         let cut = matches!(error, TurnError::CutBeforeReply);
         running.tell(&Err(Arc::new(error)));
         if doubtful {

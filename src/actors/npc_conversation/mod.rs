@@ -4,7 +4,7 @@
 //! `dialogue::turn`. One that paces itself says a line, waits until it can have been read, and says the
 //! next, until somebody cuts in, a speaker concludes, or the last line is said. This file has the actor,
 //! its messages and its life; `lines` the lines and what follows them, `moves` what cuts them and takes
-//! them back, `handle` the way in.
+//! them back, `owed` a line that is gone on with, `handle` the way in.
 //!
 //! An open conversation that paces itself goes on after a restart as soon as anybody looks at it. One
 //! whose actor panicked is taken up again by the node's chores.
@@ -13,6 +13,7 @@ mod choosing;
 pub mod handle;
 mod lines;
 mod moves;
+mod owed;
 mod pausing;
 mod restored;
 mod watching;
@@ -50,6 +51,7 @@ use crate::{
         events::EventBody,
         turn::{CommittedTurn, TurnError, Unfinished, event_error},
     },
+    ids::TurnId,
     ports::{StoreError, ledger::dialogues::OwnerWrite},
     tenancy::Principal,
 };
@@ -122,6 +124,8 @@ pub(super) struct NpcConversation {
     ended_meanwhile: Option<Result<CommittedTurn, TurnError>>,
     /// The line that was cut and taken back, for its speaker to go on with.
     unfinished: Option<Unfinished>,
+    /// The line that is being put back, or could not be.
+    putting_back: Option<TurnId>,
     /// The pause before the next line.
     rest: Option<SpawnHandle>,
     /// Lines that failed one after another.
@@ -166,6 +170,7 @@ impl NpcConversation {
             memory: MemoryWait::default(),
             ended_meanwhile: None,
             unfinished: None,
+            putting_back: None,
             rest: None,
             failures: 0,
             reading_cast: false,
@@ -198,18 +203,19 @@ impl NpcConversation {
             return;
         }
         self.moving.is_read();
+        self.moving.in_doubt = false;
         self.phase = Phase::Loading;
-        let load = load::load(Arc::clone(&self.node), self.key.clone());
+        let load = load::load(Arc::clone(&self.node), self.key.clone(), self.log.told());
         ctx.spawn(load.into_actor(self).map(|loaded, talk, ctx| match loaded {
             Ok(loaded) => talk.loaded(loaded, ctx),
             Err(error) => talk.not_loaded(&error, ctx),
         }));
     }
 
-    fn loaded(&mut self, loaded: Loaded, ctx: &mut Context<Self>) {
+    fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
+        self.log.moved_meanwhile(std::mem::take(&mut loaded.moved_meanwhile));
         self.node.loaded(&self.key, &self.log, &loaded);
         self.log.not_committed(&lost_turn());
-        self.log.not_moved();
         self.memory = MemoryWait::of(loaded.awaited);
         self.phase = Phase::Ready(Box::new(loaded));
         self.ready(ctx);

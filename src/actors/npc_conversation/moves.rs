@@ -12,7 +12,7 @@ use crate::{
         Heard, Interrupted, SessionError, TakeBack,
         handle::Ask,
         memory_wait::MemoryWait,
-        rewinding::{self, Gone, Moves, Wish},
+        rewinding::{self, CutCame, Gone, Moves, Wish},
         session::JobEnded,
     },
     dialogue::{
@@ -20,7 +20,7 @@ use crate::{
         rewind::{Move, Moved, RewindError, Target},
         turn::{CutBy, TurnError, event_error},
     },
-    memory::turn::{Turn, TurnStatus},
+    memory::turn::Turn,
     ports::ledger::rewinds::{KnownKeys, Rewound},
     tenancy::Principal,
 };
@@ -36,6 +36,8 @@ pub(super) struct Moving {
     coming: usize,
     /// The last move that was made, until what it changed is read.
     outcome: Option<Arc<Rewound>>,
+    /// Whether a move was made is not known. What runs meanwhile ends, and then everything is read anew.
+    pub in_doubt: bool,
     /// Somebody wanted everything read anew while a move was under way; then it is read after it.
     pub load_after: bool,
 }
@@ -45,6 +47,8 @@ enum Caller {
     Back(Ask<Interrupted>),
     /// Goes on afterwards, whether or not there was a line to take up.
     Resume(Ask<ConversationView>),
+    /// What was to be gone on with is put back.
+    Nobody,
 }
 
 /// What was asked to be taken back so far is begun.
@@ -160,6 +164,13 @@ impl NpcConversation {
     }
 
     fn cut_at(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
+        // Who cuts in cuts in where the line ended that was about to be gone on with.
+        if self.running.is_none() {
+            self.unfinished = None;
+            if self.put_back(ctx) {
+                return self.early.push_back(Request::Interrupt { wish, ask });
+            }
+        }
         let head_turn = match self.may_move(wish.turn, None) {
             Ok(head_turn) => head_turn,
             Err(error) => return self.unsaid_or(error, wish.key, ask, ctx),
@@ -231,29 +242,17 @@ impl NpcConversation {
         let Phase::Ready(loaded) = &self.phase else {
             return ask.answer(Err(self.busy()));
         };
-        let nothing = loaded.nothing_moved(&self.node);
-        let (head_turn, heard) = (nothing.head_turn, wish.heard.map(|heard| heard.scalars("")));
-        let chars = match said {
-            Some(line) => line.reply_text.chars().count(),
-            // Whether it was committed, its own task never learned.
-            None if head_turn == number => usize::MAX,
-            None => 0,
-        };
-        if let Some(heard) = heard.filter(|heard| *heard < chars) {
-            let target = Target::Turn {
-                number,
-                heard_chars: Some(heard),
-            };
-            return self.want(target, wish.key, wish.who, Caller::Back(ask), ctx);
-        }
-        let (told, outcome) = match said.filter(|line| line.status == TurnStatus::Interrupted) {
-            Some(line) => {
-                let cut = Rewound::live_cut(nothing.id, nothing.world, nothing.epoch, line);
-                (Interrupted::Cut { turn: number }, cut)
+        let heard = wish.heard.map(|heard| heard.scalars(""));
+        match loaded.cut_came(&self.node, number, said, heard) {
+            CutCame::TooLate(heard) => {
+                let target = Target::Turn {
+                    number,
+                    heard_chars: Some(heard),
+                };
+                self.want(target, wish.key, wish.who, Caller::Back(ask), ctx);
             }
-            None => (Interrupted::Idle { head_turn }, nothing),
-        };
-        self.keep(wish.key, told, Arc::new(outcome), ask, ctx);
+            CutCame::To(told, outcome) => self.keep(wish.key, told, outcome, ask, ctx),
+        }
     }
 
     /// Takes the last line up again, if it was cut a moment ago, and goes on.
@@ -272,6 +271,7 @@ impl NpcConversation {
         let action = match caller {
             Caller::Back(_) => "conversation.interrupt",
             Caller::Resume(_) => "conversation.resume",
+            Caller::Nobody => "conversation.put_back",
         };
         self.moving.moves.add(Wish {
             target,
@@ -284,13 +284,19 @@ impl NpcConversation {
         ctx.notify(BeginMove);
     }
 
+    pub(super) fn want_back(&mut self, target: Target, who: Principal, ctx: &mut Context<Self>) {
+        self.want(target, None, who, Caller::Nobody, ctx);
+    }
+
     fn begin_move(&mut self, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
         if self.moving.coming > 0 {
             return;
         }
         let Some(goal) = self.moving.moves.begin() else { return };
-        let (fence, seq) = (self.running.is_some(), self.log.begin_move());
+        // A line that is owed would come back after a move that changes nothing.
+        let fence = self.running.is_some() || loaded.replacing.is_some() || self.putting_back.is_some();
+        let seq = self.log.begin_move();
         let request = loaded.rewind_request(&self.node, &self.key, goal, fence, seq);
         let moving = rewinding::run(Arc::clone(&self.node.use_cases), request);
         ctx.spawn(
@@ -338,6 +344,7 @@ impl NpcConversation {
                 (Caller::Back(ask), Err(error)) => ask.answer(Err(error)),
                 (Caller::Resume(ask), Ok(_) | Err(SessionError::NothingToResume)) => self.go_on(ask, ctx),
                 (Caller::Resume(ask), Err(error)) => ask.answer(Err(error)),
+                (Caller::Nobody, _) => {}
             }
         }
         // While a move is asked for, whether the line stands is left to it.
@@ -348,8 +355,9 @@ impl NpcConversation {
             // What is still asked is begun once everything is read.
             return;
         }
-        // What runs finds out by itself, and so does what is moved meanwhile.
-        if load && self.running.is_none() {
+        // What runs ends first, and so does what is moved meanwhile.
+        self.moving.in_doubt |= load;
+        if self.moving.in_doubt && self.running.is_none() {
             self.load(ctx);
         } else if self.moving.is_busy() {
             self.begin_move(ctx);
@@ -371,6 +379,8 @@ impl NpcConversation {
         loaded.epoch = rewound.epoch;
         self.log.holds(rewound.epoch);
         let before = std::mem::replace(&mut loaded.head, rewound.head);
+        loaded.replacing = rewound.replacing;
+        self.putting_back = None;
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
         self.ended_meanwhile = None;
         self.unfinished = done.unfinished;
@@ -430,6 +440,7 @@ impl NpcConversation {
             match caller {
                 Caller::Back(ask) => ask.answer(Ok(Interrupted::Rewound(Arc::clone(rewound)))),
                 Caller::Resume(ask) => resuming.push(ask),
+                Caller::Nobody => {}
             }
         }
         self.reread(resuming, ctx);
@@ -467,6 +478,7 @@ impl NpcConversation {
             match caller {
                 Caller::Back(ask) => ask.answer(Err(error.clone())),
                 Caller::Resume(ask) => ask.answer(Err(error.clone())),
+                Caller::Nobody => {}
             }
         }
         for cutting in self.cutting.drain(..) {

@@ -29,7 +29,8 @@ impl NpcConversation {
             ctx.run_later(MOMENT, |talk, ctx| talk.restored(told, ctx));
             return;
         };
-        if loaded.dialogue.world != told.world {
+        if told.0.epoch <= loaded.epoch {
+            // What is held was read after it.
             return;
         }
         if busy {
@@ -44,9 +45,9 @@ impl NpcConversation {
         self.ended_meanwhile = None;
         self.unfinished = None;
         let unsaid = event_error(&TurnError::Unsaid);
-        if let Some(moved) = told.moved.as_deref() {
-            let body = EventBody::DialogueRewound((&moved.rewound).into());
-            self.log.restored(body, &unsaid, moved.rewound.seq);
+        if let Some(rewound) = &told.0.rewound {
+            let body = EventBody::DialogueRewound(rewound.into());
+            self.log.restored(body, &unsaid, rewound.seq);
         } else {
             self.log.not_committed(&unsaid);
             self.log.raised();
@@ -58,8 +59,8 @@ impl NpcConversation {
         // Whoever waits to cut in, or for a line, asked of what is no more.
         self.give_up_moves(&SessionError::Overloaded { retry_after: MOMENT });
         self.stepping.clear();
-        if let Some(moved) = told.moved.as_deref().filter(|moved| !moved.open) {
-            let (turn, reason) = (moved.rewound.head_turn, "restored");
+        if let Some(rewound) = told.0.rewound.as_ref().filter(|_| !told.0.open) {
+            let (turn, reason) = (rewound.head_turn, "restored");
             for request in std::mem::take(&mut self.early) {
                 request.refuse(SessionError::Ended);
             }

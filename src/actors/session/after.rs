@@ -6,22 +6,34 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::{JobEnded, Phase, Session, load};
 use crate::{
-    actors::{SessionError, curator::JobsDue, handle::Ask, registry::send},
+    actors::{
+        SessionError,
+        curator::JobsDue,
+        handle::Ask,
+        registry::{Node, SessionKey, send},
+    },
     dialogue::{events::EventBody, jobs::JobReport},
     ids::TurnId,
     ports::ledger::dialogues::Playback,
 };
 
 impl Session {
-    /// The last turn was played to its end; an earlier one was heard when the next line came.
+    /// A turn was played to its end: what waited for that is done now.
     pub(super) fn played(&mut self, turn: u32, ask: Ask<()>, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
         let head_turn = loaded.dialogue.head_turn;
         if turn == 0 || turn > head_turn {
             return ask.answer(Err(SessionError::NoSuchTurn { turn, head_turn }));
         }
-        if turn == head_turn {
-            self.heard_out(ctx);
+        let earlier = loaded.history.iter().find(|said| said.number == turn);
+        match earlier.map(|said| said.id).filter(|_| turn < head_turn) {
+            // Its line was waiting when the one that followed it was spoken.
+            Some(id) if loaded.dialogue.options.playback == Playback::Ack => {
+                let due = make_due(Arc::clone(&self.node), self.key.clone(), id);
+                ctx.spawn(due.into_actor(self).map(|_, _, _| ()));
+            }
+            _ if turn == head_turn => self.heard_out(ctx),
+            _ => {}
         }
         ask.answer(Ok(()));
     }
@@ -55,35 +67,19 @@ impl Session {
     /// as for any other.
     pub(super) fn heard_out(&mut self, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
-        if !std::mem::take(&mut self.unheard) || loaded.head.is_none() {
-            return;
-        }
         let head = loaded.head;
+        let Some(turn) = head.filter(|_| std::mem::take(&mut self.unheard)) else {
+            return;
+        };
         // What is being learned from it already is waited for in any case.
         let was_awaited = self.memory.of == head;
         self.memory.of = head;
-        let (node, (scope, id)) = (Arc::clone(&self.node), self.key.clone());
-        let due = async move {
-            let due = node
-                .ports
-                .ledger
-                .jobs
-                .make_due(&scope, id, node.ports.clock.now())
-                .await;
-            if let (Ok(1..), Some(curator)) = (&due, node.curator(&scope)) {
-                // A curator that stops just now leaves the jobs to the next one.
-                let _ = send(&curator, JobsDue).await;
-            }
-            due
-        };
-        ctx.spawn(due.into_actor(self).map(move |due, session, ctx| match due {
-            Ok(0) if !was_awaited && session.memory.of == head => {
+        let due = make_due(Arc::clone(&self.node), self.key.clone(), turn);
+        ctx.spawn(due.into_actor(self).map(move |due, session, ctx| {
+            if due == Some(0) && !was_awaited && session.memory.of == head {
                 session.memory.of = None;
                 session.advance(ctx);
             }
-            Ok(_) => {}
-            // They become due by themselves.
-            Err(error) => tracing::warn!(dialogue = %session.key.1, %error, "jobs could not be made due"),
         }));
     }
 
@@ -128,6 +124,27 @@ impl Session {
                     }
                 }
             }));
+        }
+    }
+}
+
+/// What waited until a turn was heard is done now. Returns how much that was; `None`: the ledger did not answer,
+/// and it becomes due by itself.
+async fn make_due(node: Arc<Node>, (scope, id): SessionKey, turn: TurnId) -> Option<u64> {
+    let jobs = &node.ports.ledger.jobs;
+    match jobs.make_due(&scope, id, turn, node.ports.clock.now()).await {
+        Ok(due) => {
+            if due > 0
+                && let Some(curator) = node.curator(&scope)
+            {
+                // A curator that stops just now leaves the jobs to the next one.
+                let _ = send(&curator, JobsDue).await;
+            }
+            Some(due)
+        }
+        Err(error) => {
+            tracing::warn!(dialogue = %id, %error, "jobs could not be made due");
+            None
         }
     }
 }

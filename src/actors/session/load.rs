@@ -8,7 +8,7 @@ use crate::{
         cast::Cast,
         registry::{Node, SessionKey},
     },
-    ids::{NpcId, PlayerId, TurnId},
+    ids::{DialogueId, NpcId, PlayerId, TurnId},
     memory::{
         fact::Cause,
         summary::Summary,
@@ -17,10 +17,16 @@ use crate::{
     ports::{
         StoreError, StoreResult,
         buffer::{BufferHead, BufferSnapshot, BufferedTurn},
-        ledger::dialogues::{Claim, Dialogue, DialogueStatus, OpenDialogue},
+        ledger::{
+            dialogues::{Claim, Dialogue, DialogueStatus, OpenDialogue},
+            rewinds::Rewound,
+        },
     },
     tenancy::TenantScope,
 };
+
+/// Moves of the head told when a dialogue is read anew; of more, only the first.
+const MOVES_TOLD: u32 = 64;
 
 /// A dialogue as its owner holds it.
 pub(in crate::actors) struct Loaded {
@@ -40,6 +46,8 @@ pub(in crate::actors) struct Loaded {
     pub replacing: Option<TurnId>,
     /// The last turn, if its facts are being extracted or about to be.
     pub awaited: Option<TurnId>,
+    /// Moves of the head that those who listen have not been told of, in order.
+    pub moved_meanwhile: Vec<Rewound>,
     pub cast: Cast,
     /// When ownership was taken or renewed.
     pub renewed: Instant,
@@ -65,8 +73,13 @@ impl Loaded {
     }
 }
 
-/// Takes ownership and reads everything a session goes on from.
-pub(in crate::actors) async fn load(node: Arc<Node>, key: SessionKey) -> Result<Loaded, SessionError> {
+/// Takes ownership and reads everything a session goes on from. Those who listen have seen the events up to
+/// number `told`, if anybody has seen any.
+pub(in crate::actors) async fn load(
+    node: Arc<Node>,
+    key: SessionKey,
+    told: Option<u64>,
+) -> Result<Loaded, SessionError> {
     let (scope, id) = &key;
     let ports = &node.ports;
     let renewed = ports.clock.instant();
@@ -81,7 +94,7 @@ pub(in crate::actors) async fn load(node: Arc<Node>, key: SessionKey) -> Result<
         Claim::NotFound => return Err(SessionError::NotFound),
     };
     let first = open.dialogue.npcs.first().cloned().ok_or(SessionError::NotFound)?;
-    let (history, rest, cast) = tokio::join!(
+    let (history, rest, meanwhile, cast) = tokio::join!(
         history(&node, &key, &open),
         async {
             let Some(head) = open.head else {
@@ -91,6 +104,12 @@ pub(in crate::actors) async fn load(node: Arc<Node>, key: SessionKey) -> Result<
                 ports.ledger.summaries.kept(scope, *id),
                 ports.ledger.jobs.extracting(scope, *id, head, now)
             )
+        },
+        async {
+            match told {
+                Some(told) => ports.ledger.rewinds.since(scope, *id, told, MOVES_TOLD).await,
+                None => Ok(Vec::new()),
+            }
         },
         // Read now so that the first turn need not; what is wrong with it shows when a turn needs it.
         Cast::read(&node, scope, &open.dialogue.world, &open.dialogue.npcs),
@@ -113,6 +132,7 @@ pub(in crate::actors) async fn load(node: Arc<Node>, key: SessionKey) -> Result<
         next_seq: open.next_seq,
         replacing: open.replacing,
         awaited: open.head.filter(|_| extracting),
+        moved_meanwhile: meanwhile?,
         // Not read: the first turn tries again.
         cast: cast.unwrap_or_else(|_| Cast::unread(&open.dialogue.npcs)),
         renewed,
@@ -203,14 +223,12 @@ async fn history(node: &Node, (scope, id): &SessionKey, open: &OpenDialogue) -> 
         epoch: open.epoch,
         turn: open.head,
     };
-    match buffers.load(scope, *id).await {
-        // After a rewind it may begin too late: a summary that had taken turns out of it is gone.
-        Ok(Some(kept)) if kept.head == head && begins_by(&kept.turns, open) => {
-            let mut turns = kept.turns;
+    match kept(node, (scope, *id), open, head).await {
+        Ok(Some(mut turns)) => {
             turns.retain(|turn| turn.number >= open.checkpoint.buffer_from);
             return Ok(turns);
         }
-        Ok(_) => {}
+        Ok(None) => {}
         // The buffer is only a copy.
         Err(error) => tracing::warn!(dialogue = %id, %error, "the buffer could not be read"),
     }
@@ -229,6 +247,30 @@ async fn history(node: &Node, (scope, id): &SessionKey, open: &OpenDialogue) -> 
         tracing::warn!(dialogue = %id, %error, "the buffer could not be written");
     }
     Ok(snapshot.turns)
+}
+
+/// What the buffer has, if it may be believed.
+async fn kept(
+    node: &Node,
+    (scope, id): (&TenantScope, DialogueId),
+    open: &OpenDialogue,
+    head: BufferHead,
+) -> StoreResult<Option<Vec<BufferedTurn>>> {
+    let buffers = &node.ports.buffers;
+    // After a rewind it may begin too late: a summary that had taken turns out of it is gone.
+    let Some(kept) = buffers
+        .load(scope, id)
+        .await?
+        .filter(|kept| begins_by(&kept.turns, open))
+    else {
+        return Ok(None);
+    };
+    // Taking ownership raises the epoch by one and moves nothing, so what the owner before left is what stands; it
+    // is this one's from now on, unless somebody has just written another.
+    let is_handed_over = kept.head.turn == head.turn && kept.head.epoch + 1 == head.epoch;
+    let is_ours =
+        kept.head == head || (is_handed_over && buffers.truncate(scope, id, kept.head, u32::MAX, head).await?);
+    Ok(is_ours.then_some(kept.turns))
 }
 
 fn begins_by(turns: &[BufferedTurn], open: &OpenDialogue) -> bool {

@@ -154,8 +154,9 @@ impl Session {
             return;
         }
         self.moving.outcome = None;
+        self.moving.in_doubt = false;
         self.phase = Phase::Loading;
-        let load = load::load(Arc::clone(&self.node), self.key.clone());
+        let load = load::load(Arc::clone(&self.node), self.key.clone(), self.log.told());
         ctx.spawn(load.into_actor(self).map(|loaded, session, ctx| match loaded {
             Ok(loaded) => session.loaded(loaded, ctx),
             Err(error) => session.not_loaded(&error, ctx),
@@ -163,8 +164,8 @@ impl Session {
     }
 
     fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
+        self.log.moved_meanwhile(std::mem::take(&mut loaded.moved_meanwhile));
         self.node.loaded(&self.key, &self.log, &loaded);
-        self.log.not_moved();
         // A turn that ran when an earlier actor panicked, if nobody has said so yet.
         self.log.not_committed(&lost_turn());
         self.keys = Keys::new(loaded.next_seq > 1);
@@ -190,6 +191,7 @@ impl Session {
         if self.restored_late(ctx) {
             return;
         }
+        self.turn_ended(ctx);
         for request in std::mem::take(&mut self.early) {
             self.dispatch(request, ctx);
         }

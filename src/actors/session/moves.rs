@@ -30,19 +30,17 @@ use crate::{
         turn::{CommittedTurn, TurnError, Unfinished, event_error},
     },
     ids::TurnId,
+    memory::turn::Turn,
     ports::ledger::rewinds::{KnownKeys, Rewound},
     tenancy::Principal,
 };
-
-/// Cuts of running replies remembered by their keys.
-const REMEMBERED: usize = 16;
 
 /// What is asked of the head, and what waits for it.
 #[derive(Default)]
 pub(super) struct Moving {
     moves: Moves<Caller>,
-    /// Cuts of a turn whose reply has ended and that is being committed.
-    after_turn: Vec<(TakeBack, Ask<Interrupted>)>,
+    /// Cuts of the turn that runs: told once what was said of it is committed, or came to nothing.
+    cutting: Vec<Cutting>,
     /// How the running turn ended while the head was being moved.
     pub ended: Option<Result<CommittedTurn, TurnError>>,
     /// Jobs that ended meanwhile.
@@ -54,13 +52,25 @@ pub(super) struct Moving {
     /// What the moves of the callers that still wait have come to.
     pub outcome: Option<Arc<Rewound>>,
     gone: Gone,
-    cuts: VecDeque<(String, u32)>,
+    /// Whether a move was made is not known. What runs meanwhile ends, and then everything is read anew.
+    pub in_doubt: bool,
     /// What is asked is to take a reply up again.
     taking_up: bool,
     /// Somebody asked to take turns back: lines with a lower number had been spoken before, and go with them.
     spoken_before: Option<u64>,
     /// The reply that the move under way has found to be gone on with.
     unfinished: Option<Unfinished>,
+}
+
+/// A cut of the running turn.
+struct Cutting {
+    number: u32,
+    /// The turn, once it is committed.
+    said: Option<Arc<Turn>>,
+    /// What was heard, in Unicode scalar values.
+    heard: Option<usize>,
+    wish: TakeBack,
+    ask: Ask<Interrupted>,
 }
 
 /// Who is told of a move.
@@ -89,7 +99,6 @@ impl Moving {
     /// Another dialogue is made of it: earlier outcomes say nothing about what stands.
     pub fn forget(&mut self) {
         self.gone = Gone::default();
-        self.cuts.clear();
         self.jobs.clear();
         self.put_back = None;
     }
@@ -249,8 +258,9 @@ impl Session {
             // What is still asked is begun once everything is read.
             return;
         }
-        // What runs finds out by itself, and so does what is moved meanwhile.
-        if load && self.running.is_none() {
+        // What runs ends first, and so does what is moved meanwhile.
+        self.moving.in_doubt |= load;
+        if self.moving.in_doubt && self.running.is_none() {
             self.load(ctx);
         } else if self.moving.is_busy() {
             self.begin_move(ctx);
@@ -283,10 +293,13 @@ impl Session {
         let ended = running.as_ref().map(|running| running.number);
         if let Some(running) = running {
             // Its commit would have kept them.
-            let keys = running.cut_keys();
-            self.moving.cuts.retain(|(key, _)| !keys.contains(key));
-            self.moving.moves.owe(keys);
+            self.moving.moves.owe(running.cut_keys());
             running.unsay();
+        }
+        for Cutting { wish, ask, .. } in std::mem::take(&mut self.moving.cutting) {
+            // Should something lower be asked, of that.
+            self.moving.moves.owe(wish.key);
+            self.moving.moves.also_tell(Caller::Back(ask));
         }
         let unsaid = event_error(&TurnError::Unsaid);
         self.log.moved(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
@@ -388,13 +401,22 @@ impl Session {
         }));
     }
 
-    /// The turn whose commit cuts waited for has ended, one way or another.
+    /// A turn was committed, with the cuts of these keys: nothing is left to keep of them.
+    pub(super) fn turn_is_committed(&mut self, turn: &Arc<Turn>, keys: &[String]) {
+        let of_it = self.moving.cutting.iter_mut().filter(|cut| cut.number == turn.number);
+        for cutting in of_it {
+            cutting.said = Some(Arc::clone(turn));
+            cutting.wish.key.take_if(|key| keys.contains(key));
+        }
+    }
+
+    /// The turn that cuts waited for has ended, one way or another.
     pub(super) fn turn_ended(&mut self, ctx: &mut Context<Self>) {
-        for (wish, ask) in std::mem::take(&mut self.moving.after_turn) {
-            match self.phase {
-                Phase::Ready(_) => self.cut_at(wish, ask, ctx),
-                Phase::Loading => self.early.push_back(Request::Interrupt { wish, ask }),
-            }
+        if self.running.is_some() || matches!(self.phase, Phase::Loading) {
+            return;
+        }
+        for cutting in std::mem::take(&mut self.moving.cutting) {
+            self.was_cut(cutting, ctx);
         }
     }
 
@@ -402,8 +424,8 @@ impl Session {
         for caller in self.moving.moves.give_up() {
             caller.refuse(error.clone());
         }
-        for (_, ask) in self.moving.after_turn.drain(..) {
-            ask.answer(Err(error.clone()));
+        for cutting in self.moving.cutting.drain(..) {
+            cutting.ask.answer(Err(error.clone()));
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
         handle::{Ask, Attached, SessionView},
     },
     dialogue::{jobs::JobReport, turn::TurnInput},
-    ids::{TurnId, WorldId},
+    ids::TurnId,
     ports::ledger::{jobs::JobKind, saves::RestoredDialogue},
     tenancy::Principal,
 };
@@ -122,14 +122,10 @@ pub(in crate::actors) struct WasClosed(pub &'static str);
 #[rtype(result = "()")]
 pub(in crate::actors) struct Disowned;
 
-/// A save of a world was loaded. Dialogues of another world are not meant.
+/// A save of the world was loaded, and this is what became of this dialogue.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(in crate::actors) struct WorldRestored {
-    pub world: WorldId,
-    /// What became of this one; `None`: it stands as it did, but what runs is fenced.
-    pub moved: Option<Arc<RestoredDialogue>>,
-}
+pub(in crate::actors) struct WorldRestored(pub Arc<RestoredDialogue>);
 
 /// What was asked to be taken back so far is begun.
 #[derive(Message)]

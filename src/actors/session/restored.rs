@@ -12,7 +12,6 @@ use crate::{
         events::{EventBody, EventError},
         turn::{TurnError, event_error},
     },
-    ports::ledger::saves::RestoredDialogue,
 };
 
 impl Session {
@@ -20,7 +19,8 @@ impl Session {
         let Phase::Ready(loaded) = &self.phase else {
             return self.restored_meanwhile.push(told);
         };
-        if loaded.dialogue.world != told.world {
+        if told.0.epoch <= loaded.epoch {
+            // What is held was read after it.
             return;
         }
         if self.moving.is_busy() {
@@ -33,7 +33,7 @@ impl Session {
             running.unsay();
         }
         let unsaid = event_error(&TurnError::Unsaid);
-        if let Some(RestoredDialogue { rewound, .. }) = told.moved.as_deref() {
+        if let Some(rewound) = &told.0.rewound {
             let body = EventBody::DialogueRewound(rewound.into());
             self.log.restored(body, &unsaid, rewound.seq);
         } else {
@@ -47,7 +47,7 @@ impl Session {
             ctx.cancel_future(timer);
         }
         self.memory = MemoryWait::default();
-        if told.moved.is_some_and(|moved| !moved.open) {
+        if !told.0.open && told.0.rewound.is_some() {
             return self.ended_by_restore(ctx);
         }
         self.load(ctx);

@@ -406,8 +406,8 @@ impl Session {
         self.last_turn = self.used.saturating_duration_since(running.started);
         match ended {
             Ok(committed) => {
-                let mut keys = running.cut_keys();
-                keys.retain(|key| !committed.cut_keys.contains(key));
+                let (mut keys, kept) = (running.cut_keys(), committed.cut_keys.clone());
+                keys.retain(|key| !kept.contains(key));
                 self.committed(committed, running, ctx);
                 self.keep_cuts(keys, ctx);
                 // Before the next line begins on top of what is to be cut.
@@ -423,18 +423,19 @@ impl Session {
     }
 
     fn committed(&mut self, committed: CommittedTurn, running: Running, ctx: &mut Context<Self>) {
-        let Phase::Ready(loaded) = &mut self.phase else { return };
         let CommittedTurn {
             turn,
             checkpoint,
             state,
             jobs,
-            ..
+            cut_keys,
         } = committed;
         self.log
             .committed(turn.number, turn.id, turn.npc.clone(), running.re.clone());
         failpoint!("turn.told");
         let turn = Arc::new(turn);
+        self.turn_is_committed(&turn, &cut_keys);
+        let Phase::Ready(loaded) = &mut self.phase else { return };
         let key = running.key.as_ref().map(|keyed| keyed.key.clone());
         running.tell(&Ok(Arc::clone(&turn)));
         if !state.is_empty() {
@@ -444,6 +445,8 @@ impl Session {
             };
             self.log.publish(body, None);
         }
+        // It holds the epoch that a move would have raised.
+        self.moving.in_doubt = false;
         loaded.replacing = None;
         loaded.keep_turn(&turn, checkpoint);
         if let Some(key) = key {
@@ -470,7 +473,7 @@ impl Session {
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
         running.tell(&Err(Arc::new(error)));
-        if doubtful || self.owes_a_turn() {
+        if doubtful || self.moving.in_doubt || self.owes_a_turn() {
             self.load(ctx);
         } else {
             self.advance(ctx);

@@ -338,14 +338,15 @@ async fn a_cut_of_what_came_to_nothing_cuts_nothing_later() {
     *world.fake.fail_turns.lock() = true;
     let failing = world.say(id, "hold").await;
     world.begun(2).await;
-    assert_eq!(cut(&world, "failed").await, Interrupted::Cut { turn: 2 });
+    let idle = cut(&world, "failed").await;
+    assert_eq!(idle, Interrupted::Idle { head_turn: 1 }, "told once that is known");
     outcome(failing).await.unwrap_err();
     *world.fake.fail_turns.lock() = false;
     // It is taken back before it is committed.
     let unsaid = world.say(id, "hold on").await;
     world.begun(3).await;
-    assert_eq!(cut(&world, "unsaid").await, Interrupted::Cut { turn: 2 });
-    world.back(id, 0).await.unwrap();
+    let (told, back) = tokio::join!(cut(&world, "unsaid"), world.back(id, 0));
+    assert_eq!(told, back.unwrap(), "all are told of the move");
     outcome(unsaid).await.unwrap_err();
 
     let world = world.restarted();
@@ -354,9 +355,8 @@ async fn a_cut_of_what_came_to_nothing_cuts_nothing_later() {
         world.fake.spoken.lock().last().is_some_and(|line| line == "hold")
     })
     .await;
-    for key in ["failed", "unsaid"] {
-        let again = cut(&world, key).await;
-        assert!(!matches!(again, Interrupted::Cut { .. }), "{key}: {again:?}");
+    for (key, first) in [("failed", idle), ("unsaid", told)] {
+        assert_eq!(cut(&world, key).await, first, "{key}");
     }
     world.fake.go.add_permits(1);
     assert_eq!(outcome(running).await.unwrap().status, TurnStatus::Completed);
@@ -405,5 +405,88 @@ async fn a_cut_of_a_line_between_npcs_that_came_to_nothing_cuts_nothing_later() 
         let line = tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap().unwrap();
         assert_eq!(line.status, TurnStatus::Completed);
     }
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_cut_is_told_once_it_is_durable() {
+    let world = World::new().await;
+    let id = world.session().await;
+    // Its commit waits for a second permit.
+    let running = world.say(id, "hold on").await;
+    world.begun(1).await;
+    let wish = world.keyed(Some(1), "cut");
+    let cutting = world.sessions.interrupt(&world.scope, id, wish.clone());
+    let repeated = world.sessions.interrupt(&world.scope, id, wish.clone());
+    let after = async {
+        // Whatever was told by now was told too early.
+        for _ in 0..3 {
+            world.sessions.view(&world.scope, id).await.unwrap();
+        }
+        assert!(world.said(id).await.is_empty());
+        world.fake.go.add_permits(1);
+    };
+    let told = tokio::join!(cutting, repeated, after);
+    assert_eq!(told.0.unwrap(), Interrupted::Cut { turn: 1 });
+    assert_eq!(told.1.unwrap(), Interrupted::Cut { turn: 1 });
+    assert_eq!(world.said(id).await[0].status, TurnStatus::Interrupted);
+    outcome(running).await.unwrap();
+    // Another process knows the key: nothing that is said there is cut.
+    let world = world.restarted();
+    let running = world.say(id, "hold").await;
+    world.begun(1).await;
+    let again = world.sessions.interrupt(&world.scope, id, wish).await.unwrap();
+    assert_eq!(again, Interrupted::Cut { turn: 1 });
+    world.fake.go.add_permits(1);
+    assert_eq!(outcome(running).await.unwrap().status, TurnStatus::Completed);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_line_between_npcs_that_cannot_be_gone_on_with_stands_as_it_was_cut() {
+    let world = World::new().await;
+    let id = world.talk("hold", 20, false).await;
+    let ear = world.watch(id, Some(1)).await;
+    let _first = world.talks().step(&world.scope, id).await.unwrap();
+    world.begun(1).await;
+    let wish = world.back_to(None);
+    world.talks().interrupt(&world.scope, id, wish).await.unwrap();
+    ear.hears("committed 1").await;
+    let before = world.said(id).await;
+    let told = ear.story().len();
+    *world.fake.fail_turns.lock() = true;
+    // Nobody steps: who takes a line up asks for it.
+    world.talks().resume(&world.scope, id, &world.who()).await.unwrap();
+    world.begun(2).await;
+    world.fake.go.add_permits(1);
+    ear.hears("rewound 1").await;
+    assert_eq!(world.said(id).await, before);
+    let story = ear.story();
+    assert_eq!(story[told..][..2], ["rewound 0", "resumed 0"], "{story:?}");
+    assert_eq!(story.last().unwrap(), "rewound 1");
+
+    // The process dies while it is gone on with.
+    *world.fake.fail_turns.lock() = false;
+    world.talks().resume(&world.scope, id, &world.who()).await.unwrap();
+    world.begun(3).await;
+    let world = world.restarted();
+    assert_eq!(
+        world.talks().view(&world.scope, id).await.unwrap().dialogue.head_turn,
+        1
+    );
+    assert_eq!(world.said(id).await, before);
+
+    // Whoever comes in meanwhile goes on from what was heard.
+    world.talks().resume(&world.scope, id, &world.who()).await.unwrap();
+    world.begun(1).await;
+    *world.fake.fail_turns.lock() = true;
+    let player = "p1".parse().unwrap();
+    let joined = world.talks().join(&world.scope, id, player, None).await.unwrap();
+    let heard = world.said(id).await;
+    assert_eq!(heard, before);
+    assert_eq!(
+        joined.dialogue.cause,
+        Some(crate::memory::fact::Cause::Turn(heard[0].id))
+    );
     world.end().await;
 }

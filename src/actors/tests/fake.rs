@@ -22,7 +22,7 @@ use crate::{
         saves::RestoreRequest,
         turn::{CommittedTurn, Cut, CutBy, TurnError, TurnFeed, TurnInput, Unfinished},
     },
-    ids::{DialogueId, DialogueKind, NpcId, TurnId},
+    ids::{DialogueId, NpcId, TurnId},
     memory::{
         authored::Language,
         trace::{Timings, TurnTrace},
@@ -398,13 +398,13 @@ impl UseCases for Fake {
                 }
             }
         };
-        let session = request.dialogue.kind() == DialogueKind::Session;
-        let comes_again = matches!(request.target, Target::Anew { .. }) || (session && unfinished.is_some());
+        let comes_again = matches!(request.target, Target::Anew { .. }) || unfinished.is_some();
         let now = self.ports.clock.now();
         let rewind = Rewind {
             id: self.ports.ids.next(),
             dialogue: request.dialogue,
             epoch: request.epoch,
+            closed_too: matches!(request.target, Target::Again { .. }),
             to,
             replacement,
             replacing: request.head.filter(|_| comes_again),

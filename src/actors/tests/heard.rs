@@ -28,7 +28,14 @@ async fn says_what_waits(world: &World, id: DialogueId) {
     let second = world.say(id, "2").await;
     // Whatever the line made of jobs that are held has been written by now, and heard of.
     let jobs = &world.ports.ledger.jobs;
-    let due = jobs.make_due(&world.scope, id, world.ports.clock.now());
+    let said = world
+        .ports
+        .ledger
+        .dialogues
+        .turns(&world.scope, id, 1, 1)
+        .await
+        .unwrap();
+    let due = jobs.make_due(&world.scope, id, said[0].id, world.ports.clock.now());
     assert_eq!(due.await.unwrap(), 0);
     for _ in 0..3 {
         world.sessions.view(&world.scope, id).await.unwrap();

@@ -317,3 +317,43 @@ async fn who_stops_leaves_its_dialogues_to_others() {
     assert!(matches!(claim(heard).await, Claim::Owned(_)));
     world.end().await;
 }
+
+#[actix::test]
+async fn the_buffer_that_the_owner_before_left_is_believed() {
+    let world = World::new().await;
+    let id = world.session().await;
+    for line in ["one", "two"] {
+        world.turn(id, line).await;
+    }
+    let buffers = &world.ports.buffers;
+    let mut left = buffers.load(&world.scope, id).await.unwrap().unwrap();
+    left.turns[0].player_text = "from the buffer".to_owned();
+    let first = async |world: &World| {
+        let view = world.sessions.view(&world.scope, id).await.unwrap();
+        assert_eq!(view.history.len(), 2);
+        view.history[0].player_text.clone()
+    };
+    buffers.replace(&world.scope, id, &left).await.unwrap();
+    let next = world.restarted();
+    assert_eq!(first(&next).await, "from the buffer");
+    assert_eq!(next.turn(id, "three").await.number, 3);
+    // It carries on what it has taken over.
+    let kept = next.ports.buffers.load(&world.scope, id).await.unwrap().unwrap();
+    assert_eq!((kept.turns.len(), kept.head.epoch), (3, left.head.epoch + 1));
+
+    // What is older is not.
+    let world = World::new().await;
+    let id = world.session().await;
+    for line in ["one", "two"] {
+        world.turn(id, line).await;
+    }
+    let buffers = &world.ports.buffers;
+    let mut left = buffers.load(&world.scope, id).await.unwrap().unwrap();
+    left.turns[0].player_text = "from the buffer".to_owned();
+    left.head.epoch -= 1;
+    buffers.replace(&world.scope, id, &left).await.unwrap();
+    let next = world.restarted();
+    let view = next.sessions.view(&next.scope, id).await.unwrap();
+    assert_eq!(view.history[0].player_text, "one");
+    next.end().await;
+}

@@ -155,3 +155,34 @@ async fn one_that_was_begun_since_is_over() {
     assert_eq!(world.fake.spoken.lock().len(), 1, "and nobody speaks");
     world.end().await;
 }
+
+#[actix::test]
+async fn whether_it_was_paused_is_part_of_a_save() {
+    let world = World::new().await;
+    let id = world.talk("hold", 20, true).await;
+    let ear = world.watch(id, Some(1)).await;
+    world.begun(1).await;
+    let going_on = save(&world).await;
+    let wish = world.back_to(None);
+    world.talks().interrupt(&world.scope, id, wish).await.unwrap();
+    ear.hears("committed 1").await;
+    let paused = save(&world).await;
+    world.talks().resume(&world.scope, id, &world.who()).await.unwrap();
+    world.begun(2).await;
+
+    // Nobody goes on behind a player who had cut in.
+    load(&world, paused).await;
+    assert_eq!(world.talk_stands(id).await, (1, true));
+    // And where they were talking they talk on.
+    load(&world, going_on).await;
+    assert_eq!(world.talk_stands(id).await, (0, false));
+    world.begun(3).await;
+    // Only that is another.
+    let wish = world.back_to(Some(0));
+    world.talks().interrupt(&world.scope, id, wish).await.unwrap();
+    assert_eq!(world.talk_stands(id).await, (0, true));
+    load(&world, going_on).await;
+    assert_eq!(world.talk_stands(id).await, (0, false));
+    world.begun(4).await;
+    world.end().await;
+}

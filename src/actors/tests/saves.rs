@@ -4,8 +4,8 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use super::world::{Ear, World, dialogue_settings, outcome, until};
 use crate::{
-    actors::{Listener, SessionError},
-    dialogue::turn::TurnError,
+    actors::{Listener, SessionError, use_cases::UseCases as _},
+    dialogue::{saves::RestoreRequest, turn::TurnError},
     ids::{DialogueId, SaveId},
     ports::ledger::{
         audit::Edit,
@@ -184,5 +184,46 @@ async fn whoever_was_away_hears_of_it_after_a_restart() {
         .unwrap();
     assert_eq!(late.story(), ["rewound 1", "started 2", "completed 2", "committed 2"]);
     assert_eq!(late.seqs(), ear.seqs()[6..]);
+    world.end().await;
+}
+
+#[actix::test]
+async fn what_is_told_late_of_a_save_unsays_nothing_that_was_said_since() {
+    let world = World::new().await;
+    let id = world.session().await;
+    world.turn(id, "one").await;
+    let taken = save(&world).await;
+    world.turn(id, "two").await;
+    let ear = world.listen(id).await;
+    // Another node loads it, and its notice is on the way.
+    let request = RestoreRequest {
+        scope: world.scope.clone(),
+        world: "vale".parse().unwrap(),
+        save: taken,
+        key: None,
+        seq_gap: 10,
+        who: world.who(),
+    };
+    let RestoreOutcome::Done { dialogues, .. } = world.fake.restore(request).await.unwrap() else {
+        panic!("not restored");
+    };
+    let fenced = outcome(world.say(id, "three").await).await.unwrap_err();
+    assert!(matches!(*fenced, TurnError::Fenced), "{fenced:?}");
+    // What was moved is told before anything that is said on top of it.
+    assert_eq!(world.turn(id, "two, otherwise").await.number, 2);
+    let before = ear.story();
+    let at = before.iter().position(|event| event == "rewound 1").unwrap();
+    assert_eq!(
+        before[at + 1..],
+        ["started 2", "completed 2", "committed 2"],
+        "{before:?}"
+    );
+    let held = world.say(id, "hold").await;
+    world.begun(5).await;
+    world.sessions.was_restored(&world.scope, dialogues).await;
+    world.fake.go.add_permits(1);
+    assert_eq!(outcome(held).await.unwrap().number, 3);
+    assert_eq!(ear.story()[before.len()..], ["started 3", "completed 3", "committed 3"]);
+    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
     world.end().await;
 }

@@ -105,6 +105,7 @@ impl BufferStore for InProcessBuffers {
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
+        expected: BufferHead,
         last: u32,
         head: BufferHead,
     ) -> StoreResult<bool> {
@@ -115,7 +116,7 @@ impl BufferStore for InProcessBuffers {
                 let Some(mut snapshot) = entry.map(moka::Entry::into_value) else {
                     return Op::Nop;
                 };
-                if snapshot.head.epoch >= head.epoch {
+                if snapshot.head != expected {
                     return Op::Nop;
                 }
                 truncated = true;

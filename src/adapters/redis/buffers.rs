@@ -124,11 +124,18 @@ impl BufferStore for RedisBuffers {
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
+        expected: BufferHead,
         last: u32,
         head: BufferHead,
     ) -> StoreResult<bool> {
         let mut truncate = TRUNCATE.key(key(scope, dialogue));
-        truncate.arg(self.ttl_ms).arg(last).arg(head.epoch).arg(head_text(head));
+        truncate
+            .arg(self.ttl_ms)
+            .arg(expected.epoch)
+            .arg(head_text(expected))
+            .arg(last)
+            .arg(head.epoch)
+            .arg(head_text(head));
         self.redis
             .call(async |connection| truncate.invoke_async(connection).await)
             .await

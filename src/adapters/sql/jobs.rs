@@ -91,7 +91,7 @@ const ONE: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error
     WHERE tenant = $1 AND id = $2 AND turn IS NOT NULL";
 // One that failed waits before it is tried again; that is not for a player to end.
 const MAKE_DUE: &str = "UPDATE jobs SET due_at = CASE WHEN due_at > $3 THEN $3 ELSE due_at END
-    WHERE tenant = $1 AND dialogue = $2 AND status = 'pending' AND attempts = 0 AND leased_to IS NULL";
+    WHERE tenant = $1 AND dialogue = $2 AND turn = $4 AND status = 'pending' AND attempts = 0 AND leased_to IS NULL";
 const LIST: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
     WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL
     ORDER BY id DESC LIMIT $3";
@@ -391,7 +391,13 @@ impl JobStore for SqlJobStore {
             })
             .await
     }
-    async fn make_due(&self, scope: &TenantScope, dialogue: DialogueId, now: DateTime<Utc>) -> StoreResult<u64> {
+    async fn make_due(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        turn: TurnId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<u64> {
         let tenant = scope.tenant().clone();
         self.0
             .write(scope, move |connection| {
@@ -400,6 +406,7 @@ impl JobStore for SqlJobStore {
                         .bind(tenant.as_str())
                         .bind(dialogue.to_string())
                         .bind(micros(now))
+                        .bind(turn.to_string())
                         .execute(connection)
                         .await
                         .map_err(store_error)?;

@@ -17,7 +17,7 @@ use crate::{
         Page, PageRequest, StoreError, StoreResult,
         ledger::{
             audit::Edit,
-            rewinds::RolledBack,
+            rewinds::{Rewound, RolledBack},
             saves::{NewSave, Restore, RestoreOutcome, Restored, RestoredDialogue, Save, SaveOutcome, SaveStore},
         },
     },
@@ -26,11 +26,22 @@ use crate::{
 
 pub(super) struct SqlSaveStore(pub(super) Arc<Engine>);
 
+/// JSON.
+macro_rules! is_paused {
+    ($options:literal) => {
+        concat!("CAST(", json_of!($options), " -> 'paused' AS TEXT)")
+    };
+}
+
 const WORLD: &str = "SELECT 1 FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
 const COUNT: &str = "SELECT COUNT(*) FROM saves WHERE tenant = $1 AND world = $2";
 /// A turn that is being said anew is in it as it was: until another takes its place it stands.
-const TAKE_ITEMS: &str = "INSERT INTO save_items (tenant, save, dialogue, turn, status)
-    SELECT tenant, $3, id, COALESCE(replacing, head_turn_id), status FROM dialogues WHERE tenant = $1 AND world = $2";
+const TAKE_ITEMS: &str = concat!(
+    "INSERT INTO save_items (tenant, save, dialogue, turn, status, paused)
+     SELECT tenant, $3, id, COALESCE(replacing, head_turn_id), status, ",
+    is_paused!("options"),
+    " FROM dialogues WHERE tenant = $1 AND world = $2"
+);
 const TAKE: &str = "INSERT INTO saves (tenant, id, world, name, dialogues, cause_kind, cause_id, created_at)
     VALUES ($1, $2, $3, $4, $5, 'edit', $6, $7)";
 const GET: &str = "SELECT id, world, name, dialogues, created_at FROM saves
@@ -79,8 +90,11 @@ const RECORD: &str = "INSERT INTO restores (tenant, id, world, save, key, outcom
 /// turn which would otherwise come back after the save. One
 /// that was open stays closed if an NPC of it was deleted since: NPCs are not part of a save.
 const PLAN: &str = concat!(
-    "SELECT id, head, status, wanted_head, wanted, next_seq, epoch FROM (
+    "SELECT id, head, status, wanted_head, wanted, next_seq, epoch, wanted_pause, paused FROM (
         SELECT d.id, d.head_turn_id AS head, d.status, d.next_seq, d.owner_epoch AS epoch,
+            i.paused AS wanted_pause, ",
+    is_paused!("d.options"),
+    " AS paused,
             (d.owner_node IS NOT NULL OR d.replacing IS NOT NULL) AS owned, i.turn AS wanted_head,
             CASE WHEN i.status = 'open' AND NOT EXISTS (SELECT 1 FROM ",
     texts!("d.npcs"),
@@ -89,11 +103,16 @@ const PLAN: &str = concat!(
                 THEN 'open' ELSE 'closed' END AS wanted
         FROM dialogues d LEFT JOIN save_items i ON i.tenant = $1 AND i.save = $3 AND i.dialogue = d.id
         WHERE d.tenant = $1 AND d.world = $2) p
-    WHERE owned OR head IS DISTINCT FROM wanted_head OR status <> wanted"
+    WHERE owned OR head IS DISTINCT FROM wanted_head OR status <> wanted OR wanted_pause <> paused"
 );
 /// Nobody owns it any more, so that it may be taken up anywhere should it be opened again.
 const CLOSE: &str = "UPDATE dialogues SET status = 'closed', owner_node = NULL, owner_until = NULL
     WHERE tenant = $1 AND id = $2";
+const SET_PAUSED: &str = concat!(
+    "UPDATE dialogues SET options = ",
+    with_member!("options", "paused", "$3"),
+    " WHERE tenant = $1 AND id = $2"
+);
 const FENCE: &str = concat!(
     "UPDATE dialogues SET owner_epoch = owner_epoch + 1, replacing = NULL WHERE tenant = $1 AND id ",
     among!("$2")
@@ -108,6 +127,8 @@ struct Planned {
     moves: bool,
     next_seq: u64,
     epoch: u64,
+    /// As JSON, where it is to be another than it is.
+    pause: Option<String>,
 }
 
 fn read(row: &Row) -> StoreResult<Save> {
@@ -128,14 +149,18 @@ fn read_planned(row: &Row) -> StoreResult<Planned> {
     let was_open = columns.next::<&str>()? == "open";
     let to = columns.maybe_id()?;
     let open = columns.next::<&str>()? == "open";
+    let (next_seq, epoch) = (columns.number()?, columns.number()?);
+    let wanted: Option<String> = columns.next()?;
+    let paused: String = columns.next()?;
     Ok(Planned {
         id,
         to,
         was_open,
         open,
         moves: head != to || was_open != open,
-        next_seq: columns.number()?,
-        epoch: columns.number()?,
+        next_seq,
+        epoch,
+        pause: wanted.filter(|wanted| *wanted != paused),
     })
 }
 
@@ -275,27 +300,44 @@ async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore
         reinstated_turns: 0,
         rolled_back: RolledBack::default(),
     };
-    let mut dialogues = Vec::new();
-    for planned in plan.iter().filter(|planned| planned.moves) {
-        let moved = put_back(connection, tenant, asked, planned).await?;
-        count(&mut restored, planned, &moved);
-        dialogues.push(moved);
+    let mut dialogues = Vec::with_capacity(plan.len());
+    for planned in &plan {
+        let mut done = RestoredDialogue {
+            id: planned.id,
+            open: planned.open,
+            epoch: planned.epoch + 1,
+            rewound: None,
+        };
+        if planned.moves {
+            let rewound = put_back(connection, tenant, asked, planned).await?;
+            failpoint!("restore.dialogue");
+            count(&mut restored, planned, &rewound);
+            done.rewound = Some(rewound);
+        }
+        if let Some(pause) = &planned.pause {
+            sqlx::query(SET_PAUSED)
+                .bind(tenant.as_str())
+                .bind(planned.id.to_string())
+                .bind(pause)
+                .execute(&mut *connection)
+                .await
+                .map_err(store_error)?;
+        }
+        dialogues.push(done);
     }
     record(connection, tenant, asked, &restored).await?;
     audit::record(connection, tenant, &asked.edit).await?;
     Ok(RestoreOutcome::Done { restored, dialogues })
 }
 
-fn count(restored: &mut Restored, planned: &Planned, moved: &RestoredDialogue) {
+fn count(restored: &mut Restored, planned: &Planned, rewound: &Rewound) {
     let number = |turns: &[u32]| u32::try_from(turns.len()).unwrap_or(u32::MAX);
-    let (back, sum) = (moved.rewound.rolled_back, &mut restored.rolled_back);
+    let (back, sum) = (rewound.rolled_back, &mut restored.rolled_back);
     restored.changed += 1;
     restored.ended += u32::from(planned.was_open && !planned.open);
     restored.reopened += u32::from(planned.open && !planned.was_open);
-    restored.removed_turns = restored.removed_turns.saturating_add(number(&moved.rewound.removed));
-    restored.reinstated_turns = restored
-        .reinstated_turns
-        .saturating_add(number(&moved.rewound.reinstated));
+    restored.removed_turns = restored.removed_turns.saturating_add(number(&rewound.removed));
+    restored.reinstated_turns = restored.reinstated_turns.saturating_add(number(&rewound.reinstated));
     sum.facts = sum.facts.saturating_add(back.facts);
     sum.restored = sum.restored.saturating_add(back.restored);
     sum.summaries = sum.summaries.saturating_add(back.summaries);
@@ -308,7 +350,7 @@ async fn put_back(
     tenant: &TenantId,
     asked: &Restore,
     planned: &Planned,
-) -> StoreResult<RestoredDialogue> {
+) -> StoreResult<Rewound> {
     let gap = asked.seq_gap.saturating_mul(planned.epoch.saturating_add(1));
     let to = Move {
         id: move_id(asked.edit.id, planned.id),
@@ -334,11 +376,7 @@ async fn put_back(
             .map_err(store_error)?;
     }
     rewinds::record(connection, tenant, &rewound, planned.id, None).await?;
-    Ok(RestoredDialogue {
-        id: planned.id,
-        open: planned.open,
-        rewound,
-    })
+    Ok(rewound)
 }
 
 /// A name for one dialogue's move: it sorts with the restore, is unlike any other, and is the same again
@@ -465,7 +503,7 @@ plans_of_sqlite! {
                 "{unpin}"
             );
             assert_searches(BY_KEY, &["restores_by_key"]).await;
-            for statement in [GET, DELETE, DELETE_ITEMS, CLOSE, FENCE] {
+            for statement in [GET, DELETE, DELETE_ITEMS, CLOSE, FENCE, SET_PAUSED] {
                 assert_searches(statement, &[]).await;
             }
         }

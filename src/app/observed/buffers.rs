@@ -93,10 +93,11 @@ impl BufferStore for ObservedBuffers {
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
+        expected: BufferHead,
         last: u32,
         head: BufferHead,
     ) -> StoreResult<bool> {
-        let truncating = self.inner.truncate(scope, dialogue, last, head);
+        let truncating = self.inner.truncate(scope, dialogue, expected, last, head);
         self.observe("truncate", truncating, |done| if *done { "done" } else { "missed" })
             .await
     }

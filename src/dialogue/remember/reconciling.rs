@@ -122,6 +122,7 @@ pub(super) async fn reconcile(
             player: said.turn.player.clone(),
             forget: learned.forget.clone(),
             injected: injected.ids.clone(),
+            quoted: injected.quoted.clone(),
             audience,
         },
     };

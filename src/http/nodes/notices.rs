@@ -145,15 +145,8 @@ async fn take_notice(
     to_the_end(async move {
         let own_index = state.nodes.as_ref().and_then(|nodes| nodes.index.as_ref());
         match notice {
-            Notice::Restored {
-                tenant,
-                world,
-                dialogues,
-            } => {
-                state
-                    .sessions
-                    .was_restored(&TenantScope::new(tenant), &world, dialogues)
-                    .await;
+            Notice::Restored { tenant, dialogues } => {
+                state.sessions.was_restored(&TenantScope::new(tenant), dialogues).await;
             }
             Notice::Closed { tenant, sessions } => {
                 state.sessions.were_closed(&TenantScope::new(tenant), sessions).await;

@@ -81,8 +81,11 @@ pub struct Extraction {
     pub player: Option<PlayerId>,
     /// What the player asked to forget, in words.
     pub forget: Vec<String>,
-    /// Facts that were in the turn's prompt.
+    /// Facts that were in the turn's prompt, but for what one NPC told others from its own memory: that is news
+    /// to them.
     pub injected: Vec<FactId>,
+    /// All that were.
+    pub quoted: Vec<FactId>,
 }
 
 /// What entitles to write to a memory, and ends with it.

@@ -212,8 +212,14 @@ pub trait JobStore: Send + Sync {
     async fn fail(&self, scope: &TenantScope, job: JobId, error: &str, then: JobFailure) -> StoreResult<()>;
     /// Has a dead job tried again; its audit row is written with it.
     async fn retry(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry>;
-    /// Ends the wait of a dialogue's held jobs; how many jobs of it are due now that nobody has leased or tried.
-    async fn make_due(&self, scope: &TenantScope, dialogue: DialogueId, now: DateTime<Utc>) -> StoreResult<u64>;
+    /// Ends the wait of a turn's held jobs; how many jobs of it are due now that nobody has leased or tried.
+    async fn make_due(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        turn: TurnId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<u64>;
     /// Newest first.
     async fn list(
         &self,

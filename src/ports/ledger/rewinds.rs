@@ -25,6 +25,8 @@ pub struct Rewind {
     pub dialogue: DialogueId,
     /// Must be the owner's epoch. It rises with the move, so that a turn that was under way cannot commit.
     pub epoch: u64,
+    /// Whether a dialogue that was closed is moved too.
+    pub closed_too: bool,
     /// The head from now on, standing or not until now; `None`: nothing was ever said.
     pub to: Option<TurnId>,
     /// Said after `to`, in the place of a turn of which less was heard.

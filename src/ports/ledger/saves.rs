@@ -83,13 +83,16 @@ pub struct Restored {
     pub rolled_back: RolledBack,
 }
 
-/// A dialogue that a restore changed.
+/// A dialogue that a restore changed, or took from whoever owned it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RestoredDialogue {
     pub id: DialogueId,
     /// Whether it is open now.
     pub open: bool,
-    pub rewound: Rewound,
+    /// Nobody may write under an earlier one. Whoever took the dialogue since has a later one.
+    pub epoch: u64,
+    /// How its head was moved; `None`: it stands as it did, but what runs is fenced.
+    pub rewound: Option<Rewound>,
 }
 
 /// What came of asking for a restore.

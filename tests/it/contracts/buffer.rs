@@ -40,7 +40,7 @@ macro_rules! adapters {
                 appending_needs_the_head_and_moves_it,
                 appending_drops_what_is_no_longer_kept,
                 of_many_who_append_to_one_head_one_succeeds,
-                truncating_raises_the_epoch_and_ends_at_the_turn,
+                truncating_takes_another_head_and_ends_at_the_turn,
                 tenants_and_dialogues_do_not_meet,
                 an_unused_buffer_is_forgotten_and_a_used_one_is_not,
             ]);
@@ -203,29 +203,35 @@ async fn of_many_who_append_to_one_head_one_succeeds(subject: &Subject) {
     assert_eq!(subject.load(dialogue).await.unwrap().turns.len(), 2);
 }
 
-async fn truncating_raises_the_epoch_and_ends_at_the_turn(subject: &Subject) {
+async fn truncating_takes_another_head_and_ends_at_the_turn(subject: &Subject) {
     let dialogue = subject.dialogue();
-    let truncate = async |last, head| {
+    let truncate = async |expected, last, head| {
         subject
             .buffers
-            .truncate(&scope("a"), dialogue, last, head)
+            .truncate(&scope("a"), dialogue, expected, last, head)
             .await
             .unwrap()
     };
-    assert!(!truncate(1, head(4, None)).await, "there is no buffer");
+    let none = head(3, None);
+    assert!(!truncate(none, 1, head(4, None)).await, "there is no buffer");
     let filled = subject.filled(dialogue, 5).await;
-    let second = Some(filled.turns[1].id);
-    for epoch in [2, 3] {
-        assert!(!truncate(2, head(epoch, second)).await, "not above the buffer's own");
+    let (second, fifth) = (Some(filled.turns[1].id), Some(filled.turns[4].id));
+    assert_eq!(filled.head, head(3, fifth));
+    // What it has may be from before another move, and must not be made to look new.
+    for other in [head(2, fifth), head(4, fifth), head(3, second), none] {
+        assert!(!truncate(other, 2, head(9, second)).await, "{other:?}");
     }
     assert_eq!(subject.load(dialogue).await.unwrap(), filled);
-    assert!(truncate(2, head(4, second)).await);
+    assert!(truncate(filled.head, 2, head(4, second)).await);
     let left = subject.load(dialogue).await.unwrap();
     assert_eq!(left.turns, filled.turns[..2]);
     assert_eq!(left.head, head(4, second));
-    assert!(truncate(9, head(5, second)).await, "nothing to drop is no failure");
+    assert!(
+        truncate(left.head, u32::MAX, head(5, second)).await,
+        "nothing to drop is no failure"
+    );
     assert_eq!(subject.load(dialogue).await.unwrap().turns, left.turns);
-    assert!(truncate(0, head(6, None)).await);
+    assert!(truncate(head(5, second), 0, head(6, None)).await);
     let empty = subject.load(dialogue).await.unwrap();
     assert_eq!((empty.head, empty.turns.len()), (head(6, None), 0));
 }
@@ -238,7 +244,7 @@ async fn tenants_and_dialogues_do_not_meet(subject: &Subject) {
     assert!(
         !subject
             .buffers
-            .truncate(&foreign, dialogue, 1, head(9, None))
+            .truncate(&foreign, dialogue, filled.head, 1, head(9, None))
             .await
             .unwrap()
     );

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use chrono::{DateTime, Utc};
 
 use super::{Caller, Phase, Request, Session};
 use crate::{
     actors::{Accepted, Interrupted, Line, OnBusy, SessionError, TakeUp, handle::Ask, rewinding},
     dialogue::rewind::Target,
     ids::TurnId,
-    tenancy::{Principal, Role},
+    tenancy::Principal,
 };
 
 impl Session {
@@ -103,14 +102,7 @@ impl Session {
             tracing::error!(dialogue = %self.key.1, %turn, "a turn that was to be said anew could not be put back");
             return false;
         }
-        let who = Principal {
-            subject: "server".to_owned(),
-            tenant: self.key.0.tenant().clone(),
-            role: Role::Backend,
-            player: None,
-            world: None,
-            expires_at: DateTime::<Utc>::MAX_UTC,
-        };
+        let who = rewinding::by_itself(&self.key.0);
         let target = Target::Again { turn };
         self.want(target, None, who, "session.put_back", Caller::Nobody, ctx);
         true

@@ -5,9 +5,13 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
-use super::{Caller, Phase, REMEMBERED, Request, Session};
+use super::{Caller, Cutting, Phase, Request, Session};
 use crate::{
-    actors::{Heard, Interrupted, SessionError, TakeBack, handle::Ask, rewinding},
+    actors::{
+        Heard, Interrupted, SessionError, TakeBack,
+        handle::Ask,
+        rewinding::{self, CutCame},
+    },
     dialogue::{rewind::Target, turn::CutBy},
     ports::ledger::rewinds::{KnownKeys, Rewound},
 };
@@ -19,11 +23,6 @@ impl Session {
         ask: Ask<Interrupted>,
         ctx: &mut Context<Self>,
     ) {
-        if let Some(key) = &wish.key
-            && let Some((_, turn)) = self.moving.cuts.iter().find(|(known, _)| known == key)
-        {
-            return ask.answer(Ok(Interrupted::Cut { turn: *turn }));
-        }
         self.unless_known(
             wish,
             ask,
@@ -98,39 +97,64 @@ impl Session {
                 // The move ends it; it is told what that came to.
                 return self.wish(Some(number), None, wish, "session.interrupt", ask, ctx);
             }
-            if let Some(key) = wish.key.clone() {
-                self.moving.cuts.truncate(REMEMBERED - 1);
-                self.moving.cuts.push_front((key, number));
-            }
+            // Counted in what was sent so far, as the client counted.
+            let heard = wish.heard.map(|heard| self.log.scalars(heard));
             let by = CutBy {
-                who: wish.who,
-                key: wish.key,
+                who: wish.who.clone(),
+                key: wish.key.clone(),
                 action: "session.interrupt",
             };
-            self.cut(wish.heard.map(|heard| self.log.scalars(heard)), Some(by));
-            return ask.answer(Ok(Interrupted::Cut { turn: number }));
-        }
-        match wish.turn {
-            turn if running.is_some() && turn.or(running) == running && wish.heard.is_some() => {
-                // All of it was said and it is being committed: it is cut when it has been.
-                // What it knew the head for was looked at now.
-                let wish = TakeBack {
-                    turn: running,
-                    if_head: None,
-                    ..wish
-                };
-                self.moving.after_turn.push((wish, ask));
+            let mut others = self.moving.cutting.iter();
+            // One that is asked for again is told with the first.
+            if wish.key.is_none() || others.all(|other| other.wish.key != wish.key) {
+                self.cut(heard, Some(by));
             }
-            None => self.keep_idle(wish.key, ask, ctx),
-            Some(turn) if Some(turn) == running => self.keep_idle(wish.key, ask, ctx),
-            Some(turn) if turn > head_turn => match self.unsaid_with(turn) {
+            return self.tell_once_ended(number, heard, wish, ask);
+        }
+        match (running, wish.turn) {
+            (Some(number), turn) if turn.is_none_or(|turn| turn == number) && wish.heard.is_some() => {
+                // All of it was said and it is being committed: it is cut when it has been.
+                let heard = wish.heard.map(|heard| self.log.scalars(heard));
+                self.tell_once_ended(number, heard, wish, ask);
+            }
+            (_, None) => self.keep_idle(wish.key, ask, ctx),
+            (Some(number), Some(turn)) if turn == number => self.keep_idle(wish.key, ask, ctx),
+            (_, Some(turn)) if turn > head_turn => match self.unsaid_with(turn) {
                 Some(rewound) => self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx),
                 None => ask.answer(Err(SessionError::NotRunning { turn })),
             },
-            Some(turn) => match self.heard_of(turn, wish.heard) {
+            (_, Some(turn)) => match self.heard_of(turn, wish.heard) {
                 Ok(heard) => self.wish(Some(turn), heard, wish, "session.interrupt", ask, ctx),
                 Err(error) => ask.answer(Err(error)),
             },
+        }
+    }
+
+    fn tell_once_ended(&mut self, number: u32, heard: Option<usize>, wish: TakeBack, ask: Ask<Interrupted>) {
+        self.moving.cutting.push(Cutting {
+            number,
+            said: None,
+            heard,
+            wish,
+            ask,
+        });
+    }
+
+    /// The turn that was to be cut has ended. One that had been said to its end by then is cut where it was heard.
+    pub(super) fn was_cut(&mut self, cutting: Cutting, ctx: &mut Context<Self>) {
+        let Cutting {
+            number,
+            said,
+            heard,
+            wish,
+            ask,
+        } = cutting;
+        let Phase::Ready(loaded) = &self.phase else {
+            return ask.answer(Err(self.overloaded()));
+        };
+        match loaded.cut_came(&self.node, number, said.as_deref(), heard) {
+            CutCame::TooLate(heard) => self.wish(Some(number), Some(heard), wish, "session.interrupt", ask, ctx),
+            CutCame::To(told, outcome) => self.keep(wish.key, told, outcome, ask, ctx),
         }
     }
 
@@ -149,6 +173,9 @@ impl Session {
     /// repeat one cuts nothing that is said later.
     pub(in crate::actors::session) fn keep_cuts(&self, keys: Vec<String>, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
+        let mut keys = keys;
+        // Those who wait to be told have theirs kept then.
+        keys.retain(|key| self.moving.cutting.iter().all(|cut| cut.wish.key.as_ref() != Some(key)));
         if keys.is_empty() {
             return;
         }

@@ -64,7 +64,7 @@ const FACTS: &str = concat!(
                        AND u.lifted_at IS NULL)"
 );
 const EXTRACTIONS: &str = "SELECT e.turn, e.dialogue, e.number, e.knowers, e.private_to, e.said_at, e.player, e.forget,
-        e.injected
+        e.injected, e.quoted
     FROM extractions e CROSS JOIN turns t
     WHERE e.tenant = $1 AND e.world = $2 AND e.audience = $3 AND e.said_at >= $4
       AND t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE
@@ -167,6 +167,7 @@ fn read_extraction(row: &Row) -> StoreResult<Extraction> {
         player: columns.maybe_id()?,
         forget: columns.json()?,
         injected: columns.json()?,
+        quoted: columns.json()?,
     })
 }
 

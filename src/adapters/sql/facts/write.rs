@@ -76,9 +76,11 @@ const STILL: &str = concat!(
 /// A mark that was renewed meanwhile stays.
 const UNMARK: &str = "DELETE FROM unsettled WHERE tenant = $1 AND world = $2 AND audience = $3 AND mark = $4";
 const KEEP_EXTRACTION: &str = "INSERT INTO extractions
-        (tenant, turn, dialogue, number, world, audience, knowers, private_to, said_at, player, forget, injected)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
-     ON CONFLICT (tenant, turn) DO UPDATE SET forget = excluded.forget, injected = excluded.injected";
+        (tenant, turn, dialogue, number, world, audience, knowers, private_to, said_at, player, forget, injected,
+         quoted)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+     ON CONFLICT (tenant, turn) DO UPDATE
+     SET forget = excluded.forget, injected = excluded.injected, quoted = excluded.quoted";
 const LIFT: &str = concat!(
     "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'settled' WHERE tenant = $1 AND id ",
     among!("$2"),
@@ -316,6 +318,7 @@ async fn keep(
         .bind(text(&extraction.player))
         .bind(json(&extraction.forget)?)
         .bind(json_list(&extraction.injected))
+        .bind(json_list(&extraction.quoted))
         .execute(connection)
         .await
         .map(drop)

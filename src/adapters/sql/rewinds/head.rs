@@ -58,17 +58,34 @@ const SAY_AGAIN: &str = concat!(
     "UPDATE turns SET stands = TRUE, unsaid_at = NULL, unsaid_by = NULL WHERE tenant = $1 AND id ",
     among!("$2")
 );
-/// Checkpoints go with their turns, but for those that a reply taken up again or a save goes on from.
+/// A list of turns as a table expression of that name: with those in whose place they stand.
+macro_rules! and_replaced {
+    ($name:literal, $turns:literal) => {
+        concat!(
+            $name,
+            " (id) AS (SELECT v.value FROM ",
+            texts!($turns),
+            " v UNION SELECT t.replaces FROM ",
+            $name,
+            " g CROSS JOIN turns t WHERE t.tenant = $1 AND t.id = g.id AND t.replaces IS NOT NULL)"
+        )
+    };
+}
+/// Checkpoints go with their turns and those in whose place they stand, but for those that a reply taken up again
+/// ($4) or a save goes on from.
 const DROP_CHECKPOINTS: &str = concat!(
-    "WITH RECURSIVE kept (id, previous) AS (
+    "WITH RECURSIVE ",
+    and_replaced!("gone", "$2"),
+    ", ",
+    and_replaced!("whole", "$4"),
+    ", kept (id, previous) AS (
         SELECT t.id, t.previous FROM save_items i CROSS JOIN turns t
             WHERE i.tenant = $1 AND i.dialogue = $3 AND t.tenant = $1 AND t.id = i.turn AND t.stands = FALSE
         UNION
         SELECT t.id, t.previous FROM kept k CROSS JOIN turns t
             WHERE t.tenant = $1 AND t.id = k.previous AND t.stands = FALSE)
-     DELETE FROM checkpoints WHERE tenant = $1 AND turn ",
-    among!("$2"),
-    " AND turn NOT IN (SELECT id FROM kept) AND turn IS DISTINCT FROM $4"
+     DELETE FROM checkpoints WHERE tenant = $1 AND turn IN (SELECT id FROM gone)
+       AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM whole)"
 );
 /// `unsaid` marks what was given up with its turn, so that it is done after all should the turn stand again.
 const END_JOBS: &str = concat!(
@@ -85,19 +102,6 @@ const REVIVE_JOBS: &str = concat!(
       AND turn ",
     among!("$2")
 );
-/// A list of turns as a table expression of that name: with those in whose place they stand.
-macro_rules! and_replaced {
-    ($name:literal, $turns:literal) => {
-        concat!(
-            $name,
-            " (id) AS (SELECT v.value FROM ",
-            texts!($turns),
-            " v UNION SELECT t.replaces FROM ",
-            $name,
-            " g CROSS JOIN turns t WHERE t.tenant = $1 AND t.id = g.id AND t.replaces IS NOT NULL)"
-        )
-    };
-}
 /// A turn that was cut stands in another's place, and whoever joined at either joined there. What stands again
 /// or goes on being there ($4) closes nothing.
 const CLOSE_JOINED: &str = concat!(
@@ -120,11 +124,11 @@ const TAKE_HEAD: &str = concat!(
 /// courtesy to whoever rewinds, and must not hold up the rewind.
 const QUOTED_IN: &str = concat!(
     "SELECT e.dialogue, e.number FROM (
-        SELECT turn, dialogue, number, injected, said_at FROM extractions
+        SELECT turn, dialogue, number, quoted, said_at FROM extractions
         WHERE tenant = $1 AND world = $2 AND said_at >= $4 ORDER BY said_at DESC LIMIT 2000) e
     CROSS JOIN turns t
     WHERE t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE AND e.dialogue <> $5 AND EXISTS (SELECT 1 FROM ",
-    texts!("e.injected"),
+    texts!("e.quoted"),
     " i WHERE i.value ",
     among!("$3"),
     ")
@@ -407,7 +411,7 @@ async fn drop_checkpoints(
         .bind(tenant.as_str())
         .bind(turns)
         .bind(dialogue)
-        .bind(whole)
+        .bind(json_list(whole))
         .execute(connection)
         .await
         .map(drop)

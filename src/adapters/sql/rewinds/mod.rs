@@ -31,7 +31,7 @@ pub(super) struct SqlRewindStore(pub(super) Arc<Engine>);
 const BY_KEY: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND key = $3";
 /// Held until the head has been moved, so that no turn is committed meanwhile.
 const OWNED: &str = concat!(
-    "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND status = 'open'",
+    "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND (status = 'open' OR $4)",
     for_update!()
 );
 const RECORD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
@@ -42,9 +42,16 @@ const RECORD_TOLD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, 
 const FREE_KEY: &str = "UPDATE rewinds SET key = NULL WHERE tenant = $1 AND dialogue = $2 AND key = $3";
 const SINCE: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND seq > $3
     ORDER BY seq LIMIT $4";
-const SEALED: &str = "SELECT (SELECT old.id FROM turns old WHERE old.tenant = t.tenant AND old.id = t.replaces),
-        t.key, t.uncut_reply_text, t.uncut_until
-    FROM turns t WHERE t.tenant = $1 AND t.id = $2 AND t.uncut_until > $3";
+/// A reply may be cut again, shorter: what it was in the beginning is at the end of the line. If even that was cut
+/// while it was being said, it is to be gone on with.
+const SEALED: &str = "WITH RECURSIVE line (id, replaces) AS (
+        SELECT id, replaces FROM turns WHERE tenant = $1 AND id = $2 AND uncut_until > $3
+        UNION ALL
+        SELECT o.id, o.replaces FROM line l CROSS JOIN turns o WHERE o.tenant = $1 AND o.id = l.replaces)
+    SELECT CASE WHEN w.id <> t.id AND w.uncut_reply_text IS NULL THEN w.id END, t.key,
+        COALESCE(w.uncut_reply_text, t.uncut_reply_text), t.uncut_until
+    FROM line l CROSS JOIN turns t CROSS JOIN turns w
+    WHERE l.replaces IS NULL AND t.tenant = $1 AND t.id = $2 AND w.tenant = $1 AND w.id = l.id";
 const UNSEAL: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NULL
     WHERE tenant = $1 AND uncut_until <= $2";
 const JOINED_AT: &str = concat!(
@@ -53,7 +60,7 @@ const JOINED_AT: &str = concat!(
     " WHERE tenant = $1 AND cause_id = $2 AND cause_kind = 'turn' AND status = 'open')"
 );
 const REPLACING: &str = "SELECT id FROM dialogues
-    WHERE tenant = $1 AND replacing IS NOT NULL AND status = 'open' LIMIT $2";
+    WHERE tenant = $1 AND replacing IS NOT NULL LIMIT $2";
 const UNSETTLED: &str = "SELECT world, knowers, private_to, since, mark FROM unsettled
     WHERE tenant = $1 ORDER BY since LIMIT $2";
 
@@ -72,6 +79,7 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
         .bind(tenant.as_str())
         .bind(&dialogue)
         .bind(signed(rewind.epoch))
+        .bind(rewind.closed_too)
         .fetch_optional(&mut *connection)
         .await
         .map_err(store_error)?;

@@ -10,7 +10,7 @@ use colloquy::{
         dialogues::CommitOutcome,
         facts::ReconcileOutcome,
         jobs::{JobKind, NewJob},
-        rewinds::{LiveCut, Replacement, Rewind, Rewound},
+        rewinds::{LiveCut, Replacement, Rewind, RewindOutcome, Rewound},
     },
 };
 
@@ -263,4 +263,90 @@ pub async fn a_cut_turn_is_replaced<S: Subject>(f: &mut Fixture<S>) {
     );
     let checkpoint = f.ledger().dialogues.checkpoint(&f.scope, told.id()).await.unwrap();
     assert_eq!(checkpoint.unwrap().turn, 2);
+}
+
+pub async fn a_reply_that_was_cut_twice_is_whole_again<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 3).await;
+    let whole = told.turns[2].clone();
+    let until = f.now() + Duration::seconds(30);
+    let mut of = whole.clone();
+    for reply_text in ["reply", "re"] {
+        let turn = Turn {
+            id: f.id(),
+            status: TurnStatus::Interrupted,
+            reply_text: reply_text.to_owned(),
+            ..of.clone()
+        };
+        let mut rewind = told.move_to(f, Some(told.turn(2)));
+        rewind.replacement = Some(Replacement {
+            of: of.id,
+            turn: turn.clone(),
+            jobs: Vec::new(),
+            uncut: Some((of.reply_text.clone(), until)),
+        });
+        told.rewind(f, &rewind).await;
+        of = turn;
+    }
+    let rewinds = &f.ledger().rewinds;
+    let sealed = rewinds.sealed(&f.scope, of.id, f.now()).await.unwrap().unwrap();
+    assert_eq!(sealed.whole, Some(whole.id), "and not the first cut");
+    told.back(f, Some(whole.id)).await;
+    assert_eq!(super::saves::checkpointed(f, told.id()).await, Some(3));
+    // Below it nothing is kept to go on from, of none of the three.
+    told.back(f, Some(of.id)).await;
+    told.back(f, Some(told.turn(1))).await;
+    for turn in [whole.id, of.id] {
+        told.back(f, Some(turn)).await;
+        assert_eq!(super::saves::checkpointed(f, told.id()).await, None);
+    }
+}
+
+pub async fn a_live_cut_that_is_cut_again_is_gone_on_with<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 1).await;
+    let mut commit = told.commit(f, 2);
+    let until = f.now() + Duration::seconds(30);
+    commit.turn.status = TurnStatus::Interrupted;
+    commit.uncut = Some(("reply and more".to_owned(), until));
+    f.commit(&commit).await;
+    let shorter = Turn {
+        id: f.id(),
+        reply_text: "re".to_owned(),
+        ..commit.turn.clone()
+    };
+    let mut rewind = told.move_to(f, Some(told.turn(1)));
+    rewind.replacement = Some(Replacement {
+        of: commit.turn.id,
+        turn: shorter.clone(),
+        jobs: Vec::new(),
+        uncut: Some((commit.turn.reply_text.clone(), until)),
+    });
+    told.rewind(f, &rewind).await;
+    let sealed = f.ledger().rewinds.sealed(&f.scope, shorter.id, f.now()).await;
+    let sealed = sealed.unwrap().unwrap();
+    assert_eq!((sealed.whole, sealed.text.as_str()), (None, "reply and more"));
+}
+
+pub async fn what_was_to_be_said_anew_stands_again_in_a_closed_dialogue<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 2).await;
+    let owed = told.turn(2);
+    let anew = Rewind {
+        replacing: Some(owed),
+        ..told.move_to(f, Some(told.turn(1)))
+    };
+    told.rewind(f, &anew).await;
+    assert!(f.ledger().dialogues.close(&f.scope, told.id(), f.now()).await.unwrap());
+    let rewinds = &f.ledger().rewinds;
+    assert_eq!(rewinds.replacing(&f.scope, 9).await.unwrap(), [told.id()]);
+    let back = told.move_to(f, Some(owed));
+    assert_eq!(
+        rewinds.rewind(&f.scope, &back).await.unwrap(),
+        RewindOutcome::Fenced,
+        "nothing else moves it"
+    );
+    let back = Rewind {
+        closed_too: true,
+        ..back
+    };
+    assert_eq!(told.rewind(f, &back).await.reinstated, [2]);
+    assert_eq!(f.ledger().rewinds.replacing(&f.scope, 9).await.unwrap(), []);
 }

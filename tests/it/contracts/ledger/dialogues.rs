@@ -246,6 +246,7 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
             id: f.id(),
             dialogue: open.dialogue.id,
             epoch: open.epoch,
+            closed_too: false,
             to,
             replacement: None,
             replacing: None,

@@ -324,16 +324,36 @@ pub async fn held_jobs_wait_until_they_are_made_due<S: Subject>(f: &Fixture<S>) 
     let later = until + chrono::Duration::seconds(60);
     let lease = async |now| jobs.lease(&f.scope, f.node, now, later, 9).await.unwrap();
     assert!(lease(f.now()).await.is_empty());
-    assert_eq!(jobs.make_due(&f.other, open.dialogue.id, f.now()).await.unwrap(), 0);
-    assert_eq!(jobs.make_due(&f.scope, open.dialogue.id, f.now()).await.unwrap(), 1);
+    let another = f.a_commit(&open, 2, Some(held.turn)).turn.id;
+    let due = jobs.make_due(&f.scope, open.dialogue.id, another, f.now());
+    assert_eq!(due.await.unwrap(), 0, "of another turn");
     assert_eq!(
-        jobs.make_due(&f.scope, open.dialogue.id, f.now()).await.unwrap(),
+        jobs.make_due(&f.other, open.dialogue.id, held.turn, f.now())
+            .await
+            .unwrap(),
+        0
+    );
+    assert_eq!(
+        jobs.make_due(&f.scope, open.dialogue.id, held.turn, f.now())
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(
+        jobs.make_due(&f.scope, open.dialogue.id, held.turn, f.now())
+            .await
+            .unwrap(),
         1,
         "nobody does it yet"
     );
     let leased = lease(f.now()).await;
     assert_eq!(leased.iter().map(|job| job.id).collect::<Vec<_>>(), [held.id]);
-    assert_eq!(jobs.make_due(&f.scope, open.dialogue.id, f.now()).await.unwrap(), 0);
+    assert_eq!(
+        jobs.make_due(&f.scope, open.dialogue.id, held.turn, f.now())
+            .await
+            .unwrap(),
+        0
+    );
 
     // By itself, when its time has come.
     let mut second = f.a_commit(&open, 2, Some(commit.turn.id));
@@ -372,7 +392,12 @@ pub async fn what_is_held_is_held_anew_when_its_turn_stands_again<S: Subject>(f:
     commit.jobs[0].held_until = Some(f.now() + hold);
     f.commit(&commit).await;
     told.turns.push(commit.turn.clone());
-    assert_eq!(jobs.make_due(&f.scope, told.id(), f.now()).await.unwrap(), 1);
+    assert_eq!(
+        jobs.make_due(&f.scope, told.id(), commit.turn.id, f.now())
+            .await
+            .unwrap(),
+        1
+    );
     told.back(f, Some(second)).await;
     told.back(f, Some(commit.turn.id)).await;
     assert_eq!(lease(f.now()).await, [commit.turn.id]);

@@ -101,7 +101,9 @@ macro_rules! ledger_contract {
                     a_session_that_was_joined_from_an_unsaid_turn_is_closed, a_fold_of_state_begins_anew_once_some_was_taken_back,
                     turns_elsewhere_that_quoted_what_was_unsaid_are_named;
                 cuts: a_cut_turn_is_replaced, who_joined_a_line_stays_when_it_is_cut, a_turn_that_was_cut_has_not_concluded,
-                    a_live_cut_is_sealed_audited_and_gone_on_with;
+                    a_live_cut_is_sealed_audited_and_gone_on_with, a_reply_that_was_cut_twice_is_whole_again,
+                    a_live_cut_that_is_cut_again_is_gone_on_with,
+                    what_was_to_be_said_anew_stands_again_in_a_closed_dialogue;
                 saves: saves_are_taken_listed_and_deleted, a_world_has_only_so_many_saves,
                     the_older_save_and_then_the_newer_come_back_whole, what_runs_while_a_save_is_loaded_cannot_write,
                     a_deleted_save_keeps_nothing, a_save_has_a_turn_that_is_being_said_anew, a_key_repeats_its_restore, a_save_is_one_moment_and_so_is_a_restore,

@@ -425,7 +425,8 @@ pub async fn turns_elsewhere_that_quoted_what_was_unsaid_are_named<S: Subject>(f
             said_at: other.turns[0].committed_at,
             player: Some(f.player.clone()),
             forget: Vec::new(),
-            injected,
+            injected: Vec::new(),
+            quoted: injected,
         });
         f.reconcile(&plan).await;
         elsewhere.push(other);

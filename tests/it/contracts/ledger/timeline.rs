@@ -46,6 +46,7 @@ pub async fn a_timeline_has_what_was_said_or_ended_since<S: Subject>(f: &Fixture
         player: Some(f.player.clone()),
         forget: vec!["the third".to_owned()],
         injected: vec![before],
+        quoted: vec![before],
     };
     plan.extraction = Some(extraction.clone());
     f.reconcile(&plan).await;

@@ -120,6 +120,7 @@ impl Told {
             id: f.id(),
             dialogue: self.id(),
             epoch: self.open.epoch,
+            closed_too: false,
             to,
             replacement: None,
             replacing: None,

@@ -1,6 +1,6 @@
 //! Pauses: nobody speaks until somebody says so. And who waits until nothing is being said.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
@@ -15,6 +15,9 @@ use crate::{
     ports::ledger::dialogues::OwnerWrite,
     tenancy::Principal,
 };
+
+/// A move takes a few of these.
+const MOVING: Duration = Duration::from_millis(5);
 
 /// Who waits until nothing is being said.
 pub(super) enum Cutting {
@@ -70,9 +73,8 @@ impl NpcConversation {
                     Ok(())
                 }
                 Ok(OwnerWrite::NotOpen) => Err(SessionError::Ended),
-                Ok(OwnerWrite::Fenced) if matches!(&talk.phase, Phase::Ready(now) if now.epoch != epoch) => {
-                    // A move of its own came first.
-                    return talk.set_paused(paused, reason, ctx, then);
+                Ok(OwnerWrite::Fenced) if talk.moved_itself(epoch) => {
+                    return talk.set_paused_after_move(paused, reason, ctx, then);
                 }
                 Ok(OwnerWrite::Fenced) => {
                     talk.lost(epoch, ctx);
@@ -82,6 +84,30 @@ impl NpcConversation {
             };
             then(talk, outcome, ctx);
         }));
+    }
+
+    /// Whether the epoch may be another since a move of its own came first, and not since somebody else has it.
+    fn moved_itself(&self, epoch: u64) -> bool {
+        match &self.phase {
+            Phase::Ready(loaded) => loaded.epoch != epoch || self.moving.is_under_way(),
+            Phase::Loading => true,
+        }
+    }
+
+    /// As [`Self::set_paused`], with the epoch that is known once the move has ended and what it changed is read.
+    fn set_paused_after_move(
+        &mut self,
+        paused: bool,
+        reason: &'static str,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(&mut Self, Result<(), SessionError>, &mut Context<Self>) + 'static,
+    ) {
+        if matches!(self.phase, Phase::Ready(_)) && !self.moving.is_under_way() {
+            return self.set_paused(paused, reason, ctx, then);
+        }
+        ctx.run_later(MOVING, move |talk, ctx| {
+            talk.set_paused_after_move(paused, reason, ctx, then);
+        });
     }
 
     fn now_paused(&mut self, paused: bool, reason: &'static str) {

@@ -39,6 +39,8 @@ use crate::{
 };
 
 const LONGEST_RETRY: Duration = Duration::from_mins(10);
+/// How soon the failure of a job is written down again that could not be.
+const FAILURE_AGAIN: Duration = Duration::from_secs(1);
 /// Jobs leased at once beyond those that can run, so that a busy curator need not ask for each.
 const AHEAD: usize = 4;
 /// A job with so many eighths of its lease left runs without a look at the ledger.
@@ -428,17 +430,26 @@ async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, error: &JobEr
         tenant = %scope.tenant(), job = %job.id, kind = job.kind.as_str(), attempts = job.attempts + 1, %error,
         dead = pause.is_none(), "an after-turn job failed"
     );
-    if let Err(error) = node
-        .ports
-        .ledger
-        .jobs
-        .fail(scope, job.id, &error.to_string(), then)
-        .await
-    {
-        // It stays leased and is found again when the lease runs out.
-        tracing::warn!(job = %job.id, %error, "a job's failure could not be written");
-    }
+    write_failure(node, scope, job, &error.to_string(), then).await;
     pause
+}
+
+/// Jobs mostly fail because the ledger is away, and then that cannot be written either. It is tried until it can:
+/// a job that stays leased to this node is run by nobody until the lease has run out.
+async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str, then: JobFailure) {
+    let clock = &node.ports.clock;
+    let (begun, lease) = (clock.instant(), Duration::from_secs(node.ports.settings.jobs.lease_s));
+    loop {
+        let written = node.ports.ledger.jobs.fail(scope, job.id, error, then).await;
+        let Err(unwritten) = written else { return };
+        let held = clock.instant().saturating_duration_since(begun) < lease;
+        if !held || node.is_draining() || !matches!(unwritten, StoreError::Unavailable(_)) {
+            // It stays leased and is found again when the lease runs out.
+            tracing::warn!(job = %job.id, error = %unwritten, "a job's failure could not be written");
+            return;
+        }
+        tokio::time::sleep(FAILURE_AGAIN).await;
+    }
 }
 
 /// Whether a job that has failed again is tried once more, `age` after it was written.

@@ -406,6 +406,7 @@ impl Sessions {
                 restoring::tell_peers(node, &scope, theirs),
                 restoring::tell(node, &scope, dialogues)
             );
+            failpoint!("restore.told");
         }
         Ok(outcome)
     }

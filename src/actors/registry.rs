@@ -452,6 +452,15 @@ impl<A: Actor> Directory<SessionKey, DialogueEntry<A>> {
         addr.connected().then(|| addr.clone())
     }
 
+    /// An actor stops because the stores did not answer. Its entry stays, with those who listen; the next message
+    /// may spawn another at once, since nothing crashed.
+    pub fn not_loaded(&self, key: &SessionKey, generation: u64) {
+        let mut shard = self.shard(key);
+        if let Some(entry) = shard.get_mut(key).filter(|entry| entry.actor.generation == generation) {
+            entry.actor.crashes = 0;
+        }
+    }
+
     /// Every actor that is alive.
     pub fn addrs(&self) -> Vec<Addr<A>> {
         let mut addrs = Vec::new();

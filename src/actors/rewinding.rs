@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     dialogue::rewind::{Moved, RewindError, RewindRequest, Target},
-    ids::{DialogueId, TurnId},
+    ids::{DialogueId, DialogueKind, TurnId},
     memory::turn::{Turn, TurnStatus},
     ports::{
         StoreError,
@@ -281,6 +281,10 @@ impl Loaded {
             head: self.head,
             fence,
             target: goal.target,
+            paused: goal
+                .target
+                .pauses()
+                .filter(|_| dialogue.kind() == DialogueKind::NpcConversation),
             key: goal.key,
             also: goal.also,
             seq,

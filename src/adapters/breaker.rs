@@ -1,7 +1,10 @@
 //! A store that can be done without is not waited for again and again: after a few calls that failed, calls
-//! fail at once for a moment.
+//! fail at once for a moment; then one call tells whether it is back, and the others still fail at once.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use recloser::{AsyncRecloser, Recloser};
 
@@ -16,6 +19,20 @@ const CALLS: usize = 4;
 pub(super) struct Breaker {
     store: &'static str,
     recloser: AsyncRecloser,
+    /// Calls were refused, and none has been answered since: of those that come after the rest, `recloser` would
+    /// have all wait for a store that may accept connections and say nothing.
+    rested: AtomicBool,
+    /// One of them is on its way.
+    trial: AtomicBool,
+}
+
+/// The call that tells whether a store is back. Others may when it has ended, or was given up.
+struct Trial<'a>(&'a AtomicBool);
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 impl Breaker {
@@ -30,6 +47,8 @@ impl Breaker {
         Self {
             store,
             recloser: AsyncRecloser::from(recloser),
+            rested: AtomicBool::new(false),
+            trial: AtomicBool::new(false),
         }
     }
 
@@ -38,24 +57,86 @@ impl Breaker {
     /// # Errors
     /// [`StoreError::Unavailable`] too when it takes longer than `within`, and when the store is left alone.
     pub(super) async fn call<T>(&self, within: Duration, work: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
-        let trial = async {
+        let alone = if self.rested.load(Ordering::Acquire) {
+            if self.trial.swap(true, Ordering::AcqRel) {
+                return Err(self.resting());
+            }
+            Some(Trial(&self.trial))
+        } else {
+            None
+        };
+        let attempt = async {
             tokio::time::timeout(within, work).await.unwrap_or_else(|_elapsed| {
                 let late = format!("{} does not answer in time", self.store);
                 Err(StoreError::Unavailable(late))
             })
         };
-        match self.recloser.call_with(is_away, trial).await {
+        let outcome = self.recloser.call_with(is_away, attempt).await;
+        let answer = match outcome {
             Ok(answer) => Ok(answer),
             Err(recloser::Error::Inner(error)) => Err(error),
             Err(recloser::Error::Rejected) => {
-                let resting = format!("{} failed a moment ago", self.store);
-                Err(StoreError::Unavailable(resting))
+                self.rested.store(true, Ordering::Release);
+                return Err(self.resting());
             }
+        };
+        if !matches!(&answer, Err(error) if is_away(error)) {
+            self.rested.store(false, Ordering::Release);
         }
+        drop(alone);
+        answer
+    }
+
+    fn resting(&self) -> StoreError {
+        StoreError::Unavailable(format!("{} failed a moment ago", self.store))
     }
 }
 
 /// A refusal of one call says nothing about the next.
 fn is_away(error: &StoreError) -> bool {
     matches!(error, StoreError::Unavailable(_))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_mins(10);
+
+    async fn fails(breaker: &Breaker) -> StoreError {
+        let gone = async { Err::<(), _>(StoreError::Unavailable("gone".into())) };
+        breaker.call(LONG, gone).await.unwrap_err()
+    }
+
+    async fn rests(breaker: &Breaker) -> bool {
+        fails(breaker).await.to_string().contains("a moment ago")
+    }
+
+    #[tokio::test]
+    async fn one_call_at_a_time_tells_whether_a_store_is_back() {
+        let breaker = Breaker::new("it");
+        while !rests(&breaker).await {}
+        let silent = || breaker.call(LONG, std::future::pending::<StoreResult<()>>());
+        // Until the rest is over.
+        let mut trial = loop {
+            let mut call = Box::pin(silent());
+            if call.as_mut().now_or_never().is_none() {
+                break call;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        for _ in 0..8 {
+            assert!(silent().now_or_never().is_some(), "others do not wait for it");
+        }
+        assert!(trial.as_mut().now_or_never().is_none());
+        drop(trial);
+        let answered = breaker.call(LONG, async { Ok(()) });
+        answered.await.unwrap();
+        let (one, other) = (Box::pin(silent()), Box::pin(silent()));
+        assert!(one.now_or_never().is_none(), "it is back");
+        assert!(other.now_or_never().is_none(), "for everybody");
+    }
 }

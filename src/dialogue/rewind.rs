@@ -42,6 +42,19 @@ pub enum Target {
     Uncut,
 }
 
+impl Target {
+    /// Whether a conversation of NPCs is paused where its head goes there: by whoever cuts in, until somebody
+    /// has it go on. `None`: it stays as it is.
+    #[must_use]
+    pub fn pauses(self) -> Option<bool> {
+        match self {
+            Self::Turn { .. } => Some(true),
+            Self::Uncut => Some(false),
+            Self::Anew { .. } | Self::Again { .. } => None,
+        }
+    }
+}
+
 /// What is asked, and of which state of the dialogue.
 #[derive(Debug, Clone)]
 pub struct RewindRequest {
@@ -57,6 +70,8 @@ pub struct RewindRequest {
     /// A turn is under way that must not commit: the epoch rises even if every turn stays.
     pub fence: bool,
     pub target: Target,
+    /// Whether a conversation is paused once it is moved; `None`: as it was.
+    pub paused: Option<bool>,
     /// Makes a retry safe; unique in a dialogue.
     pub key: Option<String>,
     /// Keys of others who are told of the same move.
@@ -134,6 +149,7 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
         to: plan.to,
         replacement: plan.replacement,
         replacing: request.head.filter(|_| comes_again(&request, plan.unfinished.as_ref())),
+        paused: request.paused,
         key: request.key.clone(),
         also: request
             .also
@@ -401,15 +417,12 @@ async fn cut_buffer(
         epoch: rewound.epoch,
         turn,
     };
+    let truncate = async |head| buffers.truncate(scope, dialogue, before, last, head).await;
     let kept = match replacement {
-        None => {
-            buffers
-                .truncate(scope, dialogue, before, last, head(rewound.head))
-                .await?
-        }
+        None => truncate(head(rewound.head)).await?,
         Some(turn) => {
             // No turn has this head yet, so whoever reads in between does not believe the buffer.
-            let truncated = buffers.truncate(scope, dialogue, before, last, head(None)).await?;
+            let truncated = truncate(head(None)).await?;
             failpoint!("rewind.truncated");
             truncated
                 && buffers

@@ -77,12 +77,14 @@ pub async fn restore(services: &Services, request: RestoreRequest) -> StoreResul
     };
     let outcome = services.ledger.saves.restore(scope, &restore).await?;
     if let RestoreOutcome::Done { dialogues, .. } = &outcome {
+        failpoint!("restore.durable");
         // Each is a trip, and until they are done nobody is told.
         let moved = dialogues.iter().filter(|dialogue| dialogue.rewound.is_some());
         let moved: Vec<DialogueId> = moved.map(|dialogue| dialogue.id).collect();
         stream::iter(moved)
             .for_each_concurrent(REMOVED_AT_ONCE, async |dialogue| {
                 remove_buffer(services, scope, dialogue).await;
+                failpoint!("restore.followed");
             })
             .await;
     }

@@ -1,5 +1,7 @@
 //! `/healthz`, `/readyz`, `/metrics`.
 
+use std::time::Duration;
+
 use actix_web::{HttpResponse, get, web};
 use prometheus::{Encoder, TextEncoder};
 use serde::Serialize;
@@ -19,13 +21,20 @@ pub struct Health {
     /// `/readyz`: `ready`; `filling` or `away`, and facts are found by their words alone until it is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<&'static str>,
+    /// `/readyz`: `ready`; `away`, and what was said last is read from the ledger until they are back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buffers: Option<&'static str>,
 }
 
 const OK: Health = Health {
     status: "ok",
     version: env!("CARGO_PKG_VERSION"),
     index: None,
+    buffers: None,
 };
+
+/// How long a probe waits for what turns can do without.
+const BUFFERS_WAIT: Duration = Duration::from_millis(500);
 
 /// The process lives.
 #[utoipa::path(tag = "operation", responses((status = 200, body = Health)))]
@@ -41,15 +50,19 @@ pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem>
     if !state.readiness.get() {
         return Err(Problem::new(Code::Draining, "the server is starting or shutting down"));
     }
-    state.services.ledger.maintenance.ping().await?;
-    // A turn can do without the index, so a node whose index is away takes turns.
-    let index = match state.services.index.state() {
+    let services = &state.services;
+    let buffers = tokio::time::timeout(BUFFERS_WAIT, services.buffers.ping());
+    let (ledger, buffers) = tokio::join!(services.ledger.maintenance.ping(), buffers);
+    ledger?;
+    // A turn can do without the index and the buffers, so a node where they are away takes turns.
+    let index = match services.index.state() {
         IndexState::Ready => "ready",
         IndexState::Filling => "filling",
         IndexState::Away => "away",
     };
     Ok(HttpResponse::Ok().json(Health {
         index: Some(index),
+        buffers: Some(if matches!(buffers, Ok(Ok(()))) { "ready" } else { "away" }),
         ..OK
     }))
 }

@@ -87,4 +87,6 @@ pub trait BufferStore: Send + Sync {
     ) -> StoreResult<bool>;
     /// Forgets the buffer.
     async fn remove(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()>;
+    /// Asks for a sign of life.
+    async fn ping(&self) -> StoreResult<()>;
 }

@@ -214,6 +214,7 @@ impl NpcConversations {
         player: PlayerId,
     ) -> Result<Option<CreatedSession>, SessionError> {
         let point = self.ask(scope, id, |ask| Request::Join { ask }).await?;
+        failpoint!("join.placed");
         let mut witnesses = point.dialogue.witnesses.clone();
         self.leave_out_deleted(scope, &point.dialogue.world, &mut witnesses)
             .await?;
@@ -231,7 +232,10 @@ impl NpcConversations {
                 Some(joined) => Ok(Some(joined)),
                 None => Err(error),
             },
-            made => made,
+            made => {
+                failpoint!("join.made");
+                made
+            }
         }
     }
 

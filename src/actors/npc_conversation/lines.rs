@@ -229,6 +229,7 @@ impl NpcConversation {
         // It holds the epoch that a move would have raised.
         self.moving.in_doubt = false;
         self.log.committed(turn.number, turn.id, turn.npc.clone(), None);
+        failpoint!("turn.told");
         let turn = Arc::new(turn);
         running.tell(&Ok(Arc::clone(&turn)));
         if !state.is_empty() {

@@ -223,6 +223,9 @@ impl NpcConversation {
 
     /// Everything is read: what waited for it goes on.
     fn ready(&mut self, ctx: &mut Context<Self>) {
+        if !self.moving.is_busy() && self.put_back(ctx) {
+            return;
+        }
         for ended in std::mem::take(&mut self.moving.jobs) {
             self.job_ended(ended, ctx);
         }
@@ -255,9 +258,11 @@ impl NpcConversation {
         };
         self.log.not_committed(&told);
         // What the store could not tell now, the chores ask again; nobody else would.
-        if !matches!(error, SessionError::Store(_)) {
-            self.node
-                .dialogue_ends(&self.node.conversations, &self.key, self.generation);
+        let conversations = &self.node.conversations;
+        if matches!(error, SessionError::Store(_)) {
+            conversations.not_loaded(&self.key, self.generation);
+        } else {
+            self.node.dialogue_ends(conversations, &self.key, self.generation);
         }
         ctx.stop();
     }

@@ -1,6 +1,7 @@
 //! Cutting in: the running line is cut, or the head goes back to an earlier one and what followed it
 //! never happened. As in a session, the ledger is asked at once, and whoever asks at the same time is
-//! told the same outcome. The conversation is paused before anything is cut.
+//! told the same outcome. A move of the head pauses the conversation in one with it; before the running line is
+//! cut it is paused by itself, so that no restart goes on where somebody cut in.
 
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ pub(super) struct Moving {
     outcome: Option<Arc<Rewound>>,
     /// Whether a move was made is not known. What runs meanwhile ends, and then everything is read anew.
     pub in_doubt: bool,
+    /// Whether the move under way pauses the conversation, or has it go on.
+    pauses: Option<bool>,
     /// Somebody wanted everything read anew while a move was under way; then it is read after it.
     pub load_after: bool,
 }
@@ -105,6 +108,9 @@ impl NpcConversation {
         if let Err(error) = self.may_move(wish.turn, wish.if_head) {
             return self.unsaid_or(error, wish.key, ask, ctx);
         }
+        if self.moves_head(&wish) {
+            return self.cut_at(wish, ask, ctx);
+        }
         self.moving.coming += 1;
         self.set_paused(true, "interrupted", ctx, move |talk, paused, ctx| {
             match paused {
@@ -113,6 +119,19 @@ impl NpcConversation {
             }
             talk.came(ctx);
         });
+    }
+
+    /// Whether something that was said is to be taken back. That pauses it, too.
+    fn moves_head(&self, wish: &TakeBack) -> bool {
+        let (Phase::Ready(loaded), Some(turn)) = (&self.phase, wish.turn) else {
+            return false;
+        };
+        let head_turn = loaded.dialogue.head_turn;
+        let last = loaded.history.last().filter(|said| said.number == turn);
+        turn < head_turn
+            || last.zip(wish.heard).is_some_and(|(said, heard)| {
+                turn == head_turn && heard.scalars(&said.reply_text) < said.reply_text.chars().count()
+            })
     }
 
     /// What took the turn back that is not there, if that is why nothing can be moved.
@@ -298,6 +317,7 @@ impl NpcConversation {
         let fence = self.running.is_some() || loaded.replacing.is_some() || self.putting_back.is_some();
         let seq = self.log.begin_move();
         let request = loaded.rewind_request(&self.node, &self.key, goal, fence, seq);
+        self.moving.pauses = request.paused;
         let moving = rewinding::run(Arc::clone(&self.node.use_cases), request);
         ctx.spawn(
             moving
@@ -391,6 +411,10 @@ impl NpcConversation {
         }
         let unsaid = event_error(&TurnError::Unsaid);
         self.log.moved(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
+        failpoint!("rewind.told");
+        if let Some(paused) = self.moving.pauses.take() {
+            self.now_paused(paused, "interrupted");
+        }
         if let Some(timer) = self.memory.timer.take() {
             ctx.cancel_future(timer);
         }

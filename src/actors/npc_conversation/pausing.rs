@@ -48,7 +48,7 @@ impl Cutting {
 
 impl NpcConversation {
     /// Writes that it is paused for `reason`, or goes on, tells of it, and does what follows. A pause is
-    /// written before anything is cut, so that no restart goes on where somebody cut in.
+    /// written before the running line is cut, so that no restart goes on where somebody cut in.
     pub(super) fn set_paused(
         &mut self,
         paused: bool,
@@ -69,6 +69,7 @@ impl NpcConversation {
         ctx.spawn(write.into_actor(self).map(move |written, talk, ctx| {
             let outcome = match written {
                 Ok(OwnerWrite::Done) => {
+                    failpoint!("conversation.paused");
                     talk.now_paused(paused, reason);
                     Ok(())
                 }
@@ -110,7 +111,7 @@ impl NpcConversation {
         });
     }
 
-    fn now_paused(&mut self, paused: bool, reason: &'static str) {
+    pub(super) fn now_paused(&mut self, paused: bool, reason: &'static str) {
         let Phase::Ready(loaded) = &mut self.phase else { return };
         let options = &mut Arc::make_mut(&mut loaded.dialogue).options;
         // Whoever asked at the same time has told of it.

@@ -221,7 +221,9 @@ impl Session {
         self.give_up_moves(error);
         self.drop_lines(&told, error);
         // With listeners the entry stays, and with it the log; the next message tries again.
-        if !matches!(error, SessionError::Store(_)) || !self.log.has_listeners() {
+        if matches!(error, SessionError::Store(_)) && self.log.has_listeners() {
+            self.node.sessions.not_loaded(&self.key, self.generation);
+        } else {
             self.node.session_ends(&self.key, self.generation);
         }
         ctx.stop();

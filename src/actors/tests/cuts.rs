@@ -1,5 +1,9 @@
 //! Replies that are cut while they are said: who did it is kept, and they are gone on with.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::{FutureExt as _, future::join_all};
+
 use super::world::{Ear, PATIENCE, World, dialogue_settings, outcome, settings, until};
 use crate::{
     actors::{Heard, Interrupted, OnBusy, SessionError, TakeBack, TakeUp},
@@ -22,6 +26,18 @@ impl World {
             who: self.who(),
         };
         self.sessions.resume(&self.scope, id, wish).await
+    }
+
+    /// Waits until so many have cut the turn that began last.
+    async fn cut_by(&self, many: usize) {
+        until("it is cut", || {
+            let cut = self.fake.cut.lock();
+            let cut = cut
+                .as_ref()
+                .map(|cut| cut.borrow().as_ref().map_or(0, |cut| cut.by.len()));
+            cut == Some(many)
+        })
+        .await;
     }
 
     async fn said(&self, id: DialogueId) -> Vec<Turn> {
@@ -69,11 +85,15 @@ async fn who_cut_a_running_reply_is_kept_with_its_turn() {
         heard: Some(Heard::Chars(3)),
         ..world.keyed(None, "second")
     };
-    for wish in [first.clone(), heard.clone(), first.clone()] {
-        let told = world.sessions.interrupt(&world.scope, id, wish).await.unwrap();
-        assert_eq!(told, Interrupted::Cut { turn: 1 });
+    let cuts =
+        [first.clone(), heard.clone(), first.clone()].map(|wish| world.sessions.interrupt(&world.scope, id, wish));
+    let committing = async {
+        world.cut_by(2).await;
+        world.fake.go.add_permits(1);
+    };
+    for told in tokio::join!(join_all(cuts), committing).0 {
+        assert_eq!(told.unwrap(), Interrupted::Cut { turn: 1 });
     }
-    world.fake.go.add_permits(1);
     let cut = outcome(running).await.unwrap();
     assert_eq!(cut.status, TurnStatus::Interrupted);
     let rows = world.audited("session.interrupt").await;
@@ -418,17 +438,20 @@ async fn a_cut_is_told_once_it_is_durable() {
     let wish = world.keyed(Some(1), "cut");
     let cutting = world.sessions.interrupt(&world.scope, id, wish.clone());
     let repeated = world.sessions.interrupt(&world.scope, id, wish.clone());
+    let told = AtomicUsize::new(0);
     let after = async {
+        world.cut_by(1).await;
         // Whatever was told by now was told too early.
-        for _ in 0..3 {
-            world.sessions.view(&world.scope, id).await.unwrap();
-        }
         assert!(world.said(id).await.is_empty());
+        assert_eq!(told.load(Ordering::Relaxed), 0);
         world.fake.go.add_permits(1);
     };
-    let told = tokio::join!(cutting, repeated, after);
-    assert_eq!(told.0.unwrap(), Interrupted::Cut { turn: 1 });
-    assert_eq!(told.1.unwrap(), Interrupted::Cut { turn: 1 });
+    let count = |outcome: Result<Interrupted, SessionError>| {
+        assert_eq!(outcome.unwrap(), Interrupted::Cut { turn: 1 });
+        told.fetch_add(1, Ordering::Relaxed);
+    };
+    tokio::join!(cutting.map(count), repeated.map(count), after);
+    assert_eq!(told.load(Ordering::Relaxed), 2);
     assert_eq!(world.said(id).await[0].status, TurnStatus::Interrupted);
     outcome(running).await.unwrap();
     // Another process knows the key: nothing that is said there is cut.

@@ -59,6 +59,8 @@ pub struct Fake {
     pub fail_turns: Mutex<bool>,
     /// Lines, in the order their turns began.
     pub spoken: Mutex<Vec<String>>,
+    /// Who has cut the turn that began last.
+    pub cut: Mutex<Option<watch::Receiver<Option<Cut>>>>,
     pub memory_waits: Mutex<Vec<f64>>,
     /// Jobs, in the order they ended.
     pub jobs: Mutex<Vec<(DialogueId, Job)>>,
@@ -197,10 +199,13 @@ impl Fake {
             Some(_) => format!("You said {}", input.line),
             None => format!("{} says {}", input.npc.name, input.number),
         };
-        let reply_text = match &input.goes_on {
+        let mut reply_text = match &input.goes_on {
             Some(unfinished) => format!("{} And on.", unfinished.text),
             None => said,
         };
+        if let Some(heard) = cut.as_ref().and_then(|cut| cut.heard_chars) {
+            reply_text = reply_text.chars().take(heard).collect();
+        }
         let done = feed.done(ReplyDone {
             turn: input.number,
             npc_id: input.npc.id.clone(),
@@ -292,6 +297,7 @@ impl UseCases for Fake {
         let line = topic
             .filter(|_| input.player.is_none())
             .unwrap_or_else(|| input.line.clone());
+        *self.cut.lock() = Some(cut.clone());
         self.spoken.lock().push(line.clone());
         let mut was_cut = None;
         if line.starts_with("hold") {
@@ -408,6 +414,7 @@ impl UseCases for Fake {
             to,
             replacement,
             replacing: request.head.filter(|_| comes_again),
+            paused: request.paused,
             key: request.key.clone(),
             also: request
                 .also

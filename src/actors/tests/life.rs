@@ -6,7 +6,10 @@ use super::world::{PATIENCE, World, dialogue_settings, outcome, settings, until}
 use crate::{
     actors::{Accepted, ActorSettings, SessionError, session},
     memory::turn::TurnStatus,
-    ports::ledger::{authored::DeleteOutcome, dialogues::Claim},
+    ports::{
+        buffer::{BufferHead, BufferSnapshot, BufferedTurn},
+        ledger::{authored::DeleteOutcome, dialogues::Claim},
+    },
 };
 
 #[actix::test]
@@ -318,42 +321,36 @@ async fn who_stops_leaves_its_dialogues_to_others() {
     world.end().await;
 }
 
-#[actix::test]
-async fn the_buffer_that_the_owner_before_left_is_believed() {
+/// A session of two turns whose buffer has other words for the first, under `epoch`; what another process takes
+/// them for, and the epoch that the buffer has then.
+async fn taken_over(epoch: u64) -> (String, u64) {
     let world = World::new().await;
     let id = world.session().await;
+    let mut turns = Vec::new();
     for line in ["one", "two"] {
-        world.turn(id, line).await;
+        turns.push(BufferedTurn::from(&*world.turn(id, line).await));
     }
-    let buffers = &world.ports.buffers;
-    let mut left = buffers.load(&world.scope, id).await.unwrap().unwrap();
-    left.turns[0].player_text = "from the buffer".to_owned();
-    let first = async |world: &World| {
-        let view = world.sessions.view(&world.scope, id).await.unwrap();
-        assert_eq!(view.history.len(), 2);
-        view.history[0].player_text.clone()
+    turns[0].player_text = "from the buffer".to_owned();
+    let head = BufferHead {
+        epoch,
+        turn: Some(turns[1].id),
     };
-    buffers.replace(&world.scope, id, &left).await.unwrap();
-    let next = world.restarted();
-    assert_eq!(first(&next).await, "from the buffer");
-    assert_eq!(next.turn(id, "three").await.number, 3);
-    // It carries on what it has taken over.
-    let kept = next.ports.buffers.load(&world.scope, id).await.unwrap().unwrap();
-    assert_eq!((kept.turns.len(), kept.head.epoch), (3, left.head.epoch + 1));
-
-    // What is older is not.
-    let world = World::new().await;
-    let id = world.session().await;
-    for line in ["one", "two"] {
-        world.turn(id, line).await;
-    }
-    let buffers = &world.ports.buffers;
-    let mut left = buffers.load(&world.scope, id).await.unwrap().unwrap();
-    left.turns[0].player_text = "from the buffer".to_owned();
-    left.head.epoch -= 1;
-    buffers.replace(&world.scope, id, &left).await.unwrap();
+    let left = BufferSnapshot { head, turns };
+    world.ports.buffers.replace(&world.scope, id, &left).await.unwrap();
     let next = world.restarted();
     let view = next.sessions.view(&next.scope, id).await.unwrap();
-    assert_eq!(view.history[0].player_text, "one");
+    assert_eq!(view.history.len(), 2);
+    let kept = next.ports.buffers.load(&next.scope, id).await.unwrap().unwrap();
+    assert_eq!(kept.turns, *view.history);
+    let seen = (view.history[0].player_text.clone(), kept.head.epoch);
     next.end().await;
+    seen
+}
+
+#[actix::test]
+async fn the_buffer_that_the_owner_before_left_is_taken_over() {
+    // The owner before had the first epoch, and the next one has the second.
+    assert_eq!(taken_over(1).await, ("from the buffer".to_owned(), 2));
+    assert_eq!(taken_over(0).await, ("one".to_owned(), 2), "from before another owner");
+    assert_eq!(taken_over(3).await, ("one".to_owned(), 2));
 }

@@ -175,6 +175,7 @@ impl World {
             leased_for: Mutex::new(Duration::from_mins(2)),
             fail_turns: Mutex::new(false),
             spoken: Mutex::default(),
+            cut: Mutex::default(),
             memory_waits: Mutex::default(),
             jobs: Mutex::default(),
             failures: Mutex::default(),

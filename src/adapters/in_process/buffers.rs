@@ -132,6 +132,10 @@ impl BufferStore for InProcessBuffers {
         self.cache.invalidate(&(scope.tenant().clone(), dialogue));
         Ok(())
     }
+
+    async fn ping(&self) -> StoreResult<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -47,16 +47,6 @@ impl RedisBuffers {
             ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1),
         })
     }
-
-    /// Asks Redis for a sign of life.
-    ///
-    /// # Errors
-    /// As any call.
-    pub async fn ping(&self) -> StoreResult<()> {
-        self.redis
-            .call(async |connection| redis::cmd("PING").exec_async(connection).await)
-            .await
-    }
 }
 
 #[async_trait]
@@ -145,6 +135,12 @@ impl BufferStore for RedisBuffers {
         let key = key(scope, dialogue);
         self.redis
             .call(async |connection| redis::cmd("UNLINK").arg(key).exec_async(connection).await)
+            .await
+    }
+
+    async fn ping(&self) -> StoreResult<()> {
+        self.redis
+            .call(async |connection| redis::cmd("PING").exec_async(connection).await)
             .await
     }
 }

@@ -25,6 +25,12 @@ const SET_PAUSED: &str = concat!(
     with_member!("options", "paused", "$3"),
     " WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $4"
 );
+/// In one with a move, which has checked the epoch, and has raised it.
+const PAUSE: &str = concat!(
+    "UPDATE dialogues SET options = ",
+    with_member!("options", "paused", "$3"),
+    " WHERE tenant = $1 AND id = $2 AND status = 'open'"
+);
 const IS_OPEN: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND status = 'open'";
 const CLAIM: &str = concat!(
     "UPDATE dialogues SET owner_node = $3, owner_epoch = owner_epoch + 1, owner_until = $5
@@ -53,6 +59,24 @@ fn read_open(row: &Row) -> StoreResult<OpenDialogue> {
         next_seq: columns.number()?,
         checkpoint: checkpoint_from(columns.next()?)?,
     })
+}
+
+/// Pauses in the transaction of a move, which holds the dialogue's row and has checked the epoch. `false`: it is
+/// closed, or not there.
+pub(super) async fn pause(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    dialogue: &str,
+    paused: bool,
+) -> StoreResult<bool> {
+    let written = sqlx::query(PAUSE)
+        .bind(tenant.as_str())
+        .bind(dialogue)
+        .bind(if paused { "true" } else { "false" })
+        .execute(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(written.rows_affected() == 1)
 }
 
 /// What came of a write that changed so many rows.
@@ -232,7 +256,7 @@ plans_of_sqlite! {
         #[tokio::test]
         async fn owners_write_by_key() {
             assert_searches(RELEASE_ALL, &["dialogues_owned"]).await;
-            for statement in [CLAIM, CLOSE, SET_PAUSED, IS_OPEN, RENEW, RELEASE] {
+            for statement in [CLAIM, CLOSE, SET_PAUSED, PAUSE, IS_OPEN, RENEW, RELEASE] {
                 assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
             }
         }

@@ -26,10 +26,10 @@ use crate::{
 
 pub(super) struct SqlSaveStore(pub(super) Arc<Engine>);
 
-/// JSON.
+/// JSON. What is not paused does not say so.
 macro_rules! is_paused {
     ($options:literal) => {
-        concat!("CAST(", json_of!($options), " -> 'paused' AS TEXT)")
+        concat!("COALESCE(CAST(", json_of!($options), " -> 'paused' AS TEXT), 'false')")
     };
 }
 
@@ -289,6 +289,7 @@ async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;
+    failpoint!("restore.fenced");
     let mut restored = Restored {
         save: asked.save,
         world: asked.world.clone(),
@@ -310,7 +311,6 @@ async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore
         };
         if planned.moves {
             let rewound = put_back(connection, tenant, asked, planned).await?;
-            failpoint!("restore.dialogue");
             count(&mut restored, planned, &rewound);
             done.rewound = Some(rewound);
         }
@@ -324,9 +324,12 @@ async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore
                 .map_err(store_error)?;
         }
         dialogues.push(done);
+        failpoint!("restore.moved");
     }
+    failpoint!("restore.all_moved");
     record(connection, tenant, asked, &restored).await?;
     audit::record(connection, tenant, &asked.edit).await?;
+    failpoint!("restore.audited");
     Ok(RestoreOutcome::Done { restored, dialogues })
 }
 
@@ -367,6 +370,7 @@ async fn put_back(
         .ok_or_else(|| StoreError::Corrupt(format!("a save names a turn that {} does not have", planned.id)))?;
     // Who is open is the save's to say.
     rewound.closed.clear();
+    failpoint!("restore.head");
     if !planned.open {
         sqlx::query(CLOSE)
             .bind(tenant.as_str())

@@ -105,4 +105,7 @@ impl BufferStore for ObservedBuffers {
         self.observe("remove", self.inner.remove(scope, dialogue), |()| "done")
             .await
     }
+    async fn ping(&self) -> StoreResult<()> {
+        self.inner.ping().await
+    }
 }

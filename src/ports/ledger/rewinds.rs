@@ -34,6 +34,8 @@ pub struct Rewind {
     /// The turn that goes only to be said anew. Until a turn is committed or the head moves again it can
     /// stand again as it was, and [`super::dialogues::OpenDialogue::replacing`] names it.
     pub replacing: Option<TurnId>,
+    /// Whether a conversation is paused from then on; `None`: as it was.
+    pub paused: Option<bool>,
     /// Makes a retry safe; unique in a dialogue.
     pub key: Option<String>,
     /// Keys of others who asked at the same time, each with the id of its row: they are told of this move

@@ -51,6 +51,7 @@ async fn cut_and_taken_up(talk: &mut Talk<'_>, line: &str, after: usize, heard: 
         head: talk.open.head,
         fence: false,
         target: Target::Uncut,
+        paused: None,
         also: Vec::new(),
         key: None,
         seq: 50,

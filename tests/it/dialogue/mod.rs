@@ -441,6 +441,7 @@ impl Talk<'_> {
             head: self.open.head,
             fence: false,
             target: Target::Turn { number, heard_chars },
+            paused: None,
             key: None,
             also: Vec::new(),
             seq: self.seq,

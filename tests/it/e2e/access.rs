@@ -7,13 +7,14 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header, jwk::Jwk};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::{Data, Rest, Socket, run};
+use super::fresh;
+use crate::support::{Rest, Socket, run};
 
 #[test]
 fn wrong_tokens_open_nothing() {
     run(async {
         // Within the leeway an expired token still works.
-        let server = Data::new(&[("COLLOQUY__AUTH__LEEWAY_S", "0")]).start();
+        let server = fresh(&[("COLLOQUY__AUTH__LEEWAY_S", "0")]).start();
         let good = server.token("demo", Role::Player, Some("p1"));
         let mut parts: Vec<&str> = good.split('.').collect();
         let reversed: String = parts[2].chars().rev().collect();
@@ -42,7 +43,7 @@ fn wrong_tokens_open_nothing() {
 #[test]
 fn what_is_foreign_is_not_found() {
     run(async {
-        let server = Data::new(&[("COLLOQUY__TENANTS", "rival")]).start();
+        let server = fresh(&[("COLLOQUY__TENANTS", "rival")]).start();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
         socket.say(&session, "I like grapes.").await;
@@ -127,7 +128,7 @@ fn a_key_set_lets_in_whom_its_keys_signed() {
     let file = folder.path().join("jwks.json");
     std::fs::write(&file, json!({"keys": keys}).to_string()).unwrap();
     run(async {
-        let server = Data::new(&[("COLLOQUY__AUTH__JWKS_FILE", file.to_str().unwrap())]).start();
+        let server = fresh(&[("COLLOQUY__AUTH__JWKS_FILE", file.to_str().unwrap())]).start();
         for kid in kids {
             let token = sign(kid, Some(kid), "colloquy");
             let mut socket = Socket::open(server.address, &token).await;

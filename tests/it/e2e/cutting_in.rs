@@ -3,8 +3,11 @@
 use colloquy::mock_llm::{self, MockOptions};
 use serde_json::{Value, json};
 
-use super::npc_conversation::{conversation, watch, with_mock};
-use crate::support::{Data, Rest, Server, Socket, run};
+use super::{
+    fresh,
+    npc_conversation::{conversation, watch, with_mock},
+};
+use crate::support::{Rest, Server, Socket, run};
 
 /// A conversation of two lines that anybody may watch.
 async fn two_lines(server: &Server) -> String {
@@ -46,7 +49,7 @@ fn a_line_that_is_refused_cuts_nothing() {
     run(async {
         let mock = mock_llm::start(MockOptions::default()).unwrap();
         let url = mock.base_url();
-        let server = Data::new(&[
+        let server = fresh(&[
             ("COLLOQUY__LLM__BASE_URL", url.as_str()),
             ("COLLOQUY__LLM__MODEL", "mock"),
             ("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN", "1"),

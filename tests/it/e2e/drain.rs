@@ -3,7 +3,8 @@
 use colloquy::mock_llm::{self, MockOptions};
 use serde_json::json;
 
-use crate::support::{Data, run};
+use super::fresh;
+use crate::support::run;
 
 #[test]
 fn a_running_turn_is_finished_before_the_server_ends() {
@@ -14,7 +15,7 @@ fn a_running_turn_is_finished_before_the_server_ends() {
             ..MockOptions::default()
         })
         .unwrap();
-        let server = Data::new(&[
+        let server = fresh(&[
             ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
             ("COLLOQUY__LLM__MODEL", "mock"),
         ])

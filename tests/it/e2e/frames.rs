@@ -2,12 +2,13 @@
 
 use serde_json::json;
 
-use crate::support::{Data, run};
+use super::fresh;
+use crate::support::run;
 
 #[test]
 fn malformed_messages_are_answered_and_cost_nothing() {
     run(async {
-        let server = Data::new(&[]).start();
+        let server = fresh(&[]).start();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
         for bad in [
@@ -51,7 +52,7 @@ fn malformed_messages_are_answered_and_cost_nothing() {
 #[test]
 fn an_oversized_message_closes_its_socket_only() {
     run(async {
-        let server = Data::new(&[]).start();
+        let server = fresh(&[]).start();
         let mut calm = server.player("p1").await;
         let session = calm.session("mira", "p1").await;
         let mut wild = server.player("p2").await;
@@ -71,7 +72,7 @@ fn an_oversized_message_closes_its_socket_only() {
 #[test]
 fn a_ping_is_answered_with_its_own_time() {
     run(async {
-        let server = Data::new(&[]).start();
+        let server = fresh(&[]).start();
         let mut socket = server.player("p1").await;
         socket.send(&json!({"type": "ping", "t": 123})).await;
         assert_eq!(socket.until("pong").await["t"], 123);

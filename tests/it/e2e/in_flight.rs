@@ -4,7 +4,8 @@
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::{Value, json};
 
-use crate::support::{Data, Rest, Server, Socket, eventually, run};
+use super::fresh;
+use crate::support::{Rest, Server, Socket, eventually, run};
 
 /// What turn 3 says. Both facts are near the one of turn 1, so that a judge is asked about them.
 const UNSAID: &str = "I hate grapes. I like figs.";
@@ -37,7 +38,7 @@ impl Held {
         if embeds {
             all.push(("COLLOQUY__EMBEDDER__BASE_URL", url.as_str()));
         }
-        let server = Data::new(&all).start();
+        let server = fresh(&all).start();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;

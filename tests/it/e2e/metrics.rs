@@ -14,7 +14,8 @@ use regex::Regex;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::{Data, eventually, run};
+use super::fresh;
+use crate::support::{eventually, run};
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -73,7 +74,7 @@ fn shown(text: &str) -> BTreeMap<String, Family> {
 fn every_metric_is_documented_and_every_documented_one_is_shown() {
     let mock = mock_llm::start(MockOptions::default()).unwrap();
     run(async {
-        let server = Data::new(&[
+        let server = fresh(&[
             ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
             ("COLLOQUY__LLM__MODEL", "mock"),
             ("COLLOQUY__LLM__PRICES", "mock=1/0.5/4"),

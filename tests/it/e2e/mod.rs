@@ -1,5 +1,5 @@
 //! The server end to end: real sockets, the scripted model or the mock one. The stores are the embedded ones;
-//! the core happens on Postgres and with Qdrant, too.
+//! most of it happens on Postgres with Redis, too (`on_postgres`), and the core with Qdrant.
 
 mod access;
 mod balancer;
@@ -27,7 +27,7 @@ mod trips;
 
 use crate::support::Data;
 
-/// What the core's tests start from.
+/// What the tests of both columns start from.
 fn fresh(env: &[(&str, &str)]) -> Data {
     Data::new(env)
 }

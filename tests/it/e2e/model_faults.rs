@@ -3,7 +3,8 @@
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::json;
 
-use crate::support::{Data, Server, Socket, eventually, run};
+use super::fresh;
+use crate::support::{Server, Socket, eventually, run};
 
 async fn talk(faults: &[&str], env: &[(&str, &str)]) -> (MockHandle, Server, Socket, String) {
     let mock = mock_llm::start(MockOptions::default()).unwrap();
@@ -16,7 +17,7 @@ async fn talk(faults: &[&str], env: &[(&str, &str)]) -> (MockHandle, Server, Soc
         ("COLLOQUY__LLM__RETRY__BACKOFF_MIN_MS", "10"),
     ];
     all.extend(env);
-    let server = Data::new(&all).start();
+    let server = fresh(&all).start();
     let mut socket = server.player("p1").await;
     let session = socket.session("mira", "p1").await;
     (mock, server, socket, session)

@@ -3,7 +3,8 @@
 use colloquy::mock_llm::{self, MockOptions};
 use serde_json::json;
 
-use crate::support::{Data, eventually, run};
+use super::fresh;
+use crate::support::{eventually, run};
 
 #[test]
 fn a_client_that_stops_reading_is_dropped_and_costs_the_others_nothing() {
@@ -14,7 +15,7 @@ fn a_client_that_stops_reading_is_dropped_and_costs_the_others_nothing() {
             ..MockOptions::default()
         })
         .unwrap();
-        let server = Data::new(&[
+        let server = fresh(&[
             ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
             ("COLLOQUY__LLM__MODEL", "mock"),
             // One reply fits; it takes a client that does not read for several of them.

@@ -17,7 +17,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::support::{Data, PATIENCE, Server, run};
+use super::fresh;
+use crate::support::{PATIENCE, Server, run};
 
 /// Headers, in lower case, and bodies of requests.
 type Requests = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
@@ -159,7 +160,7 @@ fn a_trace_goes_from_the_caller_through_the_turn_to_the_model() {
             .parse()
             .unwrap();
         let (endpoint, sent) = tap(port).await;
-        let server = Data::new(&[
+        let server = fresh(&[
             ("COLLOQUY__TELEMETRY__TRACES_URL", &collector.url()),
             ("COLLOQUY__TELEMETRY__TRACES_AUTHORIZATION", "Bearer of-the-collector"),
             ("COLLOQUY__TELEMETRY__SERVICE_NAME", "inn"),

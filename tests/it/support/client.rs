@@ -56,6 +56,11 @@ impl Socket {
         let say = json!({"type": "player.say", "event_id": key, "session_id": session, "key": key, "text": text});
         self.stream.send(Message::text(say.to_string())).await.is_ok()
     }
+    /// `false`: it is closed.
+    #[cfg(feature = "failpoints")]
+    pub async fn try_send(&mut self, message: &Value) -> bool {
+        self.stream.send(Message::text(message.to_string())).await.is_ok()
+    }
     pub async fn send(&mut self, message: &Value) {
         self.send_raw(message.to_string()).await;
     }
@@ -138,6 +143,15 @@ impl Socket {
     }
 }
 
+/// What a request was answered.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    /// Whole seconds to wait before it is tried again.
+    pub retry_after: Option<u64>,
+    pub body: Value,
+}
+
 /// The REST API with one token.
 #[derive(Clone)]
 pub struct Rest {
@@ -165,17 +179,35 @@ impl Rest {
         path: &str,
         body: Option<&Value>,
     ) -> reqwest::Result<(StatusCode, Value)> {
+        let answer = self.answer(method, path, body, &[]).await?;
+        Ok((answer.status, answer.body))
+    }
+    /// The same with further headers, and with what the answer's say.
+    pub async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        headers: &[(&str, &str)],
+    ) -> reqwest::Result<Answer> {
         let mut request = self
             .http
             .request(method, format!("http://{}{path}", self.address))
             .bearer_auth(&self.token)
             .timeout(PATIENCE);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         if let Some(body) = body {
             request = request.json(body);
         }
         let response = request.send().await?;
-        let status = response.status();
-        Ok((status, response.json().await.unwrap_or(Value::Null)))
+        let retry_after = response.headers().get("retry-after");
+        Ok(Answer {
+            status: response.status(),
+            retry_after: retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok()),
+            body: response.json().await.unwrap_or(Value::Null),
+        })
     }
     pub async fn status(&self, path: &str) -> StatusCode {
         self.call(Method::GET, path, None).await.0

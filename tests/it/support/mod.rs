@@ -2,7 +2,9 @@
 
 mod client;
 mod hole;
+mod model;
 mod postgres;
+mod postgres_server;
 pub mod qdrant;
 mod redis;
 mod server;
@@ -11,9 +13,11 @@ mod tap;
 use std::{future::Future, time::Duration};
 
 pub use self::{
-    client::{Reply, Rest, Socket},
+    client::{Answer, Reply, Rest, Socket},
     hole::Hole,
+    model::ModelProcess,
     postgres::PostgresDatabase,
+    postgres_server::PostgresServer,
     qdrant::{QdrantDouble, QdrantProcess},
     redis::RedisServer,
     server::{Data, Server},

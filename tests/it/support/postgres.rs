@@ -37,6 +37,12 @@ impl PostgresDatabase {
         Self::create("").await
     }
 
+    /// Another one with the same rows. Nobody may be connected to this one.
+    #[cfg(feature = "failpoints")]
+    pub async fn copy(&self) -> Self {
+        Self::create(&format!("TEMPLATE {}", self.name)).await
+    }
+
     async fn create(how: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("t{}_{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -64,6 +70,14 @@ impl PostgresDatabase {
         let (scheme, rest) = self.url.split_once("://").expect("a URL");
         let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
         format!("{scheme}://{role}:{password}@{place}")
+    }
+
+    /// A connection that sees every tenant's rows.
+    #[cfg(feature = "failpoints")]
+    pub async fn connect_to_all(&self) -> PgConnection {
+        let mut connection = self.connect().await;
+        execute(&mut connection, "SELECT set_config('colloquy.tenant', '*', false)").await;
+        connection
     }
 
     /// A connection of the same role as the server's, to look behind its back.

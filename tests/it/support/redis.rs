@@ -1,10 +1,12 @@
-//! A Redis of a test's own: on a free port, without a disk, gone when it is dropped.
+//! A Redis of a test's own: on a free port, gone when it is dropped. It keeps nothing, unless it is told to.
 
 use std::{
     net::TcpListener,
     process::{Child, Command, Stdio},
     time::Duration,
 };
+
+use tempfile::TempDir;
 
 use super::eventually;
 
@@ -13,6 +15,8 @@ pub struct RedisServer {
     child: Child,
     pub port: u16,
     cluster: bool,
+    /// Where one keeps what it had when [`Self::save`] was called.
+    folder: Option<TempDir>,
 }
 
 impl RedisServer {
@@ -21,12 +25,17 @@ impl RedisServer {
     /// # Panics
     /// If there is no `redis-server` on the path: `scripts/test.sh` installs it.
     pub async fn start() -> Self {
-        Self::start_at(free_port(), false).await
+        Self::start_at(free_port(), false, None).await
+    }
+
+    /// As [`Self::start`]; one that is restarted has what it had when it was last saved.
+    pub async fn start_keeping() -> Self {
+        Self::start_at(free_port(), false, Some(tempfile::tempdir().unwrap())).await
     }
 
     /// A cluster of one node, which owns every slot.
     pub async fn start_cluster() -> Self {
-        let server = Self::start_at(free_port(), true).await;
+        let server = Self::start_at(free_port(), true, None).await;
         let mut connection = server.connection().await.unwrap();
         let slots: Result<(), _> = redis::cmd("CLUSTER")
             .arg(&["ADDSLOTSRANGE", "0", "16383"])
@@ -45,8 +54,12 @@ impl RedisServer {
         server
     }
 
-    async fn start_at(port: u16, cluster: bool) -> Self {
-        let folder = std::env::temp_dir();
+    async fn start_at(port: u16, cluster: bool, folder: Option<TempDir>) -> Self {
+        let path = folder
+            .as_ref()
+            .map_or_else(std::env::temp_dir, |folder| folder.path().to_owned());
+        // Another test's, were it the same.
+        let dump = format!("colloquy-test-{port}.rdb");
         let child = Command::new("redis-server")
             .args([
                 "--port",
@@ -61,21 +74,43 @@ impl RedisServer {
             .args(["--cluster-enabled", if cluster { "yes" } else { "no" }])
             // A node of a cluster keeps what it knows of the others.
             .args(["--cluster-config-file", &format!("colloquy-test-{port}.conf")])
+            .args(["--dbfilename", &dump])
             .arg("--dir")
-            .arg(&folder)
+            .arg(path)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("redis-server is not installed (Debian: apt-get install redis-server)");
-        let server = Self { child, port, cluster };
+        let server = Self {
+            child,
+            port,
+            cluster,
+            folder,
+        };
         eventually("redis answers", async || server.connection().await).await;
         server
     }
 
-    /// Ends it as a crash would and starts another, empty one at the same port.
+    /// Ends it as a crash would and starts another one at the same port, which is empty but for what was saved.
     pub async fn restart(&mut self) {
         self.kill();
-        *self = Self::start_at(self.port, self.cluster).await;
+        *self = Self::start_at(self.port, self.cluster, self.folder.take()).await;
+    }
+
+    /// Writes down what it has, for [`Self::restart`].
+    pub async fn save(&self) {
+        assert!(self.folder.is_some(), "it has nowhere to keep it");
+        let mut connection = self.connection().await.unwrap();
+        redis::cmd("SAVE").exec_async(&mut connection).await.unwrap();
+    }
+
+    /// Sends a signal by its name: `STOP` has it accept connections and answer nothing, until `CONT`.
+    pub fn signal(&self, name: &str) {
+        let signal = format!("-{name}");
+        let told = Command::new("kill")
+            .args([&signal, &self.child.id().to_string()])
+            .status();
+        assert!(told.unwrap().success());
     }
 
     /// Ends it as a crash would.

@@ -20,10 +20,12 @@ use colloquy::{
         auth::{Claims, mint},
     },
 };
+#[cfg(feature = "failpoints")]
+use sqlx::ConnectOptions as _;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use super::{PATIENCE, PostgresDatabase, QdrantDouble, Rest, Socket};
+use super::{PATIENCE, PostgresDatabase, QdrantDouble, RedisServer, Rest, Socket};
 
 const SECRET: &str = "a secret that only the tests know, 32 bytes and more";
 
@@ -36,6 +38,8 @@ pub struct Data {
     database: Option<Arc<PostgresDatabase>>,
     /// Where the index is, if it is not in the servers.
     qdrant: Option<Arc<QdrantDouble>>,
+    /// Where the buffers are, if they are not in the servers.
+    redis: Option<Arc<RedisServer>>,
 }
 
 impl Data {
@@ -60,6 +64,7 @@ impl Data {
             env: all,
             database: None,
             qdrant: None,
+            redis: None,
         }
     }
     /// As [`Self::new`], with the index in Qdrant.
@@ -78,10 +83,7 @@ impl Data {
     }
     /// As [`Self::new`], with the ledger in a Postgres database.
     pub fn on_postgres(env: &[(&str, &str)]) -> Self {
-        // On a thread of its own: this one may be a runtime's.
-        let database = thread::spawn(|| super::run(PostgresDatabase::migrated()))
-            .join()
-            .expect("there is no database");
+        let database = apart(PostgresDatabase::migrated);
         let mut data = Self::new(&[
             ("COLLOQUY__LEDGER__URL", &database.url),
             ("COLLOQUY__LEDGER__CONNECTIONS", "8"),
@@ -92,6 +94,16 @@ impl Data {
             .extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
         data.database = Some(Arc::new(database));
         data
+    }
+    /// As [`Self::on_postgres`], with the buffers in a Redis of their own.
+    pub fn on_services(env: &[(&str, &str)]) -> Self {
+        Self::on_postgres(env).with_redis()
+    }
+    fn with_redis(mut self) -> Self {
+        let redis = apart(RedisServer::start);
+        self.env.push(("COLLOQUY__BUFFER__URL".to_owned(), redis.url()));
+        self.redis = Some(Arc::new(redis));
+        self
     }
     /// Another folder, empty, with the same settings and the same database.
     pub fn beside(&self) -> Self {
@@ -104,6 +116,7 @@ impl Data {
             env,
             database: self.database.clone(),
             qdrant: self.qdrant.clone(),
+            redis: self.redis.clone(),
         }
     }
     /// The database of one that is on Postgres.
@@ -117,22 +130,46 @@ impl Data {
             .extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
         with
     }
-    /// Another folder with the same files. No server may be writing to this one.
+    /// Another folder with the same files, on another database with the same rows, if it is on one. No server
+    /// may be running on this one. Buffers are not copied.
     #[cfg(feature = "failpoints")]
     pub fn copy(&self) -> Self {
-        let copy = Self::new(&[]);
+        let mut copy = self.beside();
         for entry in std::fs::read_dir(self.folder.path()).unwrap() {
             let entry = entry.unwrap();
             std::fs::copy(entry.path(), copy.folder.path().join(entry.file_name())).unwrap();
         }
-        let folder = copy.folder.path().to_str().unwrap().to_owned();
-        let mut env = self.env.clone();
-        env.push(("COLLOQUY__DATA_DIR".to_owned(), folder));
-        Self { env, ..copy }
+        if let Some(database) = &self.database {
+            let database = database.clone();
+            let database = apart(move || async move { database.copy().await });
+            copy.env
+                .push(("COLLOQUY__LEDGER__URL".to_owned(), database.url.clone()));
+            copy.database = Some(Arc::new(database));
+        }
+        if self.redis.is_some() { copy.with_redis() } else { copy }
     }
+    /// The number that a query of the ledger answers with, over every tenant's rows.
     #[cfg(feature = "failpoints")]
-    pub fn path(&self) -> &std::path::Path {
-        self.folder.path()
+    pub async fn count(&self, query: &'static str) -> i64 {
+        if let Some(database) = &self.database {
+            let mut ledger = database.connect_to_all().await;
+            return sqlx::query_scalar(query).fetch_one(&mut ledger).await.unwrap();
+        }
+        let mut files = std::fs::read_dir(self.folder.path()).unwrap();
+        let file = files.find_map(|file| {
+            let file = file.unwrap().path();
+            file.extension().is_some_and(|kind| kind == "db").then_some(file)
+        });
+        let options = sqlx::sqlite::SqliteConnectOptions::new()
+            .filename(file.expect("no ledger"))
+            .read_only(true);
+        let mut ledger = options.connect().await.unwrap();
+        sqlx::query_scalar(query).fetch_one(&mut ledger).await.unwrap()
+    }
+    /// Whether its ledger is on Postgres.
+    #[cfg(feature = "failpoints")]
+    pub fn is_on_postgres(&self) -> bool {
+        self.database.is_some()
     }
     fn config(&self) -> Config {
         let sources = Sources {
@@ -195,6 +232,13 @@ impl Data {
             process: Some(Process::Child(child)),
         }
     }
+}
+
+/// What `work` comes to on a thread and a runtime of its own: this one may be a runtime's.
+fn apart<T: Send + 'static, F: Future<Output = T>>(work: impl FnOnce() -> F + Send + 'static) -> T {
+    thread::spawn(|| super::run(work()))
+        .join()
+        .expect("it could not be started")
 }
 
 enum Process {

@@ -71,8 +71,8 @@ macro_rules! and_replaced {
         )
     };
 }
-/// Checkpoints go with their turns and those in whose place they stand, but for those that a reply taken up again
-/// ($4) or a save goes on from.
+/// Checkpoints go with their turns and those in whose place they stand, but for those of what stands again or may
+/// ($4), and those that a save goes on from.
 const DROP_CHECKPOINTS: &str = concat!(
     "WITH RECURSIVE ",
     and_replaced!("gone", "$2"),
@@ -181,10 +181,11 @@ pub(in super::super) async fn move_head(
     if !removed.is_empty() {
         let turns = json_list(removed.iter().map(|turn| turn.id));
         let cut = asked.replacement.map(|replacement| replacement.of);
-        let whole = cut.or(asked.replacing).map(|turn| turn.to_string());
+        let again = branch.iter().map(|turn| turn.id);
+        let whole = json_list(cut.or(asked.replacing).into_iter().chain(again));
         execute(connection, UNSAY, tenant, &turns, asked.at, &asked.id.to_string()).await?;
         failpoint!("rewind.unsaid");
-        drop_checkpoints(connection, tenant, &turns, &dialogue, whole).await?;
+        drop_checkpoints(connection, tenant, &turns, &dialogue, &whole).await?;
         failpoint!("rewind.unchecked");
         change_jobs(connection, END_JOBS, tenant, &turns, &dialogue, asked.at).await?;
         failpoint!("rewind.jobs");
@@ -405,13 +406,13 @@ async fn drop_checkpoints(
     tenant: &TenantId,
     turns: &str,
     dialogue: &str,
-    whole: Option<String>,
+    whole: &str,
 ) -> StoreResult<()> {
     sqlx::query(DROP_CHECKPOINTS)
         .bind(tenant.as_str())
         .bind(turns)
         .bind(dialogue)
-        .bind(json_list(whole))
+        .bind(whole)
         .execute(connection)
         .await
         .map(drop)

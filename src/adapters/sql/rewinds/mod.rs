@@ -12,7 +12,7 @@ use chrono::{DateTime, Utc};
 use self::head::world_of;
 pub(super) use self::head::{Move, move_head};
 use super::{
-    Connection, Engine, Lock, Row, audit, lock,
+    Connection, Engine, Lock, Row, audit, lock, ownership,
     rows::{Columns, json, micros, store_error},
     turns::signed,
 };
@@ -99,6 +99,10 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
     let Some(rewound) = move_head(connection, tenant, asked).await? else {
         return Ok(RewindOutcome::NoSuchTurn);
     };
+    if let Some(paused) = rewind.paused {
+        ownership::pause(connection, tenant, &dialogue, paused).await?;
+        failpoint!("rewind.paused");
+    }
     record(connection, tenant, &rewound, rewind.dialogue, rewind.key.as_deref()).await?;
     // Those who are told of this move instead of an earlier one are told the same when they repeat.
     note(

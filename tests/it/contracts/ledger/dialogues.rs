@@ -250,6 +250,7 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
             to,
             replacement: None,
             replacing: None,
+            paused: None,
             key: None,
             also: Vec::new(),
             seq: 100,

@@ -96,6 +96,7 @@ macro_rules! ledger_contract {
                 rewinds: a_move_takes_back_what_later_turns_caused, moving_there_and_back_changes_nothing,
                     what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too,
                     what_was_under_way_for_an_unsaid_turn_cannot_write, a_move_that_may_not_be_made_writes_nothing,
+                    a_move_pauses_a_conversation_and_has_it_go_on,
                     a_key_finds_its_move_and_moves_are_read_in_order, keys_of_others_find_the_move_that_served_them,
                     a_turn_that_goes_to_be_said_anew_can_stand_again_until_another_takes_its_place,
                     a_session_that_was_joined_from_an_unsaid_turn_is_closed, a_fold_of_state_begins_anew_once_some_was_taken_back,

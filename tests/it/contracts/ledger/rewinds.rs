@@ -4,7 +4,7 @@ use colloquy::{
     ids::FactId,
     memory::fact::{Cause, InvalidReason},
     ports::ledger::{
-        dialogues::{CommitOutcome, DialogueStatus, TurnCommit},
+        dialogues::{CommitOutcome, DialogueOptions, DialogueStatus, TurnCommit},
         facts::{Extraction, FactEdit, FactPatch, ReconcileOutcome},
         jobs::{JobFence, JobKind},
         rewinds::{KnownKeys, QuotedIn, Rewind, RewindOutcome, Rewound},
@@ -241,6 +241,43 @@ pub async fn a_move_that_may_not_be_made_writes_nothing<S: Subject>(f: &mut Fixt
         told.turns
     );
     assert!(rewinds.since(&f.scope, told.id(), 0, 9).await.unwrap().is_empty());
+}
+
+pub async fn a_move_pauses_a_conversation_and_has_it_go_on<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 3).await;
+    let dialogues = &f.ledger().dialogues;
+    let options = told.open.dialogue.options.clone();
+    for (to, paused, is) in [
+        (2, Some(true), true),
+        (1, None, true),
+        (3, Some(false), false),
+        (2, None, false),
+    ] {
+        let rewind = Rewind {
+            paused,
+            ..told.move_to(f, Some(told.turn(to)))
+        };
+        told.rewind(f, &rewind).await;
+        let stored = dialogues.get(&f.scope, told.id()).await.unwrap().unwrap();
+        let expected = DialogueOptions {
+            paused: is,
+            ..options.clone()
+        };
+        assert_eq!(
+            (stored.options, stored.head_turn),
+            (expected, u32::try_from(to).unwrap())
+        );
+    }
+    // One that is not made pauses nothing.
+    let stale = Rewind {
+        epoch: told.open.epoch - 1,
+        paused: Some(true),
+        ..told.move_to(f, None)
+    };
+    let rewinds = &f.ledger().rewinds;
+    assert_eq!(rewinds.rewind(&f.scope, &stale).await.unwrap(), RewindOutcome::Fenced);
+    let stored = dialogues.get(&f.scope, told.id()).await.unwrap().unwrap();
+    assert!(!stored.options.paused);
 }
 
 pub async fn a_turn_that_goes_to_be_said_anew_can_stand_again_until_another_takes_its_place<S: Subject>(

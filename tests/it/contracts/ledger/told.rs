@@ -124,6 +124,7 @@ impl Told {
             to,
             replacement: None,
             replacing: None,
+            paused: None,
             key: None,
             also: Vec::new(),
             seq: 100,

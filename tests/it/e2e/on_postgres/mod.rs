@@ -1,21 +1,47 @@
-//! The core once more, with the ledger on Postgres.
+//! The same tests on the other column: the ledger on Postgres, the buffers in Redis. What has its own
+//! column, or is about none (`terminal`, `trips`, `on_qdrant`), is not here.
 #![allow(clippy::duplicate_mod, reason = "the same tests, from another beginning")]
 
+#[path = "../access.rs"]
+mod access;
 #[path = "../conversation.rs"]
 mod conversation;
 #[path = "../crashes.rs"]
 mod crashes;
+#[path = "../cutting_in.rs"]
+mod cutting_in;
+#[cfg(feature = "failpoints")]
+#[path = "../deaths/mod.rs"]
+mod deaths;
+#[path = "../drain.rs"]
+mod drain;
+#[path = "../frames.rs"]
+mod frames;
+#[path = "../greeting.rs"]
+mod greeting;
+#[path = "../in_flight.rs"]
+mod in_flight;
+#[path = "../metrics.rs"]
+mod metrics;
+#[path = "../model_faults.rs"]
+mod model_faults;
 mod nodes;
 #[path = "../npc_conversation.rs"]
 mod npc_conversation;
+mod outages;
 #[path = "../rewinds.rs"]
 mod rewinds;
 #[path = "../saves.rs"]
 mod saves;
+#[path = "../slow_reader.rs"]
+mod slow_reader;
+#[cfg(feature = "otel")]
+#[path = "../traces.rs"]
+mod traces;
 
 use crate::support::Data;
 
-/// What the core's tests start from.
+/// What the tests of both columns start from.
 fn fresh(env: &[(&str, &str)]) -> Data {
-    Data::on_postgres(env)
+    Data::on_services(env)
 }

@@ -208,6 +208,7 @@ impl World {
             head: open.head,
             fence: false,
             target,
+            paused: None,
             also: Vec::new(),
             key: None,
             seq: open.next_seq,

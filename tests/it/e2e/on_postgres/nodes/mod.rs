@@ -105,7 +105,7 @@ async fn say_somewhere(rests: &[Rest], session: &str, key: &str, text: &str) -> 
 }
 
 /// The lines of a session that stand, as the ledger has them.
-async fn said(rest: &Rest, session: &str) -> Vec<String> {
+pub(super) async fn said(rest: &Rest, session: &str) -> Vec<String> {
     let page = rest.get(&format!("{}?limit=200", turns_of(session))).await;
     let turns = page["items"].as_array().unwrap();
     turns
@@ -115,7 +115,7 @@ async fn said(rest: &Rest, session: &str) -> Vec<String> {
 }
 
 /// A counter of a node's own.
-async fn counted(server: &Server, metric: &str) -> f64 {
+pub(super) async fn counted(server: &Server, metric: &str) -> f64 {
     let text = server.backend().text("/metrics").await;
     let line = text.lines().find(|line| line.starts_with(metric));
     line.map_or(0.0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
@@ -131,7 +131,7 @@ async fn forwarded(server: &Server, kind: &str) -> f64 {
 }
 
 /// Asks again and again until there is an answer: for what takes as long as a node is thought alive.
-async fn in_time<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+pub(super) async fn in_time<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
     let asking = async {
         loop {
             if let Some(answer) = ask().await {
@@ -146,7 +146,7 @@ async fn in_time<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnM
 }
 
 /// Waits until every job of the demo is done.
-async fn idle(rest: &Rest) {
+pub(super) async fn idle(rest: &Rest) {
     eventually("every job to end", || async {
         let jobs = rest.get("/v1/jobs?status=pending").await;
         jobs["items"].as_array().unwrap().is_empty().then_some(())

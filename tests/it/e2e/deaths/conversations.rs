@@ -1,0 +1,225 @@
+//! Deaths in a conversation of NPCs: in a line of theirs, and while somebody cuts in, has them go on, or joins
+//! them.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{After, Before, Begun, Deed, Prepared, data, dies_everywhere, does, quiet};
+use crate::support::{Server, Socket, run};
+
+pub(super) const DEEDS: &[&Deed] = &[&LINE, &CUT, &PAUSE, &RESUME, &CUT_IN];
+
+/// The next line: one that others learn from, and that makes a summary due.
+const LINE: Deed = Deed {
+    path: "/v1/npc-conversations/$d:step",
+    body: || json!({}),
+    points: &[
+        ("turn.said", Before),
+        ("turn.written", Before),
+        ("turn.durable", After),
+        ("turn.buffered", After),
+        ("turn.told", After),
+        ("facts.extracted", After),
+        ("facts.folded", After),
+        ("facts.durable", After),
+        ("summary.made", After),
+        ("summary.durable", After),
+        ("outbox.indexed", After),
+    ],
+};
+
+/// A line cut where it was heard, lines after it taken back with the session that was joined there, and all of
+/// it paused.
+const CUT: Deed = Deed {
+    path: "/v1/npc-conversations/$d:interrupt",
+    body: || json!({"turn": 2, "heard_chars": 12, "key": "deed"}),
+    points: &[
+        ("rewind.planned", Before),
+        ("rewind.head", Before),
+        ("rewind.paused", Before),
+        ("rewind.audited", Before),
+        ("rewind.durable", After),
+        ("rewind.truncated", After),
+        ("rewind.followed", After),
+        ("rewind.told", After),
+        ("facts.extracted", After),
+        ("outbox.indexed", After),
+    ],
+};
+
+/// A pause where they are. The key is kept once it is paused.
+const PAUSE: Deed = Deed {
+    path: "/v1/npc-conversations/$d:interrupt",
+    body: || json!({"turn": 5, "key": "deed"}),
+    points: &[
+        ("conversation.paused", Begun),
+        ("rewind.planned", Begun),
+        ("rewind.audited", Begun),
+        ("rewind.durable", After),
+    ],
+};
+
+/// What was cut taken up again, and gone on with.
+const RESUME: Deed = Deed {
+    path: "/v1/npc-conversations/$d:resume",
+    body: || json!({}),
+    points: &[
+        ("rewind.planned", Before),
+        ("rewind.paused", Before),
+        ("rewind.audited", Before),
+        ("rewind.durable", After),
+        ("rewind.followed", After),
+        ("rewind.told", After),
+    ],
+};
+
+/// A player cuts in with a line: three things that are done one after the other, and never again.
+const CUT_IN: Deed = Deed {
+    path: "ws:npc_conversation.interrupt",
+    body: || json!({"turn": 1, "key": "deed", "text": "Wait, what were you two just talking about?"}),
+    points: &[
+        ("rewind.planned", Before),
+        ("rewind.paused", Before),
+        ("rewind.audited", Before),
+        ("rewind.durable", Begun),
+        ("rewind.told", Begun),
+        ("join.placed", Begun),
+        ("join.made", Begun),
+        ("turn.said", Begun),
+        ("turn.written", Begun),
+        ("turn.durable", After),
+        ("turn.told", After),
+    ],
+};
+
+/// Cuts in over a socket, until the line's turn is committed; `None`: the server has gone away. Comes again as a
+/// client does that was refused, or lost its connection.
+pub(super) async fn cuts_in(server: &Server, dialogue: &str, mut message: Value) -> Option<u16> {
+    message["type"] = "npc_conversation.interrupt".into();
+    message["conversation_id"] = dialogue.into();
+    let token = server.token("demo", colloquy::tenancy::Role::Player, Some("p1"));
+    let asking = async {
+        'connecting: loop {
+            let mut socket = Socket::open_if_there(server.address, &token).await?;
+            if !socket.try_send(&message).await {
+                continue;
+            }
+            loop {
+                match socket.next_or_close().await {
+                    Ok(event) if event["type"] == "turn.committed" => return Some(200),
+                    Ok(event) if event["type"] == "error" => {
+                        let code = event["error"]["code"].as_str().unwrap().to_owned();
+                        assert!(["overloaded", "unavailable"].contains(&&*code), "{event}");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        continue 'connecting;
+                    }
+                    Ok(_) => {}
+                    Err(_) => continue 'connecting,
+                }
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(2), asking)
+        .await
+        .expect("nobody could cut in")
+}
+
+/// Five lines about somebody of whom one of the two knows much, after the third of which a player joined them.
+async fn prepared() -> Prepared {
+    let data = data();
+    let server = data.spawn();
+    let rest = server.backend();
+    for (what, word) in [
+        ("Hanna likes plums.", "plums"),
+        ("Hanna hates grapes.", "grapes"),
+        ("Hanna lives in Harbour Town.", "Harbour Town"),
+        ("Hanna works at the old mill.", "mill"),
+        ("Hanna is afraid of dogs.", "dogs"),
+    ] {
+        let fact = json!({"subject": "Hanna", "predicate": "about", "object": word, "content": what,
+            "keywords": ["Hanna", word], "kind": "preference", "importance": 6});
+        rest.post("/v1/worlds/vale/npcs/mira/facts", &fact).await;
+    }
+    let body = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "topic": "Hanna", "auto": false, "open": true});
+    let made = rest.post("/v1/npc-conversations", &body).await;
+    let dialogue = made["id"].as_str().unwrap().to_owned();
+    let of_it = |what: &str| format!("/v1/npc-conversations/{dialogue}:{what}");
+    for line in 1..=5 {
+        rest.post(&of_it("step"), &json!({})).await;
+        quiet(&data).await;
+        if line == 3 {
+            let joined = rest.post(&of_it("join"), &json!({"player_id": "p2"})).await;
+            let turns = format!("/v1/sessions/{}/turns", joined["id"].as_str().unwrap());
+            rest.post(&turns, &json!({"text": "I like figs."})).await;
+            rest.post(&of_it("resume"), &json!({})).await;
+            quiet(&data).await;
+        }
+    }
+    server.stop();
+    let steps = (of_it("step"), json!({}));
+    Prepared {
+        data,
+        dialogue,
+        goes_on: vec![steps],
+    }
+}
+
+#[test]
+fn a_death_in_a_line_leaves_the_state_before_or_after_it() {
+    run(async {
+        let [before, after] = dies_everywhere(&prepared().await, &LINE).await;
+        let learned = |seen: &Value| seen["facts"].as_array().unwrap().len();
+        assert!(
+            learned(&before) < learned(&after),
+            "nothing was learned: {} {}",
+            after["npc-conversations"],
+            after["facts"]
+        );
+    });
+}
+
+#[test]
+fn a_death_while_somebody_cuts_in_leaves_the_state_before_or_after_it() {
+    run(async {
+        let [before, after] = dies_everywhere(&prepared().await, &CUT).await;
+        let stands = |seen: &Value| {
+            let talk = &seen["npc-conversations"][0];
+            (talk["view"]["status"].clone(), talk["view"]["head_turn"].clone())
+        };
+        assert_eq!(stands(&before), (json!("open"), json!(5)));
+        assert_eq!(stands(&after), (json!("paused"), json!(2)));
+        assert_eq!(before["sessions"][0]["view"]["status"], "open");
+        assert_eq!(after["sessions"][0]["view"]["status"], "closed");
+    });
+}
+
+#[test]
+fn a_death_in_a_pause_leaves_them_paused_or_not() {
+    run(async {
+        dies_everywhere(&prepared().await, &PAUSE).await;
+    });
+}
+
+#[test]
+fn a_death_in_taking_a_line_up_again_leaves_the_state_before_or_after_it() {
+    run(async {
+        let prepared = prepared().await;
+        let server = prepared.data.spawn();
+        does(&server, &prepared.dialogue, &CUT).await.unwrap();
+        quiet(&prepared.data).await;
+        server.stop();
+        let [before, after] = dies_everywhere(&prepared, &RESUME).await;
+        let status = |seen: &Value| seen["npc-conversations"][0]["view"]["status"].clone();
+        assert_eq!((status(&before), status(&after)), (json!("paused"), json!("open")));
+    });
+}
+
+#[test]
+fn a_death_while_a_player_cuts_in_with_a_line_loses_nothing_that_was_done_and_repeats_nothing() {
+    run(async {
+        let [before, after] = dies_everywhere(&prepared().await, &CUT_IN).await;
+        let sessions = |seen: &Value| seen["sessions"].as_array().unwrap().len();
+        assert_eq!(sessions(&before) + 1, sessions(&after));
+    });
+}

@@ -1,0 +1,366 @@
+//! The process dies at every named point of what changes a dialogue, and of what follows it
+//! (`src/failpoint.rs`). After a restart on the same stores, everything that can be observed is as it was
+//! before or as it is after: compared with a run that nothing happened to.
+//!
+//! On Postgres and Redis the server is one node of several: what the dead one owned is its own until its
+//! lease has run out, and its buffers are still there, as far as it had written them.
+
+mod conversations;
+mod saves;
+mod sessions;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use colloquy::{
+    failpoint::{DIE_AT, POINTS},
+    tenancy::Role,
+};
+use parking_lot::Mutex;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::fresh;
+use crate::support::{Data, Rest, Server, eventually, run};
+
+/// Points that are died at side by side.
+const AT_ONCE: usize = 3;
+
+/// Steps of one transaction that are not its last. They are the same code on both columns, so Postgres is left to
+/// show at the last ones that it takes all of them back.
+const INSIDE: [&str; 23] = [
+    "turn.head",
+    "facts.passed",
+    "facts.kept",
+    "facts.inserted",
+    "facts.lifted",
+    "facts.ended",
+    "rewind.begun",
+    "rewind.unsaid",
+    "rewind.unchecked",
+    "rewind.jobs",
+    "rewind.caused",
+    "rewind.facts",
+    "rewind.said_again",
+    "rewind.put_back",
+    "rewind.facts_again",
+    "rewind.cached",
+    "rewind.replaced",
+    "rewind.head",
+    "rewind.paused",
+    "rewind.recorded",
+    "restore.fenced",
+    "restore.head",
+    "restore.all_moved",
+];
+
+/// What a death at a point leaves: the state before, or the state after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    Before,
+    /// The state before, put back by the next process: what the facts' histories tell of.
+    PutBack,
+    /// Of several things that are asked in one message the first alone: all dialogues but those that the others
+    /// are about are as they are after it; what is kept of it in the log comes with its end.
+    Begun,
+    After,
+}
+use Leaves::{After, Before, Begun, PutBack};
+
+/// Something that is done to prepared dialogues.
+struct Deed {
+    /// `$d` is the dialogue it is done to.
+    path: &'static str,
+    /// With a key, unless to ask twice is to have it done twice.
+    body: fn() -> Value,
+    /// Points that it passes, in the order in which it does.
+    points: &'static [(&'static str, Leaves)],
+}
+
+impl Deed {
+    fn is_keyed(&self) -> bool {
+        !(self.body)()["key"].is_null()
+    }
+
+    fn all() -> impl Iterator<Item = &'static Self> {
+        sessions::DEEDS
+            .iter()
+            .chain(conversations::DEEDS)
+            .chain(saves::DEEDS)
+            .copied()
+    }
+}
+
+/// Prepared dialogues, and which of them something is done to.
+struct Prepared {
+    data: Data,
+    dialogue: String,
+    /// Lines that go on afterwards: each a path and a body.
+    goes_on: Vec<(String, Value)>,
+}
+
+fn data() -> Data {
+    let data = fresh(&[
+        ("COLLOQUY__ACTORS__SWEEP_S", "1"),
+        ("COLLOQUY__JOBS__POLL_S", "1"),
+        ("COLLOQUY__SUMMARIES__FIRST_AFTER_TURNS", "2"),
+        ("COLLOQUY__SUMMARIES__THEN_EVERY_TURNS", "2"),
+        ("COLLOQUY__SUMMARIES__BUFFER_MIN_TURNS", "2"),
+        // A cut reply can still be taken up again after some restarts.
+        ("COLLOQUY__TURN__SEAL_S", "3600"),
+    ]);
+    if !data.is_on_postgres() {
+        return data;
+    }
+    data.with(&[
+        ("COLLOQUY__NODE__URL", "http://127.0.0.1:0"),
+        ("COLLOQUY__NODE__SECRET", "what only the nodes of these tests know"),
+        // The next one waits for as long.
+        ("COLLOQUY__NODE__HEARTBEAT_MS", "250"),
+        ("COLLOQUY__NODE__LEASE_MS", "1000"),
+    ])
+}
+
+/// Waits until nothing is left to be done, as the ledger tells it.
+async fn quiet(data: &Data) {
+    eventually("the end of all jobs", || async {
+        let left = data.count(
+            "SELECT (SELECT COUNT(*) FROM jobs WHERE status = 'pending') + (SELECT COUNT(*) FROM outbox)
+            + (SELECT COUNT(*) FROM unsettled) + (SELECT COUNT(*) FROM dialogues WHERE replacing IS NOT NULL)",
+        );
+        (left.await == 0).then_some(())
+    })
+    .await;
+}
+
+/// Everything that can be observed, without ids and clock times. The state of the world is in the context.
+async fn observed(server: &Server) -> Value {
+    let rest = server.rest(Role::Admin);
+    let mut facts = Vec::new();
+    for npc in ["mira", "ergen"] {
+        for fact in rest.facts(npc).await {
+            let history = rest
+                .get(&format!("/v1/facts/{}/history", fact["id"].as_str().unwrap()))
+                .await;
+            let valid = fact["invalid_at"].is_null();
+            facts.push(scrubbed(
+                &json!({"npc": npc, "valid": valid, "fact": fact, "history": history}),
+            ));
+        }
+    }
+    facts.sort_by_key(Value::to_string);
+    let audit = rest.get("/v1/audit?limit=200").await;
+    let mut seen = json!({"facts": facts, "audit": scrubbed(&audit["items"])});
+    for kind in ["sessions", "npc-conversations"] {
+        let mut dialogues = Vec::new();
+        for view in rest.get(&format!("/v1/{kind}?limit=200")).await["items"]
+            .as_array()
+            .unwrap()
+        {
+            let at = |what: &str| format!("/v1/{kind}/{}{what}", view["id"].as_str().unwrap());
+            let mut dialogue = json!({
+                "view": scrubbed(view),
+                "turns": scrubbed(&rest.get(&at("/turns")).await),
+                "summaries": scrubbed(&rest.get(&at("/summaries")).await),
+            });
+            if kind == "sessions" && view["status"] == "open" {
+                let probe = json!({"text": "What fruit do I like?"});
+                let (status, context) = insists(&rest, &at("/context"), &probe).await.unwrap();
+                assert_eq!(status, StatusCode::OK, "{context}");
+                dialogue["context"] = scrubbed(&context);
+            }
+            dialogues.push(dialogue);
+        }
+        seen[kind] = dialogues.into();
+    }
+    seen
+}
+
+/// How it is now, however it came to be so.
+fn now(observed: &Value) -> Value {
+    let facts = observed["facts"].as_array().unwrap().iter();
+    let mut facts: Vec<Value> = facts
+        .filter(|fact| fact["valid"] == true)
+        .map(|fact| fact["fact"].clone())
+        .collect();
+    facts.sort_by_key(Value::to_string);
+    let mut now = observed.clone();
+    now["facts"] = facts.into();
+    now["audit"].take();
+    now
+}
+
+impl Leaves {
+    /// What of a state is compared.
+    fn of(self, observed: &Value) -> Value {
+        match self {
+            Before | After => observed.clone(),
+            PutBack => now(observed),
+            Begun => {
+                let mut begun = observed.clone();
+                begun["sessions"].take();
+                begun["audit"].take();
+                begun
+            }
+        }
+    }
+}
+
+/// Without what differs from run to run.
+fn scrubbed(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(name, _)| {
+                let name = name.as_str();
+                // A reply said anew may be asked for before the index has followed the rewind: `usage`.
+                let clock = [
+                    "at",
+                    "id",
+                    "seq",
+                    "by",
+                    "object",
+                    "invalid_by",
+                    "timings",
+                    "version",
+                    "hash",
+                    "usage",
+                ];
+                !clock.contains(&name) && !["_at", "_id", "_ms", "_hash"].iter().any(|end| name.ends_with(end))
+            })
+            .map(|(name, value)| (name.clone(), scrubbed(value)))
+            .collect(),
+        Value::Array(values) => values.iter().map(scrubbed).collect(),
+        other => other.clone(),
+    }
+}
+
+/// Asks as a client does who is told to come again: what a dead node owned is its own for a moment.
+async fn insists(rest: &Rest, path: &str, body: &Value) -> reqwest::Result<(StatusCode, Value)> {
+    let asking = async {
+        loop {
+            let (status, answer) = rest.attempt(Method::POST, path, Some(body)).await?;
+            if status != StatusCode::SERVICE_UNAVAILABLE {
+                return Ok((status, answer));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(2), asking)
+        .await
+        .unwrap_or_else(|_| panic!("{path} was never answered"))
+}
+
+/// The status it was answered with; `None`: the server has gone away.
+async fn does(server: &Server, dialogue: &str, deed: &Deed) -> Option<u16> {
+    let path = deed.path.replace("$d", dialogue);
+    let body = (deed.body)();
+    if path.starts_with("ws:") {
+        return conversations::cuts_in(server, dialogue, body).await;
+    }
+    let (status, answer) = insists(&server.backend(), &path, &body).await.ok()?;
+    assert!(
+        status.is_success() || answer["code"] == "nothing_to_resume",
+        "{path}: {status} {answer}"
+    );
+    Some(status.as_u16())
+}
+
+/// The dialogues go on: further turns, what they teach, and what is known then.
+async fn goes_on(server: &Server, lines: &[(String, Value)]) -> Value {
+    for (path, body) in lines {
+        let (status, answer) = insists(&server.backend(), path, body).await.unwrap();
+        assert!(status.is_success(), "{path}: {status} {answer}");
+        quiet(&server.data).await;
+    }
+    observed(server).await
+}
+
+fn assert_same(left: &Value, right: &Value, what: &str) {
+    for part in ["npc-conversations", "sessions", "facts", "audit"] {
+        let lines = |value: &Value| serde_json::to_string_pretty(&value[part]).unwrap();
+        let (left, right) = (lines(left), lines(right));
+        let differs = left.lines().zip(right.lines()).find(|(left, right)| left != right);
+        assert!(
+            left == right,
+            "{what}: {part} differs at {differs:?}:\n{left}\nis not\n{right}"
+        );
+    }
+}
+
+/// Dies at `point`, comes back, is asked again and goes on; compared with the unharmed run's states
+/// before the deed, after it and later.
+async fn dies_at(point: &str, leaves: Leaves, prepared: &Prepared, deed: &Deed, [before, after, later]: [&Value; 3]) {
+    let data = prepared.data.copy();
+    let armed = data.with(&[(DIE_AT, point)]).spawn();
+    let acknowledged = does(&armed, &prepared.dialogue, deed).await.is_some();
+    armed.died(point).await;
+
+    let server = data.spawn();
+    quiet(&data).await;
+    let expected = if matches!(leaves, After | Begun) { after } else { before };
+    assert_same(&leaves.of(&observed(&server).await), &leaves.of(expected), point);
+    assert!(
+        !acknowledged || leaves == After,
+        "{point}: what was acknowledged is lost"
+    );
+    // Whoever got no answer asks again.
+    if leaves != After || deed.is_keyed() {
+        does(&server, &prepared.dialogue, deed).await.unwrap();
+        quiet(&data).await;
+    }
+    let of = |observed: &Value| {
+        if leaves == PutBack {
+            now(observed)
+        } else {
+            observed.clone()
+        }
+    };
+    let again = observed(&server).await;
+    assert_same(&of(&again), &of(after), &format!("{point}, asked again"));
+    let then = goes_on(&server, &prepared.goes_on).await;
+    assert_same(&of(&then), &of(later), &format!("{point}, some turns later"));
+    server.kill();
+    if !data.is_on_postgres() && deed.points.last().is_some_and(|(last, _)| *last == point) {
+        let checked = data.command().args(["reindex", "--check"]).output().unwrap();
+        assert!(checked.status.success(), "{point}: {checked:?}");
+    }
+}
+
+/// Does `deed` to what is `prepared` once without harm, then with a death at each of its points. The states
+/// before and after.
+async fn dies_everywhere(prepared: &Prepared, deed: &Deed) -> [Value; 2] {
+    let control = prepared.data.copy();
+    let server = control.spawn();
+    let before = observed(&server).await;
+    let status = does(&server, &prepared.dialogue, deed).await.unwrap();
+    assert_eq!(status, 200, "{}", deed.path);
+    quiet(&control).await;
+    let after = observed(&server).await;
+    assert_ne!(before, after, "a deed that does nothing shows nothing");
+    let later = goes_on(&server, &prepared.goes_on).await;
+    server.stop();
+
+    let all = deed.points.iter();
+    let points = Mutex::new(all.filter(|(point, _)| !control.is_on_postgres() || !INSIDE.contains(point)));
+    let next = || points.lock().next();
+    // Most of the time is spent waiting for servers to start.
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((point, leaves)) = next() {
+                    run(dies_at(point, *leaves, prepared, deed, [&before, &after, &later]));
+                }
+            });
+        }
+    });
+    [before, after]
+}
+
+#[test]
+fn every_point_is_died_at() {
+    let died_at: BTreeSet<&str> = Deed::all()
+        .flat_map(|deed| deed.points.iter().map(|(point, _)| *point))
+        .collect();
+    let known: BTreeSet<&str> = POINTS.iter().copied().collect();
+    assert_eq!(died_at, known);
+}

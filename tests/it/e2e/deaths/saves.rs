@@ -1,0 +1,88 @@
+//! Deaths while a save is loaded.
+
+use serde_json::{Value, json};
+
+use super::{After, Before, Deed, Prepared, data, dies_everywhere, quiet};
+use crate::support::run;
+
+pub(super) const DEEDS: &[&Deed] = &[&RESTORE];
+
+/// A session and a conversation go back, another session ends.
+const RESTORE: Deed = Deed {
+    path: "/v1/worlds/vale/saves/$d:restore",
+    body: || json!({"key": "deed"}),
+    points: &[
+        ("restore.fenced", Before),
+        ("rewind.unsaid", Before),
+        ("restore.head", Before),
+        ("restore.moved", Before),
+        ("restore.all_moved", Before),
+        ("restore.audited", Before),
+        ("restore.durable", After),
+        ("restore.followed", After),
+        ("restore.told", After),
+        ("settle.durable", After),
+        ("outbox.indexed", After),
+    ],
+};
+
+/// A world that was saved, and went on.
+async fn prepared() -> Prepared {
+    let data = data();
+    let server = data.spawn();
+    let rest = server.backend();
+    let opened = async |player: &str| {
+        let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": player});
+        let made = rest.post("/v1/sessions", &body).await;
+        format!("/v1/sessions/{}/turns", made["id"].as_str().unwrap())
+    };
+    let said = async |path: &str, text: &str| {
+        let body = if text.is_empty() {
+            json!({})
+        } else {
+            json!({"text": text})
+        };
+        rest.post(path, &body).await;
+        quiet(&data).await;
+    };
+    let first = opened("p1").await;
+    said(&first, "I like grapes.").await;
+    said(&first, "Let's go to the old mill.").await;
+    let body = json!({"world_id": "vale", "npc_ids": ["mira", "ergen"], "topic": "grapes", "auto": false});
+    let made = rest.post("/v1/npc-conversations", &body).await;
+    let step = format!("/v1/npc-conversations/{}:step", made["id"].as_str().unwrap());
+    said(&step, "").await;
+    let save = rest.post("/v1/worlds/vale/saves", &json!({"name": "here"})).await;
+    said(&first, "I don't like grapes anymore. Let's go to the market.").await;
+    said(&step, "").await;
+    let second = opened("p2").await;
+    said(&second, "I like plums.").await;
+    server.stop();
+    Prepared {
+        data,
+        dialogue: save["id"].as_str().unwrap().to_owned(),
+        goes_on: vec![(first, json!({"text": "I like pears."})), (step, json!({}))],
+    }
+}
+
+#[test]
+fn a_death_while_a_save_is_loaded_leaves_every_dialogue_before_or_after_it() {
+    run(async {
+        let [before, after] = dies_everywhere(&prepared().await, &RESTORE).await;
+        let heads = |seen: &Value| {
+            let head = |dialogue: &Value| {
+                (
+                    dialogue["view"]["head_turn"].clone(),
+                    dialogue["view"]["status"].clone(),
+                )
+            };
+            let kinds = ["sessions", "npc-conversations"].map(|kind| seen[kind].as_array().unwrap());
+            kinds.map(|kind| kind.iter().map(head).collect::<Vec<_>>())
+        };
+        let at = |head: u32, status: &str| (json!(head), json!(status));
+        let stood = [vec![at(1, "open"), at(3, "open")], vec![at(2, "open")]];
+        assert_eq!(heads(&before), stood);
+        let stands = [vec![at(0, "closed"), at(2, "open")], vec![at(1, "open")]];
+        assert_eq!(heads(&after), stands);
+    });
+}

@@ -1,0 +1,184 @@
+//! Deaths in a session's turns and rewinds.
+
+use serde_json::json;
+
+use super::{After, Before, Deed, Prepared, PutBack, data, dies_everywhere, does, quiet};
+use crate::support::run;
+
+pub(super) const DEEDS: &[&Deed] = &[&TURN, &CUT, &RESUME, &ANEW];
+
+/// A further turn: one that ends a fact, changes state, and makes a summary due.
+const TURN: Deed = Deed {
+    path: "/v1/sessions/$d/turns",
+    body: || json!({"text": "I don't like plums anymore. Let's go to the lake.", "key": "deed"}),
+    points: &[
+        ("turn.said", Before),
+        ("turn.head", Before),
+        ("turn.written", Before),
+        ("turn.durable", After),
+        ("turn.buffered", After),
+        ("turn.told", After),
+        ("facts.extracted", After),
+        ("facts.passed", After),
+        ("facts.kept", After),
+        ("facts.inserted", After),
+        ("facts.lifted", After),
+        ("facts.ended", After),
+        ("facts.folded", After),
+        ("facts.durable", After),
+        ("summary.made", After),
+        ("summary.written", After),
+        ("summary.durable", After),
+        ("outbox.read", After),
+        ("outbox.indexed", After),
+        ("outbox.done", After),
+    ],
+};
+
+/// A reply cut where it was heard, and turns after it taken back.
+const CUT: Deed = Deed {
+    path: "/v1/sessions/$d:interrupt",
+    body: || json!({"turn": 3, "heard_chars": 9, "key": "deed"}),
+    points: &[
+        ("rewind.planned", Before),
+        ("rewind.begun", Before),
+        ("rewind.unsaid", Before),
+        ("rewind.unchecked", Before),
+        ("rewind.jobs", Before),
+        ("rewind.caused", Before),
+        ("rewind.facts", Before),
+        ("rewind.cached", Before),
+        ("rewind.replaced", Before),
+        ("rewind.head", Before),
+        ("rewind.recorded", Before),
+        ("rewind.audited", Before),
+        ("rewind.durable", After),
+        ("rewind.truncated", After),
+        ("rewind.followed", After),
+        ("rewind.told", After),
+        ("settle.marked", After),
+        ("settle.unmarked", After),
+        ("facts.folded", After),
+        ("settle.durable", After),
+        ("facts.extracted", After),
+        ("outbox.read", After),
+        ("outbox.indexed", After),
+        ("outbox.done", After),
+    ],
+};
+
+/// What was cut, taken up again.
+const RESUME: Deed = Deed {
+    path: "/v1/sessions/$d:resume",
+    body: || json!({"key": "up"}),
+    points: &[
+        ("rewind.unsaid", Before),
+        ("rewind.said_again", Before),
+        ("rewind.put_back", Before),
+        ("rewind.facts_again", Before),
+        ("rewind.cached", Before),
+        ("rewind.head", Before),
+        ("rewind.audited", Before),
+        ("rewind.durable", After),
+        ("rewind.followed", After),
+        ("settle.unmarked", After),
+        ("settle.durable", After),
+    ],
+};
+
+/// The last reply said anew.
+const ANEW: Deed = Deed {
+    path: "/v1/sessions/$d:regenerate",
+    body: || json!({"key": "deed"}),
+    points: &[
+        ("rewind.planned", Before),
+        ("rewind.unchecked", Before),
+        ("rewind.head", Before),
+        ("rewind.audited", Before),
+        ("rewind.durable", PutBack),
+        ("rewind.told", PutBack),
+        ("turn.said", PutBack),
+        ("turn.head", PutBack),
+        ("turn.written", PutBack),
+        ("turn.durable", After),
+        ("turn.told", After),
+    ],
+};
+
+const LINES: [&str; 5] = [
+    "I like grapes.",
+    "My sister Yuna lives in Harbour Town.",
+    "I hate plums. Let's go to the old mill.",
+    "I don't like grapes anymore.",
+    "I like plums now. Let's go to the market.",
+];
+
+/// Lines that end what earlier ones taught, with a summary and changes of state.
+async fn prepared() -> Prepared {
+    let data = data();
+    let server = data.spawn();
+    let rest = server.backend();
+    let opened = rest
+        .post(
+            "/v1/sessions",
+            &json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"}),
+        )
+        .await;
+    let dialogue = opened["id"].as_str().unwrap().to_owned();
+    let turns = format!("/v1/sessions/{dialogue}/turns");
+    for line in LINES {
+        rest.post(&turns, &json!({"text": line})).await;
+        quiet(&data).await;
+    }
+    server.stop();
+    let goes_on = ["I like pears.", "What fruit do I like?"];
+    Prepared {
+        data,
+        dialogue,
+        goes_on: goes_on
+            .iter()
+            .map(|line| (turns.clone(), json!({"text": line})))
+            .collect(),
+    }
+}
+
+async fn dies_in(prepared: &Prepared, deed: &Deed) {
+    let [before, _] = dies_everywhere(prepared, deed).await;
+    assert!(
+        before["facts"].to_string().contains(r#""valid":false"#),
+        "no fact was ended: {before}"
+    );
+    let session = &before["sessions"][0];
+    assert!(
+        !session["summaries"]["items"].as_array().unwrap().is_empty(),
+        "{before}"
+    );
+    assert!(session["context"].to_string().contains("location"), "{before}");
+}
+
+#[test]
+fn a_death_in_a_turn_leaves_the_state_before_or_after_it() {
+    run(async { dies_in(&prepared().await, &TURN).await });
+}
+
+#[test]
+fn a_death_in_a_rewind_leaves_the_state_before_or_after_it() {
+    run(async { dies_in(&prepared().await, &CUT).await });
+}
+
+#[test]
+fn a_death_while_a_reply_is_said_anew_leaves_the_state_before_or_after_it() {
+    run(async { dies_in(&prepared().await, &ANEW).await });
+}
+
+#[test]
+fn a_death_in_taking_a_reply_up_again_leaves_the_state_before_or_after_it() {
+    run(async {
+        let prepared = prepared().await;
+        let server = prepared.data.spawn();
+        does(&server, &prepared.dialogue, &CUT).await.unwrap();
+        quiet(&prepared.data).await;
+        server.stop();
+        dies_in(&prepared, &RESUME).await;
+    });
+}

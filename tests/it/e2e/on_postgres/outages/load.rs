@@ -1,0 +1,194 @@
+//! Players who all speak at once, each one line after the other, each line until it is acknowledged.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::watch, task::JoinHandle};
+
+use super::{Refused, in_time, said, say, say_over_socket, session};
+use crate::support::{Rest, Server, Socket};
+
+/// Every other one speaks over a socket, the rest over REST.
+pub const PLAYERS: [&str; 4] = ["p1", "p2", "p3", "p4"];
+/// What they like, one a line; after that they talk of nothing that could be learned.
+const FRUITS: [&str; 12] = [
+    "grapes", "peaches", "apples", "cherries", "plums", "figs", "melons", "lemons", "mangoes", "papayas", "quinces",
+    "olives",
+];
+/// Lines that each says when everything is there again.
+pub const LINES: usize = 3;
+
+pub struct Load {
+    /// Everything is there again, and whoever has said a few lines more is done.
+    over: watch::Sender<bool>,
+    talks: Vec<Talk>,
+}
+
+struct Talk {
+    player: &'static str,
+    session: String,
+    counts: Arc<Counts>,
+    /// What was acknowledged.
+    lines: JoinHandle<Vec<String>>,
+}
+
+#[derive(Default)]
+struct Counts {
+    acknowledged: AtomicUsize,
+    refused: AtomicUsize,
+}
+
+/// What came of it for one of them.
+pub struct Talked {
+    pub player: &'static str,
+    pub session: String,
+    /// In that order.
+    pub acknowledged: Vec<String>,
+    /// How often a line had to be said again.
+    pub refused: usize,
+}
+
+impl Load {
+    /// `codes`: what a line may be refused with.
+    pub async fn start(server: &Server, codes: &'static [&'static str]) -> Self {
+        let (over, is_over) = watch::channel(false);
+        let mut talks = Vec::new();
+        for (at, player) in PLAYERS.into_iter().enumerate() {
+            let (session, mouth) = if at % 2 == 0 {
+                let mut socket = server.player(player).await;
+                let session = socket.session("mira", player).await;
+                (session, Mouth::Socket(Box::new(socket)))
+            } else {
+                let rest = server.backend();
+                (session(&rest, player).await, Mouth::Rest(rest))
+            };
+            let counts = Arc::new(Counts::default());
+            let speaker = Speaker {
+                player,
+                session: session.clone(),
+                mouth,
+                codes,
+                counts: counts.clone(),
+            };
+            talks.push(Talk {
+                player,
+                session,
+                counts,
+                lines: tokio::spawn(speaker.talk(is_over.clone())),
+            });
+        }
+        Self { over, talks }
+    }
+
+    /// Waits until each has had so many lines more acknowledged.
+    pub async fn goes_on(&self, lines: usize) {
+        self.each(lines, |counts| &counts.acknowledged).await;
+    }
+
+    /// Waits until each has been refused so many times more.
+    pub async fn is_refused(&self, times: usize) {
+        self.each(times, |counts| &counts.refused).await;
+    }
+
+    async fn each(&self, more: usize, count: impl Fn(&Counts) -> &AtomicUsize) {
+        let count = |talk: &Talk| count(&talk.counts).load(Relaxed);
+        let before: Vec<usize> = self.talks.iter().map(count).collect();
+        in_time("the load to go on", async || {
+            let reached = self.talks.iter().zip(&before);
+            let reached = reached.into_iter().all(|(talk, before)| count(talk) >= before + more);
+            // Whoever has ended has failed, and says why in the end.
+            let failed = self.talks.iter().any(|talk| talk.lines.is_finished());
+            (reached || failed).then_some(())
+        })
+        .await;
+    }
+
+    /// Has each say a few lines more.
+    pub async fn end(self) -> Vec<Talked> {
+        self.over.send_replace(true);
+        let mut all = Vec::new();
+        for talk in self.talks {
+            all.push(Talked {
+                player: talk.player,
+                session: talk.session,
+                acknowledged: talk.lines.await.unwrap(),
+                refused: talk.counts.refused.load(Relaxed),
+            });
+        }
+        all
+    }
+}
+
+impl Talked {
+    /// Each line that was acknowledged is there once, in order, and nothing else.
+    pub async fn stands(&self, rest: &Rest) {
+        assert_eq!(said(rest, &self.session).await, self.acknowledged, "{}", self.player);
+    }
+
+    /// What can be learned from it.
+    pub fn fruits(&self) -> &'static [&'static str] {
+        &FRUITS[..self.acknowledged.len().min(FRUITS.len())]
+    }
+}
+
+enum Mouth {
+    Socket(Box<Socket>),
+    Rest(Rest),
+}
+
+struct Speaker {
+    player: &'static str,
+    session: String,
+    mouth: Mouth,
+    codes: &'static [&'static str],
+    counts: Arc<Counts>,
+}
+
+impl Speaker {
+    async fn talk(mut self, is_over: watch::Receiver<bool>) -> Vec<String> {
+        let (mut acknowledged, mut after) = (Vec::new(), 0);
+        while after < LINES {
+            let number = acknowledged.len();
+            let line = match FRUITS.get(number) {
+                Some(fruit) => format!("I like {fruit}."),
+                None => format!("This is line {number}."),
+            };
+            let over = *is_over.borrow();
+            self.insist(&format!("{}-{number}", self.player), &line).await;
+            acknowledged.push(line);
+            after += usize::from(over);
+        }
+        acknowledged
+    }
+
+    /// As a client does that was told to try again: the same line with the same key.
+    async fn insist(&mut self, key: &str, line: &str) {
+        let trying = async {
+            while let Err(Refused { code, retry_after }) = self.say(key, line).await {
+                assert!(self.codes.contains(&code.as_str()), "{key} was refused with {code}");
+                let longest = Duration::from_secs(10);
+                let told = retry_after.is_some_and(|wait| !wait.is_zero() && wait <= longest);
+                // What broke off may well work at once.
+                assert!(told || code == "model_failed", "{code}: {retry_after:?}");
+                self.counts.refused.fetch_add(1, Relaxed);
+                // Sooner than was asked for, so that there is always somebody at the door.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let said = tokio::time::timeout(Duration::from_mins(2), trying).await;
+        said.unwrap_or_else(|_| panic!("{key} was never acknowledged"));
+        self.counts.acknowledged.fetch_add(1, Relaxed);
+    }
+
+    async fn say(&mut self, key: &str, line: &str) -> Result<(), Refused> {
+        match &mut self.mouth {
+            Mouth::Socket(socket) => say_over_socket(socket, &self.session, key, line).await,
+            Mouth::Rest(rest) => say(rest, &self.session, key, line).await,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! A store or the model goes away in mid-load and comes back: one file for each. What was acknowledged is there
+//! once, in order, and what was taken back stays so.
+
+mod load;
+mod model;
+mod postgres;
+mod redis;
+
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use self::load::{LINES, Load, PLAYERS, Talked};
+use super::nodes::{counted, in_time};
+use crate::support::{Answer, Rest, Socket};
+
+/// Why something was not done.
+#[derive(Debug)]
+struct Refused {
+    code: String,
+    retry_after: Option<Duration>,
+}
+
+/// What a request was refused with, in a way that tells a client to try again.
+fn refusal(answer: &Answer) -> Refused {
+    let statuses = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::BAD_GATEWAY];
+    assert!(statuses.contains(&answer.status), "{answer:?}");
+    Refused {
+        code: answer.body["code"].as_str().unwrap().to_owned(),
+        retry_after: answer.retry_after.map(Duration::from_secs),
+    }
+}
+
+async fn session(rest: &Rest, player: &str) -> String {
+    let made = rest.post("/v1/sessions", &new_session(player)).await;
+    made["id"].as_str().unwrap().to_owned()
+}
+
+fn new_session(player: &str) -> Value {
+    json!({"world_id": "vale", "npc_id": "mira", "player_id": player})
+}
+
+fn turns_of(session: &str) -> String {
+    format!("/v1/sessions/{session}/turns")
+}
+
+async fn post(rest: &Rest, path: &str, body: &Value) -> Answer {
+    rest.answer(Method::POST, path, Some(body), &[]).await.unwrap()
+}
+
+async fn say(rest: &Rest, session: &str, key: &str, line: &str) -> Result<(), Refused> {
+    let answer = post(rest, &turns_of(session), &json!({"text": line, "key": key})).await;
+    if answer.status == StatusCode::OK {
+        assert_eq!(answer.body["player_text"], line);
+        return Ok(());
+    }
+    Err(refusal(&answer))
+}
+
+async fn say_over_socket(socket: &mut Socket, session: &str, key: &str, line: &str) -> Result<(), Refused> {
+    assert!(socket.try_tell(session, key, line).await, "the socket is closed");
+    loop {
+        let event = socket.next().await;
+        if event["re"] != key {
+            continue;
+        }
+        let failed = match event["type"].as_str().unwrap() {
+            "turn.committed" => return Ok(()),
+            "error" => true,
+            "reply.done" => event["status"] == "failed",
+            _ => false,
+        };
+        if failed {
+            let error = &event["error"];
+            return Err(Refused {
+                code: error["code"].as_str().unwrap().to_owned(),
+                retry_after: error["retry_after_ms"].as_u64().map(Duration::from_millis),
+            });
+        }
+    }
+}
+
+/// The lines of a session that stand, as the ledger has them; their numbers have no gap.
+async fn said(rest: &Rest, session: &str) -> Vec<String> {
+    let (mut lines, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = rest.get(&format!("{}?limit=200{after}", turns_of(session))).await;
+        for turn in page["items"].as_array().unwrap() {
+            lines.push(turn["player_text"].as_str().unwrap().to_owned());
+            assert_eq!(turn["turn"], lines.len(), "{turn}");
+        }
+        match &page["next"] {
+            Value::Null => return lines,
+            Value::String(next) => after = format!("&after={next}"),
+            next => after = format!("&after={next}"),
+        }
+    }
+}
+
+/// What `/readyz` says of something; `null`: the server is not ready.
+async fn readiness(rest: &Rest, of: &str) -> Value {
+    let (_, body) = rest.call(Method::GET, "/readyz", None).await;
+    body[of].clone()
+}
+
+/// Waits until nothing is left to be learned. Then each fruit that was spoken of is known, as one fact of whoever
+/// spoke of it, and no job was given up.
+async fn learned_once(rest: &Rest, talks: &[Talked]) {
+    in_time("every job to end", async || {
+        let jobs = rest.get("/v1/jobs?status=pending").await;
+        jobs["items"].as_array().unwrap().is_empty().then_some(())
+    })
+    .await;
+    let dead = rest.get("/v1/jobs?status=dead").await;
+    assert_eq!(dead["items"], json!([]));
+    // Those that are not valid, too.
+    let facts = rest.facts("mira").await;
+    for talked in talks {
+        let of_player = format!("player:{}", talked.player);
+        for fruit in talked.fruits() {
+            let says = |fact: &&Value| {
+                fact["content"].as_str().unwrap().contains(fruit) && fact.to_string().contains(&of_player)
+            };
+            let found: Vec<&Value> = facts.iter().filter(says).collect();
+            assert_eq!(found.len(), 1, "{} likes {fruit}: {found:?}", talked.player);
+            assert!(found[0]["invalid_at"].is_null(), "{:?}", found[0]);
+        }
+    }
+}

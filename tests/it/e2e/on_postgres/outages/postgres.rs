@@ -1,0 +1,88 @@
+//! Postgres is killed in mid-load and started again with what it has on disk. The server stays.
+
+use colloquy::mock_llm::{self, MockOptions};
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+
+use super::{LINES, Load, PLAYERS, in_time, learned_once, new_session, post, readiness, refusal, said, say, session};
+use crate::support::{Data, PostgresServer, run};
+
+/// What is said while there is no ledger.
+const UNAVAILABLE: &str = "store_unavailable";
+
+#[test]
+fn nothing_acknowledged_is_lost_without_postgres_and_the_server_goes_on_by_itself() {
+    run(async {
+        let mut postgres = PostgresServer::start().await;
+        let mock = mock_llm::start(MockOptions {
+            latency_ms: 40,
+            ..MockOptions::default()
+        })
+        .unwrap();
+        let data = Data::new(&[
+            ("COLLOQUY__LEDGER__URL", &postgres.url()),
+            ("COLLOQUY__LEDGER__CONNECTIONS", "8"),
+            ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
+            ("COLLOQUY__LLM__MODEL", "mock"),
+            ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "10"),
+            ("COLLOQUY__JOBS__POLL_S", "1"),
+            ("COLLOQUY__JOBS__RETRY_BASE_S", "1"),
+            // What the outage interrupts is not only found again because its lease has run out.
+            ("COLLOQUY__JOBS__LEASE_S", "3600"),
+        ]);
+        let server = data.spawn();
+        let rest = server.backend();
+        let quiet = session(&rest, "p5").await;
+        for line in ["One.", "Two.", "Three."] {
+            say(&rest, &quiet, line, line).await.unwrap();
+        }
+
+        let load = Load::start(&server, &[UNAVAILABLE]).await;
+        load.goes_on(1).await;
+        // When it happens, lines that were acknowledged are being learned from.
+        mock.control(&json!({"faults": ["extraction=hold"]})).unwrap();
+        let calls = mock.calls("extraction");
+        load.goes_on(LINES).await;
+        in_time("the extractions to be asked for", async || {
+            (mock.calls("extraction") >= calls + PLAYERS.len() as u64).then_some(())
+        })
+        .await;
+        postgres.kill();
+        mock.control(&json!({"faults": []})).unwrap();
+
+        load.is_refused(6).await;
+        let is_refused = async |method, path: &str, body| {
+            let once = [("Idempotency-Key", "once")];
+            let answer = rest.answer(method, path, body, &once).await.unwrap();
+            let refused = refusal(&answer);
+            assert_eq!(refused.code, UNAVAILABLE, "{path}");
+            assert!(refused.retry_after.is_some(), "{path}");
+        };
+        let (rewind, back) = (format!("/v1/sessions/{quiet}:rewind"), json!({"turn": 1}));
+        let another = new_session("p6");
+        is_refused(Method::GET, "/readyz", None).await;
+        is_refused(Method::POST, "/v1/sessions", Some(&another)).await;
+        is_refused(Method::POST, &rewind, Some(&back)).await;
+        assert_eq!(rest.status("/healthz").await, StatusCode::OK);
+
+        postgres.start_again().await;
+        in_time("the server to be ready", async || {
+            (readiness(&rest, "status").await == "ok").then_some(())
+        })
+        .await;
+        let talks = load.end().await;
+        for talked in &talks {
+            assert!(talked.refused >= 6);
+            talked.stands(&rest).await;
+        }
+        learned_once(&rest, &talks).await;
+        // It had not happened; now it does, once.
+        assert_eq!(said(&rest, &quiet).await, ["One.", "Two.", "Three."]);
+        let back = json!({"turn": 1, "key": "once"});
+        for _ in 0..2 {
+            let done = post(&rest, &rewind, &back).await;
+            assert_eq!(done.body["rewound"]["removed_turns"], json!([2, 3]), "{done:?}");
+        }
+        assert_eq!(said(&rest, &quiet).await, ["One."]);
+    });
+}

@@ -1,0 +1,191 @@
+//! Redis is killed in mid-load and comes back with what it had long before; and it is frozen, so that it accepts
+//! connections and answers nothing. Turns go on from the ledger, as if nothing were.
+
+use std::time::{Duration, Instant};
+
+use colloquy::mock_llm::{self, MockHandle, MockOptions};
+use serde_json::json;
+
+use super::{LINES, Load, PLAYERS, counted, in_time, readiness, said, say, session};
+use crate::support::{Data, RedisServer, Rest, Server, run};
+
+const APPENDED: &str = r#"colloquy_buffer_calls_total{call="append",outcome="done"}"#;
+const APPENDS: &str = r#"colloquy_buffer_seconds_count{call="append"}"#;
+const QUICK_APPENDS: &str = r#"colloquy_buffer_seconds_bucket{call="append",le="1"}"#;
+/// How long a call may take where Redis is frozen: longer than any that does not wait for it.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long it is left alone then.
+const REST: Duration = Duration::from_secs(1);
+
+/// Said before the outage and taken back in it.
+const UNSAID: &str = "I buried it under the old mill.";
+/// Said in it instead.
+const ANEW: &str = "It is a secret.";
+
+struct Stack {
+    mock: MockHandle,
+    redis: RedisServer,
+    server: Server,
+    rest: Rest,
+}
+
+impl Stack {
+    /// With how long Redis may take.
+    async fn start(timeout: Duration) -> Self {
+        let redis = RedisServer::start_keeping().await;
+        let mock = mock_llm::start(MockOptions {
+            latency_ms: 40,
+            ..MockOptions::default()
+        })
+        .unwrap();
+        let data = Data::on_postgres(&[
+            ("COLLOQUY__BUFFER__URL", &redis.url()),
+            ("COLLOQUY__BUFFER__TIMEOUT_MS", &timeout.as_millis().to_string()),
+            ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
+            ("COLLOQUY__LLM__MODEL", "mock"),
+            ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "10"),
+        ]);
+        let server = data.spawn();
+        let rest = server.backend();
+        Self {
+            mock,
+            redis,
+            server,
+            rest,
+        }
+    }
+
+    /// With another server in place of this one, which is killed.
+    fn restarted(self) -> Self {
+        let server = self.server.kill().spawn();
+        let rest = server.backend();
+        Self { server, rest, ..self }
+    }
+
+    /// Waits until `/readyz` says this of the buffers.
+    async fn buffers_are(&self, wanted: &str) {
+        in_time("the buffers to change", async || {
+            (readiness(&self.rest, "buffers").await == wanted).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until buffers are added to that are in Redis.
+    async fn buffers_are_used(&self) {
+        let before = counted(&self.server, APPENDED).await;
+        in_time("buffers to be used", async || {
+            (counted(&self.server, APPENDED).await > before).then_some(())
+        })
+        .await;
+    }
+
+    async fn say(&self, session: &str, line: &str) {
+        say(&self.rest, session, line, line).await.unwrap();
+    }
+
+    async fn go_back(&self, session: &str, verb: &str, turn: u32) {
+        let body = json!({"turn": turn, "key": format!("{verb}-{turn}")});
+        self.rest.post(&format!("/v1/sessions/{session}:{verb}"), &body).await;
+    }
+
+    /// The prompt that a line would have, and the one that the model then gets.
+    async fn prompts(&self, session: &str, line: &str) -> [String; 2] {
+        let preview = format!("/v1/sessions/{session}/context");
+        let preview = self.rest.post(&preview, &json!({ "text": line })).await;
+        self.say(session, line).await;
+        let asked = self.mock.requests("reply").pop().expect("the model was asked");
+        let prompts = [preview.to_string(), asked.to_string()];
+        for prompt in &prompts {
+            assert!(prompt.contains(line), "{prompt}");
+        }
+        prompts
+    }
+}
+
+#[test]
+fn turns_go_on_without_redis_and_what_it_comes_back_with_is_not_believed() {
+    run(async {
+        let mut stack = Stack::start(Duration::from_secs(10)).await;
+        let [rewound, cut] = [session(&stack.rest, "p5").await, session(&stack.rest, "p6").await];
+        for quiet in [&rewound, &cut] {
+            for line in ["One.", "Two.", UNSAID, "Four."] {
+                stack.say(quiet, line).await;
+            }
+        }
+        let load = Load::start(&stack.server, &[]).await;
+        load.goes_on(LINES).await;
+        stack.buffers_are("ready").await;
+        stack.redis.save().await;
+        load.goes_on(1).await;
+        stack.redis.kill();
+
+        load.goes_on(LINES).await;
+        stack.buffers_are("away").await;
+        stack.go_back(&rewound, "rewind", 2).await;
+        stack.say(&rewound, ANEW).await;
+        stack.say(&rewound, "Four, anew.").await;
+        stack.go_back(&cut, "interrupt", 2).await;
+
+        stack.redis.restart().await;
+        stack.buffers_are("ready").await;
+        stack.buffers_are_used().await;
+        let talks = load.end().await;
+        for talked in &talks {
+            assert_eq!(talked.refused, 0);
+            talked.stands(&stack.rest).await;
+        }
+        // Redis still has the turn of the same number that was taken back.
+        stack.go_back(&rewound, "rewind", 3).await;
+        let mut expected = [vec!["One.", "Two.", ANEW], vec!["One.", "Two."]];
+        for line in ["What did I tell you?", "And what else?"] {
+            for (quiet, expected) in [&rewound, &cut].into_iter().zip(&mut expected) {
+                for prompt in stack.prompts(quiet, line).await {
+                    assert!(!prompt.contains(UNSAID), "{prompt}");
+                    assert!(!prompt.contains("Four"), "{prompt}");
+                    for said in &*expected {
+                        assert!(prompt.contains(said), "{said}: {prompt}");
+                    }
+                }
+                expected.push(line);
+                assert_eq!(&said(&stack.rest, quiet).await, expected);
+            }
+            // The next one has only the stores to go by.
+            stack = stack.restarted();
+        }
+        for talked in &talks {
+            talked.stands(&stack.rest).await;
+        }
+    });
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how often it is tried depends on how long it takes"
+)]
+fn a_frozen_redis_is_waited_for_by_one_turn_at_a_time() {
+    run(async {
+        let stack = Stack::start(TIMEOUT).await;
+        let load = Load::start(&stack.server, &[]).await;
+        load.goes_on(LINES).await;
+        stack.buffers_are("ready").await;
+        let waited = async || counted(&stack.server, APPENDS).await - counted(&stack.server, QUICK_APPENDS).await;
+        let (before, frozen) = (waited().await, Instant::now());
+        stack.redis.signal("STOP");
+        load.goes_on(30).await;
+        stack.buffers_are("away").await;
+        let (waits, took) = (waited().await - before, frozen.elapsed());
+        stack.redis.signal("CONT");
+        // Each when it begins, and then one in a while, to see whether it is back.
+        let players = f64::from(u32::try_from(PLAYERS.len()).unwrap());
+        let most = players + 1.0 + took.as_secs_f64() / (TIMEOUT + REST).as_secs_f64();
+        assert!(waits >= 1.0 && waits <= most, "{waits} turns waited in {took:?}");
+
+        stack.buffers_are("ready").await;
+        stack.buffers_are_used().await;
+        for talked in load.end().await {
+            assert_eq!(talked.refused, 0);
+            talked.stands(&stack.rest).await;
+        }
+    });
+}

@@ -1,4 +1,5 @@
-// Opens sockets and keeps them idle. The runner reads the server's memory meanwhile.
+// Opens sockets, some hundred a second, and keeps them all idle until the last has been open for a while. The runner reads the
+// server's memory meanwhile.
 //
 //   BASE=http://127.0.0.1:8080 SECRET=… SOCKETS=5000 HOLD=20 k6 run idle-sockets.js
 import { WebSocket } from "k6/experimental/websockets";
@@ -10,14 +11,17 @@ import exec from "k6/execution";
 const sockets = Number(__ENV.SOCKETS || 5000);
 const perUser = 100;
 const hold = Number(__ENV.HOLD || 20);
+// All at once would be more than the kernel's queue of new connections takes, and it would let some of them try again
+// seconds later, when the first are closed already.
+const ramp = sockets / Number(__ENV.PER_SECOND || 500);
 const opened = new Counter("sockets_opened");
 const failed = new Rate("sockets_failed");
 
 export const options = {
   scenarios: {
-    idle: { executor: "per-vu-iterations", vus: Math.ceil(sockets / perUser), iterations: 1, maxDuration: `${hold + 120}s` },
+    idle: { executor: "per-vu-iterations", vus: Math.ceil(sockets / perUser), iterations: 1, maxDuration: `${Math.ceil(ramp) + hold + 120}s` },
   },
-  thresholds: { sockets_failed: ["rate==0"] },
+  thresholds: { sockets_failed: ["rate<0.01"], sockets_opened: [`count>=${Math.floor(0.9 * sockets)}`] },
 };
 
 function token(player) {
@@ -29,16 +33,26 @@ function token(player) {
   return `${body}.${crypto.hmac("sha256", __ENV.SECRET, body, "base64rawurl")}`;
 }
 
-export default function () {
+export function setup() {
+  return { end: Date.now() + (ramp + hold) * 1000 };
+}
+
+export default function (data) {
   const headers = { Authorization: `Bearer ${token(`idle-${exec.vu.idInTest}`)}` };
-  for (let i = 0; i < perUser; i += 1) {
+  const users = Math.ceil(sockets / perUser);
+  const open = () => {
     const socket = new WebSocket(`${__ENV.BASE.replace(/^http/, "ws")}/v1/ws`, null, { headers });
     let closing = false;
     socket.addEventListener("open", () => {
       opened.add(1);
       failed.add(false);
-      setTimeout(() => { closing = true; socket.close(); }, hold * 1000);
+      setTimeout(() => { closing = true; socket.close(); }, Math.max(0, data.end - Date.now()));
     });
     socket.addEventListener("error", () => { if (!closing) failed.add(true); });
-  }
+    // One that the server lets go of is not idle.
+    socket.addEventListener("close", () => { if (!closing) failed.add(true); });
+  };
+  // The users take turns.
+  const step = (ramp * 1000) / perUser, first = (step * (exec.vu.idInTest - 1)) / users;
+  for (let i = 0; i < perUser; i += 1) setTimeout(open, first + i * step);
 }

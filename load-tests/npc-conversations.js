@@ -23,6 +23,8 @@ const ofSaid = new Trend("interrupt_ack_rewound_ms", true);
 const depth = new Trend("lines_taken_back");
 const interrupts = new Counter("interrupts");
 const failed = new Rate("calls_failed");
+// Conversations that were cut until the end of their time.
+const done = new Counter("conversations_done");
 
 export const options = {
   scenarios: {
@@ -31,6 +33,9 @@ export const options = {
   thresholds: {
     interrupt_ack_ms: ["p(99)<=50"],
     calls_failed: ["rate<0.001"],
+    // Nothing at all is no success.
+    interrupts: ["count>0"],
+    conversations_done: [`count>=${conversations}`],
   },
   summaryTrendStats: ["avg", "med", "p(90)", "p(95)", "p(99)", "max"],
 };
@@ -69,6 +74,8 @@ export default function () {
   while (Date.now() < end) {
     sleep(every * (0.5 + Math.random()));
     const view = http.get(`${base}/v1/npc-conversations/${id}`, backend);
+    failed.add(view.status !== 200);
+    if (view.status !== 200) { console.error(`${view.status} ${view.body}`); continue; }
     if (view.json("status") === "closed") { id = begin(); continue; }
     const head = view.json("head_turn"), kind = Math.random() * 3;
     let turn;
@@ -91,4 +98,5 @@ export default function () {
     call(`/${id}:resume`, {}, backend, [200, 409]);
   }
   http.del(`${base}/v1/npc-conversations/${id}`, null, backend);
+  done.add(1);
 }

@@ -56,7 +56,7 @@ load() {
   sample "$name"
   before="$(awk -v hz="$(getconf CLK_TCK)" '{print ($16 + $17) / hz}' "/proc/$$/stat")"
   env BASE="$base" SECRET="$secret" DURATION="$duration" "$@" \
-    timeout "$((duration + 120))" k6 run --quiet --summary-export "$out" "$here/$script" >"$work/$name.txt" 2>&1 || code=$?
+    STACK="$stack" timeout "$((duration + 120))" k6 run --quiet --summary-export "$out" "$here/$script" >"$work/$name.txt" 2>&1 || code=$?
   after="$(awk -v hz="$(getconf CLK_TCK)" '{print ($16 + $17) / hz}' "/proc/$$/stat")"
   k6_cpu="$(awk -v a="$before" -v b="$after" 'BEGIN {print b - a}')"
   end_sample "$name"
@@ -136,11 +136,11 @@ flood() {
   load flood rest-turns.js RATE="$((quota / 2))" SESSIONS=20 FLOOD="$((10 * quota))"
   before="$(stat "$out" calm_turn_ms 'p(95)')"
   after="$(stat "$out" flooded_turn_ms 'p(95)')"
-  rise="$(awk -v a="$before" -v b="$after" 'BEGIN {printf "%.2f", a ? b / a : 0}')"
+  rise="$(awk -v a="$before" -v b="$after" 'BEGIN {if (a + 0 > 0 && b + 0 > 0) printf "%.2f", b / a; else print "-"}')"
   echo
   echo "flood ($stack): a tenant with $((quota / 2)) turns/s, another sends $((10 * quota)) requests/s for $((duration / 2)) s; each may send $quota/s"
   echo "  the first one's turn p50 $(stat "$out" calm_turn_ms med) → $(stat "$out" flooded_turn_ms med) ms, p95 $before → $after ms: $rise times (at most 1.5), failed $(stat "$out" turns_failed value)"
-  echo "  the other's requests served $(stat "$out" flood_served count), refused $(stat "$out" flood_refused count)"
+  echo "  the other's requests served $(stat "$out" flood_served count), refused $(stat "$out" flood_refused count), failed $(stat "$out" flood_failed count)"
   record flood quota="$quota" before_p50="$(stat "$out" calm_turn_ms med)" after_p50="$(stat "$out" flooded_turn_ms med)" before_p95="$before" after_p95="$after" \
     rise="$rise" served="$(stat "$out" flood_served count)" refused="$(stat "$out" flood_refused count)" failed="$(stat "$out" turns_failed value)" k6="$code"
   [ "$code" = 0 ] || complain flood
@@ -163,7 +163,10 @@ soak() {
   echo "soak ($stack): ${SOAK_RATE:-50} turns/s for $duration s, each of which teaches the same NPC something new"
   echo "  turns                $turns, failed $(stat "$out" turns_failed value)"
   echo "  added by the server  p50 $p50 ms, p99 $p99 ms"
-  python3 "$here/report/halves.py" "$samples"
+  if ! python3 "$here/report/halves.py" "$samples"; then
+    echo "  turns get slower as memories grow"
+    failures=$((failures + 1))
+  fi
   cpu_of "$turns"
   record soak asked="${SOAK_RATE:-50}" seconds="$duration" turns="$turns" failed="$(stat "$out" turns_failed value)" added_p50="$p50" added_p99="$p99" k6="$code" "${costs[@]}"
   [ "$code" = 0 ] || complain soak
@@ -194,7 +197,7 @@ where() {
 }
 
 idle() {
-  local sockets="${SOCKETS:-5000}" before held=0 hold=20 duration=20 peak=0
+  local sockets="${SOCKETS:-5000}" before held=0 hold=20 duration=20
   unset COLLOQUY__LLM__BASE_URL COLLOQUY__LLM__MODEL
   ulimit -n "$((sockets * 2 + 1000))" 2>/dev/null || true
   start_stores
@@ -220,7 +223,10 @@ idle() {
   echo "  resident             $((before / 1024)) MiB empty, $((held / 1024)) MiB with them: $each KiB each (at most 25)"
   record idle sockets="$open" asked="$sockets" empty_mib="$((before / 1024))" held_mib="$((held / 1024))" kib_each="$each" k6="$code"
   [ "$code" = 0 ] || complain idle
-  if above "$each" 25; then failures=$((failures + 1)); fi
+  if [ "$open" -lt "$((sockets * 9 / 10))" ] || above "$each" 25; then
+    echo "  too few sockets, or too much memory"
+    failures=$((failures + 1))
+  fi
   stop_all
 }
 

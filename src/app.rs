@@ -53,8 +53,10 @@ pub struct Application {
     address: SocketAddr,
     server: Server,
     running: Running,
+    notice: Duration,
     deadline: Duration,
     services: Services,
+    behind: jobs::Behind,
     auth: AuthSettings,
     /// Keeps other servers out of the data folder for as long as this one lives.
     folder: DataFolder,
@@ -90,7 +92,8 @@ impl Application {
 
         let several = several::join(config, &mut services, address).await?;
         // What takes longer goes on beside the turns.
-        let _ = tokio::time::timeout(INDEX_WAIT, jobs::ready_index(&services)).await;
+        let ready = tokio::time::timeout(INDEX_WAIT, jobs::ready_index(&services)).await;
+        let behind = ready.ok().and_then(Result::ok).unwrap_or_default();
         let nodes = several.as_ref().map(|several| several.nodes.clone());
         let sessions = match several {
             Some(several) => Sessions::start_among(services.clone(), config.actors.clone(), several.membership),
@@ -125,8 +128,15 @@ impl Application {
                 clock,
             },
             server,
+            // Alone, there is nobody else to send anything to.
+            notice: Duration::from_millis(if config.node.url.is_some() {
+                config.server.drain_notice_ms
+            } else {
+                0
+            }),
             deadline: Duration::from_secs(config.server.shutdown_deadline_s),
             services,
+            behind,
             auth,
             folder,
         })
@@ -169,14 +179,16 @@ impl Application {
         let Self {
             server,
             running,
+            notice,
             deadline,
             services,
+            behind,
             folder,
             ..
         } = self;
         let upkeep = [
             actix_web::rt::spawn(jobs::embed_missing_of_all(services.clone())),
-            actix_web::rt::spawn(jobs::keep_index(services)),
+            actix_web::rt::spawn(jobs::keep_index(services, behind)),
         ];
         // Polled here and there, so that connections are served while the actors drain.
         let serving = actix_web::rt::spawn(server);
@@ -184,13 +196,13 @@ impl Application {
         tokio::select! {
             ended = &mut serving => {
                 upkeep.iter().for_each(JoinHandle::abort);
-                running.stop(deadline).await;
+                running.stop(Duration::ZERO, deadline).await;
                 return Ok(ended??);
             }
             () = stop => {}
         }
         upkeep.iter().for_each(JoinHandle::abort);
-        running.stop(deadline).await;
+        running.stop(notice, deadline).await;
         serving.await??;
         drop(folder);
         Ok(())

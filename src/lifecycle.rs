@@ -1,4 +1,4 @@
-//! Stopping in order (DESIGN §3): readiness off → refuse new turns → finish or cut running ones →
+//! Stopping in order (DESIGN §3): readiness off → a moment for balancers to notice → refuse new turns → finish or cut running ones →
 //! flush → tell clients → close sockets → stop the server → stop arbiters → close pools; with a
 //! deadline over all of it.
 
@@ -10,7 +10,7 @@ use std::{
 
 use actix_web::dev::ServerHandle;
 use bytestring::ByteString;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::{
     actors::{
@@ -36,15 +36,22 @@ pub struct Running {
 }
 
 impl Running {
-    /// Stops everything, in order, within `deadline` or shortly after. Says what became of the turns.
-    pub async fn stop(self, deadline: Duration) -> Drained {
+    /// Stops everything, in order, within `deadline` or shortly after, which begins once balancers had `notice` to send
+    /// nothing new here. Until then everything goes on as before. Says what became of the turns.
+    pub async fn stop(self, notice: Duration, deadline: Duration) -> Drained {
+        self.readiness.set(false);
+        tracing::info!(
+            notice_ms = u64::try_from(notice.as_millis()).unwrap_or(u64::MAX),
+            deadline_s = deadline.as_secs(),
+            "shutting down"
+        );
+        if !notice.is_zero() {
+            sleep(notice).await;
+        }
         let started = self.clock.instant();
         let left = |reserve: Duration| remaining(started, self.clock.instant(), deadline, reserve);
-
-        self.readiness.set(false);
-        tracing::info!(deadline_s = deadline.as_secs(), "shutting down");
-        let notice = format!(r#"{{"type":"server.draining","deadline_s":{}}}"#, deadline.as_secs());
-        self.sockets.broadcast(&ByteString::from(notice));
+        let draining = format!(r#"{{"type":"server.draining","deadline_s":{}}}"#, deadline.as_secs());
+        self.sockets.broadcast(&ByteString::from(draining));
 
         // `drain` refuses new lines at once, cuts what runs at its deadline, and writes what is buffered.
         let drained = self.sessions.drain(left(RESERVE)).await;

@@ -13,6 +13,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BUCKET = re.compile(r'colloquy_turn_added_seconds_bucket\{le="([^"]+)"\} (\S+)')
 KEPT = {
+    "colloquy_turn_added_seconds_sum": "added_sum",
     "colloquy_sockets_open": "sockets",
     "colloquy_jobs_held": "jobs",
     "colloquy_outbox_rows": "outbox",

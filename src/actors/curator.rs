@@ -43,6 +43,8 @@ const LONGEST_RETRY: Duration = Duration::from_mins(10);
 const FAILURE_AGAIN: Duration = Duration::from_secs(1);
 /// Jobs leased at once beyond those that can run, so that a busy curator need not ask for each.
 const AHEAD: usize = 4;
+/// A job with so many eighths of its lease left runs without a look at the ledger.
+const FRESH: u32 = 7;
 /// Jobs of one tenant in memory at once.
 const MOST_HELD: usize = 10_000;
 
@@ -194,8 +196,13 @@ impl Curator {
         let attempted = job.clone();
         let running = async move {
             let job = attempted;
+            // The semaphore is never closed.
+            let _slot = slots.acquire().await.ok();
             let begun = node.ports.clock.instant();
-            let result = attempt(&node, &slots, &scope, &job).await;
+            let Some(result) = attempt(&node, &scope, &job).await else {
+                tracing::debug!(job = %job.id, "a job is another's by now");
+                return (Ok(JobReport::default()), None);
+            };
             let took = node.ports.clock.instant().saturating_duration_since(begun);
             node.meters
                 .job_ended(&job, took, result.is_ok(), node.ports.clock.now());
@@ -367,16 +374,12 @@ pub(super) async fn lease(node: &Node, scope: &TenantScope, limit: usize) -> Res
     node.ports.ledger.jobs.lease(scope, node.id, now, until, limit).await
 }
 
-/// Runs a job once, when a slot is free, within its lease.
-async fn attempt(
-    node: &Arc<Node>,
-    slots: &Arc<Semaphore>,
-    scope: &TenantScope,
-    job: &Job,
-) -> Result<JobReport, JobError> {
-    // The semaphore is never closed.
-    let _slot = slots.acquire().await.ok();
-    let lease = Duration::from_secs(node.ports.settings.jobs.lease_s.max(1));
+/// Runs a job once, within its lease. `None`: somebody else has it, or it is done.
+async fn attempt(node: &Arc<Node>, scope: &TenantScope, job: &Job) -> Option<Result<JobReport, JobError>> {
+    let left = match lease_left(node, scope, job).await {
+        Ok(left) => left?,
+        Err(error) => return Some(Err(error.into())),
+    };
     let span = tracing::debug_span!(
         parent: None,
         "job",
@@ -387,11 +390,25 @@ async fn attempt(
         attempt = job.attempts + 1,
     );
     let run = AssertUnwindSafe(node.use_cases.run_job(scope, job).instrument(span)).catch_unwind();
-    match tokio::time::timeout(lease, run).await {
+    Some(match tokio::time::timeout(left, run).await {
         Ok(Ok(result)) => result,
         Ok(Err(_panic)) => Err(StoreError::Rejected("the job panicked".into()).into()),
         Err(_elapsed) => Err(JobError::Model(LlmError::Timeout)),
+    })
+}
+
+/// How long this node may run a job. What has waited here for a while is leased anew first, since its lease could
+/// run out on the way and another node would pay the model once more. `None`: it is not this node's any longer.
+async fn lease_left(node: &Node, scope: &TenantScope, job: &Job) -> Result<Option<Duration>, StoreError> {
+    let lease = Duration::from_secs(node.ports.settings.jobs.lease_s.max(1));
+    let now = node.ports.clock.now();
+    let left = (job.leased_until - now).to_std().unwrap_or_default();
+    if left >= lease * FRESH / 8 {
+        return Ok(Some(left));
     }
+    let jobs = &node.ports.ledger.jobs;
+    let leased = jobs.lease_again(scope, job.id, node.id, now, now + lease).await?;
+    Ok(leased.then_some(lease))
 }
 
 /// Writes down that a job failed. `Some`: it is tried again after so long.
@@ -529,6 +546,7 @@ mod tests {
             created_at: at,
             since: at,
             answer: None,
+            leased_until: at,
         }
     }
 

@@ -180,6 +180,12 @@ impl Sessions {
         ]
     }
 
+    /// Whether this node takes no new turns any more.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.node.is_draining()
+    }
+
     /// Requests whose message waits in a mailbox or is being answered, and how many there may be.
     #[must_use]
     pub fn in_flight(&self) -> (usize, usize) {
@@ -272,9 +278,6 @@ impl Sessions {
         // Bytes are never fewer than characters, so most lines need not be counted.
         if text.len() > max && text.chars().nth(max).is_some() {
             return Err(SessionError::LineTooLong { max });
-        }
-        if self.node.is_draining() {
-            return Err(SessionError::Draining);
         }
         Ok(())
     }

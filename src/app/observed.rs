@@ -22,7 +22,9 @@ use crate::{
     ports::{
         Page, PageRequest, StoreResult,
         clock::Clock,
-        ledger::dialogues::{Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStore, KeyedTurn, TurnCommit},
+        ledger::dialogues::{
+            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStore, KeyedTurn, OwnerWrite, TurnCommit,
+        },
     },
     tenancy::TenantScope,
 };
@@ -152,11 +154,23 @@ impl DialogueStore for ObservedDialogues {
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         self.inner.set_resume_token(scope, id, hash).await
     }
-    async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool> {
-        self.inner.close(scope, id, at).await
+    async fn close(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        at: DateTime<Utc>,
+    ) -> StoreResult<OwnerWrite> {
+        self.inner.close(scope, id, epoch, at).await
     }
-    async fn set_paused(&self, scope: &TenantScope, id: DialogueId, paused: bool) -> StoreResult<bool> {
-        self.inner.set_paused(scope, id, paused).await
+    async fn set_paused(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        paused: bool,
+    ) -> StoreResult<OwnerWrite> {
+        self.inner.set_paused(scope, id, epoch, paused).await
     }
     async fn claim(
         &self,

@@ -8,14 +8,14 @@ use secrecy::ExposeSecret as _;
 use crate::{
     actors::membership::{Membership, Neighbours},
     adapters::{
-        in_process::shared_index::SharedFactIndex,
+        in_process::shared_index::{OwnFactIndex, SharedFactIndex},
         redis::{RedisOptions, owners::RedisOwners},
     },
     config::Config,
     dialogue::Services,
     http::nodes::Nodes,
     ids::NodeId,
-    ports::{ledger::nodes::LiveNode, owners::OwnerCache},
+    ports::{ledger::nodes::LiveNode, owners::OwnerCache, peers::OwnIndex},
 };
 
 /// How long an owner is remembered. A stale one costs a hop, and is forgotten then.
@@ -53,18 +53,21 @@ pub(super) async fn join(
         services.clock.clone(),
     ));
     let owners = owners(config)?;
-    let own_index = config.vectors.is_embedded().then(|| services.index.clone());
+    let held = config.vectors.is_embedded().then(|| services.index.clone());
+    let facts = services.ledger.facts.clone();
+    let own_index = held.clone().map(|held| Arc::new(OwnFactIndex::new(held, facts)));
     let nodes = Nodes::new(
         neighbours.clone(),
         owners.clone(),
-        own_index.clone(),
+        own_index.clone().map(|index| index as Arc<dyn OwnIndex>),
         secret,
         services.clock.clone(),
+        url.clone(),
     )
     .context("cannot make the HTTP client for other nodes")?;
     let peers = Arc::new(nodes.clone());
-    if let Some(index) = &own_index {
-        services.index = Arc::new(SharedFactIndex::new(index.clone(), peers.clone()));
+    if let Some(index) = own_index {
+        services.index = Arc::new(SharedFactIndex::new(index, peers.clone()));
     }
     let lease = Duration::from_millis(section.lease_ms);
     let now = services.clock.now();
@@ -83,7 +86,7 @@ pub(super) async fn join(
             lease,
             peers,
             owners,
-            index: own_index,
+            index: held,
         },
         nodes,
     }))

@@ -11,6 +11,7 @@ use crate::telemetry::CAN_EXPORT;
 /// The range of every number, ends included. A test checks that no numeric setting is missing.
 pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("server.workers", 0.0, 512.0),
+    ("server.drain_notice_ms", 0.0, 60_000.0),
     ("server.shutdown_deadline_s", 1.0, 600.0),
     ("node.heartbeat_ms", 100.0, 60_000.0),
     ("node.lease_ms", 300.0, 300_000.0),

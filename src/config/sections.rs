@@ -139,6 +139,7 @@ pub struct ServerSection {
     /// Parses as [`Listen`].
     pub listen: String,
     pub workers: usize,
+    pub drain_notice_ms: u64,
     pub shutdown_deadline_s: u64,
 }
 

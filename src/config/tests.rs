@@ -312,6 +312,13 @@ fn several_nodes_need_what_they_share() {
 }
 
 #[test]
+fn a_dead_node_is_taken_over_within_ten_seconds() {
+    let node = Config::load(&with_env(&[])).unwrap().node;
+    // It may have died just after it had said that it lives; and one that is asked may look once more between two beats.
+    assert!(node.lease_ms + node.heartbeat_ms <= 10_000, "{node:?}");
+}
+
+#[test]
 fn jobs_run_as_many_at_once_as_may_call_models() {
     let jobs = |set: &[(&str, &str)]| Config::load(&with_env(set)).unwrap().dialogue().jobs.concurrency;
     assert_eq!(jobs(&[]), 48);

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 pub use self::{
     embedding::{embed_missing, embed_missing_of_all},
-    index::{Drift, drift, keep_index, ready_index, reindex},
+    index::{Behind, Drift, drift, heal, keep_index, ready_index, reindex},
     outbox::{expected_points, relay_outbox},
 };
 use super::{

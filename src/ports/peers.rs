@@ -8,7 +8,10 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::{StoreResult, ledger::saves::RestoredDialogue};
-use crate::ids::{DialogueId, FactId, TenantId, WorldId};
+use crate::{
+    ids::{DialogueId, FactId, TenantId, WorldId},
+    tenancy::TenantScope,
+};
 
 /// What happened here and concerns what others hold in memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,6 +33,15 @@ pub enum Notice {
     Indexed { tenant: TenantId, facts: Vec<FactId> },
     /// The tenant's index is built anew.
     Cleared { tenant: TenantId },
+}
+
+/// What this node itself holds of the index, as far as others tell it to look.
+#[async_trait]
+pub trait OwnIndex: Send + Sync {
+    /// Has it hold of these facts what the ledger says of them now.
+    async fn refresh(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()>;
+    /// Forgets a tenant's; it is read from the ledger when it is used.
+    async fn forget(&self, scope: &TenantScope) -> StoreResult<()>;
 }
 
 /// The other nodes.

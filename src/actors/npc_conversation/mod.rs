@@ -52,7 +52,7 @@ use crate::{
         turn::{CommittedTurn, TurnError, Unfinished, event_error},
     },
     ids::TurnId,
-    ports::StoreError,
+    ports::{StoreError, ledger::dialogues::OwnerWrite},
     tenancy::Principal,
 };
 
@@ -326,16 +326,24 @@ impl NpcConversation {
 
     /// Nothing is being said and it is to end.
     fn finish_ending(&mut self, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else { return };
         let Some(ending) = self.ending.as_mut().filter(|ending| !ending.begun) else {
             return;
         };
         ending.begun = true;
+        let epoch = loaded.epoch;
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let write = async move { ports.ledger.dialogues.close(&scope, id, ports.clock.now()).await };
+        let write = async move { ports.ledger.dialogues.close(&scope, id, epoch, ports.clock.now()).await };
         ctx.spawn(write.into_actor(self).map(|written, talk, ctx| {
-            let Some(ending) = talk.ending.take() else { return };
+            let Some(mut ending) = talk.ending.take() else { return };
             match written {
-                Ok(_) => {
+                Ok(OwnerWrite::Fenced) => {
+                    // It ends as what it is by now; whoever asked is sent on if it is another node's.
+                    ending.begun = false;
+                    talk.ending = Some(ending);
+                    talk.load(ctx);
+                }
+                Ok(OwnerWrite::Done | OwnerWrite::NotOpen) => {
                     let turn = match &talk.phase {
                         Phase::Ready(loaded) => loaded.dialogue.head_turn,
                         Phase::Loading => 0,

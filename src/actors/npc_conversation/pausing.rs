@@ -1,6 +1,6 @@
 //! Pauses: nobody speaks until somebody says so. And who waits until nothing is being said.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
@@ -9,11 +9,15 @@ use super::{
     handle::{ConversationView, JoinPoint},
 };
 use crate::{
-    actors::{Interrupted, SessionError, TakeBack, handle::Ask},
+    actors::{Interrupted, SessionError, TakeBack, handle::Ask, rewinding::MOMENT},
     dialogue::events::EventBody,
     memory::turn::Turn,
+    ports::ledger::dialogues::OwnerWrite,
     tenancy::Principal,
 };
+
+/// A move takes a few of these.
+const MOVING: Duration = Duration::from_millis(5);
 
 /// Who waits until nothing is being said.
 pub(super) enum Cutting {
@@ -59,20 +63,52 @@ impl NpcConversation {
         if loaded.dialogue.options.paused == paused {
             return then(self, Ok(()), ctx);
         }
+        let epoch = loaded.epoch;
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let write = async move { ports.ledger.dialogues.set_paused(&scope, id, paused).await };
+        let write = async move { ports.ledger.dialogues.set_paused(&scope, id, epoch, paused).await };
         ctx.spawn(write.into_actor(self).map(move |written, talk, ctx| {
             let outcome = match written {
-                Ok(true) => {
+                Ok(OwnerWrite::Done) => {
                     failpoint!("conversation.paused");
                     talk.now_paused(paused, reason);
                     Ok(())
                 }
-                Ok(false) => Err(SessionError::Ended),
+                Ok(OwnerWrite::NotOpen) => Err(SessionError::Ended),
+                Ok(OwnerWrite::Fenced) if talk.moved_itself(epoch) => {
+                    return talk.set_paused_after_move(paused, reason, ctx, then);
+                }
+                Ok(OwnerWrite::Fenced) => {
+                    talk.lost(epoch, ctx);
+                    Err(SessionError::Overloaded { retry_after: MOMENT })
+                }
                 Err(error) => Err(error.into()),
             };
             then(talk, outcome, ctx);
         }));
+    }
+
+    /// Whether the epoch may be another since a move of its own came first, and not since somebody else has it.
+    fn moved_itself(&self, epoch: u64) -> bool {
+        match &self.phase {
+            Phase::Ready(loaded) => loaded.epoch != epoch || self.moving.is_under_way(),
+            Phase::Loading => true,
+        }
+    }
+
+    /// As [`Self::set_paused`], with the epoch that is known once the move has ended and what it changed is read.
+    fn set_paused_after_move(
+        &mut self,
+        paused: bool,
+        reason: &'static str,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(&mut Self, Result<(), SessionError>, &mut Context<Self>) + 'static,
+    ) {
+        if matches!(self.phase, Phase::Ready(_)) && !self.moving.is_under_way() {
+            return self.set_paused(paused, reason, ctx, then);
+        }
+        ctx.run_later(MOVING, move |talk, ctx| {
+            talk.set_paused_after_move(paused, reason, ctx, then);
+        });
     }
 
     pub(super) fn now_paused(&mut self, paused: bool, reason: &'static str) {

@@ -40,7 +40,7 @@ use crate::{
         events::{DialogueEvent, EventBody, EventError},
         turn::{TurnError, event_error},
     },
-    ports::StoreError,
+    ports::{StoreError, ledger::dialogues::OwnerWrite},
 };
 use keys::Keys;
 use load::Loaded;
@@ -385,16 +385,26 @@ impl Session {
 
     /// Nothing runs and the dialogue is to end.
     fn finish_closing(&mut self, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else { return };
         let Some(closing) = self.closing.as_mut().filter(|closing| !closing.begun) else {
             return;
         };
         closing.begun = true;
+        let epoch = loaded.epoch;
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let write = async move { ports.ledger.dialogues.close(&scope, id, ports.clock.now()).await };
+        let write = async move { ports.ledger.dialogues.close(&scope, id, epoch, ports.clock.now()).await };
         ctx.spawn(write.into_actor(self).map(|written, session, ctx| {
-            let Some(closing) = session.closing.take() else { return };
+            let Some(mut closing) = session.closing.take() else {
+                return;
+            };
             match written {
-                Ok(_) => {
+                Ok(OwnerWrite::Fenced) => {
+                    // It ends as what it is by now; whoever asked is sent on if it is another node's.
+                    closing.begun = false;
+                    session.closing = Some(closing);
+                    session.load(ctx);
+                }
+                Ok(OwnerWrite::Done | OwnerWrite::NotOpen) => {
                     let reason = closing.reason;
                     session.log.publish(EventBody::SessionClosed { reason }, None);
                     for ask in closing.asks {

@@ -142,6 +142,36 @@ async fn jobs_of_a_killed_process_run_after_the_next_start() {
 }
 
 #[actix::test]
+async fn a_job_that_waited_too_long_is_left_to_whoever_has_it_by_then() {
+    let mut dialogue = no_wait();
+    dialogue.jobs.concurrency = 1;
+    let world = World::with(settings(), dialogue).await;
+    *world.fake.with_jobs.lock() = true;
+    *world.fake.hold_jobs.lock() = true;
+    // Not fresh: each asks for its lease again before it runs.
+    *world.fake.leased_for.lock() = Duration::from_mins(1);
+    let first = world.session().await;
+    world.turn(first, "1").await;
+    until("a job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    let second = world.session().await;
+    world.turn(second, "1").await;
+    until("another waits", || world.sessions.meters().jobs_held.get() == 2).await;
+    let (jobs, rival) = (&world.ports.ledger.jobs, world.ports.ids.next());
+    let later = world.ports.clock.now() + Duration::from_hours(1);
+    let until_then = later + Duration::from_hours(1);
+    let taken = jobs.lease(&world.scope, rival, later, until_then, 9).await.unwrap();
+    assert_eq!(taken.len(), 2);
+    *world.fake.hold_jobs.lock() = false;
+    world.fake.job_go.add_permits(1);
+    until("nothing is left here", || world.sessions.meters().jobs_held.get() == 0).await;
+    let ran = || world.fake.jobs.lock().iter().map(|(of, _)| *of).collect::<Vec<_>>();
+    assert_eq!(ran(), [first], "the model is paid once");
+    jobs.release_all(rival).await.unwrap();
+    until("it runs once it is anybody's", || ran() == [first, second]).await;
+    world.end().await;
+}
+
+#[actix::test]
 async fn usage_is_written_every_now_and_then_and_at_the_end() {
     let world = World::new().await;
     let day = world.ports.clock.now().date_naive();

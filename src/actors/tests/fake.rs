@@ -53,6 +53,8 @@ pub struct Fake {
     pub job_go: Semaphore,
     pub hold_jobs: Mutex<bool>,
     pub with_jobs: Mutex<bool>,
+    /// How long jobs are leased by the turn that brings them.
+    pub leased_for: Mutex<Duration>,
     /// Every turn fails as a model would.
     pub fail_turns: Mutex<bool>,
     /// Lines, in the order their turns began.
@@ -178,7 +180,7 @@ impl Fake {
             text_version: 1,
             created_at: now,
             leased_to: input.node,
-            leased_until: now + Duration::from_mins(2),
+            leased_until: now + *self.leased_for.lock(),
             held_until: (input.dialogue.options.playback == Playback::Ack).then(|| now + until_played),
         }]
     }

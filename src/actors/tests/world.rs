@@ -172,6 +172,7 @@ impl World {
             job_go: Semaphore::new(0),
             hold_jobs: Mutex::new(false),
             with_jobs: Mutex::new(false),
+            leased_for: Mutex::new(Duration::from_mins(2)),
             fail_turns: Mutex::new(false),
             spoken: Mutex::default(),
             cut: Mutex::default(),

@@ -14,17 +14,19 @@ use std::{
 
 use futures_util::{FutureExt as _, future::BoxFuture};
 pub(super) use sqlx::{
-    PgConnection as Connection, Postgres as Db,
+    Postgres as Db,
     postgres::{PgArguments as Arguments, PgRow as Row},
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 
+pub(super) use super::connection::Connection;
 use super::{
     pool::{Lease, Pool},
     sql::{Lock, Reach},
+    worlds::Worlds,
 };
 use crate::{
-    ids::TenantId,
+    ids::{TenantId, WorldId},
     ports::{
         StoreError, StoreResult,
         clock::Clock,
@@ -44,6 +46,7 @@ const COLLIDED: &str = "two writers were in each other's way: ";
 pub(crate) struct Engine {
     pub(super) pool: Arc<Pool>,
     pub(super) runtime: Threads,
+    pub(super) worlds: Worlds,
     /// One permit for each write that runs or waits.
     pub(super) queue: Semaphore,
     pub(super) clock: Arc<dyn Clock>,
@@ -87,6 +90,25 @@ impl Engine {
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
+        self.write_after(None, reach.into(), work).await
+    }
+
+    /// As [`Self::write`], for work that begins with [`Lock::Memory`] of this world: until it is its turn on this node, it
+    /// waits without a connection.
+    pub(super) async fn write_memory<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        let turn = self.worlds.turn(tenant, world);
+        self.write_after(Some(turn), tenant.into(), work).await
+    }
+
+    async fn write_after<T, F>(&self, turn: Option<Arc<Mutex<()>>>, reach: Reach<'_>, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
         if self.pool.is_closed() {
             return Err(super::pool::closed());
         }
@@ -94,9 +116,13 @@ impl Engine {
             return Err(StoreError::Unavailable("too many writes are waiting".to_owned()));
         };
         let counted = Counted::of(&self.meters.writes);
-        let (pool, begin) = (self.pool.clone(), begin(reach.into()));
+        let (pool, begin) = (self.pool.clone(), begin(reach));
         let written = self.runtime.handle().spawn(async move {
             let _counted = counted;
+            let _turn = match turn {
+                Some(turn) => Some(pool.wait_for(turn.lock_owned()).await?),
+                None => None,
+            };
             let mut pause = PAUSE;
             let mut attempt = 1;
             loop {
@@ -140,13 +166,22 @@ where
     T: Send + 'static,
     F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
 {
-    let mut lease = begun(pool, begin).await?;
+    let mut lease = pool.writing(begin).await?;
     let took = pool.meters.transactions.start_timer();
     pool.meters.grouped.observe(1.0);
     let result = AssertUnwindSafe(async { work(&mut lease).await })
         .catch_unwind()
         .await
         .unwrap_or_else(|_| Err(StoreError::Rejected("a write panicked".to_owned())));
+    if lease.is_hung() {
+        // Nothing more is asked of it: the server rolls back once it finds that nobody is there.
+        took.observe_duration();
+        return result.and_then(|_| {
+            Err(StoreError::Unavailable(
+                "the database did not answer in time".to_owned(),
+            ))
+        });
+    }
     let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
     let ended = run(&mut lease, end.into()).await;
     took.observe_duration();
@@ -160,20 +195,7 @@ where
     }
 }
 
-/// A connection with an open transaction. One that turns out to be lost is replaced: nothing has been
-/// run on it yet.
-async fn begun(pool: &Arc<Pool>, begin: &Arc<str>) -> StoreResult<Lease> {
-    loop {
-        let mut lease = pool.writing().await?;
-        match run(&mut lease, begin.clone()).await {
-            Ok(()) => return Ok(lease),
-            Err(error) if lease.is_new() => return Err(error),
-            Err(_) => {}
-        }
-    }
-}
-
-async fn run(connection: &mut Connection, statement: Arc<str>) -> StoreResult<()> {
+pub(super) async fn run(connection: &mut Connection, statement: Arc<str>) -> StoreResult<()> {
     // Not a prepared statement: those are one at a time.
     sqlx::raw_sql(sqlx::AssertSqlSafe(statement))
         .execute(connection)
@@ -208,6 +230,11 @@ pub(super) fn lost() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
+/// A connection was lost, or found to be.
+pub(super) fn note_loss() {
+    LOST.fetch_add(1, Ordering::Relaxed);
+}
+
 /// What a failed statement means to a caller.
 pub(super) fn store_error(error: sqlx::Error) -> StoreError {
     match error {
@@ -217,11 +244,14 @@ pub(super) fn store_error(error: sqlx::Error) -> StoreError {
             match code.as_str() {
                 // Serialization failure, deadlock.
                 "40001" | "40P01" => StoreError::Unavailable(format!("{COLLIDED}{database}")),
-                // Cancelled (a timeout), lock not available, read-only (a standby), and the classes
-                // connection, authorization, resources, administrator, system.
+                // Cancelled (a timeout), lock not available, read-only (a standby).
                 "57014" | "55P03" | "25006" => StoreError::Unavailable(database.to_string()),
-                code if ["08", "28", "53", "57", "58"].contains(&code.get(..2).unwrap_or_default()) => {
-                    LOST.fetch_add(1, Ordering::Relaxed);
+                // A transaction that idled or took too long, and the session with it; and the classes connection,
+                // authorization, resources, administrator, system.
+                code if ["25P03", "25P04"].contains(&code)
+                    || ["08", "28", "53", "57", "58"].contains(&code.get(..2).unwrap_or_default()) =>
+                {
+                    note_loss();
                     StoreError::Unavailable(database.to_string())
                 }
                 // Data or index corrupted.
@@ -234,7 +264,7 @@ pub(super) fn store_error(error: sqlx::Error) -> StoreError {
         }
         sqlx::Error::Encode(_) => StoreError::Rejected(error.to_string()),
         other => {
-            LOST.fetch_add(1, Ordering::Relaxed);
+            note_loss();
             StoreError::Unavailable(other.to_string())
         }
     }

@@ -5,6 +5,7 @@
 
 #[macro_use]
 mod dialect;
+mod connection;
 mod engine;
 mod pool;
 #[path = "../sql/mod.rs"]
@@ -14,6 +15,7 @@ mod pool;
 )]
 mod sql;
 mod statistics;
+mod worlds;
 
 use std::{str::FromStr as _, sync::Arc, time::Duration};
 
@@ -23,10 +25,12 @@ use sqlx::{ConnectOptions as _, Connection as _, PgConnection, migrate::MigrateE
 use tokio::sync::Semaphore;
 
 use self::{
+    connection::Connection,
     engine::{Engine, Threads, marker, store_error},
     pool::Pool,
     sql::Reach,
     statistics::Statistics,
+    worlds::Worlds,
 };
 use super::migrations;
 use crate::{
@@ -48,9 +52,10 @@ use crate::{
 pub struct PostgresOptions {
     /// Connections at most; 1–1000. Opened when they are needed.
     pub connections: u32,
-    /// How long a call waits for a free connection, and for a new one.
+    /// How long a call waits for a free connection, and then for one that answers.
     pub acquire_timeout: Duration,
-    /// How long one statement may run, waiting for others' locks included.
+    /// How long one statement may run, waiting for others' locks included. The server keeps to it; where nothing is
+    /// heard of a statement for this long and `acquire_timeout` on top, its connection is given up.
     pub statement_timeout: Duration,
     /// Writes that may run or wait; more are refused as unavailable.
     pub write_queue: usize,
@@ -99,6 +104,11 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
         ("statement_timeout", timeout.as_str()),
         // A process that hangs or is frozen in a transaction would keep its locks, and nobody could take over what it owns.
         ("idle_in_transaction_session_timeout", "5000"),
+        // Nor is a node that vanished without a word waited for: in seconds, then in milliseconds.
+        ("tcp_keepalives_idle", "10"),
+        ("tcp_keepalives_interval", "5"),
+        ("tcp_keepalives_count", "3"),
+        ("tcp_user_timeout", "20000"),
         // Compiling a plan takes longer than any of these statements runs.
         ("jit", "off"),
         // Every statement looks up a few rows by their keys: none is better off reading a table from end to end,
@@ -114,6 +124,7 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
         connect,
         options.connections.clamp(1, 1_000),
         options.acquire_timeout,
+        options.statement_timeout + options.acquire_timeout,
         runtime.handle(),
         meters.clone(),
     );
@@ -121,6 +132,7 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
         engine: Arc::new(Engine {
             pool: Arc::new(pool),
             runtime,
+            worlds: Worlds::default(),
             queue: Semaphore::new(options.write_queue.clamp(1, Semaphore::MAX_PERMITS)),
             clock,
             embedding_model: options.embedding_model.into(),
@@ -145,14 +157,18 @@ pub async fn migrate(url: &str) -> StoreResult<i64> {
 /// # Errors
 /// There is no such database or no ledger in it, or it cannot be read.
 pub async fn has_tenant(url: &str, tenant: &TenantId) -> StoreResult<bool> {
-    let mut connection = connect_to(&connect_options(url)?).await?;
+    let connection = connect_to(&connect_options(url)?).await?;
+    let mut connection = Connection::new(connection, PostgresOptions::default().statement_timeout);
     sqlx::query("SELECT set_config('colloquy.tenant', $1, false)")
         .bind(marker(tenant.into()))
         .execute(&mut connection)
         .await
         .map_err(store_error)?;
     let found = sql::has_tenant(&mut connection, tenant).await;
-    connection.close().await.map_err(store_error)?;
+    connection
+        .close(PostgresOptions::default().acquire_timeout)
+        .await
+        .map_err(store_error)?;
     found
 }
 

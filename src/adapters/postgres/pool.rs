@@ -6,20 +6,24 @@
 //! where there is one.
 
 use std::{
+    future::Future,
     ops::{Deref, DerefMut},
     sync::Arc,
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
+    time::{Instant, timeout},
 };
 
-use super::engine::{lost, store_error};
+use super::{
+    connection::Connection,
+    engine::{lost, note_loss, run, store_error},
+};
 use crate::ports::{
     StoreError, StoreResult,
     ledger::meters::{Counted, LedgerMeters},
@@ -28,7 +32,8 @@ use prometheus::Histogram;
 
 /// A connection that nobody used for this long is asked whether it is there.
 const TRUSTED_FOR: Duration = Duration::from_secs(10);
-/// How long it may take to answer that.
+/// How long it may take to answer that, and to say goodbye; at most half of the pool's patience, so that there is time
+/// for a new one.
 const PING: Duration = Duration::from_secs(3);
 
 pub(super) struct Pool {
@@ -36,8 +41,10 @@ pub(super) struct Pool {
     /// As many permits as connections; closed when the ledger closes.
     permits: Arc<Semaphore>,
     size: u32,
-    /// How long to wait for a free connection, and for a new one.
+    /// How long to wait for a free connection, and then for one that answers.
     patience: Duration,
+    /// How long a statement may take, its way there and back included.
+    statement_limit: Duration,
     free: Mutex<Vec<Pooled>>,
     /// Where the sockets of the connections are watched.
     runtime: Handle,
@@ -45,7 +52,7 @@ pub(super) struct Pool {
 }
 
 struct Pooled {
-    connection: PgConnection,
+    connection: Connection,
     /// What `colloquy.tenant` of the session is set to, and so the transaction's before one sets it.
     marker: String,
     used: Instant,
@@ -58,6 +65,7 @@ impl Pool {
         options: PgConnectOptions,
         size: u32,
         patience: Duration,
+        statement_limit: Duration,
         runtime: Handle,
         meters: LedgerMeters,
     ) -> Self {
@@ -66,6 +74,7 @@ impl Pool {
             permits: Arc::new(Semaphore::new(size as usize)),
             size,
             patience,
+            statement_limit,
             free: Mutex::new(Vec::new()),
             runtime,
             meters,
@@ -79,37 +88,74 @@ impl Pool {
     /// A connection for statements outside a transaction, set to `marker`. It is given back when dropped.
     pub(super) async fn reading(self: &Arc<Self>, marker: &str) -> StoreResult<Lease> {
         let permit = self.permit(&self.meters.read_waits).await?;
-        loop {
-            let (mut pooled, new) = self.take(Some(marker)).await?;
-            if pooled.marker != marker {
-                let set = sqlx::query("SELECT set_config('colloquy.tenant', $1, false)")
-                    .bind(marker)
-                    .execute(&mut pooled.connection)
-                    .await;
-                if let Err(error) = set {
-                    if new {
-                        return Err(store_error(error));
+        let set = async {
+            loop {
+                let (mut pooled, new) = self.take(Some(marker)).await?;
+                if pooled.marker != marker {
+                    let set = sqlx::query("SELECT set_config('colloquy.tenant', $1, false)")
+                        .bind(marker)
+                        .execute(&mut pooled.connection)
+                        .await;
+                    match set {
+                        Ok(_) => marker.clone_into(&mut pooled.marker),
+                        Err(error) if new => return Err(store_error(error)),
+                        Err(error) => {
+                            let _lost = store_error(error);
+                            continue;
+                        }
                     }
-                    continue;
                 }
-                marker.clone_into(&mut pooled.marker);
+                return Ok(pooled);
             }
-            return Ok(self.lease(pooled, permit, new, true));
-        }
+        };
+        let pooled = self.in_time(set).await?;
+        Ok(self.lease(pooled, permit, true))
     }
 
-    /// A connection for one transaction. Unless [`Lease::give_back`] is called, it is closed when dropped.
-    pub(super) async fn writing(self: &Arc<Self>) -> StoreResult<Lease> {
+    /// A connection in a transaction that `begin` opened. Unless [`Lease::give_back`] is called, it is closed when
+    /// dropped. One that turns out to be lost is replaced: nothing has been run on it yet.
+    pub(super) async fn writing(self: &Arc<Self>, begin: &Arc<str>) -> StoreResult<Lease> {
         let permit = self.permit(&self.meters.write_waits).await?;
-        let (pooled, new) = self.take(None).await?;
-        Ok(self.lease(pooled, permit, new, false))
+        let opened = async {
+            loop {
+                let (mut pooled, new) = self.take(None).await?;
+                match run(&mut pooled.connection, begin.clone()).await {
+                    Ok(()) => return Ok(pooled),
+                    Err(error) if new => return Err(error),
+                    Err(_) => {}
+                }
+            }
+        };
+        let pooled = self.in_time(opened).await?;
+        Ok(self.lease(pooled, permit, false))
     }
 
-    fn lease(self: &Arc<Self>, pooled: Pooled, permit: OwnedSemaphorePermit, new: bool, reusable: bool) -> Lease {
+    /// Getting a connection that answers has a deadline over all of it. What is in hand then is closed.
+    async fn in_time<T>(&self, getting: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
+        timeout(self.patience, getting).await.unwrap_or_else(|_| {
+            note_loss();
+            Err(self.silent())
+        })
+    }
+
+    /// Waits for another writer, as long as one may wait for a lock in the database.
+    pub(super) async fn wait_for<T>(&self, other: impl Future<Output = T>) -> StoreResult<T> {
+        timeout(self.statement_limit, other).await.map_err(|_| {
+            StoreError::Unavailable(format!(
+                "others have been writing to the same world for {:?}",
+                self.statement_limit
+            ))
+        })
+    }
+
+    fn silent(&self) -> StoreError {
+        StoreError::Unavailable(format!("the database did not answer within {:?}", self.patience))
+    }
+
+    fn lease(self: &Arc<Self>, pooled: Pooled, permit: OwnedSemaphorePermit, reusable: bool) -> Lease {
         Lease {
             pooled: Some(pooled),
             pool: self.clone(),
-            new,
             reusable,
             _permit: permit,
             _busy: Counted::of(&self.meters.busy),
@@ -119,7 +165,7 @@ impl Pool {
     /// Leave to use a connection. Whoever waits in vain is among the waits too.
     async fn permit(&self, waits: &Histogram) -> StoreResult<OwnedSemaphorePermit> {
         let _waited = waits.start_timer();
-        let permit = tokio::time::timeout(self.patience, self.permits.clone().acquire_owned());
+        let permit = timeout(self.patience, self.permits.clone().acquire_owned());
         match permit.await {
             Ok(permit) => permit.map_err(|_| closed()),
             Err(_) => Err(StoreError::Unavailable(format!(
@@ -139,11 +185,19 @@ impl Pool {
             if pooled.lost == known && pooled.used.elapsed() < TRUSTED_FOR {
                 return Ok((pooled, false));
             }
-            if let Ok(Ok(())) = tokio::time::timeout(PING, pooled.connection.ping()).await {
+            if pooled.connection.answers(self.ping()).await {
                 pooled.lost = known;
                 return Ok((pooled, false));
             }
+            // The others will be no better: asking each of them in turn would take longer than anybody waits.
+            note_loss();
+            let fresh = |pooled: &Pooled| pooled.lost == known && pooled.used.elapsed() < TRUSTED_FOR;
+            self.free.lock().retain(fresh);
         }
+    }
+
+    fn ping(&self) -> Duration {
+        PING.min(self.patience / 2)
     }
 
     /// The one that was used last, if it can be of those that are set to `marker`.
@@ -158,21 +212,21 @@ impl Pool {
     async fn connect(&self) -> StoreResult<Pooled> {
         let known = lost();
         let options = self.options.clone();
-        // In the ledger's runtime, which watches the socket from then on.
-        let connecting = self.runtime.spawn(async move { options.connect().await });
-        match tokio::time::timeout(self.patience, connecting).await {
+        let patience = self.patience;
+        // In the ledger's runtime, which watches the socket from then on; and there it ends, should nobody wait for it.
+        let connecting = self
+            .runtime
+            .spawn(async move { timeout(patience, options.connect()).await });
+        match connecting.await {
             Ok(Ok(Ok(connection))) => Ok(Pooled {
-                connection,
+                connection: Connection::new(connection, self.statement_limit),
                 marker: String::new(),
                 used: Instant::now(),
                 lost: known,
             }),
             Ok(Ok(Err(error))) => Err(store_error(error)),
-            Ok(Err(_)) => Err(closed()),
-            Err(_) => Err(StoreError::Unavailable(format!(
-                "the database did not answer within {:?}",
-                self.patience
-            ))),
+            Ok(Err(_)) => Err(self.silent()),
+            Err(_) => Err(closed()),
         }
     }
 
@@ -184,7 +238,7 @@ impl Pool {
         }
         let free = std::mem::take(&mut *self.free.lock());
         for pooled in free {
-            if let Err(error) = pooled.connection.close().await {
+            if let Err(error) = pooled.connection.close(self.ping()).await {
                 tracing::debug!(%error, "closing a connection of the ledger failed");
             }
         }
@@ -199,7 +253,6 @@ pub(super) fn closed() -> StoreError {
 pub(super) struct Lease {
     pooled: Option<Pooled>,
     pool: Arc<Pool>,
-    new: bool,
     reusable: bool,
     // Dropped after `drop` below has put the connection back.
     _permit: OwnedSemaphorePermit,
@@ -207,10 +260,6 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Whether it was opened for this loan.
-    pub(super) fn is_new(&self) -> bool {
-        self.new
-    }
     /// Its transaction has ended.
     pub(super) fn give_back(mut self) {
         self.reusable = true;
@@ -218,13 +267,13 @@ impl Lease {
 }
 
 impl Deref for Lease {
-    type Target = PgConnection;
-    fn deref(&self) -> &PgConnection {
+    type Target = Connection;
+    fn deref(&self) -> &Connection {
         &self.pooled.as_ref().expect("taken only when dropped").connection
     }
 }
 impl DerefMut for Lease {
-    fn deref_mut(&mut self) -> &mut PgConnection {
+    fn deref_mut(&mut self) -> &mut Connection {
         &mut self.pooled.as_mut().expect("taken only when dropped").connection
     }
 }
@@ -232,6 +281,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(mut pooled) = self.pooled.take()
             && self.reusable
+            && !pooled.connection.is_hung()
         {
             pooled.used = Instant::now();
             self.pool.free.lock().push(pooled);

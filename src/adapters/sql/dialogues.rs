@@ -1,4 +1,4 @@
-//! Dialogues and their ownership. Turns are read and written in `turns`.
+//! Dialogues. Whose they are is in `ownership`; turns are read and written in `turns`.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use chrono::{DateTime, Utc};
 use sqlx::QueryBuilder;
 
 use super::{
-    Connection, Db, Engine, Lock, Reach, Row, lock,
+    Db, Engine, Row, ownership,
     rows::{Columns, json, list, micros, rows_of, store_error, text},
-    turns::{self, PreparedCommit, signed},
+    turns::{self, PreparedCommit},
 };
 use crate::{
-    ids::{DialogueId, DialogueKind, NodeId, NpcId, TenantId, TurnId, WorldId},
+    ids::{DialogueId, DialogueKind, NodeId, NpcId, TurnId, WorldId},
     memory::{
         fact::Cause,
         trace::TurnTrace,
@@ -21,7 +21,7 @@ use crate::{
     ports::{
         Page, PageRequest, StoreError, StoreResult,
         ledger::dialogues::{
-            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, DialogueStore, KeyedTurn, OpenDialogue,
+            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, DialogueStore, KeyedTurn, OwnerWrite,
             TurnCommit,
         },
     },
@@ -102,29 +102,6 @@ const LAST_HEARD: &str = "SELECT d.id, d.head_turn FROM participants p
       AND t.tenant = $1 AND t.id = d.head_turn_id
     ORDER BY t.committed_at DESC, d.id DESC LIMIT 1";
 const SET_RESUME_TOKEN: &str = "UPDATE dialogues SET resume_token_hash = $3 WHERE tenant = $1 AND id = $2";
-const CLOSE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
-    WHERE tenant = $1 AND id = $2 AND status = 'open'";
-const SET_PAUSED: &str = concat!(
-    "UPDATE dialogues SET options = ",
-    with_member!("options", "paused", "$3"),
-    " WHERE tenant = $1 AND id = $2 AND status = 'open'"
-);
-const CLAIM: &str = concat!(
-    "UPDATE dialogues SET owner_node = $3, owner_epoch = owner_epoch + 1, owner_until = $5
-     WHERE tenant = $1 AND id = $2 AND (owner_node IS NULL OR owner_node = $3 OR owner_until <= $4
-        OR EXISTS (SELECT 1 FROM nodes n WHERE n.id = dialogues.owner_node AND n.until <= $4))
-     RETURNING ",
-    dialogue_columns!(""),
-    ", owner_epoch, head_turn_id, replacing, next_seq,
-     (SELECT body FROM checkpoints WHERE checkpoints.tenant = dialogues.tenant
-                                     AND checkpoints.turn = dialogues.head_turn_id)"
-);
-const OWNER: &str = "SELECT owner_node, owner_until FROM dialogues WHERE tenant = $1 AND id = $2";
-const RENEW: &str = "UPDATE dialogues SET owner_until = $4
-    WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND owner_node IS NOT NULL";
-const RELEASE: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL
-    WHERE tenant = $1 AND id = $2 AND owner_epoch = $3";
-const RELEASE_ALL: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL WHERE owner_node = $1";
 const CHECKPOINT: &str = "SELECT c.body FROM dialogues d
     LEFT JOIN checkpoints c ON c.tenant = d.tenant AND c.turn = d.head_turn_id
     WHERE d.tenant = $1 AND d.id = $2";
@@ -159,20 +136,8 @@ pub(super) fn read(columns: &mut Columns<'_>) -> StoreResult<Dialogue> {
     })
 }
 
-fn read_open(row: &Row) -> StoreResult<OpenDialogue> {
-    let mut columns = Columns::of(row);
-    Ok(OpenDialogue {
-        dialogue: read(&mut columns)?,
-        epoch: columns.number()?,
-        head: columns.maybe_id()?,
-        replacing: columns.maybe_id()?,
-        next_seq: columns.number()?,
-        checkpoint: checkpoint_from(columns.next()?)?,
-    })
-}
-
 /// No row: no turn stands yet.
-fn checkpoint_from(body: Option<&str>) -> StoreResult<Checkpoint> {
+pub(super) fn checkpoint_from(body: Option<&str>) -> StoreResult<Checkpoint> {
     body.map_or_else(
         || Ok(Checkpoint::default()),
         |body| serde_json::from_str(body).map_err(|error| StoreError::Corrupt(error.to_string())),
@@ -239,23 +204,6 @@ fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) 
         .push(" ORDER BY created_at DESC, id DESC LIMIT ")
         .push_bind(rows_of(page));
     query
-}
-
-/// `false`: it is closed, or not there.
-pub(super) async fn pause(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    dialogue: &str,
-    paused: bool,
-) -> StoreResult<bool> {
-    let written = sqlx::query(SET_PAUSED)
-        .bind(tenant.as_str())
-        .bind(dialogue)
-        .bind(if paused { "true" } else { "false" })
-        .execute(connection)
-        .await
-        .map_err(store_error)?;
-    Ok(written.rows_affected() == 1)
 }
 
 #[async_trait]
@@ -361,33 +309,24 @@ impl DialogueStore for SqlDialogueStore {
             })
             .await
     }
-    async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool> {
-        let tenant = scope.tenant().clone();
-        self.0
-            .write(scope, move |connection| {
-                Box::pin(async move {
-                    let closed = sqlx::query(CLOSE)
-                        .bind(tenant.as_str())
-                        .bind(id.to_string())
-                        .bind(micros(at))
-                        .execute(connection)
-                        .await
-                        .map_err(store_error)?;
-                    Ok(closed.rows_affected() == 1)
-                })
-            })
-            .await
+    async fn close(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        at: DateTime<Utc>,
+    ) -> StoreResult<OwnerWrite> {
+        ownership::close(&self.0, scope.tenant(), id, epoch, at).await
     }
-
-    async fn set_paused(&self, scope: &TenantScope, id: DialogueId, paused: bool) -> StoreResult<bool> {
-        let tenant = scope.tenant().clone();
-        self.0
-            .write(scope, move |connection| {
-                Box::pin(async move { pause(connection, &tenant, &id.to_string(), paused).await })
-            })
-            .await
+    async fn set_paused(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        paused: bool,
+    ) -> StoreResult<OwnerWrite> {
+        ownership::set_paused(&self.0, scope.tenant(), id, epoch, paused).await
     }
-
     async fn claim(
         &self,
         scope: &TenantScope,
@@ -396,89 +335,16 @@ impl DialogueStore for SqlDialogueStore {
         now: DateTime<Utc>,
         until: DateTime<Utc>,
     ) -> StoreResult<Claim> {
-        let tenant = scope.tenant().clone();
-        self.0
-            .write(scope, move |connection| {
-                Box::pin(async move {
-                    // Whatever its owner was just committing is seen, then.
-                    lock(connection, &tenant, Lock::Dialogue(id)).await?;
-                    let claimed = sqlx::query(CLAIM)
-                        .bind(tenant.as_str())
-                        .bind(id.to_string())
-                        .bind(node.to_string())
-                        .bind(micros(now))
-                        .bind(micros(until))
-                        .fetch_optional(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
-                    if let Some(row) = claimed {
-                        return Ok(Claim::Owned(Box::new(read_open(&row)?)));
-                    }
-                    let owner = sqlx::query(OWNER)
-                        .bind(tenant.as_str())
-                        .bind(id.to_string())
-                        .fetch_optional(connection)
-                        .await
-                        .map_err(store_error)?;
-                    let Some(row) = owner else { return Ok(Claim::NotFound) };
-                    let mut columns = Columns::of(&row);
-                    Ok(Claim::OwnedBy {
-                        node: columns.id()?,
-                        until: columns.time()?,
-                    })
-                })
-            })
-            .await
+        ownership::claim(&self.0, scope.tenant(), id, node, now, until).await
     }
     async fn renew(&self, scope: &TenantScope, id: DialogueId, epoch: u64, until: DateTime<Utc>) -> StoreResult<bool> {
-        let tenant = scope.tenant().clone();
-        self.0
-            .write(scope, move |connection| {
-                Box::pin(async move {
-                    let renewed = sqlx::query(RENEW)
-                        .bind(tenant.as_str())
-                        .bind(id.to_string())
-                        .bind(signed(epoch))
-                        .bind(micros(until))
-                        .execute(connection)
-                        .await
-                        .map_err(store_error)?;
-                    Ok(renewed.rows_affected() == 1)
-                })
-            })
-            .await
+        ownership::renew(&self.0, scope.tenant(), id, epoch, until).await
     }
-
     async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64) -> StoreResult<()> {
-        let tenant = scope.tenant().clone();
-        self.0
-            .write(scope, move |connection| {
-                Box::pin(async move {
-                    sqlx::query(RELEASE)
-                        .bind(tenant.as_str())
-                        .bind(id.to_string())
-                        .bind(signed(epoch))
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
-                })
-            })
-            .await
+        ownership::release(&self.0, scope.tenant(), id, epoch).await
     }
     async fn release_all(&self, node: NodeId) -> StoreResult<()> {
-        self.0
-            .write(Reach::All, move |connection| {
-                Box::pin(async move {
-                    sqlx::query(RELEASE_ALL)
-                        .bind(node.to_string())
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
-                })
-            })
-            .await
+        ownership::release_all(&self.0, node).await
     }
 
     async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
@@ -555,8 +421,7 @@ plans_of_sqlite! {
 
         #[tokio::test]
         async fn dialogues_are_found_by_key_and_listed_by_index() {
-            assert_searches(RELEASE_ALL, &["dialogues_owned"]).await;
-            for statement in [GET, CLAIM, CLOSE, RENEW, RELEASE, CHECKPOINT] {
+            for statement in [GET, CHECKPOINT] {
                 assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
             }
             let of_npc = "tenant=? AND world=? AND npc=? AND part=? AND dialogue>? AND dialogue<?";

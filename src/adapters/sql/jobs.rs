@@ -44,8 +44,11 @@ const LEASE: &str = concat!(
      UPDATE jobs SET leased_to = $3, leased_until = $4
      WHERE tenant = $1 AND id IN (SELECT id FROM due)
      RETURNING id, kind, dialogue, turn, text_version, attempts, useless, created_at, COALESCE(retried_at, created_at),
-        answer"
+        answer, leased_until"
 );
+const LEASE_AGAIN: &str = "UPDATE jobs SET leased_to = $3, leased_until = $5
+    WHERE tenant = $1 AND id = $2 AND status = 'pending' AND due_at <= $4
+      AND (leased_to = $3 OR leased_until IS NULL OR leased_until <= $4)";
 pub(super) const RELEASE_ALL: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
     WHERE status = 'pending' AND leased_to = $1";
 /// The turn decides; everything else hangs on it by primary key. A world or an NPC that was deleted since is
@@ -154,6 +157,7 @@ fn read_job(row: &Row) -> StoreResult<Job> {
         created_at: columns.time()?,
         since: columns.time()?,
         answer: columns.next()?,
+        leased_until: columns.time()?,
     })
 }
 
@@ -226,6 +230,32 @@ impl JobStore for SqlJobStore {
                     // RETURNING promises no order.
                     jobs.sort_by_key(|job| (job.created_at, job.id));
                     Ok(jobs)
+                })
+            })
+            .await
+    }
+    async fn lease_again(
+        &self,
+        scope: &TenantScope,
+        job: JobId,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> StoreResult<bool> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    let leased = sqlx::query(LEASE_AGAIN)
+                        .bind(tenant.as_str())
+                        .bind(job.to_string())
+                        .bind(node.to_string())
+                        .bind(micros(now))
+                        .bind(micros(until))
+                        .execute(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(leased.rows_affected() == 1)
                 })
             })
             .await
@@ -455,7 +485,7 @@ plans_of_sqlite! {
                 &["SEARCH t USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)"],
             )
             .await;
-            for statement in [KEEP_ANSWER, FINISH, FINISH_UNSAID_JOB, FAIL, RETRY, ONE] {
+            for statement in [LEASE_AGAIN, KEEP_ANSWER, FINISH, FINISH_UNSAID_JOB, FAIL, RETRY, ONE] {
                 assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
             }
         }

@@ -441,9 +441,10 @@ async fn record(
 #[async_trait]
 impl SaveStore for SqlSaveStore {
     async fn create(&self, scope: &TenantScope, new: &NewSave) -> StoreResult<SaveOutcome> {
+        let world = &new.world;
         let (tenant, new) = (scope.tenant().clone(), new.clone());
         self.0
-            .write(scope, move |connection| {
+            .write_memory(scope.tenant(), world, move |connection| {
                 Box::pin(async move { create(connection, &tenant, &new).await })
             })
             .await
@@ -468,17 +469,19 @@ impl SaveStore for SqlSaveStore {
         list(&self.0, scope, query, page, read, |save| save.id.to_string()).await
     }
     async fn delete(&self, scope: &TenantScope, world: &WorldId, id: SaveId, edit: &Edit) -> StoreResult<bool> {
+        let of = world;
         let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
         self.0
-            .write(scope, move |connection| {
+            .write_memory(scope.tenant(), of, move |connection| {
                 Box::pin(async move { delete(connection, &tenant, &world, id, &edit).await })
             })
             .await
     }
     async fn restore(&self, scope: &TenantScope, asked: &Restore) -> StoreResult<RestoreOutcome> {
+        let world = &asked.world;
         let (tenant, asked) = (scope.tenant().clone(), asked.clone());
         self.0
-            .write(scope, move |connection| {
+            .write_memory(scope.tenant(), world, move |connection| {
                 Box::pin(async move { restore(connection, &tenant, &asked).await })
             })
             .await

@@ -17,7 +17,7 @@ use super::{
     writer::Writer,
 };
 use crate::{
-    ids::TenantId,
+    ids::{TenantId, WorldId},
     ports::{StoreError, StoreResult, clock::Clock, ledger::meters::LedgerMeters},
 };
 
@@ -42,6 +42,15 @@ impl Engine {
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
         self.writer.write(work).await
+    }
+
+    /// As [`Self::write`], of what is remembered in a world. There is one writer.
+    pub(super) async fn write_memory<T, F>(&self, tenant: &TenantId, _world: &WorldId, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        self.write(tenant, work).await
     }
 
     /// A reader, for one or more queries in a row.

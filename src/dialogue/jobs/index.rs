@@ -4,14 +4,15 @@
 //! both write at a time is read again after it was written (`write_points`).
 
 use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
+    collections::{BTreeSet, HashMap, HashSet},
+    hash::{BuildHasher as _, RandomState},
+    time::{Duration, Instant},
 };
 
 use super::outbox::write_points;
 use crate::{
     dialogue::Services,
-    ids::FactId,
+    ids::{FactId, TenantId},
     ports::{
         StoreError, StoreResult,
         vectors::{IndexState, Prepared},
@@ -23,6 +24,12 @@ use crate::{
 const PAGE: u32 = 500;
 /// How often a server looks whether its index is in place.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How long a tenant with which it did not work is left alone.
+const AGAIN_AFTER: Duration = Duration::from_mins(1);
+/// How often a server compares the whole index with the ledger, beside the outbox.
+const COMPARE_EVERY: Duration = Duration::from_hours(1);
+/// Between two pages of that, so that it is never felt: some thousand points a second.
+const PACE: Duration = Duration::from_millis(200);
 /// Outbox rows looked at to tell what only lags.
 const LAGGING: u32 = 100_000;
 
@@ -57,34 +64,62 @@ impl Drift {
     }
 }
 
+/// Tenants with which it did not work: the index is in use without some of their facts, and they come again.
+pub type Behind = BTreeSet<TenantId>;
+
 /// Compares a tenant's points with the ledger. `None`: the index keeps nothing that could differ.
 pub async fn drift(services: &Services, scope: &TenantScope) -> StoreResult<Option<Drift>> {
-    let Some(first) = compare(services, scope, false).await? else {
+    drift_at(services, scope, Duration::ZERO).await
+}
+
+/// As [`drift`], with a pause between pages.
+async fn drift_at(services: &Services, scope: &TenantScope, pause: Duration) -> StoreResult<Option<Drift>> {
+    let Some(first) = compare(services, scope, false, pause).await? else {
         return Ok(None);
     };
     if first.count() == 0 {
         return Ok(Some(first));
     }
     // What changed while it was compared is no drift.
-    let again = compare(services, scope, false).await?;
+    let again = compare(services, scope, false, pause).await?;
     Ok(again.map(|again| first.and(&again)))
+}
+
+/// Compares a tenant's points with the ledger without hurry, and puts right what differs. Returns how many did.
+///
+/// The outbox leaves little to find: what a node wrote that died before it saw that another had overtaken it, or
+/// what the index itself has lost.
+pub async fn heal(services: &Services, scope: &TenantScope) -> StoreResult<usize> {
+    let Some(drift) = drift_at(services, scope, PACE).await? else {
+        return Ok(0);
+    };
+    let wrong = drift.missing.iter().chain(&drift.stale).chain(&drift.surplus);
+    let wrong: Vec<FactId> = wrong.copied().collect();
+    for page in wrong.chunks(PAGE as usize) {
+        write_points(services, scope, page).await?;
+    }
+    Ok(wrong.len())
 }
 
 /// Compares a tenant's points with the ledger and puts right what differs. Returns what did; `None`: the
 /// index keeps nothing, and reads the ledger anew.
 pub async fn reindex(services: &Services, scope: &TenantScope) -> StoreResult<Option<Drift>> {
-    let repaired = compare(services, scope, true).await?;
+    let repaired = compare(services, scope, true, Duration::ZERO).await?;
     if repaired.is_none() {
         services.index.clear(scope).await?;
     }
     Ok(repaired)
 }
 
-/// Brings the index into use if it is not: fills it, and takes it up in place of the one before.
-pub async fn ready_index(services: &Services) -> StoreResult<()> {
+/// Brings the index into use if it is not: fills it, and takes it up in place of the one before. One tenant's facts that
+/// cannot be moved hold up nobody else's.
+///
+/// # Errors
+/// The index or the ledger cannot be used, or not for any tenant.
+pub async fn ready_index(services: &Services) -> StoreResult<Behind> {
     let prepared = services.index.prepare(true).await?;
     if prepared == Prepared::Ready {
-        return Ok(());
+        return Ok(Behind::new());
     }
     if prepared == Prepared::Empty {
         tracing::info!("filling the index from the ledger");
@@ -92,25 +127,50 @@ pub async fn ready_index(services: &Services) -> StoreResult<()> {
         services.index.adopt().await?;
     }
     // Until now somebody else may have taken rows out of the outbox for the one before; none do any longer.
-    repair_all(services).await?;
-    services.index.retire().await
+    let behind = repair_all(services).await?;
+    if behind.is_empty() {
+        services.index.retire().await?;
+    }
+    Ok(behind)
 }
 
-async fn repair_all(services: &Services) -> StoreResult<()> {
-    for tenant in services.ledger.tenants.all().await? {
-        compare(services, &TenantScope::new(tenant.id), true).await?;
-    }
-    Ok(())
+async fn repair_all(services: &Services) -> StoreResult<Behind> {
+    let tenants = services.ledger.tenants.all().await?;
+    repair(services, tenants.into_iter().map(|tenant| tenant.id)).await
 }
 
-/// In the background of a server: sees to it that there is an index, for as long as the server runs.
-pub async fn keep_index(services: Services) {
-    if !services.index.is_shared() {
-        return;
+/// Returns those with which it did not work. If it works with none, it is not for them.
+async fn repair(services: &Services, tenants: impl Iterator<Item = TenantId>) -> StoreResult<Behind> {
+    let (mut behind, mut repaired, mut last) = (Behind::new(), 0, None);
+    for tenant in tenants {
+        let scope = TenantScope::new(tenant);
+        match compare(services, &scope, true, Duration::ZERO).await {
+            Ok(_) => repaired += 1,
+            Err(error) => {
+                tracing::warn!(tenant = %scope.tenant(), %error, "facts of a tenant are not all in the index; they are tried again");
+                behind.insert(scope.tenant().clone());
+                last = Some(error);
+            }
+        }
     }
-    let mut trouble = String::new();
+    match last {
+        Some(error) if repaired == 0 => Err(error),
+        _ => Ok(behind),
+    }
+}
+
+/// In the background of a server: sees to it that there is an index and that it is what the ledger says, for as long
+/// as the server runs. `behind`: with whom it did not work when the server began.
+pub async fn keep_index(services: Services, behind: Behind) {
+    if services.index.is_shared() {
+        tokio::join!(look_after(&services, behind), compare_now_and_then(&services));
+    }
+}
+
+async fn look_after(services: &Services, mut behind: Behind) {
+    let (mut trouble, mut tried) = (String::new(), services.clock.instant());
     loop {
-        let looked = look_after(&services).await;
+        let looked = look(services, &mut behind, &mut tried).await;
         let now = looked.as_ref().err().map(StoreError::to_string).unwrap_or_default();
         // Once, and not every other second.
         match looked {
@@ -125,15 +185,62 @@ pub async fn keep_index(services: Services) {
     }
 }
 
-async fn look_after(services: &Services) -> StoreResult<()> {
-    if services.index.state() != IndexState::Filling && services.index.is_current().await? {
-        return Ok(());
+async fn look(services: &Services, behind: &mut Behind, tried: &mut Instant) -> StoreResult<()> {
+    let now = services.clock.instant();
+    if services.index.state() == IndexState::Filling || !services.index.is_current().await? {
+        *behind = ready_index(services).await?;
+        *tried = now;
+    } else if !behind.is_empty() && now.saturating_duration_since(*tried) >= AGAIN_AFTER {
+        *tried = now;
+        // If it works with none of them, they stay behind.
+        if let Ok(left) = repair(services, behind.clone().into_iter()).await {
+            *behind = left;
+            if behind.is_empty() {
+                services.index.retire().await?;
+            }
+        }
     }
-    ready_index(services).await
+    Ok(())
 }
 
-async fn compare(services: &Services, scope: &TenantScope, repair: bool) -> StoreResult<Option<Drift>> {
-    let Some(mut stored) = stored(services, scope).await? else {
+/// Each server by itself, at moments of its own.
+async fn compare_now_and_then(services: &Services) {
+    let random = RandomState::new().hash_one(0) % COMPARE_EVERY.as_secs();
+    tokio::time::sleep(Duration::from_secs(random)).await;
+    loop {
+        if let Err(error) = heal_all(services).await {
+            tracing::info!(%error, "the index was not compared with the ledger");
+        }
+        tokio::time::sleep(COMPARE_EVERY).await;
+    }
+}
+
+async fn heal_all(services: &Services) -> StoreResult<()> {
+    for tenant in services.ledger.tenants.all().await? {
+        if services.index.state() != IndexState::Ready {
+            return Ok(());
+        }
+        let scope = TenantScope::new(tenant.id);
+        match heal(services, &scope).await {
+            Ok(0) => {}
+            Ok(points) => {
+                tracing::warn!(tenant = %scope.tenant(), points, "the index differed from the ledger and was put right");
+            }
+            Err(error) => {
+                tracing::warn!(tenant = %scope.tenant(), %error, "a tenant's index was not compared with the ledger");
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn compare(
+    services: &Services,
+    scope: &TenantScope,
+    repair: bool,
+    pause: Duration,
+) -> StoreResult<Option<Drift>> {
+    let Some(mut stored) = stored(services, scope, pause).await? else {
         return Ok(None);
     };
     let lagging = if repair {
@@ -162,6 +269,7 @@ async fn compare(services: &Services, scope: &TenantScope, repair: bool) -> Stor
         if repair {
             write_points(services, scope, &wrong).await?;
         }
+        rest(pause).await;
     }
     drift.surplus = stored.into_keys().filter(|fact| !lagging.contains(fact)).collect();
     if repair {
@@ -174,7 +282,11 @@ async fn compare(services: &Services, scope: &TenantScope, repair: bool) -> Stor
 }
 
 /// Everything an index keeps of a tenant, by fact.
-async fn stored(services: &Services, scope: &TenantScope) -> StoreResult<Option<HashMap<FactId, u64>>> {
+async fn stored(
+    services: &Services,
+    scope: &TenantScope,
+    pause: Duration,
+) -> StoreResult<Option<HashMap<FactId, u64>>> {
     let mut all = HashMap::new();
     let mut after: Option<String> = None;
     loop {
@@ -186,6 +298,13 @@ async fn stored(services: &Services, scope: &TenantScope) -> StoreResult<Option<
         if after.is_none() {
             return Ok(Some(all));
         }
+        rest(pause).await;
+    }
+}
+
+async fn rest(pause: Duration) {
+    if !pause.is_zero() {
+        tokio::time::sleep(pause).await;
     }
 }
 

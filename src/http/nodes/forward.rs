@@ -1,4 +1,8 @@
-//! REST that came to the wrong node: sent to the owner as it was, and its answer handed back as it comes.
+//! REST that came to the wrong node: sent to the owner as it was, and its answer handed back as it comes. A client
+//! hears nothing of it if that owner stops or dies meanwhile, as long as it is known that nothing was done, or what was
+//! may be asked for again.
+
+use std::time::Duration;
 
 use actix_web::{
     HttpMessage, HttpRequest, HttpResponse, HttpResponseBuilder,
@@ -9,11 +13,14 @@ use actix_web::{
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
-use reqwest::Method;
+use reqwest::{Method, Response};
 
-use super::Nodes;
+use super::{Nodes, Unsent};
 use crate::{
-    http::{AppState, errors::Problem},
+    http::{
+        AppState,
+        errors::{Code, Problem, ProblemBody},
+    },
     ids::{DialogueId, NodeId},
     tenancy::{Principal, TenantScope},
 };
@@ -45,11 +52,31 @@ const KEPT_BACK: [&str; 9] = [
     "x-request-id",
 ];
 
-/// The owner's answer in place of this one, if this one says that the dialogue is another node's and the
-/// request has not been sent on before.
+/// How long a request waits for a dialogue that is between two nodes: its owner stops, and gives it up as soon as nothing
+/// runs in it, or has just died, and is dead to the others after `node.lease_ms`. The client has waited as long by
+/// asking again.
+const BETWEEN_NODES: Duration = Duration::from_secs(15);
+/// Between two tries.
+const STEP: Duration = Duration::from_millis(100);
+
+/// What came of one try.
+enum Sent {
+    /// It is this.
+    Answered(HttpResponse),
+    /// Nothing was done there, and this is what to say if nobody else does it.
+    Refused(HttpResponse),
+    /// Nobody knows what was done there.
+    Lost(Problem),
+}
+
+/// Another node's answer in place of this one, if this one says that the dialogue is another node's or that this
+/// node stops, and the request has not been sent on before. Where that node stops, too, or does not answer, whoever
+/// has the dialogue next is asked, which may be this node itself.
 pub async fn instead<B: MessageBody>(response: &ServiceResponse<B>, id: &str) -> Option<HttpResponse> {
     let problem = response.response().error()?.as_error::<Problem>()?;
-    let owner = *problem.owner.as_deref()?;
+    if problem.owner.is_none() && problem.code != Code::Draining {
+        return None;
+    }
     let request = response.request();
     let state = request.app_data::<web::Data<AppState>>()?;
     let nodes = state.nodes.as_ref()?;
@@ -57,31 +84,78 @@ pub async fn instead<B: MessageBody>(response: &ServiceResponse<B>, id: &str) ->
         return None;
     }
     let who = request.extensions().get::<Principal>().cloned()?;
-    let answer = nodes.forward(owner, request, id, &who).await;
-    let outcome = match &answer {
-        Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => "refused",
-        Ok(_) => "answered",
-        Err(_) => "unreachable",
+    let dialogue = dialogue_of(request);
+    let mut target = match &problem.owner {
+        Some(owner) => **owner,
+        None => nodes.another().await?,
     };
-    state.metrics.forwarded.with_label_values(&["request", outcome]).inc();
-    if outcome != "answered" {
-        nodes.forget_owner(&who, request).await;
+    let began = state.services.clock.instant();
+    loop {
+        let sent = nodes.forward(target, request, id, &who).await;
+        let outcome = match &sent {
+            Sent::Answered(_) => "answered",
+            Sent::Refused(_) => "refused",
+            Sent::Lost(_) => "unreachable",
+        };
+        state.metrics.forwarded.with_label_values(&["request", outcome]).inc();
+        let failed = match sent {
+            Sent::Answered(answer) => return Some(answer),
+            Sent::Refused(answer) => answer,
+            Sent::Lost(problem) if may_be_repeated(request) => problem.response(Some(id)),
+            Sent::Lost(problem) => {
+                nodes.forget(&who, dialogue).await;
+                return Some(problem.response(Some(id)));
+            }
+        };
+        let now = state.services.clock.instant();
+        if now.saturating_duration_since(began) >= BETWEEN_NODES {
+            nodes.forget(&who, dialogue).await;
+            return Some(failed);
+        }
+        target = nodes.next(target, state, &who, dialogue).await;
+        tokio::time::sleep(STEP).await;
     }
-    Some(answer.unwrap_or_else(|problem| problem.response(Some(id))))
+}
+
+/// `/v1/<kind>/<id>…`, the id perhaps with a verb.
+fn dialogue_of(request: &HttpRequest) -> Option<DialogueId> {
+    let segment = request.path().split('/').nth(3)?;
+    segment.split(':').next()?.parse().ok()
+}
+
+/// Whether it comes to the same if it is done twice.
+fn may_be_repeated(request: &HttpRequest) -> bool {
+    if request.method().is_safe() || request.headers().contains_key("idempotency-key") {
+        return true;
+    }
+    let extensions = request.extensions();
+    let body = extensions.get::<RawBody>().map(|RawBody(body)| body);
+    body.and_then(|body| serde_json::from_slice::<serde_json::Value>(body).ok())
+        .is_some_and(|body| body.get("key").is_some_and(serde_json::Value::is_string))
 }
 
 impl Nodes {
-    async fn forward(
+    async fn forward(&self, owner: NodeId, request: &HttpRequest, id: &str, who: &Principal) -> Sent {
+        match self.send_on(owner, request, id, who).await {
+            Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE.as_u16() => refused(answer).await,
+            Ok(answer) => self.handed_back(owner, answer).map_or_else(Sent::Lost, Sent::Answered),
+            Err(Unsent::Nothing(problem)) => Sent::Refused(problem.response(Some(id))),
+            Err(Unsent::Unknown(problem)) => Sent::Lost(problem),
+        }
+    }
+
+    async fn send_on(
         &self,
         owner: NodeId,
         request: &HttpRequest,
         id: &str,
         who: &Principal,
-    ) -> Result<HttpResponse, Problem> {
-        let method =
-            Method::from_bytes(request.method().as_str().as_bytes()).map_err(|error| Problem::internal(&error))?;
+    ) -> Result<Response, Unsent> {
+        let method = Method::from_bytes(request.method().as_str().as_bytes())
+            .map_err(|error| Unsent::Nothing(Problem::internal(&error)))?;
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-        let mut sent = self.request(owner, method, path, Some(who)).await?;
+        let sent = self.request(owner, method, path, Some(who)).await;
+        let mut sent = sent.map_err(Unsent::Nothing)?;
         for name in SENT_ON {
             if let Some(value) = request.headers().get(name) {
                 sent = sent.header(name, value.as_bytes());
@@ -93,7 +167,11 @@ impl Nodes {
         if let Some(RawBody(body)) = request.extensions().get::<RawBody>() {
             sent = sent.body(body.clone());
         }
-        let answer = self.send(owner, sent).await?;
+        self.try_send(owner, sent).await
+    }
+
+    /// A node's answer as this one's, as it comes.
+    fn handed_back(&self, owner: NodeId, answer: Response) -> Result<HttpResponse, Problem> {
         let status = StatusCode::from_u16(answer.status().as_u16()).map_err(|error| Problem::internal(&error))?;
         let mut response = HttpResponseBuilder::new(status);
         for (name, value) in answer.headers() {
@@ -106,6 +184,9 @@ impl Nodes {
         let neighbours = self.neighbours.clone();
         // A body that ends early would look whole: it breaks instead.
         let died = futures_util::stream::once(async move {
+            if owner == neighbours.own() {
+                std::future::pending::<()>().await;
+            }
             neighbours.gone(owner).await;
             Err(std::io::Error::other("the node that answered died"))
         });
@@ -119,12 +200,34 @@ impl Nodes {
         })))
     }
 
-    async fn forget_owner(&self, who: &Principal, request: &HttpRequest) {
-        // `/v1/<kind>/<id>…`, the id perhaps with a verb.
-        let dialogue = request.path().split('/').nth(3).and_then(|segment| {
-            let id = segment.split(':').next()?;
-            id.parse::<DialogueId>().ok()
-        });
+    /// Whom to ask after `last` has not answered: this node, which then asks the ledger, unless it stops; and whoever
+    /// has the dialogue by that.
+    async fn next(&self, last: NodeId, state: &AppState, who: &Principal, dialogue: Option<DialogueId>) -> NodeId {
+        let own = self.neighbours.own();
+        if last != own && !state.sessions.is_draining() {
+            self.forget(who, dialogue).await;
+            return own;
+        }
+        if let (Some(owners), Some(dialogue)) = (&self.owners, dialogue)
+            && let Ok(Some(owner)) = owners.owner(&who.scope(), dialogue).await
+            && owner != own
+        {
+            return owner;
+        }
+        if state.sessions.is_draining() {
+            return self.another().await.unwrap_or(last);
+        }
+        own
+    }
+
+    /// Any other node that lives.
+    async fn another(&self) -> Option<NodeId> {
+        let others = self.neighbours.others().await.ok()?;
+        let at = rand::random_range(0..others.len().max(1));
+        others.get(at).map(|node| node.id)
+    }
+
+    async fn forget(&self, who: &Principal, dialogue: Option<DialogueId>) {
         if let Some(dialogue) = dialogue {
             self.forget_owner_of(&who.scope(), dialogue).await;
         }
@@ -137,5 +240,24 @@ impl Nodes {
         {
             tracing::debug!(%error, "an owner could not be forgotten");
         }
+    }
+}
+
+/// What a node says that does not do it. That it has not to, or stops, is no answer: somebody else will.
+async fn refused(answer: Response) -> Sent {
+    let wait = answer.headers().get("retry-after").cloned();
+    let Ok(body) = answer.bytes().await else {
+        return Sent::Lost(Problem::wrong_node());
+    };
+    let code = serde_json::from_slice::<ProblemBody>(&body).map(|problem| problem.code);
+    let mut response = HttpResponse::ServiceUnavailable();
+    response.content_type("application/problem+json");
+    if let Some(wait) = wait {
+        response.insert_header(("retry-after", wait.as_bytes()));
+    }
+    let response = response.body(body);
+    match code.as_deref() {
+        Ok(code) if [Code::Draining.as_str(), Code::WrongNode.as_str()].contains(&code) => Sent::Refused(response),
+        _ => Sent::Answered(response),
     }
 }

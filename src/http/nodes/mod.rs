@@ -27,7 +27,7 @@ use super::errors::Problem;
 use crate::{
     actors::membership::Neighbours,
     ids::NodeId,
-    ports::{clock::Clock, owners::OwnerCache, vectors::FactIndex},
+    ports::{clock::Clock, owners::OwnerCache, peers::OwnIndex},
     tenancy::Principal,
 };
 
@@ -42,10 +42,28 @@ pub struct Nodes {
     pub(super) neighbours: Arc<Neighbours>,
     pub(super) owners: Option<Arc<dyn OwnerCache>>,
     /// What this node's own index holds, if it has one of its own: others tell it what they know.
-    pub(super) index: Option<Arc<dyn FactIndex>>,
+    pub(super) index: Option<Arc<dyn OwnIndex>>,
     keys: Arc<hop::Keys>,
     client: Client,
     clock: Arc<dyn Clock>,
+    /// Where this node is reached.
+    own_url: String,
+}
+
+/// Why there is no answer.
+enum Unsent {
+    /// It never got there.
+    Nothing(Problem),
+    /// It may have got there.
+    Unknown(Problem),
+}
+
+impl From<Unsent> for Problem {
+    fn from(unsent: Unsent) -> Self {
+        match unsent {
+            Unsent::Nothing(problem) | Unsent::Unknown(problem) => problem,
+        }
+    }
 }
 
 impl Nodes {
@@ -56,9 +74,10 @@ impl Nodes {
     pub fn new(
         neighbours: Arc<Neighbours>,
         owners: Option<Arc<dyn OwnerCache>>,
-        index: Option<Arc<dyn FactIndex>>,
+        index: Option<Arc<dyn OwnIndex>>,
         secret: &SecretString,
         clock: Arc<dyn Clock>,
+        own_url: String,
     ) -> reqwest::Result<Self> {
         let client = Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -77,6 +96,7 @@ impl Nodes {
             keys: Arc::new(hop::Keys::new(secret.expose_secret().as_bytes())),
             client,
             clock,
+            own_url,
         })
     }
 
@@ -88,8 +108,12 @@ impl Nodes {
         path: &str,
         who: Option<&Principal>,
     ) -> Result<reqwest::RequestBuilder, Problem> {
-        let url = self.neighbours.url_of(node).await?;
-        let url = url.ok_or_else(Problem::wrong_node)?;
+        let url = if node == self.neighbours.own() {
+            self.own_url.clone()
+        } else {
+            let url = self.neighbours.url_of(node).await?;
+            url.ok_or_else(Problem::wrong_node)?
+        };
         let url = Url::parse(&format!("{url}{path}")).map_err(|error| Problem::internal(&error))?;
         // As it goes out: some characters are escaped by now.
         let path = match url.query() {
@@ -109,16 +133,25 @@ impl Nodes {
     /// Sends it, and gives up as soon as the node is dead to this one: one that is frozen takes connections
     /// and never answers.
     async fn send(&self, node: NodeId, request: reqwest::RequestBuilder) -> Result<Response, Problem> {
+        Ok(self.try_send(node, request).await?)
+    }
+
+    async fn try_send(&self, node: NodeId, request: reqwest::RequestBuilder) -> Result<Response, Unsent> {
+        let own = node == self.neighbours.own();
         let answer = tokio::select! {
             answer = request.send() => answer,
-            () = self.neighbours.gone(node) => {
+            () = self.neighbours.gone(node), if !own => {
                 tracing::info!(owner = %node, "a node died while it was asked");
-                return Err(Problem::wrong_node());
+                return Err(Unsent::Unknown(Problem::wrong_node()));
             }
         };
         answer.map_err(|error| {
             tracing::info!(owner = %node, %error, "a node could not be asked");
-            Problem::wrong_node()
+            if error.is_connect() {
+                Unsent::Nothing(Problem::wrong_node())
+            } else {
+                Unsent::Unknown(Problem::wrong_node())
+            }
         })
     }
 }

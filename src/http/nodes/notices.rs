@@ -15,7 +15,7 @@ use crate::{
         errors::{Code, Problem},
         to_the_end,
     },
-    ids::{FactId, NodeId},
+    ids::NodeId,
     ports::{
         StoreError, StoreResult,
         peers::{Notice, Peers},
@@ -143,6 +143,7 @@ async fn take_notice(
     from_a_node(&request)?;
     let notice: Notice = read(body).await?;
     to_the_end(async move {
+        let own_index = state.nodes.as_ref().and_then(|nodes| nodes.index.as_ref());
         match notice {
             Notice::Restored { tenant, dialogues } => {
                 state.sessions.was_restored(&TenantScope::new(tenant), dialogues).await;
@@ -151,10 +152,14 @@ async fn take_notice(
                 state.sessions.were_closed(&TenantScope::new(tenant), sessions).await;
             }
             Notice::Authored { tenant, world } => state.sessions.forget_authored(&TenantScope::new(tenant), &world),
-            Notice::Indexed { tenant, facts } => index(&state, &TenantScope::new(tenant), &facts).await?,
+            Notice::Indexed { tenant, facts } => {
+                if let Some(index) = own_index {
+                    index.refresh(&TenantScope::new(tenant), &facts).await?;
+                }
+            }
             Notice::Cleared { tenant } => {
-                if let Some(index) = own_index(&state) {
-                    index.clear(&TenantScope::new(tenant)).await?;
+                if let Some(index) = own_index {
+                    index.forget(&TenantScope::new(tenant)).await?;
                 }
             }
         }
@@ -176,23 +181,4 @@ async fn read<T: DeserializeOwned>(body: web::Payload) -> Result<T, Problem> {
         })?
         .map_err(|error| Problem::new(Code::MalformedRequest, error.to_string()))?;
     serde_json::from_slice(&body).map_err(|error| Problem::new(Code::MalformedJson, error.to_string()))
-}
-
-fn own_index(state: &AppState) -> Option<&std::sync::Arc<dyn crate::ports::vectors::FactIndex>> {
-    state.nodes.as_ref()?.index.as_ref()
-}
-
-/// Moves what the ledger says of these facts now into this node's own index.
-async fn index(state: &AppState, scope: &TenantScope, facts: &[FactId]) -> Result<(), Problem> {
-    let Some(index) = own_index(state) else { return Ok(()) };
-    let points = state.services.ledger.facts.points(scope, facts).await?;
-    let valid: std::collections::HashSet<FactId> = points.iter().map(|point| point.fact).collect();
-    let gone: Vec<FactId> = facts.iter().copied().filter(|fact| !valid.contains(fact)).collect();
-    if !points.is_empty() {
-        index.upsert(scope, &points).await?;
-    }
-    if !gone.is_empty() {
-        index.remove(scope, &gone).await?;
-    }
-    Ok(())
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     actors::{
-        Line, OnBusy, TakeBack,
+        Line, OnBusy, SessionError, TakeBack,
         handle::{CREATED_SEQ, CreatedSession},
         npc_conversation::handle::joined_id,
         player_socket::Connection,
@@ -103,6 +103,10 @@ impl Inner {
             Some(text) => {
                 let player = joining(who, message.player_id.clone())?;
                 self.state.sessions.may_say(text)?;
+                if self.state.sessions.is_draining() {
+                    // Before anything is cut for a line that could not be said.
+                    return Err(SessionError::Draining.into());
+                }
                 self.state.limits.player(&who.tenant, &player)?;
                 let session = key.as_deref().map(|key| joined_id(id, &player, key));
                 if session.is_none_or(|session| self.heard_by(session).is_none()) {

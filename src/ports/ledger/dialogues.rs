@@ -168,6 +168,16 @@ pub enum CommitOutcome {
     KeyTaken,
 }
 
+/// What came of another write that is its owner's alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnerWrite {
+    Done,
+    /// There is no such dialogue that is open. Nothing was written.
+    NotOpen,
+    /// The epoch was another: this node no longer owns the dialogue. Nothing was written.
+    Fenced,
+}
+
 /// A turn found by its idempotency key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyedTurn {
@@ -213,11 +223,23 @@ pub trait DialogueStore: Send + Sync {
     ) -> StoreResult<Option<(DialogueId, u32)>>;
     /// Replaces the hash of the resume token. `false`: there is no such dialogue.
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool>;
-    /// Marks it closed. `false`: it was not there or closed already.
-    async fn close(&self, scope: &TenantScope, id: DialogueId, at: DateTime<Utc>) -> StoreResult<bool>;
+    /// Marks it closed, for the owner of this epoch.
+    async fn close(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        at: DateTime<Utc>,
+    ) -> StoreResult<OwnerWrite>;
 
-    /// Pauses an NPC conversation that is open, or lets it go on. `false`: there is none.
-    async fn set_paused(&self, scope: &TenantScope, id: DialogueId, paused: bool) -> StoreResult<bool>;
+    /// Pauses an NPC conversation that is open, or lets it go on, for the owner of this epoch.
+    async fn set_paused(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        paused: bool,
+    ) -> StoreResult<OwnerWrite>;
 
     /// Takes or renews ownership for `node` until `until` and reads the state to go on from.
     /// Taking it anew raises the epoch; so does the same node claiming again after a restart. What belongs

@@ -80,6 +80,7 @@ pub struct Job {
     pub since: DateTime<Utc>,
     /// What the model answered an earlier attempt ([`JobStore::keep_answer`]).
     pub answer: Option<String>,
+    pub leased_until: DateTime<Utc>,
 }
 
 impl From<&NewJob> for Job {
@@ -95,6 +96,7 @@ impl From<&NewJob> for Job {
             created_at: new.created_at,
             since: new.created_at,
             answer: None,
+            leased_until: new.leased_until,
         }
     }
 }
@@ -184,6 +186,16 @@ pub trait JobStore: Send + Sync {
         until: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<Job>>;
+    /// Prolongs the lease of a job that `node` was given, or takes it anew if it has run out and nobody else has the job
+    /// by now. `false`: somebody else has it, or it is done, dead or not due, and nothing was changed.
+    async fn lease_again(
+        &self,
+        scope: &TenantScope,
+        job: JobId,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> StoreResult<bool>;
     /// Frees every lease of `node`: called once at start, since nothing of an earlier process runs.
     async fn release_all(&self, node: NodeId) -> StoreResult<()>;
     /// What a job works on, in one read. `None`: its turn was unsaid or cut since. A world or an NPC that

@@ -1,23 +1,29 @@
 //! An index that is elsewhere: away, lost, overtaken, or of another embedder.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use async_trait::async_trait;
 use colloquy::{
+    adapters::in_process::shared_index::{OwnFactIndex, SharedFactIndex},
     dialogue::{jobs, remember, remember::HandWritten},
     ids::{FactId, WorldId},
     memory::fact::{Audience, FactKind, Importance, Knower},
     ports::{
-        StoreResult,
+        StoreError, StoreResult,
         clock::Clock as _,
-        ledger::{Ledger, audit::Edit, facts::FactPatch},
-        vectors::{Candidate, FactIndex, IndexPoint, IndexState, Prepared, Proposal},
+        ledger::{Ledger, audit::Edit, facts::FactPatch, tenants::Tenant},
+        peers::{Notice, OwnIndex as _, Peers},
+        vectors::{Candidate, FactIndex, IndexPoint, IndexState, Prepared, Proposal, StoredPoints},
     },
     tenancy::TenantScope,
 };
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::{Stage, Talk, likes};
@@ -299,5 +305,194 @@ fn what_another_node_wrote_last_is_not_overwritten_for_good() {
         let drift = jobs::drift(&stage.services, &stage.scope).await.unwrap().unwrap();
         assert_eq!(drift.count(), 0, "{drift:?}");
         assert_eq!(stage.services.index.prepare(true).await.unwrap(), Prepared::Ready);
+    });
+}
+
+/// An index that takes nothing of one tenant.
+struct Picky {
+    index: Arc<dyn FactIndex>,
+    refused: TenantScope,
+    refuses: AtomicBool,
+}
+
+#[async_trait]
+impl FactIndex for Picky {
+    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
+        self.index.propose(scope, proposal).await
+    }
+    async fn similar(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        audience: &Audience,
+        embedding: &[f32],
+        min_cosine: f32,
+        limit: usize,
+    ) -> StoreResult<Vec<Candidate>> {
+        let index = &self.index;
+        index
+            .similar(scope, world, audience, embedding, min_cosine, limit)
+            .await
+    }
+    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
+        if *scope == self.refused && self.refuses.load(Ordering::SeqCst) {
+            return Err(StoreError::Rejected("a point of this tenant is odd".to_owned()));
+        }
+        self.index.upsert(scope, points).await
+    }
+    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
+        self.index.remove(scope, facts).await
+    }
+    async fn count(&self, scope: &TenantScope) -> StoreResult<u64> {
+        self.index.count(scope).await
+    }
+    async fn clear(&self, scope: &TenantScope) -> StoreResult<()> {
+        self.index.clear(scope).await
+    }
+    fn is_shared(&self) -> bool {
+        true
+    }
+    fn state(&self) -> IndexState {
+        self.index.state()
+    }
+    async fn prepare(&self, may_make: bool) -> StoreResult<Prepared> {
+        self.index.prepare(may_make).await
+    }
+    async fn adopt(&self) -> StoreResult<()> {
+        self.index.adopt().await
+    }
+    async fn retire(&self) -> StoreResult<()> {
+        self.index.retire().await
+    }
+    async fn is_current(&self) -> StoreResult<bool> {
+        self.index.is_current().await
+    }
+    async fn stored(&self, scope: &TenantScope, after: Option<&str>, limit: u32) -> StoreResult<Option<StoredPoints>> {
+        self.index.stored(scope, after, limit).await
+    }
+}
+
+#[test]
+fn a_tenant_whose_facts_cannot_be_moved_holds_up_nobody_else() {
+    run(async {
+        let double = QdrantDouble::start();
+        let mut stage = Stage::set_on_qdrant(&double.url()).await;
+        // Its name comes first.
+        let odd = Tenant {
+            id: "awry".parse().unwrap(),
+            name: "Awry".to_owned(),
+            enabled: true,
+            created_at: stage.clock.now(),
+        };
+        stage.services.ledger.tenants.ensure(&odd).await.unwrap();
+        let awry = TenantScope::new(odd.id.clone());
+        for scope in [&awry, &stage.scope] {
+            let edit = stage.edit("fact.create");
+            remember::write_by_hand(&stage.services, scope, note(&stage), &edit)
+                .await
+                .unwrap();
+        }
+        double.forget();
+        let picky = Arc::new(Picky {
+            index: stage.index_in_qdrant(&double.url(), "words"),
+            refused: awry.clone(),
+            refuses: AtomicBool::new(true),
+        });
+        stage.services.index = picky.clone();
+        let behind = jobs::ready_index(&stage.services).await.unwrap();
+        assert_eq!(behind.into_iter().collect::<Vec<_>>(), [odd.id]);
+        assert_eq!(stage.services.index.state(), IndexState::Ready);
+        assert_eq!(double.points("colloquy"), 1);
+        // It comes later.
+        picky.refuses.store(false, Ordering::SeqCst);
+        assert_eq!(jobs::heal(&stage.services, &awry).await.unwrap(), 1);
+        assert_eq!(double.points("colloquy"), 2);
+        // What a node wrote that died before it saw that it was overtaken.
+        double.spoil_points("colloquy");
+        assert_eq!(jobs::heal(&stage.services, &stage.scope).await.unwrap(), 1);
+        let drift = jobs::drift(&stage.services, &stage.scope).await.unwrap().unwrap();
+        assert_eq!(drift.count(), 0, "{drift:?}");
+    });
+}
+
+/// What was written last of each fact.
+#[derive(Default)]
+struct Written(Mutex<BTreeMap<FactId, u32>>);
+
+#[async_trait]
+impl FactIndex for Written {
+    async fn propose(&self, _: &TenantScope, _: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
+        Ok(Vec::new())
+    }
+    async fn similar(
+        &self,
+        _: &TenantScope,
+        _: &WorldId,
+        _: &Audience,
+        _: &[f32],
+        _: f32,
+        _: usize,
+    ) -> StoreResult<Vec<Candidate>> {
+        Ok(Vec::new())
+    }
+    async fn upsert(&self, _: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
+        let versions = points.iter().map(|point| (point.fact, point.version));
+        self.0.lock().extend(versions);
+        Ok(())
+    }
+    async fn remove(&self, _: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
+        self.0.lock().retain(|fact, _| !facts.contains(fact));
+        Ok(())
+    }
+    async fn count(&self, _: &TenantScope) -> StoreResult<u64> {
+        Ok(self.0.lock().len() as u64)
+    }
+    async fn clear(&self, _: &TenantScope) -> StoreResult<()> {
+        self.0.lock().clear();
+        Ok(())
+    }
+}
+
+struct Alone;
+
+#[async_trait]
+impl Peers for Alone {
+    async fn tell(&self, _: &Notice) -> StoreResult<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_relay_read_before_a_notice_came_does_not_replace_what_came_with_it() {
+    run(async {
+        let stage = Stage::set().await;
+        let (facts, scope) = (&stage.services.ledger.facts, &stage.scope);
+        let edit = stage.edit("fact.create");
+        let fact = remember::write_by_hand(&stage.services, scope, note(&stage), &edit)
+            .await
+            .unwrap()
+            .id;
+        let written = Arc::new(Written::default());
+        let own = Arc::new(OwnFactIndex::new(written.clone(), facts.clone()));
+        let shared = SharedFactIndex::new(own.clone(), Arc::new(Alone));
+        let held = || written.0.lock().get(&fact).copied();
+        // The relay has read this when another node edits the fact, and tells of it.
+        let old = facts.points(scope, &[fact]).await.unwrap();
+        let patch = FactPatch {
+            importance: Importance::new(9),
+            ..FactPatch::default()
+        };
+        facts
+            .edit(scope, fact, &patch, None, &stage.edit("fact.correct"))
+            .await
+            .unwrap();
+        own.refresh(scope, &[fact]).await.unwrap();
+        let newest = held();
+        assert!(newest > Some(old[0].version));
+        shared.upsert(scope, &old).await.unwrap();
+        assert_eq!(held(), newest);
+        // Nor does what was gone a moment ago, and is there again.
+        shared.remove(scope, &[fact]).await.unwrap();
+        assert_eq!(held(), newest);
     });
 }

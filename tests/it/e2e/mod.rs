@@ -2,6 +2,7 @@
 //! most of it happens on Postgres with Redis, too (`on_postgres`), and the core with Qdrant.
 
 mod access;
+mod balancer;
 mod conversation;
 mod crashes;
 mod cutting_in;

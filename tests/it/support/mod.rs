@@ -1,6 +1,7 @@
 //! Shared by the tests: servers, sockets, and waiting for a condition instead of for a time.
 
 mod client;
+mod hole;
 mod model;
 mod postgres;
 mod postgres_server;
@@ -13,6 +14,7 @@ use std::{future::Future, time::Duration};
 
 pub use self::{
     client::{Answer, Reply, Rest, Socket},
+    hole::Hole,
     model::ModelProcess,
     postgres::PostgresDatabase,
     postgres_server::PostgresServer,

@@ -53,7 +53,7 @@ const STOOD_BY: &str = "SELECT e.edit FROM fact_edits e
     LIMIT 1";
 
 pub(super) async fn create(engine: &Engine, tenant: &TenantId, fact: &NewFact, edit: &Edit) -> StoreResult<()> {
-    let reach = Reach::from(tenant);
+    let (of, world) = (tenant, &fact.world);
     let (tenant, fact, edit, model) = (
         tenant.clone(),
         fact.clone(),
@@ -61,7 +61,7 @@ pub(super) async fn create(engine: &Engine, tenant: &TenantId, fact: &NewFact, e
         engine.embedding_model.clone(),
     );
     engine
-        .write(reach, move |connection| {
+        .write_memory(of, world, move |connection| {
             Box::pin(async move {
                 lock(connection, &tenant, Lock::Memory(&fact.world)).await?;
                 insert_fact(connection, &tenant, &model, &fact).await?;

@@ -157,11 +157,11 @@ pub(super) async fn reconcile(
     tenant: &TenantId,
     result: &Reconciliation,
 ) -> StoreResult<ReconcileOutcome> {
-    let reach = Reach::from(tenant);
+    let (of, world) = (tenant, &result.world);
     let (tenant, result, now) = (tenant.clone(), result.clone(), engine.clock.now());
     let model = engine.embedding_model.clone();
     engine
-        .write(reach, move |connection| {
+        .write_memory(of, world, move |connection| {
             Box::pin(async move { write(connection, &tenant, &model, &result, now).await })
         })
         .await

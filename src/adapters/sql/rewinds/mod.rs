@@ -12,7 +12,7 @@ use chrono::{DateTime, Utc};
 use self::head::world_of;
 pub(super) use self::head::{Move, move_head};
 use super::{
-    Connection, Engine, Lock, Row, audit, dialogues, lock,
+    Connection, Engine, Lock, Row, audit, lock, ownership,
     rows::{Columns, json, micros, store_error},
     turns::signed,
 };
@@ -100,7 +100,7 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
         return Ok(RewindOutcome::NoSuchTurn);
     };
     if let Some(paused) = rewind.paused {
-        dialogues::pause(connection, tenant, &dialogue, paused).await?;
+        ownership::pause(connection, tenant, &dialogue, paused).await?;
         failpoint!("rewind.paused");
     }
     record(connection, tenant, &rewound, rewind.dialogue, rewind.key.as_deref()).await?;

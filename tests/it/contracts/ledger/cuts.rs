@@ -334,7 +334,7 @@ pub async fn what_was_to_be_said_anew_stands_again_in_a_closed_dialogue<S: Subje
         ..told.move_to(f, Some(told.turn(1)))
     };
     told.rewind(f, &anew).await;
-    assert!(f.ledger().dialogues.close(&f.scope, told.id(), f.now()).await.unwrap());
+    f.close(told.id(), told.open.epoch).await;
     let rewinds = &f.ledger().rewinds;
     assert_eq!(rewinds.replacing(&f.scope, 9).await.unwrap(), [told.id()]);
     let back = told.move_to(f, Some(owed));

@@ -4,7 +4,9 @@ use colloquy::{
     ids::{DialogueId, DialogueKind, NodeId, NpcId},
     memory::turn::Checkpoint,
     ports::ledger::{
-        dialogues::{Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, KeyedTurn, OpenDialogue},
+        dialogues::{
+            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, KeyedTurn, OpenDialogue, OwnerWrite,
+        },
         jobs::JobKind,
         rewinds::Rewind,
     },
@@ -37,8 +39,9 @@ pub async fn a_dialogue_reads_back_and_closes_once<S: Subject>(f: &Fixture<S>) {
             .unwrap()
     );
     f.tick();
-    assert!(dialogues.close(&f.scope, dialogue.id, f.now()).await.unwrap());
-    assert!(!dialogues.close(&f.scope, dialogue.id, f.now()).await.unwrap());
+    f.close(dialogue.id, 0).await;
+    let again = dialogues.close(&f.scope, dialogue.id, 0, f.now()).await.unwrap();
+    assert_eq!(again, OwnerWrite::NotOpen);
     let closed = Dialogue {
         status: DialogueStatus::Closed,
         updated_at: f.now(),
@@ -54,14 +57,34 @@ pub async fn a_conversation_is_paused_while_it_is_open<S: Subject>(f: &Fixture<S
     dialogue.options.topic = Some("the \"mill\"".to_owned());
     dialogues.create(&f.scope, &dialogue).await.unwrap();
     for paused in [true, true, false, true] {
-        assert!(dialogues.set_paused(&f.scope, dialogue.id, paused).await.unwrap());
+        let written = dialogues.set_paused(&f.scope, dialogue.id, 0, paused).await.unwrap();
+        assert_eq!(written, OwnerWrite::Done);
         dialogue.options.paused = paused;
         let stored = dialogues.get(&f.scope, dialogue.id).await.unwrap().unwrap();
         assert_eq!(stored.options, dialogue.options, "and nothing else changes");
     }
-    assert!(!dialogues.set_paused(&f.other, dialogue.id, false).await.unwrap());
-    dialogues.close(&f.scope, dialogue.id, f.now()).await.unwrap();
-    assert!(!dialogues.set_paused(&f.scope, dialogue.id, false).await.unwrap());
+    let others = dialogues.set_paused(&f.other, dialogue.id, 0, false).await.unwrap();
+    assert_eq!(others, OwnerWrite::NotOpen);
+    f.close(dialogue.id, 0).await;
+    let late = dialogues.set_paused(&f.scope, dialogue.id, 0, false).await.unwrap();
+    assert_eq!(late, OwnerWrite::NotOpen);
+}
+
+pub async fn only_its_owner_pauses_and_closes_a_dialogue<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let (id, dialogues) = (open.dialogue.id, &f.ledger().dialogues);
+    // Somebody else has taken it since.
+    let epoch = f.claim(id).await.epoch;
+    let before = dialogues.get(&f.scope, id).await.unwrap();
+    for stale in [open.epoch, epoch + 1] {
+        let paused = dialogues.set_paused(&f.scope, id, stale, true).await.unwrap();
+        let closed = dialogues.close(&f.scope, id, stale, f.now()).await.unwrap();
+        assert_eq!((paused, closed), (OwnerWrite::Fenced, OwnerWrite::Fenced));
+    }
+    assert_eq!(dialogues.get(&f.scope, id).await.unwrap(), before);
+    let paused = dialogues.set_paused(&f.scope, id, epoch, true).await.unwrap();
+    assert_eq!(paused, OwnerWrite::Done);
+    f.close(id, epoch).await;
 }
 
 pub async fn dialogues_are_listed_newest_first_and_filtered<S: Subject>(f: &Fixture<S>) {
@@ -154,7 +177,7 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: Subject>(f: &Fixt
         ..by_npc
     };
     assert!(matching(by_both).await.is_empty());
-    dialogues.close(&f.scope, all[0].id, f.now()).await.unwrap();
+    f.close(all[0].id, 0).await;
     let open = DialogueFilter {
         status: Some(DialogueStatus::Open),
         ..none
@@ -211,7 +234,7 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
     assert_eq!(latest(&mira).await, Some((others.dialogue.id, 1)));
     // That it ended is nothing that was said.
     f.tick();
-    dialogues.close(&f.scope, first.dialogue.id, f.now()).await.unwrap();
+    f.close(first.dialogue.id, first.epoch).await;
     assert_eq!(latest(&ergen).await, Some((second.dialogue.id, 2)));
     let elsewhere = "elsewhere".parse().unwrap();
     assert_eq!(dialogues.last_heard(&f.scope, &elsewhere, &mira).await.unwrap(), None);
@@ -412,7 +435,7 @@ pub async fn a_closed_dialogue_takes_no_more_turns<S: Subject>(f: &Fixture<S>) {
     let first = f.a_commit(&open, 1, None);
     f.commit(&first).await;
     let dialogues = &f.ledger().dialogues;
-    assert!(dialogues.close(&f.scope, open.dialogue.id, f.now()).await.unwrap());
+    f.close(open.dialogue.id, open.epoch).await;
     let mut late = f.a_commit(&open, 2, Some(first.turn.id));
     late.jobs.push(f.a_job(&late, JobKind::ExtractFacts));
     assert_eq!(
@@ -511,7 +534,8 @@ pub async fn dialogues_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S
         Claim::NotFound
     );
     assert!(!dialogues.renew(&f.other, id, open.epoch, until).await.unwrap());
-    assert!(!dialogues.close(&f.other, id, f.now()).await.unwrap());
+    let closed = dialogues.close(&f.other, id, open.epoch, f.now()).await.unwrap();
+    assert_eq!(closed, OwnerWrite::NotOpen);
     assert!(dialogues.turns(&f.other, id, 0, 9).await.unwrap().is_empty());
     assert_eq!(dialogues.turn(&f.other, commit.turn.id).await.unwrap(), None);
     assert_eq!(dialogues.turn_by_key(&f.other, id, "k").await.unwrap(), None);

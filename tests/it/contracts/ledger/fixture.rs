@@ -20,7 +20,9 @@ use colloquy::{
         ledger::{
             Ledger,
             audit::Edit,
-            dialogues::{Claim, CommitOutcome, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue, TurnCommit},
+            dialogues::{
+                Claim, CommitOutcome, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue, OwnerWrite, TurnCommit,
+            },
             facts::{ReconcileOutcome, Reconciliation, Writing},
             jobs::{JobFence, JobKind, NewJob},
         },
@@ -167,6 +169,12 @@ impl<S: Subject> Fixture<S> {
             Claim::Owned(open) => *open,
             other => panic!("not owned: {other:?}"),
         }
+    }
+
+    pub async fn close(&self, id: DialogueId, epoch: u64) {
+        let dialogues = &self.ledger().dialogues;
+        let closed = dialogues.close(&self.scope, id, epoch, self.now()).await.unwrap();
+        assert_eq!(closed, OwnerWrite::Done);
     }
 
     /// The commit of turn `number`, after `head`, with no state and no jobs.

@@ -6,7 +6,7 @@ use colloquy::{
         PageRequest,
         ledger::{
             authored::DeleteOutcome,
-            jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobStatus},
+            jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobStatus, NewJob},
         },
     },
 };
@@ -46,7 +46,12 @@ pub async fn a_commit_leaves_its_jobs_leased<S: Subject>(f: &Fixture<S>) {
     f.clock.advance(Duration::from_mins(2));
     let other: NodeId = f.id();
     let taken = lease(f, other, 9).await;
-    assert_eq!(taken, commit.jobs.iter().map(Job::from).collect::<Vec<_>>());
+    let leased_until = f.now() + chrono::Duration::seconds(60);
+    let again = |job: &NewJob| Job {
+        leased_until,
+        ..Job::from(job)
+    };
+    assert_eq!(taken, commit.jobs.iter().map(again).collect::<Vec<_>>());
     assert!(lease(f, f.node, 9).await.is_empty());
 
     jobs.finish(&f.scope, taken[0].id).await.unwrap();
@@ -54,7 +59,35 @@ pub async fn a_commit_leaves_its_jobs_leased<S: Subject>(f: &Fixture<S>) {
     assert_eq!(jobs.pending(&f.scope, open.dialogue.id).await.unwrap(), 1);
     assert!(!extracting().await, "another job of the turn is nothing to wait for");
     f.clock.advance(Duration::from_mins(1));
-    assert_eq!(lease(f, f.node, 9).await, taken[1..]);
+    let rest: Vec<_> = lease(f, f.node, 9).await.iter().map(|job| job.id).collect();
+    assert_eq!(rest, [taken[1].id]);
+}
+
+pub async fn a_lease_is_prolonged_unless_another_has_the_job<S: Subject>(f: &Fixture<S>) {
+    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+    let jobs = &f.ledger().jobs;
+    let rival: NodeId = f.id();
+    let again = async |scope, node| {
+        let until = f.now() + chrono::Duration::seconds(60);
+        jobs.lease_again(scope, fence.job, node, f.now(), until).await.unwrap()
+    };
+    assert!(!again(&f.scope, rival).await, "it is leased to another");
+    assert!(!again(&f.other, f.node).await);
+    assert!(again(&f.scope, f.node).await);
+    f.clock.advance(Duration::from_secs(59));
+    assert!(lease(f, rival, 9).await.is_empty(), "the lease was prolonged");
+    f.clock.advance(Duration::from_secs(1));
+    assert!(again(&f.scope, f.node).await, "it has run out, and nobody came");
+    f.clock.advance(Duration::from_mins(1));
+    assert_eq!(lease(f, rival, 9).await.len(), 1);
+    assert!(!again(&f.scope, f.node).await, "somebody came");
+    let later = JobFailure::RetryAt(f.now() + chrono::Duration::seconds(5));
+    jobs.fail(&f.scope, fence.job, "slow", later).await.unwrap();
+    assert!(!again(&f.scope, f.node).await, "it waits before it is tried again");
+    f.clock.advance(Duration::from_secs(5));
+    assert!(again(&f.scope, f.node).await);
+    jobs.finish(&f.scope, fence.job).await.unwrap();
+    assert!(!again(&f.scope, f.node).await, "it is done");
 }
 
 pub async fn a_job_reads_what_it_works_on<S: Subject>(f: &Fixture<S>) {

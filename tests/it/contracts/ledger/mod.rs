@@ -57,7 +57,8 @@ macro_rules! ledger_contract {
                     deleting_a_world_hides_it_and_ends_its_dialogues,
                     deleting_an_npc_ends_the_dialogues_it_speaks_in,
                     authored_content_of_another_tenant_is_not_found;
-                dialogues: a_dialogue_reads_back_and_closes_once, a_conversation_is_paused_while_it_is_open, dialogues_are_listed_newest_first_and_filtered,
+                dialogues: a_dialogue_reads_back_and_closes_once, a_conversation_is_paused_while_it_is_open,
+                    only_its_owner_pauses_and_closes_a_dialogue, dialogues_are_listed_newest_first_and_filtered,
                     the_conversation_that_was_heard_last_is_found,
                     claiming_takes_ownership_until_it_runs_out, claiming_reads_the_state_to_go_on_from,
                     what_is_given_up_is_anybodys,
@@ -86,7 +87,7 @@ macro_rules! ledger_contract {
                 state: standing_changes_come_in_order, state_is_read_on_from_where_it_was_left,
                     a_fenced_state_change_writes_nothing,
                     state_of_another_tenant_is_not_found;
-                jobs: a_commit_leaves_its_jobs_leased, held_jobs_wait_until_they_are_made_due, what_is_held_is_held_anew_when_its_turn_stands_again, a_job_reads_what_it_works_on, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
+                jobs: a_commit_leaves_its_jobs_leased, a_lease_is_prolonged_unless_another_has_the_job, held_jobs_wait_until_they_are_made_due, what_is_held_is_held_anew_when_its_turn_stands_again, a_job_reads_what_it_works_on, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
                     leases_of_a_dead_process_are_released, what_was_of_no_use_is_counted_apart,
                     a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages,
                     a_job_of_a_turn_that_stands_again_is_not_ended_for_its_absence,

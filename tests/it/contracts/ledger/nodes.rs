@@ -105,7 +105,8 @@ pub async fn a_dead_node_is_buried_once<S: Subject>(f: &Fixture<S>) {
     talk(true, true).await;
     talk(false, false).await;
     let ended = talk(true, false).await;
-    f.ledger().dialogues.close(&f.scope, ended, f.now()).await.unwrap();
+    let epoch = f.claim(ended).await.epoch;
+    f.close(ended, epoch).await;
 
     assert!(nodes.dead(f.now()).await.unwrap().is_empty());
     assert!(!nodes.bury(f.node, f.now()).await.unwrap(), "it lives");

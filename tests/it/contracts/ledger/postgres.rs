@@ -1,6 +1,6 @@
 //! Postgres as a subject of the suite, and what only a server with many writers can get wrong.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use colloquy::{
@@ -8,9 +8,11 @@ use colloquy::{
         postgres::{PostgresLedger, PostgresOptions, migrate, open},
         sqlite,
     },
+    memory::fact::NewFact,
     ports::{
+        StoreError,
         clock::{ManualClock, SystemClock},
-        ledger::{Ledger, authored::PutOutcome, tenants::Tenant},
+        ledger::{Ledger, audit::Edit, authored::PutOutcome, tenants::Tenant},
         vectors::PointSource,
     },
     tenancy::TenantScope,
@@ -19,7 +21,7 @@ use futures_util::future::join_all;
 use sqlx::{ConnectOptions as _, PgConnection, Row as _, sqlite::SqliteConnectOptions};
 
 use super::{Subject, fixture::Fixture};
-use crate::support::PostgresDatabase;
+use crate::support::{Hole, PostgresDatabase};
 
 /// The embedder of a fresh subject.
 const FIRST_MODEL: &str = "first";
@@ -311,6 +313,113 @@ async fn connections_that_were_cut_are_replaced() {
     let _ = authored.world(&f.scope, &world.id).await;
     for _ in 0..16 {
         assert!(authored.world(&f.scope, &world.id).await.unwrap().is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_vanishes_without_a_word_is_unavailable_and_comes_back() {
+    const CALLERS: u32 = 12;
+    let f = Fixture::<PostgresSubject>::new().await;
+    let (hole, url) = Hole::on_postgres(&f.subject.database.url);
+    let options = PostgresOptions {
+        connections: 4,
+        acquire_timeout: Duration::from_secs(5),
+        statement_timeout: Duration::from_secs(1),
+        ..PostgresOptions::default()
+    };
+    let ledger = open(&url, options, f.clock.clone()).await.unwrap().ledger();
+    let world = f.a_world("vale");
+    let edits: Vec<Edit> = (0..=CALLERS).map(|_| f.edit("world.put")).collect();
+    let read = async || ledger.authored.world(&f.scope, &world.id).await.map(drop);
+    let write = async |edit: &Edit| ledger.authored.put_world(&f.scope, &world, None, edit).await.map(drop);
+    write(&edits[0]).await.unwrap();
+    // Every connection is open, and was used a moment ago.
+    for result in join_all((0..CALLERS).map(|_| read())).await {
+        result.unwrap();
+    }
+    hole.swallow(true);
+    // Those that trust a connection, those that wait for one, and those that come when all are doubted.
+    for _ in 0..2 {
+        let reads = join_all((0..CALLERS).map(|_| read()));
+        let writes = join_all(edits[1..].iter().map(&write));
+        let all = tokio::time::timeout(Duration::from_mins(1), async { tokio::join!(reads, writes) });
+        let (reads, writes) = all.await.expect("somebody waits for ever");
+        for result in reads.into_iter().chain(writes) {
+            assert!(matches!(result, Err(StoreError::Unavailable(_))), "{result:?}");
+        }
+    }
+    hole.swallow(false);
+    for edit in &edits[1..] {
+        read().await.unwrap();
+        write(edit).await.unwrap();
+    }
+    ledger.maintenance.close().await;
+}
+
+#[tokio::test]
+async fn those_who_write_to_one_world_leave_connections_to_everybody_else() {
+    let f = Fixture::<PostgresSubject>::new().await;
+    let authored = &f.ledger().authored;
+    let (busy, quiet) = (f.a_world(f.world.as_str()), f.a_world("quiet"));
+    for world in [&busy, &quiet] {
+        let edit = f.edit("world.put");
+        authored.put_world(&f.scope, world, None, &edit).await.unwrap();
+    }
+    // Another node writes to the world's memory, and takes its time.
+    let mut other = f.subject.database.connect().await;
+    let held = format!("colloquy memory {} {}", f.scope.tenant(), f.world);
+    sqlx::query("BEGIN").execute(&mut other).await.unwrap();
+    sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))")
+        .bind(held)
+        .execute(&mut other)
+        .await
+        .unwrap();
+    // Three times as many as there are connections.
+    let facts: Vec<(NewFact, Edit)> = (0..12)
+        .map(|n| (f.a_fact(&format!("Fact {n}.")), f.edit("fact.create")))
+        .collect();
+    let creating = join_all(
+        facts
+            .iter()
+            .map(|(fact, edit)| f.ledger().facts.create(&f.scope, fact, edit)),
+    );
+    let reading = async {
+        let writes = &f.ledger().maintenance.meters().writes;
+        while writes.get() < 12 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        for _ in 0..5 {
+            assert!(authored.world(&f.scope, &quiet.id).await.unwrap().is_some());
+            let edit = f.edit("world.put");
+            authored.put_world(&f.scope, &quiet, None, &edit).await.unwrap();
+        }
+        sqlx::query("COMMIT").execute(&mut other).await.unwrap();
+    };
+    let (created, ()) = tokio::join!(creating, reading);
+    for created in created {
+        created.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_the_database_ended_is_no_refusal() {
+    let f = Fixture::<PostgresSubject>::new().await;
+    let mut connection = f.subject.database.connect().await;
+    // What it says of a transaction that idled for too long (and its session with it), as anybody may raise it.
+    for code in ["25P03", "25P04"] {
+        let raised = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "CREATE OR REPLACE FUNCTION ended() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE 'the session is ended' USING ERRCODE = '{code}'; END $$"
+        )));
+        raised.execute(&mut connection).await.unwrap();
+        sqlx::query("CREATE OR REPLACE TRIGGER ended BEFORE INSERT ON worlds EXECUTE FUNCTION ended()")
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        let world = f.a_world("vale");
+        let edit = f.edit("world.put");
+        let refused = f.ledger().authored.put_world(&f.scope, &world, None, &edit).await;
+        assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
     }
 }
 

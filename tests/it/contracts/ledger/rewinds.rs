@@ -233,7 +233,7 @@ pub async fn a_move_that_may_not_be_made_writes_nothing<S: Subject>(f: &mut Fixt
         rewinds.rewind(&f.scope, &others).await.unwrap(),
         RewindOutcome::NoSuchTurn
     );
-    f.ledger().dialogues.close(&f.scope, told.id(), f.now()).await.unwrap();
+    f.close(told.id(), told.open.epoch).await;
     let closed = told.move_to(f, None);
     assert_eq!(rewinds.rewind(&f.scope, &closed).await.unwrap(), RewindOutcome::Fenced);
     assert_eq!(

@@ -93,8 +93,8 @@ pub(super) async fn checkpointed<S: Subject>(f: &Fixture<S>, id: DialogueId) -> 
 pub async fn saves_are_taken_listed_and_deleted<S: Subject>(f: &mut Fixture<S>) {
     world(f).await;
     told(f, 1).await;
-    let closed = f.open().await.dialogue.id;
-    f.ledger().dialogues.close(&f.scope, closed, f.now()).await.unwrap();
+    let closed = f.open().await;
+    f.close(closed.dialogue.id, closed.epoch).await;
     let mut elsewhere = f.a_dialogue();
     elsewhere.world = "moor".parse().unwrap();
     f.ledger().dialogues.create(&f.scope, &elsewhere).await.unwrap();
@@ -248,11 +248,7 @@ pub async fn the_older_save_and_then_the_newer_come_back_whole<S: Subject>(f: &m
     on.say(f, 4).await;
     on.say(f, 5).await;
     facts.push(on.learn(f, 4, "The player likes figs now.", &[pears]).await);
-    f.ledger()
-        .dialogues
-        .close(&f.scope, closed.id(), f.now())
-        .await
-        .unwrap();
+    f.close(closed.id(), closed.open.epoch).await;
     take_another_branch(f, &mut branches).await;
     facts.push(branches.learn(f, 4, "The player likes dates.", &[grapes]).await);
     let begun = told(f, 2).await;

@@ -38,6 +38,9 @@ async fn goes_on(rest: &Rest, conversation: &str) {
     .await;
 }
 
+/// From the kill to the first turn that is committed elsewhere, with the settings as they are shipped.
+const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(10);
+
 #[test]
 fn a_killed_node_is_taken_over_and_nothing_acknowledged_is_lost() {
     const SESSIONS: usize = 6;
@@ -89,7 +92,7 @@ fn a_killed_node_is_taken_over_and_nothing_acknowledged_is_lost() {
             assert_eq!(said(&all[2], session).await, acknowledged, "{session}");
         }
         println!("taken over {longest:?} after the kill");
-        assert!(longest <= Duration::from_mins(1), "{longest:?}");
+        assert!(longest <= TAKEN_OVER_WITHIN, "{longest:?}");
     });
 }
 
@@ -162,8 +165,8 @@ fn what_a_frozen_node_writes_after_its_lease_is_refused() {
         nodes.servers[0].signal("STOP");
         nodes.mock.control(&json!({"faults": []})).unwrap();
         let others = [second.clone(), third.clone()];
-        let (turn, tries) = say_somewhere(&others, &session, "meanwhile", "Is anybody there?").await;
-        assert_eq!((&turn["turn"], tries > 0), (&json!(2), true), "{turn}");
+        let (turn, _) = say_somewhere(&others, &session, "meanwhile", "Is anybody there?").await;
+        assert_eq!(turn["turn"], 2, "{turn}");
         goes_on(&second, &talk).await;
         // Asked of the frozen one, which believes that the last turn is 1.
         let path = format!("/v1/sessions/{session}:rewind");

@@ -39,6 +39,8 @@ impl Nodes {
             // As long as by default: what a dead node was learning comes when its jobs are taken up.
             ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "300"),
             ("COLLOQUY__CONVERSATION__READING_MS_PER_CHAR", "0"),
+            // Where nobody balances, nobody has to be told of an end.
+            ("COLLOQUY__SERVER__DRAIN_NOTICE_MS", "0"),
         ];
         all.extend_from_slice(env);
         let data = Data::on_postgres(&all);

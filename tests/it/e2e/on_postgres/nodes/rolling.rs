@@ -1,55 +1,106 @@
 //! Every node restarted, one after the other, while players speak.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
+use tokio::{sync::watch, task::JoinHandle};
 
 use super::{Nodes, in_time, said, sockets::conversation, turns_of};
-use crate::support::{Rest, Socket, run};
+use crate::support::{Rest, Server, Socket, run};
 
-/// Where a balancer would send clients now.
-#[derive(Clone)]
-struct Balancer(Arc<Mutex<Vec<(std::net::SocketAddr, Rest, String)>>>);
+/// Longer than the balancer takes to notice, however busy the machine is.
+const NOTICE: (&str, &str) = ("COLLOQUY__SERVER__DRAIN_NOTICE_MS", "4000");
+
+/// A node as a balancer knows it.
+struct Backend {
+    address: SocketAddr,
+    rest: Rest,
+    player: String,
+    /// Checks that failed in a row; a new one has to pass first.
+    failed: u32,
+}
+
+/// Where a balancer sends clients: it asks every node whether it is ready, and knows nothing else of them.
+#[derive(Clone, Default)]
+struct Balancer {
+    backends: Arc<Mutex<Vec<Backend>>>,
+    /// What a player got to see that is no answer.
+    failures: Arc<Mutex<Vec<String>>>,
+}
 
 impl Balancer {
-    fn of(nodes: &Nodes) -> Self {
-        let balancer = Self(Arc::default());
-        balancer.now(nodes);
-        balancer
-    }
-    fn now(&self, nodes: &Nodes) {
-        let servers = nodes.servers.iter().map(|server| {
-            let player = server.token("demo", colloquy::tenancy::Role::Player, Some("p1"));
-            (server.address, server.backend(), player)
+    const FALL: u32 = 2;
+
+    fn add(&self, server: &Server) {
+        self.backends.lock().push(Backend {
+            address: server.address,
+            rest: server.backend(),
+            player: server.token("demo", colloquy::tenancy::Role::Player, Some("p1")),
+            failed: Self::FALL,
         });
-        *self.0.lock() = servers.collect();
     }
-    fn pick(&self, at: usize) -> (std::net::SocketAddr, Rest, String) {
-        let open = self.0.lock();
-        open[at % open.len()].clone()
+
+    /// As `docker/haproxy/haproxy.cfg` does, somewhat faster.
+    fn check(&self, mut stop: watch::Receiver<bool>) -> JoinHandle<()> {
+        let balancer = self.clone();
+        let client = reqwest::Client::new();
+        tokio::spawn(async move {
+            while !*stop.borrow() {
+                let addresses: Vec<_> = balancer.backends.lock().iter().map(|backend| backend.address).collect();
+                for address in addresses {
+                    let answer = client.get(format!("http://{address}/readyz")).send().await;
+                    let ready = answer.is_ok_and(|answer| answer.status() == StatusCode::OK);
+                    for backend in balancer.backends.lock().iter_mut() {
+                        if backend.address == address {
+                            backend.failed = if ready { 0 } else { backend.failed + 1 };
+                        }
+                    }
+                }
+                let _ = tokio::time::timeout(Duration::from_millis(200), stop.changed()).await;
+            }
+        })
+    }
+
+    /// One of those that are up.
+    fn pick(&self, at: usize) -> Option<(SocketAddr, Rest, String)> {
+        let backends = self.backends.lock();
+        let up: Vec<_> = backends.iter().filter(|backend| backend.failed < Self::FALL).collect();
+        let backend = up.get(at % up.len().max(1))?;
+        Some((backend.address, backend.rest.clone(), backend.player.clone()))
+    }
+
+    async fn picked(&self, at: usize) -> (SocketAddr, Rest, String) {
+        in_time("some node to be ready", || async { self.pick(at) }).await
+    }
+
+    fn failed(&self, what: String) {
+        self.failures.lock().push(what);
     }
 }
 
 /// Says lines over REST until told to stop; what was acknowledged, with the status of each turn.
-async fn speak(balancer: Balancer, session: String, stop: tokio::sync::watch::Receiver<bool>) -> Vec<(String, String)> {
+async fn speak(balancer: Balancer, session: String, stop: watch::Receiver<bool>) -> Vec<(String, String)> {
     let (mut acknowledged, mut at) = (Vec::new(), 0);
     while !*stop.borrow() {
         let text = format!("Line {}.", acknowledged.len());
         let body = json!({"text": text, "key": text});
         loop {
             at += 1;
-            let (_, rest, _) = balancer.pick(at);
+            let (address, rest, _) = balancer.picked(at).await;
             match rest.attempt(Method::POST, &turns_of(&session), Some(&body)).await {
                 Ok((StatusCode::OK, turn)) => {
                     acknowledged.push((text, turn["status"].as_str().unwrap().to_owned()));
                     break;
                 }
-                Ok((status, problem)) => assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}"),
-                Err(_) => {}
+                Ok((status, problem)) => {
+                    balancer.failed(format!("{address}: {status} {problem}"));
+                    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
+                }
+                Err(error) => balancer.failed(format!("{address}: {error:?}")),
             }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
     acknowledged
@@ -60,14 +111,15 @@ async fn speak_by_socket(
     balancer: Balancer,
     session: String,
     token: String,
-    stop: tokio::sync::watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) -> Vec<String> {
     let (mut acknowledged, mut at, mut seen) = (Vec::new(), 0, 1);
     'connections: while !*stop.borrow() {
         at += 1;
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        let (address, _, player) = balancer.pick(at);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let (address, _, player) = balancer.picked(at).await;
         let Some(mut socket) = Socket::open_if_there(address, &player).await else {
+            balancer.failed(format!("{address}: no socket could be opened"));
             continue;
         };
         socket
@@ -118,12 +170,14 @@ async fn speak_by_socket(
 #[test]
 fn a_rolling_restart_fails_no_turn() {
     run(async {
-        let mut nodes = Nodes::start(3, &[]).await;
-        let balancer = Balancer::of(&nodes);
+        let mut nodes = Nodes::start(3, &[NOTICE]).await;
+        let (stop, stopped) = watch::channel(false);
+        let balancer = Balancer::default();
+        nodes.servers.iter().for_each(|server| balancer.add(server));
+        let checking = balancer.check(stopped.clone());
         // Replies take a while, so that every restart meets some.
         nodes.mock.control(&json!({"tokens_per_s": 100, "deltas": 20})).unwrap();
         let talk = conversation(&nodes.servers[0], true).await;
-        let (stop, stopped) = tokio::sync::watch::channel(false);
         let (mut sessions, mut clients) = (Vec::new(), Vec::new());
         for at in 0..4 {
             let (session, _) = nodes.session(at % 3).await;
@@ -149,12 +203,11 @@ fn a_rolling_restart_fails_no_turn() {
             })
             .await;
             let leaving = nodes.servers.remove(0);
-            // What a readiness probe does.
-            balancer.now(&nodes);
             let joining = nodes.another();
+            // Nobody tells the balancer.
+            balancer.add(&joining);
             tokio::task::spawn_blocking(move || leaving.stop()).await.unwrap();
             nodes.servers.push(joining);
-            balancer.now(&nodes);
         }
         let rest = nodes.servers[0].backend();
         let path = format!("/v1/npc-conversations/{talk}/turns?limit=200");
@@ -183,5 +236,8 @@ fn a_rolling_restart_fails_no_turn() {
         aloud.truncate(lines.len().max(aloud.len().saturating_sub(1)));
         assert_eq!(aloud, lines);
         assert!(lines.len() > 3, "{lines:?}");
+        checking.await.unwrap();
+        let failures = balancer.failures.lock().clone();
+        assert!(failures.is_empty(), "players saw {failures:?}");
     });
 }

@@ -1,0 +1,264 @@
+//! Whose a dialogue is, and what only its owner may write of it beside turns: every statement names the epoch that the
+//! owner was given, and with another one nothing is written.
+
+use chrono::{DateTime, Utc};
+
+use super::{
+    Connection, Engine, Lock, Reach, Row,
+    dialogues::{self, checkpoint_from, dialogue_columns},
+    lock,
+    rows::{Columns, micros, store_error},
+    turns::signed,
+};
+use crate::{
+    ids::{DialogueId, NodeId, TenantId},
+    ports::{
+        StoreResult,
+        ledger::dialogues::{Claim, OpenDialogue, OwnerWrite},
+    },
+};
+
+const CLOSE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
+    WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $4";
+const SET_PAUSED: &str = concat!(
+    "UPDATE dialogues SET options = ",
+    with_member!("options", "paused", "$3"),
+    " WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $4"
+);
+/// In one with a move, which has checked the epoch, and has raised it.
+const PAUSE: &str = concat!(
+    "UPDATE dialogues SET options = ",
+    with_member!("options", "paused", "$3"),
+    " WHERE tenant = $1 AND id = $2 AND status = 'open'"
+);
+const IS_OPEN: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND status = 'open'";
+const CLAIM: &str = concat!(
+    "UPDATE dialogues SET owner_node = $3, owner_epoch = owner_epoch + 1, owner_until = $5
+     WHERE tenant = $1 AND id = $2 AND (owner_node IS NULL OR owner_node = $3 OR owner_until <= $4
+        OR EXISTS (SELECT 1 FROM nodes n WHERE n.id = dialogues.owner_node AND n.until <= $4))
+     RETURNING ",
+    dialogue_columns!(""),
+    ", owner_epoch, head_turn_id, replacing, next_seq,
+     (SELECT body FROM checkpoints WHERE checkpoints.tenant = dialogues.tenant
+                                     AND checkpoints.turn = dialogues.head_turn_id)"
+);
+const OWNER: &str = "SELECT owner_node, owner_until FROM dialogues WHERE tenant = $1 AND id = $2";
+const RENEW: &str = "UPDATE dialogues SET owner_until = $4
+    WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND owner_node IS NOT NULL";
+const RELEASE: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL
+    WHERE tenant = $1 AND id = $2 AND owner_epoch = $3";
+const RELEASE_ALL: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL WHERE owner_node = $1";
+
+fn read_open(row: &Row) -> StoreResult<OpenDialogue> {
+    let mut columns = Columns::of(row);
+    Ok(OpenDialogue {
+        dialogue: dialogues::read(&mut columns)?,
+        epoch: columns.number()?,
+        head: columns.maybe_id()?,
+        replacing: columns.maybe_id()?,
+        next_seq: columns.number()?,
+        checkpoint: checkpoint_from(columns.next()?)?,
+    })
+}
+
+/// Pauses in the transaction of a move, which holds the dialogue's row and has checked the epoch. `false`: it is
+/// closed, or not there.
+pub(super) async fn pause(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    dialogue: &str,
+    paused: bool,
+) -> StoreResult<bool> {
+    let written = sqlx::query(PAUSE)
+        .bind(tenant.as_str())
+        .bind(dialogue)
+        .bind(if paused { "true" } else { "false" })
+        .execute(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(written.rows_affected() == 1)
+}
+
+/// What came of a write that changed so many rows.
+async fn owner_write(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    id: DialogueId,
+    changed: u64,
+) -> StoreResult<OwnerWrite> {
+    if changed > 0 {
+        return Ok(OwnerWrite::Done);
+    }
+    let open = sqlx::query(IS_OPEN)
+        .bind(tenant.as_str())
+        .bind(id.to_string())
+        .fetch_optional(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(open.map_or(OwnerWrite::NotOpen, |_| OwnerWrite::Fenced))
+}
+
+pub(super) async fn close(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: DialogueId,
+    epoch: u64,
+    at: DateTime<Utc>,
+) -> StoreResult<OwnerWrite> {
+    let (reach, tenant) = (tenant, tenant.clone());
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                let closed = sqlx::query(CLOSE)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .bind(micros(at))
+                    .bind(signed(epoch))
+                    .execute(&mut *connection)
+                    .await
+                    .map_err(store_error)?;
+                owner_write(connection, &tenant, id, closed.rows_affected()).await
+            })
+        })
+        .await
+}
+
+pub(super) async fn set_paused(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: DialogueId,
+    epoch: u64,
+    paused: bool,
+) -> StoreResult<OwnerWrite> {
+    let (reach, tenant) = (tenant, tenant.clone());
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                let written = sqlx::query(SET_PAUSED)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .bind(if paused { "true" } else { "false" })
+                    .bind(signed(epoch))
+                    .execute(&mut *connection)
+                    .await
+                    .map_err(store_error)?;
+                owner_write(connection, &tenant, id, written.rows_affected()).await
+            })
+        })
+        .await
+}
+
+pub(super) async fn claim(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: DialogueId,
+    node: NodeId,
+    now: DateTime<Utc>,
+    until: DateTime<Utc>,
+) -> StoreResult<Claim> {
+    let (reach, tenant) = (tenant, tenant.clone());
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                // Whatever its owner was just committing is seen, then.
+                lock(connection, &tenant, Lock::Dialogue(id)).await?;
+                let claimed = sqlx::query(CLAIM)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .bind(node.to_string())
+                    .bind(micros(now))
+                    .bind(micros(until))
+                    .fetch_optional(&mut *connection)
+                    .await
+                    .map_err(store_error)?;
+                if let Some(row) = claimed {
+                    return Ok(Claim::Owned(Box::new(read_open(&row)?)));
+                }
+                let owner = sqlx::query(OWNER)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .fetch_optional(connection)
+                    .await
+                    .map_err(store_error)?;
+                let Some(row) = owner else { return Ok(Claim::NotFound) };
+                let mut columns = Columns::of(&row);
+                Ok(Claim::OwnedBy {
+                    node: columns.id()?,
+                    until: columns.time()?,
+                })
+            })
+        })
+        .await
+}
+pub(super) async fn renew(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: DialogueId,
+    epoch: u64,
+    until: DateTime<Utc>,
+) -> StoreResult<bool> {
+    let (reach, tenant) = (tenant, tenant.clone());
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                let renewed = sqlx::query(RENEW)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .bind(signed(epoch))
+                    .bind(micros(until))
+                    .execute(connection)
+                    .await
+                    .map_err(store_error)?;
+                Ok(renewed.rows_affected() == 1)
+            })
+        })
+        .await
+}
+
+pub(super) async fn release(engine: &Engine, tenant: &TenantId, id: DialogueId, epoch: u64) -> StoreResult<()> {
+    let (reach, tenant) = (tenant, tenant.clone());
+    engine
+        .write(reach, move |connection| {
+            Box::pin(async move {
+                sqlx::query(RELEASE)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .bind(signed(epoch))
+                    .execute(connection)
+                    .await
+                    .map(drop)
+                    .map_err(store_error)
+            })
+        })
+        .await
+}
+pub(super) async fn release_all(engine: &Engine, node: NodeId) -> StoreResult<()> {
+    engine
+        .write(Reach::All, move |connection| {
+            Box::pin(async move {
+                sqlx::query(RELEASE_ALL)
+                    .bind(node.to_string())
+                    .execute(connection)
+                    .await
+                    .map(drop)
+                    .map_err(store_error)
+            })
+        })
+        .await
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn owners_write_by_key() {
+            assert_searches(RELEASE_ALL, &["dialogues_owned"]).await;
+            for statement in [CLAIM, CLOSE, SET_PAUSED, PAUSE, IS_OPEN, RENEW, RELEASE] {
+                assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
+            }
+        }
+    }
+}

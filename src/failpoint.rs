@@ -27,6 +27,7 @@ pub const POINTS: &[&str] = &[
     "summary.written",
     "summary.durable",
     // A move of the head.
+    "rewind.noted",
     "rewind.planned",
     "rewind.begun",
     "rewind.unsaid",

@@ -200,7 +200,9 @@ async fn keep_keys(services: &Services, request: &RewindRequest) -> Result<(), S
         .ledger
         .rewinds
         .note_keys(&request.scope, request.dialogue, &keys, &nothing, KnownKeys::Stay)
-        .await
+        .await?;
+    failpoint!("rewind.noted");
+    Ok(())
 }
 
 /// Whether the head goes only for its line to be said anew, or on.

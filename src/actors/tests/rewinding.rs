@@ -9,7 +9,7 @@ use crate::{
     actors::{Accepted, Heard, Interrupted, Listener, OnBusy, SessionError, TakeBack},
     dialogue::turn::TurnError,
     ids::DialogueId,
-    ports::ledger::rewinds::Rewound,
+    ports::ledger::{dialogues::OwnerWrite, rewinds::Rewound},
 };
 
 async fn said(world: &World, turns: u32) -> DialogueId {
@@ -524,5 +524,40 @@ async fn a_reply_that_cannot_be_said_anew_stands_again() {
     let second = outcome(anew(&world).await).await.unwrap();
     assert_eq!((second.number, second.player_text.as_str()), (2, "hold"));
     assert_ne!(second.id, before[1].id);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_reply_that_was_to_be_said_anew_stands_in_a_session_that_is_closed_meanwhile() {
+    let world = World::new().await;
+    let id = said(&world, 1).await;
+    world.fake.go.add_permits(1);
+    let whole = world.turn(id, "hold").await;
+    let ear = world.listen(id).await;
+    let anew = world
+        .sessions
+        .regenerate(&world.scope, id, &world.who(), None, None, None);
+    let anew = anew.await;
+    world.begun(3).await;
+    let dialogues = &world.ports.ledger.dialogues;
+    let mut epoch = 0;
+    while dialogues
+        .close(&world.scope, id, epoch, world.ports.clock.now())
+        .await
+        .unwrap()
+        != OwnerWrite::Done
+    {
+        epoch += 1;
+    }
+    *world.fake.fail_turns.lock() = true;
+    world.sessions.were_closed(&world.scope, vec![id]).await;
+    outcome(anew).await.unwrap_err();
+    ear.hears("closed rewound").await;
+    assert_eq!(
+        ear.story(),
+        ["rewound 1", "started 2", "failed 2", "rewound 2", "closed rewound"]
+    );
+    let turns = dialogues.turns(&world.scope, id, 1, 9).await.unwrap();
+    assert_eq!(turns.last().unwrap().id, whole.id);
     world.end().await;
 }

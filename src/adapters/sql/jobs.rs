@@ -476,9 +476,8 @@ plans_of_sqlite! {
             for statement in [ANY_DUE, FINISH_UNSAID, LEASE] {
                 assert_searches(statement, &["jobs_due"]).await;
             }
-            for statement in [PENDING, MAKE_DUE] {
-                assert_searches(statement, &["jobs_open"]).await;
-            }
+            assert_searches(PENDING, &["jobs_open"]).await;
+            assert_searches(MAKE_DUE, &["jobs_once"]).await;
             assert_searches(LIST_DEAD, &["jobs_dead"]).await;
             assert_searches(
                 SAID,

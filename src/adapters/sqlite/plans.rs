@@ -24,9 +24,13 @@ pub(super) async fn plan(statement: &str) -> String {
 /// materialized by itself, apart), none by its tenant alone, and that each of `uses` is a part of the plan.
 pub(super) async fn assert_searches(statement: &str, uses: &[&str]) {
     let plan = plan(statement).await;
+    // What the statement makes itself.
     let materialized: Vec<&str> = plan
         .lines()
-        .filter_map(|step| step.strip_prefix("MATERIALIZE "))
+        .filter_map(|step| {
+            step.strip_prefix("MATERIALIZE ")
+                .or_else(|| step.strip_prefix("CO-ROUTINE "))
+        })
         .collect();
     for step in plan.lines() {
         let scans = step.starts_with("SCAN")

@@ -47,11 +47,11 @@ const SINCE: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue 
 const SEALED: &str = "WITH RECURSIVE line (id, replaces) AS (
         SELECT id, replaces FROM turns WHERE tenant = $1 AND id = $2 AND uncut_until > $3
         UNION ALL
-        SELECT o.id, o.replaces FROM line l CROSS JOIN turns o WHERE o.tenant = $1 AND o.id = l.replaces)
+        SELECT o.id, o.replaces FROM line CROSS JOIN turns o WHERE o.tenant = $1 AND o.id = line.replaces)
     SELECT CASE WHEN w.id <> t.id AND w.uncut_reply_text IS NULL THEN w.id END, t.key,
         COALESCE(w.uncut_reply_text, t.uncut_reply_text), t.uncut_until
-    FROM line l CROSS JOIN turns t CROSS JOIN turns w
-    WHERE l.replaces IS NULL AND t.tenant = $1 AND t.id = $2 AND w.tenant = $1 AND w.id = l.id";
+    FROM line CROSS JOIN turns t CROSS JOIN turns w
+    WHERE line.replaces IS NULL AND t.tenant = $1 AND t.id = $2 AND w.tenant = $1 AND w.id = line.id";
 const UNSEAL: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NULL
     WHERE tenant = $1 AND uncut_until <= $2";
 const JOINED_AT: &str = concat!(

@@ -52,12 +52,7 @@ const CUT: Deed = Deed {
 const PAUSE: Deed = Deed {
     path: "/v1/npc-conversations/$d:interrupt",
     body: || json!({"turn": 5, "key": "deed"}),
-    points: &[
-        ("conversation.paused", Begun),
-        ("rewind.planned", Begun),
-        ("rewind.audited", Begun),
-        ("rewind.durable", After),
-    ],
+    points: &[("conversation.paused", Begun), ("rewind.noted", After)],
 };
 
 /// What was cut taken up again, and gone on with.

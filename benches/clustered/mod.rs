@@ -1,0 +1,86 @@
+//! Facts as embedders place them: clustered vectors, some words of each, an importance and a moment.
+#![allow(clippy::expect_used, clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Duration};
+use colloquy::{
+    ids::{FactId, NpcId},
+    memory::{
+        fact::{Audience, Importance, Knower, Viewpoint},
+        keywords::TermWeights,
+    },
+    ports::vectors::IndexPoint,
+};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+pub const DIMENSIONS: usize = 384;
+const CLUSTERS: u64 = 200;
+
+/// A direction, anywhere or near another.
+pub fn unit(rng: &mut StdRng, around: Option<&[f32]>) -> Vec<f32> {
+    let mut vector: Vec<f32> = (0..DIMENSIONS).map(|_| rng.random_range(-1.0..1.0)).collect();
+    if let Some(centre) = around {
+        let spread = 0.08;
+        vector.iter_mut().zip(centre).for_each(|(x, c)| *x = *x * spread + c);
+    }
+    let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+    for x in &mut vector {
+        *x /= norm;
+    }
+    vector
+}
+
+/// Facts that one NPC knows, numbered from `first`. The clusters are the same for all.
+pub fn points(npc: &NpcId, first: u32, count: u32, rng: &mut StdRng) -> Vec<IndexPoint> {
+    let of_cluster = |n: u64| unit(&mut StdRng::seed_from_u64(n), None);
+    let centres: Vec<Vec<f32>> = (0..CLUSTERS).map(of_cluster).collect();
+    let knowers: BTreeSet<_> = [Knower::Npc(npc.clone())].into();
+    (first..first + count)
+        .map(|n| {
+            let centre = &centres[rng.random_range(0..centres.len())];
+            let mut terms: Vec<(u64, f32)> = (0..16).map(|_| (rng.random_range(0..20_000), 1.0)).collect();
+            terms.push((1_000_000, 0.2));
+            terms.sort_unstable_by_key(|(term, _)| *term);
+            terms.dedup_by_key(|(term, _)| *term);
+            IndexPoint {
+                fact: FactId::from_u128(u128::from(n) + 1),
+                version: 1,
+                world: "vale".parse().expect("a slug"),
+                audience: Audience {
+                    knowers: knowers.clone(),
+                    private_to: None,
+                },
+                importance: Importance::clamped(rng.random_range(1.0..10.0)),
+                valid_at: DateTime::from_timestamp(1_750_000_000, 0).expect("in range") + Duration::minutes(n.into()),
+                embedding: unit(rng, Some(centre)),
+                terms: TermWeights(terms),
+            }
+        })
+        .collect()
+}
+
+/// What an NPC may use while it talks with a player.
+pub fn viewpoint(npc: &NpcId) -> Viewpoint {
+    Viewpoint {
+        world: "vale".parse().expect("a slug"),
+        npc: npc.clone(),
+        factions: Vec::new(),
+        player: Some("p1".parse().expect("a player")),
+        sees_all_players: false,
+    }
+}
+
+/// Words of a line: two rare ones, and one that every fact has.
+pub fn asked_terms() -> TermWeights {
+    TermWeights(vec![(17, 1.0), (4_242, 1.0), (1_000_000, 0.2)])
+}
+
+/// The `best` facts nearest to a query, by comparing it with each.
+pub fn nearest(points: &[IndexPoint], query: &[f32], best: usize) -> BTreeSet<FactId> {
+    let cosine = |v: &[f32]| v.iter().zip(query).map(|(a, b)| a * b).sum::<f32>();
+    let mut all: Vec<(f32, FactId)> = points.iter().map(|p| (cosine(&p.embedding), p.fact)).collect();
+    let by_cosine = |a: &(f32, FactId), b: &(f32, FactId)| b.0.total_cmp(&a.0);
+    all.select_nth_unstable_by(best - 1, by_cosine);
+    all[..best].iter().map(|(_, fact)| *fact).collect()
+}

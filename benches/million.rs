@@ -1,0 +1,162 @@
+//! A million facts of one tenant: how long it takes to propose candidates, and how many of the exact best 30 are
+//! among them. In two shapes: a hundred NPCs who know 10,000 each, and one who knows all. On the in-process index,
+//! and on Qdrant where `QDRANT_URL` names one. Takes about two minutes and 6 GiB of memory for the first.
+//!
+//! `FACTS=100000` takes fewer, `NPCS=10` others.
+#![allow(clippy::expect_used, clippy::unwrap_used)]
+
+mod clustered;
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use colloquy::{
+    adapters::{
+        in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
+        qdrant::{QdrantFactIndex, QdrantOptions},
+    },
+    ids::{NpcId, WorldId},
+    memory::fact::Knower,
+    ports::{
+        StoreResult,
+        vectors::{FactIndex, IndexPoint, LegLimits, PointSource, Prepared, Proposal},
+    },
+    tenancy::TenantScope,
+};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+use clustered::{DIMENSIONS, asked_terms, nearest, points, unit, viewpoint};
+
+const QUERIES: u32 = 200;
+const BEST: usize = 30;
+
+/// Who knows how many.
+struct Shape {
+    npcs: u32,
+    each: u32,
+}
+
+impl Shape {
+    fn npc(&self, number: u32) -> NpcId {
+        assert!(number < self.npcs);
+        format!("npc-{number}").parse().expect("a slug")
+    }
+    /// The same each time it is asked for.
+    fn points(&self, number: u32) -> Vec<IndexPoint> {
+        let mut rng = StdRng::seed_from_u64(number.into());
+        points(&self.npc(number), number * self.each, self.each, &mut rng)
+    }
+}
+
+#[async_trait]
+impl PointSource for Shape {
+    async fn points_of(&self, _: &TenantScope, _: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>> {
+        let Knower::Npc(npc) = knower else {
+            return Ok(Vec::new());
+        };
+        let number = (0..self.npcs).find(|number| self.npc(*number) == *npc);
+        Ok(number.map(|number| self.points(number)).unwrap_or_default())
+    }
+}
+
+fn number(name: &str, default: u32) -> u32 {
+    let text = std::env::var(name).ok();
+    text.map_or(default, |text| text.parse().expect("a number"))
+}
+
+async fn measure(name: &str, index: &dyn FactIndex, scope: &TenantScope, shape: &Shape) {
+    let mut rng = StdRng::seed_from_u64(7);
+    let terms = asked_terms();
+    let (mut found, mut took) = (0, Vec::new());
+    // One NPC after the other, so that its facts are made once for the exact search.
+    let mut asked: HashMap<u32, u32> = HashMap::new();
+    for query in 0..QUERIES {
+        *asked.entry(query % shape.npcs).or_default() += 1;
+    }
+    for (npc, queries) in asked {
+        let (viewpoint, points) = (viewpoint(&shape.npc(npc)), shape.points(npc));
+        let ask = async |query: &[f32], limits| {
+            let proposal = Proposal {
+                viewpoint: &viewpoint,
+                embedding: Some(query),
+                terms: &terms,
+                limits,
+            };
+            index.propose(scope, proposal).await.expect("it answers")
+        };
+        // The first search reads the NPC's partition.
+        ask(&points[0].embedding, LegLimits::default()).await;
+        for _ in 0..queries {
+            let near = points[rng.random_range(0..points.len())].embedding.clone();
+            let query = unit(&mut rng, Some(&near));
+            let begun = Instant::now();
+            let proposed = ask(&query, LegLimits::default()).await;
+            took.push(begun.elapsed().as_secs_f64() * 1_000.0);
+            let best = nearest(&points, &query, BEST);
+            found += proposed
+                .iter()
+                .filter(|candidate| best.contains(&candidate.fact))
+                .count();
+        }
+    }
+    took.sort_unstable_by(f64::total_cmp);
+    let wanted = QUERIES as usize * BEST;
+    println!(
+        "{name}, {} NPCs with {} facts each: p50 {:.2} ms, p95 {:.2} ms; {found} of {wanted} exact best found ({:.4})",
+        shape.npcs,
+        shape.each,
+        took[took.len() / 2],
+        took[took.len() * 95 / 100],
+        f64::from(u32::try_from(found).unwrap()) / f64::from(u32::try_from(wanted).unwrap()),
+    );
+}
+
+async fn on_qdrant(url: String, scope: &TenantScope, shape: &Shape) {
+    let index = QdrantFactIndex::new(QdrantOptions {
+        url,
+        api_key: std::env::var("QDRANT_API_KEY").ok().map(Into::into),
+        collection: format!("million-{}", std::process::id()),
+        timeout: Duration::from_secs(10),
+        write_timeout: Duration::from_mins(10),
+        hnsw_ef: 128,
+        embedding_model: "clustered".to_owned(),
+        dimensions: DIMENSIONS,
+    })
+    .expect("an address");
+    if index.prepare(true).await.expect("Qdrant answers") == Prepared::Empty {
+        for npc in 0..shape.npcs {
+            for part in shape.points(npc).chunks(1_000) {
+                index.upsert(scope, part).await.expect("it is written");
+            }
+        }
+        index.adopt().await.expect("it counts");
+    }
+    measure("Qdrant", &index, scope, shape).await;
+    index.clear(scope).await.expect("it is dropped");
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let scope = TenantScope::new("acme".parse().expect("a slug"));
+    let (facts, npcs) = (number("FACTS", 1_000_000), number("NPCS", 100));
+    for npcs in [npcs, 1] {
+        let shape = Arc::new(Shape {
+            npcs,
+            each: facts / npcs,
+        });
+        let options = FactIndexOptions { memory_bytes: 8 << 30 };
+        let index = InProcessFactIndex::new(shape.clone(), options);
+        runtime.block_on(measure("in process", &index, &scope, &shape));
+        drop(index);
+        if let Ok(url) = std::env::var("QDRANT_URL") {
+            runtime.block_on(on_qdrant(url, &scope, &shape));
+        }
+    }
+}

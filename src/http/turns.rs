@@ -17,7 +17,7 @@ use super::{
     sessions, sse,
 };
 use crate::{
-    actors::{Accepted, Line, OnBusy},
+    actors::{Accepted, Line, OnBusy, SessionError},
     ids::{DialogueId, NpcId, TurnId},
     memory::{
         trace::TurnTrace,
@@ -127,9 +127,14 @@ pub async fn create_turn(
         };
         return sse::stream(&state, &caller.scope, dialogue.id, said).await;
     }
+    let keyed = line.key.is_some();
     let turn = match state.sessions.say(&caller.scope, dialogue.id, line).await? {
         Accepted::Repeated(turn) => turn,
-        Accepted::Turn { done } => outcome(done.await)?,
+        Accepted::Turn { done } => match done.await {
+            // It waited behind another, and this node stops: whoever has the session next says it, once.
+            Err(_) if keyed && state.sessions.is_draining() => return Err(SessionError::Draining.into()),
+            received => outcome(received)?,
+        },
     };
     Ok(HttpResponse::Ok().json(TurnView::from(&*turn)))
 }

@@ -60,6 +60,8 @@ struct Inner {
     held: VecDeque<(EventBody, Option<Arc<str>>)>,
     open: Option<OpenTurn>,
     moving: Option<moving::Moving>,
+    /// The first number of a move of which nobody knows whether it was made.
+    in_doubt_from: Option<u64>,
 }
 
 struct Kept {
@@ -131,6 +133,7 @@ impl EventLog {
                 held: VecDeque::new(),
                 open: None,
                 moving: None,
+                in_doubt_from: None,
             }),
         }
     }
@@ -179,9 +182,11 @@ impl EventLog {
         }
     }
 
-    /// A move of the head raised the owner's epoch.
+    /// A move of the head raised the owner's epoch, so none before it had.
     pub fn holds(&self, epoch: u64) {
-        self.inner.lock().epoch = epoch;
+        let mut inner = self.inner.lock();
+        inner.epoch = epoch;
+        inner.in_doubt_from = None;
     }
 
     /// A save that was loaded raised it once more.
@@ -329,6 +334,7 @@ impl EventLog {
             }
         }
         inner.open = None;
+        inner.in_doubt_from = None;
         inner.lost = inner.lost.filter(|lost| *lost > turn);
         inner.release(self);
     }

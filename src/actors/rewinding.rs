@@ -217,6 +217,13 @@ impl Gone {
         let last = self.last.as_ref().filter(|last| last.head == head)?;
         self.turns.contains(&turn).then(|| Arc::clone(last))
     }
+
+    /// The last move, if it took turns back to this one and nothing was said since: whoever asks for the same just
+    /// after is told the same.
+    pub fn to(&self, turn: u32, head: Option<TurnId>) -> Option<Arc<Rewound>> {
+        let last = self.last.as_ref().filter(|last| last.head == head)?;
+        (last.head_turn == turn && !last.removed.is_empty()).then(|| Arc::clone(last))
+    }
 }
 
 /// What the cut of a turn has come to, once the turn has ended.
@@ -228,13 +235,13 @@ pub(super) enum CutCame {
 }
 
 impl Loaded {
-    /// What a cut of turn `number` where it was `heard` has come to. `said`: what was committed of it.
-    pub(super) fn cut_came(&self, node: &Node, number: u32, said: Option<&Turn>, heard: Option<usize>) -> CutCame {
+    /// What a cut of a turn where it was `heard` has come to. `said`: what was committed of it.
+    pub(super) fn cut_came(&self, node: &Node, cut: TurnId, said: Option<&Turn>, heard: Option<usize>) -> CutCame {
         let nothing = self.nothing_moved(node);
         let chars = match said {
             Some(turn) => turn.reply_text.chars().count(),
             // Whether it was committed, its own task never learned.
-            None if nothing.head_turn == number => usize::MAX,
+            None if self.head == Some(cut) => usize::MAX,
             None => 0,
         };
         if let Some(heard) = heard.filter(|heard| *heard < chars) {
@@ -242,7 +249,7 @@ impl Loaded {
         }
         if let Some(turn) = said.filter(|turn| turn.status == TurnStatus::Interrupted) {
             let cut = Rewound::live_cut(nothing.id, nothing.world, nothing.epoch, turn);
-            return CutCame::To(Interrupted::Cut { turn: number }, Arc::new(cut));
+            return CutCame::To(Interrupted::Cut { turn: turn.number }, Arc::new(cut));
         }
         let head_turn = nothing.head_turn;
         CutCame::To(Interrupted::Idle { head_turn }, Arc::new(nothing))

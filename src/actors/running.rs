@@ -17,7 +17,7 @@ use tracing::{Instrument as _, Span};
 use super::{event_log::TurnEvents, registry::Node, use_cases::UseCases};
 use crate::{
     dialogue::turn::{CommittedTurn, Cut, CutBy, TurnError, TurnInput},
-    ids::NpcId,
+    ids::{NpcId, TurnId},
     memory::turn::Turn,
     ports::{StoreError, ledger::meters::Counted},
 };
@@ -37,6 +37,7 @@ pub(super) struct Keyed {
 
 /// The turn that runs.
 pub(super) struct Running {
+    pub id: TurnId,
     pub number: u32,
     pub started: Instant,
     /// What a repeated request is known by. A line between NPCs has none.
@@ -67,6 +68,7 @@ impl Running {
         let (cut, cut_watch) = watch::channel(None);
         let (abort, aborted) = AbortHandle::new_pair();
         let running = Self {
+            id: input.id,
             number: input.number,
             started: now,
             key: None,

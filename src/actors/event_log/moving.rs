@@ -94,7 +94,8 @@ impl EventLog {
     /// The dialogue was read anew, and its head had been moved meanwhile: by another node, in a restore, or by a
     /// move whose answer was lost. Told before anything that was said since.
     pub fn moved_meanwhile(&self, moves: Vec<Rewound>) {
-        self.not_moved();
+        self.not_moved(false);
+        self.inner.lock().in_doubt_from = None;
         let unsaid = event_error(&TurnError::Unsaid);
         let mut last = 0;
         for rewound in moves {
@@ -105,18 +106,24 @@ impl EventLog {
         }
     }
 
-    /// How far those who listen have been told; `None`: nobody was told anything.
+    /// How far those who listen have surely been told of moves; `None`: nobody was told anything.
     pub fn told(&self) -> Option<u64> {
-        let seq = self.head_seq();
-        (seq > 0).then_some(seq)
+        let inner = self.inner.lock();
+        let told = inner
+            .in_doubt_from
+            .map_or(inner.head_seq, |from| inner.head_seq.min(from - 1));
+        (inner.head_seq > 0).then_some(told)
     }
 
-    /// The head was not moved: what waited goes out.
-    pub fn not_moved(&self) {
+    /// The head was not moved, or if that is in doubt, nobody knows until it is read anew: what waited goes out.
+    pub fn not_moved(&self, in_doubt: bool) {
         let mut inner = self.inner.lock();
-        let Some(Moving { held, .. }) = inner.moving.take() else {
+        let Some(Moving { first, held }) = inner.moving.take() else {
             return;
         };
+        if in_doubt {
+            inner.in_doubt_from.get_or_insert(first);
+        }
         let (promised, later): (Vec<_>, Vec<_>) = held.into_iter().partition(|(seq, ..)| seq.is_some());
         for (seq, body, re) in promised {
             inner.emit_as(self, seq.unwrap_or_default(), body, re);

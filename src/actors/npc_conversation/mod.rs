@@ -217,6 +217,9 @@ impl NpcConversation {
         self.node.loaded(&self.key, &self.log, &loaded);
         self.log.not_committed(&lost_turn());
         self.memory = MemoryWait::of(loaded.awaited);
+        if loaded.replacing.is_none() {
+            self.putting_back = None;
+        }
         self.phase = Phase::Ready(Box::new(loaded));
         self.ready(ctx);
     }
@@ -244,7 +247,7 @@ impl NpcConversation {
             request.refuse(error.clone());
         }
         self.give_up_moves(error);
-        self.log.not_moved();
+        self.log.not_moved(false);
         let told = match error {
             SessionError::Elsewhere { .. } => {
                 let body = EventBody::ConversationEnded {

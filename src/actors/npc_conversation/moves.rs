@@ -21,6 +21,7 @@ use crate::{
         rewind::{Move, Moved, RewindError, Target},
         turn::{CutBy, TurnError, event_error},
     },
+    ids::TurnId,
     memory::turn::Turn,
     ports::ledger::rewinds::{KnownKeys, Rewound},
     tenancy::Principal,
@@ -182,11 +183,21 @@ impl NpcConversation {
         self.moving.gone.with(turn, loaded.head)
     }
 
+    /// The last move, if it went just where this is to go.
+    fn moved_to(&self, wish: &TakeBack) -> Option<Arc<Rewound>> {
+        let (Phase::Ready(loaded), Some(turn)) = (&self.phase, wish.turn) else {
+            return None;
+        };
+        let now = wish.heard.is_none() && self.running.is_none() && !self.moving.is_busy();
+        self.moving.gone.to(turn, loaded.head).filter(|_| now)
+    }
+
     fn cut_at(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
         // Who cuts in cuts in where the line ended that was about to be gone on with.
         if self.running.is_none() {
             self.unfinished = None;
-            if self.put_back(ctx) {
+            let being_put_back = self.putting_back.is_some() && self.moving.is_busy();
+            if being_put_back || self.put_back(ctx) {
                 return self.early.push_back(Request::Interrupt { wish, ask });
             }
         }
@@ -194,8 +205,11 @@ impl NpcConversation {
             Ok(head_turn) => head_turn,
             Err(error) => return self.unsaid_or(error, wish.key, ask, ctx),
         };
+        if let Some(rewound) = self.moved_to(&wish) {
+            return self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx);
+        }
         let Phase::Ready(loaded) = &self.phase else { return };
-        let running = self.running.as_ref().map(|running| running.number);
+        let running = self.running.as_ref().map(|running| (running.id, running.number));
         match (wish.turn, running) {
             (Some(turn), _) if turn <= head_turn => match loaded.heard_of(turn, wish.heard) {
                 Ok(heard_chars) => {
@@ -207,7 +221,7 @@ impl NpcConversation {
                 }
                 Err(error) => ask.answer(Err(error)),
             },
-            (_, Some(number)) => {
+            (_, Some((id, number))) => {
                 // Counted in what was sent so far, as the client counted.
                 let heard = wish.heard.map(|heard| self.log.scalars(heard));
                 let wish = TakeBack {
@@ -223,6 +237,7 @@ impl NpcConversation {
                 // Told once what was said of it is committed, or unsaid after all.
                 let said = None;
                 self.cutting.push(Cutting::Line {
+                    id,
                     number,
                     said,
                     wish,
@@ -239,8 +254,8 @@ impl NpcConversation {
     /// A line was committed, with the cuts of these keys: nothing is left to keep of them.
     pub(super) fn line_is_committed(&mut self, line: &Arc<Turn>, keys: &[String]) {
         for cutting in &mut self.cutting {
-            if let Cutting::Line { number, said, wish, .. } = cutting
-                && *number == line.number
+            if let Cutting::Line { id, said, wish, .. } = cutting
+                && *id == line.id
             {
                 *said = Some(Arc::clone(line));
                 wish.key.take_if(|key| keys.contains(key));
@@ -252,7 +267,7 @@ impl NpcConversation {
     /// then is cut where it was heard.
     pub(super) fn line_was_cut(
         &mut self,
-        number: u32,
+        (id, number): (TurnId, u32),
         said: Option<&Turn>,
         wish: TakeBack,
         ask: Ask<Interrupted>,
@@ -262,7 +277,7 @@ impl NpcConversation {
             return ask.answer(Err(self.busy()));
         };
         let heard = wish.heard.map(|heard| heard.scalars(""));
-        match loaded.cut_came(&self.node, number, said, heard) {
+        match loaded.cut_came(&self.node, id, said, heard) {
             CutCame::TooLate(heard) => {
                 let target = Target::Turn {
                     number,
@@ -350,7 +365,7 @@ impl NpcConversation {
         doubtful: bool,
         ctx: &mut Context<Self>,
     ) {
-        self.log.not_moved();
+        self.log.not_moved(doubtful);
         let callers = self.moving.moves.failed();
         let load = std::mem::take(&mut self.moving.load_after) || doubtful;
         let head_turn = match &self.phase {
@@ -397,6 +412,8 @@ impl NpcConversation {
         };
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
+        // It holds the epoch that an earlier move would have raised.
+        self.moving.in_doubt = false;
         self.log.holds(rewound.epoch);
         let before = std::mem::replace(&mut loaded.head, rewound.head);
         loaded.replacing = rewound.replacing;

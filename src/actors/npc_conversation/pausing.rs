@@ -11,6 +11,7 @@ use super::{
 use crate::{
     actors::{Interrupted, SessionError, TakeBack, handle::Ask, rewinding::MOMENT},
     dialogue::events::EventBody,
+    ids::TurnId,
     memory::turn::Turn,
     ports::ledger::dialogues::OwnerWrite,
     tenancy::Principal,
@@ -22,6 +23,7 @@ const MOVING: Duration = Duration::from_millis(5);
 /// Who waits until nothing is being said.
 pub(super) enum Cutting {
     Line {
+        id: TurnId,
         number: u32,
         /// The line, once it is committed.
         said: Option<Arc<Turn>>,
@@ -154,6 +156,7 @@ impl NpcConversation {
             match (cutting, &self.phase) {
                 (
                     Cutting::Line {
+                        id,
                         number,
                         said,
                         wish,
@@ -161,7 +164,7 @@ impl NpcConversation {
                     },
                     _,
                 ) => {
-                    self.line_was_cut(number, said.as_deref(), wish, ask, ctx);
+                    self.line_was_cut((id, number), said.as_deref(), wish, ask, ctx);
                 }
                 (Cutting::Resume { who, ask }, _) => self.resume(who, ask, ctx),
                 (Cutting::Join(ask), Phase::Ready(loaded)) => ask.answer(Ok(JoinPoint {

@@ -132,7 +132,11 @@ pub(in crate::actors) async fn load(
         next_seq: open.next_seq,
         replacing: open.replacing,
         awaited: open.head.filter(|_| extracting),
-        moved_meanwhile: meanwhile?,
+        // One that was made since ownership was taken is told by whoever made it.
+        moved_meanwhile: meanwhile?
+            .into_iter()
+            .filter(|rewound| rewound.epoch < open.epoch)
+            .collect(),
         // Not read: the first turn tries again.
         cast: cast.unwrap_or_else(|_| Cast::unread(&open.dialogue.npcs)),
         renewed,

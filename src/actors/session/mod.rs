@@ -171,6 +171,9 @@ impl Session {
         self.keys = Keys::new(loaded.next_seq > 1);
         self.memory = MemoryWait::of(loaded.awaited);
         let (unreplaced, head) = (loaded.replacing.take(), loaded.head);
+        if unreplaced.is_none() {
+            self.moving.is_put_back();
+        }
         // What is put back is not said anew as well.
         self.drop_replacements(|theirs| unreplaced.is_none() && theirs == head);
         self.phase = Phase::Ready(Box::new(loaded));
@@ -216,7 +219,7 @@ impl Session {
             }
             _ => event_error(&TurnError::Store(StoreError::Unavailable(String::new()))),
         };
-        self.log.not_moved();
+        self.log.not_moved(false);
         self.log.not_committed(&told);
         self.give_up_moves(error);
         self.drop_lines(&told, error);

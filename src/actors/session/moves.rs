@@ -64,6 +64,7 @@ pub(super) struct Moving {
 
 /// A cut of the running turn.
 struct Cutting {
+    id: TurnId,
     number: u32,
     /// The turn, once it is committed.
     said: Option<Arc<Turn>>,
@@ -100,6 +101,11 @@ impl Moving {
     pub fn forget(&mut self) {
         self.gone = Gone::default();
         self.jobs.clear();
+        self.put_back = None;
+    }
+
+    /// No turn is owed.
+    pub fn is_put_back(&mut self) {
         self.put_back = None;
     }
 
@@ -226,7 +232,7 @@ impl Session {
         doubtful: bool,
         ctx: &mut Context<Self>,
     ) {
-        self.log.not_moved();
+        self.log.not_moved(doubtful);
         let callers = self.moving.moves.failed();
         if !self.moving.moves.is_busy() {
             self.moving.spoken_before = None;
@@ -282,6 +288,8 @@ impl Session {
         };
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
+        // It holds the epoch that an earlier move would have raised.
+        self.moving.in_doubt = false;
         self.log.holds(rewound.epoch);
         let before = std::mem::replace(&mut loaded.head, rewound.head);
         loaded.replacing = rewound.replacing;
@@ -403,7 +411,7 @@ impl Session {
 
     /// A turn was committed, with the cuts of these keys: nothing is left to keep of them.
     pub(super) fn turn_is_committed(&mut self, turn: &Arc<Turn>, keys: &[String]) {
-        let of_it = self.moving.cutting.iter_mut().filter(|cut| cut.number == turn.number);
+        let of_it = self.moving.cutting.iter_mut().filter(|cut| cut.id == turn.id);
         for cutting in of_it {
             cutting.said = Some(Arc::clone(turn));
             cutting.wish.key.take_if(|key| keys.contains(key));

@@ -417,7 +417,6 @@ impl Session {
             Err(error) => {
                 self.keep_cuts(running.cut_keys(), ctx);
                 self.not_committed(error, running, ctx);
-                self.turn_ended(ctx);
             }
         }
     }
@@ -476,6 +475,8 @@ impl Session {
         if doubtful || self.moving.in_doubt || self.owes_a_turn() {
             self.load(ctx);
         } else {
+            // Before the next line begins, which is another turn of the same number.
+            self.turn_ended(ctx);
             self.advance(ctx);
         }
     }

@@ -513,3 +513,32 @@ async fn a_line_between_npcs_that_cannot_be_gone_on_with_stands_as_it_was_cut() 
     );
     world.end().await;
 }
+
+#[actix::test]
+async fn a_cut_of_what_came_to_nothing_leaves_the_line_that_waited_alone() {
+    let world = World::new().await;
+    let id = world.session().await;
+    *world.fake.fail_turns.lock() = true;
+    let failing = world.say(id, "hold").await;
+    world.begun(1).await;
+    let waiting = world.say(id, "hold two").await;
+    let wish = TakeBack {
+        heard: Some(Heard::Chars(0)),
+        ..world.keyed(Some(1), "cut")
+    };
+    let told = world.sessions.interrupt(&world.scope, id, wish).await.unwrap();
+    assert_eq!(
+        told,
+        Interrupted::Idle { head_turn: 0 },
+        "told before the next line is said"
+    );
+    outcome(failing).await.unwrap_err();
+    world.begun(2).await;
+    *world.fake.fail_turns.lock() = false;
+    world.fake.go.add_permits(1);
+    let said = outcome(waiting).await.unwrap();
+    assert_eq!((said.number, said.status), (1, TurnStatus::Completed));
+    world.sessions.view(&world.scope, id).await.unwrap();
+    assert_eq!(world.said(id).await, [(*said).clone()]);
+    world.end().await;
+}

@@ -534,9 +534,8 @@ async fn a_reply_that_was_to_be_said_anew_stands_in_a_session_that_is_closed_mea
     world.fake.go.add_permits(1);
     let whole = world.turn(id, "hold").await;
     let ear = world.listen(id).await;
-    let anew = world
-        .sessions
-        .regenerate(&world.scope, id, &world.who(), None, None, None);
+    let who = world.who();
+    let anew = world.sessions.regenerate(&world.scope, id, &who, None, None, None);
     let anew = anew.await;
     world.begun(3).await;
     let dialogues = &world.ports.ledger.dialogues;

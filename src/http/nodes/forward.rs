@@ -87,7 +87,7 @@ pub async fn instead<B: MessageBody>(response: &ServiceResponse<B>, id: &str) ->
     let dialogue = dialogue_of(request);
     let mut target = match &problem.owner {
         Some(owner) => **owner,
-        None => nodes.another().await?,
+        None => nodes.another(nodes.neighbours.own()).await?,
     };
     let began = state.services.clock.instant();
     loop {
@@ -211,18 +211,22 @@ impl Nodes {
         if let (Some(owners), Some(dialogue)) = (&self.owners, dialogue)
             && let Ok(Some(owner)) = owners.owner(&who.scope(), dialogue).await
             && owner != own
+            && owner != last
         {
             return owner;
         }
         if state.sessions.is_draining() {
-            return self.another().await.unwrap_or(last);
+            // Who was asked last stops too, or has died: nobody else corrects what is remembered.
+            self.forget(who, dialogue).await;
+            return self.another(last).await.unwrap_or(last);
         }
         own
     }
 
-    /// Any other node that lives.
-    async fn another(&self) -> Option<NodeId> {
-        let others = self.neighbours.others().await.ok()?;
+    /// Any other node that lives, but the one that was asked last.
+    async fn another(&self, last: NodeId) -> Option<NodeId> {
+        let mut others = self.neighbours.others().await.ok()?;
+        others.retain(|node| node.id != last);
         let at = rand::random_range(0..others.len().max(1));
         others.get(at).map(|node| node.id)
     }

@@ -217,8 +217,10 @@ fn a_line_that_was_cut_while_it_was_said_is_gone_on_with() {
         assert_eq!((&resumed["status"], &resumed["head_turn"]), (&json!("open"), &json!(0)));
         let rewound = socket.until("dialogue.rewound").await;
         assert_eq!((&rewound["turn"], &rewound["removed_turns"]), (&json!(0), &json!([1])));
-        let step = format!("/v1/npc-conversations/{id}:step");
-        let whole = backend.post(&step, &json!({})).await;
+        // Nobody has to ask for a line: this one was.
+        socket.until("npc_turn.committed").await;
+        let turns = backend.get(&format!("/v1/npc-conversations/{id}/turns")).await;
+        let whole = &turns["items"][0];
         assert_eq!(
             (&whole["turn"], &whole["npc_id"]),
             (&json!(1), &cut["npc_id"]),

@@ -90,6 +90,9 @@ impl Session {
             Ok(head_turn) => head_turn,
             Err(error) => return ask.answer(Err(error)),
         };
+        if let Some(rewound) = self.moved_to(&wish) {
+            return self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx);
+        }
         let running = self.running.as_ref().map(|running| running.number);
         let replying = self.log.replying().filter(|number| Some(*number) == running);
         if let Some(number) = replying.filter(|number| wish.turn.is_none_or(|turn| turn == *number)) {
@@ -131,7 +134,11 @@ impl Session {
     }
 
     fn tell_once_ended(&mut self, number: u32, heard: Option<usize>, wish: TakeBack, ask: Ask<Interrupted>) {
+        let Some(running) = &self.running else {
+            return ask.answer(Err(self.overloaded()));
+        };
         self.moving.cutting.push(Cutting {
+            id: running.id,
             number,
             said: None,
             heard,
@@ -143,6 +150,7 @@ impl Session {
     /// The turn that was to be cut has ended. One that had been said to its end by then is cut where it was heard.
     pub(super) fn was_cut(&mut self, cutting: Cutting, ctx: &mut Context<Self>) {
         let Cutting {
+            id,
             number,
             said,
             heard,
@@ -152,7 +160,7 @@ impl Session {
         let Phase::Ready(loaded) = &self.phase else {
             return ask.answer(Err(self.overloaded()));
         };
-        match loaded.cut_came(&self.node, number, said.as_deref(), heard) {
+        match loaded.cut_came(&self.node, id, said.as_deref(), heard) {
             CutCame::TooLate(heard) => self.wish(Some(number), Some(heard), wish, "session.interrupt", ask, ctx),
             CutCame::To(told, outcome) => self.keep(wish.key, told, outcome, ask, ctx),
         }
@@ -212,6 +220,9 @@ impl Session {
             Ok(head_turn) => head_turn,
             Err(error) => return ask.answer(Err(error)),
         };
+        if let Some(rewound) = self.moved_to(&wish) {
+            return self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx);
+        }
         match wish.turn {
             Some(turn) if turn > head_turn => match self.unsaid_with(turn) {
                 Some(rewound) => self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx),
@@ -219,6 +230,15 @@ impl Session {
             },
             turn => self.wish(turn, None, wish, "session.rewind", ask, ctx),
         }
+    }
+
+    /// The last move, if it went just where this is to go.
+    fn moved_to(&self, wish: &TakeBack) -> Option<Arc<Rewound>> {
+        let (Phase::Ready(loaded), Some(turn)) = (&self.phase, wish.turn) else {
+            return None;
+        };
+        let now = wish.heard.is_none() && self.running.is_none() && !self.moving.is_busy();
+        self.moving.gone.to(turn, loaded.head).filter(|_| now)
     }
 
     /// The last move, if `turn` is gone with it and nothing was said since.

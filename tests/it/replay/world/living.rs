@@ -138,7 +138,10 @@ impl World {
         if kept.head.turn != head.turn || kept.head.epoch + 1 != head.epoch {
             return;
         }
-        let from = kept.turns.first().map_or(1, |turn| turn.number);
+        // Where all that was left of it went into a summary that is gone, there is nothing to take over.
+        let Some(from) = kept.turns.first().map(|turn| turn.number) else {
+            return;
+        };
         let dialogues = &self.services.ledger.dialogues;
         let turns = dialogues.turns(&self.scope, id, from, u32::MAX).await.unwrap();
         let said: Vec<BufferedTurn> = turns.iter().map(Into::into).collect();

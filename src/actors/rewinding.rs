@@ -2,6 +2,8 @@
 //! same time is told one outcome, that of the lowest turn; and what is the same about a move before and
 //! after it. For sessions and NPC conversations alike; moving the head is `dialogue::rewind`.
 
+mod cutting;
+
 use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use actix::{Actor, AsyncContext, Context, fut::wrap_future};
@@ -9,7 +11,7 @@ use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 
 use super::{
-    Interrupted, SessionError,
+    Interrupted, SessionError, TakeBack,
     curator::Unsaid,
     handle::Ask,
     registry::{Node, SessionKey, send},
@@ -19,7 +21,6 @@ use super::{
 use crate::{
     dialogue::rewind::{Moved, RewindError, RewindRequest, Target},
     ids::{DialogueId, DialogueKind, TurnId},
-    memory::turn::{Turn, TurnStatus},
     ports::{
         StoreError,
         ledger::rewinds::{KnownKeys, Rewound},
@@ -27,6 +28,8 @@ use crate::{
     },
     tenancy::{Principal, Role, TenantScope},
 };
+
+pub(super) use cutting::{CutCame, PendingCut};
 
 /// When whoever asked of a dialogue that is elsewhere, or is another by now, may ask again.
 pub(super) const MOMENT: Duration = Duration::from_millis(200);
@@ -218,43 +221,16 @@ impl Gone {
         self.turns.contains(&turn).then(|| Arc::clone(last))
     }
 
-    /// The last move, if it took turns back to this one and nothing was said since: whoever asks for the same just
-    /// after is told the same.
-    pub fn to(&self, turn: u32, head: Option<TurnId>) -> Option<Arc<Rewound>> {
+    /// The last move, if it took turns back to just where this is to go and nothing was said since: whoever asks for the
+    /// same just after is told the same.
+    pub fn to(&self, wish: &TakeBack, head: Option<TurnId>) -> Option<Arc<Rewound>> {
         let last = self.last.as_ref().filter(|last| last.head == head)?;
-        (last.head_turn == turn && !last.removed.is_empty()).then(|| Arc::clone(last))
+        let same = wish.heard.is_none() && wish.turn == Some(last.head_turn) && !last.removed.is_empty();
+        same.then(|| Arc::clone(last))
     }
-}
-
-/// What the cut of a turn has come to, once the turn has ended.
-pub(super) enum CutCame {
-    /// It had been said to its end by then: it is to be cut where it was heard, in Unicode scalar values.
-    TooLate(usize),
-    /// What who asked is told, and its key is kept with.
-    To(Interrupted, Arc<Rewound>),
 }
 
 impl Loaded {
-    /// What a cut of a turn where it was `heard` has come to. `said`: what was committed of it.
-    pub(super) fn cut_came(&self, node: &Node, cut: TurnId, said: Option<&Turn>, heard: Option<usize>) -> CutCame {
-        let nothing = self.nothing_moved(node);
-        let chars = match said {
-            Some(turn) => turn.reply_text.chars().count(),
-            // Whether it was committed, its own task never learned.
-            None if self.head == Some(cut) => usize::MAX,
-            None => 0,
-        };
-        if let Some(heard) = heard.filter(|heard| *heard < chars) {
-            return CutCame::TooLate(heard);
-        }
-        if let Some(turn) = said.filter(|turn| turn.status == TurnStatus::Interrupted) {
-            let cut = Rewound::live_cut(nothing.id, nothing.world, nothing.epoch, turn);
-            return CutCame::To(Interrupted::Cut { turn: turn.number }, Arc::new(cut));
-        }
-        let head_turn = nothing.head_turn;
-        CutCame::To(Interrupted::Idle { head_turn }, Arc::new(nothing))
-    }
-
     /// What whoever asks to take back what does not stand is told, and its key is kept with.
     pub(super) fn nothing_moved(&self, node: &Node) -> Rewound {
         let (ports, dialogue) = (&node.ports, &self.dialogue);

@@ -10,10 +10,10 @@ use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture}
 use super::{NpcConversation, Phase, Request, handle::ConversationView, load, pausing::Cutting};
 use crate::{
     actors::{
-        Heard, Interrupted, SessionError, TakeBack,
+        Interrupted, SessionError, TakeBack,
         handle::Ask,
         memory_wait::MemoryWait,
-        rewinding::{self, CutCame, Gone, Moves, Wish},
+        rewinding::{self, CutCame, Gone, Moves, PendingCut, Wish},
         session::JobEnded,
     },
     dialogue::{
@@ -21,7 +21,6 @@ use crate::{
         rewind::{Move, Moved, RewindError, Target},
         turn::{CutBy, TurnError, event_error},
     },
-    ids::TurnId,
     memory::turn::Turn,
     ports::ledger::rewinds::{KnownKeys, Rewound},
     tenancy::Principal,
@@ -185,11 +184,9 @@ impl NpcConversation {
 
     /// The last move, if it went just where this is to go.
     fn moved_to(&self, wish: &TakeBack) -> Option<Arc<Rewound>> {
-        let (Phase::Ready(loaded), Some(turn)) = (&self.phase, wish.turn) else {
-            return None;
-        };
-        let now = wish.heard.is_none() && self.running.is_none() && !self.moving.is_busy();
-        self.moving.gone.to(turn, loaded.head).filter(|_| now)
+        let Phase::Ready(loaded) = &self.phase else { return None };
+        let idle = self.running.is_none() && !self.moving.is_busy();
+        self.moving.gone.to(wish, loaded.head).filter(|_| idle)
     }
 
     fn cut_at(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
@@ -209,8 +206,7 @@ impl NpcConversation {
             return self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx);
         }
         let Phase::Ready(loaded) = &self.phase else { return };
-        let running = self.running.as_ref().map(|running| (running.id, running.number));
-        match (wish.turn, running) {
+        match (wish.turn, &self.running) {
             (Some(turn), _) if turn <= head_turn => match loaded.heard_of(turn, wish.heard) {
                 Ok(heard_chars) => {
                     let target = Target::Turn {
@@ -221,28 +217,18 @@ impl NpcConversation {
                 }
                 Err(error) => ask.answer(Err(error)),
             },
-            (_, Some((id, number))) => {
+            (_, Some(running)) => {
                 // Counted in what was sent so far, as the client counted.
                 let heard = wish.heard.map(|heard| self.log.scalars(heard));
-                let wish = TakeBack {
-                    heard: heard.map(Heard::Chars),
-                    ..wish
-                };
                 let by = CutBy {
                     who: wish.who.clone(),
                     key: wish.key.clone(),
                     action: "conversation.interrupt",
                 };
-                self.cut(heard, Some(by));
+                running.cut(heard, Some(by));
                 // Told once what was said of it is committed, or unsaid after all.
-                let said = None;
-                self.cutting.push(Cutting::Line {
-                    id,
-                    number,
-                    said,
-                    wish,
-                    ask,
-                });
+                let cut = PendingCut::of(running, heard, wish, ask);
+                self.cutting.push(Cutting::Line(cut));
             }
             (_, None) => {
                 let outcome = Arc::new(loaded.nothing_moved(&self.node));
@@ -254,30 +240,21 @@ impl NpcConversation {
     /// A line was committed, with the cuts of these keys: nothing is left to keep of them.
     pub(super) fn line_is_committed(&mut self, line: &Arc<Turn>, keys: &[String]) {
         for cutting in &mut self.cutting {
-            if let Cutting::Line { id, said, wish, .. } = cutting
-                && *id == line.id
-            {
-                *said = Some(Arc::clone(line));
-                wish.key.take_if(|key| keys.contains(key));
+            if let Cutting::Line(cut) = cutting {
+                cut.committed(line, keys);
             }
         }
     }
 
     /// The line whose commit a cut waited for was `said`, or came to nothing. One that had been said to its end by
     /// then is cut where it was heard.
-    pub(super) fn line_was_cut(
-        &mut self,
-        (id, number): (TurnId, u32),
-        said: Option<&Turn>,
-        wish: TakeBack,
-        ask: Ask<Interrupted>,
-        ctx: &mut Context<Self>,
-    ) {
+    pub(super) fn line_was_cut(&mut self, cut: PendingCut, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else {
-            return ask.answer(Err(self.busy()));
+            return cut.ask.answer(Err(self.busy()));
         };
-        let heard = wish.heard.map(|heard| heard.scalars(""));
-        match loaded.cut_came(&self.node, id, said, heard) {
+        let came = cut.came(loaded, &self.node);
+        let PendingCut { number, wish, ask, .. } = cut;
+        match came {
             CutCame::TooLate(heard) => {
                 let target = Target::Turn {
                     number,
@@ -439,7 +416,7 @@ impl NpcConversation {
         for cutting in std::mem::take(&mut self.cutting) {
             match cutting {
                 // Should something lower be asked, of that.
-                Cutting::Line { wish, ask, .. } => {
+                Cutting::Line(PendingCut { wish, ask, .. }) => {
                     // The line's commit would have kept it.
                     self.moving.moves.owe(wish.key);
                     self.moving.moves.also_tell(Caller::Back(ask));

@@ -14,14 +14,10 @@ impl NpcConversation {
         }
     }
 
-    pub(super) fn owes_a_line(&self) -> bool {
-        self.owed().is_some()
-    }
-
     /// Whether somebody is about to go on with the line that is owed.
     pub(super) fn goes_on(&self) -> bool {
         let now = self.node.ports.clock.now();
-        self.owes_a_line()
+        self.owed().is_some()
             && self
                 .unfinished
                 .as_ref()

@@ -9,10 +9,12 @@ use super::{
     handle::{ConversationView, JoinPoint},
 };
 use crate::{
-    actors::{Interrupted, SessionError, TakeBack, handle::Ask, rewinding::MOMENT},
+    actors::{
+        SessionError,
+        handle::Ask,
+        rewinding::{MOMENT, PendingCut},
+    },
     dialogue::events::EventBody,
-    ids::TurnId,
-    memory::turn::Turn,
     ports::ledger::dialogues::OwnerWrite,
     tenancy::Principal,
 };
@@ -22,14 +24,7 @@ const MOVING: Duration = Duration::from_millis(5);
 
 /// Who waits until nothing is being said.
 pub(super) enum Cutting {
-    Line {
-        id: TurnId,
-        number: u32,
-        /// The line, once it is committed.
-        said: Option<Arc<Turn>>,
-        wish: TakeBack,
-        ask: Ask<Interrupted>,
-    },
+    Line(PendingCut),
     Join(Ask<JoinPoint>),
     /// Goes on, with the line that is being cut if it may.
     Resume {
@@ -41,7 +36,7 @@ pub(super) enum Cutting {
 impl Cutting {
     pub(super) fn refuse(self, error: SessionError) {
         match self {
-            Self::Line { ask, .. } => ask.answer(Err(error)),
+            Self::Line(cut) => cut.ask.answer(Err(error)),
             Self::Join(ask) => ask.answer(Err(error)),
             Self::Resume { ask, .. } => ask.answer(Err(error)),
         }
@@ -154,18 +149,7 @@ impl NpcConversation {
     pub(super) fn settle(&mut self, ctx: &mut Context<Self>) {
         for cutting in std::mem::take(&mut self.cutting) {
             match (cutting, &self.phase) {
-                (
-                    Cutting::Line {
-                        id,
-                        number,
-                        said,
-                        wish,
-                        ask,
-                    },
-                    _,
-                ) => {
-                    self.line_was_cut((id, number), said.as_deref(), wish, ask, ctx);
-                }
+                (Cutting::Line(cut), _) => self.line_was_cut(cut, ctx),
                 (Cutting::Resume { who, ask }, _) => self.resume(who, ask, ctx),
                 (Cutting::Join(ask), Phase::Ready(loaded)) => ask.answer(Ok(JoinPoint {
                     dialogue: Arc::clone(&loaded.dialogue),

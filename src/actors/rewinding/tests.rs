@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::memory::turn::Turn;
 
 fn wish(number: u32, heard_chars: Option<usize>, caller: u32) -> Wish<u32> {
     Wish {

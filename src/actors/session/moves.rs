@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{
     actors::{
-        Accepted, Interrupted, Line, SessionError, TakeBack,
+        Accepted, Interrupted, Line, SessionError,
         handle::Ask,
         memory_wait::MemoryWait,
-        rewinding::{self, Gone, Moves, Wish},
+        rewinding::{self, Gone, Moves, PendingCut, Wish},
     },
     dialogue::{
         events::EventBody,
@@ -40,7 +40,7 @@ use crate::{
 pub(super) struct Moving {
     moves: Moves<Caller>,
     /// Cuts of the turn that runs: told once what was said of it is committed, or came to nothing.
-    cutting: Vec<Cutting>,
+    cutting: Vec<PendingCut>,
     /// How the running turn ended while the head was being moved.
     pub ended: Option<Result<CommittedTurn, TurnError>>,
     /// Jobs that ended meanwhile.
@@ -60,18 +60,6 @@ pub(super) struct Moving {
     spoken_before: Option<u64>,
     /// The reply that the move under way has found to be gone on with.
     unfinished: Option<Unfinished>,
-}
-
-/// A cut of the running turn.
-struct Cutting {
-    id: TurnId,
-    number: u32,
-    /// The turn, once it is committed.
-    said: Option<Arc<Turn>>,
-    /// What was heard, in Unicode scalar values.
-    heard: Option<usize>,
-    wish: TakeBack,
-    ask: Ask<Interrupted>,
 }
 
 /// Who is told of a move.
@@ -304,7 +292,7 @@ impl Session {
             self.moving.moves.owe(running.cut_keys());
             running.unsay();
         }
-        for Cutting { wish, ask, .. } in std::mem::take(&mut self.moving.cutting) {
+        for PendingCut { wish, ask, .. } in std::mem::take(&mut self.moving.cutting) {
             // Should something lower be asked, of that.
             self.moving.moves.owe(wish.key);
             self.moving.moves.also_tell(Caller::Back(ask));
@@ -411,10 +399,8 @@ impl Session {
 
     /// A turn was committed, with the cuts of these keys: nothing is left to keep of them.
     pub(super) fn turn_is_committed(&mut self, turn: &Arc<Turn>, keys: &[String]) {
-        let of_it = self.moving.cutting.iter_mut().filter(|cut| cut.id == turn.id);
-        for cutting in of_it {
-            cutting.said = Some(Arc::clone(turn));
-            cutting.wish.key.take_if(|key| keys.contains(key));
+        for cutting in &mut self.moving.cutting {
+            cutting.committed(turn, keys);
         }
     }
 

@@ -60,6 +60,18 @@ fn late() -> Error {
     ))
 }
 
+/// One answer, until its deadline.
+async fn in_time<T>(
+    limit: Duration,
+    hung: &mut bool,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    timeout(limit, answer).await.unwrap_or_else(|_| {
+        *hung = true;
+        Err(late())
+    })
+}
+
 /// What a statement brings, until its deadline.
 struct Answer<'e, T> {
     stream: BoxStream<'e, Result<T, Error>>,
@@ -106,27 +118,21 @@ impl<'c> Executor<'c> for &'c mut Connection {
         'c: 'e,
         E: 'q + Execute<'q, Self::Database>,
     {
-        let answer = timeout(self.limit, (&mut self.inner).fetch_optional(query));
-        let hung = &mut self.hung;
-        Box::pin(async move {
-            answer.await.unwrap_or_else(|_| {
-                *hung = true;
-                Err(late())
-            })
-        })
+        Box::pin(in_time(
+            self.limit,
+            &mut self.hung,
+            (&mut self.inner).fetch_optional(query),
+        ))
     }
 
     fn prepare_with<'e>(self, sql: SqlStr, parameters: &'e [PgTypeInfo]) -> BoxFuture<'e, Result<PgStatement, Error>>
     where
         'c: 'e,
     {
-        let prepared = timeout(self.limit, (&mut self.inner).prepare_with(sql, parameters));
-        let hung = &mut self.hung;
-        Box::pin(async move {
-            prepared.await.unwrap_or_else(|_| {
-                *hung = true;
-                Err(late())
-            })
-        })
+        Box::pin(in_time(
+            self.limit,
+            &mut self.hung,
+            (&mut self.inner).prepare_with(sql, parameters),
+        ))
     }
 }

@@ -25,11 +25,11 @@ const SET_PAUSED: &str = concat!(
     with_member!("options", "paused", "$3"),
     " WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $4"
 );
-/// In one with a move, which has checked the epoch, and has raised it.
+/// In one with a move, which holds the dialogue's row, and has checked and raised the epoch.
 const PAUSE: &str = concat!(
     "UPDATE dialogues SET options = ",
     with_member!("options", "paused", "$3"),
-    " WHERE tenant = $1 AND id = $2 AND status = 'open'"
+    " WHERE tenant = $1 AND id = $2"
 );
 const IS_OPEN: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND status = 'open'";
 const CLAIM: &str = concat!(
@@ -61,22 +61,25 @@ fn read_open(row: &Row) -> StoreResult<OpenDialogue> {
     })
 }
 
-/// Pauses in the transaction of a move, which holds the dialogue's row and has checked the epoch. `false`: it is
-/// closed, or not there.
+/// Pauses in the transaction of a move, or has what was paused go on.
 pub(super) async fn pause(
     connection: &mut Connection,
     tenant: &TenantId,
     dialogue: &str,
     paused: bool,
-) -> StoreResult<bool> {
-    let written = sqlx::query(PAUSE)
+) -> StoreResult<()> {
+    sqlx::query(PAUSE)
         .bind(tenant.as_str())
         .bind(dialogue)
-        .bind(if paused { "true" } else { "false" })
+        .bind(json_of(paused))
         .execute(connection)
         .await
-        .map_err(store_error)?;
-    Ok(written.rows_affected() == 1)
+        .map(drop)
+        .map_err(store_error)
+}
+
+const fn json_of(paused: bool) -> &'static str {
+    if paused { "true" } else { "false" }
 }
 
 /// What came of a write that changed so many rows.
@@ -137,7 +140,7 @@ pub(super) async fn set_paused(
                 let written = sqlx::query(SET_PAUSED)
                     .bind(tenant.as_str())
                     .bind(id.to_string())
-                    .bind(if paused { "true" } else { "false" })
+                    .bind(json_of(paused))
                     .bind(signed(epoch))
                     .execute(&mut *connection)
                     .await

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Connection, Engine, Lock, Row, audit, lock,
+    Connection, Engine, Lock, Row, audit, lock, ownership,
     rewinds::{self, Move, move_head},
     rows::{Columns, json, json_list, list, micros, rows_of, store_error, text},
 };
@@ -108,11 +108,6 @@ const PLAN: &str = concat!(
 /// Nobody owns it any more, so that it may be taken up anywhere should it be opened again.
 const CLOSE: &str = "UPDATE dialogues SET status = 'closed', owner_node = NULL, owner_until = NULL
     WHERE tenant = $1 AND id = $2";
-const SET_PAUSED: &str = concat!(
-    "UPDATE dialogues SET options = ",
-    with_member!("options", "paused", "$3"),
-    " WHERE tenant = $1 AND id = $2"
-);
 const FENCE: &str = concat!(
     "UPDATE dialogues SET owner_epoch = owner_epoch + 1, replacing = NULL WHERE tenant = $1 AND id ",
     among!("$2")
@@ -127,8 +122,8 @@ struct Planned {
     moves: bool,
     next_seq: u64,
     epoch: u64,
-    /// As JSON, where it is to be another than it is.
-    pause: Option<String>,
+    /// Whether it is to be paused, where it is to be another than it is.
+    pause: Option<bool>,
 }
 
 fn read(row: &Row) -> StoreResult<Save> {
@@ -160,7 +155,7 @@ fn read_planned(row: &Row) -> StoreResult<Planned> {
         moves: head != to || was_open != open,
         next_seq,
         epoch,
-        pause: wanted.filter(|wanted| *wanted != paused),
+        pause: wanted.filter(|wanted| *wanted != paused).map(|wanted| wanted == "true"),
     })
 }
 
@@ -314,14 +309,8 @@ async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore
             count(&mut restored, planned, &rewound);
             done.rewound = Some(rewound);
         }
-        if let Some(pause) = &planned.pause {
-            sqlx::query(SET_PAUSED)
-                .bind(tenant.as_str())
-                .bind(planned.id.to_string())
-                .bind(pause)
-                .execute(&mut *connection)
-                .await
-                .map_err(store_error)?;
+        if let Some(paused) = &planned.pause {
+            ownership::pause(connection, tenant, &planned.id.to_string(), *paused).await?;
         }
         dialogues.push(done);
         failpoint!("restore.moved");
@@ -507,7 +496,7 @@ plans_of_sqlite! {
                 "{unpin}"
             );
             assert_searches(BY_KEY, &["restores_by_key"]).await;
-            for statement in [GET, DELETE, DELETE_ITEMS, CLOSE, FENCE, SET_PAUSED] {
+            for statement in [GET, DELETE, DELETE_ITEMS, CLOSE, FENCE] {
                 assert_searches(statement, &[]).await;
             }
         }

@@ -1,24 +1,17 @@
 //! What stores and models do wrong, and what is lost by it.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
-use async_trait::async_trait;
 use colloquy::{
     dialogue::{jobs, remember, remember::HandWritten, turn::Cut},
-    ids::{FactId, TenantId, WorldId},
+    ids::TenantId,
     memory::fact::{Audience, FactKind, Importance, Knower},
-    ports::{
-        StoreError, StoreResult,
-        clock::Clock as _,
-        ledger::jobs::JobKind,
-        llm::Task,
-        vectors::{Candidate, FactIndex, IndexPoint, Proposal},
-    },
+    ports::{StoreError, clock::Clock as _, ledger::jobs::JobKind, llm::Task},
     tenancy::TenantScope,
 };
 use serde_json::json;
 
-use super::{Answer, Stage, likes};
+use super::{Answer, Stage, likes, picky::Picky};
 use crate::support::run;
 
 #[test]
@@ -144,48 +137,6 @@ fn a_summary_leaves_what_does_not_fit_to_the_next_one() {
     });
 }
 
-/// An index that one tenant cannot write to.
-struct Troubled {
-    index: Arc<dyn FactIndex>,
-    tenant: TenantId,
-}
-
-#[async_trait]
-impl FactIndex for Troubled {
-    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
-        self.index.propose(scope, proposal).await
-    }
-    async fn similar(
-        &self,
-        scope: &TenantScope,
-        world: &WorldId,
-        audience: &Audience,
-        embedding: &[f32],
-        min_cosine: f32,
-        limit: usize,
-    ) -> StoreResult<Vec<Candidate>> {
-        let index = &self.index;
-        index
-            .similar(scope, world, audience, embedding, min_cosine, limit)
-            .await
-    }
-    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
-        if *scope.tenant() == self.tenant {
-            return Err(StoreError::Unavailable("no room".to_owned()));
-        }
-        self.index.upsert(scope, points).await
-    }
-    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
-        self.index.remove(scope, facts).await
-    }
-    async fn count(&self, scope: &TenantScope) -> StoreResult<u64> {
-        self.index.count(scope).await
-    }
-    async fn clear(&self, scope: &TenantScope) -> StoreResult<()> {
-        self.index.clear(scope).await
-    }
-}
-
 #[test]
 fn a_tenant_whose_index_fails_holds_up_nobody_else() {
     run(async {
@@ -194,9 +145,11 @@ fn a_tenant_whose_index_fails_holds_up_nobody_else() {
         stage.scope = TenantScope::new("poor".parse().unwrap());
         stage.author().await;
         let troubled = std::mem::replace(&mut stage.scope, sound);
-        stage.services.index = Arc::new(Troubled {
+        stage.services.index = Arc::new(Picky {
             index: stage.services.index.clone(),
-            tenant: troubled.tenant().clone(),
+            refused: troubled.clone(),
+            with: StoreError::Unavailable("no room".to_owned()),
+            refuses: AtomicBool::new(true),
         });
         let note = HandWritten {
             world: stage.world.id.clone(),

@@ -19,14 +19,14 @@ use colloquy::{
         clock::Clock as _,
         ledger::{Ledger, audit::Edit, facts::FactPatch, tenants::Tenant},
         peers::{Notice, OwnIndex as _, Peers},
-        vectors::{Candidate, FactIndex, IndexPoint, IndexState, Prepared, Proposal, StoredPoints},
+        vectors::{Candidate, FactIndex, IndexPoint, IndexState, Prepared, Proposal},
     },
     tenancy::TenantScope,
 };
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::{Stage, Talk, likes};
+use super::{Stage, Talk, likes, picky::Picky};
 use crate::support::{QdrantDouble, run};
 
 const GRAPES: &str = "The player likes grapes.";
@@ -308,70 +308,6 @@ fn what_another_node_wrote_last_is_not_overwritten_for_good() {
     });
 }
 
-/// An index that takes nothing of one tenant.
-struct Picky {
-    index: Arc<dyn FactIndex>,
-    refused: TenantScope,
-    refuses: AtomicBool,
-}
-
-#[async_trait]
-impl FactIndex for Picky {
-    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
-        self.index.propose(scope, proposal).await
-    }
-    async fn similar(
-        &self,
-        scope: &TenantScope,
-        world: &WorldId,
-        audience: &Audience,
-        embedding: &[f32],
-        min_cosine: f32,
-        limit: usize,
-    ) -> StoreResult<Vec<Candidate>> {
-        let index = &self.index;
-        index
-            .similar(scope, world, audience, embedding, min_cosine, limit)
-            .await
-    }
-    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
-        if *scope == self.refused && self.refuses.load(Ordering::SeqCst) {
-            return Err(StoreError::Rejected("a point of this tenant is odd".to_owned()));
-        }
-        self.index.upsert(scope, points).await
-    }
-    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
-        self.index.remove(scope, facts).await
-    }
-    async fn count(&self, scope: &TenantScope) -> StoreResult<u64> {
-        self.index.count(scope).await
-    }
-    async fn clear(&self, scope: &TenantScope) -> StoreResult<()> {
-        self.index.clear(scope).await
-    }
-    fn is_shared(&self) -> bool {
-        true
-    }
-    fn state(&self) -> IndexState {
-        self.index.state()
-    }
-    async fn prepare(&self, may_make: bool) -> StoreResult<Prepared> {
-        self.index.prepare(may_make).await
-    }
-    async fn adopt(&self) -> StoreResult<()> {
-        self.index.adopt().await
-    }
-    async fn retire(&self) -> StoreResult<()> {
-        self.index.retire().await
-    }
-    async fn is_current(&self) -> StoreResult<bool> {
-        self.index.is_current().await
-    }
-    async fn stored(&self, scope: &TenantScope, after: Option<&str>, limit: u32) -> StoreResult<Option<StoredPoints>> {
-        self.index.stored(scope, after, limit).await
-    }
-}
-
 #[test]
 fn a_tenant_whose_facts_cannot_be_moved_holds_up_nobody_else() {
     run(async {
@@ -396,6 +332,7 @@ fn a_tenant_whose_facts_cannot_be_moved_holds_up_nobody_else() {
         let picky = Arc::new(Picky {
             index: stage.index_in_qdrant(&double.url(), "words"),
             refused: awry.clone(),
+            with: StoreError::Rejected("a point of this tenant is odd".to_owned()),
             refuses: AtomicBool::new(true),
         });
         stage.services.index = picky.clone();

@@ -6,6 +6,7 @@ mod faults;
 mod forgetting;
 mod index;
 mod memory;
+mod picky;
 mod recall;
 mod settling;
 mod turns;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
-use super::{Caller, Cutting, Phase, Request, Session};
+use super::{Caller, Phase, Request, Session};
 use crate::{
     actors::{
         Heard, Interrupted, SessionError, TakeBack,
         handle::Ask,
-        rewinding::{self, CutCame},
+        rewinding::{self, CutCame, PendingCut},
     },
     dialogue::{rewind::Target, turn::CutBy},
     ports::ledger::rewinds::{KnownKeys, Rewound},
@@ -112,13 +112,13 @@ impl Session {
             if wish.key.is_none() || others.all(|other| other.wish.key != wish.key) {
                 self.cut(heard, Some(by));
             }
-            return self.tell_once_ended(number, heard, wish, ask);
+            return self.tell_once_ended(heard, wish, ask);
         }
         match (running, wish.turn) {
             (Some(number), turn) if turn.is_none_or(|turn| turn == number) && wish.heard.is_some() => {
                 // All of it was said and it is being committed: it is cut when it has been.
                 let heard = wish.heard.map(|heard| self.log.scalars(heard));
-                self.tell_once_ended(number, heard, wish, ask);
+                self.tell_once_ended(heard, wish, ask);
             }
             (_, None) => self.keep_idle(wish.key, ask, ctx),
             (Some(number), Some(turn)) if turn == number => self.keep_idle(wish.key, ask, ctx),
@@ -133,34 +133,21 @@ impl Session {
         }
     }
 
-    fn tell_once_ended(&mut self, number: u32, heard: Option<usize>, wish: TakeBack, ask: Ask<Interrupted>) {
-        let Some(running) = &self.running else {
-            return ask.answer(Err(self.overloaded()));
-        };
-        self.moving.cutting.push(Cutting {
-            id: running.id,
-            number,
-            said: None,
-            heard,
-            wish,
-            ask,
-        });
+    fn tell_once_ended(&mut self, heard: Option<usize>, wish: TakeBack, ask: Ask<Interrupted>) {
+        match &self.running {
+            Some(running) => self.moving.cutting.push(PendingCut::of(running, heard, wish, ask)),
+            None => ask.answer(Err(self.overloaded())),
+        }
     }
 
     /// The turn that was to be cut has ended. One that had been said to its end by then is cut where it was heard.
-    pub(super) fn was_cut(&mut self, cutting: Cutting, ctx: &mut Context<Self>) {
-        let Cutting {
-            id,
-            number,
-            said,
-            heard,
-            wish,
-            ask,
-        } = cutting;
+    pub(super) fn was_cut(&mut self, cut: PendingCut, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else {
-            return ask.answer(Err(self.overloaded()));
+            return cut.ask.answer(Err(self.overloaded()));
         };
-        match loaded.cut_came(&self.node, id, said.as_deref(), heard) {
+        let came = cut.came(loaded, &self.node);
+        let PendingCut { number, wish, ask, .. } = cut;
+        match came {
             CutCame::TooLate(heard) => self.wish(Some(number), Some(heard), wish, "session.interrupt", ask, ctx),
             CutCame::To(told, outcome) => self.keep(wish.key, told, outcome, ask, ctx),
         }
@@ -179,9 +166,8 @@ impl Session {
 
     /// The keys of cuts that came to nothing, since the turn had been said to its end or not at all, are kept: to
     /// repeat one cuts nothing that is said later.
-    pub(in crate::actors::session) fn keep_cuts(&self, keys: Vec<String>, ctx: &mut Context<Self>) {
+    pub(in crate::actors::session) fn keep_cuts(&self, mut keys: Vec<String>, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
-        let mut keys = keys;
         // Those who wait to be told have theirs kept then.
         keys.retain(|key| self.moving.cutting.iter().all(|cut| cut.wish.key.as_ref() != Some(key)));
         if keys.is_empty() {
@@ -234,11 +220,9 @@ impl Session {
 
     /// The last move, if it went just where this is to go.
     fn moved_to(&self, wish: &TakeBack) -> Option<Arc<Rewound>> {
-        let (Phase::Ready(loaded), Some(turn)) = (&self.phase, wish.turn) else {
-            return None;
-        };
-        let now = wish.heard.is_none() && self.running.is_none() && !self.moving.is_busy();
-        self.moving.gone.to(turn, loaded.head).filter(|_| now)
+        let Phase::Ready(loaded) = &self.phase else { return None };
+        let idle = self.running.is_none() && !self.moving.is_busy();
+        self.moving.gone.to(wish, loaded.head).filter(|_| idle)
     }
 
     /// The last move, if `turn` is gone with it and nothing was said since.

@@ -4,6 +4,8 @@
 //! What a job does is `dialogue::jobs`. The ledger's queue is the truth; what is held here is only
 //! what this node has leased, so losing it costs a lease's time and nothing else.
 
+mod attempts;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     panic::AssertUnwindSafe,
@@ -12,12 +14,12 @@ use std::{
 };
 
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
+use attempts::{Attempt, attempt, note_failure};
 use futures_util::{
     FutureExt,
     future::{AbortHandle, Abortable},
 };
 use tokio::sync::{Semaphore, oneshot};
-use tracing::Instrument as _;
 
 use super::{
     meters::Share,
@@ -25,26 +27,17 @@ use super::{
     session::JobEnded,
 };
 use crate::{
-    dialogue::{
-        jobs::{JobError, JobReport},
-        settings::JobSettings,
-    },
     ids::{DialogueId, JobId},
     ports::{
         StoreError,
-        ledger::jobs::{Job, JobFailure, JobKind},
-        llm::LlmError,
+        ledger::jobs::{Job, JobKind},
     },
     tenancy::TenantScope,
 };
 
-const LONGEST_RETRY: Duration = Duration::from_mins(10);
-/// How soon the failure of a job is written down again that could not be.
-const FAILURE_AGAIN: Duration = Duration::from_secs(1);
 /// Jobs leased at once beyond those that can run, so that a busy curator need not ask for each.
 const AHEAD: usize = 4;
-/// A job with so many eighths of its lease left runs without a look at the ledger.
-const FRESH: u32 = 7;
+const SHORTEST_POLL: Duration = Duration::from_millis(50);
 /// Jobs of one tenant in memory at once.
 const MOST_HELD: usize = 10_000;
 
@@ -199,25 +192,25 @@ impl Curator {
             // The semaphore is never closed.
             let _slot = slots.acquire().await.ok();
             let begun = node.ports.clock.instant();
-            let Some(result) = attempt(&node, &scope, &job).await else {
-                tracing::debug!(job = %job.id, "a job is another's by now");
-                return (Ok(JobReport::default()), None);
+            let result = match attempt(&node, &scope, &job).await {
+                Attempt::Ended(result) => result,
+                not_run => return (not_run, None),
             };
             let took = node.ports.clock.instant().saturating_duration_since(begun);
             node.meters
                 .job_ended(&job, took, result.is_ok(), node.ports.clock.now());
-            let retry_at = match &result {
+            let retry_in = match &result {
                 Ok(_) => None,
-                Err(error) => Some(note_failure(&node, &scope, &job, error).await),
+                Err(error) => note_failure(&node, &scope, &job, error).await,
             };
-            (result, retry_at.flatten())
+            (Attempt::Ended(result), retry_in)
         };
         ctx.spawn(
             Abortable::new(running, aborted)
                 .into_actor(self)
                 .map(move |ended, curator, ctx| {
-                    let (result, retry_in) = ended.unwrap_or_else(|_let_go| (Ok(JobReport::default()), None));
-                    curator.ended(&job, result, retry_in, ctx);
+                    let (attempt, retry_in) = ended.unwrap_or((Attempt::Over, None));
+                    curator.ended(job, attempt, retry_in, ctx);
                 }),
         );
     }
@@ -250,26 +243,47 @@ impl Curator {
         }));
     }
 
-    fn ended(
-        &mut self,
-        job: &Job,
-        result: Result<JobReport, JobError>,
-        retry_in: Option<Duration>,
-        ctx: &mut Context<Self>,
-    ) {
+    fn ended(&mut self, job: Job, attempt: Attempt, retry_in: Option<Duration>, ctx: &mut Context<Self>) {
         self.running.remove(&job.id);
-        self.held.remove(&job.id);
-        self.held_share.set(self.held.len());
         let now = self.node.ports.clock.instant();
         self.used = now;
+        let lane = lane_of(&job);
+        let waits = matches!(attempt, Attempt::Elsewhere) && lane.is_some();
+        if !waits {
+            self.held.remove(&job.id);
+            self.held_share.set(self.held.len());
+            self.tell_of(&job, attempt, ctx);
+        }
+        if let Some(key) = lane {
+            if let Some(lane) = self.lanes.get_mut(&key) {
+                lane.running = false;
+                let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s);
+                // Leased again by then, by this node or by another that saw it first.
+                lane.blocked_until = retry_in.map(|pause| now + pause + 2 * poll + Duration::from_secs(1));
+                if waits {
+                    // Those after it wait with it, until whoever has it is done.
+                    tracing::debug!(job = %job.id, "a job is another's by now");
+                    lane.blocked_until = Some(now + poll.max(SHORTEST_POLL));
+                    lane.waiting.insert(job.id, job);
+                }
+            }
+            self.next_in_lane(key, ctx);
+        }
+        self.report_drained();
+    }
+
+    /// Tells the job's dialogue. One that stopped meanwhile has nobody to tell.
+    fn tell_of(&self, job: &Job, attempt: Attempt, ctx: &mut Context<Self>) {
         let (key, node) = ((self.scope.clone(), job.dialogue), Arc::clone(&self.node));
         let ended = JobEnded {
             turn_id: job.turn,
             kind: job.kind,
-            report: result.ok(),
+            report: match attempt {
+                Attempt::Ended(result) => result.ok(),
+                Attempt::Elsewhere | Attempt::Over => None,
+            },
         };
         let tell = async move {
-            // A dialogue that stopped meanwhile has nobody to tell.
             if let Some(session) = node.sessions.live(&key) {
                 let _ = send(&session, ended).await;
             } else if let Some(conversation) = node.conversations.live(&key) {
@@ -277,16 +291,6 @@ impl Curator {
             }
         };
         ctx.spawn(tell.into_actor(self));
-        if let Some(key) = lane_of(job) {
-            if let Some(lane) = self.lanes.get_mut(&key) {
-                lane.running = false;
-                // Leased again by then, by this node or by another that saw it first.
-                let jobs = &self.node.ports.settings.jobs;
-                lane.blocked_until = retry_in.map(|pause| now + pause + Duration::from_secs(2 * jobs.poll_s + 1));
-            }
-            self.next_in_lane(key, ctx);
-        }
-        self.report_drained();
     }
 
     fn report_drained(&mut self) {
@@ -302,7 +306,7 @@ impl Curator {
 
     /// Looks for jobs that were left behind or are due again, and for lanes that need wait no more.
     fn tick(&mut self, ctx: &mut Context<Self>) {
-        let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s).max(Duration::from_millis(50));
+        let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s).max(SHORTEST_POLL);
         let idle = Duration::from_secs(self.node.settings.idle_s);
         let now = self.node.ports.clock.instant();
         let resting = self.held.is_empty() && !self.leasing && self.settling == Settling::Idle;
@@ -374,105 +378,6 @@ pub(super) async fn lease(node: &Node, scope: &TenantScope, limit: usize) -> Res
     node.ports.ledger.jobs.lease(scope, node.id, now, until, limit).await
 }
 
-/// Runs a job once, within its lease. `None`: somebody else has it, or it is done.
-async fn attempt(node: &Arc<Node>, scope: &TenantScope, job: &Job) -> Option<Result<JobReport, JobError>> {
-    let left = match lease_left(node, scope, job).await {
-        Ok(left) => left?,
-        Err(error) => return Some(Err(error.into())),
-    };
-    let span = tracing::debug_span!(
-        parent: None,
-        "job",
-        kind = job.kind.as_str(),
-        tenant = %scope.tenant(),
-        dialogue = %job.dialogue,
-        turn_id = %job.turn,
-        attempt = job.attempts + 1,
-    );
-    let run = AssertUnwindSafe(node.use_cases.run_job(scope, job).instrument(span)).catch_unwind();
-    Some(match tokio::time::timeout(left, run).await {
-        Ok(Ok(result)) => result,
-        Ok(Err(_panic)) => Err(StoreError::Rejected("the job panicked".into()).into()),
-        Err(_elapsed) => Err(JobError::Model(LlmError::Timeout)),
-    })
-}
-
-/// How long this node may run a job. What has waited here for a while is leased anew first, since its lease could
-/// run out on the way and another node would pay the model once more. `None`: it is not this node's any longer.
-async fn lease_left(node: &Node, scope: &TenantScope, job: &Job) -> Result<Option<Duration>, StoreError> {
-    let lease = Duration::from_secs(node.ports.settings.jobs.lease_s.max(1));
-    let now = node.ports.clock.now();
-    let left = (job.leased_until - now).to_std().unwrap_or_default();
-    if left >= lease * FRESH / 8 {
-        return Ok(Some(left));
-    }
-    let jobs = &node.ports.ledger.jobs;
-    let leased = jobs.lease_again(scope, job.id, node.id, now, now + lease).await?;
-    Ok(leased.then_some(lease))
-}
-
-/// Writes down that a job failed. `Some`: it is tried again after so long.
-async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, error: &JobError) -> Option<Duration> {
-    let jobs = &node.ports.settings.jobs;
-    let now = node.ports.clock.now();
-    let age = (now - job.since).to_std().unwrap_or_default();
-    let useless = matches!(error, JobError::Unusable(_));
-    // Waiting makes no answer better, and the dialogue's later jobs wait too.
-    let doublings = if useless { 0 } else { job.attempts };
-    let pause = is_worth_another_try(error, jobs, job, age)
-        .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), doublings, rand::random()));
-    let then = match pause {
-        Some(pause) if useless => JobFailure::RetryUselessAt(now + pause),
-        Some(pause) => JobFailure::RetryAt(now + pause),
-        None => JobFailure::Dead,
-    };
-    tracing::warn!(
-        tenant = %scope.tenant(), job = %job.id, kind = job.kind.as_str(), attempts = job.attempts + 1, %error,
-        dead = pause.is_none(), "an after-turn job failed"
-    );
-    write_failure(node, scope, job, &error.to_string(), then).await;
-    pause
-}
-
-/// Jobs mostly fail because the ledger is away, and then that cannot be written either. It is tried until it can:
-/// a job that stays leased to this node is run by nobody until the lease has run out.
-async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str, then: JobFailure) {
-    let clock = &node.ports.clock;
-    let (begun, lease) = (clock.instant(), Duration::from_secs(node.ports.settings.jobs.lease_s));
-    loop {
-        let written = node.ports.ledger.jobs.fail(scope, job.id, error, then).await;
-        let Err(unwritten) = written else { return };
-        let held = clock.instant().saturating_duration_since(begun) < lease;
-        if !held || node.is_draining() || !matches!(unwritten, StoreError::Unavailable(_)) {
-            // It stays leased and is found again when the lease runs out.
-            tracing::warn!(job = %job.id, error = %unwritten, "a job's failure could not be written");
-            return;
-        }
-        tokio::time::sleep(FAILURE_AGAIN).await;
-    }
-}
-
-/// Whether a job that has failed again is tried once more, `age` after it was written.
-///
-/// What cannot be reached comes back, however often it was asked meanwhile: only time ends that. An
-/// answer of no use, or a job that panics, will not be much better the hundredth time.
-fn is_worth_another_try(error: &JobError, jobs: &JobSettings, job: &Job, age: Duration) -> bool {
-    match error {
-        JobError::Model(error) if error.is_transient() => age < Duration::from_secs(jobs.give_up_after_s),
-        JobError::Store(StoreError::Unavailable(_)) => age < Duration::from_secs(jobs.give_up_after_s),
-        JobError::Model(_) | JobError::Store(StoreError::Corrupt(_)) => false,
-        JobError::Store(_) => job.attempts + 1 < jobs.max_attempts,
-        JobError::Unusable(_) => job.useless + 1 < jobs.max_useless,
-    }
-}
-
-/// Doubles with each failed attempt, up to ten minutes, and adds up to a quarter so that jobs that failed
-/// together do not come back together. `random` picks how much.
-fn retry_pause(base: Duration, attempts: u32, random: u16) -> Duration {
-    let pause = base.saturating_mul(1 << attempts.min(20)).min(LONGEST_RETRY);
-    pause + pause.mul_f64(f64::from(random) / f64::from(u16::MAX) / 4.0)
-}
-
 impl Actor for Curator {
     type Context = Context<Self>;
 
@@ -526,71 +431,5 @@ impl Handler<Stop> for Curator {
     fn handle(&mut self, Stop: Stop, ctx: &mut Self::Context) {
         self.node.curator_ends(&self.scope, self.generation);
         ctx.stop();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tried(attempts: u32, useless: u32) -> Job {
-        let at = chrono::DateTime::UNIX_EPOCH;
-        Job {
-            id: JobId::from_u128(1),
-            kind: JobKind::ExtractFacts,
-            dialogue: DialogueId::new(crate::ids::DialogueKind::Session, ulid::Ulid(1)),
-            turn: crate::ids::TurnId::from_u128(1),
-            text_version: 1,
-            attempts,
-            useless,
-            created_at: at,
-            since: at,
-            answer: None,
-            leased_until: at,
-        }
-    }
-
-    #[test]
-    fn only_time_ends_the_wait_for_what_cannot_be_reached() {
-        let jobs = JobSettings {
-            max_attempts: 3,
-            max_useless: 2,
-            give_up_after_s: 3_600,
-            lease_s: 120,
-            retry_base_s: 2,
-            concurrency: 1,
-            poll_s: 5,
-        };
-        let (soon, late) = (Duration::from_mins(59), Duration::from_mins(61));
-        for passing in [
-            JobError::Model(LlmError::Timeout),
-            JobError::Model(LlmError::Unavailable("502".into())),
-            JobError::Model(LlmError::RateLimited { retry_after: None }),
-            JobError::Model(LlmError::Broken("cut".into())),
-            JobError::Store(StoreError::Unavailable("locked".into())),
-        ] {
-            assert!(is_worth_another_try(&passing, &jobs, &tried(500, 1), soon), "{passing}");
-            assert!(!is_worth_another_try(&passing, &jobs, &tried(0, 0), late), "{passing}");
-        }
-        let useless = JobError::Unusable("prose".into());
-        assert!(
-            is_worth_another_try(&useless, &jobs, &tried(500, 0), late),
-            "after an outage"
-        );
-        assert!(!is_worth_another_try(&useless, &jobs, &tried(1, 1), soon));
-        let defect = JobError::Store(StoreError::Rejected("syntax".into()));
-        assert!(is_worth_another_try(&defect, &jobs, &tried(1, 1), late));
-        assert!(!is_worth_another_try(&defect, &jobs, &tried(2, 0), soon));
-        let refused = JobError::Model(LlmError::Refused("400".into()));
-        assert!(!is_worth_another_try(&refused, &jobs, &tried(0, 0), soon));
-    }
-
-    #[test]
-    fn the_pause_before_a_retry_doubles_with_jitter_and_is_bounded() {
-        let base = Duration::from_secs(2);
-        assert_eq!(retry_pause(base, 0, 0), base);
-        assert_eq!(retry_pause(base, 3, 0), 8 * base);
-        assert_eq!(retry_pause(base, 0, u16::MAX), Duration::from_millis(2_500));
-        assert_eq!(retry_pause(base, 4_000_000, 0), LONGEST_RETRY);
     }
 }

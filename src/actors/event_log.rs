@@ -334,7 +334,6 @@ impl EventLog {
             }
         }
         inner.open = None;
-        inner.in_doubt_from = None;
         inner.lost = inner.lost.filter(|lost| *lost > turn);
         inner.release(self);
     }

@@ -23,7 +23,10 @@ use crate::{
     ids::{DialogueId, DialogueKind, TurnId},
     ports::{
         StoreError,
-        ledger::rewinds::{KnownKeys, Rewound},
+        ledger::{
+            audit::Edit,
+            rewinds::{KnownKeys, Rewound},
+        },
         peers::Notice,
     },
     tenancy::{Principal, Role, TenantScope},
@@ -53,6 +56,8 @@ pub(super) struct Goal {
     pub also: Vec<String>,
     pub who: Principal,
     pub action: &'static str,
+    /// Who asked for less at the same time.
+    pub others: Vec<(Principal, &'static str)>,
 }
 
 /// What is asked of one dialogue.
@@ -65,7 +70,7 @@ pub(super) struct Moves<A> {
     keys: Vec<String>,
     /// Keys that are written with the move under way.
     written: Vec<String>,
-    under_way: bool,
+    under_way: Option<Target>,
 }
 
 impl<A> Default for Moves<A> {
@@ -75,7 +80,7 @@ impl<A> Default for Moves<A> {
             callers: Vec::new(),
             keys: Vec::new(),
             written: Vec::new(),
-            under_way: false,
+            under_way: None,
         }
     }
 }
@@ -83,12 +88,20 @@ impl<A> Default for Moves<A> {
 impl<A> Moves<A> {
     /// Whether anything is asked or under way: nothing else may happen to the dialogue then.
     pub fn is_busy(&self) -> bool {
-        self.under_way || !self.waiting.is_empty()
+        self.under_way.is_some() || !self.waiting.is_empty()
     }
 
     /// Whether the ledger is being asked.
     pub fn is_under_way(&self) -> bool {
-        self.under_way
+        self.under_way.is_some()
+    }
+
+    /// Whether the last turn is being put back, or taken out only to be said anew or gone on with: which one is the
+    /// last is known after that.
+    pub fn replaces(&self) -> bool {
+        let goes_for_good = |target: &Target| matches!(target, Target::Turn { .. });
+        let puts_back = |wish: &Wish<A>| matches!(wish.target, Target::Again { .. });
+        self.under_way.is_some_and(|target| !goes_for_good(&target)) || self.waiting.iter().any(puts_back)
     }
 
     pub fn add(&mut self, wish: Wish<A>) {
@@ -98,6 +111,11 @@ impl<A> Moves<A> {
     /// Everybody who is to be told of something.
     pub fn callers(&self) -> impl Iterator<Item = &A> {
         self.callers.iter().chain(self.waiting.iter().map(|wish| &wish.caller))
+    }
+
+    /// Those who hear the outcome of the move under way.
+    pub fn served(&mut self) -> &mut Vec<A> {
+        &mut self.callers
     }
 
     /// One more who hears the outcome of the move under way.
@@ -111,7 +129,7 @@ impl<A> Moves<A> {
     /// What was to be said anew is put back by a move of its own: should the other one come to nothing, it
     /// is still asked.
     pub fn begin(&mut self) -> Option<Goal> {
-        if self.under_way || self.waiting.is_empty() {
+        if self.under_way.is_some() || self.waiting.is_empty() {
             return None;
         }
         let puts_back = |wish: &Wish<A>| matches!(wish.target, Target::Again { .. });
@@ -123,7 +141,7 @@ impl<A> Moves<A> {
         let mut lowest: Option<Goal> = None;
         // Of those who are told of an earlier move: what is asked now must not be taken for theirs.
         let told = std::mem::take(&mut self.keys);
-        let mut keys = Vec::new();
+        let (mut keys, mut others) = (Vec::new(), Vec::new());
         for wish in served {
             let lower = lowest.as_ref().is_none_or(|goal| rank(wish.target) < rank(goal.target));
             let mut other = wish.key;
@@ -134,14 +152,22 @@ impl<A> Moves<A> {
                     also: Vec::new(),
                     who: wish.who,
                     action: wish.action,
+                    others: Vec::new(),
                 };
-                other = lowest.replace(goal).and_then(|before| before.key);
+                let before = lowest.replace(goal);
+                other = before.and_then(|before| {
+                    others.push((before.who, before.action));
+                    before.key
+                });
+            } else {
+                others.push((wish.who, wish.action));
             }
             keys.extend(other);
             self.callers.push(wish.caller);
         }
-        self.under_way = true;
         let mut goal = lowest?;
+        self.under_way = Some(goal.target);
+        goal.others = others;
         keys.retain(|key| !told.contains(key));
         goal.key = goal.key.or_else(|| keys.pop());
         goal.also = told;
@@ -154,7 +180,7 @@ impl<A> Moves<A> {
     /// The move has ended with `head` as the last turn. What was asked meanwhile and is so already
     /// needs no other. Whom to answer, unless something lower is still asked: then [`Self::begin`].
     pub fn ended(&mut self, head: u32) -> Vec<A> {
-        self.under_way = false;
+        self.under_way = None;
         let (served, waiting) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition::<Vec<_>, _>(|wish| is_so(wish.target, head));
@@ -184,7 +210,7 @@ impl<A> Moves<A> {
 
     /// The move came to nothing: whom to tell. What was asked since is still asked.
     pub fn failed(&mut self) -> Vec<A> {
-        self.under_way = false;
+        self.under_way = None;
         self.written.clear();
         std::mem::take(&mut self.callers)
     }
@@ -273,6 +299,7 @@ impl Loaded {
             seq,
             who: goal.who,
             action: goal.action,
+            others: goal.others,
         }
     }
 }
@@ -347,6 +374,35 @@ pub(super) fn keep<A: Actor<Context = Context<A>>>(
     let kept = note(Arc::clone(node), dialogue.clone(), vec![key], outcome, KnownKeys::Stay);
     ctx.spawn(wrap_future(async move {
         match kept.await {
+            Ok(()) => ask.answer(Ok(told)),
+            Err(error) => ask.answer(Err(error.into())),
+        }
+    }));
+}
+
+/// As [`keep`], of a turn that was cut before the first character of its reply: the audit log has it too.
+pub(super) fn keep_dropped<A: Actor<Context = Context<A>>>(
+    node: &Arc<Node>,
+    dialogue: &SessionKey,
+    wish: TakeBack,
+    action: &'static str,
+    outcome: Arc<Rewound>,
+    ask: Ask<Interrupted>,
+    ctx: &mut Context<A>,
+) {
+    let (ports, (scope, id)) = (node.ports.clone(), dialogue.clone());
+    let edit = Edit::by(&wish.who, &ports.ids, ports.clock.now(), action, id);
+    let told = Interrupted::Cut {
+        turn: outcome.head_turn,
+    };
+    let keys = wish.key.into_iter().collect();
+    let kept = note(Arc::clone(node), dialogue.clone(), keys, outcome, KnownKeys::Stay);
+    ctx.spawn(wrap_future(async move {
+        let written = async {
+            ports.ledger.audit.append(&scope, &edit).await?;
+            kept.await
+        };
+        match written.await {
             Ok(()) => ask.answer(Ok(told)),
             Err(error) => ask.answer(Err(error.into())),
         }

@@ -44,6 +44,8 @@ pub(super) struct Running {
     pub key: Option<Keyed>,
     /// What its events are the answer to.
     pub re: Option<Arc<str>>,
+    /// Its client has heard all of it, before it was committed.
+    pub played: bool,
     cut: watch::Sender<Option<Cut>>,
     /// Lets the turn go wherever it is, its model's stream included.
     abort: AbortHandle,
@@ -73,6 +75,7 @@ impl Running {
             started: now,
             key: None,
             re: feed.re.clone(),
+            played: false,
             cut,
             abort,
             waiters,

@@ -81,6 +81,8 @@ pub struct RewindRequest {
     pub who: Principal,
     /// Dotted verb for the audit log: `session.rewind`, `conversation.interrupt`, …
     pub action: &'static str,
+    /// Who else asked at the same time, and for less: the audit log has them too.
+    pub others: Vec<(Principal, &'static str)>,
 }
 
 /// What came of it.
@@ -140,6 +142,7 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
         keep_keys(services, &request).await?;
         return Ok(Moved::Unchanged);
     };
+    let edit_by = |who, action| Edit::by(who, &services.ids, now, action, request.dialogue);
     let rewind = Rewind {
         id: services.ids.next(),
         dialogue: request.dialogue,
@@ -156,14 +159,22 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
             .iter()
             .map(|key| (services.ids.next(), key.clone()))
             .collect(),
+        // Whoever joined at a turn that was cut has gone on from it.
+        unless_joined: request.head.filter(|_| request.target == Target::Uncut),
         seq: request.seq,
-        edit: Edit::by(&request.who, &services.ids, now, request.action, request.dialogue),
+        edit: edit_by(&request.who, request.action),
+        others: request
+            .others
+            .iter()
+            .map(|(who, action)| edit_by(who, action))
+            .collect(),
     };
     failpoint!("rewind.planned");
     let rewound = match services.ledger.rewinds.rewind(&request.scope, &rewind).await? {
         RewindOutcome::Done(rewound) => *rewound,
         RewindOutcome::Repeated(rewound) => return Ok(Moved::Repeated(rewound)),
         RewindOutcome::Fenced => return Err(RewindError::Fenced),
+        RewindOutcome::Joined => return Err(RewindError::NothingToResume),
         RewindOutcome::NoSuchTurn => {
             return Err(RewindError::NoSuchTurn {
                 turn: plan.number,
@@ -349,10 +360,6 @@ async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Pl
     let head = request.head.ok_or(RewindError::NothingToResume)?;
     let (scope, rewinds) = (&request.scope, &services.ledger.rewinds);
     let now = services.clock.now();
-    // Whoever joined at this turn has gone on from it.
-    if rewinds.joined_at(scope, head).await? {
-        return Err(RewindError::NothingToResume);
-    }
     let sealed = rewinds.sealed(scope, head, now).await?;
     let sealed = sealed.ok_or(RewindError::NothingToResume)?;
     if let Some(whole) = sealed.whole {

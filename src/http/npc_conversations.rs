@@ -467,6 +467,9 @@ pub async fn join_conversation(
 ) -> Result<HttpResponse, Problem> {
     let player = joining(&caller.principal, body.value.player_id.clone())?;
     let (id, raw) = (path.0, body.raw.clone());
+    // The same session for whoever asks again, should this process die before it has answered.
+    let caller_and_key = |key| format!(":join {:?} {key}", (&caller.principal.subject, caller.principal.role));
+    let key = idempotency::key_of(&request)?.map(caller_and_key);
     let work = {
         let (state, scope, who) = (state.clone(), caller.scope.clone(), caller.principal.clone());
         async move {
@@ -474,7 +477,7 @@ pub async fn join_conversation(
             let created = state
                 .sessions
                 .npc_conversations()
-                .join(&scope, id, player, None)
+                .join(&scope, id, player, key.as_deref())
                 .await?;
             NewSessionView::of(created, &who).answer()
         }

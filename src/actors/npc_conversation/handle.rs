@@ -196,6 +196,11 @@ impl NpcConversations {
             Some(key) => joined_id(id, &player, key),
             None => self.0.node().ports.ids.dialogue(DialogueKind::Session),
         };
+        if key.is_some()
+            && let Some(joined) = self.read_joined(scope, session).await?
+        {
+            return Ok(joined);
+        }
         for _ in 0..MOST_JOIN_POINTS {
             if let Some(joined) = self.join_here(scope, id, session, player.clone()).await? {
                 return Ok(joined);

@@ -67,6 +67,9 @@ impl NpcConversation {
         if self.running.is_some() || self.moving.is_busy() || matches!(self.phase, Phase::Loading) {
             return;
         }
+        if self.moving.in_doubt {
+            return self.load(ctx);
+        }
         if self.put_back(ctx) {
             return;
         }
@@ -226,8 +229,6 @@ impl NpcConversation {
         } = committed;
         self.failures = 0;
         loaded.replacing = None;
-        // It holds the epoch that a move would have raised.
-        self.moving.in_doubt = false;
         self.log.committed(turn.number, turn.id, turn.npc.clone(), None);
         failpoint!("turn.told");
         let turn = Arc::new(turn);
@@ -264,6 +265,9 @@ impl NpcConversation {
         let doubtful =
             self.moving.in_doubt || matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
         let cut = matches!(error, TurnError::CutBeforeReply);
+        if cut {
+            self.line_is_dropped(running.id);
+        }
         running.tell(&Err(Arc::new(error)));
         if doubtful {
             self.load(ctx);

@@ -21,6 +21,7 @@ use crate::{
         rewind::{Move, Moved, RewindError, Target},
         turn::{CutBy, TurnError, event_error},
     },
+    ids::TurnId,
     memory::turn::Turn,
     ports::ledger::rewinds::{KnownKeys, Rewound},
     tenancy::Principal,
@@ -50,8 +51,19 @@ enum Caller {
     Back(Ask<Interrupted>),
     /// Goes on afterwards, whether or not there was a line to take up.
     Resume(Ask<ConversationView>),
+    /// Would have gone on, had nobody cut in at the same time.
+    Stay(Ask<ConversationView>),
     /// What was to be gone on with is put back.
     Nobody,
+}
+
+impl Caller {
+    fn stays_paused(&mut self) {
+        *self = match std::mem::replace(self, Self::Nobody) {
+            Self::Resume(ask) => Self::Stay(ask),
+            other => other,
+        };
+    }
 }
 
 /// What was asked to be taken back so far is begun.
@@ -102,7 +114,7 @@ impl NpcConversation {
     }
 
     fn pause_and_cut(&mut self, wish: TakeBack, ask: Ask<Interrupted>, ctx: &mut Context<Self>) {
-        if let Phase::Loading = self.phase {
+        if matches!(self.phase, Phase::Loading) || self.moving.moves.replaces() {
             return self.early.push_back(Request::Interrupt { wish, ask });
         }
         if let Err(error) = self.may_move(wish.turn, wish.if_head) {
@@ -171,6 +183,8 @@ impl NpcConversation {
             (_, Some(known)) if known != head_turn && Some(known) != running => {
                 Err(SessionError::StaleHead { head_turn })
             }
+            // One that is about to be gone on with stands as it was cut.
+            (Some(turn), _) if turn == head_turn + 1 && self.owed().is_some() => Ok(head_turn),
             (Some(turn), _) if turn > head_turn && Some(turn) != running => Err(SessionError::NotRunning { turn }),
             _ => Ok(head_turn),
         }
@@ -185,7 +199,8 @@ impl NpcConversation {
     /// The last move, if it went just where this is to go.
     fn moved_to(&self, wish: &TakeBack) -> Option<Arc<Rewound>> {
         let Phase::Ready(loaded) = &self.phase else { return None };
-        let idle = self.running.is_none() && !self.moving.is_busy();
+        // A line that is owed is not gone for good.
+        let idle = self.running.is_none() && !self.moving.is_busy() && self.owed().is_none();
         self.moving.gone.to(wish, loaded.head).filter(|_| idle)
     }
 
@@ -246,6 +261,15 @@ impl NpcConversation {
         }
     }
 
+    /// A line was cut before its first character.
+    pub(super) fn line_is_dropped(&mut self, line: TurnId) {
+        for cutting in &mut self.cutting {
+            if let Cutting::Line(cut) = cutting {
+                cut.dropped(line);
+            }
+        }
+    }
+
     /// The line whose commit a cut waited for was `said`, or came to nothing. One that had been said to its end by
     /// then is cut where it was heard.
     pub(super) fn line_was_cut(&mut self, cut: PendingCut, ctx: &mut Context<Self>) {
@@ -261,6 +285,9 @@ impl NpcConversation {
                     heard_chars: Some(heard),
                 };
                 self.want(target, wish.key, wish.who, Caller::Back(ask), ctx);
+            }
+            CutCame::Dropped(outcome) => {
+                rewinding::keep_dropped(&self.node, &self.key, wish, "conversation.interrupt", outcome, ask, ctx);
             }
             CutCame::To(told, outcome) => self.keep(wish.key, told, outcome, ask, ctx),
         }
@@ -281,7 +308,7 @@ impl NpcConversation {
     fn want(&mut self, target: Target, key: Option<String>, who: Principal, caller: Caller, ctx: &mut Context<Self>) {
         let action = match caller {
             Caller::Back(_) => "conversation.interrupt",
-            Caller::Resume(_) => "conversation.resume",
+            Caller::Resume(_) | Caller::Stay(_) => "conversation.resume",
             Caller::Nobody => "conversation.put_back",
         };
         self.moving.moves.add(Wish {
@@ -305,6 +332,12 @@ impl NpcConversation {
             return;
         }
         let Some(goal) = self.moving.moves.begin() else { return };
+        if goal.target.pauses() == Some(true) {
+            // Whoever cuts in wins.
+            for caller in self.moving.moves.served() {
+                caller.stays_paused();
+            }
+        }
         // A line that is owed would come back after a move that changes nothing.
         let fence = self.running.is_some() || loaded.replacing.is_some() || self.putting_back.is_some();
         let seq = self.log.begin_move();
@@ -325,6 +358,13 @@ impl NpcConversation {
             Ok(Moved::Repeated(rewound)) => {
                 let told = rewinding::repeated(*rewound);
                 self.head_stays(&|_| Ok(told.clone()), false, ctx);
+            }
+            // All of the line had been heard; whoever cuts in pauses it all the same.
+            Ok(Moved::Unchanged) if self.moving.pauses.take() == Some(true) => {
+                self.set_paused(true, "interrupted", ctx, |talk, paused, ctx| {
+                    let told = |head_turn| paused.clone().map(|()| Interrupted::Idle { head_turn });
+                    talk.head_stays(&told, false, ctx);
+                });
             }
             Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), false, ctx),
             Err(error) => {
@@ -355,10 +395,13 @@ impl NpcConversation {
                 (Caller::Back(ask), Ok(told)) => ask.answer(Ok(outcome.clone().map_or(told, Interrupted::Rewound))),
                 (Caller::Back(ask), Err(error)) => ask.answer(Err(error)),
                 (Caller::Resume(ask), Ok(_) | Err(SessionError::NothingToResume)) => self.go_on(ask, ctx),
-                (Caller::Resume(ask), Err(error)) => ask.answer(Err(error)),
+                (Caller::Stay(ask), Ok(_)) => ask.answer(self.view()),
+                (Caller::Resume(ask) | Caller::Stay(ask), Err(error)) => ask.answer(Err(error)),
                 (Caller::Nobody, _) => {}
             }
         }
+        // What runs ends first, and so does what is moved meanwhile.
+        self.moving.in_doubt |= load;
         // While a move is asked for, whether the line stands is left to it.
         if let Some(ended) = self.ended_meanwhile.take() {
             self.ended(ended, ctx);
@@ -367,8 +410,6 @@ impl NpcConversation {
             // What is still asked is begun once everything is read.
             return;
         }
-        // What runs ends first, and so does what is moved meanwhile.
-        self.moving.in_doubt |= load;
         if self.moving.in_doubt && self.running.is_none() {
             self.load(ctx);
         } else if self.moving.is_busy() {
@@ -458,6 +499,7 @@ impl NpcConversation {
             match caller {
                 Caller::Back(ask) => ask.answer(Ok(Interrupted::Rewound(Arc::clone(rewound)))),
                 Caller::Resume(ask) => resuming.push(ask),
+                Caller::Stay(ask) => ask.answer(self.view()),
                 Caller::Nobody => {}
             }
         }
@@ -495,7 +537,7 @@ impl NpcConversation {
         for caller in self.moving.moves.give_up() {
             match caller {
                 Caller::Back(ask) => ask.answer(Err(error.clone())),
-                Caller::Resume(ask) => ask.answer(Err(error.clone())),
+                Caller::Resume(ask) | Caller::Stay(ask) => ask.answer(Err(error.clone())),
                 Caller::Nobody => {}
             }
         }

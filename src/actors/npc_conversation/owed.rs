@@ -7,7 +7,7 @@ use super::{NpcConversation, Phase};
 use crate::{actors::rewinding::by_itself, dialogue::rewind::Target, ids::TurnId, ports::StoreError};
 
 impl NpcConversation {
-    fn owed(&self) -> Option<TurnId> {
+    pub(super) fn owed(&self) -> Option<TurnId> {
         match &self.phase {
             Phase::Ready(loaded) => loaded.replacing,
             Phase::Loading => None,

@@ -15,6 +15,8 @@ pub(in crate::actors) struct PendingCut {
     pub number: u32,
     /// The turn, once it is committed.
     said: Option<Arc<Turn>>,
+    /// It was cut before the first character of its reply, and is none.
+    dropped: bool,
     /// What was heard, in Unicode scalar values of what was sent so far, as the client counted.
     heard: Option<usize>,
     pub wish: TakeBack,
@@ -25,6 +27,8 @@ pub(in crate::actors) struct PendingCut {
 pub(in crate::actors) enum CutCame {
     /// It had been said to its end by then: it is to be cut where it was heard, in Unicode scalar values.
     TooLate(usize),
+    /// It was cut before the first character of its reply: what its key is kept with.
+    Dropped(Arc<Rewound>),
     /// What who asked is told, and its key is kept with.
     To(Interrupted, Arc<Rewound>),
 }
@@ -35,6 +39,7 @@ impl PendingCut {
             id: running.id,
             number: running.number,
             said: None,
+            dropped: false,
             heard,
             wish,
             ask,
@@ -47,6 +52,11 @@ impl PendingCut {
             self.said = Some(Arc::clone(turn));
             self.wish.key.take_if(|key| keys.contains(key));
         }
+    }
+
+    /// A turn was cut before the first character of its reply.
+    pub fn dropped(&mut self, turn: TurnId) {
+        self.dropped |= self.id == turn;
     }
 
     /// What it has come to in the dialogue as it is now.
@@ -65,6 +75,9 @@ impl PendingCut {
         if let Some(turn) = cut {
             let cut = Rewound::live_cut(nothing.id, nothing.world, nothing.epoch, turn);
             return CutCame::To(Interrupted::Cut { turn: turn.number }, Arc::new(cut));
+        }
+        if self.dropped {
+            return CutCame::Dropped(Arc::new(nothing.dropped(self.number)));
         }
         let head_turn = nothing.head_turn;
         CutCame::To(Interrupted::Idle { head_turn }, Arc::new(nothing))

@@ -11,6 +11,7 @@ use crate::{
         curator::JobsDue,
         handle::Ask,
         registry::{Node, SessionKey, send},
+        running::Running,
     },
     dialogue::{events::EventBody, jobs::JobReport},
     ids::TurnId,
@@ -22,6 +23,13 @@ impl Session {
     pub(super) fn played(&mut self, turn: u32, ask: Ask<()>, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
         let head_turn = loaded.dialogue.head_turn;
+        let replying = self.log.replying() == Some(turn);
+        let said = |running: &&mut Running| running.number == turn && !replying;
+        if let Some(running) = self.running.as_mut().filter(said) {
+            // All of it was said, and it is about to be committed.
+            running.played = true;
+            return ask.answer(Ok(()));
+        }
         if turn == 0 || turn > head_turn {
             return ask.answer(Err(SessionError::NoSuchTurn { turn, head_turn }));
         }

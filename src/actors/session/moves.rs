@@ -245,6 +245,8 @@ impl Session {
                 Caller::Nobody => {}
             }
         }
+        // What runs ends first, and so does what is moved meanwhile.
+        self.moving.in_doubt |= load;
         if let Some(ended) = self.moving.ended.take() {
             self.ended(ended, ctx);
         }
@@ -252,8 +254,6 @@ impl Session {
             // What is still asked is begun once everything is read.
             return;
         }
-        // What runs ends first, and so does what is moved meanwhile.
-        self.moving.in_doubt |= load;
         if self.moving.in_doubt && self.running.is_none() {
             self.load(ctx);
         } else if self.moving.is_busy() {
@@ -347,7 +347,7 @@ impl Session {
                     for_whom = for_whom.or(re);
                     ask.answer(Ok(Interrupted::Rewound(Arc::clone(rewound))));
                 }
-                Caller::Anew { before, line, ask } if before == rewound.head_turn => {
+                Caller::Anew { before, line, ask } if before == rewound.head_turn && rewound.replacing.is_some() => {
                     let Some(ask) = self.join_turn_of(line.key.as_deref(), ask) else {
                         continue;
                     };
@@ -401,6 +401,13 @@ impl Session {
     pub(super) fn turn_is_committed(&mut self, turn: &Arc<Turn>, keys: &[String]) {
         for cutting in &mut self.moving.cutting {
             cutting.committed(turn, keys);
+        }
+    }
+
+    /// A turn was cut before the first character of its reply.
+    pub(super) fn turn_is_dropped(&mut self, turn: TurnId) {
+        for cutting in &mut self.moving.cutting {
+            cutting.dropped(turn);
         }
     }
 

@@ -203,6 +203,9 @@ impl Session {
         if self.running.is_some() || self.moving.is_busy() {
             return;
         }
+        if self.moving.in_doubt && matches!(self.phase, Phase::Ready(_)) {
+            return self.load(ctx);
+        }
         if self.closing.is_some() || self.drained.is_some() {
             return self.wind_up(ctx);
         }
@@ -436,6 +439,7 @@ impl Session {
         self.turn_is_committed(&turn, &cut_keys);
         let Phase::Ready(loaded) = &mut self.phase else { return };
         let key = running.key.as_ref().map(|keyed| keyed.key.clone());
+        let played = running.played;
         running.tell(&Ok(Arc::clone(&turn)));
         if !state.is_empty() {
             let body = EventBody::StateChanged {
@@ -444,8 +448,6 @@ impl Session {
             };
             self.log.publish(body, None);
         }
-        // It holds the epoch that a move would have raised.
-        self.moving.in_doubt = false;
         loaded.replacing = None;
         loaded.keep_turn(&turn, checkpoint);
         if let Some(key) = key {
@@ -453,6 +455,9 @@ impl Session {
         }
         self.head_is_new(false, ctx);
         self.memory.committed(turn.id, &jobs);
+        if played {
+            self.heard_out(ctx);
+        }
         if jobs.is_empty() {
             return;
         }
@@ -471,6 +476,9 @@ impl Session {
         self.log.not_committed(&event_error(&error));
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
+        if matches!(error, TurnError::CutBeforeReply) {
+            self.turn_is_dropped(running.id);
+        }
         running.tell(&Err(Arc::new(error)));
         if doubtful || self.moving.in_doubt || self.owes_a_turn() {
             self.load(ctx);

@@ -172,6 +172,35 @@ async fn a_job_that_waited_too_long_is_left_to_whoever_has_it_by_then() {
 }
 
 #[actix::test]
+async fn what_follows_a_job_of_another_node_waits_until_that_is_done() {
+    let world = World::with(settings(), no_wait()).await;
+    *world.fake.with_jobs.lock() = true;
+    *world.fake.hold_jobs.lock() = true;
+    *world.fake.leased_for.lock() = Duration::from_mins(1);
+    let id = world.session().await;
+    for line in ["1", "2", "3"] {
+        world.turn(id, line).await;
+    }
+    until("the first job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    until("two wait", || world.sessions.meters().jobs_held.get() == 3).await;
+    let (jobs, rival) = (&world.ports.ledger.jobs, world.ports.ids.next());
+    let later = world.ports.clock.now() + Duration::from_hours(1);
+    let until_then = later + Duration::from_hours(1);
+    let taken = jobs.lease(&world.scope, rival, later, until_then, 2).await.unwrap();
+    *world.fake.hold_jobs.lock() = false;
+    world.fake.job_go.add_permits(1);
+    let ran = || world.fake.jobs.lock().iter().map(|(_, job)| job.id).collect::<Vec<_>>();
+    until("the first has run", || ran() == [taken[0].id]).await;
+    // Looked at every 50 ms.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(ran(), [taken[0].id], "the third waits for the second");
+    jobs.finish(&world.scope, taken[1].id).await.unwrap();
+    until("the third runs", || ran().len() == 2).await;
+    assert!(!ran().contains(&taken[1].id), "the model is paid once");
+    world.end().await;
+}
+
+#[actix::test]
 async fn usage_is_written_every_now_and_then_and_at_the_end() {
     let world = World::new().await;
     let day = world.ports.clock.now().date_naive();

@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl World {
-    async fn audited(&self, action: &str) -> Vec<AuditRow> {
+    pub(super) async fn audited(&self, action: &str) -> Vec<AuditRow> {
         let page = PageRequest { limit: 50, after: None };
         let rows = self.ports.ledger.audit.list(&self.scope, &page).await.unwrap().items;
         rows.into_iter().filter(|row| row.action == action).collect()
@@ -40,11 +40,11 @@ impl World {
         .await;
     }
 
-    async fn said(&self, id: DialogueId) -> Vec<Turn> {
+    pub(super) async fn said(&self, id: DialogueId) -> Vec<Turn> {
         self.ports.ledger.dialogues.turns(&self.scope, id, 1, 99).await.unwrap()
     }
 
-    fn keyed(&self, turn: Option<u32>, key: &str) -> TakeBack {
+    pub(super) fn keyed(&self, turn: Option<u32>, key: &str) -> TakeBack {
         TakeBack {
             key: Some(key.to_owned()),
             ..self.wish(turn, None)
@@ -52,7 +52,7 @@ impl World {
     }
 
     /// A session whose second reply, to a line with the key `hold`, was cut while it was being said.
-    async fn cut_session(&self) -> DialogueId {
+    pub(super) async fn cut_session(&self) -> DialogueId {
         let id = self.session().await;
         self.turn(id, "one").await;
         let running = self.say_with(id, "hold", Some("hold"), OnBusy::Queue).await;

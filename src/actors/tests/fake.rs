@@ -291,12 +291,14 @@ impl UseCases for Fake {
         feed: &dyn TurnFeed,
         mut cut: watch::Receiver<Option<Cut>>,
     ) -> Result<CommittedTurn, TurnError> {
-        feed.delta(input.number, 0, &input.npc.id, "You ");
         self.memory_waits.lock().push(input.memory_wait_ms);
         let topic = input.scene.as_ref().and_then(|scene| scene.topic.clone());
         let line = topic
             .filter(|_| input.player.is_none())
             .unwrap_or_else(|| input.line.clone());
+        if !line.starts_with("hold back") {
+            feed.delta(input.number, 0, &input.npc.id, "You ");
+        }
         *self.cut.lock() = Some(cut.clone());
         self.spoken.lock().push(line.clone());
         let mut was_cut = None;
@@ -309,6 +311,9 @@ impl UseCases for Fake {
                 self.go.acquire().await.unwrap().forget();
             }
             was_cut = cut.borrow().clone();
+            if line.starts_with("hold back") && was_cut.is_some() {
+                return Err(TurnError::CutBeforeReply);
+            }
         }
         assert!(!line.starts_with("panic"), "a test asked for it");
         if line.starts_with("fail") || *self.fail_turns.lock() {
@@ -421,8 +426,10 @@ impl UseCases for Fake {
                 .iter()
                 .map(|key| (self.ports.ids.next(), key.clone()))
                 .collect(),
+            unless_joined: request.head.filter(|_| request.target == Target::Uncut),
             seq: request.seq,
             edit: Edit::by(&request.who, &self.ports.ids, now, request.action, request.dialogue),
+            others: Vec::new(),
         };
         match ledger.rewinds.rewind(&request.scope, &rewind).await? {
             RewindOutcome::Done(rewound) => Ok(Moved::Done(Box::new(Move {
@@ -432,7 +439,7 @@ impl UseCases for Fake {
             }))),
             RewindOutcome::Repeated(rewound) => Ok(Moved::Repeated(rewound)),
             RewindOutcome::Fenced => Err(RewindError::Fenced),
-            RewindOutcome::NoSuchTurn => Err(RewindError::NothingToResume),
+            RewindOutcome::NoSuchTurn | RewindOutcome::Joined => Err(RewindError::NothingToResume),
         }
     }
 

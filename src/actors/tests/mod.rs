@@ -8,6 +8,7 @@ mod cuts;
 mod fake;
 mod heard;
 mod life;
+mod owed;
 mod restored;
 mod resume;
 mod rewinding;

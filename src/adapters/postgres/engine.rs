@@ -207,16 +207,25 @@ pub(super) async fn run(connection: &mut Connection, statement: Arc<str>) -> Sto
 /// Keeps other writers away from something until the transaction ends; sees what they had done.
 pub(super) async fn lock(connection: &mut Connection, tenant: &TenantId, lock: Lock<'_>) -> StoreResult<()> {
     const NAMED: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+    const SHARED: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 0))";
     // In one order for everybody.
     const DIALOGUES: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND world = $2 ORDER BY id FOR UPDATE";
     const DIALOGUE: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 FOR UPDATE";
-    let named = |what: &str, of: &str| sqlx::query(NAMED).bind(format!("colloquy {what} {tenant} {of}"));
+    const TURN: &str = "SELECT 1 FROM turns WHERE tenant = $1 AND id = $2 FOR UPDATE";
+    let name = |what: &str, of: &str| format!("colloquy {what} {tenant} {of}");
+    let named = |what: &str, of: &str| sqlx::query(NAMED).bind(name(what, of));
+    if let Lock::Dialogues(world) = lock {
+        let all = named("dialogues", world.as_str());
+        all.execute(&mut *connection).await.map_err(store_error)?;
+    }
     let query = match lock {
         Lock::Authored(world) => named("authored", world.as_str()),
         Lock::Memory(world) => named("memory", world.as_str()),
         Lock::State(world) => named("state", world.as_str()),
         Lock::Summaries(dialogue) => named("summaries", &dialogue.to_string()),
+        Lock::NewDialogue(world) => sqlx::query(SHARED).bind(name("dialogues", world.as_str())),
         Lock::Dialogues(world) => sqlx::query(DIALOGUES).bind(tenant.as_str()).bind(world.as_str()),
+        Lock::Turn(turn) => sqlx::query(TURN).bind(tenant.as_str()).bind(turn.to_string()),
         Lock::Dialogue(dialogue) => sqlx::query(DIALOGUE).bind(tenant.as_str()).bind(dialogue.to_string()),
     };
     query.execute(connection).await.map(drop).map_err(store_error)

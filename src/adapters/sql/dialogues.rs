@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use sqlx::QueryBuilder;
 
 use super::{
-    Db, Engine, Row, ownership,
+    Db, Engine, Lock, Row, lock, ownership,
     rows::{Columns, json, list, micros, rows_of, store_error, text},
     turns::{self, PreparedCommit},
 };
@@ -215,6 +215,8 @@ impl DialogueStore for SqlDialogueStore {
         self.0
             .write(scope, move |connection| {
                 Box::pin(async move {
+                    // One that a save is loaded into meanwhile is not part of it.
+                    lock(connection, &tenant, Lock::NewDialogue(&dialogue.world)).await?;
                     if let Some(Cause::Turn(turn)) = dialogue.cause {
                         let standing = sqlx::query(OPENED_BY)
                             .bind(tenant.as_str())

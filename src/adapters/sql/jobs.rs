@@ -16,7 +16,7 @@ use crate::{
         Page, PageRequest, StoreResult,
         ledger::{
             audit::Edit,
-            jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobRow, JobStatus, JobStore, Said},
+            jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobRow, JobStatus, JobStore, LeasedAgain, Said},
         },
     },
     tenancy::TenantScope,
@@ -49,6 +49,7 @@ const LEASE: &str = concat!(
 const LEASE_AGAIN: &str = "UPDATE jobs SET leased_to = $3, leased_until = $5
     WHERE tenant = $1 AND id = $2 AND status = 'pending' AND due_at <= $4
       AND (leased_to = $3 OR leased_until IS NULL OR leased_until <= $4)";
+const IS_PENDING: &str = "SELECT 1 FROM jobs WHERE tenant = $1 AND id = $2 AND status = 'pending'";
 pub(super) const RELEASE_ALL: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
     WHERE status = 'pending' AND leased_to = $1";
 /// The turn decides; everything else hangs on it by primary key. A world or an NPC that was deleted since is
@@ -241,7 +242,7 @@ impl JobStore for SqlJobStore {
         node: NodeId,
         now: DateTime<Utc>,
         until: DateTime<Utc>,
-    ) -> StoreResult<bool> {
+    ) -> StoreResult<LeasedAgain> {
         let tenant = scope.tenant().clone();
         self.0
             .write(scope, move |connection| {
@@ -252,10 +253,22 @@ impl JobStore for SqlJobStore {
                         .bind(node.to_string())
                         .bind(micros(now))
                         .bind(micros(until))
-                        .execute(connection)
+                        .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
-                    Ok(leased.rows_affected() == 1)
+                    if leased.rows_affected() == 1 {
+                        return Ok(LeasedAgain::Here);
+                    }
+                    let pending = sqlx::query(IS_PENDING)
+                        .bind(tenant.as_str())
+                        .bind(job.to_string())
+                        .fetch_optional(connection)
+                        .await
+                        .map_err(store_error)?;
+                    Ok(match pending {
+                        Some(_) => LeasedAgain::Elsewhere,
+                        None => LeasedAgain::Over,
+                    })
                 })
             })
             .await

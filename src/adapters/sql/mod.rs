@@ -54,7 +54,7 @@ use std::sync::Arc;
 
 use super::engine::{Arguments, Connection, Db, Engine, Row, lock, store_error};
 use crate::{
-    ids::{DialogueId, TenantId, WorldId},
+    ids::{DialogueId, TenantId, TurnId, WorldId},
     ports::{
         StoreResult,
         ledger::{Ledger, Maintenance, PruneBefore, meters::Backlog},
@@ -91,10 +91,14 @@ pub(super) enum Lock<'a> {
     Authored(&'a WorldId),
     /// What is remembered in a world, and which turns of it stand.
     Memory(&'a WorldId),
-    /// The dialogues of a world, against turns that would be committed meanwhile.
+    /// The dialogues of a world, against turns that would be committed meanwhile, and new ones.
     Dialogues(&'a WorldId),
+    /// A new dialogue of a world. Any number may be made at the same time.
+    NewDialogue(&'a WorldId),
     /// One of them.
     Dialogue(DialogueId),
+    /// A turn, against whoever would join there.
+    Turn(TurnId),
     /// The summaries of a dialogue.
     Summaries(DialogueId),
     /// The order of a world's changes of state: who has read up to one has read every one before it.

@@ -163,6 +163,16 @@ pub enum JobFailure {
     Dead,
 }
 
+/// What came of prolonging the lease of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeasedAgain {
+    Here,
+    /// Somebody else has it, or it waits until it is tried again.
+    Elsewhere,
+    /// It is done or dead.
+    Over,
+}
+
 /// What came of having a dead job tried again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobRetry {
@@ -187,7 +197,7 @@ pub trait JobStore: Send + Sync {
         limit: u32,
     ) -> StoreResult<Vec<Job>>;
     /// Prolongs the lease of a job that `node` was given, or takes it anew if it has run out and nobody else has the job
-    /// by now. `false`: somebody else has it, or it is done, dead or not due, and nothing was changed.
+    /// by now. Otherwise nothing is changed.
     async fn lease_again(
         &self,
         scope: &TenantScope,
@@ -195,7 +205,7 @@ pub trait JobStore: Send + Sync {
         node: NodeId,
         now: DateTime<Utc>,
         until: DateTime<Utc>,
-    ) -> StoreResult<bool>;
+    ) -> StoreResult<LeasedAgain>;
     /// Frees every lease of `node`: called once at start, since nothing of an earlier process runs.
     async fn release_all(&self, node: NodeId) -> StoreResult<()>;
     /// What a job works on, in one read. `None`: its turn was unsaid or cut since. A world or an NPC that

@@ -41,10 +41,14 @@ pub struct Rewind {
     /// Keys of others who asked at the same time, each with the id of its row: they are told of this move
     /// too. One that the dialogue knows already stays what it was.
     pub also: Vec<(RewindId, String)>,
+    /// Nothing is moved if a player has joined at this turn, or at one in whose place it stands.
+    pub unless_joined: Option<TurnId>,
     /// `seq` of the event that tells of it.
     pub seq: u64,
     /// Its moment, its author and its audit row.
     pub edit: Edit,
+    /// Audit rows of others who asked at the same time, and for less.
+    pub others: Vec<Edit>,
 }
 
 /// A turn that takes the place of another one: the same line, the same number and the same key, and
@@ -157,7 +161,17 @@ impl Rewound {
         }
     }
 
-    /// Whether it is what [`Self::live_cut`] makes.
+    /// `turn` was cut before the first character of its reply: it is none, and [`Self::nothing`] was taken back.
+    #[must_use]
+    pub fn dropped(self, turn: u32) -> Self {
+        Self {
+            head_turn: turn,
+            heard_chars: Some(0),
+            ..self
+        }
+    }
+
+    /// Whether it is what [`Self::live_cut`] or [`Self::dropped`] makes.
     #[must_use]
     pub fn is_live_cut(&self) -> bool {
         self.seq == 0 && self.heard_chars.is_some()
@@ -194,6 +208,8 @@ pub enum RewindOutcome {
     NoSuchTurn,
     /// The key belongs to this earlier move. Nothing was written.
     Repeated(Box<Rewound>),
+    /// A player has joined there ([`Rewind::unless_joined`]). Nothing was written.
+    Joined,
 }
 
 /// A memory from which something was unsaid, or into which something was put back: everything said in
@@ -244,8 +260,6 @@ pub trait RewindStore: Send + Sync {
     async fn sealed(&self, scope: &TenantScope, turn: TurnId, now: DateTime<Utc>) -> StoreResult<Option<Sealed>>;
     /// Deletes every sealed text whose seal has run out by `now`; how many there were.
     async fn unseal(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64>;
-    /// Whether a dialogue that is open began at this turn: a player joined there.
-    async fn joined_at(&self, scope: &TenantScope, turn: TurnId) -> StoreResult<bool>;
     /// Open dialogues with a turn that went to be said anew and in whose place none was committed; at most
     /// `limit`.
     async fn replacing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DialogueId>>;

@@ -53,6 +53,7 @@ async fn cut_and_taken_up(talk: &mut Talk<'_>, line: &str, after: usize, heard: 
         target: Target::Uncut,
         paused: None,
         also: Vec::new(),
+        others: Vec::new(),
         key: None,
         seq: 50,
         who: who(stage),

@@ -445,6 +445,7 @@ impl Talk<'_> {
             paused: None,
             key: None,
             also: Vec::new(),
+            others: Vec::new(),
             seq: self.seq,
             who: Principal {
                 subject: "player".to_owned(),

@@ -90,16 +90,15 @@ impl Session {
             Ok(head_turn) => head_turn,
             Err(error) => return ask.answer(Err(error)),
         };
+        if self.is_about_to_stand(&wish, head_turn) {
+            return self.once_it_stands(Request::Interrupt { wish, ask }, ctx);
+        }
         if let Some(rewound) = self.moved_to(&wish) {
             return self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx);
         }
         let running = self.running.as_ref().map(|running| running.number);
         let replying = self.log.replying().filter(|number| Some(*number) == running);
-        if let Some(number) = replying.filter(|number| wish.turn.is_none_or(|turn| turn == *number)) {
-            if self.moving.is_busy() {
-                // The move ends it; it is told what that came to.
-                return self.wish(Some(number), None, wish, "session.interrupt", ask, ctx);
-            }
+        if replying.is_some_and(|number| wish.turn.is_none_or(|turn| turn == number)) {
             // Counted in what was sent so far, as the client counted.
             let heard = wish.heard.map(|heard| self.log.scalars(heard));
             let by = CutBy {
@@ -149,6 +148,9 @@ impl Session {
         let PendingCut { number, wish, ask, .. } = cut;
         match came {
             CutCame::TooLate(heard) => self.wish(Some(number), Some(heard), wish, "session.interrupt", ask, ctx),
+            CutCame::Dropped(outcome) => {
+                rewinding::keep_dropped(&self.node, &self.key, wish, "session.interrupt", outcome, ask, ctx);
+            }
             CutCame::To(told, outcome) => self.keep(wish.key, told, outcome, ask, ctx),
         }
     }
@@ -206,6 +208,9 @@ impl Session {
             Ok(head_turn) => head_turn,
             Err(error) => return ask.answer(Err(error)),
         };
+        if self.is_about_to_stand(&wish, head_turn) {
+            return self.once_it_stands(Request::Rewind { wish, ask }, ctx);
+        }
         if let Some(rewound) = self.moved_to(&wish) {
             return self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx);
         }
@@ -218,10 +223,28 @@ impl Session {
         }
     }
 
+    /// Whether the last turn is out only to be said anew, or gone on with, and is the one that is asked for; or which
+    /// one is the last is about to be known.
+    fn is_about_to_stand(&self, wish: &TakeBack, head_turn: u32) -> bool {
+        let owed = self.running.is_none() && self.owes_a_turn() && wish.turn == Some(head_turn + 1);
+        owed || self.moving.moves.replaces()
+    }
+
+    /// Whoever cuts in cuts in on the turn as it was: what was to take its place is not said, it stands again, and then
+    /// `request` comes.
+    fn once_it_stands(&mut self, request: Request, ctx: &mut Context<Self>) {
+        self.early.push_back(request);
+        if !self.moving.moves.replaces() {
+            self.drop_replacements(|_| false);
+            self.load(ctx);
+        }
+    }
+
     /// The last move, if it went just where this is to go.
     fn moved_to(&self, wish: &TakeBack) -> Option<Arc<Rewound>> {
         let Phase::Ready(loaded) = &self.phase else { return None };
-        let idle = self.running.is_none() && !self.moving.is_busy();
+        // A turn that is owed is not gone for good.
+        let idle = self.running.is_none() && !self.moving.is_busy() && !self.owes_a_turn();
         self.moving.gone.to(wish, loaded.head).filter(|_| idle)
     }
 

@@ -58,19 +58,6 @@ const SAY_AGAIN: &str = concat!(
     "UPDATE turns SET stands = TRUE, unsaid_at = NULL, unsaid_by = NULL WHERE tenant = $1 AND id ",
     among!("$2")
 );
-/// A list of turns as a table expression of that name: with those in whose place they stand.
-macro_rules! and_replaced {
-    ($name:literal, $turns:literal) => {
-        concat!(
-            $name,
-            " (id) AS (SELECT v.value FROM ",
-            texts!($turns),
-            " v UNION SELECT t.replaces FROM ",
-            $name,
-            " g CROSS JOIN turns t WHERE t.tenant = $1 AND t.id = g.id AND t.replaces IS NOT NULL)"
-        )
-    };
-}
 /// Checkpoints go with their turns and those in whose place they stand, but for those of what stands again or may
 /// ($4), and those that a save goes on from.
 const DROP_CHECKPOINTS: &str = concat!(
@@ -78,12 +65,12 @@ const DROP_CHECKPOINTS: &str = concat!(
     and_replaced!("gone", "$2"),
     ", ",
     and_replaced!("whole", "$4"),
-    ", kept (id, previous) AS (
-        SELECT t.id, t.previous FROM save_items i CROSS JOIN turns t
+    ", kept (id, previous, replaces) AS (
+        SELECT t.id, t.previous, t.replaces FROM save_items i CROSS JOIN turns t
             WHERE i.tenant = $1 AND i.dialogue = $3 AND t.tenant = $1 AND t.id = i.turn AND t.stands = FALSE
         UNION
-        SELECT t.id, t.previous FROM kept k CROSS JOIN turns t
-            WHERE t.tenant = $1 AND t.id = k.previous AND t.stands = FALSE)
+        SELECT t.id, t.previous, t.replaces FROM kept k CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.id IN (k.previous, k.replaces) AND t.stands = FALSE)
      DELETE FROM checkpoints WHERE tenant = $1 AND turn IN (SELECT id FROM gone)
        AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM whole)"
 );

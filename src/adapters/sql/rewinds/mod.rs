@@ -1,5 +1,19 @@
 //! Moving heads. `head` does it; here is what is read and written around it.
 
+/// A list of turns as a table expression of that name: with those in whose place they stand.
+macro_rules! and_replaced {
+    ($name:literal, $turns:literal) => {
+        concat!(
+            $name,
+            " (id) AS (SELECT v.value FROM ",
+            texts!($turns),
+            " v UNION SELECT t.replaces FROM ",
+            $name,
+            " g CROSS JOIN turns t WHERE t.tenant = $1 AND t.id = g.id AND t.replaces IS NOT NULL)"
+        )
+    };
+}
+
 mod facts;
 mod head;
 mod replacement;
@@ -13,7 +27,7 @@ use self::head::world_of;
 pub(super) use self::head::{Move, move_head};
 use super::{
     Connection, Engine, Lock, Row, audit, lock, ownership,
-    rows::{Columns, json, micros, store_error},
+    rows::{Columns, json, json_list, micros, store_error},
     turns::signed,
 };
 use crate::{
@@ -54,10 +68,13 @@ const SEALED: &str = "WITH RECURSIVE line (id, replaces) AS (
     WHERE line.replaces IS NULL AND t.tenant = $1 AND t.id = $2 AND w.tenant = $1 AND w.id = line.id";
 const UNSEAL: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NULL
     WHERE tenant = $1 AND uncut_until <= $2";
+/// Whether a dialogue that is open began at a turn, or at one in whose place it stands.
 const JOINED_AT: &str = concat!(
-    "SELECT EXISTS (SELECT 1 FROM dialogues",
+    "WITH RECURSIVE ",
+    and_replaced!("line", "$2"),
+    " SELECT EXISTS (SELECT 1 FROM line CROSS JOIN dialogues d",
     by_index!("dialogues_by_cause"),
-    " WHERE tenant = $1 AND cause_id = $2 AND cause_kind = 'turn' AND status = 'open')"
+    " WHERE d.tenant = $1 AND d.cause_id = line.id AND d.cause_kind = 'turn' AND d.status = 'open')"
 );
 const REPLACING: &str = "SELECT id FROM dialogues
     WHERE tenant = $1 AND replacing IS NOT NULL LIMIT $2";
@@ -85,6 +102,11 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
         .map_err(store_error)?;
     if owned.is_none() {
         return Ok(RewindOutcome::Fenced);
+    }
+    if let Some(turn) = rewind.unless_joined
+        && joined_at(connection, tenant, turn).await?
+    {
+        return Ok(RewindOutcome::Joined);
     }
     let asked = Move {
         id: rewind.id,
@@ -115,9 +137,22 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
     )
     .await?;
     failpoint!("rewind.recorded");
-    audit::record(connection, tenant, &rewind.edit).await?;
+    for edit in std::iter::once(&rewind.edit).chain(&rewind.others) {
+        audit::record(connection, tenant, edit).await?;
+    }
     failpoint!("rewind.audited");
     Ok(RewindOutcome::Done(Box::new(rewound)))
+}
+
+/// Whoever joins at this moment does so before, or finds the turn gone.
+async fn joined_at(connection: &mut Connection, tenant: &TenantId, turn: TurnId) -> StoreResult<bool> {
+    lock(connection, tenant, Lock::Turn(turn)).await?;
+    sqlx::query_scalar(JOINED_AT)
+        .bind(tenant.as_str())
+        .bind(json_list([turn]))
+        .fetch_one(connection)
+        .await
+        .map_err(store_error)
 }
 
 /// The move that a key belongs to.
@@ -301,15 +336,6 @@ impl RewindStore for SqlRewindStore {
                 Box::pin(async move { unseal(connection, &tenant, now).await })
             })
             .await
-    }
-    async fn joined_at(&self, scope: &TenantScope, turn: TurnId) -> StoreResult<bool> {
-        let mut connection = self.0.read(scope).await?;
-        sqlx::query_scalar(JOINED_AT)
-            .bind(scope.tenant().as_str())
-            .bind(turn.to_string())
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(store_error)
     }
     async fn replacing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DialogueId>> {
         let mut connection = self.0.read(scope).await?;

@@ -17,6 +17,7 @@ use colloquy::{
 use super::{
     Subject,
     fixture::{Fixture, page},
+    saves,
     told::told,
 };
 
@@ -65,6 +66,62 @@ pub async fn who_joined_a_line_stays_when_it_is_cut<S: Subject>(f: &mut Fixture<
     assert!(told.back(f, Some(of)).await.closed.is_empty());
     // Below it, it is closed, though it joined the line that was cut since.
     assert_eq!(told.back(f, Some(told.turn(1))).await.closed, [joined.id]);
+}
+
+pub async fn what_a_player_joined_at_is_not_taken_up_again<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 2).await;
+    let whole = told.turns[1].clone();
+    let mut joined = f.a_dialogue();
+    joined.cause = Some(Cause::Turn(whole.id));
+    assert!(f.ledger().dialogues.create(&f.scope, &joined).await.unwrap());
+    let cut = told.cut(f, &whole, "rep").await;
+    let resumed = Rewind {
+        unless_joined: Some(cut),
+        others: vec![f.edit("session.interrupt"), f.edit("session.rewind")],
+        ..told.move_to(f, Some(whole.id))
+    };
+    let outcome = f.ledger().rewinds.rewind(&f.scope, &resumed).await.unwrap();
+    assert_eq!(outcome, RewindOutcome::Joined, "at the line that was cut since");
+    let audit = async || f.ledger().audit.list(&f.scope, &page(9, None)).await.unwrap().items;
+    assert_eq!(audit().await.len(), 1, "the cut's own");
+    let turn = f.ledger().dialogues.turns(&f.scope, told.id(), 2, 2).await.unwrap();
+    assert_eq!(turn[0].id, cut, "nothing was moved");
+
+    let elsewhere = Rewind {
+        unless_joined: Some(told.turn(1)),
+        ..resumed
+    };
+    told.rewind(f, &elsewhere).await;
+    let rows = audit().await;
+    let mut actions: Vec<_> = rows.iter().map(|row| row.action.as_str()).collect();
+    actions.sort_unstable();
+    assert_eq!(
+        actions,
+        [
+            "session.interrupt",
+            "session.rewind",
+            "session.rewind",
+            "session.rewind"
+        ]
+    );
+}
+
+pub async fn a_cut_turn_that_a_save_has_can_be_whole_again<S: Subject>(f: &mut Fixture<S>) {
+    saves::world(f).await;
+    let mut told = told(f, 1).await;
+    let mut commit = told.commit(f, 2);
+    commit.checkpoint.ended = true;
+    f.commit(&commit).await;
+    let whole = commit.turn.clone();
+    told.turns.push(whole.clone());
+    told.cut(f, &whole, "rep").await;
+    let save = saves::save(f, "cut").await;
+    told.back(f, Some(told.turn(1))).await;
+    saves::load(f, save.id).await;
+    told.open.epoch += 1;
+    told.back(f, Some(whole.id)).await;
+    let checkpoint = f.ledger().dialogues.checkpoint(&f.scope, told.id()).await.unwrap();
+    assert_eq!(checkpoint, Some(commit.checkpoint));
 }
 
 pub async fn a_live_cut_is_sealed_audited_and_gone_on_with<S: Subject>(f: &mut Fixture<S>) {

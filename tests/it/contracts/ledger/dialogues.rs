@@ -253,6 +253,8 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
             paused: None,
             key: None,
             also: Vec::new(),
+            unless_joined: None,
+            others: Vec::new(),
             seq: 100,
             edit: f.edit("conversation.interrupt"),
         };

@@ -6,7 +6,7 @@ use colloquy::{
         PageRequest,
         ledger::{
             authored::DeleteOutcome,
-            jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobStatus, NewJob},
+            jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobStatus, LeasedAgain, NewJob},
         },
     },
 };
@@ -71,23 +71,35 @@ pub async fn a_lease_is_prolonged_unless_another_has_the_job<S: Subject>(f: &Fix
         let until = f.now() + chrono::Duration::seconds(60);
         jobs.lease_again(scope, fence.job, node, f.now(), until).await.unwrap()
     };
-    assert!(!again(&f.scope, rival).await, "it is leased to another");
-    assert!(!again(&f.other, f.node).await);
-    assert!(again(&f.scope, f.node).await);
+    assert_eq!(
+        again(&f.scope, rival).await,
+        LeasedAgain::Elsewhere,
+        "it is leased to another"
+    );
+    assert_eq!(again(&f.other, f.node).await, LeasedAgain::Over, "of another tenant");
+    assert_eq!(again(&f.scope, f.node).await, LeasedAgain::Here);
     f.clock.advance(Duration::from_secs(59));
     assert!(lease(f, rival, 9).await.is_empty(), "the lease was prolonged");
     f.clock.advance(Duration::from_secs(1));
-    assert!(again(&f.scope, f.node).await, "it has run out, and nobody came");
+    assert_eq!(
+        again(&f.scope, f.node).await,
+        LeasedAgain::Here,
+        "it has run out, and nobody came"
+    );
     f.clock.advance(Duration::from_mins(1));
     assert_eq!(lease(f, rival, 9).await.len(), 1);
-    assert!(!again(&f.scope, f.node).await, "somebody came");
+    assert_eq!(again(&f.scope, f.node).await, LeasedAgain::Elsewhere, "somebody came");
     let later = JobFailure::RetryAt(f.now() + chrono::Duration::seconds(5));
     jobs.fail(&f.scope, fence.job, "slow", later).await.unwrap();
-    assert!(!again(&f.scope, f.node).await, "it waits before it is tried again");
+    assert_eq!(
+        again(&f.scope, f.node).await,
+        LeasedAgain::Elsewhere,
+        "it waits before it is tried again"
+    );
     f.clock.advance(Duration::from_secs(5));
-    assert!(again(&f.scope, f.node).await);
+    assert_eq!(again(&f.scope, f.node).await, LeasedAgain::Here);
     jobs.finish(&f.scope, fence.job).await.unwrap();
-    assert!(!again(&f.scope, f.node).await, "it is done");
+    assert_eq!(again(&f.scope, f.node).await, LeasedAgain::Over, "it is done");
 }
 
 pub async fn a_job_reads_what_it_works_on<S: Subject>(f: &Fixture<S>) {

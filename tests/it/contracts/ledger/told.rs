@@ -7,13 +7,13 @@ use colloquy::{
     memory::{
         fact::{Cause, InvalidReason},
         state::StateChange,
-        turn::Turn,
+        turn::{Turn, TurnStatus},
     },
     ports::ledger::{
         dialogues::{OpenDialogue, TurnCommit},
         facts::{Reconciliation, Writing},
         jobs::{JobFence, JobKind, NewJob},
-        rewinds::{Rewind, RewindOutcome, Rewound},
+        rewinds::{Replacement, Rewind, RewindOutcome, Rewound},
         state::NewStateChange,
     },
 };
@@ -127,9 +127,34 @@ impl Told {
             paused: None,
             key: None,
             also: Vec::new(),
+            unless_joined: None,
+            others: Vec::new(),
             seq: 100,
             edit: f.edit("session.rewind"),
         }
+    }
+
+    /// Cuts the last turn to `heard`; the turn that stands in its place.
+    pub(super) async fn cut<S: Subject>(&mut self, f: &Fixture<S>, whole: &Turn, heard: &str) -> TurnId {
+        let turn = Turn {
+            id: f.id(),
+            status: TurnStatus::Interrupted,
+            reply_text: heard.to_owned(),
+            ..whole.clone()
+        };
+        let id = turn.id;
+        let before = self.turns.iter().find(|turn| turn.number + 1 == whole.number);
+        let rewind = Rewind {
+            replacement: Some(Replacement {
+                of: whole.id,
+                turn,
+                jobs: Vec::new(),
+                uncut: Some((whole.reply_text.clone(), f.now() + chrono::Duration::seconds(30))),
+            }),
+            ..self.move_to(f, before.map(|turn| turn.id))
+        };
+        self.rewind(f, &rewind).await;
+        id
     }
 
     pub(super) async fn rewind<S: Subject>(&mut self, f: &Fixture<S>, rewind: &Rewind) -> Rewound {

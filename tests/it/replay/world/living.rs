@@ -240,6 +240,7 @@ impl World {
             target,
             paused: None,
             also: Vec::new(),
+            others: Vec::new(),
             key: None,
             seq: open.next_seq,
             who: self.who(),

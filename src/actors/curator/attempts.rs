@@ -1,0 +1,208 @@
+//! One job, run once: within its lease, and what becomes of it when it fails.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+use tracing::Instrument as _;
+
+use crate::{
+    actors::registry::Node,
+    dialogue::{
+        jobs::{JobError, JobReport},
+        settings::JobSettings,
+    },
+    ports::{
+        StoreError,
+        ledger::jobs::{Job, JobFailure, LeasedAgain},
+        llm::LlmError,
+    },
+    tenancy::TenantScope,
+};
+
+const LONGEST_RETRY: Duration = Duration::from_mins(10);
+/// How soon the failure of a job is written down again that could not be.
+const FAILURE_AGAIN: Duration = Duration::from_secs(1);
+/// A job with so many eighths of its lease left runs without a look at the ledger.
+const FRESH: u32 = 7;
+
+/// What came of running a job once.
+pub(super) enum Attempt {
+    Ended(Result<JobReport, JobError>),
+    /// Somebody else has it.
+    Elsewhere,
+    /// It was done before, or let go.
+    Over,
+}
+
+/// Runs a job once, within its lease.
+pub(super) async fn attempt(node: &Arc<Node>, scope: &TenantScope, job: &Job) -> Attempt {
+    let left = match lease_left(node, scope, job).await {
+        Ok(left) => left,
+        Err(not_run) => return not_run,
+    };
+    let span = tracing::debug_span!(
+        parent: None,
+        "job",
+        kind = job.kind.as_str(),
+        tenant = %scope.tenant(),
+        dialogue = %job.dialogue,
+        turn_id = %job.turn,
+        attempt = job.attempts + 1,
+    );
+    let run = AssertUnwindSafe(node.use_cases.run_job(scope, job).instrument(span)).catch_unwind();
+    Attempt::Ended(match tokio::time::timeout(left, run).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_panic)) => Err(StoreError::Rejected("the job panicked".into()).into()),
+        Err(_elapsed) => Err(JobError::Model(LlmError::Timeout)),
+    })
+}
+
+/// How long this node may run a job. What has waited here for a while is leased anew first, since its lease could
+/// run out on the way and another node would pay the model once more. `Err`: it does not run here.
+async fn lease_left(node: &Node, scope: &TenantScope, job: &Job) -> Result<Duration, Attempt> {
+    let lease = Duration::from_secs(node.ports.settings.jobs.lease_s.max(1));
+    let now = node.ports.clock.now();
+    let left = (job.leased_until - now).to_std().unwrap_or_default();
+    if left >= lease * FRESH / 8 {
+        return Ok(left);
+    }
+    let jobs = &node.ports.ledger.jobs;
+    match jobs.lease_again(scope, job.id, node.id, now, now + lease).await {
+        Ok(LeasedAgain::Here) => Ok(lease),
+        Ok(LeasedAgain::Elsewhere) => Err(Attempt::Elsewhere),
+        Ok(LeasedAgain::Over) => Err(Attempt::Over),
+        Err(error) => Err(Attempt::Ended(Err(error.into()))),
+    }
+}
+
+/// Writes down that a job failed. `Some`: it is tried again after so long.
+pub(super) async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, error: &JobError) -> Option<Duration> {
+    let jobs = &node.ports.settings.jobs;
+    let now = node.ports.clock.now();
+    let age = (now - job.since).to_std().unwrap_or_default();
+    let useless = matches!(error, JobError::Unusable(_));
+    // Waiting makes no answer better, and the dialogue's later jobs wait too.
+    let doublings = if useless { 0 } else { job.attempts };
+    let pause = is_worth_another_try(error, jobs, job, age)
+        .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), doublings, rand::random()));
+    let then = match pause {
+        Some(pause) if useless => JobFailure::RetryUselessAt(now + pause),
+        Some(pause) => JobFailure::RetryAt(now + pause),
+        None => JobFailure::Dead,
+    };
+    tracing::warn!(
+        tenant = %scope.tenant(), job = %job.id, kind = job.kind.as_str(), attempts = job.attempts + 1, %error,
+        dead = pause.is_none(), "an after-turn job failed"
+    );
+    write_failure(node, scope, job, &error.to_string(), then).await;
+    pause
+}
+
+/// Jobs mostly fail because the ledger is away, and then that cannot be written either. It is tried until it can:
+/// a job that stays leased to this node is run by nobody until the lease has run out.
+async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str, then: JobFailure) {
+    let clock = &node.ports.clock;
+    let (begun, lease) = (clock.instant(), Duration::from_secs(node.ports.settings.jobs.lease_s));
+    loop {
+        let written = node.ports.ledger.jobs.fail(scope, job.id, error, then).await;
+        let Err(unwritten) = written else { return };
+        let held = clock.instant().saturating_duration_since(begun) < lease;
+        if !held || node.is_draining() || !matches!(unwritten, StoreError::Unavailable(_)) {
+            // It stays leased and is found again when the lease runs out.
+            tracing::warn!(job = %job.id, error = %unwritten, "a job's failure could not be written");
+            return;
+        }
+        tokio::time::sleep(FAILURE_AGAIN).await;
+    }
+}
+
+/// Whether a job that has failed again is tried once more, `age` after it was written.
+///
+/// What cannot be reached comes back, however often it was asked meanwhile: only time ends that. An
+/// answer of no use, or a job that panics, will not be much better the hundredth time.
+fn is_worth_another_try(error: &JobError, jobs: &JobSettings, job: &Job, age: Duration) -> bool {
+    match error {
+        JobError::Model(error) if error.is_transient() => age < Duration::from_secs(jobs.give_up_after_s),
+        JobError::Store(StoreError::Unavailable(_)) => age < Duration::from_secs(jobs.give_up_after_s),
+        JobError::Model(_) | JobError::Store(StoreError::Corrupt(_)) => false,
+        JobError::Store(_) => job.attempts + 1 < jobs.max_attempts,
+        JobError::Unusable(_) => job.useless + 1 < jobs.max_useless,
+    }
+}
+
+/// Doubles with each failed attempt, up to ten minutes, and adds up to a quarter so that jobs that failed
+/// together do not come back together. `random` picks how much.
+fn retry_pause(base: Duration, attempts: u32, random: u16) -> Duration {
+    let pause = base.saturating_mul(1 << attempts.min(20)).min(LONGEST_RETRY);
+    pause + pause.mul_f64(f64::from(random) / f64::from(u16::MAX) / 4.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ids::{DialogueId, JobId},
+        ports::ledger::jobs::JobKind,
+    };
+
+    fn tried(attempts: u32, useless: u32) -> Job {
+        let at = chrono::DateTime::UNIX_EPOCH;
+        Job {
+            id: JobId::from_u128(1),
+            kind: JobKind::ExtractFacts,
+            dialogue: DialogueId::new(crate::ids::DialogueKind::Session, ulid::Ulid(1)),
+            turn: crate::ids::TurnId::from_u128(1),
+            text_version: 1,
+            attempts,
+            useless,
+            created_at: at,
+            since: at,
+            answer: None,
+            leased_until: at,
+        }
+    }
+
+    #[test]
+    fn only_time_ends_the_wait_for_what_cannot_be_reached() {
+        let jobs = JobSettings {
+            max_attempts: 3,
+            max_useless: 2,
+            give_up_after_s: 3_600,
+            lease_s: 120,
+            retry_base_s: 2,
+            concurrency: 1,
+            poll_s: 5,
+        };
+        let (soon, late) = (Duration::from_mins(59), Duration::from_mins(61));
+        for passing in [
+            JobError::Model(LlmError::Timeout),
+            JobError::Model(LlmError::Unavailable("502".into())),
+            JobError::Model(LlmError::RateLimited { retry_after: None }),
+            JobError::Model(LlmError::Broken("cut".into())),
+            JobError::Store(StoreError::Unavailable("locked".into())),
+        ] {
+            assert!(is_worth_another_try(&passing, &jobs, &tried(500, 1), soon), "{passing}");
+            assert!(!is_worth_another_try(&passing, &jobs, &tried(0, 0), late), "{passing}");
+        }
+        let useless = JobError::Unusable("prose".into());
+        assert!(
+            is_worth_another_try(&useless, &jobs, &tried(500, 0), late),
+            "after an outage"
+        );
+        assert!(!is_worth_another_try(&useless, &jobs, &tried(1, 1), soon));
+        let defect = JobError::Store(StoreError::Rejected("syntax".into()));
+        assert!(is_worth_another_try(&defect, &jobs, &tried(1, 1), late));
+        assert!(!is_worth_another_try(&defect, &jobs, &tried(2, 0), soon));
+        let refused = JobError::Model(LlmError::Refused("400".into()));
+        assert!(!is_worth_another_try(&refused, &jobs, &tried(0, 0), soon));
+    }
+
+    #[test]
+    fn the_pause_before_a_retry_doubles_with_jitter_and_is_bounded() {
+        let base = Duration::from_secs(2);
+        assert_eq!(retry_pause(base, 0, 0), base);
+        assert_eq!(retry_pause(base, 3, 0), 8 * base);
+        assert_eq!(retry_pause(base, 0, u16::MAX), Duration::from_millis(2_500));
+        assert_eq!(retry_pause(base, 4_000_000, 0), LONGEST_RETRY);
+    }
+}

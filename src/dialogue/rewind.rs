@@ -146,6 +146,7 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
     let rewind = Rewind {
         id: services.ids.next(),
         dialogue: request.dialogue,
+        world: request.world.clone(),
         epoch: request.epoch,
         // What was to be said anew stands, whoever closed the dialogue meanwhile.
         closed_too: matches!(request.target, Target::Again { .. }),

@@ -414,6 +414,7 @@ impl UseCases for Fake {
         let rewind = Rewind {
             id: self.ports.ids.next(),
             dialogue: request.dialogue,
+            world: request.world.clone(),
             epoch: request.epoch,
             closed_too: matches!(request.target, Target::Again { .. }),
             to,

@@ -347,6 +347,8 @@ async fn put_back(
     let to = Move {
         id: move_id(asked.edit.id, planned.id),
         dialogue: planned.id,
+        world: &asked.world,
+        epoch: planned.epoch,
         to: planned.to,
         replacement: None,
         replacing: None,

@@ -23,6 +23,8 @@ use crate::{
 pub struct Rewind {
     pub id: RewindId,
     pub dialogue: DialogueId,
+    /// The dialogue's.
+    pub world: WorldId,
     /// Must be the owner's epoch. It rises with the move, so that a turn that was under way cannot commit.
     pub epoch: u64,
     /// Whether a dialogue that was closed is moved too.

@@ -1,13 +1,16 @@
 //! What unsaying turns, or saying them again, does to facts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use ulid::Ulid;
 
 use super::super::{
-    Connection, Row,
-    facts::{fold, write::RAISE_MEMORY},
+    Connection,
+    facts::{
+        fold,
+        write::{RAISE_MEMORY, npcs_of},
+    },
     rows::{Columns, json_list, micros, store_error},
 };
 use crate::{
@@ -32,18 +35,14 @@ pub(super) struct Counted {
     pub restored: u32,
 }
 
+/// And what they are folded into.
 const CAUSED: &str = concat!(
-    "SELECT id FROM facts WHERE tenant = $1 AND cause_id ",
-    among!("$2"),
-    " AND cause_kind = 'turn'"
-);
-/// What they are folded into.
-const FOLDED_INTO: &str = concat!(
-    "SELECT DISTINCT by_fact FROM invalidations",
+    "SELECT f.id, i.by_fact FROM facts f LEFT JOIN invalidations i",
     by_index!("invalidations_of_fact"),
-    " WHERE tenant = $1 AND fact ",
+    " ON i.tenant = f.tenant AND i.fact = f.id AND i.by_fact IS NOT NULL
+     WHERE f.tenant = $1 AND f.cause_id ",
     among!("$2"),
-    " AND by_fact IS NOT NULL"
+    " AND f.cause_kind = 'turn'"
 );
 /// From the moment they began: whatever moment is asked about, they were never valid.
 const UNSAY: &str = concat!(
@@ -77,8 +76,8 @@ const VALID: &str = concat!(
     among!("$2"),
     " AND invalid_at IS NULL"
 );
-const MEMORIES: &str = concat!(
-    "SELECT DISTINCT world, knowers FROM facts WHERE tenant = $1 AND id ",
+const BEFORE: &str = concat!(
+    "SELECT id, invalid_at IS NULL, world, knowers FROM facts WHERE tenant = $1 AND id ",
     among!("$2")
 );
 /// Marks that are there already are renewed, from the earlier moment on.
@@ -119,7 +118,7 @@ pub(super) async fn unsay(
     at: DateTime<Utc>,
     touched: &mut Touched,
 ) -> StoreResult<()> {
-    let caused = ids(connection, CAUSED, tenant, turns).await?;
+    let (caused, folded_into) = caused_by(connection, tenant, turns).await?;
     let lifted = lift(connection, LIFT_CAUSED, tenant, turns, Some((by, at))).await?;
     let rows: serde_json::Value = caused
         .iter()
@@ -133,7 +132,6 @@ pub(super) async fn unsay(
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;
-    let folded_into = ids(connection, FOLDED_INTO, tenant, &json_list(&caused)).await?;
     touched
         .all
         .extend(caused.iter().copied().chain(lifted).chain(folded_into));
@@ -157,7 +155,7 @@ pub(super) async fn say_again(
     at: DateTime<Utc>,
     touched: &mut Touched,
 ) -> StoreResult<()> {
-    let caused = ids(connection, CAUSED, tenant, turns).await?;
+    let (caused, folded_into) = caused_by(connection, tenant, turns).await?;
     sqlx::query(LIFT_UNSAID)
         .bind(tenant.as_str())
         .bind(json_list(&caused))
@@ -167,7 +165,6 @@ pub(super) async fn say_again(
         .await
         .map_err(store_error)?;
     let ended = lift(connection, PUT_BACK_CAUSED, tenant, turns, None).await?;
-    let folded_into = ids(connection, FOLDED_INTO, tenant, &json_list(&caused)).await?;
     touched.all.extend(caused.into_iter().chain(ended).chain(folded_into));
     Ok(())
 }
@@ -183,15 +180,15 @@ pub(super) async fn settle_caches(
         return Ok(Counted::default());
     };
     let all = json_list(&touched.all);
-    let before = ids(connection, VALID, tenant, &all).await?;
-    let memories = sqlx::query(MEMORIES)
-        .bind(tenant.as_str())
-        .bind(&all)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
-    for row in &memories {
-        raise(connection, tenant, row).await?;
+    let before = before(connection, tenant, &all).await?;
+    for (world, npcs) in &before.memories {
+        sqlx::query(RAISE_MEMORY)
+            .bind(tenant.as_str())
+            .bind(world)
+            .bind(json_list(npcs))
+            .execute(&mut *connection)
+            .await
+            .map_err(store_error)?;
     }
     sqlx::query(UNSETTLE)
         .bind(tenant.as_str())
@@ -210,24 +207,59 @@ pub(super) async fn settle_caches(
     let after = ids(connection, VALID, tenant, &all).await?;
     let count = |facts: usize| u32::try_from(facts).unwrap_or(u32::MAX);
     Ok(Counted {
-        unsaid: count(before.intersection(&touched.unsaid).count()),
-        restored: count(after.difference(&before).count()),
+        unsaid: count(before.valid.intersection(&touched.unsaid).count()),
+        restored: count(after.difference(&before.valid).count()),
     })
 }
 
-async fn raise(connection: &mut Connection, tenant: &TenantId, row: &Row) -> StoreResult<()> {
-    let mut columns = Columns::of(row);
-    let world: &str = columns.next()?;
-    let knowers: BTreeSet<Knower> = columns.json()?;
-    let npcs = super::super::facts::write::npcs_of(&knowers);
-    sqlx::query(RAISE_MEMORY)
+/// Facts as they were before the move.
+#[derive(Default)]
+struct Before {
+    valid: BTreeSet<FactId>,
+    /// The NPCs who know any of them, by world.
+    memories: BTreeMap<String, BTreeSet<String>>,
+}
+
+async fn before(connection: &mut Connection, tenant: &TenantId, facts: &str) -> StoreResult<Before> {
+    let rows = sqlx::query(BEFORE)
         .bind(tenant.as_str())
-        .bind(world)
-        .bind(json_list(npcs))
-        .execute(connection)
+        .bind(facts)
+        .fetch_all(connection)
         .await
-        .map(drop)
-        .map_err(store_error)
+        .map_err(store_error)?;
+    let mut before = Before::default();
+    for row in &rows {
+        let mut columns = Columns::of(row);
+        let fact: FactId = columns.id()?;
+        if columns.next()? {
+            before.valid.insert(fact);
+        }
+        let world: String = columns.next()?;
+        let knowers: BTreeSet<Knower> = columns.json()?;
+        before.memories.entry(world).or_default().extend(npcs_of(&knowers));
+    }
+    Ok(before)
+}
+
+/// Facts that turns caused, and those that any of them is folded into.
+async fn caused_by(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    turns: &str,
+) -> StoreResult<(BTreeSet<FactId>, BTreeSet<FactId>)> {
+    let rows = sqlx::query(CAUSED)
+        .bind(tenant.as_str())
+        .bind(turns)
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    let (mut caused, mut folded_into) = (BTreeSet::new(), BTreeSet::new());
+    for row in &rows {
+        let mut columns = Columns::of(row);
+        caused.insert(columns.id()?);
+        folded_into.extend(columns.maybe_id::<FactId>()?);
+    }
+    Ok((caused, folded_into))
 }
 
 async fn ids(
@@ -274,13 +306,12 @@ plans_of_sqlite! {
 
         #[tokio::test]
         async fn facts_are_found_by_their_cause() {
-            assert_searches(CAUSED, &["facts_by_cause"]).await;
+            assert_searches(CAUSED, &["facts_by_cause", "invalidations_of_fact"]).await;
             assert_searches(LIFT_CAUSED, &["invalidations_by_cause"]).await;
             assert_searches(PUT_BACK_CAUSED, &["invalidations_by_cause"]).await;
             assert_searches(UNSETTLE_ECHOES, &["invalidations_by_fact"]).await;
             assert_searches(LIFT_UNSAID, &["invalidations_of_fact"]).await;
-            assert_searches(FOLDED_INTO, &["invalidations_of_fact"]).await;
-            for statement in [UNSAY, VALID, MEMORIES, UNSETTLE] {
+            for statement in [UNSAY, VALID, BEFORE, UNSETTLE] {
                 assert_searches(statement, &[]).await;
             }
         }

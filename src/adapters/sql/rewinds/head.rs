@@ -22,6 +22,9 @@ use crate::{
 pub(in super::super) struct Move<'a> {
     pub id: RewindId,
     pub dialogue: DialogueId,
+    pub world: &'a WorldId,
+    /// The owner's epoch, which rises.
+    pub epoch: u64,
     pub to: Option<TurnId>,
     pub replacement: Option<&'a Replacement>,
     /// A turn that goes only to be said anew, and keeps what it needs to stand again.
@@ -39,7 +42,6 @@ struct Moving {
     said_at: i64,
 }
 
-const DIALOGUE: &str = "SELECT world, owner_epoch FROM dialogues WHERE tenant = $1 AND id = $2";
 /// The chain that ends in a turn, as far as it does not stand, and the turn that it branches off from.
 /// What stands before that one is in the chain too: whatever stands is one chain.
 const CHAIN: &str = "WITH RECURSIVE chain (id, number, said_at, stands, previous) AS (
@@ -50,13 +52,58 @@ const CHAIN: &str = "WITH RECURSIVE chain (id, number, said_at, stands, previous
     SELECT id, number, said_at, stands FROM chain";
 const STANDING_AFTER: &str = "SELECT id, number, committed_at, stands FROM turns
     WHERE tenant = $1 AND dialogue = $2 AND stands = TRUE AND number > $3";
-const UNSAY: &str = concat!(
-    "UPDATE turns SET stands = FALSE, unsaid_at = $3, unsaid_by = $4 WHERE tenant = $1 AND id ",
-    among!("$2")
+/// How rows that a turn caused are taken back, and put back.
+macro_rules! lift {
+    ($table:literal) => {
+        concat!(
+            "UPDATE ",
+            $table,
+            by_index!($table, "_by_cause"),
+            " SET lifted_at = $3, lifted_by = $4
+            WHERE tenant = $1 AND cause_id ",
+            among!("$2"),
+            " AND cause_kind = 'turn' AND lifted_at IS NULL"
+        )
+    };
+}
+macro_rules! put_back {
+    ($table:literal) => {
+        concat!(
+            "UPDATE ",
+            $table,
+            by_index!($table, "_by_cause"),
+            " SET lifted_at = NULL, lifted_by = NULL
+            WHERE tenant = $1 AND cause_id ",
+            among!("$2"),
+            " AND cause_kind = 'turn'
+              AND lifted_by LIKE 'rew!_%' ESCAPE '!'"
+        )
+    };
+}
+/// Rows that are counted have a trip of their own.
+const LIFT_SUMMARIES: &str = lift!("summaries");
+const LIFT_STATE: &str = lift!("state_events");
+const PUT_BACK_SUMMARIES: &str = put_back!("summaries");
+const PUT_BACK_STATE: &str = put_back!("state_events");
+const UNSAY: &str = batch!(
+    concat!(
+        "UPDATE turns SET stands = FALSE, unsaid_at = $3, unsaid_by = $4 WHERE tenant = $1 AND id ",
+        among!("$2")
+    ),
+    lift!("summary_changes"),
+    lift!("fact_flags"),
+    lift!("narrative_memory"),
+    lift!("curation_findings"),
 );
-const SAY_AGAIN: &str = concat!(
-    "UPDATE turns SET stands = TRUE, unsaid_at = NULL, unsaid_by = NULL WHERE tenant = $1 AND id ",
-    among!("$2")
+const SAY_AGAIN: &str = batch!(
+    concat!(
+        "UPDATE turns SET stands = TRUE, unsaid_at = NULL, unsaid_by = NULL WHERE tenant = $1 AND id ",
+        among!("$2")
+    ),
+    put_back!("summary_changes"),
+    put_back!("fact_flags"),
+    put_back!("narrative_memory"),
+    put_back!("curation_findings"),
 );
 /// Checkpoints go with their turns and those in whose place they stand, but for those of what stands again or may
 /// ($4), and those that a save goes on from.
@@ -122,28 +169,6 @@ const QUOTED_IN: &str = concat!(
     ORDER BY e.said_at DESC LIMIT $6"
 );
 
-macro_rules! caused_rows {
-    ($($table:literal),+) => {
-        [$((
-            concat!("UPDATE ", $table, by_index!($table, "_by_cause"), " SET lifted_at = $3, lifted_by = $4
-                WHERE tenant = $1 AND cause_id ", among!("$2"), " AND cause_kind = 'turn' AND lifted_at IS NULL"),
-            concat!("UPDATE ", $table, by_index!($table, "_by_cause"), " SET lifted_at = NULL, lifted_by = NULL
-                WHERE tenant = $1 AND cause_id ", among!("$2"), " AND cause_kind = 'turn'
-                  AND lifted_by LIKE 'rew!_%' ESCAPE '!'"),
-        )),+]
-    };
-}
-
-/// How rows that a turn caused are taken back, and put back. The first two are counted.
-const CAUSED: [(&str, &str); 6] = caused_rows!(
-    "summaries",
-    "state_events",
-    "summary_changes",
-    "fact_flags",
-    "narrative_memory",
-    "curation_findings"
-);
-
 /// Moves the head. `None`: the dialogue has no such turn.
 pub(in super::super) async fn move_head(
     connection: &mut Connection,
@@ -151,9 +176,6 @@ pub(in super::super) async fn move_head(
     asked: Move<'_>,
 ) -> StoreResult<Option<Rewound>> {
     let dialogue = asked.dialogue.to_string();
-    let Some((world, epoch)) = dialogue_of(connection, tenant, &dialogue).await? else {
-        return Ok(None);
-    };
     let Some((branch, kept)) = chain(connection, tenant, &dialogue, asked.to).await? else {
         return Ok(None);
     };
@@ -170,18 +192,16 @@ pub(in super::super) async fn move_head(
         let cut = asked.replacement.map(|replacement| replacement.of);
         let again = branch.iter().map(|turn| turn.id);
         let whole = json_list(cut.or(asked.replacing).into_iter().chain(again));
-        execute(connection, UNSAY, tenant, &turns, asked.at, &asked.id.to_string()).await?;
+        let by = asked.id.to_string();
+        execute(connection, UNSAY, tenant, &turns, asked.at, &by).await?;
         failpoint!("rewind.unsaid");
         drop_checkpoints(connection, tenant, &turns, &dialogue, &whole).await?;
         failpoint!("rewind.unchecked");
         change_jobs(connection, END_JOBS, tenant, &turns, &dialogue, asked.at).await?;
         failpoint!("rewind.jobs");
-        let mut counts = [0; CAUSED.len()];
-        for ((lift, _), count) in CAUSED.into_iter().zip(&mut counts) {
-            *count = execute(connection, lift, tenant, &turns, asked.at, &asked.id.to_string()).await?;
-        }
+        back.summaries = execute(connection, LIFT_SUMMARIES, tenant, &turns, asked.at, &by).await?;
+        back.state = execute(connection, LIFT_STATE, tenant, &turns, asked.at, &by).await?;
         failpoint!("rewind.caused");
-        (back.summaries, back.state) = (counts[0], counts[1]);
         facts::unsay(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
         failpoint!("rewind.facts");
     }
@@ -191,17 +211,14 @@ pub(in super::super) async fn move_head(
         set(connection, SAY_AGAIN, tenant, &turns).await?;
         failpoint!("rewind.said_again");
         change_jobs(connection, REVIVE_JOBS, tenant, &turns, &dialogue, asked.at).await?;
-        let mut counts = [0; CAUSED.len()];
-        for ((_, put_back), count) in CAUSED.into_iter().zip(&mut counts) {
-            *count = set(connection, put_back, tenant, &turns).await?;
-        }
-        folds_anew |= counts[1] > 0;
+        set(connection, PUT_BACK_SUMMARIES, tenant, &turns).await?;
+        folds_anew |= set(connection, PUT_BACK_STATE, tenant, &turns).await? > 0;
         failpoint!("rewind.put_back");
         facts::say_again(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
         failpoint!("rewind.facts_again");
     }
     if folds_anew {
-        state::fold_anew(connection, tenant, &world).await?;
+        state::fold_anew(connection, tenant, asked.world).await?;
     }
     let cut = asked.replacement.map(|replacement| replacement.of);
     let there = cut.into_iter().chain(branch.iter().map(|turn| turn.id));
@@ -221,14 +238,14 @@ pub(in super::super) async fn move_head(
     take_head(connection, tenant, &asked, &dialogue, head).await?;
     failpoint!("rewind.head");
     let quoted_in = match since {
-        Some(since) if unsaid != "[]" => quoted_in(connection, tenant, &world, &unsaid, since, &dialogue).await?,
+        Some(since) if unsaid != "[]" => quoted_in(connection, tenant, asked.world, &unsaid, since, &dialogue).await?,
         _ => Vec::new(),
     };
     let replaced = asked.replacement.map(|replacement| replacement.turn.number);
     Ok(Some(Rewound {
         id: asked.id,
-        world,
-        epoch: epoch + 1,
+        world: asked.world.clone(),
+        epoch: asked.epoch + 1,
         head: head.0,
         head_turn: head.1,
         heard_chars: asked
@@ -253,33 +270,6 @@ fn numbers(turns: &[Moving], but: Option<u32>) -> Vec<u32> {
         .collect();
     numbers.sort_unstable();
     numbers
-}
-
-async fn dialogue_of(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    dialogue: &str,
-) -> StoreResult<Option<(WorldId, u64)>> {
-    let row = sqlx::query(DIALOGUE)
-        .bind(tenant.as_str())
-        .bind(dialogue)
-        .fetch_optional(connection)
-        .await
-        .map_err(store_error)?;
-    row.map(|row| {
-        let mut columns = Columns::of(&row);
-        Ok((columns.id()?, columns.number()?))
-    })
-    .transpose()
-}
-
-/// The world of a dialogue, which never changes.
-pub(super) async fn world_of(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    dialogue: &str,
-) -> StoreResult<Option<WorldId>> {
-    Ok(dialogue_of(connection, tenant, dialogue).await?.map(|(world, _)| world))
 }
 
 /// The turns before and with `to` that do not stand, and the number of the last one that does.
@@ -500,9 +490,11 @@ plans_of_sqlite! {
                 drop.contains("save_items_of_dialogue (tenant=? AND dialogue=?)"),
                 "{drop}"
             );
-            for (lift, put_back) in CAUSED {
-                assert_searches(lift, &["_by_cause"]).await;
-                assert_searches(put_back, &["_by_cause"]).await;
+            for caused in [LIFT_SUMMARIES, LIFT_STATE, PUT_BACK_SUMMARIES, PUT_BACK_STATE] {
+                assert_searches(caused, &["_by_cause"]).await;
+            }
+            for caused in UNSAY.split(';').chain(SAY_AGAIN.split(';')).filter(|each| each.contains("cause_id")) {
+                assert_searches(caused, &["_by_cause"]).await;
             }
             for statement in [END_JOBS, REVIVE_JOBS, UNSAY, SAY_AGAIN] {
                 assert_searches(statement, &[]).await;

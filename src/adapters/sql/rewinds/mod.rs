@@ -23,7 +23,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use self::head::world_of;
 pub(super) use self::head::{Move, move_head};
 use super::{
     Connection, Engine, Lock, Row, audit, lock, ownership,
@@ -45,7 +44,7 @@ pub(super) struct SqlRewindStore(pub(super) Arc<Engine>);
 const BY_KEY: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND key = $3";
 /// Held until the head has been moved, so that no turn is committed meanwhile.
 const OWNED: &str = concat!(
-    "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND (status = 'open' OR $4)",
+    "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND (status = 'open' OR $4) AND world = $5",
     for_update!()
 );
 const RECORD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
@@ -83,10 +82,7 @@ const UNSETTLED: &str = "SELECT world, knowers, private_to, since, mark FROM uns
 
 async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind) -> StoreResult<RewindOutcome> {
     let dialogue = rewind.dialogue.to_string();
-    let Some(world) = world_of(connection, tenant, &dialogue).await? else {
-        return Ok(RewindOutcome::Fenced);
-    };
-    lock(connection, tenant, Lock::Memory(&world)).await?;
+    lock(connection, tenant, Lock::Memory(&rewind.world)).await?;
     if let Some(key) = &rewind.key
         && let Some(known) = known(connection, tenant, &dialogue, key).await?
     {
@@ -97,6 +93,7 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
         .bind(&dialogue)
         .bind(signed(rewind.epoch))
         .bind(rewind.closed_too)
+        .bind(rewind.world.as_str())
         .fetch_optional(&mut *connection)
         .await
         .map_err(store_error)?;
@@ -111,6 +108,8 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
     let asked = Move {
         id: rewind.id,
         dialogue: rewind.dialogue,
+        world: &rewind.world,
+        epoch: rewind.epoch,
         to: rewind.to,
         replacement: rewind.replacement.as_ref(),
         replacing: rewind.replacing,

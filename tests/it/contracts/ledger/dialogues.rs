@@ -245,6 +245,7 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
         let rewind = Rewind {
             id: f.id(),
             dialogue: open.dialogue.id,
+            world: open.dialogue.world.clone(),
             epoch: open.epoch,
             closed_too: false,
             to,

@@ -119,6 +119,7 @@ impl Told {
         Rewind {
             id: f.id(),
             dialogue: self.id(),
+            world: self.open.dialogue.world.clone(),
             epoch: self.open.epoch,
             closed_too: false,
             to,

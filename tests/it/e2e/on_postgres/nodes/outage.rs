@@ -38,7 +38,7 @@ fn nodes_that_could_not_say_that_they_live_are_not_taken_over() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         for server in &nodes.servers {
-            let sent_on = forwarded(server, "rest").await;
+            let sent_on = forwarded(server, "request").await;
             assert!(sent_on >= 12.0, "still the other's: {sent_on} of 12 lines were sent on");
         }
     });

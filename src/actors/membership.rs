@@ -8,10 +8,11 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use parking_lot::RwLock;
+use chrono::{DateTime, Utc};
+use parking_lot::{Mutex, RwLock};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -44,6 +45,34 @@ pub struct Neighbours {
     live: RwLock<HashMap<NodeId, String>>,
     /// Changes whenever a node came or went.
     changed: watch::Sender<u64>,
+    beats: Mutex<Beats>,
+}
+
+/// How this node has lately been able to say that it lives. While the ledger is away nobody can, so that nobody's
+/// silence means anything until everybody has had the time to speak again.
+#[derive(Default)]
+struct Beats {
+    /// When it said so last.
+    last: Option<DateTime<Utc>>,
+    /// When it had said so last before it could not.
+    before: Option<DateTime<Utc>>,
+    /// Since when it can again; `None`: it cannot.
+    since: Option<Instant>,
+}
+
+impl Beats {
+    fn kept(&mut self, at: DateTime<Utc>, now: Instant, patience: Duration) {
+        let since = *self.since.get_or_insert(now);
+        if now.saturating_duration_since(since) >= patience {
+            self.before = None;
+        }
+        self.last = Some(at);
+    }
+
+    fn missed(&mut self) {
+        self.before = self.before.or(self.last);
+        self.since = None;
+    }
 }
 
 impl Neighbours {
@@ -55,7 +84,15 @@ impl Neighbours {
             clock,
             live: RwLock::default(),
             changed: watch::Sender::new(0),
+            beats: Mutex::default(),
         }
+    }
+
+    /// Whoever has not been heard of since then is dead. That is `now`, or where the ledger was away a moment ago, when
+    /// it went.
+    #[must_use]
+    pub fn dead_by(&self, now: DateTime<Utc>) -> DateTime<Utc> {
+        self.beats.lock().before.map_or(now, |before| before.min(now))
     }
 
     /// This node.
@@ -120,6 +157,15 @@ pub struct Membership {
 }
 
 impl Membership {
+    /// Others have a lease's time to say that they live, too, and this node one beat more to hear it.
+    fn note_beat(&self, kept_at: Option<DateTime<Utc>>, now: Instant) {
+        let mut beats = self.neighbours.beats.lock();
+        match kept_at {
+            Some(at) => beats.kept(at, now, self.lease + self.heartbeat),
+            None => beats.missed(),
+        }
+    }
+
     fn row(&self, node: &Node) -> LiveNode {
         LiveNode {
             id: node.id,
@@ -136,10 +182,13 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
     let mut was_dead = false;
     let mut taking_up: Option<JoinHandle<()>> = None;
     loop {
+        let began = node.ports.clock.now();
         let beaten = in_time("say that it lives", &several, beat(&node, &several)).await;
         if beaten == Some(Beat::WasDead) {
             tracing::warn!("this node was dead to the others for a while; what they took over is theirs");
         }
+        let kept_at = (beaten == Some(Beat::Kept)).then_some(began);
+        several.note_beat(kept_at, node.ports.clock.instant());
         // What came of one that failed is not known.
         was_dead |= beaten != Some(Beat::Kept);
         if was_dead && beaten.is_some() {
@@ -199,7 +248,7 @@ async fn take_up(node: Arc<Node>, several: Arc<Membership>) {
 async fn take_up_from_all(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
     let nodes = &node.ports.ledger.nodes;
     // A moment later than others may take over what they are asked for: one that is late is not buried.
-    let by = node.ports.clock.now() - several.heartbeat;
+    let by = several.neighbours.dead_by(node.ports.clock.now()) - several.heartbeat;
     for dead in nodes.dead(by).await? {
         if dead.id == node.id {
             continue;

@@ -104,7 +104,7 @@ async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str,
     let clock = &node.ports.clock;
     let (begun, lease) = (clock.instant(), Duration::from_secs(node.ports.settings.jobs.lease_s));
     loop {
-        let written = node.ports.ledger.jobs.fail(scope, job.id, error, then).await;
+        let written = node.ports.ledger.jobs.fail(scope, job.id, node.id, error, then).await;
         let Err(unwritten) = written else { return };
         let held = clock.instant().saturating_duration_since(begun) < lease;
         if !held || node.is_draining() || !matches!(unwritten, StoreError::Unavailable(_)) {

@@ -85,7 +85,12 @@ pub(in crate::actors) async fn load(
     let renewed = ports.clock.instant();
     let now = ports.clock.now();
     let until = now + Duration::from_secs(node.settings.ownership_s);
-    let open = match ports.ledger.dialogues.claim(scope, *id, node.id, now, until).await? {
+    let run_out = match &node.membership {
+        Some(several) => several.neighbours.dead_by(now),
+        None => now,
+    };
+    let claim = ports.ledger.dialogues.claim(scope, *id, node.id, run_out, until);
+    let open = match claim.await? {
         Claim::Owned(open) => *open,
         Claim::OwnedBy { node: owner, .. } => {
             node.note_owner(&key, owner).await;

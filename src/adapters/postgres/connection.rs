@@ -3,7 +3,7 @@
 //! `statement_timeout` is kept by the server. One that vanished without a word (its host, or the way to it, is gone)
 //! keeps nothing, and a socket waits for it for as long as the kernel's own patience lasts, which for an idle one is for
 //! ever. So every statement has a deadline on this side too. A connection that missed it has an answer outstanding
-//! that nobody will read: it is not used again.
+//! that nobody will read, as has one whose reader went away in the middle: it is not used again.
 
 use std::{
     io,
@@ -25,7 +25,8 @@ pub(crate) struct Connection {
     inner: PgConnection,
     /// How long a statement may take, its way there and back included.
     limit: Duration,
-    hung: bool,
+    /// A statement was begun whose answer was not read to its end.
+    outstanding: bool,
 }
 
 impl Connection {
@@ -33,13 +34,13 @@ impl Connection {
         Self {
             inner,
             limit,
-            hung: false,
+            outstanding: false,
         }
     }
 
     /// Whether a statement was given up on.
-    pub(super) fn is_hung(&self) -> bool {
-        self.hung
+    pub(super) fn is_outstanding(&self) -> bool {
+        self.outstanding
     }
 
     /// Whether the server answers, within `limit`.
@@ -63,20 +64,20 @@ fn late() -> Error {
 /// One answer, until its deadline.
 async fn in_time<T>(
     limit: Duration,
-    hung: &mut bool,
+    outstanding: &mut bool,
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    timeout(limit, answer).await.unwrap_or_else(|_| {
-        *hung = true;
-        Err(late())
-    })
+    *outstanding = true;
+    let answer = timeout(limit, answer).await.map_err(|_| late())?;
+    *outstanding = false;
+    answer
 }
 
 /// What a statement brings, until its deadline.
 struct Answer<'e, T> {
     stream: BoxStream<'e, Result<T, Error>>,
     deadline: Pin<Box<Sleep>>,
-    hung: &'e mut bool,
+    outstanding: &'e mut bool,
     ended: bool,
 }
 
@@ -88,10 +89,12 @@ impl<T> Stream for Answer<'_, T> {
             return Poll::Ready(None);
         }
         if let Poll::Ready(item) = self.stream.poll_next_unpin(context) {
+            // Nothing but the end comes after an error.
+            *self.outstanding = matches!(item, Some(Ok(_)));
             return Poll::Ready(item);
         }
+        *self.outstanding = true;
         ready!(self.deadline.as_mut().poll(context));
-        *self.hung = true;
         self.ended = true;
         Poll::Ready(Some(Err(late())))
     }
@@ -108,7 +111,7 @@ impl<'c> Executor<'c> for &'c mut Connection {
         Box::pin(Answer {
             stream: (&mut self.inner).fetch_many(query),
             deadline: Box::pin(sleep(self.limit)),
-            hung: &mut self.hung,
+            outstanding: &mut self.outstanding,
             ended: false,
         })
     }
@@ -120,7 +123,7 @@ impl<'c> Executor<'c> for &'c mut Connection {
     {
         Box::pin(in_time(
             self.limit,
-            &mut self.hung,
+            &mut self.outstanding,
             (&mut self.inner).fetch_optional(query),
         ))
     }
@@ -131,7 +134,7 @@ impl<'c> Executor<'c> for &'c mut Connection {
     {
         Box::pin(in_time(
             self.limit,
-            &mut self.hung,
+            &mut self.outstanding,
             (&mut self.inner).prepare_with(sql, parameters),
         ))
     }

@@ -17,13 +17,13 @@ pub(super) use sqlx::{
     Postgres as Db,
     postgres::{PgArguments as Arguments, PgRow as Row},
 };
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
 
 pub(super) use super::connection::Connection;
 use super::{
     pool::{Lease, Pool},
     sql::{Lock, Reach},
-    worlds::Worlds,
+    worlds::{Queue, Worlds},
 };
 use crate::{
     ids::{TenantId, WorldId},
@@ -100,11 +100,21 @@ impl Engine {
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        let turn = self.worlds.turn(tenant, world);
-        self.write_after(Some(turn), tenant.into(), work).await
+        let queue = self.worlds.queue(tenant, world);
+        self.write_after(Some((queue, false)), tenant.into(), work).await
     }
 
-    async fn write_after<T, F>(&self, turn: Option<Arc<Mutex<()>>>, reach: Reach<'_>, work: F) -> StoreResult<T>
+    /// As [`Self::write_memory`], for work that somebody waits for: before others of this node.
+    pub(super) async fn write_memory_first<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        let queue = self.worlds.queue(tenant, world);
+        self.write_after(Some((queue, true)), tenant.into(), work).await
+    }
+
+    async fn write_after<T, F>(&self, queue: Option<(Arc<Queue>, bool)>, reach: Reach<'_>, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
@@ -119,8 +129,8 @@ impl Engine {
         let (pool, begin) = (self.pool.clone(), begin(reach));
         let written = self.runtime.handle().spawn(async move {
             let _counted = counted;
-            let _turn = match turn {
-                Some(turn) => Some(pool.wait_for(turn.lock_owned()).await?),
+            let _turn = match &queue {
+                Some((queue, first)) => Some(pool.wait_for(queue.wait(*first)).await?),
                 None => None,
             };
             let mut pause = PAUSE;
@@ -173,7 +183,7 @@ where
         .catch_unwind()
         .await
         .unwrap_or_else(|_| Err(StoreError::Rejected("a write panicked".to_owned())));
-    if lease.is_hung() {
+    if lease.is_outstanding() {
         // Nothing more is asked of it: the server rolls back once it finds that nobody is there.
         took.observe_duration();
         return result.and_then(|_| {

@@ -281,7 +281,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(mut pooled) = self.pooled.take()
             && self.reusable
-            && !pooled.connection.is_hung()
+            && !pooled.connection.is_outstanding()
         {
             pooled.used = Instant::now();
             self.pool.free.lock().push(pooled);

@@ -2,7 +2,8 @@
 //!
 //! One writer at a time may (`Lock::Memory`), and whoever waits for that in the database waits with a connection in hand:
 //! the jobs of one busy world would hold all of them, and nobody else could so much as read. So those of one node wait
-//! here first, and at most one of them has a connection.
+//! here first, and at most one of them has a connection. Somebody waits for a move of a head, so it goes before all but
+//! one of those that nobody waits for.
 
 use std::{
     collections::HashMap,
@@ -10,7 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::Mutex as Turn;
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 use crate::ids::{TenantId, WorldId};
 
@@ -19,22 +20,37 @@ const MANY: usize = 1_024;
 
 type Place = (TenantId, WorldId);
 
+/// Those who write to one world.
 #[derive(Default)]
-pub(super) struct Worlds(Mutex<HashMap<Place, Weak<Turn<()>>>>);
+pub(super) struct Queue {
+    /// Held by whoever writes.
+    turn: Arc<Turn<()>>,
+    /// Held by the one of those that nobody waits for which is next.
+    door: Turn<()>,
+}
+
+impl Queue {
+    pub(super) async fn wait(&self, first: bool) -> OwnedMutexGuard<()> {
+        let _next = if first { None } else { Some(self.door.lock().await) };
+        Arc::clone(&self.turn).lock_owned().await
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Worlds(Mutex<HashMap<Place, Weak<Queue>>>);
 
 impl Worlds {
-    /// Held by whoever writes.
-    pub(super) fn turn(&self, tenant: &TenantId, world: &WorldId) -> Arc<Turn<()>> {
+    pub(super) fn queue(&self, tenant: &TenantId, world: &WorldId) -> Arc<Queue> {
         let key = (tenant.clone(), world.clone());
         let mut worlds = self.0.lock();
-        if let Some(turn) = worlds.get(&key).and_then(Weak::upgrade) {
-            return turn;
+        if let Some(queue) = worlds.get(&key).and_then(Weak::upgrade) {
+            return queue;
         }
         if worlds.len() >= MANY {
-            worlds.retain(|_, turn| turn.strong_count() > 0);
+            worlds.retain(|_, queue| queue.strong_count() > 0);
         }
-        let turn = Arc::default();
-        worlds.insert(key, Arc::downgrade(&turn));
-        turn
+        let queue = Arc::default();
+        worlds.insert(key, Arc::downgrade(&queue));
+        queue
     }
 }

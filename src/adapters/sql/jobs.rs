@@ -84,7 +84,7 @@ const FINISH_UNSAID_JOB: &str = "UPDATE jobs SET status = 'done', last_error = '
 const FAIL: &str = "UPDATE jobs SET attempts = attempts + 1, last_error = $3, leased_to = NULL, leased_until = NULL,
         useless = useless + $5, status = CASE WHEN $4 IS NULL THEN 'dead' ELSE status END,
         due_at = COALESCE($4, due_at)
-    WHERE tenant = $1 AND id = $2 AND status = 'pending'";
+    WHERE tenant = $1 AND id = $2 AND status = 'pending' AND leased_to = $6";
 const RETRY: &str = "UPDATE jobs SET status = 'pending', attempts = 0, useless = 0, due_at = $3, retried_at = $3,
         leased_to = NULL, leased_until = NULL
     WHERE tenant = $1 AND id = $2 AND status = 'dead' AND turn IS NOT NULL";
@@ -352,7 +352,14 @@ impl JobStore for SqlJobStore {
             })
             .await
     }
-    async fn fail(&self, scope: &TenantScope, job: JobId, error: &str, then: JobFailure) -> StoreResult<()> {
+    async fn fail(
+        &self,
+        scope: &TenantScope,
+        job: JobId,
+        node: NodeId,
+        error: &str,
+        then: JobFailure,
+    ) -> StoreResult<()> {
         let (tenant, error) = (scope.tenant().clone(), error.to_owned());
         self.0
             .write(scope, move |connection| {
@@ -366,6 +373,7 @@ impl JobStore for SqlJobStore {
                             JobFailure::Dead => None,
                         })
                         .bind(i64::from(matches!(then, JobFailure::RetryUselessAt(_))))
+                        .bind(node.to_string())
                         .execute(connection)
                         .await
                         .map(drop)

@@ -219,7 +219,15 @@ pub trait JobStore: Send + Sync {
     /// Ends a job for which [`Self::said`] found nothing, unless its turn stands after all by now: then it
     /// stays. Should the turn stand again later, the job is due again.
     async fn finish_unsaid(&self, scope: &TenantScope, job: JobId) -> StoreResult<()>;
-    async fn fail(&self, scope: &TenantScope, job: JobId, error: &str, then: JobFailure) -> StoreResult<()>;
+    /// A job that `node` ran came to nothing. One that another node has leased by now is that node's to end.
+    async fn fail(
+        &self,
+        scope: &TenantScope,
+        job: JobId,
+        node: NodeId,
+        error: &str,
+        then: JobFailure,
+    ) -> StoreResult<()>;
     /// Has a dead job tried again; its audit row is written with it.
     async fn retry(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry>;
     /// Ends the wait of a turn's held jobs; how many jobs of it are due now that nobody has leased or tried.

@@ -42,7 +42,7 @@ impl Stage {
     /// The job as it is leased once more, after an attempt that ran out of time.
     async fn again(&self, job: &Job) -> Job {
         let (jobs, now) = (&self.services.ledger.jobs, self.clock.now());
-        jobs.fail(&self.scope, job.id, "slow", JobFailure::RetryAt(now))
+        jobs.fail(&self.scope, job.id, self.node, "slow", JobFailure::RetryAt(now))
             .await
             .unwrap();
         let until = now + Duration::from_mins(1);

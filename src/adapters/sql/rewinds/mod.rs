@@ -264,9 +264,9 @@ fn read_unsettled(row: &Row) -> StoreResult<Unsettled> {
 #[async_trait]
 impl RewindStore for SqlRewindStore {
     async fn rewind(&self, scope: &TenantScope, asked: &Rewind) -> StoreResult<RewindOutcome> {
-        let (tenant, asked) = (scope.tenant().clone(), asked.clone());
+        let (tenant, world, asked) = (scope.tenant().clone(), asked.world.clone(), asked.clone());
         self.0
-            .write(scope, move |connection| {
+            .write_memory_first(scope.tenant(), &world, move |connection| {
                 Box::pin(async move { rewind(connection, &tenant, &asked).await })
             })
             .await
@@ -362,7 +362,7 @@ plans_of_sqlite! {
     #[cfg(test)]
     mod tests {
         use super::*;
-        use crate::adapters::sqlite::plans::assert_searches;
+        use crate::adapters::sqlite::plans::{assert_searches, plan};
 
         #[tokio::test]
         async fn moves_are_found_by_dialogue() {
@@ -371,7 +371,11 @@ plans_of_sqlite! {
             assert_searches(SINCE, &["rewinds_of_dialogue"]).await;
             assert_searches(SEALED, &["sqlite_autoindex_turns_1 (tenant=? AND id=?)"]).await;
             assert_searches(UNSEAL, &["turns_sealed"]).await;
-            assert_searches(JOINED_AT, &["dialogues_by_cause"]).await;
+            let joined = plan(JOINED_AT).await;
+            assert!(
+                joined.contains("dialogues_by_cause (tenant=? AND cause_id=?)") && joined.contains("SEARCH t USING"),
+                "{joined}"
+            );
             assert_searches(OWNED, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
         }
     }

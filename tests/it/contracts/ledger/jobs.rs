@@ -90,7 +90,15 @@ pub async fn a_lease_is_prolonged_unless_another_has_the_job<S: Subject>(f: &Fix
     assert_eq!(lease(f, rival, 9).await.len(), 1);
     assert_eq!(again(&f.scope, f.node).await, LeasedAgain::Elsewhere, "somebody came");
     let later = JobFailure::RetryAt(f.now() + chrono::Duration::seconds(5));
-    jobs.fail(&f.scope, fence.job, "slow", later).await.unwrap();
+    jobs.fail(&f.scope, fence.job, f.node, "frozen", JobFailure::Dead)
+        .await
+        .unwrap();
+    assert_eq!(
+        again(&f.scope, rival).await,
+        LeasedAgain::Here,
+        "it is not this node's to end"
+    );
+    jobs.fail(&f.scope, fence.job, rival, "slow", later).await.unwrap();
     assert_eq!(
         again(&f.scope, f.node).await,
         LeasedAgain::Elsewhere,
@@ -171,7 +179,7 @@ pub async fn an_answer_is_kept_until_its_job_is_done<S: Subject>(f: &Fixture<S>)
     assert!(!jobs.keep_answer(&f.scope, &cut_since, "{}").await.unwrap());
     for answer in ["{}", r#"{"facts": []}"#] {
         assert!(jobs.keep_answer(&f.scope, &fence, answer).await.unwrap());
-        jobs.fail(&f.scope, fence.job, "slow", JobFailure::RetryAt(f.now()))
+        jobs.fail(&f.scope, fence.job, f.node, "slow", JobFailure::RetryAt(f.now()))
             .await
             .unwrap();
         let leased = lease(f, f.node, 9).await;
@@ -197,15 +205,21 @@ pub async fn a_failed_job_waits_and_dies<S: Subject>(f: &Fixture<S>) {
     let (dialogue, fence) = f.a_fence(JobKind::ExtractFacts).await;
     let jobs = &f.ledger().jobs;
     let again = f.now() + chrono::Duration::seconds(10);
-    jobs.fail(&f.scope, fence.job, "the model was slow", JobFailure::RetryAt(again))
-        .await
-        .unwrap();
+    jobs.fail(
+        &f.scope,
+        fence.job,
+        f.node,
+        "the model was slow",
+        JobFailure::RetryAt(again),
+    )
+    .await
+    .unwrap();
     f.clock.advance(Duration::from_secs(9));
     assert!(lease(f, f.node, 9).await.is_empty());
     f.clock.advance(Duration::from_secs(1));
     assert_eq!(lease(f, f.node, 9).await[0].attempts, 1);
 
-    jobs.fail(&f.scope, fence.job, "the model was wrong", JobFailure::Dead)
+    jobs.fail(&f.scope, fence.job, f.node, "the model was wrong", JobFailure::Dead)
         .await
         .unwrap();
     f.clock.advance(Duration::from_mins(10));
@@ -220,7 +234,7 @@ pub async fn a_failed_job_waits_and_dies<S: Subject>(f: &Fixture<S>) {
     assert_eq!((dead[0].id, dead[0].attempts), (fence.job, 2));
     assert_eq!(dead[0].last_error.as_deref(), Some("the model was wrong"));
     // The dead do not come back.
-    jobs.fail(&f.scope, fence.job, "again", JobFailure::RetryAt(f.now()))
+    jobs.fail(&f.scope, fence.job, f.node, "again", JobFailure::RetryAt(f.now()))
         .await
         .unwrap();
     assert!(lease(f, f.node, 9).await.is_empty());
@@ -229,10 +243,12 @@ pub async fn a_failed_job_waits_and_dies<S: Subject>(f: &Fixture<S>) {
 pub async fn what_was_of_no_use_is_counted_apart<S: Subject>(f: &Fixture<S>) {
     let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
     let jobs = &f.ledger().jobs;
+    let mut last = Vec::new();
     for then in [JobFailure::RetryAt(f.now()), JobFailure::RetryUselessAt(f.now())] {
-        jobs.fail(&f.scope, fence.job, "no", then).await.unwrap();
+        jobs.fail(&f.scope, fence.job, f.node, "no", then).await.unwrap();
+        last = lease(f, f.node, 9).await;
     }
-    let job = lease(f, f.node, 9).await.remove(0);
+    let job = last.remove(0);
     assert_eq!((job.attempts, job.useless), (2, 1));
     assert_eq!(job.since, job.created_at);
 }
@@ -243,7 +259,8 @@ pub async fn a_dead_job_is_tried_again_when_a_person_says_so<S: Subject>(f: &Fix
     let retry = async |scope| jobs.retry(scope, fence.job, &f.edit("job.retry")).await.unwrap();
     assert_eq!(retry(&f.scope).await, JobRetry::NotDead(JobStatus::Pending));
     for then in [JobFailure::RetryUselessAt(f.now()), JobFailure::Dead] {
-        jobs.fail(&f.scope, fence.job, "no", then).await.unwrap();
+        jobs.fail(&f.scope, fence.job, f.node, "no", then).await.unwrap();
+        lease(f, f.node, 9).await;
     }
     assert_eq!(retry(&f.other).await, JobRetry::NotFound);
     assert!(
@@ -293,7 +310,9 @@ pub async fn jobs_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
             .is_empty()
     );
     jobs.finish(&f.other, fence.job).await.unwrap();
-    jobs.fail(&f.other, fence.job, "no", JobFailure::Dead).await.unwrap();
+    jobs.fail(&f.other, fence.job, f.node, "no", JobFailure::Dead)
+        .await
+        .unwrap();
     assert_eq!(jobs.pending(&f.other, dialogue).await.unwrap(), 0);
     assert!(
         jobs.list(&f.other, None, &page(9, None))

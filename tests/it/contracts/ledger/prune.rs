@@ -29,7 +29,7 @@ pub async fn what_is_too_old_goes_and_nothing_else<S: Subject>(f: &Fixture<S>) {
         ledger.jobs.finish(&f.scope, done.job).await.unwrap();
         ledger
             .jobs
-            .fail(&f.scope, dead.job, "no", JobFailure::Dead)
+            .fail(&f.scope, dead.job, f.node, "no", JobFailure::Dead)
             .await
             .unwrap();
         let plan = f.a_plan().await;

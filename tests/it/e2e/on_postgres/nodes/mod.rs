@@ -3,6 +3,7 @@
 
 mod dying;
 mod forwarding;
+mod outage;
 mod rolling;
 mod sockets;
 mod state;
@@ -14,7 +15,7 @@ use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::{Data, RedisServer, Rest, Server, eventually};
+use crate::support::{Data, PostgresServer, RedisServer, Rest, Server, eventually};
 
 /// Servers that are one, with the mock model behind them.
 struct Nodes {
@@ -26,6 +27,17 @@ struct Nodes {
 
 impl Nodes {
     async fn start(count: usize, env: &[(&str, &str)]) -> Self {
+        Self::start_with(count, env, Data::on_postgres).await
+    }
+
+    /// On a Postgres of their own.
+    async fn on(postgres: &PostgresServer, count: usize, env: &[(&str, &str)]) -> Self {
+        let url = postgres.url();
+        let with = [&[("COLLOQUY__LEDGER__URL", url.as_str())], env].concat();
+        Self::start_with(count, &with, Data::new).await
+    }
+
+    async fn start_with(count: usize, env: &[(&str, &str)], data: fn(&[(&str, &str)]) -> Data) -> Self {
         let mock = mock_llm::start(MockOptions::default()).unwrap();
         let redis = RedisServer::start().await;
         let (llm, buffers) = (mock.base_url(), redis.url());
@@ -43,7 +55,7 @@ impl Nodes {
             ("COLLOQUY__SERVER__DRAIN_NOTICE_MS", "0"),
         ];
         all.extend_from_slice(env);
-        let data = Data::on_postgres(&all);
+        let data = data(&all);
         let servers = (0..count).map(|_| data.beside().spawn()).collect();
         Self {
             mock,

@@ -1,0 +1,45 @@
+//! Postgres goes away from under all of them for longer than a node is thought alive, and comes back.
+
+use std::time::Duration;
+
+use super::{Nodes, forwarded, say_somewhere};
+use crate::support::{PostgresServer, Server, run};
+
+#[test]
+fn nodes_that_could_not_say_that_they_live_are_not_taken_over() {
+    run(async {
+        let mut postgres = PostgresServer::start().await;
+        let short = [
+            ("COLLOQUY__NODE__HEARTBEAT_MS", "1000"),
+            ("COLLOQUY__NODE__LEASE_MS", "3000"),
+            ("COLLOQUY__LEDGER__CONNECTIONS", "8"),
+        ];
+        let nodes = Nodes::on(&postgres, 3, &short).await;
+        let mut sessions = Vec::new();
+        for owner in 0..3 {
+            for _ in 0..2 {
+                sessions.push((owner, nodes.session(owner).await.0));
+            }
+        }
+        postgres.kill();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        postgres.start_again().await;
+        // Each at a node that does not own it, at once: whoever speaks first after the outage knows of nobody else.
+        let rests: Vec<_> = nodes.servers.iter().map(Server::backend).collect();
+        for line in 0..6 {
+            let key = format!("line {line}");
+            let asked = sessions.iter().map(|(owner, session)| {
+                let elsewhere = std::slice::from_ref(&rests[(owner + 1) % 3]);
+                say_somewhere(elsewhere, session, &key, &key)
+            });
+            for (turn, _) in futures_util::future::join_all(asked).await {
+                assert_eq!(turn["player_text"], key.as_str());
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        for server in &nodes.servers {
+            let sent_on = forwarded(server, "request").await;
+            assert!(sent_on >= 12.0, "still the other's: {sent_on} of 12 lines were sent on");
+        }
+    });
+}

@@ -240,6 +240,7 @@ async fn ensure_tenants(ledger: &Ledger, tenants: &[TenantId], now: DateTime<Utc
 fn serve(config: &Config, listener: TcpListener, state: web::Data<AppState>) -> anyhow::Result<Server> {
     let mut server = HttpServer::new(move || App::new().app_data(state.clone()).configure(http::configure))
         .on_connect(SocketHub::on_connect)
+        .keep_alive(http::KEEP_ALIVE)
         // A delta is a small packet: with Nagle's algorithm it would wait for the last one's
         // acknowledgement, up to 40 ms.
         .tcp_nodelay(true)

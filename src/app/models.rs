@@ -21,6 +21,8 @@ use crate::{
     },
 };
 
+/// For how long a start waits for an embedder that is away, if it has to ask it for the length of its vectors.
+const EMBEDDER_PATIENCE: Duration = Duration::from_mins(1);
 /// What a chain calls the scripted model.
 const SCRIPTED: &str = "scripted";
 
@@ -143,11 +145,12 @@ impl Made<'_> {
     }
 }
 
-/// The configured embedder. Asks its endpoint once, for the length of its vectors.
+/// The configured embedder. Asks its endpoint for the length of its vectors, unless that is configured.
 pub(super) async fn embedder(section: &EmbedderSection, http: &HttpClient) -> anyhow::Result<Arc<dyn Embedder>> {
     match embedder_options(section) {
         None => Ok(Arc::new(OfflineEmbedder::new())),
-        Some(options) => {
+        Some(mut options) => {
+            options.patience = EMBEDDER_PATIENCE;
             let url = shown(&options.endpoint.base_url);
             let embedder = OpenAiEmbedder::connect(http, options)
                 .await
@@ -177,6 +180,8 @@ pub(super) fn embedder_options(section: &EmbedderSection) -> Option<OpenAiEmbedd
         },
         calibration: section.calibration,
         timeout: Duration::from_millis(section.timeout_ms),
+        dimensions: section.dimensions,
+        patience: Duration::ZERO,
     })
 }
 

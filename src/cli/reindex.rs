@@ -1,4 +1,5 @@
-//! `colloquy reindex`: the search index from the ledger. The embedder is called only for `--embed`.
+//! `colloquy reindex`: the search index from the ledger. The embedder embeds only for `--embed`; without
+//! `embedder.dimensions` it is asked for the length of its vectors, whatever is to be done.
 
 use std::sync::Arc;
 

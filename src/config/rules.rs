@@ -67,6 +67,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("llm.breaker.timeouts_in_a_row", 1.0, 1000.0),
     ("llm.breaker.open_ms", 1.0, 3_600_000.0),
     ("llm.breaker.trials", 1.0, 1000.0),
+    ("embedder.dimensions", 0.0, 16_384.0),
     ("embedder.timeout_ms", 50.0, 600_000.0),
     ("embedder.calibration.floor", -1.0, 0.999),
     ("embedder.calibration.ceiling", -0.999, 1.0),

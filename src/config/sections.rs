@@ -385,6 +385,8 @@ pub struct EmbedderSection {
     pub api_key: Option<SecretString>,
     #[serde(deserialize_with = "unset_if_empty")]
     pub model: Option<String>,
+    /// 0: it is asked.
+    pub dimensions: usize,
     pub timeout_ms: u64,
     pub input_type: InputTypeName,
     pub query_prefix: String,

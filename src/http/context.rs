@@ -89,8 +89,9 @@ fn with_problem_body<B: MessageBody + 'static>(response: ServiceResponse<B>, id:
     if let Some(state) = response.request().app_data::<web::Data<AppState>>() {
         state.metrics.errors.with_label_values(&[problem.code.as_str()]).inc();
     }
-    let body = problem.response(Some(id));
+    let mut body = problem.response(Some(id));
     let (request, _) = response.into_parts();
+    nodes::name_owner(&request, &problem, &mut body);
     ServiceResponse::new(request, body)
 }
 

@@ -6,7 +6,7 @@
 use std::future::Future;
 
 use actix_web::{
-    HttpRequest, HttpResponse,
+    HttpMessage as _, HttpRequest, HttpResponse,
     http::{StatusCode, header},
     web,
 };
@@ -207,6 +207,16 @@ impl Reservation {
     }
 }
 
+/// Left with a request whose handler takes its key: it comes to the same if it is done twice.
+#[derive(Debug, Clone, Copy)]
+struct Keyed;
+
+/// Whether the handler of the request has taken a key for it, from its header or its body. A header that no handler
+/// reads makes nothing safe.
+pub fn is_keyed(request: &HttpRequest) -> bool {
+    request.extensions().contains::<Keyed>()
+}
+
 /// The request's `Idempotency-Key`.
 ///
 /// # Errors
@@ -217,6 +227,7 @@ pub fn key_of(request: &HttpRequest) -> Result<Option<String>, Problem> {
     };
     let text = value.to_str().unwrap_or_default();
     if (1..=128).contains(&text.len()) && text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+        request.extensions_mut().insert(Keyed);
         Ok(Some(text.to_owned()))
     } else {
         Err(Problem::field(
@@ -236,7 +247,12 @@ pub fn one_key(request: &HttpRequest, in_body: Option<String>) -> Result<Option<
             "key",
             "is another than that of the Idempotency-Key header",
         )),
-        (header, body) => Ok(body.or(header)),
+        (header, body) => {
+            if body.is_some() {
+                request.extensions_mut().insert(Keyed);
+            }
+            Ok(body.or(header))
+        }
     }
 }
 
@@ -249,4 +265,28 @@ fn hex(bytes: &[u8]) -> String {
             let _ = write!(text, "{byte:02x}");
             text
         })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn a_key_counts_once_its_handler_has_taken_it() {
+        let request = TestRequest::post()
+            .insert_header(("idempotency-key", "k1"))
+            .to_http_request();
+        assert!(!is_keyed(&request), "nobody has read it");
+        assert_eq!(one_key(&request, None).unwrap().as_deref(), Some("k1"));
+        assert!(is_keyed(&request));
+
+        let request = TestRequest::post().to_http_request();
+        assert_eq!(one_key(&request, None).unwrap(), None);
+        assert!(!is_keyed(&request), "there is none");
+        assert_eq!(one_key(&request, Some("k2".into())).unwrap().as_deref(), Some("k2"));
+        assert!(is_keyed(&request));
+    }
 }

@@ -375,7 +375,7 @@ pub async fn step_conversation(
 /// happened. The conversation pauses.
 #[utoipa::path(
     tag = "npc-conversations",
-    params(("conversation" = String, Path)),
+    params(("conversation" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
     request_body = InterruptBody,
     responses((status = 200, body = InterruptView), (status = 409, description = "There is no such line to cut, the last one is another (`stale_head`), or the conversation has ended")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
@@ -385,11 +385,13 @@ pub async fn interrupt_conversation(
     state: web::Data<AppState>,
     caller: Caller<Talker>,
     path: Path<DialogueId>,
+    request: HttpRequest,
     body: Body<InterruptBody>,
 ) -> Result<HttpResponse, Problem> {
+    let body = body.value.keyed(&request)?;
     to_the_end(async move {
         reachable(&state, &caller.principal, path.0).await?;
-        let wish = body.value.wish(&state, &caller.principal, path.0).await?;
+        let wish = body.wish(&state, &caller.principal, path.0).await?;
         let conversations = state.sessions.npc_conversations();
         let done = conversations.interrupt(&caller.scope, path.0, wish).await?;
         Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))

@@ -32,7 +32,8 @@ pub struct InterruptBody {
     heard_chars: Option<usize>,
     /// The same in UTF-16 code units, as C# and JavaScript count. Not together with `heard_chars`.
     heard_utf16: Option<usize>,
-    /// Makes a retry safe: the same key is told what it came to, and nothing is taken back twice.
+    /// Makes a retry safe: the same key is told what it came to, and nothing is taken back twice. Over REST
+    /// `Idempotency-Key` does the same.
     #[garde(inner(length(chars, min = 1, max = 128)))]
     #[schema(min_length = 1, max_length = 128)]
     key: Option<String>,
@@ -44,6 +45,15 @@ pub struct InterruptBody {
 }
 
 impl InterruptBody {
+    /// The same with the key of the request's header, where the body names none.
+    ///
+    /// # Errors
+    /// As [`idempotency::one_key`].
+    pub(super) fn keyed(self, request: &HttpRequest) -> Result<Self, Problem> {
+        let key = idempotency::one_key(request, self.key)?;
+        Ok(Self { key, ..self })
+    }
+
     /// What is asked of the dialogue `id`.
     ///
     /// # Errors
@@ -123,7 +133,7 @@ impl InterruptView {
 /// left out.
 #[utoipa::path(
     tag = "turns",
-    params(("session" = String, Path)),
+    params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
     request_body = InterruptBody,
     responses((status = 200, body = InterruptView), (status = 409, description = "There is no such turn to cut, the last turn is another (`stale_head`), or the session is closed")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
@@ -133,11 +143,13 @@ pub async fn interrupt_turn(
     state: web::Data<AppState>,
     caller: Caller<Talker>,
     path: Path<DialogueId>,
+    request: HttpRequest,
     body: OptionalBody<InterruptBody>,
 ) -> Result<HttpResponse, Problem> {
+    let body = body.0.keyed(&request)?;
     to_the_end(async move {
         sessions::reachable(&state, &caller.principal, path.0).await?;
-        let wish = body.0.wish(&state, &caller.principal, path.0).await?;
+        let wish = body.wish(&state, &caller.principal, path.0).await?;
         let done = state.sessions.interrupt(&caller.scope, path.0, wish).await?;
         Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
     })
@@ -181,6 +193,7 @@ pub struct RewindBody {
     /// The last turn that is to stand; 0: none.
     turn: u32,
     /// Makes a retry safe: the same key is told what it came to, and nothing is taken back twice.
+    /// `Idempotency-Key` does the same.
     #[serde(default)]
     #[garde(inner(length(chars, min = 1, max = 128)))]
     #[schema(min_length = 1, max_length = 128)]
@@ -193,7 +206,7 @@ pub struct RewindBody {
 /// Takes a session back to a turn: what followed never happened, whatever was under way.
 #[utoipa::path(
     tag = "turns",
-    params(("session" = String, Path)),
+    params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
     request_body = RewindBody,
     responses((status = 200, body = InterruptView), (status = 409, description = "The last turn is another (`stale_head`), or the session is closed")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
@@ -203,14 +216,16 @@ pub async fn rewind_session(
     state: web::Data<AppState>,
     caller: Caller<Author>,
     path: Path<DialogueId>,
+    request: HttpRequest,
     body: Body<RewindBody>,
 ) -> Result<HttpResponse, Problem> {
+    let key = idempotency::one_key(&request, body.value.key)?;
     to_the_end(async move {
         sessions::reachable(&state, &caller.principal, path.0).await?;
         let wish = TakeBack {
             turn: Some(body.value.turn),
             heard: None,
-            key: body.value.key,
+            key,
             if_head: body.value.if_head,
             who: caller.principal.clone(),
         };

@@ -4,10 +4,10 @@ use std::{borrow::Cow, time::Duration};
 
 use async_openai::{Client, config::OpenAIConfig};
 use async_trait::async_trait;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    http::{Endpoint, HttpClient, InvalidEndpoint, classify},
+    http::{Endpoint, Failure, HttpClient, InvalidEndpoint, failure_of, shown},
     wire::{EmbeddingRequest, EmbeddingResponse},
 };
 use crate::{
@@ -22,6 +22,9 @@ use crate::{
 const BATCH: usize = 64;
 /// Vectors longer than this are no embeddings of any known model.
 const MAX_DIMENSIONS: usize = 16_384;
+/// The first pause between two tries to learn the length of the vectors; each one is twice as long, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 
 /// How the endpoint is told a query from a passage.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -45,10 +48,14 @@ pub struct OpenAiEmbedderOptions {
     pub calibration: Option<Calibration>,
     /// Bounds one request of up to 64 texts.
     pub timeout: Duration,
+    /// The length of the model's vectors, up to 16,384; 0: the endpoint is asked for it.
+    pub dimensions: usize,
+    /// For how long an endpoint that is away is asked for it again.
+    pub patience: Duration,
 }
 
 impl OpenAiEmbedderOptions {
-    /// `model` at `endpoint`, symmetric, its preset calibration, 10 s.
+    /// `model` at `endpoint`, symmetric, its preset calibration, 10 s; asked once for the length of its vectors.
     #[must_use]
     pub fn new(endpoint: Endpoint, model: impl Into<String>) -> Self {
         Self {
@@ -57,6 +64,8 @@ impl OpenAiEmbedderOptions {
             input_type: InputType::None,
             calibration: None,
             timeout: Duration::from_secs(10),
+            dimensions: 0,
+            patience: Duration::ZERO,
         }
     }
 }
@@ -84,7 +93,8 @@ pub struct OpenAiEmbedder {
 }
 
 impl OpenAiEmbedder {
-    /// Asks the endpoint for one vector to learn their length.
+    /// Asks the endpoint for one vector to learn their length, unless the options tell it. While it is away or
+    /// overloaded it is asked again for as long as they say; what it refuses for good is an error at once.
     pub async fn connect(http: &HttpClient, options: OpenAiEmbedderOptions) -> Result<Self, ConnectError> {
         let calibration = options
             .calibration
@@ -111,19 +121,52 @@ impl OpenAiEmbedder {
             client: options.endpoint.client(http)?,
             info: EmbedderInfo {
                 model: options.model.clone(),
-                dimensions: 0,
+                dimensions: options.dimensions,
                 calibration,
                 offline: false,
             },
             options,
         };
-        let probe = embedder.request(EmbedAs::Query, &["hello".to_owned()]).await?;
-        embedder.info.dimensions = probe[0].len();
+        if embedder.info.dimensions == 0 {
+            embedder.info.dimensions = embedder.length().await?;
+        }
         Ok(embedder)
     }
 
-    /// One request: unit vectors in the order of `texts`, whatever order they came in.
+    /// The length of one vector, from an endpoint that may not be up yet.
+    async fn length(&self) -> Result<usize, LlmError> {
+        let (began, mut pause) = (Instant::now(), FIRST_PAUSE);
+        loop {
+            let Failure { error, permanent } = match self.ask(EmbedAs::Query, &["hello".to_owned()]).await {
+                Ok(vectors) => return Ok(vectors.first().map_or(0, Vec::len)),
+                Err(failure) => failure,
+            };
+            let left = self.options.patience.saturating_sub(began.elapsed());
+            if permanent || left.is_zero() {
+                return Err(error);
+            }
+            let asked_for = match error {
+                LlmError::RateLimited { retry_after } => retry_after,
+                _ => None,
+            };
+            let wait = asked_for.unwrap_or(pause).clamp(FIRST_PAUSE, LONGEST_PAUSE).min(left);
+            tracing::warn!(
+                %error,
+                url = shown(&self.options.endpoint.base_url),
+                again_in_ms = wait.as_millis(),
+                "waiting for the embedder, to learn the length of its vectors; `embedder.dimensions` spares it"
+            );
+            sleep(wait).await;
+            pause *= 2;
+        }
+    }
+
     async fn request(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+        self.ask(kind, texts).await.map_err(|failure| failure.error)
+    }
+
+    /// One request: unit vectors in the order of `texts`, whatever order they came in.
+    async fn ask(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, Failure> {
         let input: Vec<Cow<'_, str>> = texts.iter().map(|text| self.prefixed(kind, text)).collect();
         let request = EmbeddingRequest {
             model: &self.options.model,
@@ -137,15 +180,19 @@ impl OpenAiEmbedder {
         let embeddings = self.client.embeddings();
         let response: EmbeddingResponse = timeout(self.options.timeout, embeddings.create_byot(request))
             .await
-            .map_err(|_| LlmError::Timeout)?
-            .map_err(classify)?;
-        let mut vectors = vec![Vec::new(); texts.len()];
-        if response.data.len() != texts.len() {
-            return Err(broken(format!(
-                "{} vectors for {} texts",
-                response.data.len(),
-                texts.len()
-            )));
+            .map_err(|_| Failure {
+                error: LlmError::Timeout,
+                permanent: false,
+            })?
+            .map_err(failure_of)?;
+        self.in_order(response, texts.len())
+            .map_err(|error| Failure { error, permanent: true })
+    }
+
+    fn in_order(&self, response: EmbeddingResponse, texts: usize) -> Result<Vec<Vec<f32>>, LlmError> {
+        let mut vectors = vec![Vec::new(); texts];
+        if response.data.len() != texts {
+            return Err(broken(format!("{} vectors for {texts} texts", response.data.len())));
         }
         for (position, row) in response.data.into_iter().enumerate() {
             let index = row.index.unwrap_or(position);

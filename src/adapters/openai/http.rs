@@ -163,10 +163,25 @@ impl tower_service::Service<HttpRequestFactory> for OneAttempt {
             if response.status().is_success() {
                 Ok(response)
             } else {
-                Err(OpenAIError::Boxed(Box::new(failure(response).await)))
+                let permanent = is_permanent(response.status());
+                let error = failure(response).await;
+                Err(OpenAIError::Boxed(Box::new(Failure { error, permanent })))
             }
         })
     }
+}
+
+/// A call that failed, and whether the same one fails until somebody changes a setting or the endpoint.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub(super) struct Failure {
+    pub(super) error: LlmError,
+    pub(super) permanent: bool,
+}
+
+/// A key that is wrong, a model or a path that is not there, a request that is refused: not what waiting mends.
+fn is_permanent(status: StatusCode) -> bool {
+    !status.is_server_error() && !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }
 
 async fn failure(mut response: Response) -> LlmError {
@@ -248,9 +263,14 @@ pub(super) fn shorten(text: &str) -> String {
 
 /// What a failed call means.
 pub(super) fn classify(error: OpenAIError) -> LlmError {
-    match error {
-        OpenAIError::Boxed(error) => match error.downcast::<LlmError>() {
-            Ok(failure) => *failure,
+    failure_of(error).error
+}
+
+/// As [`classify`], and whether it is worth while to try again.
+pub(super) fn failure_of(error: OpenAIError) -> Failure {
+    let error = match error {
+        OpenAIError::Boxed(error) => match error.downcast::<Failure>() {
+            Ok(failure) => return *failure,
             Err(other) => LlmError::Unavailable(other.to_string()),
         },
         OpenAIError::Reqwest(error) if error.is_connect() => LlmError::Unavailable(root_cause(&error)),
@@ -261,7 +281,9 @@ pub(super) fn classify(error: OpenAIError) -> LlmError {
         OpenAIError::StreamError(error) => LlmError::Broken(shorten(&error.to_string())),
         OpenAIError::ApiError(error) => LlmError::Unavailable(shorten(&error.to_string())),
         other => LlmError::Refused(shorten(&other.to_string())),
-    }
+    };
+    let permanent = !matches!(error, LlmError::Unavailable(_) | LlmError::Timeout);
+    Failure { error, permanent }
 }
 
 /// The innermost reason: "connection refused" says more than "error sending request". The URL is

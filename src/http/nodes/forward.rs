@@ -8,7 +8,10 @@ use actix_web::{
     HttpMessage, HttpRequest, HttpResponse, HttpResponseBuilder,
     body::MessageBody,
     dev::ServiceResponse,
-    http::{StatusCode, header::HeaderName},
+    http::{
+        StatusCode,
+        header::{HeaderName, HeaderValue},
+    },
     web,
 };
 use bytes::Bytes;
@@ -20,6 +23,7 @@ use crate::{
     http::{
         AppState,
         errors::{Code, Problem, ProblemBody},
+        idempotency,
     },
     ids::{DialogueId, NodeId},
     tenancy::{Principal, TenantScope},
@@ -52,6 +56,9 @@ const KEPT_BACK: [&str; 9] = [
     "x-request-id",
 ];
 
+/// On a refusal between nodes: who owns the dialogue by the ledger, as the node knows that refuses.
+const OWNER: HeaderName = HeaderName::from_static("x-colloquy-owner");
+
 /// How long a request waits for a dialogue that is between two nodes: its owner stops, and gives it up as soon as nothing
 /// runs in it, or has just died, and is dead to the others after `node.lease_ms`. The client has waited as long by
 /// asking again.
@@ -63,8 +70,8 @@ const STEP: Duration = Duration::from_millis(100);
 enum Sent {
     /// It is this.
     Answered(HttpResponse),
-    /// Nothing was done there, and this is what to say if nobody else does it.
-    Refused(HttpResponse),
+    /// Nothing was done there, and this is what to say if nobody else does it; and who owns it, if that node knows.
+    Refused(HttpResponse, Option<NodeId>),
     /// Nobody knows what was done there.
     Lost(Problem),
 }
@@ -94,14 +101,14 @@ pub async fn instead<B: MessageBody>(response: &ServiceResponse<B>, id: &str) ->
         let sent = nodes.forward(target, request, id, &who).await;
         let outcome = match &sent {
             Sent::Answered(_) => "answered",
-            Sent::Refused(_) => "refused",
+            Sent::Refused(..) => "refused",
             Sent::Lost(_) => "unreachable",
         };
         state.metrics.forwarded.with_label_values(&["request", outcome]).inc();
-        let failed = match sent {
+        let (failed, named) = match sent {
             Sent::Answered(answer) => return Some(answer),
-            Sent::Refused(answer) => answer,
-            Sent::Lost(problem) if may_be_repeated(request) => problem.response(Some(id)),
+            Sent::Refused(answer, named) => (answer, named),
+            Sent::Lost(problem) if may_be_repeated(request) => (problem.response(Some(id)), None),
             Sent::Lost(problem) => {
                 nodes.forget(&who, dialogue).await;
                 return Some(problem.response(Some(id)));
@@ -112,7 +119,7 @@ pub async fn instead<B: MessageBody>(response: &ServiceResponse<B>, id: &str) ->
             nodes.forget(&who, dialogue).await;
             return Some(failed);
         }
-        target = nodes.next(target, state, &who, dialogue).await;
+        target = nodes.next(target, named, state, &who, dialogue).await;
         tokio::time::sleep(STEP).await;
     }
 }
@@ -123,15 +130,20 @@ fn dialogue_of(request: &HttpRequest) -> Option<DialogueId> {
     segment.split(':').next()?.parse().ok()
 }
 
-/// Whether it comes to the same if it is done twice.
+/// Whether it comes to the same if it is done twice. Its handler was here before it was sent on, and took the key if
+/// that route has one.
 fn may_be_repeated(request: &HttpRequest) -> bool {
-    if request.method().is_safe() || request.headers().contains_key("idempotency-key") {
-        return true;
+    request.method().is_safe() || idempotency::is_keyed(request)
+}
+
+/// Tells a node that sent this on who owns the dialogue. A client is not told.
+pub fn name_owner(request: &HttpRequest, problem: &Problem, response: &mut HttpResponse) {
+    if let Some(owner) = &problem.owner
+        && matches!(super::accepted(request), Ok(Some(_)))
+        && let Ok(value) = HeaderValue::from_str(&owner.to_string())
+    {
+        response.headers_mut().insert(OWNER, value);
     }
-    let extensions = request.extensions();
-    let body = extensions.get::<RawBody>().map(|RawBody(body)| body);
-    body.and_then(|body| serde_json::from_slice::<serde_json::Value>(body).ok())
-        .is_some_and(|body| body.get("key").is_some_and(serde_json::Value::is_string))
 }
 
 impl Nodes {
@@ -139,7 +151,7 @@ impl Nodes {
         match self.send_on(owner, request, id, who).await {
             Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE.as_u16() => refused(answer).await,
             Ok(answer) => self.handed_back(owner, answer).map_or_else(Sent::Lost, Sent::Answered),
-            Err(Unsent::Nothing(problem)) => Sent::Refused(problem.response(Some(id))),
+            Err(Unsent::Nothing(problem)) => Sent::Refused(problem.response(Some(id)), None),
             Err(Unsent::Unknown(problem)) => Sent::Lost(problem),
         }
     }
@@ -201,12 +213,22 @@ impl Nodes {
     }
 
     /// Whom to ask after `last` has not answered: this node, which then asks the ledger, unless it stops; and whoever
-    /// has the dialogue by that.
-    async fn next(&self, last: NodeId, state: &AppState, who: &Principal, dialogue: Option<DialogueId>) -> NodeId {
+    /// has the dialogue by that, which is `named` in the refusal.
+    async fn next(
+        &self,
+        last: NodeId,
+        named: Option<NodeId>,
+        state: &AppState,
+        who: &Principal,
+        dialogue: Option<DialogueId>,
+    ) -> NodeId {
         let own = self.neighbours.own();
         if last != own && !state.sessions.is_draining() {
             self.forget(who, dialogue).await;
             return own;
+        }
+        if let Some(named) = named.filter(|named| *named != own && *named != last) {
+            return named;
         }
         if let (Some(owners), Some(dialogue)) = (&self.owners, dialogue)
             && let Ok(Some(owner)) = owners.owner(&who.scope(), dialogue).await
@@ -250,6 +272,8 @@ impl Nodes {
 /// What a node says that does not do it. That it has not to, or stops, is no answer: somebody else will.
 async fn refused(answer: Response) -> Sent {
     let wait = answer.headers().get("retry-after").cloned();
+    let named = answer.headers().get(OWNER.as_str());
+    let named = named.and_then(|owner| owner.to_str().ok()?.parse().ok());
     let Ok(body) = answer.bytes().await else {
         return Sent::Lost(Problem::wrong_node());
     };
@@ -261,7 +285,9 @@ async fn refused(answer: Response) -> Sent {
     }
     let response = response.body(body);
     match code.as_deref() {
-        Ok(code) if [Code::Draining.as_str(), Code::WrongNode.as_str()].contains(&code) => Sent::Refused(response),
+        Ok(code) if [Code::Draining.as_str(), Code::WrongNode.as_str()].contains(&code) => {
+            Sent::Refused(response, named)
+        }
         _ => Sent::Answered(response),
     }
 }

@@ -18,7 +18,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 pub use self::hop::Hop;
 pub(super) use self::{
-    forward::{RawBody, instead},
+    forward::{RawBody, instead, name_owner},
     hop::{HEADER, accepted},
     notices::{configure, redeem},
     tunnel::{Tunnel, TunnelEnd, Tunnels},
@@ -33,8 +33,9 @@ use crate::{
 
 /// How long opening a connection to another node may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long an unused connection is kept.
+/// How long an unused connection is kept: for less time than the other node keeps it, or a request would meet its end.
 const POOL_IDLE: Duration = Duration::from_secs(30);
+const _: () = assert!(POOL_IDLE.as_secs() < super::KEEP_ALIVE.as_secs());
 
 /// The way to the other nodes. Cheap to clone.
 #[derive(Clone)]

@@ -2,7 +2,16 @@
 //! misbehaves.
 #![allow(clippy::unwrap_used)]
 
-use std::time::Duration;
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
 
 use colloquy::{
     adapters::{
@@ -235,6 +244,83 @@ async fn a_vector_of_another_length_is_broken() {
     server.control(&json!({"dimensions": 256})).unwrap();
     let error = embedder.embed(EmbedAs::Query, &texts(&["x"])).await.unwrap_err();
     assert!(matches!(error, LlmError::Broken(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn one_whose_length_is_told_is_not_asked() {
+    let server = mock_llm::start(MockOptions::default()).unwrap();
+    let told = |dimensions| OpenAiEmbedderOptions {
+        dimensions,
+        ..options(&server)
+    };
+    let [right, wrong] = [connect(told(384)).await.unwrap(), connect(told(385)).await.unwrap()];
+    assert_eq!(server.calls("embedding"), 0);
+    assert_eq!((right.info().dimensions, wrong.info().dimensions), (384, 385));
+    let vectors = right.embed(EmbedAs::Query, &texts(&["x"])).await.unwrap();
+    assert_eq!(vectors[0].len(), 384);
+    let error = wrong.embed(EmbedAs::Query, &texts(&["x"])).await.unwrap_err();
+    assert!(matches!(error, LlmError::Broken(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn one_that_is_away_for_a_while_is_waited_for() {
+    let server = mock_llm::start(MockOptions::default()).unwrap();
+    for fault in ["500", "429"] {
+        server
+            .control(&json!({"faults": [format!("embedding={fault}")]}))
+            .unwrap();
+        let before = server.calls("embedding");
+        let patient = OpenAiEmbedderOptions {
+            patience: Duration::from_mins(2),
+            ..options(&server)
+        };
+        let connecting = tokio::spawn(connect(patient));
+        crate::support::eventually("it to be asked twice", || async {
+            (server.calls("embedding") >= before + 2).then_some(())
+        })
+        .await;
+        assert!(!connecting.is_finished(), "{fault}");
+        server.control(&json!({"faults": []})).unwrap();
+        let embedder = connecting.await.unwrap().unwrap();
+        assert_eq!(embedder.info().dimensions, 384, "{fault}");
+    }
+}
+
+/// Answers every request with this status, and counts them.
+fn refusing(status: &'static str) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            counted.fetch_add(1, SeqCst);
+            // The request is small, and comes in one piece.
+            let _ = client.read(&mut [0; 4_096]);
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            let _ = client.write_all(answer.as_bytes());
+        }
+    });
+    (url, asked)
+}
+
+#[tokio::test]
+async fn one_that_refuses_for_good_is_asked_once() {
+    let server = mock_llm::start(MockOptions::default()).unwrap();
+    for status in ["400 Bad Request", "401 Unauthorized", "403 Forbidden", "404 Not Found"] {
+        let (base_url, asked) = refusing(status);
+        let patient = OpenAiEmbedderOptions {
+            endpoint: Endpoint {
+                base_url,
+                api_key: None,
+            },
+            patience: Duration::from_hours(1),
+            ..options(&server)
+        };
+        let error = connect(patient).await.err().unwrap();
+        assert!(matches!(error, ConnectError::Call(_)), "{status}: {error}");
+        assert_eq!(asked.load(SeqCst), 1, "{status}");
+    }
 }
 
 #[tokio::test]

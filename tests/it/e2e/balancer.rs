@@ -8,6 +8,8 @@ use std::{
     thread,
 };
 
+use colloquy::http::errors::{Code, ProblemBody};
+
 use crate::support::{eventually, run};
 
 /// Answers every request, so that what is refused was refused by the balancer.
@@ -34,12 +36,16 @@ fn a_node() -> u16 {
 
 /// The status of a path that is sent as it is written here.
 fn status(port: u16, path: &str) -> Option<u16> {
+    answer(port, path)?.split(' ').nth(1)?.parse().ok()
+}
+
+fn answer(port: u16, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: players\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
-    answer.split(' ').nth(1)?.parse().ok()
+    Some(answer)
 }
 
 struct Killed(Child);
@@ -51,34 +57,87 @@ impl Drop for Killed {
     }
 }
 
-/// Where there is no HAProxy, only what it would be told is looked at.
-#[test]
-fn what_is_not_public_stays_inside() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docker/haproxy/haproxy.cfg");
-    let text = std::fs::read_to_string(file).unwrap();
-    assert!(text.contains("deny deny_status 404 if !public or climbs"));
+/// HAProxy with the shipped configuration on a port of its own, and its nodes on `nodes`; `None`: it is not installed.
+fn balancer(nodes: [u16; 3]) -> Option<(u16, Killed, tempfile::TempDir)> {
     let is_there = Command::new("haproxy").arg("-v").stdout(Stdio::null()).status();
     if !is_there.is_ok_and(|status| status.success()) {
         println!("haproxy is not installed");
-        return;
+        return None;
     }
-    run(async {
-        let folder = tempfile::tempdir().unwrap();
-        let port = {
-            let free = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-            free.local_addr().unwrap().port()
-        };
-        let config = folder.path().join("haproxy.cfg");
-        // A port of its own, and no more descriptors than anybody may have.
-        let text = text.replace("bind :8080", &format!("bind 127.0.0.1:{port}"));
-        let text = text.replace("maxconn 50000", "maxconn 200");
-        std::fs::write(&config, text).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let config = folder.path().join("haproxy.cfg");
+    // A port of its own, and no more descriptors than anybody may have.
+    let text = shipped().replace("bind :8080", &format!("bind 127.0.0.1:{port}"));
+    let text = text.replace("maxconn 50000", "maxconn 200");
+    std::fs::write(&config, text).unwrap();
+    let haproxy = || {
         let mut command = Command::new("haproxy");
-        command.arg("-f").arg(&config).arg("-db");
-        for node in 1..=3 {
-            command.env(format!("NODE_{node}"), format!("127.0.0.1:{}", a_node()));
+        for (node, port) in (1..).zip(nodes) {
+            command.env(format!("NODE_{node}"), format!("127.0.0.1:{port}"));
         }
-        let _haproxy = Killed(command.stdout(Stdio::null()).spawn().unwrap());
+        command.arg("-f").arg(&config).stdout(Stdio::null());
+        command
+    };
+    let checked = haproxy().arg("-c").status().unwrap();
+    assert!(checked.success(), "haproxy refuses its configuration");
+    let running = Killed(haproxy().arg("-db").spawn().unwrap());
+    Some((port, running, folder))
+}
+
+fn shipped() -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docker/haproxy/haproxy.cfg");
+    std::fs::read_to_string(file).unwrap()
+}
+
+fn free_port() -> u16 {
+    let free = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    free.local_addr().unwrap().port()
+}
+
+/// With no node to ask, a client is told what a server would tell it whose stores are away.
+#[test]
+fn where_no_node_is_ready_the_balancer_says_so() {
+    let text = shipped();
+    let problem = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("http-error status 503 "));
+    let problem = problem.expect("no body for 503");
+    let (begin, end) = (problem.find('{').unwrap(), problem.rfind('}').unwrap());
+    let problem: serde_json::Value = serde_json::from_str(&problem[begin..=end]).unwrap();
+    let code = Code::StoreUnavailable;
+    assert_eq!(problem["code"], code.as_str());
+    assert_eq!(problem["type"], format!("about:blank#{}", code.as_str()));
+    assert_eq!(
+        (&problem["title"], &problem["status"]),
+        (&code.title().into(), &503.into())
+    );
+    let body: ProblemBody = serde_json::from_value(problem.clone()).unwrap();
+    assert!(body.detail.contains("try again"));
+    let Some((port, _haproxy, _folder)) = balancer([free_port(), free_port(), free_port()]) else {
+        return;
+    };
+    run(async {
+        let answer = eventually("the balancer to answer", || async {
+            answer(port, "/v1/worlds").filter(|answer| answer.starts_with("HTTP/1.1 503"))
+        })
+        .await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let head = head.to_lowercase();
+        assert!(head.contains("content-type: application/problem+json"), "{head}");
+        assert!(head.contains("retry-after: 1"), "{head}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(body).unwrap(), problem);
+    });
+}
+
+/// Where there is no HAProxy, only what it would be told is looked at.
+#[test]
+fn what_is_not_public_stays_inside() {
+    assert!(shipped().contains("deny deny_status 404 if !public or climbs"));
+    let Some((port, _haproxy, _folder)) = balancer([a_node(), a_node(), a_node()]) else {
+        return;
+    };
+    run(async {
         eventually("the balancer to let something through", || async {
             (status(port, "/readyz") == Some(200)).then_some(())
         })
@@ -88,13 +147,13 @@ fn what_is_not_public_stays_inside() {
             "/v1/ws",
             "/v1/sessions?limit=1",
             "/v1/sessions/ses_1:rewind",
-            "/openai/v1/models",
             "/docs/",
             "/openapi.json",
         ] {
             assert_eq!(status(port, public), Some(200), "{public}");
         }
         for inside in [
+            "/openai/v1/models",
             "/metrics",
             "/%6Detrics",
             "/%6d%65trics",

@@ -154,6 +154,7 @@ fn queries(value: &Value, found: &mut Vec<String>) {
 #[test]
 fn dashboard_and_alerts_ask_for_metrics_that_exist() {
     let documented = documented();
+    let prose = read("docs/metrics.md");
     let metric = Regex::new(r"\b(?:colloquy|process)_[a-z_]+\b").unwrap();
     let mut dashboard = Vec::new();
     queries(
@@ -174,7 +175,9 @@ fn dashboard_and_alerts_ask_for_metrics_that_exist() {
                     .then_some(base)
             });
             let name = base.unwrap_or(name);
-            assert!(documented.contains_key(name), "there is no {name}: {text}");
+            // What only one of several nodes shows has no row of its own.
+            let is_known = documented.contains_key(name) || prose.contains(&format!("`{name}`"));
+            assert!(is_known, "there is no {name}: {text}");
             asked.insert(name.to_owned());
         }
     }

@@ -1,6 +1,9 @@
 //! What a player gets when the model misbehaves.
 
+use std::net::TcpListener;
+
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
+use reqwest::StatusCode;
 use serde_json::json;
 
 use super::fresh;
@@ -112,5 +115,22 @@ fn an_extraction_that_cannot_be_read_is_tried_again() {
             (!rest.facts("mira").await.is_empty()).then_some(())
         })
         .await;
+    });
+}
+
+#[test]
+fn a_start_needs_no_embedder_whose_length_is_told() {
+    run(async {
+        let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+        let url = format!("http://{nobody}/v1");
+        let data = fresh(&[
+            ("COLLOQUY__EMBEDDER__BASE_URL", url.as_str()),
+            ("COLLOQUY__EMBEDDER__MODEL", "text-embedding-3-small"),
+            ("COLLOQUY__EMBEDDER__DIMENSIONS", "1536"),
+        ]);
+        let checked = data.command().args(["reindex", "--check"]).output().unwrap();
+        assert!(checked.status.success(), "{checked:?}");
+        let server = data.start();
+        assert_eq!(server.backend().status("/readyz").await, StatusCode::OK);
     });
 }

@@ -6,8 +6,50 @@ use serde_json::{Value, json};
 
 use super::{
     fakes::{PIECES, REPLY},
-    harness::{Options, Server},
+    harness::{Options, Server, json_of},
 };
+
+#[actix_web::test]
+async fn a_key_in_the_header_makes_it_safe_to_take_back_again() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let session = client.session("p7").await;
+    let base = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
+    let said = async || {
+        let page = client.get(&format!("{base}/turns")).await;
+        page["items"].as_array().unwrap().len()
+    };
+    for text in ["one", "two", "three", "four"] {
+        client.post(&format!("{base}/turns"), &json!({"text": text})).await;
+    }
+    let (rewind, interrupt) = (format!("{base}:rewind"), format!("{base}:interrupt"));
+    for (path, body, removed, stand) in [
+        (&rewind, json!({"turn": 3}), json!([4]), 3),
+        (&interrupt, json!({"turn": 2}), json!([3, 4]), 2),
+    ] {
+        let asked = || client.request(Method::POST, path).header("idempotency-key", path);
+        let (status, first) = json_of(asked().json(&body).send().await.unwrap()).await;
+        assert_eq!(
+            (status.as_u16(), &first["rewound"]["removed_turns"]),
+            (200, &removed),
+            "{first}"
+        );
+        assert_eq!(said().await, stand);
+        // What is said meanwhile is not taken back by the request that comes once more.
+        client.post(&format!("{base}/turns"), &json!({"text": "and on"})).await;
+        let (status, again) = json_of(asked().json(&body).send().await.unwrap()).await;
+        assert_eq!(
+            (status.as_u16(), &again["rewound"]["removed_turns"]),
+            (200, &removed),
+            "{again}"
+        );
+        assert_eq!(said().await, stand + 1);
+        let mut other = body;
+        other["key"] = json!("another");
+        let (status, problem) = json_of(asked().json(&other).send().await.unwrap()).await;
+        assert_eq!((status.as_u16(), &problem["param"]), (422, &json!("key")), "{problem}");
+    }
+}
 
 #[actix_web::test]
 async fn a_player_speaks_and_reads_its_transcript_but_nothing_more() {

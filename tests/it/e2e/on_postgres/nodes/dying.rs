@@ -130,6 +130,46 @@ fn what_a_killed_node_left_behind_is_taken_up() {
 }
 
 #[test]
+fn a_step_whose_node_died_is_not_made_twice() {
+    run(async {
+        let mut nodes = Nodes::start(2, &[]).await;
+        let other = nodes.servers[1].backend();
+        let talk = conversation(&nodes.servers[0], false).await;
+        let step = format!("/v1/npc-conversations/{talk}:step");
+        nodes.servers[0].backend().post(&step, &json!({})).await;
+        nodes.mock.control(&json!({"faults": ["reply=hold"]})).unwrap();
+        let calls = nodes.mock.calls("reply");
+        let asking = tokio::spawn({
+            let (other, step) = (other.clone(), step.clone());
+            // A key that the route knows nothing of promises nothing.
+            async move {
+                other
+                    .answer(Method::POST, &step, None, &[("Idempotency-Key", "once")])
+                    .await
+            }
+        });
+        in_time("the line to be asked for", || async {
+            (nodes.mock.calls("reply") > calls).then_some(())
+        })
+        .await;
+        nodes.servers.remove(0).kill();
+        nodes.mock.control(&json!({"faults": []})).unwrap();
+        let answer = asking.await.unwrap().unwrap();
+        assert_eq!(
+            (answer.status, &answer.body["code"]),
+            (StatusCode::SERVICE_UNAVAILABLE, &json!("wrong_node"))
+        );
+        assert_eq!(answer.retry_after, Some(1));
+        in_time("the client's own second try to be answered", || async {
+            let (status, _) = other.call(Method::POST, &step, None).await;
+            (status == StatusCode::OK).then_some(())
+        })
+        .await;
+        assert_eq!(lines(&other, &talk).await, [1, 2]);
+    });
+}
+
+#[test]
 fn what_a_frozen_node_writes_after_its_lease_is_refused() {
     run(async {
         let nodes = Nodes::start(3, &[]).await;

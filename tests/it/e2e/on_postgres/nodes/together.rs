@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Nodes, forwarded, in_time, said, say};
+use super::{Nodes, counted, dying::node_ids, forwarded, in_time, said, say};
 use crate::support::run;
 
 #[test]
@@ -67,5 +67,39 @@ fn owners_are_found_without_redis() {
         let owner = nodes.servers[0].backend();
         assert_eq!(say(&owner, &session, "c", "Three.").await["turn"], 4);
         assert!(forwarded(&nodes.servers[1], "request").await >= 2.0);
+    });
+}
+
+#[test]
+fn whoever_took_a_dialogue_over_is_found_without_redis() {
+    run(async {
+        let mut nodes = Nodes::start(3, &[("COLLOQUY__BUFFER__URL", "memory:")]).await;
+        let (session, _) = nodes.session(0).await;
+        let ids = node_ids(&nodes).await;
+        nodes.mock.control(&json!({"faults": ["reply=hold"]})).unwrap();
+        let calls = nodes.mock.calls("reply");
+        let asked = nodes.servers[1].backend();
+        let asking = tokio::spawn({
+            let session = session.clone();
+            async move { say(&asked, &session, "a", "One.").await }
+        });
+        in_time("the reply to be asked for", || async {
+            (nodes.mock.calls("reply") > calls).then_some(())
+        })
+        .await;
+        // The third node is the one that takes it over; the second, which waits for the first, is not told.
+        let mut ledger = nodes.data.database().connect_to_all().await;
+        let moved = sqlx::query("UPDATE dialogues SET owner_node = $1 WHERE id = $2")
+            .bind(&ids[2])
+            .bind(&session)
+            .execute(&mut ledger)
+            .await;
+        assert_eq!(moved.unwrap().rows_affected(), 1);
+        nodes.servers.remove(0).kill();
+        nodes.mock.control(&json!({"faults": []})).unwrap();
+        let turn = asking.await.unwrap();
+        assert_eq!(turn["turn"], 2, "{turn}");
+        let live = counted(&nodes.servers[1], "colloquy_actors{kind=\"session\"}").await;
+        assert!((live - 1.0).abs() < 0.1, "the third node has {live} sessions");
     });
 }

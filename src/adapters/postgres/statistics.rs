@@ -2,8 +2,8 @@
 //!
 //! A plan that was made while a table was nearly empty reads it from end to end, and a connection keeps its
 //! plans until Postgres counts the rows again. By itself it does so once a minute at best: long enough for
-//! a new database under load to spend most of its time on rows that nobody asked for. So nodes look every
-//! second themselves, and have those tables analysed that are several times as large as they were. What
+//! a new database under load to spend most of its time on rows that nobody asked for. So nodes look every two
+//! seconds themselves, and have those tables analysed that are several times as large as they were. What
 //! grows slower than that, or only changes, is left to autovacuum: after each count every connection makes its
 //! plans anew, which takes longer than the statements themselves.
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The load tests, against a server, a mock model and stores of their own.
-#   load-tests/run.sh [steady|peak|rest|idle|conversations|flood|soak|where|all]…
+#   load-tests/run.sh [steady|peak|rest|idle|touched|conversations|flood|soak|where|all]…
 # STACK=full runs the server on Postgres and Redis (and Qdrant, if QDRANT_URL names one), STACK=embedded (the default) on
-# SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, CONVERSATIONS, EVERY, QUOTA and SOAK (seconds) change the load;
+# SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, DIALOGUES, CONVERSATIONS, EVERY, QUOTA and SOAK (seconds) change the load;
 # COLLOQUY_BIN names a binary that is built already. RESULTS names a file that gets a line of JSON for each test.
 source "$(dirname "$0")/lib.sh"
 
@@ -251,13 +251,62 @@ conversations() {
   stop_all
 }
 
+# Actors in memory: in all, and of each kind.
+actors() {
+  curl -fsS "$base/metrics" | awk -F'[{}" ]+' '/^colloquy_actors\{/ {all += $NF; each = each ", " $3 " " $NF} END {print all + 0 each}'
+}
+
+# Dialogues that are begun and left: nothing of them may stay in the server.
+touched() {
+  local dialogues="${DIALOGUES:-20000}" idle_s="${IDLE_S:-20}" duration=1800 before empty most=0 now left held after k6 waited=0
+  export COLLOQUY__ACTORS__IDLE_S="$idle_s"
+  begin
+  empty="$(resident_kib "$server_pid")"
+  sample touched
+  BASE="$base" SECRET="$secret" DIALOGUES="$dialogues" DURATION="$duration" timeout "$((duration + 60))" \
+    k6 run --quiet --summary-export "$work/touched.json" "$here/touched.js" >"$work/touched.txt" 2>&1 &
+  k6=$!
+  pids+=("$k6")
+  before="$SECONDS"
+  while kill -0 "$k6" 2>/dev/null; do
+    now="$(actors)"
+    if [ "${now%%,*}" -gt "$most" ]; then most="${now%%,*}"; fi
+    sleep 1
+  done
+  code=0
+  wait "$k6" || code=$?
+  duration="$((SECONDS - before))"
+  held="$(resident_kib "$server_pid")"
+  before="$SECONDS"
+  # Actors look at the clock once in this time, so the last goes within twice of it; jobs of the last turns take some, too.
+  while left="$(actors)" && [ "${left%%,*}" != 0 ] && [ "$waited" -lt "$((2 * idle_s + 30))" ]; do
+    sleep 1
+    waited="$((SECONDS - before))"
+  done
+  after="$(resident_kib "$server_pid")"
+  end_sample touched
+  unset COLLOQUY__ACTORS__IDLE_S
+  echo
+  echo "touched ($stack): $(stat "$work/touched.json" dialogues_touched count) of $dialogues dialogues got one turn each in $duration s, calls failed $(stat "$work/touched.json" calls_failed value)"
+  echo "  actors in memory     $most at most (idle ones go after $idle_s s), $left after $waited s more"
+  echo "  resident             $((empty / 1024)) MiB empty, $((held / 1024)) MiB at the end of them, $((after / 1024)) MiB after"
+  record touched dialogues="$(stat "$work/touched.json" dialogues_touched count)" asked="$dialogues" seconds="$duration" idle_s="$idle_s" most="$most" \
+    left="${left%%,*}" waited="$waited" empty_mib="$((empty / 1024))" held_mib="$((held / 1024))" after_mib="$((after / 1024))" k6="$code"
+  [ "$code" = 0 ] || complain touched
+  if [ "${left%%,*}" != 0 ]; then
+    echo "  actors of dialogues that nobody has touched for long"
+    failures=$((failures + 1))
+  fi
+  stop_all
+}
+
 one() {
   case "$1" in
     steady) dialogue steady "${RATE:-200}" "${SESSIONS:-100}"; stop_all ;;
     peak) dialogue peak 0 "${SESSIONS:-32}"; stop_all ;;
-    rest | idle | conversations | flood | soak | where) "$1" ;;
-    all) for each in steady peak rest idle conversations flood soak where; do one "$each"; done ;;
-    *) echo "load-tests/run.sh [steady|peak|rest|idle|conversations|flood|soak|where|all]…" >&2; exit 2 ;;
+    rest | idle | touched | conversations | flood | soak | where) "$1" ;;
+    all) for each in steady peak rest idle touched conversations flood soak where; do one "$each"; done ;;
+    *) echo "load-tests/run.sh [steady|peak|rest|idle|touched|conversations|flood|soak|where|all]…" >&2; exit 2 ;;
   esac
 }
 

@@ -104,6 +104,12 @@ def main():
     ])
     out += ["## Idle sockets", ""]
     table(out, found, "idle", [("open at once", "sockets", 0), ("empty server, MiB", "empty_mib", 0), ("with them, MiB", "held_mib", 0), ("each, KiB", "kib_each", 1)])
+    out += ["## Dialogues that are touched once", ""]
+    table(out, found, "touched", [
+        ("dialogues", "dialogues", 0), ("in so many seconds", "seconds", 0), ("idle actors go after, s", "idle_s", 0),
+        ("actors in memory at most", "most", 0), ("left", "left", 0), ("after, s", "waited", 0),
+        ("empty server, MiB", "empty_mib", 0), ("at the end of them, MiB", "held_mib", 0), ("after, MiB", "after_mib", 0),
+    ])
     out += ["## A tenant beside one that floods", ""]
     table(out, found, "flood", [
         ("quota of each, requests/s", "quota", 0), ("p50 before, ms", "before_p50", 1), ("p50 beside the flood, ms", "after_p50", 1),

@@ -17,7 +17,7 @@ use crate::ports::StoreResult;
 
 /// Rows below which it does not matter much how a table is read.
 const FEW: i64 = 30;
-/// Beyond so many a table is not read from end to end any more, and counting it takes long: autovacuum does that.
+/// A table known to have so many is not read from end to end any more, and autovacuum comes in time to count it anew.
 const MANY: i64 = 20_000;
 /// So many times as large is grown.
 const TIMES: i64 = 4;
@@ -31,7 +31,7 @@ const GROWN: &str = "SELECT format('%I.%I', current_schema(), c.relname),
             OR pg_has_role((SELECT datdba FROM pg_database WHERE datname = current_database()), 'USAGE')
     FROM pg_class c
     WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'
-        AND pg_stat_get_live_tuples(c.oid) BETWEEN $1 AND $3
+        AND pg_stat_get_live_tuples(c.oid) >= $1 AND c.reltuples < $3
         AND (pg_stat_get_live_tuples(c.oid) >= $2 * c.reltuples
             OR COALESCE(pg_stat_get_last_analyze_time(c.oid), pg_stat_get_last_autoanalyze_time(c.oid)) IS NULL)
     ORDER BY c.relname";

@@ -94,6 +94,8 @@ async fn a_table_that_has_grown_is_analysed() {
     fill(&mut connection, 19_000..21_000).await;
     assert_eq!(count().await, 1);
     assert!((known(&mut connection).await - 21_000.0).abs() < 1.0);
+    fill(&mut connection, 21_000..90_000).await;
+    assert_eq!(count().await, 0, "so many are left to autovacuum");
 }
 
 #[tokio::test]

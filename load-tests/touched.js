@@ -1,0 +1,54 @@
+// Makes dialogues and says one line in each, some at a time, as fast as they are answered. The runner then waits until they
+// have been idle for long enough, and counts what is left of them in the server.
+//
+//   BASE=http://127.0.0.1:8080 SECRET=… DIALOGUES=20000 k6 run touched.js
+//
+// TENANT, WORLD and NPC name whom to speak with.
+import http from "k6/http";
+import { Counter, Rate } from "k6/metrics";
+import crypto from "k6/crypto";
+import encoding from "k6/encoding";
+import exec from "k6/execution";
+
+const base = __ENV.BASE;
+const dialogues = Number(__ENV.DIALOGUES || 20000);
+
+const touched = new Counter("dialogues_touched");
+const failed = new Rate("calls_failed");
+
+export const options = {
+  scenarios: {
+    touch: {
+      executor: "shared-iterations", vus: Number(__ENV.VUS || 16), iterations: dialogues,
+      maxDuration: `${__ENV.DURATION || 600}s`,
+    },
+  },
+  thresholds: { calls_failed: ["rate<0.001"], dialogues_touched: [`count>=${Math.floor(0.999 * dialogues)}`] },
+};
+
+function headers() {
+  const b64 = (value) => encoding.b64encode(JSON.stringify(value), "rawurl");
+  const now = Math.floor(Date.now() / 1000);
+  const claims = { sub: "load", tid: __ENV.TENANT || "demo", role: "backend", aud: "colloquy", iat: now, exp: now + 7200 };
+  const body = `${b64({ alg: "HS256", typ: "JWT" })}.${b64(claims)}`;
+  const token = `${body}.${crypto.hmac("sha256", __ENV.SECRET, body, "base64rawurl")}`;
+  return { headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" } };
+}
+
+function post(path, body) {
+  const answer = http.post(`${base}${path}`, JSON.stringify(body), mine);
+  const ok = answer.status >= 200 && answer.status < 300;
+  failed.add(!ok);
+  if (!ok) console.error(`${answer.status} ${answer.body}`);
+  return ok ? answer : null;
+}
+
+let mine;
+
+export default function () {
+  mine = mine || headers();
+  const n = exec.scenario.iterationInTest;
+  const session = { world_id: __ENV.WORLD || "vale", npc_id: __ENV.NPC || "mira", player_id: `guest-${n}` };
+  const made = post("/v1/sessions", session);
+  if (made && post(`/v1/sessions/${made.json("session_id")}/turns`, { text: "Good evening." })) touched.add(1);
+}

@@ -4,17 +4,21 @@
 //! What is counted is a line of a session that has spoken before, to an NPC that knows some facts about the
 //! player, and that teaches nothing. ARCHITECTURE.md ("What a turn costs") has the same numbers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use regex::Regex;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, PgConnection};
 
-use crate::support::{Data, RedisServer, Request, Rest, Server, Socket, Tap, eventually, run};
+use crate::support::{
+    Data, QdrantDouble, RedisServer, Request, Rest, Server, Socket, Tap, eventually, in_sequence, run,
+};
 
 /// Trips to Postgres before the reply is asked for: the key is looked up, then the rest side by side.
 const BEFORE: usize = 4;
+/// As many of them as may wait for each other.
+const IN_SEQUENCE: usize = 2;
 /// The transaction of the turn, its BEGIN and COMMIT included.
 const COMMIT: usize = 4;
 /// After the player has the reply: what its one job reads and writes.
@@ -43,6 +47,9 @@ const WARM: usize = 16;
 const SAID: usize = TEACHES.len() + WARM;
 /// Lines that are counted.
 const LINES: usize = 16;
+/// Lines that are said to stores that take long to answer, and how long: longer than anything else in a turn.
+const SLOW_LINES: usize = 5;
+const SLOW: Duration = Duration::from_millis(150);
 
 fn mock() -> MockHandle {
     let options = MockOptions {
@@ -87,7 +94,10 @@ struct Tapped {
     server: Server,
     ledger: Tap,
     buffers: Tap,
+    /// Where the index is in Qdrant.
+    index: Option<Tap>,
     _redis: RedisServer,
+    _qdrant: Option<QdrantDouble>,
 }
 
 /// The requests of one line.
@@ -100,21 +110,35 @@ struct Line {
 
 impl Tapped {
     async fn new() -> Self {
+        Self::with(None).await
+    }
+
+    async fn with(qdrant: Option<QdrantDouble>) -> Self {
         let mock = mock();
         let redis = RedisServer::start().await;
         let data = Data::on_postgres(&[]);
         let (ledger, ledger_url) = Tap::on_postgres(&data.database().url);
         let (buffers, buffers_url) = Tap::on_redis(redis.port);
-        let stores = [
+        let mut stores = vec![
             ("COLLOQUY__LEDGER__URL", ledger_url.as_str()),
             ("COLLOQUY__BUFFER__URL", buffers_url.as_str()),
         ];
+        let (index, index_url) = qdrant.as_ref().map(|qdrant| Tap::on_qdrant(&qdrant.url())).unzip();
+        if let Some(url) = &index_url {
+            let more = [
+                ("COLLOQUY__VECTORS__URL", url.as_str()),
+                ("COLLOQUY__VECTORS__TIMEOUT_MS", "10000"),
+            ];
+            stores.extend(more);
+        }
         Self {
             server: start(&data, &mock, &stores),
             mock,
             ledger,
             buffers,
+            index,
             _redis: redis,
+            _qdrant: qdrant,
         }
     }
 
@@ -136,7 +160,18 @@ impl Tapped {
 
     /// Says a line when there was time for what came after those before it, of which there were `lines`.
     async fn line(&self, socket: &mut Socket, session: &str, lines: usize) -> Line {
+        self.line_to(Duration::ZERO, socket, session, lines).await
+    }
+
+    /// The same while the stores take so long to answer, until the reply is asked for.
+    async fn line_to(&self, delay: Duration, socket: &mut Socket, session: &str, lines: usize) -> Line {
         self.jobs_done(lines).await;
+        let hold_back = |delay| {
+            let taps = [&self.ledger, &self.buffers].into_iter().chain(&self.index);
+            taps.for_each(|tap| tap.hold_back(delay));
+        };
+        let indexed = self.index.as_ref().map_or(0, Tap::count);
+        hold_back(delay);
         let hold = |faults: &[&str]| self.mock.control(&json!({ "faults": faults })).unwrap();
         let (start, buffered) = (self.ledger.count(), self.buffers.count());
         let asked = self.mock.calls("reply");
@@ -146,8 +181,11 @@ impl Tapped {
             (self.mock.calls("reply") > asked).then_some(())
         })
         .await;
-        let before = self.ledger.since(start);
+        let mut before = self.ledger.since(start);
+        before.extend(self.index.iter().flat_map(|index| index.since(indexed)));
+        assert_eq!(self.buffers.count(), buffered, "Redis is asked before the reply");
         let asked = self.ledger.count();
+        hold_back(Duration::ZERO);
         hold(&[]);
         socket.reply().await;
         self.jobs_done(lines + 1).await;
@@ -197,6 +235,34 @@ fn on_postgres_and_redis() {
                 assert_eq!(count, ought, "line {number}, {what}: {WHAT_TO_DO}\n{shown}");
             }
         }
+    });
+}
+
+#[test]
+fn no_more_than_two_wait_for_each_other_before_the_reply() {
+    assert_waits(None, IN_SEQUENCE);
+}
+
+#[test]
+fn through_qdrant_one_more_waits_before_the_reply() {
+    assert_waits(Some(QdrantDouble::start()), IN_SEQUENCE + 1);
+}
+
+fn assert_waits(qdrant: Option<QdrantDouble>, ought: usize) {
+    run(async {
+        let tapped = Tapped::with(qdrant).await;
+        let (mut socket, session) = warm(&tapped.server).await;
+        let mut shortest: Option<Vec<String>> = None;
+        for number in 0..SLOW_LINES {
+            let line = tapped.line_to(SLOW, &mut socket, &session, SAID + number).await;
+            let row = in_sequence(&line.before);
+            // What waits for another does so in every line. A busy machine may draw out one or the other.
+            if shortest.as_ref().is_none_or(|shortest| row.len() < shortest.len()) {
+                shortest = Some(row.into_iter().map(|request| request.text.clone()).collect());
+            }
+        }
+        let row = shortest.unwrap();
+        assert_eq!(row.len(), ought, "one after the other:\n{}", row.join("\n"));
     });
 }
 

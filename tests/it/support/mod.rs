@@ -21,7 +21,7 @@ pub use self::{
     qdrant::{QdrantDouble, QdrantProcess},
     redis::RedisServer,
     server::{Data, Server},
-    tap::{Request, Tap},
+    tap::{Request, Tap, in_sequence},
 };
 
 /// How long anything may take that should happen soon. Long, because machines that run tests are busy.

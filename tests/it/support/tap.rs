@@ -6,9 +6,10 @@ use std::{
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -21,6 +22,23 @@ pub struct Request {
     pub text: String,
     /// A statement's types of parameters, as Postgres numbers them.
     pub types: Vec<u32>,
+    pub at: Instant,
+    /// When its answer was passed on, or the beginning of it.
+    pub answered: Option<Instant>,
+}
+
+/// The longest row of requests of which each was made when the one before had been answered.
+pub fn in_sequence(requests: &[Request]) -> Vec<&Request> {
+    let mut by_answer: Vec<&Request> = requests.iter().filter(|request| request.answered.is_some()).collect();
+    by_answer.sort_by_key(|request| request.answered);
+    // Whoever is answered first leaves most room for others.
+    let mut row: Vec<&Request> = Vec::new();
+    for request in by_answer {
+        if row.last().is_none_or(|last| last.answered.unwrap() <= request.at) {
+            row.push(request);
+        }
+    }
+    row
 }
 
 /// What was asked, and the types of its parameters.
@@ -41,6 +59,8 @@ pub struct Tap {
     options: Arc<Mutex<String>>,
     requests: Arc<Mutex<Vec<Request>>>,
     ended: Arc<AtomicBool>,
+    /// How long answers are held back.
+    delay_ms: Arc<AtomicU64>,
 }
 
 impl Tap {
@@ -61,6 +81,14 @@ impl Tap {
         (tap, tapped)
     }
 
+    /// In front of a Qdrant server: its calls, by nothing but that there was one.
+    pub fn on_qdrant(url: &str) -> (Self, String) {
+        let address = url.strip_prefix("http://").expect("a URL without TLS");
+        let tap = Self::start(address, || Box::<Grpc>::default());
+        let tapped = format!("http://{}", tap.address);
+        (tap, tapped)
+    }
+
     fn start(server: &str, protocol: fn() -> Box<dyn Protocol>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let tap = Self {
@@ -68,18 +96,20 @@ impl Tap {
             options: Arc::default(),
             requests: Arc::default(),
             ended: Arc::default(),
+            delay_ms: Arc::default(),
         };
         let (server, requests, ended) = (server.to_owned(), tap.requests.clone(), tap.ended.clone());
-        let options = tap.options.clone();
+        let (options, delay_ms) = (tap.options.clone(), tap.delay_ms.clone());
         thread::spawn(move || {
             for (connection, client) in listener.incoming().map_while(Result::ok).enumerate() {
                 if ended.load(Ordering::Acquire) {
                     break;
                 }
                 let upstream = TcpStream::connect(&server).unwrap();
-                let (mut down, mut up) = (upstream.try_clone().unwrap(), client.try_clone().unwrap());
+                let (down, up) = (upstream.try_clone().unwrap(), client.try_clone().unwrap());
+                let (answers, delay_ms) = (requests.clone(), delay_ms.clone());
                 thread::spawn(move || {
-                    let _ = io::copy(&mut down, &mut up);
+                    let _ = answer(down, &up, &delay_ms, || answered(&answers, connection));
                     let _ = up.shutdown(Shutdown::Both);
                 });
                 let (requests, options) = (requests.clone(), options.clone());
@@ -91,6 +121,8 @@ impl Tap {
                                 connection,
                                 text,
                                 types,
+                                at: now(),
+                                answered: None,
                             }),
                         }
                     });
@@ -106,6 +138,12 @@ impl Tap {
         let options = self.options.lock();
         let pairs = options.split("-c ").filter_map(|option| option.trim().split_once('='));
         pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    /// From now on each answer takes so long: what waits for another's answer can be told from what goes beside it.
+    pub fn hold_back(&self, delay: Duration) {
+        let delay = u64::try_from(delay.as_millis()).unwrap();
+        self.delay_ms.store(delay, Ordering::Relaxed);
     }
 
     /// How many there have been.
@@ -124,6 +162,42 @@ impl Drop for Tap {
         self.ended.store(true, Ordering::Release);
         // So that the listener looks.
         let _ = TcpStream::connect(self.address);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "when requests pass by is what is looked at")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Whatever a connection has asked for so far has its answer: it asks for one thing at a time.
+fn answered(requests: &Mutex<Vec<Request>>, connection: usize) {
+    let (mut requests, now) = (requests.lock(), now());
+    let of_it = requests
+        .iter_mut()
+        .rev()
+        .filter(|request| request.connection == connection);
+    for request in of_it.take_while(|request| request.answered.is_none()) {
+        request.answered = Some(now);
+    }
+}
+
+/// Passes answers on, each after a while.
+fn answer(
+    mut server: TcpStream,
+    mut client: &TcpStream,
+    delay_ms: &AtomicU64,
+    mut passed: impl FnMut(),
+) -> io::Result<()> {
+    let mut some = [0; 16_384];
+    loop {
+        let read = server.read(&mut some)?;
+        if read == 0 {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(delay_ms.load(Ordering::Relaxed)));
+        passed();
+        client.write_all(&some[..read])?;
     }
 }
 
@@ -259,6 +333,40 @@ impl Protocol for Redis {
             // The name and the key, or the script's digest.
             let text = command.into_iter().take(2).collect::<Vec<_>>().join(" ");
             run.push((text, Vec::new()));
+        }
+        run
+    }
+}
+
+/// Frames of HTTP/2: each call begins with its headers.
+#[derive(Default)]
+struct Grpc {
+    greeted: bool,
+}
+
+impl Grpc {
+    /// What a connection begins with.
+    const PREFACE: usize = 24;
+    const FRAME: usize = 9;
+    const HEADERS: u8 = 1;
+}
+
+impl Protocol for Grpc {
+    fn read(&mut self, bytes: &mut Vec<u8>) -> Vec<Said> {
+        let mut run = Vec::new();
+        if !self.greeted && bytes.len() >= Self::PREFACE {
+            bytes.drain(..Self::PREFACE);
+            self.greeted = true;
+        }
+        while self.greeted && bytes.len() >= Self::FRAME {
+            let length = u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]) as usize;
+            if bytes.len() < Self::FRAME + length {
+                break;
+            }
+            if bytes[3] == Self::HEADERS {
+                run.push(("a call to Qdrant".to_owned(), Vec::new()));
+            }
+            bytes.drain(..Self::FRAME + length);
         }
         run
     }

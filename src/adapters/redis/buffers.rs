@@ -2,7 +2,8 @@
 //!
 //! A dialogue's buffer is one hash, `{tenant}:d:{{dialogue}}:buffer` with the dialogue as the hash tag, so that whatever
 //! else is kept of it would share its slot of a cluster: the fields `epoch` and `head`, and each turn as JSON
-//! under its number. Appending and truncating are scripts: they compare the head and write in one step.
+//! under its number. Every call that does more than one thing is a script: it does all of it in one step, and a cluster
+//! sends it on to where the slot has moved, which it does not do with transactions.
 
 use std::{
     str::FromStr,
@@ -11,7 +12,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use redis::{Script, pipe};
+use redis::Script;
 
 use super::{Redis, RedisOptions};
 use crate::{
@@ -23,11 +24,15 @@ use crate::{
     tenancy::TenantScope,
 };
 
+static LOAD: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("load.lua")));
+static REPLACE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("replace.lua")));
 static APPEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("append.lua")));
 static TRUNCATE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("truncate.lua")));
 
 const EPOCH: &str = "epoch";
 const HEAD: &str = "head";
+
+const LONGEST_MS: u64 = 1 << 47;
 
 /// Buffers in Redis. Cheap to clone.
 #[derive(Clone)]
@@ -44,7 +49,8 @@ impl RedisBuffers {
     pub fn new(options: &RedisOptions, ttl: Duration) -> StoreResult<Self> {
         Ok(Self {
             redis: Arc::new(Redis::new(options)?),
-            ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1),
+            // Redis takes no more than it can add to the time of day; a few thousand years are long enough.
+            ttl_ms: u64::try_from(ttl.as_millis()).map_or(LONGEST_MS, |ms| ms.clamp(1, LONGEST_MS)),
         })
     }
 }
@@ -52,12 +58,11 @@ impl RedisBuffers {
 #[async_trait]
 impl BufferStore for RedisBuffers {
     async fn load(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>> {
-        let key = key(scope, dialogue);
-        let mut both = pipe();
-        both.hgetall(&key).pexpire(&key, signed(self.ttl_ms)).ignore();
-        let (fields,): (Vec<(String, String)>,) = self
+        let mut load = LOAD.key(key(scope, dialogue));
+        load.arg(self.ttl_ms);
+        let fields: Vec<(String, String)> = self
             .redis
-            .call(async |connection| both.query_async(connection).await)
+            .call(async |connection| load.invoke_async(connection).await)
             .await?;
         if fields.is_empty() {
             return Ok(None);
@@ -66,25 +71,18 @@ impl BufferStore for RedisBuffers {
     }
 
     async fn replace(&self, scope: &TenantScope, dialogue: DialogueId, snapshot: &BufferSnapshot) -> StoreResult<()> {
-        let key = key(scope, dialogue);
-        let mut fields = vec![
-            (EPOCH.to_owned(), snapshot.head.epoch.to_string()),
-            (HEAD.to_owned(), head_text(snapshot.head)),
-        ];
+        let mut replace = REPLACE.key(key(scope, dialogue));
+        replace
+            .arg(self.ttl_ms)
+            .arg(EPOCH)
+            .arg(snapshot.head.epoch)
+            .arg(HEAD)
+            .arg(head_text(snapshot.head));
         for turn in &snapshot.turns {
-            fields.push((turn.number.to_string(), json(turn)?));
+            replace.arg(turn.number).arg(json(turn)?);
         }
-        let mut whole = pipe();
-        whole
-            .atomic()
-            .del(&key)
-            .ignore()
-            .hset_multiple(&key, &fields)
-            .ignore()
-            .pexpire(&key, signed(self.ttl_ms))
-            .ignore();
         self.redis
-            .call(async |connection| whole.exec_async(connection).await)
+            .call(async |connection| replace.invoke_async(connection).await)
             .await
     }
 
@@ -156,11 +154,6 @@ fn head_text(head: BufferHead) -> String {
 
 fn json(turn: &BufferedTurn) -> StoreResult<String> {
     serde_json::to_string(turn).map_err(|error| StoreError::Rejected(format!("a turn has no JSON form: {error}")))
-}
-
-/// Redis takes signed milliseconds; a time to live of 292 million years is long enough.
-fn signed(ttl_ms: u64) -> i64 {
-    i64::try_from(ttl_ms).unwrap_or(i64::MAX)
 }
 
 fn snapshot(fields: Vec<(String, String)>) -> StoreResult<BufferSnapshot> {

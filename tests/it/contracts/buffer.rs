@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{sync::Arc, time::Duration};
+use std::{any::Any, sync::Arc, time::Duration};
 
 use colloquy::{
     adapters::{
@@ -18,14 +18,14 @@ use colloquy::{
     tenancy::TenantScope,
 };
 
-use crate::support::{RedisServer, eventually};
+use crate::support::{RedisCluster, RedisServer, eventually};
 
 /// A buffer store under test, whose buffers live for a second.
 struct Subject {
     buffers: Box<dyn BufferStore>,
     ids: IdSource,
     /// The store, if it is another process.
-    _server: Option<RedisServer>,
+    _server: Option<Box<dyn Any + Send + Sync>>,
 }
 
 const TTL: Duration = Duration::from_secs(1);
@@ -56,8 +56,8 @@ macro_rules! adapters {
 
 adapters! {
     in_process: in_process();
-    redis: redis(RedisServer::start().await, false);
-    redis_cluster: redis(RedisServer::start_cluster().await, true);
+    redis: redis();
+    redis_cluster: redis_cluster();
 }
 
 #[expect(clippy::unused_async, reason = "adapters over a network need it")]
@@ -73,19 +73,29 @@ async fn in_process() -> Subject {
     }
 }
 
-async fn redis(server: RedisServer, cluster: bool) -> Subject {
-    let buffers = RedisBuffers::new(&options(&server, cluster), TTL).unwrap();
+async fn redis() -> Subject {
+    let server = RedisServer::start().await;
+    on(&options(server.url(), false), TTL, server).await
+}
+
+async fn redis_cluster() -> Subject {
+    let cluster = RedisCluster::start().await;
+    on(&options(cluster.url(), true), TTL, cluster).await
+}
+
+async fn on(options: &RedisOptions, ttl: Duration, server: impl Any + Send + Sync) -> Subject {
+    let buffers = RedisBuffers::new(options, ttl).unwrap();
     buffers.ping().await.unwrap();
     Subject {
         buffers: Box::new(buffers),
         ids: IdSource::random(Arc::new(SystemClock)),
-        _server: Some(server),
+        _server: Some(Box::new(server)),
     }
 }
 
-fn options(server: &RedisServer, cluster: bool) -> RedisOptions {
+fn options(url: String, cluster: bool) -> RedisOptions {
     RedisOptions {
-        url: server.url(),
+        url,
         cluster,
         timeout: Duration::from_secs(10),
     }
@@ -278,7 +288,7 @@ async fn an_unused_buffer_is_forgotten_and_a_used_one_is_not(subject: &Subject) 
 #[tokio::test]
 async fn redis_may_go_and_come_back() {
     let mut server = RedisServer::start().await;
-    let buffers = RedisBuffers::new(&options(&server, false), Duration::from_mins(1)).unwrap();
+    let buffers = RedisBuffers::new(&options(server.url(), false), Duration::from_mins(1)).unwrap();
     let subject = Subject {
         buffers: Box::new(buffers.clone()),
         ids: IdSource::random(Arc::new(SystemClock)),
@@ -302,7 +312,7 @@ async fn redis_may_go_and_come_back() {
 #[tokio::test]
 async fn what_one_node_wrote_another_reads() {
     let server = RedisServer::start().await;
-    let node = || RedisBuffers::new(&options(&server, false), Duration::from_mins(1)).unwrap();
+    let node = || RedisBuffers::new(&options(server.url(), false), Duration::from_mins(1)).unwrap();
     let subject = Subject {
         buffers: Box::new(node()),
         ids: IdSource::random(Arc::new(SystemClock)),
@@ -311,6 +321,50 @@ async fn what_one_node_wrote_another_reads() {
     let dialogue = subject.dialogue();
     let filled = subject.filled(dialogue, 3).await;
     assert_eq!(node().load(&scope("a"), dialogue).await.unwrap(), Some(filled));
+}
+
+/// Buffers are spread over a cluster's nodes, and found again after their slots have moved to others.
+#[tokio::test]
+async fn a_cluster_is_followed_where_its_slots_go() {
+    let cluster = Arc::new(RedisCluster::start().await);
+    let a_while = Duration::from_mins(1);
+    let subject = on(&options(cluster.url(), true), a_while, cluster.clone()).await;
+    let mut all = Vec::new();
+    for _ in 0..32 {
+        let dialogue = subject.dialogue();
+        all.push((dialogue, subject.filled(dialogue, 2).await));
+    }
+    let sizes = cluster.sizes().await;
+    assert!(sizes.iter().all(|size| *size > 0), "{sizes:?}");
+    assert_eq!((sizes.iter().sum::<u64>(), cluster.moved().await), (32, 0));
+    // Each call goes to where the client believes that the slot is, and from there to where it is.
+    let (tenant, nowhere) = (scope("a"), head(1, None));
+    for call in 0..5 {
+        let dialogue = subject.dialogue();
+        cluster.move_slot_of(&format!("a:d:{{{dialogue}}}:buffer")).await;
+        let before = cluster.moved().await;
+        let (buffers, turn) = (&subject.buffers, subject.turn(1));
+        match call {
+            0 => assert_eq!(subject.load(dialogue).await, None),
+            1 => assert!(!buffers.append(&tenant, dialogue, nowhere, &turn, 1).await.unwrap()),
+            2 => assert!(!buffers.truncate(&tenant, dialogue, nowhere, 1, nowhere).await.unwrap()),
+            3 => buffers.remove(&tenant, dialogue).await.unwrap(),
+            _ => {
+                let filled = subject.filled(dialogue, 2).await;
+                assert!(
+                    buffers
+                        .append(&tenant, dialogue, filled.head, &subject.turn(3), 1)
+                        .await
+                        .unwrap()
+                );
+                assert_eq!(subject.load(dialogue).await.unwrap().turns.len(), 3);
+            }
+        }
+        assert!(cluster.moved().await > before, "call {call} was not sent on");
+    }
+    for (dialogue, filled) in all {
+        assert_eq!(subject.load(dialogue).await, Some(filled));
+    }
 }
 
 #[tokio::test]

@@ -13,12 +13,12 @@ use colloquy::{
     tenancy::TenantScope,
 };
 
-use crate::support::{RedisServer, eventually};
+use crate::support::{RedisCluster, RedisServer, eventually};
 
-fn owners(server: &RedisServer, ttl: Duration) -> RedisOwners {
+fn owners(url: &str, cluster: bool, ttl: Duration) -> RedisOwners {
     let options = RedisOptions {
-        url: server.url(),
-        cluster: false,
+        url: url.to_owned(),
+        cluster,
         timeout: Duration::from_secs(10),
     };
     RedisOwners::new(&options, ttl).unwrap()
@@ -27,7 +27,41 @@ fn owners(server: &RedisServer, ttl: Duration) -> RedisOwners {
 #[tokio::test]
 async fn an_owner_is_remembered_for_a_while_and_for_its_tenant() {
     let mut server = RedisServer::start().await;
-    let cache = owners(&server, Duration::from_mins(10));
+    assert_remembers(&server.url(), false, || server.kill()).await;
+}
+
+#[tokio::test]
+async fn so_it_is_in_a_cluster() {
+    let mut cluster = RedisCluster::start().await;
+    assert_remembers(&cluster.url(), true, || cluster.kill()).await;
+}
+
+#[tokio::test]
+async fn a_cluster_is_followed_where_its_slots_go() {
+    let cluster = RedisCluster::start().await;
+    let cache = owners(&cluster.url(), true, Duration::from_mins(10));
+    let ids = IdSource::random(Arc::new(SystemClock));
+    let (scope, node) = (TenantScope::new("studio".parse().unwrap()), ids.next());
+    let mut all = Vec::new();
+    for number in 0..32 {
+        let dialogue = ids.dialogue(DialogueKind::NpcConversation);
+        if number >= 30 {
+            // The client has connected, and believes that it is where it was.
+            cluster.move_slot_of(&format!("studio:d:{{{dialogue}}}:owner")).await;
+        }
+        cache.note(&scope, dialogue, node).await.unwrap();
+        all.push(dialogue);
+    }
+    let sizes = cluster.sizes().await;
+    assert!(sizes.iter().all(|size| *size > 0), "{sizes:?}");
+    assert!(cluster.moved().await > 0, "nobody was sent on");
+    for dialogue in all {
+        assert_eq!(cache.owner(&scope, dialogue).await.unwrap(), Some(node));
+    }
+}
+
+async fn assert_remembers(url: &str, cluster: bool, kill: impl FnOnce()) {
+    let cache = owners(url, cluster, Duration::from_mins(10));
     let ids = IdSource::random(Arc::new(SystemClock));
     let scope = |tenant: &str| TenantScope::new(tenant.parse().unwrap());
     let (studio, rival) = (scope("studio"), scope("rival"));
@@ -44,14 +78,14 @@ async fn an_owner_is_remembered_for_a_while_and_for_its_tenant() {
     cache.forget(&studio, dialogue).await.unwrap();
     assert_eq!(cache.owner(&studio, dialogue).await.unwrap(), None);
 
-    let short = owners(&server, Duration::from_millis(50));
+    let short = owners(url, cluster, Duration::from_millis(50));
     short.note(&studio, dialogue, one).await.unwrap();
     eventually("the owner to be forgotten", || async {
         short.owner(&studio, dialogue).await.unwrap().is_none().then_some(())
     })
     .await;
 
-    server.kill();
+    kill();
     let gone = cache.owner(&studio, dialogue).await;
     assert!(matches!(gone, Err(StoreError::Unavailable(_))), "{gone:?}");
 }

@@ -19,7 +19,7 @@ pub use self::{
     postgres::PostgresDatabase,
     postgres_server::PostgresServer,
     qdrant::{QdrantDouble, QdrantProcess},
-    redis::RedisServer,
+    redis::{RedisCluster, RedisServer},
     server::{Data, Server},
     tap::{Request, Tap, in_sequence},
 };

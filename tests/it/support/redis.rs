@@ -1,4 +1,4 @@
-//! A Redis of a test's own: on a free port, gone when it is dropped. It keeps nothing, unless it is told to.
+//! A Redis of a test's own, or a cluster of them: on free ports, gone when it is dropped. It keeps nothing, unless it is told to.
 
 use std::{
     net::TcpListener,
@@ -31,27 +31,6 @@ impl RedisServer {
     /// As [`Self::start`]; one that is restarted has what it had when it was last saved.
     pub async fn start_keeping() -> Self {
         Self::start_at(free_port(), false, Some(tempfile::tempdir().unwrap())).await
-    }
-
-    /// A cluster of one node, which owns every slot.
-    pub async fn start_cluster() -> Self {
-        let server = Self::start_at(free_port(), true, None).await;
-        let mut connection = server.connection().await.unwrap();
-        let slots: Result<(), _> = redis::cmd("CLUSTER")
-            .arg(&["ADDSLOTSRANGE", "0", "16383"])
-            .query_async(&mut connection)
-            .await;
-        slots.unwrap();
-        eventually("the cluster is up", async || {
-            let info: String = redis::cmd("CLUSTER")
-                .arg("INFO")
-                .query_async(&mut connection.clone())
-                .await
-                .ok()?;
-            info.contains("cluster_state:ok").then_some(())
-        })
-        .await;
-        server
     }
 
     async fn start_at(port: u16, cluster: bool, folder: Option<TempDir>) -> Self {
@@ -136,6 +115,113 @@ impl RedisServer {
     }
 }
 
+/// Three servers that are one cluster: each has a third of the slots.
+pub struct RedisCluster {
+    nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// Slots of any cluster.
+    const SLOTS: u16 = 16_384;
+
+    /// Starts one and waits until each of its nodes knows all of it.
+    ///
+    /// # Panics
+    /// As [`RedisServer::start`].
+    pub async fn start() -> Self {
+        let mut nodes = Vec::new();
+        for _ in 0..3 {
+            nodes.push(RedisServer::start_at(free_port(), true, None).await);
+        }
+        let cluster = Self { nodes };
+        for at in 0..3 {
+            let [from, last] = [Self::first_slot(at), Self::first_slot(at + 1) - 1].map(|slot| slot.to_string());
+            cluster.tell(at, &["ADDSLOTSRANGE", &from, &last]).await;
+        }
+        for other in &cluster.nodes[1..] {
+            cluster.tell(0, &["MEET", "127.0.0.1", &other.port.to_string()]).await;
+        }
+        for at in 0..3 {
+            eventually("the cluster is up", async || {
+                let info: String = cluster.ask(at, &["INFO"]).await;
+                let whole = ["cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:3"];
+                whole.iter().all(|what| info.contains(what)).then_some(())
+            })
+            .await;
+        }
+        cluster
+    }
+
+    async fn tell(&self, at: u16, command: &[&str]) {
+        let () = self.ask(at, command).await;
+    }
+
+    async fn ask<T: redis::FromRedisValue>(&self, at: u16, command: &[&str]) -> T {
+        let mut connection = self.nodes[usize::from(at)].connection().await.unwrap();
+        let answer = redis::cmd("CLUSTER").arg(command).query_async(&mut connection).await;
+        answer.unwrap_or_else(|error| panic!("CLUSTER {command:?}: {error}"))
+    }
+
+    /// Gives the slot of a key, in which there is nothing yet, to another node than has it. Clients are not told.
+    pub async fn move_slot_of(&self, key: &str) {
+        let slot: u16 = self.ask(0, &["KEYSLOT", key]).await;
+        let owner = (0..3).rev().find(|at| Self::first_slot(*at) <= slot).unwrap();
+        let [giving, taking, third] = [owner, (owner + 1) % 3, (owner + 2) % 3];
+        let (slot, taker): (_, String) = (slot.to_string(), self.ask(taking, &["MYID"]).await);
+        let giver: String = self.ask(giving, &["MYID"]).await;
+        self.tell(taking, &["SETSLOT", &slot, "IMPORTING", &giver]).await;
+        self.tell(giving, &["SETSLOT", &slot, "MIGRATING", &taker]).await;
+        // Whoever takes it is told first: it is never nobody's.
+        for at in [taking, giving, third] {
+            self.tell(at, &["SETSLOT", &slot, "NODE", &taker]).await;
+        }
+    }
+
+    /// Of a third.
+    fn first_slot(at: u16) -> u16 {
+        u16::try_from(u32::from(Self::SLOTS) * u32::from(at) / 3).unwrap()
+    }
+
+    /// How many keys each node has.
+    pub async fn sizes(&self) -> Vec<u64> {
+        let mut sizes = Vec::new();
+        for node in &self.nodes {
+            let mut connection = node.connection().await.unwrap();
+            sizes.push(redis::cmd("DBSIZE").query_async(&mut connection).await.unwrap());
+        }
+        sizes
+    }
+
+    /// How often clients were told that a key is another node's.
+    pub async fn moved(&self) -> u64 {
+        let mut moved = 0;
+        for node in &self.nodes {
+            let mut connection = node.connection().await.unwrap();
+            let info: String = redis::cmd("INFO")
+                .arg("errorstats")
+                .query_async(&mut connection)
+                .await
+                .unwrap();
+            let told = info
+                .lines()
+                .find_map(|line| line.strip_prefix("errorstat_MOVED:count="));
+            moved += told.map_or(0, |count| count.trim().parse::<u64>().unwrap());
+        }
+        moved
+    }
+
+    /// Any of its nodes: a client finds the others.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.nodes[0].url()
+    }
+
+    /// Ends all of it as a crash would.
+    pub fn kill(&mut self) {
+        self.nodes.iter_mut().for_each(RedisServer::kill);
+    }
+}
+
 impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
@@ -146,14 +232,14 @@ impl Drop for RedisServer {
 }
 
 fn free_port() -> u16 {
-    // A cluster also listens 10,000 ports higher.
+    // Nodes of a cluster also listen 10,000 ports higher.
     loop {
         let port = TcpListener::bind(("127.0.0.1", 0))
             .unwrap()
             .local_addr()
             .unwrap()
             .port();
-        if port < 50_000 {
+        if port < 50_000 && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok() {
             return port;
         }
     }

@@ -7,6 +7,7 @@ mod conversation;
 mod cuts;
 mod fake;
 mod heard;
+mod idle;
 mod life;
 mod owed;
 mod restored;

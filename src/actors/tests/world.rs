@@ -139,8 +139,12 @@ impl World {
     }
 
     pub async fn with(settings: ActorSettings, dialogue: DialogueSettings) -> Self {
+        Self::at(Arc::new(SystemClock), settings, dialogue).await
+    }
+
+    /// Whose time is another's.
+    pub async fn at(clock: Arc<dyn Clock>, settings: ActorSettings, dialogue: DialogueSettings) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let path = folder.path().join("ledger.db");
         let store = sqlite::open(path.to_str().unwrap(), SqliteOptions::default(), Arc::clone(&clock))
             .await

@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     curator::{self, TakeOn},
-    registry::{Node, send},
+    mailbox::send,
+    registry::Node,
 };
 use crate::{
     ids::DialogueKind,
@@ -136,7 +137,7 @@ pub(super) async fn sweep(node: &Arc<Node>) -> Result<(), StoreError> {
         tracing::info!(tenant = %scope.tenant(), jobs = jobs.len(), "resuming jobs left behind");
         if let Some(curator) = node.curator(&scope) {
             // A curator that stops just now leaves the jobs leased; they come again later.
-            let _ = send(&curator, TakeOn { jobs }).await;
+            let _ = send(node, &curator, TakeOn { jobs }).await;
         }
     }
     Ok(())

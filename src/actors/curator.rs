@@ -21,11 +21,7 @@ use futures_util::{
 };
 use tokio::sync::{Semaphore, oneshot};
 
-use super::{
-    meters::Share,
-    registry::{Node, send},
-    session::JobEnded,
-};
+use super::{mailbox::send, meters::Share, registry::Node, session::JobEnded};
 use crate::{
     ids::{DialogueId, JobId},
     ports::{
@@ -285,9 +281,9 @@ impl Curator {
         };
         let tell = async move {
             if let Some(session) = node.sessions.live(&key) {
-                let _ = send(&session, ended).await;
+                let _ = send(&node, &session, ended).await;
             } else if let Some(conversation) = node.conversations.live(&key) {
-                let _ = send(&conversation, ended).await;
+                let _ = send(&node, &conversation, ended).await;
             }
         };
         ctx.spawn(tell.into_actor(self));

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use actix::{Addr, Handler, Message, dev::ToEnvelope};
+use actix::{Addr, Handler};
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -20,10 +20,11 @@ pub use draining::Drained;
 
 use super::{
     Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, OnBusy, SessionError, TakeBack, TakeUp, chores,
+    mailbox::{Kind, Mailbox, Posted, send},
     membership::{self, Membership},
     meters::ActorMeters,
     npc_conversation::handle::NpcConversations,
-    registry::{LastSeq, Node, send},
+    registry::{LastSeq, Node},
     restoring, resume_token,
     rewinding::{self, MOMENT},
     session::Request,
@@ -173,10 +174,10 @@ impl Sessions {
     pub fn actors(&self) -> [(&'static str, usize); 4] {
         let node = &self.node;
         [
-            ("session", node.sessions.len()),
-            ("npc_conversation", node.conversations.len()),
-            ("npc", node.npcs.len()),
-            ("curator", node.curators.len()),
+            (Kind::Session.as_str(), node.sessions.len()),
+            (Kind::NpcConversation.as_str(), node.conversations.len()),
+            (Kind::Npc.as_str(), node.npcs.len()),
+            (Kind::Curator.as_str(), node.curators.len()),
         ]
     }
 
@@ -538,9 +539,8 @@ pub(super) async fn ask<A, M, T>(
     request: impl Fn(Ask<T>) -> M,
 ) -> Result<T, SessionError>
 where
-    A: Handler<M>,
-    A::Context: ToEnvelope<A, M>,
-    M: Message<Result = ()> + Send + 'static,
+    A: Mailbox + Handler<Posted<M>>,
+    M: Send + 'static,
 {
     let overloaded = SessionError::Overloaded {
         retry_after: Duration::from_secs(1),
@@ -552,7 +552,7 @@ where
         let addr = actor()?;
         let (reply, answer) = oneshot::channel();
         let span = tracing::Span::current();
-        if send(&addr, request(Ask { reply, permit, span })).await.is_err() {
+        if send(node, &addr, request(Ask { reply, permit, span })).await.is_err() {
             continue;
         }
         if let Ok(answer) = answer.await {

@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     chores,
-    registry::{Node, SessionKey, send},
+    mailbox::send,
+    registry::{Node, SessionKey},
     session::Disowned,
 };
 use crate::{
@@ -283,12 +284,12 @@ async fn come_back(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
     for (key, addr) in sessions {
         if !owned.contains(&key) {
             // One that is gone holds nothing.
-            let _ = send(&addr, Disowned).await;
+            let _ = send(node, &addr, Disowned).await;
         }
     }
     for (key, addr) in conversations {
         if !owned.contains(&key) {
-            let _ = send(&addr, Disowned).await;
+            let _ = send(node, &addr, Disowned).await;
         }
     }
     node.npcs.each(|_, entry| entry.cell.forget());

@@ -3,14 +3,52 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
+use super::mailbox::Kind;
 use crate::ports::ledger::{jobs::Job, meters::Counted};
 
 /// Seconds of what runs after a turn: models are slow, and what failed is tried again much later.
 const SECONDS: [f64; 14] = [
     0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0,
 ];
+
+/// Writes that are the owner's alone, of which the ledger refuses those of another epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FencedWrite {
+    /// The commit of a session's turn.
+    Turn,
+    /// The commit of a line between NPCs.
+    Line,
+    /// A move of the head.
+    Move,
+    Pause,
+    Close,
+    /// Prolonging the ownership itself.
+    Renew,
+}
+
+impl FencedWrite {
+    const ALL: [Self; 6] = [
+        Self::Turn,
+        Self::Line,
+        Self::Move,
+        Self::Pause,
+        Self::Close,
+        Self::Renew,
+    ];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::Line => "line",
+            Self::Move => "move",
+            Self::Pause => "pause",
+            Self::Close => "close",
+            Self::Renew => "renew",
+        }
+    }
+}
 
 /// Meters of this node's actors. Cheap to clone: clones count together.
 #[derive(Debug, Clone)]
@@ -22,6 +60,11 @@ pub struct ActorMeters {
     jobs: IntCounterVec,
     job_seconds: HistogramVec,
     lags: HistogramVec,
+    /// Per [`Kind`], in its order.
+    mailboxes: [IntGauge; Kind::ALL.len()],
+    waiting: IntGaugeVec,
+    fenced: IntCounterVec,
+    takeovers: IntCounter,
 }
 
 impl Default for ActorMeters {
@@ -32,7 +75,31 @@ impl Default for ActorMeters {
 
 impl ActorMeters {
     fn new() -> prometheus::Result<Self> {
+        let waiting = IntGaugeVec::new(
+            Opts::new(
+                "colloquy_mailbox_messages",
+                "Messages that wait for an actor to come to them",
+            ),
+            &["kind"],
+        )?;
+        let fenced = IntCounterVec::new(
+            Opts::new(
+                "colloquy_fenced_writes_total",
+                "Writes that the ledger refused: another owner had the dialogue by then",
+            ),
+            &["write"],
+        )?;
+        for write in FencedWrite::ALL {
+            fenced.with_label_values(&[write.as_str()]);
+        }
         Ok(Self {
+            mailboxes: Kind::ALL.map(|kind| waiting.with_label_values(&[kind.as_str()])),
+            waiting,
+            fenced,
+            takeovers: IntCounter::new(
+                "colloquy_takeovers_total",
+                "Dialogues taken over from a node that had not given them up",
+            )?,
             lines: IntGauge::new("colloquy_lines_waiting", "Lines that wait behind a running turn")?,
             turns: IntGauge::new("colloquy_turns_running", "Turns that run now")?,
             jobs_held: IntGauge::new("colloquy_jobs_held", "Jobs leased to this node that run or wait in it")?,
@@ -68,11 +135,36 @@ impl ActorMeters {
         registry.register(Box::new(self.jobs_held.clone()))?;
         registry.register(Box::new(self.jobs.clone()))?;
         registry.register(Box::new(self.job_seconds.clone()))?;
-        registry.register(Box::new(self.lags.clone()))
+        registry.register(Box::new(self.lags.clone()))?;
+        registry.register(Box::new(self.waiting.clone()))?;
+        registry.register(Box::new(self.fenced.clone()))?;
+        registry.register(Box::new(self.takeovers.clone()))
     }
     /// A line waits from now on.
     pub(super) fn line(&self) -> Counted {
         Counted::of(&self.lines)
+    }
+    /// A message waits for an actor of this kind from now on.
+    pub(super) fn message(&self, kind: Kind) -> Counted {
+        Counted::of(&self.mailboxes[kind as usize])
+    }
+    /// How many messages wait.
+    #[cfg(test)]
+    pub(super) fn messages(&self, kind: Kind) -> i64 {
+        self.mailboxes[kind as usize].get()
+    }
+    /// The ledger refused a write since the dialogue was another's by then.
+    pub(super) fn fenced(&self, write: FencedWrite) {
+        self.fenced.with_label_values(&[write.as_str()]).inc();
+    }
+    /// How many writes of this sort were refused so.
+    #[cfg(test)]
+    pub(super) fn fenced_so_far(&self, write: FencedWrite) -> u64 {
+        self.fenced.with_label_values(&[write.as_str()]).get()
+    }
+    /// A dialogue was taken over from a node that had not given it up.
+    pub(super) fn took_over(&self) {
+        self.takeovers.inc();
     }
     /// A turn runs from now on.
     pub(super) fn turn(&self) -> Counted {

@@ -11,6 +11,7 @@ mod curator;
 mod event_log;
 pub mod handle;
 mod heard;
+mod mailbox;
 pub mod membership;
 mod memory_wait;
 pub mod meters;

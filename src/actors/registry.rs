@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix::{Actor, Addr, Arbiter, ArbiterHandle, Message, dev::ToEnvelope, prelude::SendError};
+use actix::{Actor, Addr, Arbiter, ArbiterHandle};
 use moka::sync::Cache;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};
@@ -24,6 +24,7 @@ use super::{
     ActorSettings, SessionError,
     curator::Curator,
     event_log::{EventLog, Start},
+    mailbox::send,
     membership::Membership,
     meters::ActorMeters,
     npc::{Authored, Fetch, Npc, NpcCell, NpcKey},
@@ -364,7 +365,7 @@ impl Node {
                 return Ok((authored, cell));
             }
             let (reply, answer) = oneshot::channel();
-            if send(&addr, Fetch { reply }).await.is_err() {
+            if send(self, &addr, Fetch { reply }).await.is_err() {
                 continue;
             }
             if let Ok(answer) = answer.await {
@@ -470,20 +471,6 @@ impl<A: Actor> Directory<SessionKey, DialogueEntry<A>> {
             }
         });
         addrs
-    }
-}
-
-/// Delivers a message; waits while the mailbox is full. An error: the actor is gone, and so is the message.
-pub(super) async fn send<A, M>(addr: &Addr<A>, message: M) -> Result<(), ()>
-where
-    A: actix::Handler<M>,
-    A::Context: ToEnvelope<A, M>,
-    M: Message<Result = ()> + Send + 'static,
-{
-    match addr.try_send(message) {
-        Ok(()) => Ok(()),
-        Err(SendError::Full(message)) => addr.send(message).await.map_err(drop),
-        Err(SendError::Closed(_)) => Err(()),
     }
 }
 

@@ -3,10 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{
-    registry::{Node, send},
-    rewinding, session,
-};
+use super::{mailbox::send, registry::Node, rewinding, session};
 use crate::{
     ids::{DialogueId, DialogueKind},
     ports::{ledger::saves::RestoredDialogue, peers::Notice},
@@ -36,12 +33,12 @@ pub(super) async fn tell(node: &Arc<Node>, scope: &TenantScope, dialogues: Vec<R
         match key.1.kind() {
             DialogueKind::Session => {
                 if let Some(addr) = node.sessions.live(&key) {
-                    let _ = send(&addr, told).await;
+                    let _ = send(node, &addr, told).await;
                 }
             }
             DialogueKind::NpcConversation => {
                 if let Some(addr) = node.conversations.live(&key) {
-                    let _ = send(&addr, told).await;
+                    let _ = send(node, &addr, told).await;
                 }
             }
         }

@@ -14,7 +14,8 @@ use super::{
     Interrupted, SessionError, TakeBack,
     curator::Unsaid,
     handle::Ask,
-    registry::{Node, SessionKey, send},
+    mailbox::send,
+    registry::{Node, SessionKey},
     session::{WasClosed, load::Loaded},
     use_cases::UseCases,
 };
@@ -434,7 +435,7 @@ pub(super) async fn tell_closed(node: &Node, scope: &TenantScope, closed: Vec<Di
         match node.sessions.live(&(scope.clone(), id)) {
             Some(session) => {
                 // One that stops just now reads that it is closed when it comes back.
-                let _ = send(&session, WasClosed("rewound")).await;
+                let _ = send(node, &session, WasClosed("rewound")).await;
             }
             None => elsewhere.push(id),
         }
@@ -448,7 +449,7 @@ pub(super) async fn tell_others(node: Arc<Node>, scope: TenantScope, moved: Vec<
     let elsewhere = tell_closed(&node, &scope, closed).await;
     if let Some(curator) = node.curator(&scope) {
         // A curator that stops just now leaves it to the next one.
-        let _ = send(&curator, Unsaid(moved)).await;
+        let _ = send(&node, &curator, Unsaid(moved)).await;
     }
     if let Some(several) = node.membership.as_ref().filter(|_| !elsewhere.is_empty()) {
         let notice = Notice::Closed {

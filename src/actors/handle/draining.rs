@@ -1,17 +1,22 @@
 //! Stopping for good: no new turns, running ones ended or cut, and what this node owns given up.
 
 use std::{
-    sync::atomic::Ordering::Relaxed,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
-use actix::{Actor, Addr, Handler, dev::ToEnvelope};
+use actix::{Addr, Handler};
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::sync::oneshot;
 
 use super::Sessions;
 use crate::{
-    actors::{curator, registry::send, session},
+    actors::{
+        curator,
+        mailbox::{Mailbox, Posted, send},
+        registry::Node,
+        session,
+    },
     ports::StoreError,
 };
 
@@ -52,10 +57,10 @@ impl Sessions {
         // the end.
         let leaves = self.node.membership.is_some();
         for addr in sessions {
-            waiting.push(drained_one(addr, leaves).boxed());
+            waiting.push(drained_one(Arc::clone(&self.node), addr, leaves).boxed());
         }
         for addr in conversations {
-            waiting.push(drained_one(addr, leaves).boxed());
+            waiting.push(drained_one(Arc::clone(&self.node), addr, leaves).boxed());
         }
         while let Ok(Some(had_turn)) = timeout_at(cut_at, waiting.next()).await {
             drained.finished += usize::from(had_turn);
@@ -109,7 +114,7 @@ impl Sessions {
         let mut left = 0;
         for addr in curators {
             let (reply, answer) = oneshot::channel();
-            if send(&addr, curator::Drain { reply }).await.is_err() {
+            if send(&self.node, &addr, curator::Drain { reply }).await.is_err() {
                 continue;
             }
             left += match timeout_at(end, answer).await {
@@ -124,16 +129,15 @@ impl Sessions {
 
 /// Whether a dialogue had a turn running when it was told to take no more, once none does. Then, if it
 /// `leaves`, it is given up.
-async fn drained_one<A>(addr: Addr<A>, leaves: bool) -> bool
+async fn drained_one<A>(node: Arc<Node>, addr: Addr<A>, leaves: bool) -> bool
 where
-    A: Actor + Handler<session::Drain> + Handler<session::Stop>,
-    A::Context: ToEnvelope<A, session::Drain> + ToEnvelope<A, session::Stop>,
+    A: Mailbox + Handler<Posted<session::Drain>> + Handler<Posted<session::Stop>>,
 {
     let (reply, answer) = oneshot::channel();
     // An actor that is gone has no turn.
-    let had_turn = send(&addr, session::Drain { reply }).await.is_ok() && answer.await.unwrap_or(false);
+    let had_turn = send(&node, &addr, session::Drain { reply }).await.is_ok() && answer.await.unwrap_or(false);
     if leaves {
-        let _ = send(&addr, session::Stop).await;
+        let _ = send(&node, &addr, session::Stop).await;
     }
     had_turn
 }

@@ -13,8 +13,9 @@ use crate::{
         curator::TakeOn,
         event_log::TurnEvents,
         handle::Ask,
+        mailbox::send,
         memory_wait::MemoryWait,
-        registry::send,
+        meters::FencedWrite,
         running::{Outcome, Running},
         session::{JobEnded, next_turn},
     },
@@ -246,7 +247,8 @@ impl NpcConversation {
         match self.node.curator(&self.key.0).filter(|_| !jobs.is_empty()) {
             Some(curator) => {
                 // A curator that stops just now leaves the jobs leased; they are found again later.
-                let hand_over = async move { send(&curator, TakeOn { jobs }).await };
+                let node = Arc::clone(&self.node);
+                let hand_over = async move { send(&node, &curator, TakeOn { jobs }).await };
                 ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
             }
             None => self.memory = MemoryWait::default(),
@@ -261,6 +263,9 @@ impl NpcConversation {
     fn not_committed(&mut self, error: TurnError, running: Running, ctx: &mut Context<Self>) {
         tracing::info!(dialogue = %self.key.1, turn = running.number, %error, "a line was not committed");
         self.log.not_committed(&event_error(&error));
+        if matches!(error, TurnError::Fenced) {
+            self.node.meters.fenced(FencedWrite::Line);
+        }
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful =
             self.moving.in_doubt || matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);

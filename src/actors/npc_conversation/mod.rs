@@ -334,9 +334,7 @@ impl NpcConversation {
             return;
         };
         ending.begun = true;
-        let epoch = loaded.epoch;
-        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let write = async move { ports.ledger.dialogues.close(&scope, id, epoch, ports.clock.now()).await };
+        let write = load::close(Arc::clone(&self.node), self.key.clone(), loaded.epoch);
         ctx.spawn(write.into_actor(self).map(|written, talk, ctx| {
             let Some(mut ending) = talk.ending.take() else { return };
             match written {

@@ -13,6 +13,7 @@ use crate::{
         Interrupted, SessionError, TakeBack,
         handle::Ask,
         memory_wait::MemoryWait,
+        meters::FencedWrite,
         rewinding::{self, CutCame, Gone, Moves, PendingCut, Wish},
         session::JobEnded,
     },
@@ -368,6 +369,9 @@ impl NpcConversation {
             }
             Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), false, ctx),
             Err(error) => {
+                if matches!(error, RewindError::Fenced) {
+                    self.node.meters.fenced(FencedWrite::Move);
+                }
                 let doubtful = rewinding::is_doubtful(&error);
                 self.head_stays(&|_| Err(rewinding::refused(&error)), doubtful, ctx);
             }

@@ -12,6 +12,7 @@ use crate::{
     actors::{
         SessionError,
         handle::Ask,
+        meters::FencedWrite,
         rewinding::{MOMENT, PendingCut},
     },
     dialogue::events::EventBody,
@@ -75,6 +76,7 @@ impl NpcConversation {
                     return talk.set_paused_after_move(paused, reason, ctx, then);
                 }
                 Ok(OwnerWrite::Fenced) => {
+                    talk.node.meters.fenced(FencedWrite::Pause);
                     talk.lost(epoch, ctx);
                     Err(SessionError::Overloaded { retry_after: MOMENT })
                 }

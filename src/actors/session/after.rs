@@ -10,7 +10,8 @@ use crate::{
         SessionError,
         curator::JobsDue,
         handle::Ask,
-        registry::{Node, SessionKey, send},
+        mailbox::send,
+        registry::{Node, SessionKey},
         running::Running,
     },
     dialogue::{events::EventBody, jobs::JobReport},
@@ -146,7 +147,7 @@ async fn make_due(node: Arc<Node>, (scope, id): SessionKey, turn: TurnId) -> Opt
                 && let Some(curator) = node.curator(&scope)
             {
                 // A curator that stops just now leaves the jobs to the next one.
-                let _ = send(&curator, JobsDue).await;
+                let _ = send(&node, &curator, JobsDue).await;
             }
             Some(due)
         }

@@ -6,6 +6,7 @@ use crate::{
     actors::{
         SessionError,
         cast::Cast,
+        meters::FencedWrite,
         registry::{Node, SessionKey},
     },
     ids::{DialogueId, NpcId, PlayerId, TurnId},
@@ -18,7 +19,7 @@ use crate::{
         StoreError, StoreResult,
         buffer::{BufferHead, BufferSnapshot, BufferedTurn},
         ledger::{
-            dialogues::{Claim, Dialogue, DialogueStatus, OpenDialogue},
+            dialogues::{Claim, Dialogue, DialogueStatus, OpenDialogue, OwnerWrite},
             rewinds::Rewound,
         },
     },
@@ -98,6 +99,10 @@ pub(in crate::actors) async fn load(
         }
         Claim::NotFound => return Err(SessionError::NotFound),
     };
+    if let Some(before) = open.taken_from {
+        node.meters.took_over();
+        tracing::debug!(dialogue = %id, %before, "took a dialogue over");
+    }
     let first = open.dialogue.npcs.first().cloned().ok_or(SessionError::NotFound)?;
     let (history, rest, meanwhile, cast) = tokio::join!(
         history(&node, &key, &open),
@@ -191,6 +196,7 @@ pub(in crate::actors) async fn moved(
         checkpoint,
         replacing: None,
         next_seq: 0,
+        taken_from: None,
     };
     let history = history(&node, &key, &open).await?;
     let awaited = match head {
@@ -297,7 +303,21 @@ pub(in crate::actors) fn buffered(turn: &Turn) -> BufferedTurn {
 /// Prolongs ownership. `false`: it was lost.
 pub(in crate::actors) async fn renew(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) -> StoreResult<bool> {
     let until = node.ports.clock.now() + Duration::from_secs(node.settings.ownership_s);
-    node.ports.ledger.dialogues.renew(&scope, id, epoch, until).await
+    let renewed = node.ports.ledger.dialogues.renew(&scope, id, epoch, until).await;
+    if let Ok(false) = renewed {
+        node.meters.fenced(FencedWrite::Renew);
+    }
+    renewed
+}
+
+/// Marks the dialogue closed.
+pub(in crate::actors) async fn close(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) -> StoreResult<OwnerWrite> {
+    let dialogues = &node.ports.ledger.dialogues;
+    let closed = dialogues.close(&scope, id, epoch, node.ports.clock.now()).await;
+    if let Ok(OwnerWrite::Fenced) = closed {
+        node.meters.fenced(FencedWrite::Close);
+    }
+    closed
 }
 
 /// Gives ownership up. If that fails it runs out by itself.

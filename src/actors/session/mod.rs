@@ -393,9 +393,7 @@ impl Session {
             return;
         };
         closing.begun = true;
-        let epoch = loaded.epoch;
-        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let write = async move { ports.ledger.dialogues.close(&scope, id, epoch, ports.clock.now()).await };
+        let write = load::close(Arc::clone(&self.node), self.key.clone(), loaded.epoch);
         ctx.spawn(write.into_actor(self).map(|written, session, ctx| {
             let Some(mut closing) = session.closing.take() else {
                 return;

@@ -22,6 +22,7 @@ use crate::{
         Accepted, Interrupted, Line, SessionError,
         handle::Ask,
         memory_wait::MemoryWait,
+        meters::FencedWrite,
         rewinding::{self, Gone, Moves, PendingCut, Wish},
     },
     dialogue::{
@@ -206,6 +207,9 @@ impl Session {
             }
             Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), false, ctx),
             Err(error) => {
+                if matches!(error, RewindError::Fenced) {
+                    self.node.meters.fenced(FencedWrite::Move);
+                }
                 let doubtful = rewinding::is_doubtful(&error);
                 self.head_stays(&|_| Err(rewinding::refused(&error)), doubtful, ctx);
             }

@@ -14,7 +14,8 @@ use crate::{
         curator::TakeOn,
         event_log::TurnEvents,
         handle::Ask,
-        registry::send,
+        mailbox::send,
+        meters::FencedWrite,
         running::{Keyed, Running},
     },
     dialogue::{
@@ -464,7 +465,8 @@ impl Session {
         match self.node.curator(&self.key.0) {
             Some(curator) => {
                 // A curator that stops just now leaves the jobs leased; they are found again later.
-                let hand_over = async move { send(&curator, TakeOn { jobs }).await };
+                let node = Arc::clone(&self.node);
+                let hand_over = async move { send(&node, &curator, TakeOn { jobs }).await };
                 ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
             }
             None => self.memory.of = None,
@@ -474,6 +476,9 @@ impl Session {
     fn not_committed(&mut self, error: TurnError, running: Running, ctx: &mut Context<Self>) {
         tracing::info!(dialogue = %self.key.1, turn = running.number, %error, "a turn was not committed");
         self.log.not_committed(&event_error(&error));
+        if matches!(error, TurnError::Fenced) {
+            self.node.meters.fenced(FencedWrite::Turn);
+        }
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
         if matches!(error, TurnError::CutBeforeReply) {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::world::{PATIENCE, World, dialogue_settings, outcome, settings, until};
 use crate::{
-    actors::{Accepted, ActorSettings, SessionError, session},
+    actors::{Accepted, ActorSettings, SessionError, mailbox::Kind, meters::FencedWrite, session},
     memory::turn::TurnStatus,
     ports::{
         buffer::{BufferHead, BufferSnapshot, BufferedTurn},
@@ -108,6 +108,34 @@ async fn an_actor_that_keeps_panicking_is_not_respawned_at_once_for_ever() {
 }
 
 #[actix::test]
+async fn messages_are_counted_until_their_actor_comes_to_them() {
+    let one_thread = ActorSettings {
+        arbiters: 1,
+        ..settings()
+    };
+    let world = World::with(one_thread, dialogue_settings()).await;
+    let id = world.session().await;
+    world.turn(id, "hello").await;
+    let (go, stuck) = std::sync::mpsc::channel::<()>();
+    let node = world.sessions.node_for_test();
+    assert!(node.arbiter(&id).spawn_fn(move || stuck.recv().unwrap()));
+    let views = (0..3).map(|_| world.sessions.view(&world.scope, id));
+    let all = futures_util::future::join_all(views);
+    let waiting = |kind| world.sessions.meters().messages(kind);
+    let seen = async {
+        until("all of them wait", || waiting(Kind::Session) == 3).await;
+        assert_eq!(Kind::ALL.map(waiting), [3, 0, 0, 0], "nobody else was asked anything");
+        go.send(()).unwrap();
+    };
+    let (views, ()) = tokio::join!(all, seen);
+    for view in views {
+        view.unwrap();
+    }
+    until("none is left", || Kind::ALL.map(waiting) == [0; 4]).await;
+    world.end().await;
+}
+
+#[actix::test]
 async fn a_full_node_refuses_with_a_time_to_wait() {
     let small = ActorSettings {
         max_in_flight: 1,
@@ -203,6 +231,14 @@ async fn a_node_that_lost_the_dialogue_writes_nothing_more_to_it() {
     let dialogues = &world.ports.ledger.dialogues;
     dialogues.claim(&world.scope, id, world.node, now, later).await.unwrap();
     assert!(outcome(world.say(id, "stale").await).await.is_err());
+    let meters = world.sessions.meters();
+    assert_eq!(
+        (
+            meters.fenced_so_far(FencedWrite::Turn),
+            meters.fenced_so_far(FencedWrite::Line)
+        ),
+        (1, 0)
+    );
     // It noticed, claimed the dialogue back (nobody else lives) and goes on.
     assert_eq!(outcome(world.say(id, "again").await).await.unwrap().number, 2);
     assert_eq!(ear.story()[..3], ["started 2", "completed 2", "error wrong_node"]);

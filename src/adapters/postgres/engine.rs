@@ -220,7 +220,6 @@ pub(super) async fn lock(connection: &mut Connection, tenant: &TenantId, lock: L
     const SHARED: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 0))";
     // In one order for everybody.
     const DIALOGUES: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND world = $2 ORDER BY id FOR UPDATE";
-    const DIALOGUE: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 FOR UPDATE";
     const TURN: &str = "SELECT 1 FROM turns WHERE tenant = $1 AND id = $2 FOR UPDATE";
     let name = |what: &str, of: &str| format!("colloquy {what} {tenant} {of}");
     let named = |what: &str, of: &str| sqlx::query(NAMED).bind(name(what, of));
@@ -236,7 +235,6 @@ pub(super) async fn lock(connection: &mut Connection, tenant: &TenantId, lock: L
         Lock::NewDialogue(world) => sqlx::query(SHARED).bind(name("dialogues", world.as_str())),
         Lock::Dialogues(world) => sqlx::query(DIALOGUES).bind(tenant.as_str()).bind(world.as_str()),
         Lock::Turn(turn) => sqlx::query(TURN).bind(tenant.as_str()).bind(turn.to_string()),
-        Lock::Dialogue(dialogue) => sqlx::query(DIALOGUE).bind(tenant.as_str()).bind(dialogue.to_string()),
     };
     query.execute(connection).await.map(drop).map_err(store_error)
 }

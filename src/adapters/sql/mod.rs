@@ -95,8 +95,6 @@ pub(super) enum Lock<'a> {
     Dialogues(&'a WorldId),
     /// A new dialogue of a world. Any number may be made at the same time.
     NewDialogue(&'a WorldId),
-    /// One of them.
-    Dialogue(DialogueId),
     /// A turn, against whoever would join there.
     Turn(TurnId),
     /// The summaries of a dialogue.

@@ -4,9 +4,8 @@
 use chrono::{DateTime, Utc};
 
 use super::{
-    Connection, Engine, Lock, Reach, Row,
+    Connection, Engine, Reach, Row,
     dialogues::{self, checkpoint_from, dialogue_columns},
-    lock,
     rows::{Columns, micros, store_error},
     turns::signed,
 };
@@ -42,14 +41,18 @@ const CLAIM: &str = concat!(
      (SELECT body FROM checkpoints WHERE checkpoints.tenant = dialogues.tenant
                                      AND checkpoints.turn = dialogues.head_turn_id)"
 );
-const OWNER: &str = "SELECT owner_node, owner_until FROM dialogues WHERE tenant = $1 AND id = $2";
+/// Whatever its owner was just committing is seen, then.
+const OWNER: &str = concat!(
+    "SELECT owner_node, owner_until FROM dialogues WHERE tenant = $1 AND id = $2",
+    for_update!()
+);
 const RENEW: &str = "UPDATE dialogues SET owner_until = $4
     WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND owner_node IS NOT NULL";
 const RELEASE: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL
     WHERE tenant = $1 AND id = $2 AND owner_epoch = $3";
 const RELEASE_ALL: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL WHERE owner_node = $1";
 
-fn read_open(row: &Row) -> StoreResult<OpenDialogue> {
+fn read_open(row: &Row, taken_from: Option<NodeId>) -> StoreResult<OpenDialogue> {
     let mut columns = Columns::of(row);
     Ok(OpenDialogue {
         dialogue: dialogues::read(&mut columns)?,
@@ -58,6 +61,7 @@ fn read_open(row: &Row) -> StoreResult<OpenDialogue> {
         replacing: columns.maybe_id()?,
         next_seq: columns.number()?,
         checkpoint: checkpoint_from(columns.next()?)?,
+        taken_from,
     })
 }
 
@@ -163,28 +167,28 @@ pub(super) async fn claim(
     engine
         .write(reach, move |connection| {
             Box::pin(async move {
-                // Whatever its owner was just committing is seen, then.
-                lock(connection, &tenant, Lock::Dialogue(id)).await?;
+                let owner = sqlx::query(OWNER)
+                    .bind(tenant.as_str())
+                    .bind(id.to_string())
+                    .fetch_optional(&mut *connection)
+                    .await
+                    .map_err(store_error)?;
+                let Some(owner) = owner else { return Ok(Claim::NotFound) };
+                let before: Option<NodeId> = Columns::of(&owner).maybe_id()?;
                 let claimed = sqlx::query(CLAIM)
                     .bind(tenant.as_str())
                     .bind(id.to_string())
                     .bind(node.to_string())
                     .bind(micros(now))
                     .bind(micros(until))
-                    .fetch_optional(&mut *connection)
-                    .await
-                    .map_err(store_error)?;
-                if let Some(row) = claimed {
-                    return Ok(Claim::Owned(Box::new(read_open(&row)?)));
-                }
-                let owner = sqlx::query(OWNER)
-                    .bind(tenant.as_str())
-                    .bind(id.to_string())
                     .fetch_optional(connection)
                     .await
                     .map_err(store_error)?;
-                let Some(row) = owner else { return Ok(Claim::NotFound) };
-                let mut columns = Columns::of(&row);
+                if let Some(row) = claimed {
+                    let taken_from = before.filter(|before| *before != node);
+                    return Ok(Claim::Owned(Box::new(read_open(&row, taken_from)?)));
+                }
+                let mut columns = Columns::of(&owner);
                 Ok(Claim::OwnedBy {
                     node: columns.id()?,
                     until: columns.time()?,
@@ -259,7 +263,7 @@ plans_of_sqlite! {
         #[tokio::test]
         async fn owners_write_by_key() {
             assert_searches(RELEASE_ALL, &["dialogues_owned"]).await;
-            for statement in [CLAIM, CLOSE, SET_PAUSED, PAUSE, IS_OPEN, RENEW, RELEASE] {
+            for statement in [OWNER, CLAIM, CLOSE, SET_PAUSED, PAUSE, IS_OPEN, RENEW, RELEASE] {
                 assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
             }
         }

@@ -119,6 +119,8 @@ pub struct OpenDialogue {
     pub replacing: Option<TurnId>,
     /// The next event sequence number.
     pub next_seq: u64,
+    /// Another node that had it and has not given it up.
+    pub taken_from: Option<NodeId>,
 }
 
 /// What came of asking for ownership.

@@ -70,6 +70,26 @@ fn shown(text: &str) -> BTreeMap<String, Family> {
     families
 }
 
+/// Every phase of a turn.
+const PHASES: [&str; 9] = [
+    "queue",
+    "memory_wait",
+    "embed",
+    "recall",
+    "intent",
+    "assemble",
+    "first_token",
+    "reply",
+    "commit",
+];
+
+/// The figure that is shown under this name and these labels.
+fn sample(text: &str, of: &str) -> f64 {
+    let shown = text.lines().find_map(|line| line.strip_prefix(of));
+    let figure = shown.unwrap_or_else(|| panic!("{of} is not in\n{text}"));
+    figure.trim().parse().unwrap()
+}
+
 #[test]
 fn every_metric_is_documented_and_every_documented_one_is_shown() {
     let mock = mock_llm::start(MockOptions::default()).unwrap();
@@ -105,12 +125,44 @@ fn every_metric_is_documented_and_every_documented_one_is_shown() {
         })
         .await;
         let text = rest.text("/metrics").await;
+        // A sample of each phase of the one turn, and of what came after it.
+        for (family, label, values) in [
+            ("colloquy_turn_phase_seconds", "phase", &PHASES[..]),
+            ("colloquy_job_lag_seconds", "kind", &["extract_facts"]),
+            ("colloquy_job_seconds", "kind", &["extract_facts"]),
+        ] {
+            for value in values {
+                let count = sample(&text, &format!("{family}_count{{{label}=\"{value}\"}}"));
+                assert!((count - 1.0).abs() < f64::EPSILON, "{family} of {value}: {count}");
+                // Nothing was queued and nothing was to be waited for.
+                let took = sample(&text, &format!("{family}_sum{{{label}=\"{value}\"}}"));
+                assert!(
+                    took > 0.0 || ["queue", "memory_wait"].contains(value),
+                    "{family} of {value}: {took}"
+                );
+            }
+        }
+        for task in ["intent", "reply", "extraction", "embedding"] {
+            let calls = format!("colloquy_model_call_seconds_count{{outcome=\"ok\",task=\"{task}\"}}");
+            assert!(sample(&text, &calls) > 0.5, "no call of {task}");
+        }
+        for kind in ["session", "npc_conversation", "npc", "curator"] {
+            assert!(
+                text.contains(&format!("colloquy_mailbox_messages{{kind=\"{kind}\"}} 0")),
+                "{kind}"
+            );
+        }
+        for write in ["turn", "line", "move", "pause", "close", "renew"] {
+            let refused = format!("colloquy_fenced_writes_total{{write=\"{write}\"}} 0");
+            assert!(text.contains(&refused), "{write}");
+        }
         for line in [
             r#"colloquy_model_tokens_total{kind="prompt",task="reply",tenant="demo"}"#,
             r#"colloquy_model_cost_total{task="reply",tenant="demo"}"#,
             r#"colloquy_model_attempts_total{model="mock",outcome="ok",task="reply"} 1"#,
             r#"colloquy_turn_phase_seconds_count{phase="commit"} 1"#,
             r#"colloquy_actors{kind="session"} 1"#,
+            "colloquy_takeovers_total 0",
             "colloquy_turns_running 0",
             "colloquy_lines_waiting 0",
         ] {

@@ -277,14 +277,15 @@ pub async fn claiming_takes_ownership_until_it_runs_out<S: Subject>(f: &Fixture<
     };
     assert_eq!(steal().await, Claim::OwnedBy { node: f.node, until });
     // The same node may, after a restart: with a new epoch.
-    assert_eq!(f.claim(id).await.epoch, 2);
+    let again = f.claim(id).await;
+    assert_eq!((again.epoch, again.taken_from), (2, None));
     f.clock.advance(Duration::from_secs(29));
     assert!(matches!(steal().await, Claim::OwnedBy { .. }));
     f.clock.advance(Duration::from_secs(1));
     let Claim::Owned(open) = steal().await else {
         panic!("it had run out")
     };
-    assert_eq!(open.epoch, 3);
+    assert_eq!((open.epoch, open.taken_from), (3, Some(f.node)));
     assert!(matches!(
         dialogues.claim(&f.scope, id, f.node, f.now(), until).await.unwrap(),
         Claim::OwnedBy { node, .. } if node == rival
@@ -315,7 +316,7 @@ pub async fn what_is_given_up_is_anybodys<S: Subject>(f: &Fixture<S>) {
     let Claim::Owned(taken) = claim(rival, one.dialogue.id).await else {
         panic!("it was given up")
     };
-    assert_eq!(taken.epoch, one.epoch + 1);
+    assert_eq!((taken.epoch, taken.taken_from), (one.epoch + 1, None));
     // Late, the former owner gives nothing up that is another's.
     dialogues.release(&f.scope, one.dialogue.id, one.epoch).await.unwrap();
     dialogues.release_all(f.node).await.unwrap();

@@ -67,7 +67,7 @@ pub async fn what_a_dead_node_owns_is_anybodys<S: Subject>(f: &Fixture<S>) {
     let Claim::Owned(taken) = steal().await else {
         panic!("its owner is dead")
     };
-    assert_eq!(taken.epoch, open.epoch + 1);
+    assert_eq!((taken.epoch, taken.taken_from), (open.epoch + 1, Some(f.node)));
     // The dead one wakes, and may write nothing.
     let commit = f.a_commit(&open, 1, None);
     assert_eq!(

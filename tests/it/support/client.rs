@@ -57,7 +57,6 @@ impl Socket {
         self.stream.send(Message::text(say.to_string())).await.is_ok()
     }
     /// `false`: it is closed.
-    #[cfg(feature = "failpoints")]
     pub async fn try_send(&mut self, message: &Value) -> bool {
         self.stream.send(Message::text(message.to_string())).await.is_ok()
     }

@@ -1,17 +1,22 @@
 //! A node that is killed, and one that is frozen until others have taken over.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sqlx::Row as _;
 
 use super::{
-    Nodes, in_time, said, say, say_somewhere,
+    Nodes,
+    aloud::Aloud,
+    in_time, said, say, say_somewhere,
     sockets::{conversation, watch},
     turns_of,
 };
-use crate::support::{Rest, Server, run};
+use crate::support::{Rest, Server, Socket, run};
 
 /// The nodes that the ledger knows, in the order of their ids.
 pub(super) async fn node_ids(nodes: &Nodes) -> Vec<String> {
@@ -22,7 +27,7 @@ pub(super) async fn node_ids(nodes: &Nodes) -> Vec<String> {
     rows.unwrap().iter().map(|row| row.get("id")).collect()
 }
 
-async fn lines(rest: &Rest, conversation: &str) -> Vec<u64> {
+pub(super) async fn lines(rest: &Rest, conversation: &str) -> Vec<u64> {
     let path = format!("/v1/npc-conversations/{conversation}/turns?limit=200");
     let page = rest.get(&path).await;
     let turns = page["items"].as_array().unwrap();
@@ -40,6 +45,42 @@ async fn goes_on(rest: &Rest, conversation: &str) {
 
 /// From the kill to the first turn that is committed elsewhere, with the settings as they are shipped.
 const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Where a player's sockets are opened, and what the player is let in with.
+#[derive(Clone)]
+struct Door {
+    address: SocketAddr,
+    player: String,
+    rest: Rest,
+}
+
+impl Door {
+    fn of(server: &Server) -> Self {
+        Self {
+            address: server.address,
+            player: server.token("demo", colloquy::tenancy::Role::Player, Some("p1")),
+            rest: server.backend(),
+        }
+    }
+}
+
+/// Speaks at one door after the other until there was enough.
+async fn speak_at(doors: &[Door], client: &mut Aloud, mut enough: impl FnMut(&Aloud) -> bool) {
+    let speaking = async {
+        for door in doors.iter().cycle() {
+            if let Some(mut socket) = Socket::open_if_there(door.address, &door.player).await
+                && client.resume(&mut socket, &door.rest).await
+                && client.speak(&mut socket, &mut enough).await
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(2), speaking)
+        .await
+        .expect("the player was not heard any more");
+}
 
 #[test]
 fn a_killed_node_is_taken_over_and_nothing_acknowledged_is_lost() {
@@ -75,9 +116,28 @@ fn a_killed_node_is_taken_over_and_nothing_acknowledged_is_lost() {
                 (acknowledged, taken_over)
             }));
         }
+        // One more speaks over a socket, to the node that dies.
+        let (session, token) = nodes.session(0).await;
+        let mut aloud = Aloud::new(&session, &token).among_the_dying();
+        let doors: Vec<Door> = nodes.servers.iter().map(Door::of).collect();
+        let loud = tokio::spawn(async move {
+            let mut at_kill = None;
+            speak_at(&doors, &mut aloud, |aloud| {
+                let so_far = aloud.acknowledged.len();
+                let died = is_killed.borrow().is_some();
+                died && so_far >= *at_kill.get_or_insert(so_far) + AFTER
+            })
+            .await;
+            aloud
+        });
         // In the middle of it.
         in_time("some lines", || async {
-            (said(&all[1], &sessions[SESSIONS - 1]).await.len() > 3).then_some(())
+            for speaker in [&sessions[SESSIONS - 1], &session] {
+                if said(&all[1], speaker).await.len() <= 3 {
+                    return None;
+                }
+            }
+            Some(())
         })
         .await;
         #[expect(clippy::disallowed_methods, reason = "how long it takes is what is looked at")]
@@ -91,8 +151,50 @@ fn a_killed_node_is_taken_over_and_nothing_acknowledged_is_lost() {
             // Each line once, in the order in which they were acknowledged, and nothing else.
             assert_eq!(said(&all[2], session).await, acknowledged, "{session}");
         }
+        let aloud = loud.await.unwrap();
+        aloud.stands(&all[2], false).await;
+        assert!(aloud.resumed > 1, "it was not cut off");
         println!("taken over {longest:?} after the kill");
         assert!(longest <= TAKEN_OVER_WITHIN, "{longest:?}");
+    });
+}
+
+#[test]
+fn what_a_client_missed_when_its_node_was_killed_it_hears_at_another() {
+    run(async {
+        let mut nodes = Nodes::start(2, &[]).await;
+        let (session, token) = nodes.session(0).await;
+        let doors: Vec<Door> = nodes.servers.iter().map(Door::of).collect();
+        let mut aloud = Aloud::new(&session, &token).among_the_dying();
+        // Its socket is gone when this returns.
+        speak_at(&doors[..1], &mut aloud, |aloud| aloud.acknowledged.len() == 1).await;
+        say(&doors[1].rest, &session, "unheard", "Nobody hears this one.").await;
+        nodes.servers.remove(0).kill();
+
+        let seen = aloud.seen;
+        let mut heard = Vec::new();
+        speak_at(&doors[1..], &mut aloud, |aloud| {
+            if heard.is_empty() {
+                heard.clone_from(&aloud.missed);
+            }
+            aloud.acknowledged.len() == 3
+        })
+        .await;
+        assert!(aloud.wrong.is_empty(), "{:#?}", aloud.wrong);
+        let kinds: Vec<(&str, u64)> = heard
+            .iter()
+            .map(|event| (event["type"].as_str().unwrap(), event["turn"].as_u64().unwrap()))
+            .collect();
+        assert_eq!(
+            (aloud.expired, &kinds[..]),
+            (0, &[("turn.started", 3), ("reply.done", 3), ("turn.committed", 3)][..])
+        );
+        let seqs = heard.iter().map(|event| event["seq"].as_u64().unwrap());
+        assert!(seqs.is_sorted_by(|one, next| seen < *one && one < next), "{heard:?}");
+        assert_eq!(
+            said(&doors[1].rest, &session).await,
+            ["Hello.", "Aloud 0.", "Nobody hears this one.", "Aloud 1.", "Aloud 2."]
+        );
     });
 }
 

@@ -1,8 +1,10 @@
 //! Several server processes on one Postgres and one Redis: requests that come to the wrong one, a node
 //! that is killed, one that is frozen, and all of them restarted one after the other.
 
+mod aloud;
 mod dying;
 mod forwarding;
+mod frozen;
 mod outage;
 mod rolling;
 mod sockets;

@@ -7,7 +7,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::{Nodes, forwarded, idle, said};
 use crate::support::{Server, Socket, eventually, run};
 
-async fn resume(socket: &mut Socket, session: &str, token: &str, last_seq: u64) -> (Value, Vec<Value>) {
+pub(super) async fn resume(socket: &mut Socket, session: &str, token: &str, last_seq: u64) -> (Value, Vec<Value>) {
     socket
         .send(
             &json!({"type": "session.resume", "event_id": "r", "session_id": session, "resume_token": token,

@@ -1,0 +1,153 @@
+//! A node that is frozen until others have taken over, and writes before it has noticed: it is the ledger that refuses.
+
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+use sqlx::{Connection as _, PgConnection, Row as _};
+
+use super::{
+    Nodes, counted,
+    dying::{lines, node_ids},
+    idle, in_time, said, say, say_somewhere,
+    sockets::{conversation, resume},
+};
+use crate::support::run;
+
+/// Whether a node was found dead, and until when it is thought alive.
+async fn entry(ledger: &mut PgConnection, node: &str) -> (bool, i64) {
+    let row = sqlx::query("SELECT buried, until FROM nodes WHERE id = $1")
+        .bind(node)
+        .fetch_one(ledger)
+        .await
+        .unwrap();
+    (row.get("buried"), row.get("until"))
+}
+
+/// Waits until a node's entry is as it is to be.
+async fn becomes(ledger: &mut PgConnection, node: &str, what: &str, is_so: impl Fn((bool, i64)) -> bool) {
+    let looking = async { while !is_so(entry(ledger, node).await) {} };
+    tokio::time::timeout(Duration::from_mins(2), looking)
+        .await
+        .unwrap_or_else(|_| panic!("{what} did not happen"));
+}
+
+/// How many writes of a node the ledger has refused.
+async fn fenced(nodes: &Nodes, at: usize, write: &str) -> f64 {
+    let metric = format!("colloquy_fenced_writes_total{{write=\"{write}\"}}");
+    counted(&nodes.servers[at], &metric).await
+}
+
+#[test]
+fn the_ledger_refuses_what_a_frozen_node_writes_before_it_has_noticed() {
+    const WRITES: [&str; 3] = ["turn", "line", "move"];
+    run(async {
+        // Nobody prolongs anything meanwhile.
+        let nodes = Nodes::start(3, &[("COLLOQUY__ACTORS__OWNERSHIP_S", "3600")]).await;
+        let [frozen, second, third] = [0, 1, 2].map(|at| nodes.servers[at].backend());
+        let node = node_ids(&nodes).await.remove(0);
+        let (spoken, token) = nodes.session(0).await;
+        let (taken_back, _) = nodes.session(0).await;
+        let talk = conversation(&nodes.servers[0], false).await;
+        let step = format!("/v1/npc-conversations/{talk}:step");
+        frozen.post(&step, &json!({})).await;
+        idle(&frozen).await;
+        let mut socket = nodes.servers[0].player("p1").await;
+        resume(&mut socket, &spoken, &token, 1).await;
+
+        // A reply and a line between NPCs are on their way when it freezes, and come to their ends meanwhile.
+        nodes.mock.control(&json!({"faults": ["reply=hold"]})).unwrap();
+        let calls = nodes.mock.calls("reply");
+        socket.tell(&spoken, "late", "I come too late.").await;
+        let stepping = tokio::spawn({
+            let (rest, step) = (frozen.clone(), step.clone());
+            async move { rest.attempt(Method::POST, &step, Some(&json!({}))).await }
+        });
+        in_time("both to be asked for", || async {
+            (nodes.mock.calls("reply") >= calls + 2).then_some(())
+        })
+        .await;
+        let mut ledger = nodes.data.database().connect().await;
+        let (_, until) = entry(&mut ledger, &node).await;
+        // Not in the middle of a heartbeat.
+        becomes(&mut ledger, &node, "a heartbeat", |(_, now)| now > until).await;
+        nodes.servers[0].signal("STOP");
+        nodes.mock.control(&json!({"faults": []})).unwrap();
+        let others = [second.clone(), third.clone()];
+        for session in [&spoken, &taken_back] {
+            let (turn, _) = say_somewhere(&others, session, "meanwhile", "Is anybody there?").await;
+            assert_eq!(turn["turn"], 2, "{turn}");
+        }
+        in_time("the conversation to go on", || async {
+            let (status, _) = second.call(Method::POST, &step, Some(&json!({}))).await;
+            (status == StatusCode::OK).then_some(())
+        })
+        .await;
+        let mut taken_over = 0.0;
+        for server in &nodes.servers[1..] {
+            taken_over += counted(server, "colloquy_takeovers_total").await;
+        }
+        assert!((taken_over - 3.0).abs() < 0.1, "{taken_over} dialogues were taken over");
+        becomes(&mut ledger, &node, "its burial", |(buried, _)| buried).await;
+
+        // Its heartbeat waits here for its row. Nothing else tells it that it was dead.
+        let mut holding = ledger.begin().await.unwrap();
+        sqlx::query("SELECT 1 FROM nodes WHERE id = $1 FOR UPDATE")
+            .bind(&node)
+            .execute(&mut *holding)
+            .await
+            .unwrap();
+        let before = entry(&mut holding, &node).await;
+        // It believes that the last turn is 1.
+        let back = tokio::spawn({
+            let (rest, path) = (frozen.clone(), format!("/v1/sessions/{taken_back}:rewind"));
+            async move {
+                let body = json!({"turn": 0, "if_head": 1});
+                rest.attempt(Method::POST, &path, Some(&body)).await
+            }
+        });
+        nodes.servers[0].signal("CONT");
+        for write in WRITES {
+            in_time("a write to be refused", || async {
+                (fenced(&nodes, 0, write).await > 0.5).then_some(())
+            })
+            .await;
+        }
+        assert_eq!(
+            entry(&mut holding, &node).await,
+            before,
+            "it has noticed before it wrote"
+        );
+        holding.rollback().await.unwrap();
+
+        let mut committed = false;
+        let code = loop {
+            match socket.next_or_close().await {
+                Ok(event) => committed |= event["type"] == "turn.committed" && event["turn"] == 2,
+                Err(code) => break code,
+            }
+        };
+        assert_eq!((code, committed), (4503, false));
+        if let Ok((status, problem)) = back.await.unwrap() {
+            let refused = [StatusCode::CONFLICT, StatusCode::SERVICE_UNAVAILABLE].contains(&status);
+            assert!(refused, "{status} {problem}");
+        }
+        // It may have been sent on, and is another line then.
+        let _ = stepping.await.unwrap();
+        for session in [&spoken, &taken_back] {
+            assert_eq!(said(&third, session).await, ["Hello.", "Is anybody there?"]);
+        }
+        let numbers = lines(&third, &talk).await;
+        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+        for (at, server) in nodes.servers.iter().enumerate() {
+            let refused = fenced(&nodes, at, "turn").await;
+            let ought = if at == 0 { 1.0 } else { 0.0 };
+            assert!((refused - ought).abs() < 0.1, "{refused} turns of {}", server.address);
+        }
+        // What was not acknowledged is said again, once.
+        let (turn, _) = say_somewhere(std::slice::from_ref(&frozen), &spoken, "late", "I come too late.").await;
+        assert_eq!(turn["turn"], 3, "{turn}");
+        let again = say(&third, &spoken, "late", "I come too late.").await;
+        assert_eq!(again["id"], turn["id"]);
+    });
+}

@@ -2,7 +2,7 @@
 # The whole set, on both columns in one run, and a report with plots.
 #   load-tests/full-stack.sh [FOLDER]      (./load-report by default)
 # A throw-away Postgres and Redis are started for each test. The search index is the embedded one in both columns, unless
-# QDRANT_URL names a Qdrant (its gRPC port) for the full one. About 12 minutes; QUICK=1 takes about four. LONG=300 runs the
+# QDRANT_URL names a Qdrant (its gRPC port) for the full one. About half an hour; QUICK=1 takes about eight minutes. LONG=300 runs the
 # steady test for so many seconds. COLLOQUY_BIN names a binary that is built already.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -18,13 +18,13 @@ if [ -z "${COLLOQUY_BIN:-}" ]; then
 fi
 export RESULTS="$folder/results.jsonl"
 if [ "${QUICK:-}" = 1 ]; then
-  export DURATION="${DURATION:-10}" SOAK="${SOAK:-20}" SOCKETS="${SOCKETS:-1000}" DIALOGUES="${DIALOGUES:-2000}" IDLE_S="${IDLE_S:-5}" CONVERSATIONS="${CONVERSATIONS:-50}"
+  export DURATION="${DURATION:-10}" SOAK="${SOAK:-20}" SOCKETS="${SOCKETS:-1000}" TALK="${TALK:-20}" STEP="${STEP:-5}" DIALOGUES="${DIALOGUES:-2000}" IDLE_S="${IDLE_S:-5}" CONVERSATIONS="${CONVERSATIONS:-50}"
 fi
 failures=0
 for stack in embedded full; do
   : >"$folder/$stack.txt"
   STACK="$stack" DURATION="${LONG:-${DURATION:-30}}" "$here/run.sh" steady 2>&1 | tee -a "$folder/$stack.txt" || failures=$((failures + 1))
-  STACK="$stack" "$here/run.sh" peak rest conversations idle touched flood soak where 2>&1 | tee -a "$folder/$stack.txt" || failures=$((failures + 1))
+  STACK="$stack" "$here/run.sh" highest peak rest conversations idle touched flood soak where 2>&1 | tee -a "$folder/$stack.txt" || failures=$((failures + 1))
 done
 python3 "$here/report/report.py" "$folder" "$("$COLLOQUY_BIN" --version)"
 echo

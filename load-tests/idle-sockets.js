@@ -1,16 +1,16 @@
 // Opens sockets, some hundred a second, and keeps them all idle until the last has been open for a while. The runner reads the
 // server's memory meanwhile.
 //
-//   BASE=http://127.0.0.1:8080 SECRET=… SOCKETS=5000 HOLD=20 k6 run idle-sockets.js
+//   BASE=http://127.0.0.1:8080 SECRET=… SOCKETS=10000 HOLD=30 k6 run idle-sockets.js
 import { WebSocket } from "k6/experimental/websockets";
 import { Counter, Rate } from "k6/metrics";
 import crypto from "k6/crypto";
 import encoding from "k6/encoding";
 import exec from "k6/execution";
 
-const sockets = Number(__ENV.SOCKETS || 5000);
+const sockets = Number(__ENV.SOCKETS || 10000);
 const perUser = 100;
-const hold = Number(__ENV.HOLD || 20);
+const hold = Number(__ENV.HOLD || 30);
 // All at once would be more than the kernel's queue of new connections takes, and it would let some of them try again
 // seconds later, when the first are closed already.
 const ramp = sockets / Number(__ENV.PER_SECOND || 500);
@@ -21,7 +21,7 @@ export const options = {
   scenarios: {
     idle: { executor: "per-vu-iterations", vus: Math.ceil(sockets / perUser), iterations: 1, maxDuration: `${Math.ceil(ramp) + hold + 120}s` },
   },
-  thresholds: { sockets_failed: ["rate<0.01"], sockets_opened: [`count>=${Math.floor(0.9 * sockets)}`] },
+  thresholds: { sockets_failed: ["rate<0.001"], sockets_opened: [`count>=${Math.floor(0.999 * sockets)}`] },
 };
 
 function token(player) {

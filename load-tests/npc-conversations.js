@@ -3,7 +3,8 @@
 //   BASE=http://127.0.0.1:8080 SECRET=… CONVERSATIONS=200 DURATION=60 k6 run npc-conversations.js
 //
 // Measures from sending :interrupt to its acknowledgement: the pause and the move of the head are durable
-// then. A third cuts the line that is being said, a third goes back a few lines, a third anywhere.
+// then. A third cuts the line that is being said, a third goes back a few lines, a third anywhere. One conversation in ten is let
+// alone until 50 lines can be taken back at once, and they are.
 import http from "k6/http";
 import { sleep } from "k6";
 import { Counter, Trend, Rate } from "k6/metrics";
@@ -20,7 +21,11 @@ const every = Number(__ENV.EVERY || 6);
 const acknowledged = new Trend("interrupt_ack_ms", true);
 const ofRunning = new Trend("interrupt_ack_running_ms", true);
 const ofSaid = new Trend("interrupt_ack_rewound_ms", true);
+const ofMany = new Trend("interrupt_ack_deep_ms", true);
 const depth = new Trend("lines_taken_back");
+const deep = 50;
+// About a line a second.
+const longEnough = seconds >= deep + 20;
 const interrupts = new Counter("interrupts");
 const failed = new Rate("calls_failed");
 // Conversations that were cut until the end of their time.
@@ -35,6 +40,7 @@ export const options = {
     calls_failed: ["rate<0.001"],
     // Nothing at all is no success.
     interrupts: ["count>0"],
+    ...(longEnough && conversations >= 10 ? { interrupt_ack_deep_ms: ["max<=50"], lines_taken_back: [`max>=${deep}`] } : {}),
     conversations_done: [`count>=${conversations}`],
   },
   summaryTrendStats: ["avg", "med", "p(90)", "p(95)", "p(99)", "max"],
@@ -70,7 +76,7 @@ export default function () {
   const end = Date.now() + seconds * 1000;
   // They do not all begin, nor are they all cut, at once.
   sleep(Math.random() * 3);
-  let id = begin();
+  let id = begin(), patient = longEnough && exec.vu.idInTest % 10 === 0;
   while (Date.now() < end) {
     sleep(every * (0.5 + Math.random()));
     const view = http.get(`${base}/v1/npc-conversations/${id}`, backend);
@@ -79,7 +85,9 @@ export default function () {
     if (view.json("status") === "closed") { id = begin(); continue; }
     const head = view.json("head_turn"), kind = Math.random() * 3;
     let turn;
-    if (head > 1 && kind < 1) turn = Math.max(1, head - 1 - Math.floor(Math.random() * 5));
+    if (patient && head <= deep) continue;
+    if (patient) turn = head - deep;
+    else if (head > 1 && kind < 1) turn = Math.max(1, head - 1 - Math.floor(Math.random() * 5));
     else if (head > 1 && kind < 2) turn = 1 + Math.floor(Math.random() * head);
     // It may have ended meanwhile.
     const cut = call(`/${id}:interrupt`, turn ? { turn } : {}, player, [200, 409]);
@@ -89,8 +97,9 @@ export default function () {
     interrupts.add(1);
     const gone = cut.json("rewound.removed_turns");
     if (gone) {
-      ofSaid.add(took);
+      (patient ? ofMany : ofSaid).add(took);
       depth.add(gone.length);
+      patient = false;
     } else {
       ofRunning.add(took);
     }

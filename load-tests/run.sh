@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The load tests, against a server, a mock model and stores of their own.
-#   load-tests/run.sh [steady|peak|rest|idle|touched|conversations|flood|soak|where|all]…
+#   load-tests/run.sh [steady|highest|peak|rest|idle|touched|conversations|flood|soak|where|all]…
 # STACK=full runs the server on Postgres and Redis (and Qdrant, if QDRANT_URL names one), STACK=embedded (the default) on
-# SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, DIALOGUES, CONVERSATIONS, EVERY, QUOTA and SOAK (seconds) change the load;
+# SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, DIALOGUES, CONVERSATIONS, EVERY, QUOTA, TALK and SOAK (seconds) change the load;
 # COLLOQUY_BIN names a binary that is built already. RESULTS names a file that gets a line of JSON for each test.
 source "$(dirname "$0")/lib.sh"
 
@@ -111,6 +111,35 @@ dialogue() { # name rate sessions
   fi
 }
 
+# The highest steady rate that holds the bars: ever more turns a second against one server, until a rate fails twice.
+highest() {
+  local rate="${RATE_FROM:-200}" step="${RATE_STEP:-25}" duration="${STEP:-20}" most=20 best=0 best_p50=- best_p99=- tries=0 p50 p99 turns share
+  [ "$stack" = embedded ] || most=50
+  begin
+  echo
+  echo "highest ($stack): from $rate turns/s, $step more every $duration s, while the server adds p50 ≤ 3 and p99 ≤ $most ms and nothing fails"
+  while [ "$tries" -lt 2 ]; do
+    load "highest-$rate" ws-dialogue.js RATE="$rate" SESSIONS="${SESSIONS:-100}" BARS=server
+    read -r p50 p99 < <(python3 "$here/report/reading.py" --added "$samples")
+    turns="$(stat "$out" turns count)"
+    share="$(awk -v n="$turns" -v s="$duration" -v r="$rate" 'BEGIN {printf "%.3f", n / s / r}')"
+    if [ "$code" != 0 ] || above "$p50" 3 || above "$p99" "$most" || above 0.98 "$share"; then
+      tries=$((tries + 1))
+      echo "  $rate turns/s          not held: p50 $p50 ms, p99 $p99 ms, $(awk -v n="$share" 'BEGIN {print n * 100}') % of the turns came, failed $(stat "$out" turns_failed value)"
+      continue
+    fi
+    echo "  $rate turns/s          p50 $p50 ms, p99 $p99 ms"
+    best="$rate" best_p50="$p50" best_p99="$p99" tries=0
+    rate=$((rate + step))
+  done
+  record highest rate="$best" added_p50="$best_p50" added_p99="$best_p99" seconds="$duration" bar_p99="$most"
+  if [ "$best" = 0 ]; then
+    echo "  not even the lowest rate"
+    failures=$((failures + 1))
+  fi
+  stop_all
+}
+
 rest() {
   local turns p50 p99 measured
   begin
@@ -197,7 +226,7 @@ where() {
 }
 
 idle() {
-  local sockets="${SOCKETS:-5000}" before held=0 hold=20 duration=20
+  local sockets="${SOCKETS:-10000}" before held=0 hold=30 duration=30
   unset COLLOQUY__LLM__BASE_URL COLLOQUY__LLM__MODEL
   ulimit -n "$((sockets * 2 + 1000))" 2>/dev/null || true
   start_stores
@@ -223,7 +252,7 @@ idle() {
   echo "  resident             $((before / 1024)) MiB empty, $((held / 1024)) MiB with them: $each KiB each (at most 25)"
   record idle sockets="$open" asked="$sockets" empty_mib="$((before / 1024))" held_mib="$((held / 1024))" kib_each="$each" k6="$code"
   [ "$code" = 0 ] || complain idle
-  if [ "$open" -lt "$((sockets * 9 / 10))" ] || above "$each" 25; then
+  if [ "$open" -lt "$((sockets * 999 / 1000))" ] || above "$each" 25; then
     echo "  too few sockets, or too much memory"
     failures=$((failures + 1))
   fi
@@ -231,7 +260,8 @@ idle() {
 }
 
 conversations() {
-  local count="${CONVERSATIONS:-200}" every="${EVERY:-6}" lines
+  # Long enough for some of them to have more than 50 lines to take back.
+  local count="${CONVERSATIONS:-200}" every="${EVERY:-6}" duration="${TALK:-80}" lines
   # A line about every second of each: more than anybody reads, so that there is something to take back.
   export COLLOQUY__CONVERSATION__PAUSE_MS="${PAUSE_MS:-600}" COLLOQUY__CONVERSATION__READING_MS_PER_CHAR=0
   begin --latency-ms 50 --tokens-per-s 50
@@ -244,9 +274,11 @@ conversations() {
   echo "  interrupt to ack     p50 $(stat "$out" interrupt_ack_ms med) ms, p95 $(stat "$out" interrupt_ack_ms 'p(95)') ms, p99 $(stat "$out" interrupt_ack_ms 'p(99)') ms, most $(stat "$out" interrupt_ack_ms max) ms (at most: p99 50)"
   echo "    of the line said   p50 $(stat "$out" interrupt_ack_running_ms med) ms, p99 $(stat "$out" interrupt_ack_running_ms 'p(99)') ms"
   echo "    of earlier lines   p50 $(stat "$out" interrupt_ack_rewound_ms med) ms, p99 $(stat "$out" interrupt_ack_rewound_ms 'p(99)') ms; lines taken back p50 $(stat "$out" lines_taken_back med), most $(stat "$out" lines_taken_back max)"
+  echo "    of 50 lines        p50 $(stat "$out" interrupt_ack_deep_ms med) ms, most $(stat "$out" interrupt_ack_deep_ms max) ms"
   cpu_of "$lines"
   record conversations count="$count" seconds="$duration" lines="$lines" interrupts="$(stat "$out" interrupts count)" failed="$(stat "$out" calls_failed value)" \
-    ack_p50="$(stat "$out" interrupt_ack_ms med)" ack_p95="$(stat "$out" interrupt_ack_ms 'p(95)')" ack_p99="$(stat "$out" interrupt_ack_ms 'p(99)')" k6="$code" "${costs[@]}"
+    ack_p50="$(stat "$out" interrupt_ack_ms med)" ack_p95="$(stat "$out" interrupt_ack_ms 'p(95)')" ack_p99="$(stat "$out" interrupt_ack_ms 'p(99)')" \
+    deep_p50="$(stat "$out" interrupt_ack_deep_ms med)" deep_most="$(stat "$out" interrupt_ack_deep_ms max)" depth_most="$(stat "$out" lines_taken_back max)" k6="$code" "${costs[@]}"
   [ "$code" = 0 ] || complain conversations
   stop_all
 }
@@ -304,9 +336,9 @@ one() {
   case "$1" in
     steady) dialogue steady "${RATE:-200}" "${SESSIONS:-100}"; stop_all ;;
     peak) dialogue peak 0 "${SESSIONS:-32}"; stop_all ;;
-    rest | idle | touched | conversations | flood | soak | where) "$1" ;;
-    all) for each in steady peak rest idle touched conversations flood soak where; do one "$each"; done ;;
-    *) echo "load-tests/run.sh [steady|peak|rest|idle|touched|conversations|flood|soak|where|all]…" >&2; exit 2 ;;
+    highest | rest | idle | touched | conversations | flood | soak | where) "$1" ;;
+    all) for each in steady highest peak rest idle touched conversations flood soak where; do one "$each"; done ;;
+    *) echo "load-tests/run.sh [steady|highest|peak|rest|idle|touched|conversations|flood|soak|where|all]…" >&2; exit 2 ;;
   esac
 }
 

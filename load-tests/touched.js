@@ -50,5 +50,5 @@ export default function () {
   const n = exec.scenario.iterationInTest;
   const session = { world_id: __ENV.WORLD || "vale", npc_id: __ENV.NPC || "mira", player_id: `guest-${n}` };
   const made = post("/v1/sessions", session);
-  if (made && post(`/v1/sessions/${made.json("session_id")}/turns`, { text: "Good evening." })) touched.add(1);
+  if (made && post(`/v1/sessions/${made.json("id")}/turns`, { text: "Good evening." })) touched.add(1);
 }

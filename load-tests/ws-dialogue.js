@@ -23,6 +23,8 @@ const full = __ENV.STACK === "full";
 // Milliseconds after which a reply is not coming.
 const patience = 30000;
 const growing = __ENV.GROWING === "1";
+// BARS=server: the runner judges latency and rate by what the server counts.
+const judged = __ENV.BARS !== "server";
 
 const reply = new Trend("turn_reply_ms", true);
 const firstDelta = new Trend("turn_first_delta_ms", true);
@@ -39,12 +41,12 @@ export const options = {
   thresholds: {
     turns_failed: ["rate<0.001"],
     // Nothing at all is no success.
-    turns: [rate > 0 ? `count>=${Math.floor(0.95 * rate * seconds)}` : "count>0"],
+    turns: [rate > 0 && judged ? `count>=${Math.floor(0.95 * rate * seconds)}` : "count>0"],
     sessions_ended: [`count>=${sessions}`],
     // The bars are on what the server adds, which the runner reads from /metrics; the client's figure has
     // the mock model's two calls and k6's own scheduling in it, and up to 300 ms in which a turn waits for what the
     // last one taught: where every turn teaches something, every one waits.
-    ...(rate > 0 && !growing ? { turn_reply_ms: full ? ["p(50)<=25", "p(99)<=400"] : ["p(50)<=10", "p(99)<=50"] } : {}),
+    ...(rate > 0 && judged && !growing ? { turn_reply_ms: full ? ["p(50)<=25", "p(99)<=400"] : ["p(50)<=10", "p(99)<=50"] } : {}),
   },
   summaryTrendStats: ["avg", "med", "p(90)", "p(95)", "p(99)", "max"],
 };

@@ -68,7 +68,7 @@ def main():
             one["rate"] = one["turns"] / one["seconds"]
     stacks = list(dict.fromkeys(one["stack"] for one in found))
     out = [f"# Load report: {version}", "", machine() + ".", ""]
-    out += ["The mock model answers at once, in eight pieces. `embedded`: SQLite and buffers in process. `full`: Postgres and Redis.", ""]
+    out += ["The mock model answers at once, in eight pieces. `embedded`: SQLite and buffers in process. `full`: Postgres and Redis, and Qdrant where QDRANT_URL named one.", ""]
     cpu = [(f"CPU a turn, {name}, ms", f"cpu_{name}", 2) for name in ("server", "postgres", "redis", "model", "k6")]
     turns = [
         ("asked, turns/s", "asked", 0), ("turns/s", "rate", 0), ("share that failed", "failed", 4),
@@ -84,6 +84,12 @@ def main():
         if any(one["test"] == test for one in found):
             out += [f"## {title}", ""]
             table(out, found, test, turns)
+        if test == "steady" and any(one["test"] == "highest" for one in found):
+            out += ["## The highest steady rate that holds the bars", ""]
+            table(out, found, "highest", [
+                ("turns/s", "rate", 0), ("added by the server, p50, ms", "added_p50", 2), ("added by the server, p99, ms", "added_p99", 2),
+                ("at most, ms", "bar_p99", 0), ("seconds at each rate", "seconds", 0),
+            ])
     with_cost = [one for one in found if one["test"] == "steady" and one.get("cpu_server")]
     if with_cost:
         stacked = {one["stack"]: {key[4:]: value for key, value in one.items() if key.startswith("cpu_") and value} for one in with_cost}
@@ -100,7 +106,8 @@ def main():
     out += ["## NPC conversations that are cut into", ""]
     table(out, found, "conversations", [
         ("conversations", "count", 0), ("lines said", "lines", 0), ("interrupts", "interrupts", 0), ("share that failed", "failed", 4),
-        ("interrupt to acknowledgement, p50, ms", "ack_p50", 1), ("p95, ms", "ack_p95", 1), ("p99, ms", "ack_p99", 1), *cpu,
+        ("interrupt to acknowledgement, p50, ms", "ack_p50", 1), ("p95, ms", "ack_p95", 1), ("p99, ms", "ack_p99", 1),
+        ("of 50 lines, p50, ms", "deep_p50", 1), ("of 50 lines, at most, ms", "deep_most", 1), *cpu,
     ])
     out += ["## Idle sockets", ""]
     table(out, found, "idle", [("open at once", "sockets", 0), ("empty server, MiB", "empty_mib", 0), ("with them, MiB", "held_mib", 0), ("each, KiB", "kib_each", 1)])

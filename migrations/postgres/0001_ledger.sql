@@ -668,6 +668,8 @@ CREATE TABLE nodes (
     url         TEXT COLLATE "C" NOT NULL,
     -- Dead from then on, unless it says before that it lives.
     until       BIGINT NOT NULL,
+    -- It stopped in good order, or another is where it was: that it is dead needs no more proof than that.
+    has_left    BOOLEAN NOT NULL,
     -- Others have taken up what it left behind.
     buried      BOOLEAN NOT NULL
 );

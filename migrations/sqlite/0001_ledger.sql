@@ -675,6 +675,8 @@ CREATE TABLE nodes (
     url         TEXT NOT NULL,
     -- Dead from then on, unless it says before that it lives.
     until       INTEGER NOT NULL,
+    -- It stopped in good order, or another is where it was: that it is dead needs no more proof than that.
+    has_left    INTEGER NOT NULL,
     -- Others have taken up what it left behind.
     buried      INTEGER NOT NULL
 ) STRICT;

@@ -69,6 +69,13 @@ impl Beats {
         self.last = Some(at);
     }
 
+    /// Whether it has been able to for so long that all the others have had the time to. Before that only those are dead
+    /// that have left.
+    fn know_the_dead(&self, now: Instant, patience: Duration) -> bool {
+        self.since
+            .is_some_and(|since| now.saturating_duration_since(since) >= patience)
+    }
+
     fn missed(&mut self) {
         self.before = self.before.or(self.last);
         self.since = None;
@@ -158,10 +165,14 @@ pub struct Membership {
 
 impl Membership {
     /// Others have a lease's time to say that they live, too, and this node one beat more to hear it.
+    fn patience(&self) -> Duration {
+        self.lease + self.heartbeat
+    }
+
     fn note_beat(&self, kept_at: Option<DateTime<Utc>>, now: Instant) {
         let mut beats = self.neighbours.beats.lock();
         match kept_at {
-            Some(at) => beats.kept(at, now, self.lease + self.heartbeat),
+            Some(at) => beats.kept(at, now, self.patience()),
             None => beats.missed(),
         }
     }
@@ -248,7 +259,18 @@ async fn take_up(node: Arc<Node>, several: Arc<Membership>) {
 async fn take_up_from_all(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
     let nodes = &node.ports.ledger.nodes;
     // A moment later than others may take over what they are asked for: one that is late is not buried.
-    let by = several.neighbours.dead_by(node.ports.clock.now()) - several.heartbeat;
+    let now = node.ports.clock.now();
+    let instant = node.ports.clock.instant();
+    let knows = several
+        .neighbours
+        .beats
+        .lock()
+        .know_the_dead(instant, several.patience());
+    let by = if knows {
+        several.neighbours.dead_by(now) - several.heartbeat
+    } else {
+        DateTime::UNIX_EPOCH
+    };
     for dead in nodes.dead(by).await? {
         if dead.id == node.id {
             continue;
@@ -299,4 +321,30 @@ async fn come_back(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_dead_to_a_node_that_has_not_listened_for_long_enough() {
+        let (mut beats, patience) = (Beats::default(), Duration::from_secs(8));
+        let (began, at) = (Instant::now(), DateTime::UNIX_EPOCH);
+        let after = |secs| began + Duration::from_secs(secs);
+        assert!(!beats.know_the_dead(began, patience), "it has not even begun");
+        beats.missed();
+        beats.kept(at, began, patience);
+        beats.kept(at, after(4), patience);
+        assert!(!beats.know_the_dead(after(7), patience));
+        assert!(beats.know_the_dead(after(8), patience));
+        beats.missed();
+        assert!(!beats.know_the_dead(after(9), patience));
+        beats.kept(at, after(10), patience);
+        assert!(
+            !beats.know_the_dead(after(17), patience),
+            "the others were away as well"
+        );
+        assert!(beats.know_the_dead(after(18), patience));
+    }
 }

@@ -3,17 +3,16 @@
 //! after it. For sessions and NPC conversations alike; moving the head is `dialogue::rewind`.
 
 mod cutting;
+mod keeping;
 
 use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use actix::{Actor, AsyncContext, Context, fut::wrap_future};
 use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 
 use super::{
     Interrupted, SessionError, TakeBack,
     curator::Unsaid,
-    handle::Ask,
     registry::{Node, SessionKey, send},
     session::{WasClosed, load::Loaded},
     use_cases::UseCases,
@@ -21,18 +20,12 @@ use super::{
 use crate::{
     dialogue::rewind::{Moved, RewindError, RewindRequest, Target},
     ids::{DialogueId, DialogueKind, TurnId},
-    ports::{
-        StoreError,
-        ledger::{
-            audit::Edit,
-            rewinds::{KnownKeys, Rewound},
-        },
-        peers::Notice,
-    },
+    ports::{StoreError, ledger::rewinds::Rewound, peers::Notice},
     tenancy::{Principal, Role, TenantScope},
 };
 
 pub(super) use cutting::{CutCame, PendingCut};
+pub(super) use keeping::{Late, keep, keep_dropped, note};
 
 /// When whoever asked of a dialogue that is elsewhere, or is another by now, may ask again.
 pub(super) const MOMENT: Duration = Duration::from_millis(200);
@@ -66,8 +59,8 @@ pub(super) struct Moves<A> {
     waiting: Vec<Wish<A>>,
     /// Who hears the outcome once nothing is asked any more.
     callers: Vec<A>,
-    /// Keys of those whom a move served that was asked for by others and is written already.
-    keys: Vec<String>,
+    /// Those whom a move served that was asked for by others and is written already.
+    late: Late,
     /// Keys that are written with the move under way.
     written: Vec<String>,
     under_way: Option<Target>,
@@ -78,7 +71,7 @@ impl<A> Default for Moves<A> {
         Self {
             waiting: Vec::new(),
             callers: Vec::new(),
-            keys: Vec::new(),
+            late: Late::default(),
             written: Vec::new(),
             under_way: None,
         }
@@ -140,7 +133,7 @@ impl<A> Moves<A> {
         self.waiting = later;
         let mut lowest: Option<Goal> = None;
         // Of those who are told of an earlier move: what is asked now must not be taken for theirs.
-        let told = std::mem::take(&mut self.keys);
+        let told = std::mem::take(&mut self.late);
         let (mut keys, mut others) = (Vec::new(), Vec::new());
         for wish in served {
             let lower = lowest.as_ref().is_none_or(|goal| rank(wish.target) < rank(goal.target));
@@ -167,10 +160,11 @@ impl<A> Moves<A> {
         }
         let mut goal = lowest?;
         self.under_way = Some(goal.target);
-        goal.others = others;
-        keys.retain(|key| !told.contains(key));
+        goal.others = told.asked;
+        goal.others.extend(others);
+        keys.retain(|key| !told.keys.contains(key));
         goal.key = goal.key.or_else(|| keys.pop());
-        goal.also = told;
+        goal.also = told.keys;
         goal.also.extend(keys);
         goal.also.retain(|key| goal.key.as_ref() != Some(key));
         self.written = goal.key.iter().chain(&goal.also).cloned().collect();
@@ -186,7 +180,9 @@ impl<A> Moves<A> {
             .partition::<Vec<_>, _>(|wish| is_so(wish.target, head));
         self.waiting = waiting;
         for wish in served {
-            self.keys.extend(wish.key);
+            // What is refused after all is nobody's move.
+            let takes_back = matches!(wish.target, Target::Turn { .. });
+            self.late.add(wish.key, takes_back.then_some((wish.who, wish.action)));
             self.callers.push(wish.caller);
         }
         let written = std::mem::take(&mut self.written);
@@ -194,18 +190,19 @@ impl<A> Moves<A> {
             return std::mem::take(&mut self.callers);
         }
         // They are told of what comes next, and so is whoever repeats their keys.
-        self.keys.extend(written);
+        self.late.keys.extend(written);
         Vec::new()
     }
 
-    /// These are to be kept with what the next move comes to, or this one.
-    pub fn owe(&mut self, keys: impl IntoIterator<Item = String>) {
-        self.keys.extend(keys);
+    /// Somebody else is told of what the next move comes to, or this one: it is kept with the key, and the audit log has
+    /// who asked.
+    pub fn owe(&mut self, key: Option<String>, asked: Option<(Principal, &'static str)>) {
+        self.late.add(key, asked);
     }
 
-    /// Keys of those who are told of the last move though it was written without them.
-    pub fn take_keys(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.keys)
+    /// Those who are told of the last move though it was written without them.
+    pub fn take_late(&mut self) -> Late {
+        std::mem::take(&mut self.late)
     }
 
     /// The move came to nothing: whom to tell. What was asked since is still asked.
@@ -337,76 +334,6 @@ pub(super) fn repeated(rewound: Rewound) -> Interrupted {
         };
     }
     Interrupted::Rewound(Arc::new(rewound))
-}
-
-/// Keeps what those who came with these keys are told, since no move of their own does.
-pub(super) async fn note(
-    node: Arc<Node>,
-    (scope, dialogue): SessionKey,
-    keys: Vec<String>,
-    outcome: Arc<Rewound>,
-    known: KnownKeys,
-) -> Result<(), StoreError> {
-    if keys.is_empty() {
-        return Ok(());
-    }
-    let keys: Vec<_> = keys.into_iter().map(|key| (node.ports.ids.next(), key)).collect();
-    node.ports
-        .ledger
-        .rewinds
-        .note_keys(&scope, dialogue, &keys, &outcome, known)
-        .await
-}
-
-/// Answers with `told`; first, a key is kept with the outcome it stands for, so that it takes back nothing that
-/// is said later.
-pub(super) fn keep<A: Actor<Context = Context<A>>>(
-    node: &Arc<Node>,
-    dialogue: &SessionKey,
-    key: Option<String>,
-    (told, outcome): (Interrupted, Arc<Rewound>),
-    ask: Ask<Interrupted>,
-    ctx: &mut Context<A>,
-) {
-    let Some(key) = key else {
-        return ask.answer(Ok(told));
-    };
-    let kept = note(Arc::clone(node), dialogue.clone(), vec![key], outcome, KnownKeys::Stay);
-    ctx.spawn(wrap_future(async move {
-        match kept.await {
-            Ok(()) => ask.answer(Ok(told)),
-            Err(error) => ask.answer(Err(error.into())),
-        }
-    }));
-}
-
-/// As [`keep`], of a turn that was cut before the first character of its reply: the audit log has it too.
-pub(super) fn keep_dropped<A: Actor<Context = Context<A>>>(
-    node: &Arc<Node>,
-    dialogue: &SessionKey,
-    wish: TakeBack,
-    action: &'static str,
-    outcome: Arc<Rewound>,
-    ask: Ask<Interrupted>,
-    ctx: &mut Context<A>,
-) {
-    let (ports, (scope, id)) = (node.ports.clone(), dialogue.clone());
-    let edit = Edit::by(&wish.who, &ports.ids, ports.clock.now(), action, id);
-    let told = Interrupted::Cut {
-        turn: outcome.head_turn,
-    };
-    let keys = wish.key.into_iter().collect();
-    let kept = note(Arc::clone(node), dialogue.clone(), keys, outcome, KnownKeys::Stay);
-    ctx.spawn(wrap_future(async move {
-        let written = async {
-            ports.ledger.audit.append(&scope, &edit).await?;
-            kept.await
-        };
-        match written.await {
-            Ok(()) => ask.answer(Ok(told)),
-            Err(error) => ask.answer(Err(error.into())),
-        }
-    }));
 }
 
 /// Why nothing was moved, as whoever asked is told.

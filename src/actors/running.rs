@@ -112,11 +112,14 @@ impl Running {
         });
     }
 
-    /// Keys of those who asked it to.
+    /// Those who asked it to.
+    pub fn cut_by(&self) -> Vec<CutBy> {
+        self.cut.borrow().as_ref().map(|cut| cut.by.clone()).unwrap_or_default()
+    }
+
+    /// Their keys.
     pub fn cut_keys(&self) -> Vec<String> {
-        let cut = self.cut.borrow();
-        let by = cut.iter().flat_map(|cut| &cut.by);
-        by.filter_map(|by| by.key.clone()).collect()
+        self.cut_by().into_iter().filter_map(|by| by.key).collect()
     }
 
     /// It has ended: tells those who waited.

@@ -242,7 +242,7 @@ impl NpcConversation {
                 };
                 running.cut(heard, Some(by));
                 // Told once what was said of it is committed, or unsaid after all.
-                let cut = PendingCut::of(running, heard, wish, ask);
+                let cut = PendingCut::of(running, heard, true, wish, ask);
                 self.cutting.push(Cutting::Line(cut));
             }
             (_, None) => {
@@ -361,7 +361,7 @@ impl NpcConversation {
             }
             // All of the line had been heard; whoever cuts in pauses it all the same.
             Ok(Moved::Unchanged) if self.moving.pauses.take() == Some(true) => {
-                self.set_paused(true, "interrupted", ctx, |talk, paused, ctx| {
+                self.pause_unmoved(ctx, |talk, paused, ctx| {
                     let told = |head_turn| paused.clone().map(|()| Interrupted::Idle { head_turn });
                     talk.head_stays(&told, false, ctx);
                 });
@@ -442,6 +442,10 @@ impl NpcConversation {
         let running = self.running.take();
         let ended = running.as_ref().map(|running| running.number);
         if let Some(running) = running {
+            // Its commit would have kept them.
+            for CutBy { who, key, action } in running.cut_by() {
+                self.moving.moves.owe(key, Some((who, action)));
+            }
             running.unsay();
         }
         let unsaid = event_error(&TurnError::Unsaid);
@@ -457,9 +461,10 @@ impl NpcConversation {
         for cutting in std::mem::take(&mut self.cutting) {
             match cutting {
                 // Should something lower be asked, of that.
-                Cutting::Line(PendingCut { wish, ask, .. }) => {
-                    // The line's commit would have kept it.
-                    self.moving.moves.owe(wish.key);
+                Cutting::Line(cut) => {
+                    let asked = cut.asked("conversation.interrupt");
+                    let PendingCut { wish, ask, .. } = cut;
+                    self.moving.moves.owe(wish.key, asked);
                     self.moving.moves.also_tell(Caller::Back(ask));
                 }
                 // They come in, and go on, where the conversation is now.
@@ -475,18 +480,18 @@ impl NpcConversation {
         if self.moving.is_busy() {
             return self.begin_move(ctx);
         }
-        let keys = self.moving.moves.take_keys();
-        if keys.is_empty() {
+        let late = self.moving.moves.take_late();
+        if late.is_empty() {
             return self.tell(callers, &rewound, ctx);
         }
-        // Whoever came when the move was written is told once its key is kept too.
+        // Whoever came when the move was written is told once that is written too.
         let phase = std::mem::replace(&mut self.phase, Phase::Loading);
         let (node, key, known) = (Arc::clone(&self.node), self.key.clone(), KnownKeys::Follow);
-        let kept = rewinding::note(node, key, keys, Arc::clone(&rewound), known);
+        let kept = rewinding::note(node, key, late, Arc::clone(&rewound), known);
         ctx.spawn(kept.into_actor(self).map(move |kept, talk, ctx| {
             talk.phase = phase;
             if let Err(error) = kept {
-                tracing::warn!(dialogue = %talk.key.1, %error, "keys of a move could not be kept");
+                tracing::warn!(dialogue = %talk.key.1, %error, "who else asked for a move could not be kept");
             }
             talk.tell(callers, &rewound, ctx);
         }));

@@ -53,6 +53,26 @@ impl NpcConversation {
         ctx: &mut Context<Self>,
         then: impl FnOnce(&mut Self, Result<(), SessionError>, &mut Context<Self>) + 'static,
     ) {
+        self.write_paused((paused, reason), false, ctx, then);
+    }
+
+    /// As [`Self::set_paused`], when the move that was to pause it has found that nothing is to be moved, and is under
+    /// way until `then`.
+    pub(super) fn pause_unmoved(
+        &mut self,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(&mut Self, Result<(), SessionError>, &mut Context<Self>) + 'static,
+    ) {
+        self.write_paused((true, "interrupted"), true, ctx, then);
+    }
+
+    fn write_paused(
+        &mut self,
+        (paused, reason): (bool, &'static str),
+        unmoved: bool,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(&mut Self, Result<(), SessionError>, &mut Context<Self>) + 'static,
+    ) {
         let Phase::Ready(loaded) = &self.phase else {
             let busy = self.busy();
             return then(self, Err(busy), ctx);
@@ -71,10 +91,12 @@ impl NpcConversation {
                     Ok(())
                 }
                 Ok(OwnerWrite::NotOpen) => Err(SessionError::Ended),
-                Ok(OwnerWrite::Fenced) if talk.moved_itself(epoch) => {
+                Ok(OwnerWrite::Fenced) if !unmoved && talk.moved_itself(epoch) => {
                     return talk.set_paused_after_move(paused, reason, ctx, then);
                 }
                 Ok(OwnerWrite::Fenced) => {
+                    // Once nothing is under way any more.
+                    talk.moving.in_doubt |= unmoved;
                     talk.lost(epoch, ctx);
                     Err(SessionError::Overloaded { retry_after: MOMENT })
                 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use crate::{
     actors::{Interrupted, TakeBack, handle::Ask, registry::Node, running::Running, session::load::Loaded},
+    dialogue::turn::CutBy,
     ids::TurnId,
     memory::turn::{Turn, TurnStatus},
     ports::ledger::rewinds::Rewound,
+    tenancy::Principal,
 };
 
 /// Somebody asked to cut the turn that runs.
@@ -19,6 +21,8 @@ pub(in crate::actors) struct PendingCut {
     dropped: bool,
     /// What was heard, in Unicode scalar values of what was sent so far, as the client counted.
     heard: Option<usize>,
+    /// The commit writes down who asked, if there is one.
+    noted: bool,
     pub wish: TakeBack,
     pub ask: Ask<Interrupted>,
 }
@@ -34,13 +38,15 @@ pub(in crate::actors) enum CutCame {
 }
 
 impl PendingCut {
-    pub fn of(running: &Running, heard: Option<usize>, wish: TakeBack, ask: Ask<Interrupted>) -> Self {
+    /// `noted`: the commit writes down who asked.
+    pub fn of(running: &Running, heard: Option<usize>, noted: bool, wish: TakeBack, ask: Ask<Interrupted>) -> Self {
         Self {
             id: running.id,
             number: running.number,
             said: None,
             dropped: false,
             heard,
+            noted,
             wish,
             ask,
         }
@@ -57,6 +63,16 @@ impl PendingCut {
     /// A turn was cut before the first character of its reply.
     pub fn dropped(&mut self, turn: TurnId) {
         self.dropped |= self.id == turn;
+    }
+
+    /// Whether the turn's own cut, which is `by` somebody, is this one.
+    pub fn is(&self, by: &CutBy) -> bool {
+        self.noted && self.wish.key == by.key && self.wish.who.subject == by.who.subject
+    }
+
+    /// Who asked, if nothing else writes that down once the turn is taken back with others.
+    pub fn asked(&self, action: &'static str) -> Option<(Principal, &'static str)> {
+        (!self.noted || self.dropped).then(|| (self.wish.who.clone(), action))
     }
 
     /// What it has come to in the dialogue as it is now.

@@ -137,7 +137,7 @@ fn every_key_goes_with_the_move_that_serves_it() {
     assert_eq!(goal.also, ["k1", "k3"]);
     moves.add(wish(4, None, 4));
     assert_eq!(moves.ended(3), [1, 2, 3, 4]);
-    assert_eq!(moves.take_keys(), ["k4"], "it came when the move was written");
+    assert_eq!(moves.take_late().keys, ["k4"], "it came when the move was written");
     // The lowest has none.
     moves.add(Wish {
         key: None,

@@ -22,12 +22,13 @@ use crate::{
         Accepted, Interrupted, Line, SessionError,
         handle::Ask,
         memory_wait::MemoryWait,
-        rewinding::{self, Gone, Moves, PendingCut, Wish},
+        rewinding::{self, Gone, Late, Moves, PendingCut, Wish},
+        running::Running,
     },
     dialogue::{
         events::EventBody,
         rewind::{Move, Moved, RewindError, Target},
-        turn::{CommittedTurn, TurnError, Unfinished, event_error},
+        turn::{CommittedTurn, CutBy, TurnError, Unfinished, event_error},
     },
     ids::TurnId,
     memory::turn::Turn,
@@ -54,6 +55,8 @@ pub(super) struct Moving {
     gone: Gone,
     /// Whether a move was made is not known. What runs meanwhile ends, and then everything is read anew.
     pub in_doubt: bool,
+    /// Those who may ask for a move: whether their keys are known is being looked up.
+    looking: usize,
     /// What is asked is to take a reply up again.
     taking_up: bool,
     /// Somebody asked to take turns back: lines with a lower number had been spoken before, and go with them.
@@ -99,6 +102,11 @@ impl Moving {
 
     pub fn is_under_way(&self) -> bool {
         self.moves.is_under_way()
+    }
+
+    /// Whether somebody may be about to ask for a move.
+    pub fn is_looking(&self) -> bool {
+        self.looking > 0
     }
 
     /// Whether a line is to be said anew as the turn that this key is for.
@@ -289,12 +297,16 @@ impl Session {
         let ended = running.as_ref().map(|running| running.number);
         if let Some(running) = running {
             // Its commit would have kept them.
-            self.moving.moves.owe(running.cut_keys());
+            for CutBy { who, key, action } in running.cut_by() {
+                self.moving.moves.owe(key, Some((who, action)));
+            }
             running.unsay();
         }
-        for PendingCut { wish, ask, .. } in std::mem::take(&mut self.moving.cutting) {
+        for cut in std::mem::take(&mut self.moving.cutting) {
+            let asked = cut.asked("session.interrupt");
+            let PendingCut { wish, ask, .. } = cut;
             // Should something lower be asked, of that.
-            self.moving.moves.owe(wish.key);
+            self.moving.moves.owe(wish.key, asked);
             self.moving.moves.also_tell(Caller::Back(ask));
         }
         let unsaid = event_error(&TurnError::Unsaid);
@@ -319,19 +331,19 @@ impl Session {
         }
         self.moving.outcome = None;
         self.moving.taking_up = false;
-        let keys = self.moving.moves.take_keys();
-        if keys.is_empty() {
+        let late = self.moving.moves.take_late();
+        if late.is_empty() {
             self.tell(callers, &rewound);
             return self.reread(ctx);
         }
-        // Whoever came when the move was written is told once its key is kept too.
+        // Whoever came when the move was written is told once that is written too.
         let phase = std::mem::replace(&mut self.phase, Phase::Loading);
         let (node, key, known) = (Arc::clone(&self.node), self.key.clone(), KnownKeys::Follow);
-        let kept = rewinding::note(node, key, keys, Arc::clone(&rewound), known);
+        let kept = rewinding::note(node, key, late, Arc::clone(&rewound), known);
         ctx.spawn(kept.into_actor(self).map(move |kept, session, ctx| {
             session.phase = phase;
             if let Err(error) = kept {
-                tracing::warn!(dialogue = %session.key.1, %error, "keys of a move could not be kept");
+                tracing::warn!(dialogue = %session.key.1, %error, "who else asked for a move could not be kept");
             }
             session.tell(callers, &rewound);
             session.reread(ctx);
@@ -404,11 +416,22 @@ impl Session {
         }
     }
 
-    /// A turn was cut before the first character of its reply.
-    pub(super) fn turn_is_dropped(&mut self, turn: TurnId) {
+    /// A turn was cut before the first character of its reply: nothing is committed that would tell of those who cut it.
+    pub(super) fn turn_is_dropped(&mut self, running: &Running, ctx: &mut Context<Self>) {
+        let mut by = running.cut_by();
         for cutting in &mut self.moving.cutting {
-            cutting.dropped(turn);
+            cutting.dropped(running.id);
+            // Who waits to be told is written down then.
+            if let Some(at) = by.iter().position(|by| cutting.is(by)) {
+                by.swap_remove(at);
+            }
         }
+        let Phase::Ready(loaded) = &self.phase else { return };
+        let mut late = Late::default();
+        for CutBy { who, key, action } in by {
+            late.add(key, Some((who, action)));
+        }
+        self.note_cuts(late, loaded.nothing_moved(&self.node).dropped(running.number), ctx);
     }
 
     /// The turn that cuts waited for has ended, one way or another.

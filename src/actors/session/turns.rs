@@ -213,6 +213,10 @@ impl Session {
         let now = self.node.ports.clock.instant();
         let Some(first) = self.queue.front_mut() else { return };
         first.ready_at.get_or_insert(now);
+        // What is to be said in another turn's place is not, if that one is what they cut.
+        if first.after.is_some() && self.moving.is_looking() {
+            return;
+        }
         let checked = first.checked;
         let authored = loaded.cast.rows();
         if authored.is_none() && !self.reading_authored {
@@ -477,7 +481,7 @@ impl Session {
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
         if matches!(error, TurnError::CutBeforeReply) {
-            self.turn_is_dropped(running.id);
+            self.turn_is_dropped(&running, ctx);
         }
         running.tell(&Err(Arc::new(error)));
         if doubtful || self.moving.in_doubt || self.owes_a_turn() {

@@ -430,7 +430,11 @@ impl UseCases for Fake {
             unless_joined: request.head.filter(|_| request.target == Target::Uncut),
             seq: request.seq,
             edit: Edit::by(&request.who, &self.ports.ids, now, request.action, request.dialogue),
-            others: Vec::new(),
+            others: request
+                .others
+                .iter()
+                .map(|(who, action)| Edit::by(who, &self.ports.ids, now, action, request.dialogue))
+                .collect(),
         };
         match ledger.rewinds.rewind(&request.scope, &rewind).await? {
             RewindOutcome::Done(rewound) => Ok(Moved::Done(Box::new(Move {

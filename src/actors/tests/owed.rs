@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::world::{World, dialogue_settings, outcome, settings, until};
 use crate::{
-    actors::{Heard, Interrupted, SessionError},
+    actors::{Heard, Interrupted, OnBusy, SessionError, TakeBack},
     dialogue::turn::TurnError,
     ids::DialogueId,
     memory::turn::TurnStatus,
@@ -195,6 +195,55 @@ async fn a_cut_before_the_first_character_is_told_as_a_cut_and_audited() {
     let told = world.talks().interrupt(&world.scope, id, world.back_to(None)).await;
     assert_eq!(told.unwrap(), Interrupted::Cut { turn: 1 });
     assert_eq!(world.audited("conversation.interrupt").await.len(), 1);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_line_that_cuts_before_the_first_character_is_audited() {
+    let world = World::new().await;
+    let id = world.session().await;
+    let running = world.say(id, "hold back").await;
+    world.begun(1).await;
+    let next = world.say_with(id, "next", None, OnBusy::Interrupt).await;
+    assert!(matches!(
+        *outcome(running).await.unwrap_err(),
+        TurnError::CutBeforeReply
+    ));
+    assert_eq!(outcome(next).await.unwrap().number, 1);
+    // Nobody waits for that, so it may be a moment later.
+    for _ in 0..600 {
+        if !world.audited("session.interrupt").await.is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(world.audited("session.interrupt").await.len(), 1);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_keyed_cut_finds_the_reply_as_it_was_before_another_is_said_in_its_place() {
+    let world = World::new().await;
+    let id = world.session().await;
+    world.turn(id, "one").await;
+    let whole = world.turn(id, "two").await;
+    *world.fake.hold_rewinds.lock() = true;
+    let who = world.who();
+    let anew = world.sessions.regenerate(&world.scope, id, &who, None, None, None);
+    let cut = async {
+        until("it is taken out", || world.fake.rewinds.lock().len() == 1).await;
+        let wish = TakeBack {
+            heard: Some(Heard::Chars(3)),
+            ..world.keyed(Some(2), "cut")
+        };
+        let cut = world.sessions.interrupt(&world.scope, id, wish);
+        world.fake.rewind_go.add_permits(9);
+        cut.await
+    };
+    let (anew, cut) = tokio::join!(anew, cut);
+    assert!(matches!(*outcome(anew).await.unwrap_err(), TurnError::Unsaid));
+    assert_eq!(head_turn(&cut.unwrap()), 2);
+    assert_eq!(world.said(id).await[1].reply_text, whole.reply_text[..3]);
     world.end().await;
 }
 

@@ -69,6 +69,11 @@ async fn of_ten_interrupts_the_lowest_turn_wins_and_all_are_told() {
         assert_eq!(outcome, &outcomes[0], "one outcome");
         assert_eq!(outcome.head_turn, 3);
     }
+    assert_eq!(
+        world.audited("session.interrupt").await.len(),
+        10,
+        "each is written down"
+    );
     let view = world.sessions.view(&world.scope, id).await.unwrap();
     assert_eq!((view.dialogue.head_turn, view.history.len()), (3, 3));
     assert_eq!(ear.story().last().unwrap(), "rewound 3");

@@ -25,18 +25,20 @@ pub(super) struct SqlNodeStore(pub(super) Arc<Engine>);
 /// A row outlives its node by this much, longer than any ownership is taken for.
 const KEPT_MICROS: i64 = 2 * 24 * 3_600 * 1_000_000;
 
-const SUPPLANT: &str = "UPDATE nodes SET until = $3 WHERE url = $2 AND id <> $1 AND until > $3";
+const SUPPLANT: &str = "UPDATE nodes SET until = CASE WHEN until > $3 THEN $3 ELSE until END, has_left = TRUE
+    WHERE url = $2 AND id <> $1 AND has_left = FALSE";
 const PROLONG: &str = "UPDATE nodes SET until = $2 WHERE id = $1 AND until > $3";
-const ENTER: &str = "INSERT INTO nodes (id, url, until, buried) VALUES ($1, $2, $3, FALSE)
-    ON CONFLICT (id) DO UPDATE SET url = excluded.url, until = excluded.until, buried = FALSE";
-const LEAVE: &str = "UPDATE nodes SET until = $2 WHERE id = $1 AND until > $2";
+const ENTER: &str = "INSERT INTO nodes (id, url, until, has_left, buried) VALUES ($1, $2, $3, FALSE, FALSE)
+    ON CONFLICT (id) DO UPDATE SET url = excluded.url, until = excluded.until, has_left = FALSE, buried = FALSE";
+const LEAVE: &str = "UPDATE nodes SET until = $2, has_left = TRUE WHERE id = $1 AND until > $2";
 const LIVE: &str = "SELECT id, url, until FROM nodes WHERE until > $1 ORDER BY id";
 const OWNED: &str = "SELECT tenant, id FROM dialogues WHERE owner_node = $1";
-const DEAD: &str = "SELECT id FROM nodes WHERE buried = FALSE AND until <= $1 ORDER BY id";
+const DEAD: &str = "SELECT id FROM nodes WHERE buried = FALSE AND (has_left = TRUE OR until <= $1) ORDER BY id";
 /// Ids begin with their kind.
 const CONVERSATIONS: &str = "SELECT tenant, id, options FROM dialogues
     WHERE owner_node = $1 AND status = 'open' AND id >= 'con_' AND id < 'con`'";
-const BURY: &str = "UPDATE nodes SET buried = TRUE WHERE id = $1 AND buried = FALSE AND until <= $2";
+const BURY: &str =
+    "UPDATE nodes SET buried = TRUE WHERE id = $1 AND buried = FALSE AND (has_left = TRUE OR until <= $2)";
 const FORGET: &str = "DELETE FROM nodes WHERE buried = TRUE AND until <= $1";
 
 fn read_live(row: &Row) -> StoreResult<LiveNode> {

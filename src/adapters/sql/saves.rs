@@ -56,21 +56,21 @@ const DELETE_ITEMS: &str = "DELETE FROM save_items WHERE tenant = $1 AND save = 
 /// or after them, and no reply that may be taken up again, or is being said anew, has them.
 const UNPIN: &str = concat!(
     "WITH RECURSIVE
-    gone (id, previous, dialogue) AS (
-        SELECT t.id, t.previous, t.dialogue FROM ",
+    gone (id, previous, replaces, dialogue) AS (
+        SELECT t.id, t.previous, t.replaces, t.dialogue FROM ",
     texts!("$2"),
     " v CROSS JOIN turns t WHERE t.tenant = $1 AND t.id = v.value AND t.stands = FALSE
         UNION
-        SELECT t.id, t.previous, t.dialogue FROM gone g CROSS JOIN turns t
-            WHERE t.tenant = $1 AND t.id = g.previous AND t.stands = FALSE),
-    kept (id, previous) AS (
-        SELECT t.id, t.previous FROM (SELECT DISTINCT dialogue FROM gone) g
+        SELECT t.id, t.previous, t.replaces, t.dialogue FROM gone g CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.id IN (g.previous, g.replaces) AND t.stands = FALSE),
+    kept (id, previous, replaces) AS (
+        SELECT t.id, t.previous, t.replaces FROM (SELECT DISTINCT dialogue FROM gone) g
             CROSS JOIN save_items i CROSS JOIN turns t
             WHERE i.tenant = $1 AND i.dialogue = g.dialogue
               AND t.tenant = $1 AND t.id = i.turn AND t.stands = FALSE
         UNION
-        SELECT t.id, t.previous FROM kept k CROSS JOIN turns t
-            WHERE t.tenant = $1 AND t.id = k.previous AND t.stands = FALSE),
+        SELECT t.id, t.previous, t.replaces FROM kept k CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.id IN (k.previous, k.replaces) AND t.stands = FALSE),
     sealed (id) AS (
         SELECT t.replaces FROM (SELECT DISTINCT dialogue FROM gone) g
             CROSS JOIN dialogues d CROSS JOIN turns t

@@ -52,8 +52,8 @@ pub trait NodeStore: Send + Sync {
     async fn live(&self, now: DateTime<Utc>) -> StoreResult<Vec<LiveNode>>;
     /// Every dialogue the node owns.
     async fn owned(&self, node: NodeId) -> StoreResult<Vec<(TenantId, DialogueId)>>;
-    /// Those that were dead by `by` and that nobody has buried.
+    /// Those that have left or were dead by `by`, and that nobody has buried.
     async fn dead(&self, by: DateTime<Utc>) -> StoreResult<Vec<DeadNode>>;
-    /// Frees the jobs of a node that was dead by `by`, once. `false`: it lives, or another was faster.
+    /// Frees the jobs of a node that has left or was dead by `by`, once. `false`: it lives, or another was faster.
     async fn bury(&self, node: NodeId, by: DateTime<Utc>) -> StoreResult<bool>;
 }

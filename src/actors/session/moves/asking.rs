@@ -10,7 +10,7 @@ use crate::{
     actors::{
         Heard, Interrupted, SessionError, TakeBack,
         handle::Ask,
-        rewinding::{self, CutCame, PendingCut},
+        rewinding::{self, CutCame, Late, PendingCut},
     },
     dialogue::{rewind::Target, turn::CutBy},
     ports::ledger::rewinds::{KnownKeys, Rewound},
@@ -55,11 +55,16 @@ impl Session {
         };
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
         let look = async move { ports.ledger.rewinds.by_key(&scope, id, &key).await };
-        ctx.spawn(look.into_actor(self).map(move |known, session, ctx| match known {
-            Ok(Some(rewound)) => ask.answer(Ok(rewinding::repeated(rewound))),
-            Ok(None) if matches!(session.phase, Phase::Loading) => session.early.push_back(again(wish, ask)),
-            Ok(None) => then(session, wish, ask, ctx),
-            Err(error) => ask.answer(Err(error.into())),
+        self.moving.looking += 1;
+        ctx.spawn(look.into_actor(self).map(move |known, session, ctx| {
+            session.moving.looking -= 1;
+            match known {
+                Ok(Some(rewound)) => ask.answer(Ok(rewinding::repeated(rewound))),
+                Ok(None) if matches!(session.phase, Phase::Loading) => session.early.push_back(again(wish, ask)),
+                Ok(None) => then(session, wish, ask, ctx),
+                Err(error) => ask.answer(Err(error.into())),
+            }
+            session.advance(ctx);
         }));
     }
 
@@ -111,13 +116,13 @@ impl Session {
             if wish.key.is_none() || others.all(|other| other.wish.key != wish.key) {
                 self.cut(heard, Some(by));
             }
-            return self.tell_once_ended(heard, wish, ask);
+            return self.tell_once_ended(heard, true, wish, ask);
         }
         match (running, wish.turn) {
             (Some(number), turn) if turn.is_none_or(|turn| turn == number) && wish.heard.is_some() => {
                 // All of it was said and it is being committed: it is cut when it has been.
                 let heard = wish.heard.map(|heard| self.log.scalars(heard));
-                self.tell_once_ended(heard, wish, ask);
+                self.tell_once_ended(heard, false, wish, ask);
             }
             (_, None) => self.keep_idle(wish.key, ask, ctx),
             (Some(number), Some(turn)) if turn == number => self.keep_idle(wish.key, ask, ctx),
@@ -132,9 +137,12 @@ impl Session {
         }
     }
 
-    fn tell_once_ended(&mut self, heard: Option<usize>, wish: TakeBack, ask: Ask<Interrupted>) {
+    fn tell_once_ended(&mut self, heard: Option<usize>, noted: bool, wish: TakeBack, ask: Ask<Interrupted>) {
         match &self.running {
-            Some(running) => self.moving.cutting.push(PendingCut::of(running, heard, wish, ask)),
+            Some(running) => {
+                let cut = PendingCut::of(running, heard, noted, wish, ask);
+                self.moving.cutting.push(cut);
+            }
             None => ask.answer(Err(self.overloaded())),
         }
     }
@@ -175,12 +183,19 @@ impl Session {
         if keys.is_empty() {
             return;
         }
-        let outcome = Arc::new(loaded.nothing_moved(&self.node));
-        let known = KnownKeys::Stay;
-        let kept = rewinding::note(Arc::clone(&self.node), self.key.clone(), keys, outcome, known);
+        self.note_cuts(keys.into(), loaded.nothing_moved(&self.node), ctx);
+    }
+
+    /// Keeps what cuts came to whom nobody waits to tell of.
+    pub(super) fn note_cuts(&self, late: Late, outcome: Rewound, ctx: &mut Context<Self>) {
+        if late.is_empty() {
+            return;
+        }
+        let (node, key, known) = (Arc::clone(&self.node), self.key.clone(), KnownKeys::Stay);
+        let kept = rewinding::note(node, key, late, Arc::new(outcome), known);
         ctx.spawn(kept.into_actor(self).map(|kept, session, _| {
             if let Err(error) = kept {
-                tracing::warn!(dialogue = %session.key.1, %error, "keys of cuts could not be kept");
+                tracing::warn!(dialogue = %session.key.1, %error, "what cuts came to could not be kept");
             }
         }));
     }

@@ -105,20 +105,24 @@ const SAY_AGAIN: &str = batch!(
     put_back!("narrative_memory"),
     put_back!("curation_findings"),
 );
-/// Checkpoints go with their turns and those in whose place they stand, but for those of what stands again or may
-/// ($4), and those that a save goes on from.
+/// Checkpoints go with their turns and those in whose place they stand, and so does that of a turn that was out to be said
+/// anew; but not those of what stands again or may ($4), and those that a save goes on from.
 const DROP_CHECKPOINTS: &str = concat!(
     "WITH RECURSIVE ",
     and_replaced!("gone", "$2"),
     ", ",
     and_replaced!("whole", "$4"),
-    ", kept (id, previous, replaces) AS (
+    ", owed (id) AS (
+        SELECT replacing FROM dialogues WHERE tenant = $1 AND id = $3 AND replacing IS NOT NULL
+        UNION SELECT t.replaces FROM owed o CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.id = o.id AND t.replaces IS NOT NULL),
+    kept (id, previous, replaces) AS (
         SELECT t.id, t.previous, t.replaces FROM save_items i CROSS JOIN turns t
             WHERE i.tenant = $1 AND i.dialogue = $3 AND t.tenant = $1 AND t.id = i.turn AND t.stands = FALSE
         UNION
         SELECT t.id, t.previous, t.replaces FROM kept k CROSS JOIN turns t
             WHERE t.tenant = $1 AND t.id IN (k.previous, k.replaces) AND t.stands = FALSE)
-     DELETE FROM checkpoints WHERE tenant = $1 AND turn IN (SELECT id FROM gone)
+     DELETE FROM checkpoints WHERE tenant = $1 AND turn IN (SELECT id FROM gone UNION SELECT id FROM owed)
        AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM whole)"
 );
 /// `unsaid` marks what was given up with its turn, so that it is done after all should the turn stand again.
@@ -187,24 +191,25 @@ pub(in super::super) async fn move_head(
     failpoint!("rewind.begun");
     let mut back = RolledBack::default();
     let mut touched = facts::Touched::default();
+    let turns = json_list(removed.iter().map(|turn| turn.id));
     if !removed.is_empty() {
-        let turns = json_list(removed.iter().map(|turn| turn.id));
-        let cut = asked.replacement.map(|replacement| replacement.of);
-        let again = branch.iter().map(|turn| turn.id);
-        let whole = json_list(cut.or(asked.replacing).into_iter().chain(again));
         let by = asked.id.to_string();
-        execute(connection, UNSAY, tenant, &turns, asked.at, &by).await?;
-        failpoint!("rewind.unsaid");
-        drop_checkpoints(connection, tenant, &turns, &dialogue, &whole).await?;
-        failpoint!("rewind.unchecked");
+        // First of all: what a job of theirs is writing is there once this has been let through, and is lifted below.
         change_jobs(connection, END_JOBS, tenant, &turns, &dialogue, asked.at).await?;
         failpoint!("rewind.jobs");
+        execute(connection, UNSAY, tenant, &turns, asked.at, &by).await?;
+        failpoint!("rewind.unsaid");
         back.summaries = execute(connection, LIFT_SUMMARIES, tenant, &turns, asked.at, &by).await?;
         back.state = execute(connection, LIFT_STATE, tenant, &turns, asked.at, &by).await?;
         failpoint!("rewind.caused");
         facts::unsay(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
         failpoint!("rewind.facts");
     }
+    let cut = asked.replacement.map(|replacement| replacement.of);
+    let whole = cut.or(asked.replacing).into_iter();
+    let whole = json_list(whole.chain(branch.iter().map(|turn| turn.id)));
+    drop_checkpoints(connection, tenant, &turns, &dialogue, &whole).await?;
+    failpoint!("rewind.unchecked");
     let mut folds_anew = back.state > 0;
     if !branch.is_empty() {
         let turns = json_list(branch.iter().map(|turn| turn.id));
@@ -220,7 +225,6 @@ pub(in super::super) async fn move_head(
     if folds_anew {
         state::fold_anew(connection, tenant, asked.world).await?;
     }
-    let cut = asked.replacement.map(|replacement| replacement.of);
     let there = cut.into_iter().chain(branch.iter().map(|turn| turn.id));
     let closed = close_joined(connection, tenant, &removed, json_list(there), asked.at).await?;
     let since = removed.iter().chain(&branch).map(|turn| turn.said_at).min();

@@ -124,6 +124,42 @@ pub async fn a_cut_turn_that_a_save_has_can_be_whole_again<S: Subject>(f: &mut F
     assert_eq!(checkpoint, Some(commit.checkpoint));
 }
 
+pub async fn a_save_keeps_the_whole_of_its_cut_turn_when_another_is_deleted<S: Subject>(f: &mut Fixture<S>) {
+    saves::world(f).await;
+    let mut told = told(f, 2).await;
+    let whole = told.turns[1].clone();
+    let before = saves::save(f, "before").await;
+    told.cut(f, &whole, "rep").await;
+    let cut = saves::save(f, "cut").await;
+    told.back(f, Some(told.turn(1))).await;
+    let edit = f.edit("save.delete");
+    let deleted = f.ledger().saves.delete(&f.scope, &f.world, before.id, &edit);
+    assert!(deleted.await.unwrap());
+    saves::load(f, cut.id).await;
+    told.open.epoch += 1;
+    told.back(f, Some(whole.id)).await;
+    assert_eq!(saves::checkpointed(f, told.id()).await, Some(2));
+}
+
+pub async fn a_turn_that_was_to_be_said_anew_and_goes_for_good_leaves_no_checkpoint<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 2).await;
+    let (first, second) = (told.turn(1), told.turn(2));
+    let rewind = Rewind {
+        replacing: Some(second),
+        ..told.move_to(f, Some(first))
+    };
+    told.rewind(f, &rewind).await;
+    told.back(f, Some(first)).await;
+    told.back(f, Some(second)).await;
+    assert_ne!(saves::checkpointed(f, told.id()).await, Some(2));
+    told.back(f, Some(first)).await;
+    assert_eq!(
+        saves::checkpointed(f, told.id()).await,
+        Some(1),
+        "the others are untouched"
+    );
+}
+
 pub async fn a_live_cut_is_sealed_audited_and_gone_on_with<S: Subject>(f: &mut Fixture<S>) {
     let mut told = told(f, 1).await;
     f.tick();

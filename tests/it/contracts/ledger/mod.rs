@@ -16,6 +16,7 @@ mod jobs;
 mod nodes;
 mod postgres;
 mod prune;
+mod racing;
 mod reconcile;
 mod rewinds;
 mod saves;
@@ -102,7 +103,9 @@ macro_rules! ledger_contract {
                     a_session_that_was_joined_from_an_unsaid_turn_is_closed, a_fold_of_state_begins_anew_once_some_was_taken_back,
                     turns_elsewhere_that_quoted_what_was_unsaid_are_named;
                 cuts: a_cut_turn_is_replaced, what_a_player_joined_at_is_not_taken_up_again,
-                    a_cut_turn_that_a_save_has_can_be_whole_again, who_joined_a_line_stays_when_it_is_cut, a_turn_that_was_cut_has_not_concluded,
+                    a_cut_turn_that_a_save_has_can_be_whole_again,
+                    a_save_keeps_the_whole_of_its_cut_turn_when_another_is_deleted,
+                    a_turn_that_was_to_be_said_anew_and_goes_for_good_leaves_no_checkpoint, who_joined_a_line_stays_when_it_is_cut, a_turn_that_was_cut_has_not_concluded,
                     a_live_cut_is_sealed_audited_and_gone_on_with, a_reply_that_was_cut_twice_is_whole_again,
                     a_live_cut_that_is_cut_again_is_gone_on_with,
                     what_was_to_be_said_anew_stands_again_in_a_closed_dialogue;

@@ -23,6 +23,7 @@ mod rewinds;
 mod saves;
 mod slow_reader;
 mod terminal;
+mod three_facts;
 #[cfg(feature = "otel")]
 mod traces;
 mod trips;

@@ -39,6 +39,8 @@ mod rewinds;
 mod saves;
 #[path = "../slow_reader.rs"]
 mod slow_reader;
+#[path = "../three_facts.rs"]
+mod three_facts;
 #[cfg(feature = "otel")]
 #[path = "../traces.rs"]
 mod traces;

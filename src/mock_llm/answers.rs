@@ -158,11 +158,11 @@ pub(super) struct Script {
 
 impl Script {
     pub(super) fn new(settings: &Settings) -> Self {
-        let pieces: Vec<&str> = WORDS
-            .into_iter()
-            .cycle()
-            .take(usize::try_from(settings.deltas).unwrap_or(usize::MAX))
-            .collect();
+        let deltas = usize::try_from(settings.deltas).unwrap_or(usize::MAX);
+        let pieces: Vec<&str> = match settings.reply.as_str() {
+            "" => WORDS.into_iter().cycle().take(deltas).collect(),
+            told => told.split_inclusive(' ').collect(),
+        };
         let mut events: Vec<Bytes> = pieces.iter().map(|piece| delta(piece)).collect();
         events.push(event(&json!({
             "id": "mock", "object": "chat.completion.chunk", "created": 0, "model": MODEL,
@@ -230,7 +230,7 @@ pub(super) fn text<'a>(
         Task::Intent => settings.intent.as_str().into(),
         Task::Extraction if request.asks_for_state() => "{}".into(),
         Task::Extraction => facts(&request.text(), number, settings.facts_per_turn).into(),
-        Task::Judge => r#"{"verdict":"independent"}"#.into(),
+        Task::Judge => json!({ "verdict": settings.verdict }).to_string().into(),
         Task::Summary => {
             r#"{"summary":"The player and the character talked about the road and the lanterns.","importance":5}"#
                 .into()
@@ -245,12 +245,19 @@ static LIKES: LazyLock<Regex> = LazyLock::new(|| {
 static LIKES_KO: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"([가-힣]{1,12}?)(?:을|를|이|가)? (?:정말 |참 )?(좋아|싫어)").expect("a constant pattern")
 });
+/// What an NPC says of somebody by name.
+static LIKES_OF: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\b([A-Z][a-z]+) (like|love|hate)s ([\p{L}][\p{L} ]{0,40}?)\s*[.!,?\n]").expect("a constant pattern")
+});
+
+/// What stands between the last pair of these tags.
+fn tagged<'a>(prompt: &'a str, tag: &str) -> Option<&'a str> {
+    let (_, rest) = prompt.rsplit_once(&format!("<{tag}>"))?;
+    Some(rest.split_once(&format!("</{tag}>"))?.0)
+}
 
 fn facts(prompt: &str, number: u64, per_turn: f64) -> String {
-    let line = prompt
-        .rsplit_once("<player_line>")
-        .and_then(|(_, rest)| rest.split_once("</player_line>"))
-        .map_or(prompt, |(line, _)| line);
+    let line = tagged(prompt, "player_line").unwrap_or(prompt);
     let mut facts = Vec::new();
     for found in LIKES.captures_iter(&format!("{line}\n")) {
         let (verb, object) = (found[1].to_lowercase(), found[2].to_lowercase());
@@ -271,6 +278,13 @@ fn facts(prompt: &str, number: u64, per_turn: f64) -> String {
             &format!("플레이어는 {object} 종류를 {verb}."),
             negative,
         ));
+    }
+    let speaker = tagged(prompt, "npc_name").unwrap_or_default();
+    for found in LIKES_OF.captures_iter(tagged(prompt, "npc_reply").unwrap_or_default()) {
+        let (subject, verb, object) = (&found[1], &found[2], &found[3]);
+        let mut said = fact(verb, object, &format!("{subject} {verb}s {object}."), verb == "hate");
+        (said["subject"], said["speaker"]) = (subject.into(), speaker.into());
+        facts.push(said);
     }
     #[expect(clippy::cast_precision_loss, reason = "call counts stay far below 2^52")]
     let due = |n: u64| (n as f64 * per_turn).floor();
@@ -352,6 +366,30 @@ mod tests {
         let made: Vec<usize> = (1..=6).map(|n| objects(&line("hello"), n, 0.5).len()).collect();
         assert_eq!(made, [0, 1, 0, 1, 0, 1]);
         assert_eq!(objects(&line("hello"), 1, 2.0), ["matter 1", "matter 2"]);
+        let reply = "<npc_name>Mira</npc_name>\n<npc_reply>\nWell. Hanna hates cold rain. Bob likes tea\n</npc_reply>";
+        assert_eq!(objects(reply, 1, 0.0), ["cold rain", "tea"]);
+        let facts: serde_json::Value = serde_json::from_str(&facts(reply, 1, 0.0)).unwrap();
+        let fact = &facts["facts"][0];
+        assert_eq!(
+            (&fact["subject"], &fact["speaker"], &fact["content"], &fact["polarity"]),
+            (
+                &json!("Hanna"),
+                &json!("Mira"),
+                &json!("Hanna hates cold rain."),
+                &json!("negative")
+            )
+        );
+    }
+
+    #[test]
+    fn a_reply_that_was_told_is_said_word_by_word() {
+        let options = super::super::MockOptions {
+            reply: "Hanna likes plums.".to_owned(),
+            ..super::super::MockOptions::default()
+        };
+        let script = Script::new(&Settings::from(&options));
+        // And the end.
+        assert_eq!((script.reply.as_str(), script.events.len()), ("Hanna likes plums.", 4));
     }
 
     #[test]

@@ -29,9 +29,15 @@ pub struct MockOptions {
     /// Pieces of a reply.
     #[arg(long, default_value_t = 8)]
     pub deltas: u32,
+    /// What replies say, a word a piece; empty: words of its own, in `deltas` pieces.
+    #[arg(long, default_value = "")]
+    pub reply: String,
     /// What the intent classifier answers.
     #[arg(long, default_value = "chat")]
     pub intent: String,
+    /// What a judge answers: same, contradicts or independent.
+    #[arg(long, default_value = "independent")]
+    pub verdict: String,
     /// The id of the NPC that is to speak next in a conversation; empty: it names nobody.
     #[arg(long, default_value = "")]
     pub next_speaker: String,
@@ -65,7 +71,9 @@ impl Default for MockOptions {
             jitter_ms: 0,
             tokens_per_s: 0,
             deltas: 8,
+            reply: String::new(),
             intent: "chat".into(),
+            verdict: "independent".into(),
             next_speaker: String::new(),
             facts_per_turn: 0.0,
             dimensions: 384,
@@ -83,7 +91,9 @@ impl From<&MockOptions> for Settings {
             jitter_ms: options.jitter_ms,
             tokens_per_s: options.tokens_per_s,
             deltas: options.deltas,
+            reply: options.reply.clone(),
             intent: options.intent.clone(),
+            verdict: options.verdict.clone(),
             next_speaker: options.next_speaker.clone(),
             facts_per_turn: options.facts_per_turn,
             dimensions: options.dimensions,

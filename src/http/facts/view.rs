@@ -171,11 +171,16 @@ impl HistoryView {
     pub fn at(&self) -> DateTime<Utc> {
         self.at
     }
-    /// The fact's beginning.
+    /// The fact's beginning: of what was said, the moment of its turn, from which on it has its effects. It is
+    /// learned a little later.
     pub fn created(fact: &Fact) -> Self {
+        let at = match fact.cause {
+            Cause::Turn(_) => fact.valid_at,
+            _ => fact.id.made_at(),
+        };
         Self {
             cause: Some(fact.cause.into()),
-            ..Self::new("created", fact.id.made_at())
+            ..Self::new("created", at)
         }
     }
     /// An invalidation of another fact by this one.

@@ -5,6 +5,7 @@ mod fakes;
 mod faults;
 mod forgetting;
 mod index;
+mod indexing;
 mod memory;
 mod picky;
 mod recall;

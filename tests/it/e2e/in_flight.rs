@@ -1,5 +1,5 @@
-//! Interrupts while something of the turns they take back is under way: each thing that asks a model is
-//! held open by it, let go after the interrupt, and comes to nothing.
+//! Interrupts of a session while something of the turns they take back is under way: each thing that asks a
+//! model is held open by it, let go after the interrupt, and comes to nothing.
 
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::{Value, json};
@@ -10,6 +10,37 @@ use crate::support::{Rest, Server, Socket, eventually, run};
 /// What turn 3 says. Both facts are near the one of turn 1, so that a judge is asked about them.
 const UNSAID: &str = "I hate grapes. I like figs.";
 const WORDS_OF_IT: [&str; 3] = ["hate grapes", "hates grapes", "figs"];
+
+/// Keeps back what is asked for these tasks, and lets go everything else.
+pub fn hold(mock: &MockHandle, tasks: &[&str]) {
+    let faults: Vec<String> = tasks.iter().map(|task| format!("{task}=hold")).collect();
+    mock.control(&json!({ "faults": faults })).unwrap();
+}
+
+pub async fn asked(mock: &MockHandle, task: &str, calls: u64) {
+    eventually(&format!("{task} to be asked"), || async {
+        (mock.calls(task) >= calls).then_some(())
+    })
+    .await;
+}
+
+/// No job waits or runs.
+pub async fn idle(rest: &Rest) {
+    eventually("every job to end", || async {
+        let jobs = rest.get("/v1/jobs?status=pending").await;
+        jobs["items"].as_array().unwrap().is_empty().then_some(())
+    })
+    .await;
+}
+
+/// What an NPC holds for true.
+pub async fn valid(rest: &Rest, npc: &str) -> Vec<String> {
+    let facts = rest.facts(npc).await;
+    let valid = facts.iter().filter(|fact| fact["invalid_at"].is_null());
+    let mut contents: Vec<String> = valid.map(|fact| fact["content"].as_str().unwrap().to_owned()).collect();
+    contents.sort();
+    contents
+}
 
 struct Held {
     mock: MockHandle,
@@ -57,33 +88,19 @@ impl Held {
     }
 
     fn hold(&self, task: &str) {
-        self.mock
-            .control(&json!({ "faults": [format!("{task}=hold")] }))
-            .unwrap();
+        hold(&self.mock, &[task]);
     }
     fn let_go(&self) {
-        self.mock.control(&json!({ "faults": [] })).unwrap();
+        hold(&self.mock, &[]);
     }
     async fn asked(&self, task: &str, calls: u64) {
-        eventually(&format!("{task} to be asked"), || async {
-            (self.mock.calls(task) >= calls).then_some(())
-        })
-        .await;
+        asked(&self.mock, task, calls).await;
     }
-    /// No job waits or runs.
     async fn idle(&self) {
-        eventually("every job to end", || async {
-            let jobs = self.rest.get("/v1/jobs?status=pending").await;
-            jobs["items"].as_array().unwrap().is_empty().then_some(())
-        })
-        .await;
+        idle(&self.rest).await;
     }
     async fn valid(&self) -> Vec<String> {
-        let facts = self.rest.facts("mira").await;
-        let valid = facts.iter().filter(|fact| fact["invalid_at"].is_null());
-        let mut contents: Vec<String> = valid.map(|fact| fact["content"].as_str().unwrap().to_owned()).collect();
-        contents.sort();
-        contents
+        valid(&self.rest, "mira").await
     }
     async fn take_back_to(&self, turn: u32) -> Value {
         let path = format!("/v1/sessions/{}:interrupt", self.session);
@@ -233,9 +250,7 @@ fn an_interrupt_leaves_the_turn_before_its_extraction() {
         held.hold("extraction");
         held.socket.say(&held.session, "I like plums.").await;
         held.asked("extraction", extractions + 1).await;
-        held.mock
-            .control(&json!({ "faults": ["extraction=hold", "reply=hold"] }))
-            .unwrap();
+        hold(&held.mock, &["extraction", "reply"]);
         held.socket.tell(&held.session, "k5", UNSAID).await;
         held.asked("reply", replies + 2).await;
         // Once while turn 5 is being said, once more when it is gone.

@@ -12,15 +12,18 @@ mod drain;
 mod frames;
 mod greeting;
 mod in_flight;
+mod lines_in_flight;
 mod metrics;
 mod model_faults;
 mod npc_conversation;
 mod on_postgres;
 mod on_qdrant;
+mod overheard;
 mod rewinds;
 mod saves;
 mod slow_reader;
 mod terminal;
+mod three_facts;
 #[cfg(feature = "otel")]
 mod traces;
 mod trips;

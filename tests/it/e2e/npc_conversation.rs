@@ -1,5 +1,7 @@
 //! NPCs talk with each other over real sockets: watched, cut into, joined, asked about, remembered.
 
+use std::collections::BTreeMap;
+
 use colloquy::{
     mock_llm::{self, MockHandle, MockOptions},
     tenancy::Role,
@@ -8,7 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::fresh;
-use crate::support::{Server, Socket, eventually, run};
+use crate::support::{Server, Socket, run};
 
 /// A server whose model is the mock one, and a conversation of `ergen` and `mira` that is stepped.
 pub fn with_mock() -> (MockHandle, Server) {
@@ -47,7 +49,7 @@ pub async fn watch(socket: &mut Socket, id: &str) -> Value {
 }
 
 /// The text of the last reply prompt that the mock model was asked with.
-fn last_prompt(mock: &MockHandle) -> String {
+pub fn last_prompt(mock: &MockHandle) -> String {
     let requests = mock.requests("reply");
     let messages = requests.last().unwrap()["messages"].as_array().unwrap().clone();
     messages
@@ -58,7 +60,7 @@ fn last_prompt(mock: &MockHandle) -> String {
 }
 
 #[test]
-fn two_talk_by_themselves_and_whoever_was_let_in_watches() {
+fn two_talk_step_by_step_and_whoever_was_let_in_watches() {
     run(async {
         let (_mock, server) = with_mock();
         let id = conversation(&server, json!({"max_turns": 3, "auto": false, "watchers": ["p1"]})).await;
@@ -101,6 +103,27 @@ fn two_talk_by_themselves_and_whoever_was_let_in_watches() {
         assert_eq!(stranger.next().await["error"]["code"], "not_found");
         let path = format!("/v1/npc-conversations/{id}/turns");
         assert_eq!(backend.get(&path).await["items"].as_array().unwrap().len(), 3);
+    });
+}
+
+#[test]
+fn two_talk_by_themselves_until_all_is_said() {
+    run(async {
+        let (mock, server) = with_mock();
+        mock.control(&json!({"faults": ["reply=hold"]})).unwrap();
+        let id = conversation(&server, json!({"max_turns": 3, "watchers": ["p1"]})).await;
+        let mut socket = server.player("p1").await;
+        assert_eq!(watch(&mut socket, &id).await["auto"], true);
+        mock.control(&json!({"faults": []})).unwrap();
+        for turn in 1..=3 {
+            assert_eq!(socket.until("npc_turn.committed").await["turn"], turn);
+        }
+        assert_eq!(socket.until("npc_conversation.ended").await["reason"], "max_turns");
+        let backend = server.backend();
+        let turns = backend.get(&format!("/v1/npc-conversations/{id}/turns")).await;
+        let turns = turns["items"].as_array().unwrap();
+        let spoke: Vec<&Value> = turns.iter().map(|turn| &turn["npc_id"]).collect();
+        assert_eq!(spoke, ["ergen", "mira", "ergen"]);
     });
 }
 
@@ -315,90 +338,6 @@ fn a_model_says_who_speaks_next_and_the_rule_where_it_does_not() {
     });
 }
 
-struct Language {
-    npc: &'static str,
-    fact: &'static str,
-    topic: &'static str,
-    word: &'static str,
-    asks: &'static str,
-}
-
-/// Witnesses and factions learn what was said, others do not; and who took part tells of it.
-fn is_learned_and_told(language: &Language) {
-    run(async {
-        let data = fresh(&[]);
-        let server = data.start();
-        let backend = server.backend();
-        let npcs = [
-            ("witness", "Tomas", json!([])),
-            ("miller", "Oskar", json!(["millers"])),
-            ("outsider", "Hanna", json!(["smiths"])),
-        ];
-        for (id, name, factions) in npcs {
-            let path = format!("/v1/worlds/vale/npcs/{id}");
-            let body = json!({"name": name, "language": "en", "factions": factions});
-            assert!(backend.call(Method::PUT, &path, Some(&body)).await.0.is_success());
-        }
-        let other = if language.npc == "ergen" { "mira" } else { "ergen" };
-        let fact = json!({"subject": "Hanna", "predicate": "like", "object": language.word, "content": language.fact,
-            "keywords": [language.word, language.topic], "kind": "preference", "importance": 6});
-        backend
-            .post(&format!("/v1/worlds/vale/npcs/{}/facts", language.npc), &fact)
-            .await;
-        let body = json!({"npc_ids": [language.npc, other], "topic": language.topic, "auto": false,
-            "witnesses": ["witness"], "factions": ["millers"]});
-        let id = conversation(&server, body).await;
-        let line = backend
-            .post(&format!("/v1/npc-conversations/{id}:step"), &json!({}))
-            .await;
-        let text = line["reply_text"].as_str().unwrap();
-        assert!(text.contains(language.word), "it shares what it knows: {text}");
-        for npc in [other, "witness", "miller"] {
-            eventually(&format!("{npc} learns of it"), || async {
-                let facts = backend.facts(npc).await;
-                facts
-                    .into_iter()
-                    .find(|fact| fact["content"].as_str().unwrap().contains(language.word))
-            })
-            .await;
-        }
-        assert!(backend.facts("outsider").await.is_empty());
-        // However new, nobody has spoken in these.
-        for _ in 0..5 {
-            conversation(&server, json!({"npc_ids": [language.npc, other], "auto": false})).await;
-        }
-
-        let mut socket = server.player("p1").await;
-        let session = socket.session(language.npc, "p1").await;
-        let told = socket.say(&session, language.asks).await;
-        assert!(told.text.contains(language.word), "it tells what was said: {told:?}");
-        let trace = backend.get(&format!("/v1/sessions/{session}/turns/1/trace")).await;
-        assert_eq!(trace["intent"], "overheard");
-    });
-}
-
-#[test]
-fn what_npcs_say_is_learned_and_told_in_english() {
-    is_learned_and_told(&Language {
-        npc: "mira",
-        fact: "Hanna likes plums.",
-        topic: "Hanna",
-        word: "plums",
-        asks: "What were you two just talking about?",
-    });
-}
-
-#[test]
-fn what_npcs_say_is_learned_and_told_in_korean() {
-    is_learned_and_told(&Language {
-        npc: "ergen",
-        fact: "한나는 자두를 좋아한다.",
-        topic: "한나",
-        word: "자두",
-        asks: "방금 둘이 무슨 얘기 했어?",
-    });
-}
-
 #[test]
 fn whoever_opened_a_conversation_is_asked_with_a_prompt_that_begins_with_the_others() {
     run(async {
@@ -425,13 +364,15 @@ fn whoever_opened_a_conversation_is_asked_with_a_prompt_that_begins_with_the_oth
     });
 }
 
-/// Asks ten times at once, over REST and over sockets, for turns from 2 to 5; what each was told over REST.
+/// Asks ten times at once, over REST and over sockets, for turns from 2 to 5; what each was told. Whoever
+/// listens hears in the end that turn 2 stands, asked or not.
 async fn cut_ten_times(server: &Server, path: &str, sockets: &mut [Socket], message: &Value) -> Vec<(u64, Value)> {
-    let turns = [5, 3, 4, 2, 5];
+    let turns: [u64; 5] = [5, 3, 4, 2, 5];
     let sockets_there = sockets.len();
     for (nth, turn) in turns.iter().enumerate() {
         let mut message = message.clone();
         (message["turn"], message["key"]) = (json!(turn), json!(format!("socket {nth}")));
+        message["event_id"] = json!(format!("cut {nth}"));
         sockets[nth % sockets_there].send(&message).await;
     }
     let asked = turns.map(|turn| {
@@ -441,7 +382,25 @@ async fn cut_ten_times(server: &Server, path: &str, sockets: &mut [Socket], mess
             (turn, rest.post(&path, &body).await)
         }
     });
-    futures_util::future::join_all(asked).await
+    let mut told = futures_util::future::join_all(asked).await;
+    for (place, socket) in sockets.iter_mut().enumerate() {
+        let own = turns.iter().enumerate().filter(|(nth, _)| nth % sockets_there == place);
+        let mut unanswered: BTreeMap<String, u64> = own.map(|(nth, turn)| (format!("cut {nth}"), *turn)).collect();
+        let mut heard = false;
+        while !(unanswered.is_empty() && heard) {
+            let event = socket.next().await;
+            assert_ne!(event["type"], "error", "{event}");
+            if let Some(re) = event["re"].as_str() {
+                let asked = unanswered.remove(re).expect("one answer for each who asks");
+                assert_eq!(event["type"], "dialogue.rewound", "{event}");
+                told.push((asked, json!({"turn": event["turn"], "interrupted": true})));
+            } else {
+                heard |= event["type"] == "dialogue.rewound" && event["turn"] == 2;
+            }
+        }
+    }
+    assert_eq!(told.len(), 10);
+    told
 }
 
 /// Nobody is refused, or told that more stands than it asked for. Who was served before the lowest turn
@@ -475,15 +434,6 @@ fn of_ten_interrupts_over_rest_and_sockets_the_lowest_turn_wins_and_all_are_told
         let message = json!({"type": "npc_conversation.interrupt", "conversation_id": talk});
         let told = cut_ten_times(&server, &path, &mut sockets, &message).await;
         all_were_told(&told);
-        for socket in &mut sockets {
-            // Each hears of every move there was; the last one is the lowest.
-            loop {
-                let event = socket.until("dialogue.rewound").await;
-                if event["turn"] == 2 {
-                    break;
-                }
-            }
-        }
         let view = backend.get(&format!("/v1/npc-conversations/{talk}")).await;
         assert_eq!((&view["head_turn"], &view["status"]), (&json!(2), &json!("paused")));
 

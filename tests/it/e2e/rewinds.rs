@@ -320,6 +320,100 @@ fn what_nobody_says_was_played_is_learned_after_a_while() {
     });
 }
 
+/// A reply of which the beginning and the end teach something.
+const TEACHES: &str = "Hanna likes plums. She told me at the mill, not long ago. Hanna hates figs.";
+
+/// Of what [`TEACHES`], the beginning is learned and the end is not, nor was anybody asked about it.
+async fn beginning_alone_is_learned(mock: &MockHandle, rest: &Rest) {
+    learned(rest, "mira", "plums").await;
+    eventually("every job to end", || async {
+        let jobs = rest.get("/v1/jobs?status=pending").await;
+        jobs["items"].as_array().unwrap().is_empty().then_some(())
+    })
+    .await;
+    let facts = rest.facts("mira").await;
+    assert!(facts.iter().all(|fact| !fact.to_string().contains("figs")), "{facts:?}");
+    let read = mock
+        .requests("extraction")
+        .iter()
+        .map(Value::to_string)
+        .collect::<Vec<_>>();
+    assert!(read.iter().any(|read| read.contains("Hanna likes plums.")), "{read:?}");
+    assert!(read.iter().all(|read| !read.contains("figs")), "{read:?}");
+}
+
+#[test]
+fn of_a_reply_that_is_cut_before_it_was_played_only_what_was_heard_is_learned() {
+    run(async {
+        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let server = with_mock(&mock).start();
+        let rest = server.backend();
+        let mut socket = server.player("p1").await;
+        let session = heard_by_ack(&mut socket).await;
+        mock.control(&json!({ "reply": TEACHES })).unwrap();
+        let said = socket.say(&session, "Tell me of her.").await;
+        assert_eq!(said.text, TEACHES);
+        // What is said elsewhere later is learned meanwhile.
+        mock.control(&json!({"reply": ""})).unwrap();
+        let mut other = server.player("p2").await;
+        let elsewhere = other.session("mira", "p2").await;
+        other.say(&elsewhere, "I like grapes.").await;
+        learned(&rest, "mira", "grapes").await;
+        let known = valid(&rest, "mira").await;
+        assert_eq!(
+            known,
+            ["The player likes grapes."],
+            "nothing is learned before it was played"
+        );
+
+        let cut =
+            json!({"type": "player.interrupt", "session_id": session, "turn": 1, "heard_chars": 30, "event_id": "i"});
+        socket.send(&cut).await;
+        let rewound = hears(&mut socket, "dialogue.rewound").await;
+        assert_eq!(
+            (&rewound["turn"], &rewound["heard_chars"]),
+            (&json!(1), &json!(30)),
+            "{rewound}"
+        );
+        beginning_alone_is_learned(&mock, &rest).await;
+        let heard: String = TEACHES.chars().take(30).collect();
+        assert_eq!(transcript(&rest, &session).await[0].2, heard);
+        // Nor when it is said to have been played after all, or is followed by another.
+        socket
+            .send(&json!({"type": "reply.played", "session_id": session, "turn": 1}))
+            .await;
+        socket.say(&session, "I like pears.").await;
+        socket
+            .send(&json!({"type": "reply.played", "session_id": session, "turn": 2}))
+            .await;
+        learned(&rest, "mira", "pears").await;
+        beginning_alone_is_learned(&mock, &rest).await;
+    });
+}
+
+#[test]
+fn of_a_reply_that_is_cut_while_it_is_said_and_played_only_what_was_heard_is_learned() {
+    run(async {
+        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let server = with_mock(&mock).start();
+        let rest = server.backend();
+        let mut socket = server.player("p1").await;
+        let session = heard_by_ack(&mut socket).await;
+        // More is sent than is heard: what was sent ahead teaches nothing either.
+        let reply = format!(
+            "Hanna likes plums. So it is. Hanna hates figs. {}",
+            "And so on. ".repeat(100)
+        );
+        mock.control(&json!({ "reply": reply })).unwrap();
+        let done = cut_while_it_is_said(&mock, &mut socket, &session, "first", 24).await;
+        assert_eq!(done["text"], "Hanna likes plums. So it", "{done}");
+        socket
+            .send(&json!({"type": "reply.played", "session_id": session, "turn": 1}))
+            .await;
+        beginning_alone_is_learned(&mock, &rest).await;
+    });
+}
+
 /// A reply of the mock model that is cut while it is being said, once this much was heard.
 async fn cut_while_it_is_said(mock: &MockHandle, socket: &mut Socket, session: &str, key: &str, heard: u64) -> Value {
     mock.control(&json!({"tokens_per_s": 50, "deltas": 400})).unwrap();

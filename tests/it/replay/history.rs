@@ -4,11 +4,15 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Dialogues of a history: two of one player and one of another with the same NPC, one with two NPCs in
-/// earshot, and one of these two with each other.
-pub const TALKS: u8 = 5;
+/// Dialogues that every history begins with: two of one player and one of another with the same NPC, one with
+/// two NPCs in earshot, one of these two with each other, and one whose player says what was played.
+pub const TALKS: u8 = 6;
 /// The dialogue in which no player speaks.
 pub const AMONG_NPCS: u8 = 4;
+/// The dialogue that learns from a turn once it was played.
+pub const BY_ACK: u8 = 5;
+/// The session in which a player joined the NPCs, the last one if there are several.
+pub const JOINED: u8 = TALKS;
 
 const FRUITS: [&str; 3] = ["grapes", "pears", "plums"];
 const ADJECTIVES: [&str; 6] = ["red", "green", "blue", "sour", "sweet", "dry"];
@@ -79,6 +83,10 @@ pub enum Op {
         talk: u8,
         fails: bool,
     },
+    /// A player joins the NPCs where they are.
+    Join,
+    /// Somebody has heard the last reply of the session that says so to its end.
+    Played,
     /// A save is taken.
     Save,
     /// A save is loaded, if there is any; `pick` chooses.
@@ -207,7 +215,7 @@ fn taught() -> impl Strategy<Value = Taught> {
 
 fn say() -> impl Strategy<Value = Op> {
     (
-        0..TALKS,
+        0..=JOINED,
         fruit(),
         prop::collection::vec(taught(), 0..=2),
         prop::option::weighted(0.2, 0..3_u8),
@@ -232,6 +240,11 @@ fn say() -> impl Strategy<Value = Op> {
         })
 }
 
+/// A dialogue in which a player speaks.
+fn with_a_player() -> impl Strategy<Value = u8> {
+    (0..JOINED).prop_map(|talk| if talk < AMONG_NPCS { talk } else { talk + 1 })
+}
+
 fn edit() -> impl Strategy<Value = Edit> {
     prop_oneof![
         Just(Edit::Remove),
@@ -248,10 +261,12 @@ pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
         10 => say(),
         2 => (any::<u16>(), edit()).prop_map(|(pick, how)| Op::Edit { pick, how }),
         1 => (fruit(), adjective()).prop_map(|(fruit, adjective)| Op::Write { fruit, adjective }),
-        3 => (0..TALKS, any::<u16>(), prop::option::weighted(0.5, any::<u16>()))
+        3 => (0..=JOINED, any::<u16>(), prop::option::weighted(0.5, any::<u16>()))
             .prop_map(|(talk, to, heard)| Op::Rewind { talk, to, heard }),
-        1 => (0..TALKS).prop_map(|talk| Op::Uncut { talk }),
-        1 => (0..AMONG_NPCS, prop::bool::weighted(0.3)).prop_map(|(talk, fails)| Op::Anew { talk, fails }),
+        1 => (0..=JOINED).prop_map(|talk| Op::Uncut { talk }),
+        1 => (with_a_player(), prop::bool::weighted(0.3)).prop_map(|(talk, fails)| Op::Anew { talk, fails }),
+        1 => Just(Op::Join),
+        1 => Just(Op::Played),
         2 => (0..6_u8, any::<u8>()).prop_map(|(jobs, seed)| Op::Work { jobs, seed }),
         1 => Just(Op::Save),
         1 => any::<u16>().prop_map(|pick| Op::Restore { pick }),

@@ -1,4 +1,5 @@
-//! Histories that once failed: written down when they do, and tried first by every run.
+//! Histories that once failed, and are written down when they do, or that show what is rare among random ones: tried
+//! first by every run.
 
 use std::{
     collections::hash_map::DefaultHasher,

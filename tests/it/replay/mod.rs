@@ -88,11 +88,13 @@ fn saved(history: &[Op]) -> Result<(), String> {
             // With what is still to be learned, which the save keeps as well as what was.
             let save = world.save().await;
             world.put_back().await;
+            world.hears_everything().await;
             world.rest().await;
             moments.push((save, world.seen().await));
         }
         for (save, seen) in &moments {
             world.restore(*save).await;
+            world.hears_everything().await;
             world.rest().await;
             let again = world.seen().await;
             compare(&again.at_any_time(), &seen.at_any_time())?;

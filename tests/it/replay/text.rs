@@ -56,6 +56,8 @@ impl fmt::Display for Op {
             }
             Self::Uncut { talk } => write!(f, "uncut {talk}"),
             Self::Anew { talk, fails } => write!(f, "anew {talk}{}", if *fails { " fails" } else { "" }),
+            Self::Join => write!(f, "join"),
+            Self::Played => write!(f, "played"),
             Self::Save => write!(f, "save"),
             Self::Restore { pick } => write!(f, "restore {pick}"),
             Self::Work { jobs, seed } => write!(f, "work {jobs} seed={seed}"),
@@ -118,6 +120,8 @@ fn op(line: &str) -> Result<Op, String> {
                 Some(_) => return Err("a reply said anew only fails or does not".to_owned()),
             },
         },
+        "join" => Op::Join,
+        "played" => Op::Played,
         "save" => Op::Save,
         "restore" => Op::Restore { pick: number(next()?)? },
         "work" => Op::Work {

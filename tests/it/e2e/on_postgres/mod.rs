@@ -21,6 +21,8 @@ mod frames;
 mod greeting;
 #[path = "../in_flight.rs"]
 mod in_flight;
+#[path = "../lines_in_flight.rs"]
+mod lines_in_flight;
 #[path = "../metrics.rs"]
 mod metrics;
 #[path = "../model_faults.rs"]
@@ -29,12 +31,16 @@ mod nodes;
 #[path = "../npc_conversation.rs"]
 mod npc_conversation;
 mod outages;
+#[path = "../overheard.rs"]
+mod overheard;
 #[path = "../rewinds.rs"]
 mod rewinds;
 #[path = "../saves.rs"]
 mod saves;
 #[path = "../slow_reader.rs"]
 mod slow_reader;
+#[path = "../three_facts.rs"]
+mod three_facts;
 #[cfg(feature = "otel")]
 #[path = "../traces.rs"]
 mod traces;

@@ -18,6 +18,7 @@ use colloquy::{
         turn::{self, Cut, TurnError, TurnFeed, TurnInput},
     },
     ids::{DialogueId, NpcId, SaveId},
+    memory::turn::Turn,
     ports::{
         buffer::{BufferHead, BufferedTurn},
         clock::Clock as _,
@@ -31,9 +32,9 @@ use colloquy::{
 };
 use tokio::sync::watch;
 
-use super::{Corrected, STEP, World};
+use super::{Corrected, Joined, STEP, World};
 use crate::replay::{
-    history::{self, Op},
+    history::{self, AMONG_NPCS, BY_ACK, Op},
     model::{Next, Player},
 };
 
@@ -71,6 +72,7 @@ impl World {
         self.clock.advance(STEP);
         match op {
             Op::Say(say) => {
+                let Some(talk) = self.place_of(say.talk) else { return };
                 let line = self.player.learn(number, say);
                 self.lines.push((number, say.clone()));
                 let name = history::name_of(number);
@@ -81,7 +83,10 @@ impl World {
                     hold_after: say.cut.map(|cut| 1 + share(cut, whole.saturating_sub(1))),
                     block: false,
                 });
-                self.say(usize::from(say.talk), &line, say.cut.is_some()).await;
+                if say.talk == BY_ACK {
+                    self.hears_last().await;
+                }
+                self.say(talk, &line, say.cut.is_some()).await;
                 if !say.later {
                     self.rest().await;
                 }
@@ -95,15 +100,27 @@ impl World {
                 };
                 self.corrections.push((self.clock.now(), written));
             }
-            Op::Rewind { talk, to, heard } => self.rewind(usize::from(*talk), *to, *heard).await,
-            Op::Uncut { talk } => self.uncut(usize::from(*talk)).await,
-            Op::Anew { talk, fails } => self.anew(usize::from(*talk), *fails).await,
+            Op::Rewind { talk, to, heard } => {
+                let Some(talk) = self.place_of(*talk) else { return };
+                self.rewind(talk, *to, *heard).await;
+                self.joined_follow().await;
+            }
+            Op::Uncut { talk } => {
+                let Some(talk) = self.place_of(*talk) else { return };
+                self.uncut(talk).await;
+            }
+            Op::Anew { talk, fails } => {
+                let Some(talk) = self.place_of(*talk) else { return };
+                self.anew(talk, *fails).await;
+            }
+            Op::Join => self.join().await,
+            Op::Played => self.hears_last().await,
             Op::Save => {
                 self.save().await;
             }
             Op::Restore { pick } => {
                 if !self.saves.is_empty() {
-                    let save = self.saves[usize::from(*pick) % self.saves.len()];
+                    let (save, _) = self.saves[usize::from(*pick) % self.saves.len()];
                     self.restore(save).await;
                 }
             }
@@ -112,7 +129,7 @@ impl World {
     }
 
     /// The dialogue as an actor would take it up.
-    async fn open(&self, talk: usize) -> OpenDialogue {
+    pub(super) async fn open(&self, talk: usize) -> OpenDialogue {
         let now = self.clock.now();
         let until = now + Duration::from_mins(1);
         let dialogues = &self.services.ledger.dialogues;
@@ -267,7 +284,8 @@ impl World {
         let SaveOutcome::Saved(save) = taken else {
             panic!("{taken:?}")
         };
-        self.saves.push(save.id);
+        let open = self.joined.iter().map(|joined| joined.open).collect();
+        self.saves.push((save.id, open));
         save.id
     }
 
@@ -284,6 +302,12 @@ impl World {
         };
         let outcome = saves::restore(&self.services, request).await.unwrap();
         assert!(matches!(outcome, RestoreOutcome::Done { .. }), "{outcome:?}");
+        let saved = self.saves.iter().find(|(id, _)| *id == save);
+        let mut open = saved.into_iter().flat_map(|(_, open)| open);
+        for joined in &mut self.joined {
+            // What was begun since is ended.
+            joined.open = open.next().copied().unwrap_or(false);
+        }
         for talk in 0..self.talks.len() {
             let open = self.open(talk).await;
             self.buffer_follows(talk, open.dialogue.head_turn).await;
@@ -393,6 +417,45 @@ impl World {
                 .map(Into::into)
                 .collect();
             assert_eq!(kept.turns, expected);
+        }
+    }
+
+    /// A player joins the NPCs at the last thing they said.
+    async fn join(&mut self) {
+        let lines = self.turns(AMONG_NPCS.into()).await;
+        let Some(last) = lines.last() else { return };
+        let joined = Joined {
+            at: self.clock.now(),
+            line: last.number,
+            open: true,
+        };
+        self.open_joined(joined, Some(last.id)).await;
+    }
+
+    /// Sessions that go on from a line which was taken back are over.
+    async fn joined_follow(&mut self) {
+        let stand = self.turns(AMONG_NPCS.into()).await.len();
+        for joined in &mut self.joined {
+            joined.open &= joined.line as usize <= stand;
+        }
+    }
+
+    /// The last reply of the session in which that counts was played, or another line is said.
+    async fn hears_last(&self) {
+        let last = self.turns(BY_ACK.into()).await.pop();
+        self.hears(last).await;
+    }
+
+    /// Everything was played.
+    pub async fn hears_everything(&self) {
+        let turns = self.turns(BY_ACK.into()).await;
+        self.hears(turns).await;
+    }
+
+    async fn hears(&self, turns: impl IntoIterator<Item = Turn>) {
+        let (jobs, now) = (&self.services.ledger.jobs, self.clock.now());
+        for turn in turns {
+            jobs.make_due(&self.scope, turn.dialogue, turn.id, now).await.unwrap();
         }
     }
 

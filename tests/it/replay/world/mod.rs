@@ -35,7 +35,7 @@ use colloquy::{
         embedder::Embedder as _,
         ledger::{
             audit::Edit as AuditEdit,
-            dialogues::{Dialogue, DialogueOptions, DialogueStatus},
+            dialogues::{Dialogue, DialogueOptions, DialogueStatus, Playback},
             facts::FactFilter,
             tenants::Tenant,
         },
@@ -47,7 +47,7 @@ use parking_lot::Mutex;
 
 pub use self::seen::Seen;
 use super::{
-    history::{AMONG_NPCS, Adjective, Edit, Fruit, Say, TALKS},
+    history::{AMONG_NPCS, Adjective, BY_ACK, Edit, Fruit, JOINED, Say, TALKS},
     model::{Angles, Player},
     prompted::{Prompted, Recorded},
     store::{Place, Store},
@@ -85,6 +85,16 @@ enum Corrected {
     Written { fruit: Fruit, adjective: Adjective },
 }
 
+/// A session in which a player joined the NPCs.
+#[derive(Debug, Clone, Copy)]
+struct Joined {
+    at: DateTime<Utc>,
+    /// Number of the NPCs' line that it goes on from.
+    line: u32,
+    /// That line has stood ever since.
+    open: bool,
+}
+
 pub struct World {
     services: Services,
     player: Arc<Player>,
@@ -95,8 +105,11 @@ pub struct World {
     authored: AuthoredWorld,
     npcs: BTreeMap<NpcId, Npc>,
     node: NodeId,
+    /// Those that every history begins with, and behind them those that `joined` tells of.
     talks: Vec<DialogueId>,
-    saves: Vec<SaveId>,
+    joined: Vec<Joined>,
+    /// With which of the joined sessions there were, and were open.
+    saves: Vec<(SaveId, Vec<bool>)>,
     corrections: Vec<(DateTime<Utc>, Corrected)>,
     lines: Vec<(usize, Say)>,
     /// Facts that were looked for by name.
@@ -142,6 +155,7 @@ impl World {
             node: ids.next(),
             scope: TenantScope::new(store.tenant),
             talks: Vec::new(),
+            joined: Vec::new(),
             saves: Vec::new(),
             corrections: Vec::new(),
             lines: Vec::new(),
@@ -187,11 +201,17 @@ impl World {
         let now = self.clock.now();
         let (kind, npcs, witnesses): (_, &[&str], &[&str]) = match talk {
             AMONG_NPCS => (DialogueKind::NpcConversation, &["ergen", "mira"], &[]),
+            JOINED => (DialogueKind::Session, &["ergen", "mira"], &[]),
             3 => (DialogueKind::Session, &["ergen"], &["mira"]),
             _ => (DialogueKind::Session, &["mira"], &[]),
         };
         let named = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
         let player = if talk == 2 { "p2" } else { "p1" };
+        let playback = if talk == BY_ACK {
+            Playback::Ack
+        } else {
+            Playback::Immediate
+        };
         Dialogue {
             id: self.services.ids.dialogue(kind),
             world: self.authored.id.clone(),
@@ -200,7 +220,10 @@ impl World {
             witnesses: named(witnesses),
             resume_token_hash: vec![],
             status: DialogueStatus::Open,
-            options: DialogueOptions::default(),
+            options: DialogueOptions {
+                playback,
+                ..DialogueOptions::default()
+            },
             cause: None,
             created_at: now,
             updated_at: now,
@@ -243,6 +266,27 @@ impl World {
             player: None,
             sees_all_players: true,
         }
+    }
+
+    /// Where a dialogue of a history is; `None`: nobody has joined, or what was joined there is closed.
+    fn place_of(&self, talk: u8) -> Option<usize> {
+        if talk < JOINED {
+            return Some(talk.into());
+        }
+        let last = self.joined.last()?;
+        last.open.then(|| self.talks.len() - 1)
+    }
+
+    /// Opens the session of a player who joins the NPCs at this line of theirs.
+    async fn open_joined(&mut self, joined: Joined, cause: Option<TurnId>) {
+        let dialogue = Dialogue {
+            cause: cause.map(Cause::Turn),
+            ..self.dialogue(JOINED)
+        };
+        let dialogues = &self.services.ledger.dialogues;
+        dialogues.create(&self.scope, &dialogue).await.unwrap();
+        self.talks.push(dialogue.id);
+        self.joined.push(joined);
     }
 
     /// The turns of a dialogue that stand.

@@ -9,12 +9,12 @@ use colloquy::{
         trace::{CandidateFate, CandidateTrace},
         turn::{Turn, TurnStatus},
     },
-    ports::clock::Clock as _,
+    ports::{clock::Clock as _, ledger::dialogues::OwnerWrite},
 };
 
-use super::{Corrected, Name, STEP, World};
+use super::{Corrected, Joined, Name, STEP, World};
 use crate::replay::{
-    history::Say,
+    history::{AMONG_NPCS, JOINED, Say},
     model::{Next, Player},
 };
 
@@ -22,6 +22,7 @@ use crate::replay::{
 pub(in crate::replay) struct Record {
     turns: Vec<Said>,
     corrections: Vec<(DateTime<Utc>, Corrected)>,
+    joined: Vec<Joined>,
     lines: Vec<(usize, Say)>,
     end: DateTime<Utc>,
 }
@@ -45,6 +46,7 @@ impl World {
     /// Ends what is under way, and says what an empty world is to be fed.
     pub async fn record(&mut self) -> Record {
         self.clock.advance(STEP);
+        self.hears_everything().await;
         self.rest().await;
         // A correction lives while its fact lives. What is learned from a turn of which less was heard is
         // learned anew.
@@ -83,6 +85,7 @@ impl World {
         Record {
             turns,
             corrections: corrections.cloned().collect(),
+            joined: self.joined.clone(),
             lines: self.lines.clone(),
             end: self.clock.now(),
         }
@@ -96,19 +99,49 @@ impl World {
             .map(|(number, say)| self.player.learn(*number, say))
             .collect();
         let mut corrections = record.corrections.iter().peekable();
+        let mut joined = record.joined.iter().peekable();
         for said in &record.turns {
+            while let Some(again) = joined.next_if(|joined| joined.at < said.turn.committed_at) {
+                self.join_again(*again).await;
+            }
             while let Some((at, corrected)) = corrections.next_if(|(at, _)| *at < said.turn.committed_at) {
                 self.correct_again(*at, corrected).await;
             }
             self.advance_to(said.turn.committed_at);
             self.say_again(said, &lines).await;
+            self.hears_everything().await;
             self.rest().await;
+        }
+        for again in joined {
+            self.join_again(*again).await;
         }
         for (at, corrected) in corrections {
             self.correct_again(*at, corrected).await;
         }
         self.advance_to(record.end);
         self.rest().await;
+        self.end_joined().await;
+    }
+
+    /// A session that goes on from a line which stands goes on from the same one here.
+    async fn join_again(&mut self, joined: Joined) {
+        let lines = self.turns(AMONG_NPCS.into()).await;
+        let line = lines.iter().find(|line| joined.open && line.number == joined.line);
+        assert!(line.is_some() || !joined.open, "line {} stands", joined.line);
+        self.open_joined(joined, line.map(|line| line.id)).await;
+    }
+
+    /// Closes the sessions that went on from what does not stand.
+    async fn end_joined(&self) {
+        let places = usize::from(JOINED)..;
+        for (place, joined) in places.zip(&self.joined) {
+            if !joined.open {
+                let open = self.open(place).await;
+                let (dialogues, now) = (&self.services.ledger.dialogues, self.clock.now());
+                let closed = dialogues.close(&self.scope, open.dialogue.id, open.epoch, now).await;
+                assert_eq!(closed.unwrap(), OwnerWrite::Done);
+            }
+        }
     }
 
     async fn say_again(&self, said: &Said, lines: &BTreeSet<String>) {

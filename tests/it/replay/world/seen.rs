@@ -3,7 +3,7 @@
 use colloquy::{
     dialogue::{jobs, prompt, recall},
     memory::state,
-    ports::clock::Clock as _,
+    ports::{clock::Clock as _, ledger::dialogues::DialogueStatus},
 };
 
 use super::World;
@@ -139,7 +139,15 @@ impl World {
     }
 
     async fn see_dialogue(&self, talk: usize, seen: &mut Seen) {
-        for turn in self.turns(talk).await {
+        let turns = self.turns(talk).await;
+        let dialogues = &self.services.ledger.dialogues;
+        let dialogue = dialogues.get(&self.scope, self.talks[talk]).await.unwrap().unwrap();
+        let is_open = dialogue.status == DialogueStatus::Open;
+        // One that was ended before anything was said in it is not there.
+        if is_open || !turns.is_empty() {
+            seen.transcripts.push(format!("{talk}: {:?}", dialogue.status));
+        }
+        for turn in turns {
             let (npc, said, reply, status) = (&turn.npc, &turn.player_text, &turn.reply_text, turn.status.as_str());
             let (number, at) = (turn.number, turn.committed_at);
             seen.transcripts
@@ -150,6 +158,9 @@ impl World {
             let (from, to, at, text) = (summary.from_turn, summary.to_turn, summary.created_at, &summary.text);
             format!("{talk}: {from}-{to} {text} ({}, {at})", summary.importance.get())
         }));
+        if !is_open {
+            return;
+        }
         // Between them, the dialogues ask about every fruit.
         let fruit = Fruit::ALL[talk % Fruit::ALL.len()].name();
         let input = self.input(talk, &format!("What do you know of {fruit}?")).await;

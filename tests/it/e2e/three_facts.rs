@@ -1,0 +1,229 @@
+//! Three facts that were learned in three dialogues, of which the middle one is unsaid: the two that are left
+//! are judged, and the history of each tells what happened to it.
+
+use colloquy::mock_llm::{self, MockHandle, MockOptions};
+use serde_json::{Value, json};
+
+use super::fresh;
+use crate::support::{Rest, Server, eventually, run};
+
+const FIRST: &str = "I like grapes.";
+const THIRD: &str = "I hate all grapes.";
+
+/// A dialogue of one turn, and the fact it taught.
+struct Told {
+    session: String,
+    /// Id of the turn.
+    turn: String,
+    /// Id of the fact.
+    fact: String,
+    content: String,
+}
+
+struct Three {
+    mock: MockHandle,
+    rest: Rest,
+    /// The first is ended by the second, and the second repeated by the third.
+    told: [Told; 3],
+    _server: Server,
+}
+
+impl Three {
+    /// The player likes grapes, hates them, and says so once more in other words. If it is `known`, somebody
+    /// else had said the first and the third in private, so that these two have been judged.
+    async fn new(known: bool) -> Self {
+        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let url = mock.base_url();
+        let server = fresh(&[
+            ("COLLOQUY__LLM__BASE_URL", url.as_str()),
+            ("COLLOQUY__LLM__MODEL", "mock"),
+            ("COLLOQUY__JOBS__POLL_S", "1"),
+        ])
+        .start();
+        let rest = server.backend();
+        if known {
+            tells(&server, &mock, "p2", FIRST, "independent").await;
+            tells(&server, &mock, "p2", THIRD, "contradicts").await;
+        }
+        let first = tells(&server, &mock, "p1", FIRST, "independent").await;
+        let second = tells(&server, &mock, "p1", "I hate grapes.", "contradicts").await;
+        let third = tells(&server, &mock, "p1", THIRD, "same").await;
+        let three = Self {
+            told: [first, second, third],
+            _server: server,
+            mock,
+            rest,
+        };
+        let [first, second, third] = &three.told;
+        three.is_ended(first, "superseded", Some(second)).await;
+        three.is_ended(second, "duplicate", Some(third)).await;
+        assert!(three.fact(third).await["invalid_at"].is_null());
+        let ends = three.entries(first, "invalidated").await;
+        assert_eq!(ends.len(), 1, "{ends:?}");
+        assert_eq!(
+            (&ends[0]["fact_id"], &ends[0]["cause"], &ends[0]["lifted_at"]),
+            (&json!(second.fact), &caused_by(second), &Value::Null)
+        );
+        three
+    }
+
+    async fn fact(&self, told: &Told) -> Value {
+        self.rest.get(&format!("/v1/facts/{}", told.fact)).await
+    }
+
+    async fn is_ended(&self, told: &Told, reason: &str, by: Option<&Told>) {
+        let fact = self.fact(told).await;
+        let by = by.map_or(Value::Null, |by| json!(by.fact));
+        assert_eq!(
+            (&fact["invalid_reason"], &fact["invalid_by"]),
+            (&json!(reason), &by),
+            "{fact}"
+        );
+    }
+
+    /// What a fact's history has of one sort, oldest first.
+    async fn entries(&self, told: &Told, what: &str) -> Vec<Value> {
+        let history = self.rest.get(&format!("/v1/facts/{}/history", told.fact)).await;
+        let items = history["items"].as_array().unwrap();
+        assert_eq!(
+            (&items[0]["what"], &items[0]["cause"]),
+            (&json!("created"), &caused_by(told)),
+            "{history}"
+        );
+        items.iter().filter(|entry| entry["what"] == what).cloned().collect()
+    }
+
+    /// Takes the whole dialogue of the second fact back.
+    async fn unsay_second(&self) {
+        let path = format!("/v1/sessions/{}:rewind", self.told[1].session);
+        let told = self.rest.post(&path, &json!({"turn": 0})).await;
+        let rewound = &told["rewound"];
+        assert_eq!(rewound["removed_turns"], json!([1]), "{rewound}");
+        assert_eq!(
+            rewound["rolled_back"]["restored"], 1,
+            "what it had ended is valid again: {rewound}"
+        );
+    }
+
+    /// Waits until the first fact is ended by the third, and sees that the histories say how that came.
+    async fn third_ends_first(&self) {
+        let [first, second, third] = &self.told;
+        eventually("the third fact ends the first", async || {
+            (self.fact(first).await["invalid_by"] == third.fact).then_some(())
+        })
+        .await;
+        self.is_ended(first, "superseded", Some(third)).await;
+        self.is_ended(second, "unsaid", None).await;
+        assert!(self.fact(third).await["invalid_at"].is_null());
+
+        let ends = self.entries(first, "invalidated").await;
+        let of = |end: &Value| (end["reason"].clone(), end["fact_id"].clone(), end["cause"].clone());
+        let superseded = |by: &Told| (json!("superseded"), json!(by.fact), caused_by(by));
+        assert_eq!(
+            ends.iter().map(of).collect::<Vec<_>>(),
+            [superseded(second), superseded(third)]
+        );
+        let lifted = ends.iter().map(|end| end["lifted_at"].is_string()).collect::<Vec<_>>();
+        assert_eq!(lifted, [true, false], "what was unsaid ends nothing any more: {ends:?}");
+
+        let unsaid = self.entries(second, "invalidated").await;
+        let unsaid: Vec<&Value> = unsaid.iter().filter(|end| end["reason"] == "unsaid").collect();
+        assert_eq!(unsaid.len(), 1, "{unsaid:?}");
+        assert_eq!(unsaid[0]["cause"]["kind"], "rewind", "{unsaid:?}");
+        assert!(unsaid[0]["lifted_at"].is_null(), "{unsaid:?}");
+        let ended = self.entries(second, "replaced").await;
+        assert_eq!(ended.len(), 1, "{ended:?}");
+        assert_eq!(ended[0]["fact_id"], first.fact);
+        assert!(ended[0]["lifted_at"].is_string(), "{ended:?}");
+
+        let ended = self.entries(third, "replaced").await;
+        let standing = ended.iter().find(|end| end["fact_id"] == first.fact).unwrap();
+        assert_eq!(
+            (&standing["reason"], &standing["lifted_at"]),
+            (&json!("superseded"), &Value::Null)
+        );
+        // A search finds what stands.
+        let found = self
+            .rest
+            .get("/v1/worlds/vale/npcs/mira/facts?q=grapes&player_id=p1")
+            .await;
+        let found: Vec<&Value> = found["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|fact| &fact["id"])
+            .collect();
+        assert_eq!(found, [&json!(third.fact)]);
+    }
+}
+
+fn caused_by(told: &Told) -> Value {
+    json!({"kind": "turn", "id": told.turn})
+}
+
+/// Says a line in a dialogue of its own; whatever has to be judged about what it teaches gets this verdict.
+async fn tells(server: &Server, mock: &MockHandle, player: &str, line: &str, verdict: &str) -> Told {
+    mock.control(&json!({ "verdict": verdict })).unwrap();
+    let rest = server.backend();
+    let mut socket = server.player(player).await;
+    let session = socket.session("mira", player).await;
+    socket.say(&session, line).await;
+    let fact = eventually("it is learned", async || {
+        let facts = rest.facts("mira").await;
+        facts.into_iter().find(|fact| fact["source_dialogue_id"] == *session)
+    })
+    .await;
+    let turns = rest.get(&format!("/v1/sessions/{session}/turns")).await;
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    Told {
+        turn: text(&turns["items"][0]["id"]),
+        fact: text(&fact["id"]),
+        content: text(&fact["content"]),
+        session,
+    }
+}
+
+#[test]
+fn the_two_that_are_left_are_judged_as_before_where_a_verdict_is_known() {
+    run(async {
+        let three = Three::new(true).await;
+        let asked = three.mock.calls("judge");
+        // Nobody asks; if somebody did, this is not the answer.
+        three.mock.control(&json!({"verdict": "independent"})).unwrap();
+        three.unsay_second().await;
+        three.third_ends_first().await;
+        assert_eq!(three.mock.calls("judge"), asked, "the verdict was known");
+    });
+}
+
+#[test]
+fn the_two_that_are_left_are_judged_anew_where_no_verdict_is_known() {
+    run(async {
+        let three = Three::new(false).await;
+        let [first, second, third] = &three.told;
+        let asked = three.mock.calls("judge");
+        three
+            .mock
+            .control(&json!({"verdict": "contradicts", "faults": ["judge=hold"]}))
+            .unwrap();
+        three.unsay_second().await;
+        eventually("a judge is asked", async || {
+            (three.mock.calls("judge") > asked).then_some(())
+        })
+        .await;
+        let question = three.mock.requests("judge").pop().unwrap().to_string();
+        assert!(
+            question.contains(&first.content) && question.contains(&third.content),
+            "{question}"
+        );
+        assert!(!question.contains(&second.content), "{question}");
+        // Until it has answered both stand.
+        for told in [first, third] {
+            assert!(three.fact(told).await["invalid_at"].is_null());
+        }
+        three.is_ended(second, "unsaid", None).await;
+        three.mock.control(&json!({"faults": []})).unwrap();
+        three.third_ends_first().await;
+        assert_eq!(three.mock.calls("judge"), asked + 1);
+    });
+}

@@ -327,11 +327,13 @@ async fn come_back(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports::clock::ManualClock;
 
     #[test]
     fn nobody_is_dead_to_a_node_that_has_not_listened_for_long_enough() {
         let (mut beats, patience) = (Beats::default(), Duration::from_secs(8));
-        let (began, at) = (Instant::now(), DateTime::UNIX_EPOCH);
+        let at = DateTime::UNIX_EPOCH;
+        let began = ManualClock::at(at).instant();
         let after = |secs| began + Duration::from_secs(secs);
         assert!(!beats.know_the_dead(began, patience), "it has not even begun");
         beats.missed();

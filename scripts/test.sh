@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Passes everything a change must pass: formatting, lints, licences, every test.
-# Needs a Rust toolchain (rust-version in Cargo.toml), a C compiler, redis-server and the Postgres server; as
-# root on Debian it installs what is missing of the last three. Build products go to $CARGO_TARGET_DIR, by default outside the
+# Needs a Rust toolchain (rust-version in Cargo.toml), a C compiler, redis-server, haproxy and the Postgres server; as
+# root on Debian it installs what is missing of the last four. Where QDRANT_URL names a Qdrant (its gRPC address), the
+# index is tested on that one, too. Build products go to $CARGO_TARGET_DIR, by default outside the
 # repository; tools go to the same cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,6 +32,7 @@ fi
 missing=()
 command -v cc >/dev/null || missing+=(build-essential pkg-config)
 command -v redis-server >/dev/null || missing+=(redis-server)
+command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing+=(haproxy)
 if [ -z "${COLLOQUY_TEST_POSTGRES:-}" ] && ! compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null &&
   ! [ -x "$(pg_config --bindir 2>/dev/null)/initdb" ]; then
   missing+=(postgresql)
@@ -72,7 +74,13 @@ cargo deny --locked check --hide-inclusion-graph licenses bans sources
 say "tests"
 # The last lines are the summary of the test runner.
 if cargo nextest --version >/dev/null 2>&1; then
+  if [ -n "${QDRANT_URL:-}" ]; then
+    cargo nextest run --locked --features failpoints,otel --run-ignored only -E 'test(::real_qdrant::)'
+  fi
   exec scripts/with-postgres.sh cargo nextest run --locked --features failpoints,otel --no-fail-fast --status-level fail "$@"
+fi
+if [ -n "${QDRANT_URL:-}" ]; then
+  cargo test --locked --features failpoints,otel --test it -- --ignored ::real_qdrant::
 fi
 # One summary for all binaries. There are no examples in the documentation to run.
 log="$(mktemp)"

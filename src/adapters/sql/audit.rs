@@ -22,8 +22,8 @@ pub(super) struct SqlAuditStore(pub(super) Arc<Engine>);
 const APPEND: &str = "INSERT INTO audit (tenant, id, edit, at, subject, role, player, action, object)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 const LIST: &str = "SELECT id, at, subject, role, player, action, object FROM audit
-    WHERE tenant = $1
-      AND ($2 IS NULL OR seq < (SELECT seq FROM audit WHERE tenant = $1 AND id = $2))
+    WHERE tenant = $1 AND seq < CASE WHEN $2 IS NULL THEN 9223372036854775807
+        ELSE (SELECT seq FROM audit WHERE tenant = $1 AND id = $2) END
     ORDER BY seq DESC LIMIT $3";
 
 const ROLES: [(Role, &str); 4] = [

@@ -93,15 +93,24 @@ const ONE: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error
 // One that failed waits before it is tried again; that is not for a player to end.
 const MAKE_DUE: &str = "UPDATE jobs SET due_at = CASE WHEN due_at > $3 THEN $3 ELSE due_at END
     WHERE tenant = $1 AND dialogue = $2 AND turn = $4 AND status = 'pending' AND attempts = 0 AND leased_to IS NULL";
-const LIST: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
-    WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL
-    ORDER BY id DESC LIMIT $3";
-const LIST_DEAD: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
-    WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL AND status = 'dead'
-    ORDER BY id DESC LIMIT $3";
-const LIST_STATUS: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
-    WHERE tenant = $1 AND ($2 IS NULL OR id < $2) AND turn IS NOT NULL AND status = $4
-    ORDER BY id DESC LIMIT $3";
+/// With the status in it: those that are pending, or dead, have an index of their own. That of what is pending is not by id.
+macro_rules! list {
+    ($id:expr, $status:literal) => {
+        concat!(
+            "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs WHERE tenant = $1 AND ",
+            $id,
+            " < CASE WHEN $2 IS NULL THEN '~' ELSE $2 END AND turn IS NOT NULL",
+            $status,
+            " ORDER BY ",
+            $id,
+            " DESC LIMIT $3"
+        )
+    };
+}
+const LIST: &str = list!("id", "");
+const LIST_PENDING: &str = list!(unindexed!("id"), " AND status = 'pending'");
+const LIST_DONE: &str = list!("id", " AND status = 'done'");
+const LIST_DEAD: &str = list!("id", " AND status = 'dead'");
 const EXTRACTING: &str = "SELECT EXISTS (SELECT 1 FROM jobs
     WHERE tenant = $1 AND dialogue = $2 AND turn = $3 AND kind = $4 AND status = 'pending' AND due_at <= $5)";
 const PENDING: &str = "SELECT COUNT(*) FROM jobs WHERE tenant = $1 AND dialogue = $2 AND status = 'pending'";
@@ -444,16 +453,14 @@ impl JobStore for SqlJobStore {
     ) -> StoreResult<Page<JobRow>> {
         let statement = match status {
             None => LIST,
+            Some(JobStatus::Pending) => LIST_PENDING,
+            Some(JobStatus::Done) => LIST_DONE,
             Some(JobStatus::Dead) => LIST_DEAD,
-            Some(JobStatus::Pending | JobStatus::Done) => LIST_STATUS,
         };
-        let mut query = sqlx::query(statement)
+        let query = sqlx::query(statement)
             .bind(scope.tenant().as_str())
             .bind(page.after.as_deref().map(text))
             .bind(rows_of(page));
-        if statement == LIST_STATUS {
-            query = query.bind(status.map(status_name));
-        }
         list(&self.0, scope, query, page, read_row, |row| row.id.to_string()).await
     }
     async fn pending(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64> {
@@ -497,9 +504,13 @@ plans_of_sqlite! {
             for statement in [ANY_DUE, FINISH_UNSAID, LEASE] {
                 assert_searches(statement, &["jobs_due"]).await;
             }
+            assert_searches(LIST_PENDING, &["(tenant=?)", "jobs_"]).await;
             assert_searches(PENDING, &["jobs_open"]).await;
             assert_searches(MAKE_DUE, &["jobs_once"]).await;
             assert_searches(LIST_DEAD, &["jobs_dead"]).await;
+            for statement in [LIST, LIST_DONE] {
+                assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id<?)"]).await;
+            }
             assert_searches(
                 SAID,
                 &["SEARCH t USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)"],

@@ -55,9 +55,8 @@ const POINTS_OF: &str = concat!(
 );
 const WAITING: &str = "SELECT seq, tenant, fact FROM outbox ORDER BY seq LIMIT $1";
 const DONE: &str = concat!(
-    "DELETE FROM outbox WHERE seq IN (SELECT CAST(v.value AS BIGINT) FROM ",
-    texts!("$1"),
-    " v)"
+    "DELETE FROM outbox WHERE seq ",
+    any_of!(concat!("SELECT CAST(v.value AS BIGINT) FROM ", texts!("$1"), " v"))
 );
 
 fn read(row: &Row) -> StoreResult<IndexPoint> {

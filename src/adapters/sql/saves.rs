@@ -79,8 +79,9 @@ const UNPIN: &str = concat!(
         UNION
         SELECT d.replacing FROM (SELECT DISTINCT dialogue FROM gone) g CROSS JOIN dialogues d
             WHERE d.tenant = $1 AND d.id = g.dialogue AND d.replacing IS NOT NULL)
-    DELETE FROM checkpoints WHERE tenant = $1 AND turn IN (SELECT id FROM gone)
-      AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM sealed)"
+    DELETE FROM checkpoints WHERE tenant = $1 AND turn ",
+    any_of!("SELECT id FROM gone"),
+    " AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM sealed)"
 );
 
 const BY_KEY: &str = "SELECT outcome FROM restores WHERE tenant = $1 AND world = $2 AND key = $3";

@@ -50,15 +50,14 @@ async fn filled(url: &str, collection: &str, points: Vec<IndexPoint>) -> Arc<dyn
     Arc::new(index)
 }
 
-/// On the server that `QDRANT_URL` names, if it names one: its gRPC address.
+/// On the server that `QDRANT_URL` names: its gRPC address.
 pub async fn on_a_real_server<Case: AsyncFnOnce(RealServer)>(case: &str, run: Case) {
-    if let Ok(url) = std::env::var("QDRANT_URL") {
-        let collection = format!("colloquy_contract_{case}");
-        let server = RealServer { url, collection };
-        server.clean().await;
-        run(server.clone()).await;
-        server.clean().await;
-    }
+    let url = std::env::var("QDRANT_URL").expect("QDRANT_URL does not name a Qdrant");
+    let collection = format!("colloquy_contract_{case}");
+    let server = RealServer { url, collection };
+    server.clean().await;
+    run(server.clone()).await;
+    server.clean().await;
 }
 
 #[derive(Clone)]

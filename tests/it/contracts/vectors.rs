@@ -428,6 +428,7 @@ macro_rules! contract {
             use super::RealServer;
 
             $(#[tokio::test]
+            #[ignore = "needs a Qdrant in QDRANT_URL"]
             async fn $case() {
                 super::on_a_real_server(stringify!($case), async |server: RealServer| {
                     super::$case(async |points| server.clone().filled(points).await).await;

@@ -57,13 +57,26 @@ impl Drop for Killed {
     }
 }
 
-/// HAProxy with the shipped configuration on a port of its own, and its nodes on `nodes`; `None`: it is not installed.
-fn balancer(nodes: [u16; 3]) -> Option<(u16, Killed, tempfile::TempDir)> {
-    let is_there = Command::new("haproxy").arg("-v").stdout(Stdio::null()).status();
-    if !is_there.is_ok_and(|status| status.success()) {
-        println!("haproxy is not installed");
-        return None;
-    }
+/// Debian's is where only root looks.
+fn haproxy() -> Command {
+    let of_debian = Path::new("/usr/sbin/haproxy");
+    Command::new(if of_debian.exists() {
+        of_debian
+    } else {
+        Path::new("haproxy")
+    })
+}
+
+/// HAProxy with the shipped configuration on a port of its own, and its nodes on `nodes`.
+///
+/// # Panics
+/// If it is not installed: `scripts/test.sh` installs it.
+fn balancer(nodes: [u16; 3]) -> (u16, Killed, tempfile::TempDir) {
+    let is_there = haproxy().arg("-v").stdout(Stdio::null()).status();
+    assert!(
+        is_there.is_ok_and(|status| status.success()),
+        "haproxy is not installed (Debian: apt-get install haproxy)"
+    );
     let folder = tempfile::tempdir().unwrap();
     let port = free_port();
     let config = folder.path().join("haproxy.cfg");
@@ -72,7 +85,7 @@ fn balancer(nodes: [u16; 3]) -> Option<(u16, Killed, tempfile::TempDir)> {
     let text = text.replace("maxconn 50000", "maxconn 200");
     std::fs::write(&config, text).unwrap();
     let haproxy = || {
-        let mut command = Command::new("haproxy");
+        let mut command = haproxy();
         for (node, port) in (1..).zip(nodes) {
             command.env(format!("NODE_{node}"), format!("127.0.0.1:{port}"));
         }
@@ -82,7 +95,7 @@ fn balancer(nodes: [u16; 3]) -> Option<(u16, Killed, tempfile::TempDir)> {
     let checked = haproxy().arg("-c").status().unwrap();
     assert!(checked.success(), "haproxy refuses its configuration");
     let running = Killed(haproxy().arg("-db").spawn().unwrap());
-    Some((port, running, folder))
+    (port, running, folder)
 }
 
 fn shipped() -> String {
@@ -114,9 +127,7 @@ fn where_no_node_is_ready_the_balancer_says_so() {
     );
     let body: ProblemBody = serde_json::from_value(problem.clone()).unwrap();
     assert!(body.detail.contains("try again"));
-    let Some((port, _haproxy, _folder)) = balancer([free_port(), free_port(), free_port()]) else {
-        return;
-    };
+    let (port, _haproxy, _folder) = balancer([free_port(), free_port(), free_port()]);
     run(async {
         let answer = eventually("the balancer to answer", || async {
             answer(port, "/v1/worlds").filter(|answer| answer.starts_with("HTTP/1.1 503"))
@@ -130,13 +141,9 @@ fn where_no_node_is_ready_the_balancer_says_so() {
     });
 }
 
-/// Where there is no HAProxy, only what it would be told is looked at.
 #[test]
 fn what_is_not_public_stays_inside() {
-    assert!(shipped().contains("deny deny_status 404 if !public or climbs"));
-    let Some((port, _haproxy, _folder)) = balancer([a_node(), a_node(), a_node()]) else {
-        return;
-    };
+    let (port, _haproxy, _folder) = balancer([a_node(), a_node(), a_node()]);
     run(async {
         eventually("the balancer to let something through", || async {
             (status(port, "/readyz") == Some(200)).then_some(())

@@ -13,12 +13,12 @@ mod tap;
 use std::{future::Future, time::Duration};
 
 pub use self::{
-    client::{Answer, Reply, Rest, Socket},
+    client::{Answer, Rest, Socket},
     hole::Hole,
     model::ModelProcess,
     postgres::PostgresDatabase,
     postgres_server::PostgresServer,
-    qdrant::{QdrantDouble, QdrantProcess},
+    qdrant::{QdrantDouble, QdrantIndex, QdrantProcess},
     redis::{RedisCluster, RedisServer},
     server::{Data, Server},
     tap::{Request, Tap, in_sequence},

@@ -73,7 +73,6 @@ impl PostgresDatabase {
     }
 
     /// A connection that sees every tenant's rows.
-    #[cfg(feature = "failpoints")]
     pub async fn connect_to_all(&self) -> PgConnection {
         let mut connection = self.connect().await;
         execute(&mut connection, "SELECT set_config('colloquy.tenant', '*', false)").await;

@@ -20,12 +20,11 @@ use colloquy::{
         auth::{Claims, mint},
     },
 };
-#[cfg(feature = "failpoints")]
 use sqlx::ConnectOptions as _;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use super::{PATIENCE, PostgresDatabase, QdrantDouble, RedisServer, Rest, Socket};
+use super::{PATIENCE, PostgresDatabase, QdrantIndex, RedisServer, Rest, Socket};
 
 const SECRET: &str = "a secret that only the tests know, 32 bytes and more";
 
@@ -37,7 +36,7 @@ pub struct Data {
     /// Where the ledger is, if it is not in the folder.
     database: Option<Arc<PostgresDatabase>>,
     /// Where the index is, if it is not in the servers.
-    qdrant: Option<Arc<QdrantDouble>>,
+    qdrant: Option<Arc<QdrantIndex>>,
     /// Where the buffers are, if they are not in the servers.
     redis: Option<Arc<RedisServer>>,
 }
@@ -67,20 +66,6 @@ impl Data {
             redis: None,
         }
     }
-    /// As [`Self::new`], with the index in Qdrant.
-    pub fn on_qdrant(env: &[(&str, &str)]) -> Self {
-        let qdrant = QdrantDouble::start();
-        let mut data = Self::new(&[
-            ("COLLOQUY__VECTORS__URL", &qdrant.url()),
-            ("COLLOQUY__VECTORS__TIMEOUT_MS", "10000"),
-            // What a turn remembers is what is tested, not how soon a busy machine has it written.
-            ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "10000"),
-        ]);
-        data.env
-            .extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
-        data.qdrant = Some(Arc::new(qdrant));
-        data
-    }
     /// As [`Self::new`], with the ledger in a Postgres database.
     pub fn on_postgres(env: &[(&str, &str)]) -> Self {
         let database = apart(PostgresDatabase::migrated);
@@ -98,6 +83,19 @@ impl Data {
     /// As [`Self::on_postgres`], with the buffers in a Redis of their own.
     pub fn on_services(env: &[(&str, &str)]) -> Self {
         Self::on_postgres(env).with_redis()
+    }
+    /// As [`Self::on_services`], with the index in Qdrant: nothing is in the server or its folder.
+    pub fn on_qdrant(env: &[(&str, &str)]) -> Self {
+        let qdrant = apart(async || QdrantIndex::start().await);
+        let mut data = Self::on_services(&[
+            ("COLLOQUY__VECTORS__URL", &qdrant.url),
+            ("COLLOQUY__VECTORS__COLLECTION", &qdrant.collection),
+            ("COLLOQUY__VECTORS__TIMEOUT_MS", "10000"),
+        ]);
+        data.env
+            .extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        data.qdrant = Some(Arc::new(qdrant));
+        data
     }
     fn with_redis(mut self) -> Self {
         let redis = apart(RedisServer::start);
@@ -149,7 +147,6 @@ impl Data {
         if self.redis.is_some() { copy.with_redis() } else { copy }
     }
     /// The number that a query of the ledger answers with, over every tenant's rows.
-    #[cfg(feature = "failpoints")]
     pub async fn count(&self, query: &'static str) -> i64 {
         if let Some(database) = &self.database {
             let mut ledger = database.connect_to_all().await;

@@ -122,8 +122,9 @@ const DROP_CHECKPOINTS: &str = concat!(
         UNION
         SELECT t.id, t.previous, t.replaces FROM kept k CROSS JOIN turns t
             WHERE t.tenant = $1 AND t.id IN (k.previous, k.replaces) AND t.stands = FALSE)
-     DELETE FROM checkpoints WHERE tenant = $1 AND turn IN (SELECT id FROM gone UNION SELECT id FROM owed)
-       AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM whole)"
+     DELETE FROM checkpoints WHERE tenant = $1 AND turn ",
+    any_of!("SELECT id FROM gone UNION SELECT id FROM owed"),
+    " AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM whole)"
 );
 /// `unsaid` marks what was given up with its turn, so that it is done after all should the turn stand again.
 const END_JOBS: &str = concat!(
@@ -148,8 +149,9 @@ const CLOSE_JOINED: &str = concat!(
     ", ",
     and_replaced!("there", "$4"),
     " UPDATE dialogues SET status = 'closed', updated_at = $3
-     WHERE tenant = $1 AND cause_id IN (SELECT id FROM gone) AND cause_id NOT IN (SELECT id FROM there)
-       AND cause_kind = 'turn' AND status = 'open' RETURNING id"
+     WHERE tenant = $1 AND cause_id ",
+    any_of!("SELECT id FROM gone"),
+    " AND cause_id NOT IN (SELECT id FROM there) AND cause_kind = 'turn' AND status = 'open' RETURNING id"
 );
 const TAKE_HEAD: &str = concat!(
     "UPDATE dialogues SET head_turn = $3, head_turn_id = $4, next_seq = ",

@@ -71,9 +71,11 @@ const UNSEAL: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NU
 const JOINED_AT: &str = concat!(
     "WITH RECURSIVE ",
     and_replaced!("line", "$2"),
-    " SELECT EXISTS (SELECT 1 FROM line CROSS JOIN dialogues d",
+    " SELECT EXISTS (SELECT 1 FROM dialogues d",
     by_index!("dialogues_by_cause"),
-    " WHERE d.tenant = $1 AND d.cause_id = line.id AND d.cause_kind = 'turn' AND d.status = 'open')"
+    " WHERE d.tenant = $1 AND d.cause_id ",
+    any_of!("SELECT id FROM line"),
+    " AND d.cause_kind = 'turn' AND d.status = 'open')"
 );
 const REPLACING: &str = "SELECT id FROM dialogues
     WHERE tenant = $1 AND replacing IS NOT NULL LIMIT $2";

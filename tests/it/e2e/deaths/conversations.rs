@@ -27,6 +27,7 @@ const LINE: Deed = Deed {
         ("summary.durable", After),
         ("outbox.indexed", After),
     ],
+    inside: false,
 };
 
 /// A line cut where it was heard, lines after it taken back with the session that was joined there, and all of
@@ -46,6 +47,7 @@ const CUT: Deed = Deed {
         ("facts.extracted", After),
         ("outbox.indexed", After),
     ],
+    inside: true,
 };
 
 /// A pause where they are. The key is kept once it is paused.
@@ -53,6 +55,7 @@ const PAUSE: Deed = Deed {
     path: "/v1/npc-conversations/$d:interrupt",
     body: || json!({"turn": 5, "key": "deed"}),
     points: &[("conversation.paused", Begun), ("rewind.noted", After)],
+    inside: false,
 };
 
 /// What was cut taken up again, and gone on with.
@@ -67,6 +70,7 @@ const RESUME: Deed = Deed {
         ("rewind.followed", After),
         ("rewind.told", After),
     ],
+    inside: false,
 };
 
 /// A player cuts in with a line: three things that are done one after the other, and never again.
@@ -86,6 +90,7 @@ const CUT_IN: Deed = Deed {
         ("turn.durable", After),
         ("turn.told", After),
     ],
+    inside: false,
 };
 
 /// Cuts in over a socket, until the line's turn is committed; `None`: the server has gone away. Comes again as a

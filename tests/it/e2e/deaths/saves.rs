@@ -24,6 +24,7 @@ const RESTORE: Deed = Deed {
         ("settle.durable", After),
         ("outbox.indexed", After),
     ],
+    inside: false,
 };
 
 /// A world that was saved, and went on.

@@ -33,6 +33,7 @@ const TURN: Deed = Deed {
         ("outbox.indexed", After),
         ("outbox.done", After),
     ],
+    inside: false,
 };
 
 /// A reply cut where it was heard, and turns after it taken back.
@@ -65,6 +66,7 @@ const CUT: Deed = Deed {
         ("outbox.indexed", After),
         ("outbox.done", After),
     ],
+    inside: true,
 };
 
 /// What was cut, taken up again.
@@ -84,6 +86,7 @@ const RESUME: Deed = Deed {
         ("settle.unmarked", After),
         ("settle.durable", After),
     ],
+    inside: false,
 };
 
 /// The last reply said anew.
@@ -103,6 +106,7 @@ const ANEW: Deed = Deed {
         ("turn.durable", After),
         ("turn.told", After),
     ],
+    inside: false,
 };
 
 const LINES: [&str; 5] = [

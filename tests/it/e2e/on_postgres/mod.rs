@@ -1,5 +1,5 @@
 //! The same tests on the other column: the ledger on Postgres, the buffers in Redis. What has its own
-//! column, or is about none (`terminal`, `trips`, `on_qdrant`), is not here.
+//! column, or is about none (`terminal`, `trips`, `plans`, `on_qdrant`), is not here.
 #![allow(clippy::duplicate_mod, reason = "the same tests, from another beginning")]
 
 #[path = "../access.rs"]
@@ -30,7 +30,7 @@ mod model_faults;
 mod nodes;
 #[path = "../npc_conversation.rs"]
 mod npc_conversation;
-mod outages;
+pub(in crate::e2e) mod outages;
 #[path = "../overheard.rs"]
 mod overheard;
 #[path = "../rewinds.rs"]

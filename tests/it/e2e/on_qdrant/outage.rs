@@ -1,144 +1,223 @@
-//! Qdrant is killed in mid-load and comes back empty: turns go on, and in the end nothing is lost and nothing
-//! is back that was taken back.
+//! Qdrant is killed in mid-load, and started again at the same address. Turns go on without it, and recall looks for
+//! words; in the end each fact that is valid is a point, and nothing is back that was taken back meanwhile.
 
-use futures_util::future::join_all;
+use std::collections::BTreeSet;
+
+use colloquy::mock_llm::{self, MockOptions};
 use serde_json::{Value, json};
 
-use crate::support::{Data, QdrantProcess, Reply, Rest, Server, Socket, eventually, run};
+use crate::{
+    e2e::on_postgres::outages::{
+        LINES, Load, PLAYERS, Talked, in_time, learned_once, post, readiness, said, say, session, turns_of,
+    },
+    support::{Data, QdrantDouble, QdrantProcess, Rest, run},
+};
 
-const PLAYERS: [&str; 3] = ["p1", "p2", "p3"];
-const BEFORE: [&str; 2] = ["grapes", "peaches"];
-const DURING: [&str; 3] = ["apples", "cherries", "plums"];
-
-struct Talk {
-    player: &'static str,
-    session: String,
-    socket: Socket,
+/// One that can be taken away.
+trait Qdrant {
+    fn url(&self) -> String;
+    fn kill(&mut self);
+    /// At the same address.
+    fn start_again(&mut self);
 }
 
-impl Talk {
-    async fn begin(server: &Server, player: &'static str) -> Self {
-        let mut socket = server.player(player).await;
-        let session = socket.session("mira", player).await;
-        Self {
-            player,
-            session,
-            socket,
-        }
+/// Its disk is lost with it.
+impl Qdrant for QdrantProcess {
+    fn url(&self) -> String {
+        Self::url(self)
     }
-
-    async fn say(&mut self, line: &str) -> Reply {
-        let reply = self.socket.say(&self.session, line).await;
-        assert_eq!(reply.status, "completed", "{reply:?}");
-        reply
+    fn kill(&mut self) {
+        Self::kill(self);
     }
-
-    async fn tells(&mut self, fruits: &[&str]) {
-        for fruit in fruits {
-            self.say(&format!("I like {fruit}.")).await;
-        }
-    }
-
-    /// Asks, and says whether the answer was looked for in the ledger, and what was considered.
-    async fn asks(&mut self, rest: &Rest) -> (bool, Vec<Value>) {
-        let turn = self.say("What fruit do I like?").await.turn;
-        let trace = rest
-            .get(&format!("/v1/sessions/{}/turns/{turn}/trace", self.session))
-            .await;
-        let notes = trace["notes"].to_string();
-        (
-            notes.contains("by words alone, in the ledger"),
-            trace["candidates"].as_array().unwrap().clone(),
-        )
+    fn start_again(&mut self) {
+        self.restart();
     }
 }
 
-async fn index_of(rest: &Rest) -> String {
-    rest.get("/readyz").await["index"].as_str().unwrap().to_owned()
+/// It has what it had.
+impl Qdrant for QdrantDouble {
+    fn url(&self) -> String {
+        Self::url(self)
+    }
+    fn kill(&mut self) {
+        self.go_away();
+    }
+    fn start_again(&mut self) {
+        self.come_back();
+    }
 }
 
-/// What a player likes, by what is valid in the ledger.
-async fn likes(rest: &Rest, player: &str) -> Vec<&'static str> {
+async fn index_is(rest: &Rest, wanted: &str) {
+    in_time(&format!("the index to be {wanted}"), async || {
+        (readiness(rest, "index").await == wanted).then_some(())
+    })
+    .await;
+}
+
+/// Waits until everything that was said is learned, and the index has it.
+async fn indexed(rest: &Rest, data: &Data) {
+    in_time("every job to end", async || {
+        let jobs = rest.get("/v1/jobs?status=pending").await;
+        jobs["items"].as_array().unwrap().is_empty().then_some(())
+    })
+    .await;
+    in_time("the outbox to be empty", async || {
+        (data.count("SELECT COUNT(*) FROM outbox").await == 0).then_some(())
+    })
+    .await;
+}
+
+async fn likes(rest: &Rest, session: &str, fruits: &[&str]) {
+    for fruit in fruits {
+        let line = format!("I like {fruit}.");
+        say(rest, session, &line, &line).await.unwrap();
+    }
+}
+
+/// Asks. Whether it was looked for in the ledger, by words, and which facts were considered.
+async fn asks(rest: &Rest, session: &str, key: &str) -> (bool, Vec<Value>) {
+    let line = json!({"text": "What fruit do I like?", "key": key});
+    let answer = post(rest, &turns_of(session), &line).await;
+    let turn = &answer.body["turn"];
+    let trace = rest.get(&format!("{}/{turn}/trace", turns_of(session))).await;
+    let by_words = trace["notes"].to_string().contains("by words alone, in the ledger");
+    (by_words, trace["candidates"].as_array().unwrap().clone())
+}
+
+/// Ids of what a player likes, of all that was ever learned or of what is valid; and the words of it.
+async fn facts_of(rest: &Rest, player: &str, valid: bool) -> (BTreeSet<String>, Vec<String>) {
     let facts = rest.facts("mira").await;
-    let own: Vec<&Value> = facts
-        .iter()
-        .filter(|fact| fact["invalid_at"].is_null() && fact.to_string().contains(&format!("player:{player}")))
-        .collect();
-    let all = BEFORE.into_iter().chain(DURING);
-    all.filter(|fruit| own.iter().any(|fact| fact["content"].as_str().unwrap().contains(fruit)))
-        .collect()
+    let own = facts.iter().filter(|fact| {
+        fact.to_string().contains(&format!("player:{player}")) && (fact["invalid_at"].is_null() || !valid)
+    });
+    let text = |fact: &Value, what: &str| fact[what].as_str().unwrap().to_owned();
+    own.map(|fact| (text(fact, "id"), text(fact, "content"))).unzip()
 }
 
-#[test]
-fn nothing_is_lost_and_nothing_comes_back() {
-    run(async {
-        let mut qdrant = QdrantProcess::start();
-        let data = Data::new(&[
-            ("COLLOQUY__VECTORS__URL", &qdrant.url()),
-            ("COLLOQUY__VECTORS__TIMEOUT_MS", "5000"),
-            ("COLLOQUY__JOBS__POLL_S", "1"),
-            ("COLLOQUY__JOBS__RETRY_BASE_S", "1"),
-            ("COLLOQUY__ACTORS__SWEEP_S", "1"),
-        ]);
-        let server = data.spawn();
-        let rest = server.backend();
-        eventually("the index is ready", async || {
-            (index_of(&rest).await == "ready").then_some(())
-        })
-        .await;
-        let mut talks = join_all(PLAYERS.map(|player| Talk::begin(&server, player))).await;
-        join_all(talks.iter_mut().map(|talk| talk.tells(&BEFORE))).await;
-        for player in PLAYERS {
-            eventually("it is learned", async || {
-                (likes(&rest, player).await == BEFORE).then_some(())
-            })
-            .await;
-        }
+fn mentions(candidates: &[Value], word: &str) -> bool {
+    candidates
+        .iter()
+        .any(|fact| fact["content"].as_str().unwrap().contains(word))
+}
 
-        // All at once.
-        let load = join_all(talks.iter_mut().map(|talk| talk.tells(&DURING)));
-        tokio::join!(load, async { qdrant.kill() });
-        let (without_index, candidates) = talks[0].asks(&rest).await;
-        assert!(without_index);
+async fn loses_nothing(data: fn(&[(&str, &str)]) -> Data, mut qdrant: impl Qdrant) {
+    let mock = mock_llm::start(MockOptions {
+        latency_ms: 40,
+        // So that every line asks the index.
+        intent: "memory".into(),
+        ..MockOptions::default()
+    })
+    .unwrap();
+    let data = data(&[
+        ("COLLOQUY__VECTORS__URL", &qdrant.url()),
+        ("COLLOQUY__VECTORS__TIMEOUT_MS", "5000"),
+        ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
+        ("COLLOQUY__LLM__MODEL", "mock"),
+        ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "10"),
+        ("COLLOQUY__JOBS__POLL_S", "1"),
+        ("COLLOQUY__JOBS__RETRY_BASE_S", "1"),
+        ("COLLOQUY__ACTORS__SWEEP_S", "1"),
+    ]);
+    let server = data.spawn();
+    let rest = server.backend();
+    index_is(&rest, "ready").await;
+    // Of one is taken back what the index had, of the other what was being learned when it went away.
+    let [had, learning] = [session(&rest, "p5").await, session(&rest, "p6").await];
+    likes(&rest, &had, &["grapes", "peaches", "apples"]).await;
+    likes(&rest, &learning, &["grapes"]).await;
+    indexed(&rest, &data).await;
+    let (by_words, candidates) = asks(&rest, &had, "before").await;
+    assert!(!by_words && mentions(&candidates, "peaches"), "{candidates:?}");
+
+    // Nobody is refused anything.
+    let load = Load::start(&server, &[]).await;
+    load.goes_on(1).await;
+    mock.control(&json!({"faults": ["extraction=hold"]})).unwrap();
+    let calls = mock.calls("extraction");
+    likes(&rest, &learning, &["peaches"]).await;
+    load.goes_on(LINES).await;
+    in_time("the extractions to be asked for", async || {
+        (mock.calls("extraction") > calls + PLAYERS.len() as u64).then_some(())
+    })
+    .await;
+    qdrant.kill();
+
+    load.goes_on(LINES).await;
+    index_is(&rest, "away").await;
+    let (by_words, candidates) = asks(&rest, &had, "meanwhile").await;
+    assert!(by_words, "it is not said that the index did not answer");
+    for fruit in ["grapes", "peaches", "apples"] {
+        assert!(mentions(&candidates, fruit), "{fruit}: {candidates:?}");
+    }
+    for (session, removed) in [(&had, json!([2, 3, 4, 5])), (&learning, json!([2]))] {
+        let back = json!({"turn": 1, "key": "back"});
+        let done = rest.post(&format!("/v1/sessions/{session}:rewind"), &back).await;
+        assert_eq!(done["rewound"]["removed_turns"], removed, "{done}");
+    }
+    load.goes_on(1).await;
+
+    qdrant.start_again();
+    mock.control(&json!({"faults": []})).unwrap();
+    index_is(&rest, "ready").await;
+    let mut talks = load.end().await;
+    assert!(talks.iter().all(|talked| talked.refused == 0));
+    for (player, session) in [("p5", &had), ("p6", &learning)] {
+        talks.push(Talked {
+            player,
+            session: session.clone(),
+            acknowledged: vec!["I like grapes.".to_owned()],
+            refused: 0,
+        });
+    }
+    for talked in &talks {
+        talked.stands(&rest).await;
+    }
+    learned_once(&rest, &talks).await;
+    indexed(&rest, &data).await;
+    for (player, session) in [("p5", &had), ("p6", &learning)] {
+        let (stands, words) = facts_of(&rest, player, true).await;
+        assert_eq!(words, ["The player likes grapes."]);
+        let (all, _) = facts_of(&rest, player, false).await;
+        let (by_words, candidates) = asks(&rest, session, "afterwards").await;
+        assert!(!by_words, "the index is not asked again");
+        let considered: BTreeSet<String> = candidates
+            .iter()
+            .map(|fact| fact["fact"].as_str().unwrap().to_owned())
+            .collect();
+        assert!(stands.is_subset(&considered), "{candidates:?}");
         assert!(
-            candidates
-                .iter()
-                .any(|fact| fact["content"].to_string().contains("grapes")),
-            "{candidates:?}"
+            all.difference(&stands).all(|unsaid| !considered.contains(unsaid)),
+            "what was taken back is back: {candidates:?}"
         );
-        assert_eq!(index_of(&rest).await, "away");
-        // One of them takes back all but the first line.
-        let path = format!("/v1/sessions/{}:rewind", talks[2].session);
-        rest.post(&path, &json!({ "turn": 1, "key": "back" })).await;
-
-        qdrant.restart();
-        eventually("the index is ready again", async || {
-            (index_of(&rest).await == "ready").then_some(())
-        })
-        .await;
-        let all: Vec<&str> = BEFORE.into_iter().chain(DURING).collect();
-        for (player, wanted) in [("p1", &all[..]), ("p2", &all[..]), ("p3", &BEFORE[..1])] {
-            eventually(&format!("what {player} said is learned"), async || {
-                (likes(&rest, player).await == wanted).then_some(())
-            })
-            .await;
-        }
-        let talk = &mut talks[1];
-        assert_eq!(talk.player, "p2");
-        let (without_index, candidates) = talk.asks(&rest).await;
-        assert!(!without_index);
         assert!(
             candidates
                 .iter()
                 .any(|fact| fact["score"]["cosine"].as_f64() > Some(0.0)),
             "{candidates:?}"
         );
-        server.stop();
+        assert_eq!(said(&rest, session).await.len(), 2);
+    }
+    indexed(&rest, &data).await;
+    server.stop();
 
-        // Each fact is a point, and each point a fact.
-        let checked = data.command().args(["reindex", "--check"]).output().unwrap();
-        let said = String::from_utf8_lossy(&checked.stdout);
-        assert!(checked.status.success(), "{checked:?}");
-        assert!(said.contains("the index is what the ledger says"), "{said}");
-    });
+    // Each fact is a point, and each point a fact.
+    let checked = data.command().args(["reindex", "--check"]).output().unwrap();
+    let told = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success(), "{checked:?}");
+    assert!(told.contains("the index is what the ledger says"), "{told}");
+}
+
+#[test]
+fn nothing_is_lost_or_back_where_it_comes_back_empty() {
+    run(loses_nothing(Data::on_services, QdrantProcess::start()));
+}
+
+#[test]
+fn nothing_is_lost_or_back_where_it_comes_back_with_what_it_had() {
+    run(loses_nothing(Data::on_services, QdrantDouble::start()));
+}
+
+#[test]
+fn nothing_is_lost_or_back_on_sqlite() {
+    run(loses_nothing(Data::new, QdrantProcess::start()));
 }

@@ -5,6 +5,7 @@
 //! one of numbers, a vector needs the collection's length. Searches are exact.
 
 mod collection;
+mod index;
 mod process;
 mod query;
 mod service;
@@ -19,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 
 use self::collection::Collection;
-pub use self::process::QdrantProcess;
+pub use self::{index::QdrantIndex, process::QdrantProcess};
 use super::PATIENCE;
 
 /// The key that a double asks for if it is started with one.

@@ -145,7 +145,7 @@ async fn forwarded(server: &Server, kind: &str) -> f64 {
 }
 
 /// Asks again and again until there is an answer: for what takes as long as a node is thought alive.
-pub(super) async fn in_time<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+pub(in crate::e2e) async fn in_time<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
     let asking = async {
         loop {
             if let Some(answer) = ask().await {

@@ -1,5 +1,5 @@
-//! A store or the model goes away in mid-load and comes back: one file for each. What was acknowledged is there
-//! once, in order, and what was taken back stays so.
+//! A store or the model goes away in mid-load and comes back: one file for each (Qdrant's is `on_qdrant/outage.rs`).
+//! What was acknowledged is there once, in order, and what was taken back stays so.
 
 mod load;
 mod model;
@@ -11,19 +11,22 @@ use std::time::Duration;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use self::load::{LINES, Load, PLAYERS, Talked};
-use super::nodes::{counted, in_time};
+use super::nodes::counted;
 use crate::support::{Answer, Rest, Socket};
+pub(in crate::e2e) use {
+    self::load::{LINES, Load, PLAYERS, Talked},
+    super::nodes::in_time,
+};
 
 /// Why something was not done.
 #[derive(Debug)]
-struct Refused {
-    code: String,
-    retry_after: Option<Duration>,
+pub(in crate::e2e) struct Refused {
+    pub code: String,
+    pub retry_after: Option<Duration>,
 }
 
 /// What a request was refused with, in a way that tells a client to try again.
-fn refusal(answer: &Answer) -> Refused {
+pub(in crate::e2e) fn refusal(answer: &Answer) -> Refused {
     let statuses = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::BAD_GATEWAY];
     assert!(statuses.contains(&answer.status), "{answer:?}");
     Refused {
@@ -32,7 +35,7 @@ fn refusal(answer: &Answer) -> Refused {
     }
 }
 
-async fn session(rest: &Rest, player: &str) -> String {
+pub(in crate::e2e) async fn session(rest: &Rest, player: &str) -> String {
     let made = rest.post("/v1/sessions", &new_session(player)).await;
     made["id"].as_str().unwrap().to_owned()
 }
@@ -41,15 +44,15 @@ fn new_session(player: &str) -> Value {
     json!({"world_id": "vale", "npc_id": "mira", "player_id": player})
 }
 
-fn turns_of(session: &str) -> String {
+pub(in crate::e2e) fn turns_of(session: &str) -> String {
     format!("/v1/sessions/{session}/turns")
 }
 
-async fn post(rest: &Rest, path: &str, body: &Value) -> Answer {
+pub(in crate::e2e) async fn post(rest: &Rest, path: &str, body: &Value) -> Answer {
     rest.answer(Method::POST, path, Some(body), &[]).await.unwrap()
 }
 
-async fn say(rest: &Rest, session: &str, key: &str, line: &str) -> Result<(), Refused> {
+pub(in crate::e2e) async fn say(rest: &Rest, session: &str, key: &str, line: &str) -> Result<(), Refused> {
     let answer = post(rest, &turns_of(session), &json!({"text": line, "key": key})).await;
     if answer.status == StatusCode::OK {
         assert_eq!(answer.body["player_text"], line);
@@ -82,7 +85,7 @@ async fn say_over_socket(socket: &mut Socket, session: &str, key: &str, line: &s
 }
 
 /// The lines of a session that stand, as the ledger has them; their numbers have no gap.
-async fn said(rest: &Rest, session: &str) -> Vec<String> {
+pub(in crate::e2e) async fn said(rest: &Rest, session: &str) -> Vec<String> {
     let (mut lines, mut after) = (Vec::new(), String::new());
     loop {
         let page = rest.get(&format!("{}?limit=200{after}", turns_of(session))).await;
@@ -99,14 +102,14 @@ async fn said(rest: &Rest, session: &str) -> Vec<String> {
 }
 
 /// What `/readyz` says of something; `null`: the server is not ready.
-async fn readiness(rest: &Rest, of: &str) -> Value {
+pub(in crate::e2e) async fn readiness(rest: &Rest, of: &str) -> Value {
     let (_, body) = rest.call(Method::GET, "/readyz", None).await;
     body[of].clone()
 }
 
 /// Waits until nothing is left to be learned. Then each fruit that was spoken of is known, as one fact of whoever
 /// spoke of it, and no job was given up.
-async fn learned_once(rest: &Rest, talks: &[Talked]) {
+pub(in crate::e2e) async fn learned_once(rest: &Rest, talks: &[Talked]) {
     in_time("every job to end", async || {
         let jobs = rest.get("/v1/jobs?status=pending").await;
         jobs["items"].as_array().unwrap().is_empty().then_some(())

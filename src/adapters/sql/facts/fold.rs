@@ -288,18 +288,20 @@ fn view_of<'m>(
         // A ring: its cached view is as good as any.
         return Some(material.cached_view.clone());
     }
-    let mut events: Vec<(i64, String, Event<'m>)> = Vec::new();
+    // What one fact ended at once comes in the order in which it was said: in which it was learned is chance.
+    let mut events: Vec<((i64, i64, String), Event<'m>)> = Vec::new();
     for edit in &material.edits {
-        events.push((edit.at, edit.id.clone(), Event::Edit(&edit.patch)));
+        events.push(((edit.at, edit.at, edit.id.clone()), Event::Edit(&edit.patch)));
     }
     for duplicate in &material.duplicates {
-        events.push((duplicate.at, duplicate.fact.to_string(), Event::Duplicate(duplicate)));
+        let order = (duplicate.at, duplicate.valid_at, duplicate.fact.to_string());
+        events.push((order, Event::Duplicate(duplicate)));
     }
-    events.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    events.sort_by(|(a, _), (b, _)| a.cmp(b));
 
     let mut view = material.base.clone();
     let mut worded = (material.valid_at, id);
-    for (_, _, event) in events {
+    for (_, event) in events {
         match event {
             Event::Edit(edit) => apply(&mut view, edit),
             Event::Duplicate(duplicate) => {

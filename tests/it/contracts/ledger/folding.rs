@@ -163,6 +163,26 @@ pub async fn a_late_duplicate_does_not_give_the_older_words<S: Subject>(f: &Fixt
     assert_eq!(f.fact(base).await.view.content, "newest");
 }
 
+pub async fn what_is_folded_in_at_once_comes_in_the_order_in_which_it_was_said<S: Subject>(f: &Fixture<S>) {
+    let said_first = f.now();
+    let mut seen = Vec::new();
+    for learned in [["a", "b"], ["b", "a"]] {
+        let mut ends = Vec::new();
+        for word in learned {
+            f.tick();
+            let mut fact = worded(f, word, word, 5);
+            let later = if word == "a" { 0 } else { 1 };
+            fact.valid_at = said_first + chrono::Duration::milliseconds(later);
+            ends.push((f.learn(fact, &[]).await, InvalidReason::Duplicate));
+        }
+        f.tick();
+        let newest = f.learn(worded(f, "newest", "c", 5), &ends).await;
+        seen.push(f.fact(newest).await.view.keywords);
+    }
+    assert_eq!(seen[0].len(), 3, "{seen:?}");
+    assert_eq!(seen[0], seen[1], "in which order they were learned is chance");
+}
+
 pub async fn folds_reach_through_chains_of_duplicates<S: Subject>(f: &Fixture<S>) {
     let first = f.learn(worded(f, "one", "a", 9), &[]).await;
     let second = f

@@ -75,6 +75,7 @@ macro_rules! ledger_contract {
                 folding: a_duplicate_is_folded_into_the_newer_fact, restoring_a_duplicate_unfolds_it,
                     a_protected_fact_absorbs_the_newer_one, a_pinned_fact_keeps_its_words,
                     a_late_duplicate_does_not_give_the_older_words, folds_reach_through_chains_of_duplicates,
+                    what_is_folded_in_at_once_comes_in_the_order_in_which_it_was_said,
                     an_edit_of_a_duplicate_reaches_what_it_is_folded_into, an_edit_after_a_fold_has_the_last_word,
                     the_earliest_standing_invalidation_counts;
                 reconcile: a_reconciliation_writes_everything_at_once, a_fence_that_is_closed_lets_nothing_through,

@@ -171,7 +171,7 @@ pub async fn what_is_folded_in_at_once_comes_in_the_order_in_which_it_was_said<S
         for word in learned {
             f.tick();
             let mut fact = worded(f, word, word, 5);
-            let later = if word == "a" { 0 } else { 1 };
+            let later = i64::from(word != "a");
             fact.valid_at = said_first + chrono::Duration::milliseconds(later);
             ends.push((f.learn(fact, &[]).await, InvalidReason::Duplicate));
         }

@@ -200,6 +200,9 @@ impl DialogueStore for ObservedDialogues {
     async fn turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>> {
         self.inner.turn_by_key(scope, id, key).await
     }
+    async fn keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>> {
+        self.inner.keys(scope, id, most).await
+    }
     async fn trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>> {
         self.inner.trace(scope, id, number).await
     }

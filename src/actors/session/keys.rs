@@ -1,24 +1,35 @@
-//! The idempotency keys of a session's latest turns, so that the usual line needs no look-up.
+//! The idempotency keys of a session's turns, so that no line but a repeated one waits for a look-up.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
 
 use crate::memory::turn::Turn;
 
-/// Turns remembered by key. Each holds its texts, so few; older keys are looked up in the ledger.
+/// Turns remembered by key. Each holds its texts, so few; older ones are looked up in the ledger.
 const REMEMBERED: usize = 16;
+/// Keys that are known to belong to turns, of a hundred bytes or so each. Of a dialogue with more of them, each
+/// key is looked up.
+pub(super) const MOST: usize = 500;
 
 #[derive(Default)]
 pub(super) struct Keys {
     recent: VecDeque<(String, Arc<Turn>)>,
+    /// Those of which the ledger has the turn.
+    in_ledger: HashSet<String>,
+    /// The ledger may have others.
     ledger_knows_more: bool,
+    /// There are too many to be read.
+    too_many: bool,
 }
 
 impl Keys {
     /// `ledger_knows_more`: the dialogue may have turns from before it was loaded.
     pub fn new(ledger_knows_more: bool) -> Self {
         Self {
-            recent: VecDeque::new(),
             ledger_knows_more,
+            ..Self::default()
         }
     }
 
@@ -28,14 +39,33 @@ impl Keys {
     }
 
     /// Whether a key that is not found here may still belong to a turn.
-    pub fn ask_ledger(&self) -> bool {
-        self.ledger_knows_more
+    pub fn ask_ledger(&self, key: &str) -> bool {
+        self.ledger_knows_more || self.in_ledger.contains(key)
+    }
+
+    /// Whether to read all keys of the dialogue, [`MOST`] and one at most, since not all are known.
+    pub fn want_all(&self) -> bool {
+        self.ledger_knows_more && !self.too_many
+    }
+
+    /// The ledger has turns with these keys, whether or not they stand.
+    pub fn learn(&mut self, keys: Vec<String>) {
+        self.too_many = keys.len() > MOST;
+        self.ledger_knows_more = self.too_many;
+        if !self.too_many {
+            self.in_ledger.extend(keys);
+        }
     }
 
     pub fn remember(&mut self, key: String, turn: Arc<Turn>) {
-        if self.recent.len() == REMEMBERED {
-            self.recent.pop_front();
-            self.ledger_knows_more = true;
+        if self.recent.len() == REMEMBERED
+            && let Some((key, _)) = self.recent.pop_front()
+        {
+            if self.in_ledger.len() < MOST {
+                self.in_ledger.insert(key);
+            } else {
+                (self.ledger_knows_more, self.too_many) = (true, true);
+            }
         }
         self.recent.push_back((key, turn));
     }

@@ -78,7 +78,7 @@ impl Session {
         }
         let id = self.next_line;
         self.next_line += 1;
-        let to_check = line.key.clone().filter(|_| self.keys.ask_ledger());
+        let to_check = line.key.clone().filter(|key| self.keys.ask_ledger(key));
         let mut waiting = Waiting::new(id, line, accepted_at, to_check.is_none(), self.node.meters.line());
         waiting.take_on(ask);
         if self.running.is_none() {
@@ -122,11 +122,29 @@ impl Session {
         }
     }
 
-    /// Asks the ledger whether a key belongs to an earlier turn; all else goes on beside it.
+    /// Asks the ledger whether a key belongs to an earlier turn, and for all keys if that spares the next lines the
+    /// question; all else goes on beside it.
     fn look_up(&mut self, line: u64, key: String, ctx: &mut Context<Self>) {
+        let Phase::Ready(loaded) = &self.phase else { return };
+        let (epoch, want_all) = (loaded.epoch, self.keys.want_all());
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let look = async move { ports.ledger.dialogues.turn_by_key(&scope, id, &key).await };
-        ctx.spawn(look.into_actor(self).map(move |found, session, ctx| {
+        let look = async move {
+            let dialogues = &ports.ledger.dialogues;
+            let all = async {
+                if want_all {
+                    dialogues.keys(&scope, id, MOST + 1).await.ok()
+                } else {
+                    None
+                }
+            };
+            tokio::join!(dialogues.turn_by_key(&scope, id, &key), all)
+        };
+        ctx.spawn(look.into_actor(self).map(move |(found, all), session, ctx| {
+            // A turn that came and went meanwhile may be missing among them.
+            let same = matches!(&session.phase, Phase::Ready(loaded) if loaded.epoch == epoch);
+            if let Some(all) = all.filter(|_| same) {
+                session.keys.learn(all);
+            }
             session.looked_up(line, found);
             session.advance(ctx);
         }));

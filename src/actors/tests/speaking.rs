@@ -220,3 +220,36 @@ async fn a_key_is_for_one_text() {
     assert_eq!(world.turn(id, "next").await.number, 3);
     world.end().await;
 }
+
+#[actix::test]
+async fn a_line_is_said_once_however_long_ago_that_was() {
+    let world = World::new().await;
+    let id = world.session().await;
+    let keyed = async |world: &World, n: u32| {
+        let key = format!("key {n}");
+        outcome(world.say_with(id, "hello", Some(&key), OnBusy::Queue).await)
+            .await
+            .unwrap()
+            .number
+    };
+    for n in 1..=20 {
+        assert_eq!(keyed(&world, n).await, n);
+    }
+    for n in [1, 20] {
+        assert_eq!(keyed(&world, n).await, n);
+    }
+    let again = world.restarted();
+    for n in [21, 1, 20, 21, 22] {
+        assert_eq!(keyed(&again, n).await, n);
+    }
+    // Nor if the turn is gone.
+    again.back(id, 2).await.unwrap();
+    for n in [30, 40] {
+        let key = format!("key {}", n / 2);
+        let told = again.say_with(id, "hello", Some(&key), OnBusy::Queue).await;
+        assert!(matches!(told, Err(SessionError::TurnUnsaid)), "{key}");
+        assert_eq!(keyed(&again, n).await, n / 10);
+    }
+    again.end().await;
+    world.end().await;
+}

@@ -389,6 +389,16 @@ impl DialogueStore for SqlDialogueStore {
             .map_err(store_error)?;
         row.as_ref().map(turns::read).transpose()
     }
+    async fn keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>> {
+        let mut connection = self.0.read(scope).await?;
+        sqlx::query_scalar(turns::KEYS)
+            .bind(scope.tenant().as_str())
+            .bind(id.to_string())
+            .bind(i64::try_from(most).unwrap_or(i64::MAX))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)
+    }
     async fn trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>> {
         let mut connection = self.0.read(scope).await?;
         let row = sqlx::query(turns::TRACE)

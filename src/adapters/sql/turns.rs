@@ -44,6 +44,7 @@ pub(super) const BY_KEY: &str = concat!(
     " FROM turns t WHERE t.tenant = $1 AND t.dialogue = $2 AND t.key = $3
       ORDER BY t.stands DESC, t.committed_at DESC LIMIT 1"
 );
+pub(super) const KEYS: &str = "SELECT key FROM turns WHERE tenant = $1 AND dialogue = $2 AND key IS NOT NULL LIMIT $3";
 pub(super) const TRACE: &str = "SELECT c.body FROM turns t JOIN traces c ON c.tenant = t.tenant AND c.turn = t.id
     WHERE t.tenant = $1 AND t.dialogue = $2 AND t.number = $3 AND t.stands = TRUE";
 
@@ -254,6 +255,7 @@ plans_of_sqlite! {
         async fn turns_are_found_by_index() {
             assert_searches(STANDING, &["turns_standing"]).await;
             assert_searches(BY_KEY, &["turns_by_key"]).await;
+            assert_searches(KEYS, &["turns_by_key"]).await;
             assert_searches(TRACE, &["turns_standing"]).await;
             assert_searches(TAKE_HEAD, &["turns_by_key"]).await;
         }

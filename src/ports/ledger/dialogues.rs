@@ -270,6 +270,8 @@ pub trait DialogueStore: Send + Sync {
     async fn turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>>;
     async fn turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>>;
     async fn turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>>;
+    /// Keys of the dialogue's turns, whether or not they stand; `most` of them at most, in no order.
+    async fn keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>>;
     async fn trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>>;
     /// The checkpoint after the last turn that stands.
     async fn checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>>;

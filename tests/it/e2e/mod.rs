@@ -1,5 +1,5 @@
 //! The server end to end: real sockets, the scripted model or the mock one. The stores are the embedded ones;
-//! most of it happens on Postgres with Redis, too (`on_postgres`), and the core with Qdrant.
+//! most of it happens on Postgres with Redis, too (`on_postgres`), and the core on these with Qdrant (`on_qdrant`).
 
 mod access;
 mod balancer;
@@ -19,6 +19,7 @@ mod npc_conversation;
 mod on_postgres;
 mod on_qdrant;
 mod overheard;
+mod plans;
 mod rewinds;
 mod saves;
 mod slow_reader;

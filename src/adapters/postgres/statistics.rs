@@ -93,9 +93,8 @@ async fn analyse(connection: &mut Connection) -> StoreResult<usize> {
         return Ok(0);
     }
     // Not those that autovacuum has in hand: it would give up what it does for whoever waits for it.
-    // And of 3,000 rows, not of 30,000 with all that is written in them.
     let tables_of = tables.join(", ");
-    let statement = format!("SET LOCAL default_statistics_target = 10; ANALYZE (SKIP_LOCKED) {tables_of}");
+    let statement = format!("ANALYZE (SKIP_LOCKED) {tables_of}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(statement))
         .execute(connection)
         .await

@@ -43,11 +43,14 @@ pub struct Known {
 }
 
 /// What a person's edit changed, as far as it matters here.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct PastEdit {
     pub at: DateTime<Utc>,
     /// The vector until then, where the edit changed the wording.
     pub vector_before: Option<Vec<f32>>,
+    /// What it made of the sentence, and of the keywords.
+    pub content: Option<String>,
+    pub keywords: Option<Vec<String>>,
     pub pinned: Option<bool>,
     /// The edit put an ended fact back.
     pub restored: bool,
@@ -375,10 +378,11 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         let near = self.prepared.meant(turn, nth).iter();
         let meant = near.map(|(old, _)| *old).filter(|old| self.holds(*old, at));
         let meant = meant.take(MEANT).find(|old| {
-            let fact = &self.facts[*old].known.fact;
-            let terms = keywords::document_terms(&fact.view.content, &fact.view.keywords);
+            let known = self.facts[*old].known;
+            let (content, keywords) = words_at(known, at);
+            let terms = keywords::document_terms(content, keywords);
             keywords::coverage(&request.terms, &terms) >= MIN_COVERAGE
-                && is_own(fact, player)
+                && is_own(&known.fact, player)
                 && !self.is_protected(*old)
         });
         if let Some(meant) = meant {
@@ -487,6 +491,19 @@ fn vector_at(known: &Known, at: DateTime<Utc>) -> &[f32] {
         .filter(|edit| edit.at > at)
         .find_map(|edit| edit.vector_before.as_deref())
         .unwrap_or(&known.vector)
+}
+
+/// The sentence and the keywords of a fact at `at`, those its vector is made of: its own, not what was
+/// folded into it.
+fn words_at(known: &Known, at: DateTime<Utc>) -> (&str, &[String]) {
+    let statement = &known.fact.statement;
+    let until = || known.edits.iter().rev().filter(|edit| edit.at <= at);
+    let content = until().find_map(|edit| edit.content.as_deref());
+    let keywords = until().find_map(|edit| edit.keywords.as_deref());
+    (
+        content.unwrap_or(&statement.content),
+        keywords.unwrap_or(&statement.keywords),
+    )
 }
 
 /// Whether a fact is the player's to take back: it is about the player, or the player said it of

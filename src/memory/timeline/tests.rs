@@ -268,9 +268,8 @@ fn a_pin_protects_from_the_moment_it_was_set() {
                 known.fact.view.pinned = true;
                 known.edits.push(PastEdit {
                     at: second(n),
-                    vector_before: None,
                     pinned: Some(true),
-                    restored: false,
+                    ..PastEdit::default()
                 });
             })
             .says(3, 3, "The player likes apples", 1.0)
@@ -337,6 +336,25 @@ fn forgetting_ends_the_players_own_fact_that_is_named() {
 }
 
 #[test]
+fn what_is_forgotten_is_named_by_the_words_it_had() {
+    let told = |reworded_at| {
+        Case::since(3)
+            .says(1, 1, "The player likes pears", 20.0)
+            .with(1, |known| {
+                known.fact.view.content = "The player likes plums".to_owned();
+                known.edits.push(PastEdit {
+                    at: second(reworded_at),
+                    content: Some("The player likes plums".to_owned()),
+                    ..PastEdit::default()
+                });
+            })
+            .brought(3, &[("likes pears", 15.0)], &[])
+    };
+    assert_eq!(told(4).ends(), [(1, Forgotten, None)]);
+    assert_eq!(told(2).ends(), []);
+}
+
+#[test]
 fn what_is_forgotten_was_said_before() {
     let told = Case::since(2)
         .says(3, 3, "The player likes pears", 0.0)
@@ -351,9 +369,8 @@ fn a_person_puts_back_and_takes_out_in_order() {
         case.with(1, |known| {
             known.edits.push(PastEdit {
                 at: second(n),
-                vector_before: None,
-                pinned: None,
                 restored: true,
+                ..PastEdit::default()
             });
         })
     };
@@ -405,8 +422,7 @@ fn a_reworded_fact_is_compared_by_the_words_it_had() {
                 known.edits.push(PastEdit {
                     at: second(reworded_at),
                     vector_before: Some(at_angle(0.0)),
-                    pinned: None,
-                    restored: false,
+                    ..PastEdit::default()
                 });
             })
             .says(3, 3, "The player likes apples", 1.0)

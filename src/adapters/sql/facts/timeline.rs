@@ -91,6 +91,8 @@ struct EditRow {
 /// What of a person's correction tells how a fact was to be judged.
 #[derive(Deserialize)]
 struct Patch {
+    content: Option<String>,
+    keywords: Option<Vec<String>>,
     pinned: Option<bool>,
     restored: Option<bool>,
 }
@@ -115,6 +117,8 @@ impl EditRow {
         Ok(PastEdit {
             at: moment(self.at)?,
             vector_before: vector.as_deref().map(bytes_of).transpose()?,
+            content: self.patch.content,
+            keywords: self.patch.keywords,
             pinned: self.patch.pinned,
             restored: self.patch.restored.unwrap_or(false),
         })

@@ -126,6 +126,7 @@ impl Bench {
         let commit = TurnCommit {
             epoch: line.epoch,
             expected_head: line.head,
+            replacing: None,
             turn: Turn {
                 id: turn,
                 dialogue: line.dialogue,

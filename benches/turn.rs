@@ -307,6 +307,7 @@ impl Stage {
             id: self.services.ids.next(),
             number: self.open.checkpoint.turn + 1,
             previous: self.open.head,
+            replacing: None,
             line: format!(
                 "Do you remember the {noun} at place{} on day {}?",
                 self.said * 37 % 5_000,

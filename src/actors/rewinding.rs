@@ -13,20 +13,26 @@ use futures_util::FutureExt;
 use super::{
     Interrupted, SessionError, TakeBack,
     curator::Unsaid,
+    handle::Ask,
     mailbox::send,
+    meters::FencedWrite,
     registry::{Node, SessionKey},
+    running::Running,
     session::{WasClosed, load::Loaded},
-    use_cases::UseCases,
 };
 use crate::{
-    dialogue::rewind::{Moved, RewindError, RewindRequest, Target},
+    dialogue::{
+        rewind::{Moved, RewindError, RewindRequest, Target},
+        turn::{CommittedTurn, CutBy, TurnError},
+    },
     ids::{DialogueId, DialogueKind, TurnId},
+    memory::turn::TurnStatus,
     ports::{StoreError, ledger::rewinds::Rewound, peers::Notice},
     tenancy::{Principal, Role, TenantScope},
 };
 
 pub(super) use cutting::{CutCame, PendingCut};
-pub(super) use keeping::{Late, keep, keep_dropped, note};
+pub(super) use keeping::{Late, keep, keep_dropped, note, only_if_kept};
 
 /// When whoever asked of a dialogue that is elsewhere, or is another by now, may ask again.
 pub(super) const MOMENT: Duration = Duration::from_millis(200);
@@ -195,10 +201,20 @@ impl<A> Moves<A> {
         Vec::new()
     }
 
-    /// Somebody else is told of what the next move comes to, or this one: it is kept with the key, and the audit log has
-    /// who asked.
-    pub fn owe(&mut self, key: Option<String>, asked: Option<(Principal, &'static str)>) {
-        self.late.add(key, asked);
+    /// Who cut the turn that goes with the move is told of the move. Its commit would have kept that they asked, and has
+    /// if it was `said` before the move.
+    pub fn owe_cuts(&mut self, running: &Running, said: Option<&Result<CommittedTurn, TurnError>>) {
+        let noted = matches!(said, Some(Ok(said)) if said.turn.status == TurnStatus::Interrupted);
+        for CutBy { who, key, action } in running.cut_by() {
+            self.late.add(key, (!noted).then_some((who, action)));
+        }
+    }
+
+    /// Who waits for what a cut comes to is told of the move; should something lower be asked, of that.
+    pub fn owe_cut(&mut self, cut: PendingCut, action: &'static str) -> Ask<Interrupted> {
+        let asked = cut.asked(action);
+        self.late.add(cut.wish.key, asked);
+        cut.ask
     }
 
     /// Those who are told of the last move though it was written without them.
@@ -315,11 +331,15 @@ pub(super) fn by_itself(scope: &TenantScope) -> Principal {
 }
 
 /// Moves the head. A panic is told as a failed store: what was written, only the ledger knows.
-pub(super) async fn run(use_cases: Arc<dyn UseCases>, request: RewindRequest) -> Result<Moved, RewindError> {
-    let moving = AssertUnwindSafe(use_cases.rewind(request)).catch_unwind();
-    moving
+pub(super) async fn run(node: Arc<Node>, request: RewindRequest) -> Result<Moved, RewindError> {
+    let moving = AssertUnwindSafe(node.use_cases.rewind(request)).catch_unwind();
+    let moved = moving
         .await
-        .unwrap_or_else(|_panic| Err(StoreError::Rejected("the rewind panicked".into()).into()))
+        .unwrap_or_else(|_panic| Err(StoreError::Rejected("the rewind panicked".into()).into()));
+    if matches!(moved, Err(RewindError::Fenced)) {
+        node.meters.fenced(FencedWrite::Move);
+    }
+    moved
 }
 
 /// What whoever repeats a key is told again.
@@ -342,6 +362,7 @@ pub(super) fn refused(error: &RewindError) -> SessionError {
     match error {
         RewindError::Store(error) => error.clone().into(),
         RewindError::Fenced => SessionError::Overloaded { retry_after: MOMENT },
+        RewindError::Closed => SessionError::Closed,
         RewindError::NoSuchTurn { turn, head_turn } => SessionError::NoSuchTurn {
             turn: *turn,
             head_turn: *head_turn,
@@ -352,7 +373,7 @@ pub(super) fn refused(error: &RewindError) -> SessionError {
 
 /// Whether only the ledger knows what was written, and who owns the dialogue now.
 pub(super) fn is_doubtful(error: &RewindError) -> bool {
-    matches!(error, RewindError::Store(_) | RewindError::Fenced)
+    matches!(error, RewindError::Store(_) | RewindError::Fenced | RewindError::Closed)
 }
 
 /// Tells sessions that live here that they are closed. Those that do not.

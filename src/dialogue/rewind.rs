@@ -21,7 +21,7 @@ use crate::{
         ledger::{
             audit::Edit,
             jobs::{JobKind, NewJob},
-            rewinds::{KnownKeys, Replacement, Rewind, RewindOutcome, Rewound},
+            rewinds::{KnownKeys, Replacement, Rewind, RewindOutcome, Rewound, Told},
         },
     },
     tenancy::{Principal, TenantScope},
@@ -112,9 +112,11 @@ pub struct Move {
 pub enum RewindError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Another node owns the dialogue now, or it is closed.
-    #[error("this dialogue moved to another node, or is closed")]
+    /// Another node owns the dialogue now.
+    #[error("this dialogue moved to another node")]
     Fenced,
+    #[error("the dialogue is closed")]
+    Closed,
     #[error("there is no turn {turn}; the last one is {head_turn}")]
     NoSuchTurn { turn: u32, head_turn: u32 },
     /// The last turn was not cut, was cut too long ago, or something was said since.
@@ -175,6 +177,7 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
         RewindOutcome::Done(rewound) => *rewound,
         RewindOutcome::Repeated(rewound) => return Ok(Moved::Repeated(rewound)),
         RewindOutcome::Fenced => return Err(RewindError::Fenced),
+        RewindOutcome::Closed => return Err(RewindError::Closed),
         RewindOutcome::Joined => return Err(RewindError::NothingToResume),
         RewindOutcome::NoSuchTurn => {
             return Err(RewindError::NoSuchTurn {
@@ -196,13 +199,12 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
 
 /// Nothing is to be moved: whoever repeats a key is told so again, whatever is said later.
 async fn keep_keys(services: &Services, request: &RewindRequest) -> Result<(), StoreError> {
-    let keys: Vec<_> = request
-        .key
-        .iter()
-        .chain(&request.also)
-        .map(|key| (services.ids.next(), key.clone()))
-        .collect();
-    if keys.is_empty() {
+    let keys = request.key.iter().chain(&request.also);
+    let told = Told {
+        keys: keys.map(|key| (services.ids.next(), key.clone())).collect(),
+        edits: Vec::new(),
+    };
+    if told.keys.is_empty() {
         return Ok(());
     }
     let head = (request.head, request.head_turn);
@@ -211,7 +213,7 @@ async fn keep_keys(services: &Services, request: &RewindRequest) -> Result<(), S
     services
         .ledger
         .rewinds
-        .note_keys(&request.scope, request.dialogue, &keys, &nothing, KnownKeys::Stay)
+        .note(&request.scope, request.dialogue, &told, &nothing, KnownKeys::Stay)
         .await?;
     failpoint!("rewind.noted");
     Ok(())

@@ -67,6 +67,8 @@ pub struct TurnInput {
     pub number: u32,
     /// The head this turn follows.
     pub previous: Option<TurnId>,
+    /// The turn in whose place this one comes, which went to be said anew or on.
+    pub replacing: Option<TurnId>,
     /// What the player said; empty in an NPC conversation, and where the NPC is to speak first.
     pub line: String,
     pub key: Option<String>,
@@ -191,6 +193,9 @@ pub enum TurnError {
     /// Another node owns the dialogue now.
     #[error("this dialogue moved to another node")]
     Fenced,
+    /// Closed meanwhile.
+    #[error("the dialogue is closed")]
+    Closed,
     /// The key belongs to another turn.
     #[error("the key belongs to another turn")]
     KeyTaken,
@@ -208,6 +213,17 @@ pub enum TurnError {
     /// A prompt template cannot be rendered. A defect of the template, not of the request.
     #[error(transparent)]
     Template(#[from] super::prompt::TemplateError),
+}
+
+impl TurnError {
+    /// Whether only the ledger knows what became of the turn, or what the dialogue is now.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        matches!(
+            self,
+            Self::Store(_) | Self::Fenced | Self::Closed | Self::KeyTaken | Self::TimedOut
+        )
+    }
 }
 
 /// Runs a turn to its commit. `cut` turns to `Some` when the player interrupts.

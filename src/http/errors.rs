@@ -349,6 +349,7 @@ impl From<&TurnError> for Problem {
             TurnError::Model(error) => error.clone().into(),
             TurnError::Store(error) => error.clone().into(),
             TurnError::Fenced => Self::new(Code::WrongNode, error.to_string()),
+            TurnError::Closed => Self::new(Code::SessionClosed, error.to_string()),
             TurnError::KeyTaken => Self::new(Code::KeyTaken, error.to_string()).param("key"),
             TurnError::Unsaid => Self::new(Code::TurnUnsaid, error.to_string()),
             TurnError::CutBeforeReply => Self::new(Code::TurnCut, error.to_string()),

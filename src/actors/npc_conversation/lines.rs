@@ -267,8 +267,7 @@ impl NpcConversation {
             self.node.meters.fenced(FencedWrite::Line);
         }
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
-        let doubtful =
-            self.moving.in_doubt || matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
+        let doubtful = self.moving.in_doubt || error.is_doubtful();
         let cut = matches!(error, TurnError::CutBeforeReply);
         if cut {
             self.line_is_dropped(running.id);

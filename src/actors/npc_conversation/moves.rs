@@ -3,7 +3,7 @@
 //! told the same outcome. A move of the head pauses the conversation in one with it; before the running line is
 //! cut it is paused by itself, so that no restart goes on where somebody cut in.
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
 
@@ -13,7 +13,6 @@ use crate::{
         Interrupted, SessionError, TakeBack,
         handle::Ask,
         memory_wait::MemoryWait,
-        meters::FencedWrite,
         rewinding::{self, CutCame, Gone, Moves, PendingCut, Wish},
         session::JobEnded,
     },
@@ -56,6 +55,16 @@ enum Caller {
     Stay(Ask<ConversationView>),
     /// What was to be gone on with is put back.
     Nobody,
+}
+
+impl Caller {
+    /// Whether somebody asked to take the dialogue back.
+    fn back(self) -> ControlFlow<Ask<Interrupted>, Self> {
+        match self {
+            Self::Back(ask) => ControlFlow::Break(ask),
+            other => ControlFlow::Continue(other),
+        }
+    }
 }
 
 impl Caller {
@@ -344,7 +353,7 @@ impl NpcConversation {
         let seq = self.log.begin_move();
         let request = loaded.rewind_request(&self.node, &self.key, goal, fence, seq);
         self.moving.pauses = request.paused;
-        let moving = rewinding::run(Arc::clone(&self.node.use_cases), request);
+        let moving = rewinding::run(Arc::clone(&self.node), request);
         ctx.spawn(
             moving
                 .into_actor(self)
@@ -369,9 +378,6 @@ impl NpcConversation {
             }
             Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), false, ctx),
             Err(error) => {
-                if matches!(error, RewindError::Fenced) {
-                    self.node.meters.fenced(FencedWrite::Move);
-                }
                 let doubtful = rewinding::is_doubtful(&error);
                 self.head_stays(&|_| Err(rewinding::refused(&error)), doubtful, ctx);
             }
@@ -441,15 +447,12 @@ impl NpcConversation {
         loaded.replacing = rewound.replacing;
         self.putting_back = None;
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
-        self.ended_meanwhile = None;
+        let said = self.ended_meanwhile.take();
         self.unfinished = done.unfinished;
         let running = self.running.take();
         let ended = running.as_ref().map(|running| running.number);
         if let Some(running) = running {
-            // Its commit would have kept them.
-            for CutBy { who, key, action } in running.cut_by() {
-                self.moving.moves.owe(key, Some((who, action)));
-            }
+            self.moving.moves.owe_cuts(&running, said.as_ref());
             running.unsay();
         }
         let unsaid = event_error(&TurnError::Unsaid);
@@ -464,11 +467,8 @@ impl NpcConversation {
         self.memory = MemoryWait::default();
         for cutting in std::mem::take(&mut self.cutting) {
             match cutting {
-                // Should something lower be asked, of that.
                 Cutting::Line(cut) => {
-                    let asked = cut.asked("conversation.interrupt");
-                    let PendingCut { wish, ask, .. } = cut;
-                    self.moving.moves.owe(wish.key, asked);
+                    let ask = self.moving.moves.owe_cut(cut, "conversation.interrupt");
                     self.moving.moves.also_tell(Caller::Back(ask));
                 }
                 // They come in, and go on, where the conversation is now.
@@ -494,9 +494,7 @@ impl NpcConversation {
         let kept = rewinding::note(node, key, late, Arc::clone(&rewound), known);
         ctx.spawn(kept.into_actor(self).map(move |kept, talk, ctx| {
             talk.phase = phase;
-            if let Err(error) = kept {
-                tracing::warn!(dialogue = %talk.key.1, %error, "who else asked for a move could not be kept");
-            }
+            let callers = rewinding::only_if_kept(kept, &talk.key, callers, Caller::back);
             talk.tell(callers, &rewound, ctx);
         }));
     }

@@ -1,7 +1,7 @@
 //! What is kept of those who asked to take a dialogue back: with their keys what they were told, so that to ask again takes
 //! nothing back that is said later; and in the audit log that they asked.
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 use actix::{Actor, AsyncContext, Context, fut::wrap_future};
 
@@ -15,7 +15,7 @@ use crate::{
         StoreError,
         ledger::{
             audit::Edit,
-            rewinds::{KnownKeys, Rewound},
+            rewinds::{KnownKeys, Rewound, Told},
         },
     },
     tenancy::Principal,
@@ -53,7 +53,7 @@ impl From<Vec<String>> for Late {
     }
 }
 
-/// Keeps what these are told, since no move of their own does, and that they asked.
+/// Keeps what these are told, since no move of their own does, and that they asked: both, or nothing.
 pub(in crate::actors) async fn note(
     node: Arc<Node>,
     (scope, dialogue): SessionKey,
@@ -62,19 +62,36 @@ pub(in crate::actors) async fn note(
     known: KnownKeys,
 ) -> Result<(), StoreError> {
     let ports = &node.ports;
-    for (who, action) in &late.asked {
-        let edit = Edit::by(who, &ports.ids, ports.clock.now(), action, dialogue);
-        ports.ledger.audit.append(&scope, &edit).await?;
-    }
-    if late.keys.is_empty() {
-        return Ok(());
-    }
-    let keys: Vec<_> = late.keys.into_iter().map(|key| (ports.ids.next(), key)).collect();
+    let edit = |(who, action)| Edit::by(&who, &ports.ids, ports.clock.now(), action, dialogue);
+    let told = Told {
+        edits: late.asked.into_iter().map(edit).collect(),
+        keys: late.keys.into_iter().map(|key| (ports.ids.next(), key)).collect(),
+    };
     ports
         .ledger
         .rewinds
-        .note_keys(&scope, dialogue, &keys, &outcome, known)
+        .note(&scope, dialogue, &told, &outcome, known)
         .await
+}
+
+/// Those who may be told of a move, once what was owed to those who came late is kept, or could not be. Whoever asked to take
+/// the dialogue back asks again, then: a key that is not kept would take back what is said later.
+pub(in crate::actors) fn only_if_kept<A>(
+    kept: Result<(), StoreError>,
+    (_, dialogue): &SessionKey,
+    callers: Vec<A>,
+    back: impl Fn(A) -> ControlFlow<Ask<Interrupted>, A>,
+) -> Vec<A> {
+    let Err(error) = kept else { return callers };
+    tracing::warn!(%dialogue, %error, "who else asked for a move could not be kept");
+    let refuse = |caller| match back(caller) {
+        ControlFlow::Break(ask) => {
+            ask.answer(Err(error.clone().into()));
+            None
+        }
+        ControlFlow::Continue(other) => Some(other),
+    };
+    callers.into_iter().filter_map(refuse).collect()
 }
 
 /// Answers with `told`; first, a key is kept with the outcome it stands for, so that it takes back nothing that

@@ -7,7 +7,7 @@
 mod anew;
 mod asking;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
@@ -22,7 +22,6 @@ use crate::{
         Accepted, Interrupted, Line, SessionError,
         handle::Ask,
         memory_wait::MemoryWait,
-        meters::FencedWrite,
         rewinding::{self, Gone, Late, Moves, PendingCut, Wish},
         running::Running,
     },
@@ -82,6 +81,16 @@ enum Caller {
     },
     /// What was to be said anew is put back.
     Nobody,
+}
+
+impl Caller {
+    /// Whether somebody asked to take the dialogue back.
+    fn back(self) -> ControlFlow<Ask<Interrupted>, Self> {
+        match self {
+            Self::Back(ask) => ControlFlow::Break(ask),
+            other => ControlFlow::Continue(other),
+        }
+    }
 }
 
 impl Moving {
@@ -197,7 +206,7 @@ impl Session {
         let owed = self.owes_a_turn() || self.moving.put_back.is_some();
         let (fence, seq) = (self.running.is_some() || owed, self.log.begin_move());
         let request = loaded.rewind_request(&self.node, &self.key, goal, fence, seq);
-        let moving = rewinding::run(Arc::clone(&self.node.use_cases), request);
+        let moving = rewinding::run(Arc::clone(&self.node), request);
         ctx.spawn(
             moving
                 .into_actor(self)
@@ -215,9 +224,6 @@ impl Session {
             }
             Ok(Moved::Unchanged) => self.head_stays(&|head_turn| Ok(Interrupted::Idle { head_turn }), false, ctx),
             Err(error) => {
-                if matches!(error, RewindError::Fenced) {
-                    self.node.meters.fenced(FencedWrite::Move);
-                }
                 let doubtful = rewinding::is_doubtful(&error);
                 self.head_stays(&|_| Err(rewinding::refused(&error)), doubtful, ctx);
             }
@@ -295,22 +301,16 @@ impl Session {
         loaded.replacing = rewound.replacing;
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
         self.head_is_new(rewound.heard_chars.is_some(), ctx);
-        self.moving.ended = None;
+        let said = self.moving.ended.take();
         self.moving.unfinished = done.unfinished;
         let running = self.running.take();
         let ended = running.as_ref().map(|running| running.number);
         if let Some(running) = running {
-            // Its commit would have kept them.
-            for CutBy { who, key, action } in running.cut_by() {
-                self.moving.moves.owe(key, Some((who, action)));
-            }
+            self.moving.moves.owe_cuts(&running, said.as_ref());
             running.unsay();
         }
         for cut in std::mem::take(&mut self.moving.cutting) {
-            let asked = cut.asked("session.interrupt");
-            let PendingCut { wish, ask, .. } = cut;
-            // Should something lower be asked, of that.
-            self.moving.moves.owe(wish.key, asked);
+            let ask = self.moving.moves.owe_cut(cut, "session.interrupt");
             self.moving.moves.also_tell(Caller::Back(ask));
         }
         let unsaid = event_error(&TurnError::Unsaid);
@@ -346,10 +346,10 @@ impl Session {
         let kept = rewinding::note(node, key, late, Arc::clone(&rewound), known);
         ctx.spawn(kept.into_actor(self).map(move |kept, session, ctx| {
             session.phase = phase;
-            if let Err(error) = kept {
-                tracing::warn!(dialogue = %session.key.1, %error, "who else asked for a move could not be kept");
-            }
-            session.tell(callers, &rewound);
+            session.tell(
+                rewinding::only_if_kept(kept, &session.key, callers, Caller::back),
+                &rewound,
+            );
             session.reread(ctx);
         }));
     }

@@ -40,6 +40,7 @@ pub(in crate::actors) fn next_turn(
         id: ports.ids.next(),
         number: loaded.dialogue.head_turn + 1,
         previous: loaded.head,
+        replacing: loaded.replacing,
         line: String::new(),
         key: None,
         goes_on: None,

@@ -502,7 +502,7 @@ impl Session {
             self.node.meters.fenced(FencedWrite::Turn);
         }
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
-        let doubtful = matches!(error, TurnError::Store(_) | TurnError::Fenced | TurnError::TimedOut);
+        let doubtful = error.is_doubtful();
         if matches!(error, TurnError::CutBeforeReply) {
             self.turn_is_dropped(&running, ctx);
         }

@@ -250,6 +250,7 @@ impl Fake {
         let commit = TurnCommit {
             epoch: input.epoch,
             expected_head: input.previous,
+            replacing: input.replacing,
             turn: turn.clone(),
             key: input.key.clone(),
             key_of: input.goes_on.as_ref().map(|unfinished| unfinished.of.id),
@@ -278,6 +279,7 @@ impl Fake {
                 cut_keys: commit.cuts.iter().filter_map(|cut| cut.key.clone()).collect(),
             }),
             CommitOutcome::Fenced => Err(TurnError::Fenced),
+            CommitOutcome::Closed => Err(TurnError::Closed),
             CommitOutcome::KeyTaken => Err(TurnError::KeyTaken),
         }
     }
@@ -444,6 +446,7 @@ impl UseCases for Fake {
             }))),
             RewindOutcome::Repeated(rewound) => Ok(Moved::Repeated(rewound)),
             RewindOutcome::Fenced => Err(RewindError::Fenced),
+            RewindOutcome::Closed => Err(RewindError::Closed),
             RewindOutcome::NoSuchTurn | RewindOutcome::Joined => Err(RewindError::NothingToResume),
         }
     }

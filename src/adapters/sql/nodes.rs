@@ -30,7 +30,8 @@ const SUPPLANT: &str = "UPDATE nodes SET until = CASE WHEN until > $3 THEN $3 EL
 const PROLONG: &str = "UPDATE nodes SET until = $2 WHERE id = $1 AND until > $3";
 const ENTER: &str = "INSERT INTO nodes (id, url, until, has_left, buried) VALUES ($1, $2, $3, FALSE, FALSE)
     ON CONFLICT (id) DO UPDATE SET url = excluded.url, until = excluded.until, has_left = FALSE, buried = FALSE";
-const LEAVE: &str = "UPDATE nodes SET until = $2, has_left = TRUE WHERE id = $1 AND until > $2";
+const LEAVE: &str =
+    "UPDATE nodes SET until = CASE WHEN until > $2 THEN $2 ELSE until END, has_left = TRUE WHERE id = $1";
 const LIVE: &str = "SELECT id, url, until FROM nodes WHERE until > $1 ORDER BY id";
 const OWNED: &str = "SELECT tenant, id FROM dialogues WHERE owner_node = $1";
 const DEAD: &str = "SELECT id FROM nodes WHERE buried = FALSE AND (has_left = TRUE OR until <= $1) ORDER BY id";

@@ -72,13 +72,14 @@ const UNPIN: &str = concat!(
         SELECT t.id, t.previous, t.replaces FROM kept k CROSS JOIN turns t
             WHERE t.tenant = $1 AND t.id IN (k.previous, k.replaces) AND t.stands = FALSE),
     sealed (id) AS (
-        SELECT t.replaces FROM (SELECT DISTINCT dialogue FROM gone) g
-            CROSS JOIN dialogues d CROSS JOIN turns t
-            WHERE d.tenant = $1 AND d.id = g.dialogue
-              AND t.tenant = $1 AND t.id = d.head_turn_id AND t.replaces IS NOT NULL
+        SELECT d.head_turn_id FROM (SELECT DISTINCT dialogue FROM gone) g CROSS JOIN dialogues d
+            WHERE d.tenant = $1 AND d.id = g.dialogue AND d.head_turn_id IS NOT NULL
         UNION
         SELECT d.replacing FROM (SELECT DISTINCT dialogue FROM gone) g CROSS JOIN dialogues d
-            WHERE d.tenant = $1 AND d.id = g.dialogue AND d.replacing IS NOT NULL)
+            WHERE d.tenant = $1 AND d.id = g.dialogue AND d.replacing IS NOT NULL
+        UNION
+        SELECT t.replaces FROM sealed s CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.id = s.id AND t.replaces IS NOT NULL)
     DELETE FROM checkpoints WHERE tenant = $1 AND turn ",
     any_of!("SELECT id FROM gone"),
     " AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM sealed)"
@@ -91,8 +92,8 @@ const RECORD: &str = "INSERT INTO restores (tenant, id, world, save, key, outcom
 /// turn which would otherwise come back after the save. One
 /// that was open stays closed if an NPC of it was deleted since: NPCs are not part of a save.
 const PLAN: &str = concat!(
-    "SELECT id, head, status, wanted_head, wanted, next_seq, epoch, wanted_pause, paused FROM (
-        SELECT d.id, d.head_turn_id AS head, d.status, d.next_seq, d.owner_epoch AS epoch,
+    "SELECT id, head, replacing, status, wanted_head, wanted, next_seq, epoch, wanted_pause, paused FROM (
+        SELECT d.id, d.head_turn_id AS head, d.replacing, d.status, d.next_seq, d.owner_epoch AS epoch,
             i.paused AS wanted_pause, ",
     is_paused!("d.options"),
     " AS paused,
@@ -118,6 +119,8 @@ const FENCE: &str = concat!(
 struct Planned {
     id: DialogueId,
     to: Option<TurnId>,
+    /// What it owes.
+    replacing: Option<TurnId>,
     was_open: bool,
     open: bool,
     moves: bool,
@@ -142,6 +145,7 @@ fn read_planned(row: &Row) -> StoreResult<Planned> {
     let mut columns = Columns::of(row);
     let id = columns.id()?;
     let head: Option<TurnId> = columns.maybe_id()?;
+    let replacing = columns.maybe_id()?;
     let was_open = columns.next::<&str>()? == "open";
     let to = columns.maybe_id()?;
     let open = columns.next::<&str>()? == "open";
@@ -151,6 +155,7 @@ fn read_planned(row: &Row) -> StoreResult<Planned> {
     Ok(Planned {
         id,
         to,
+        replacing,
         was_open,
         open,
         moves: head != to || was_open != open,
@@ -278,13 +283,18 @@ async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore
         .await
         .map_err(store_error)?;
     let plan = rows.iter().map(read_planned).collect::<StoreResult<Vec<_>>>()?;
-    let fenced = plan.iter().filter(|planned| !planned.moves).map(|planned| planned.id);
+    let fenced = || plan.iter().filter(|planned| !planned.moves);
     sqlx::query(FENCE)
         .bind(tenant.as_str())
-        .bind(json_list(fenced))
+        .bind(json_list(fenced().map(|planned| planned.id)))
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;
+    for planned in fenced() {
+        if let Some(owed) = planned.replacing {
+            rewinds::drop_checkpoints(connection, tenant, planned.id, [owed]).await?;
+        }
+    }
     failpoint!("restore.fenced");
     let mut restored = Restored {
         save: asked.save,

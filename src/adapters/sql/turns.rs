@@ -53,8 +53,10 @@ const TAKE_HEAD: &str = "UPDATE dialogues SET head_turn = $5, head_turn_id = $6,
         replacing = NULL
     WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $3 AND head_turn_id IS NOT DISTINCT FROM $4
       AND NOT EXISTS (SELECT 1 FROM turns WHERE tenant = $1 AND dialogue = $2 AND key = $9)";
-const KEY_TAKEN: &str = "SELECT EXISTS (SELECT 1 FROM turns
-    WHERE tenant = $1 AND dialogue = $2 AND key = $3 AND id <> $4)";
+/// Why the head was not taken.
+const WHY: &str = "SELECT owner_epoch, status = 'open', EXISTS (SELECT 1 FROM turns t
+        WHERE t.tenant = $1 AND t.dialogue = $2 AND t.key = $3 AND t.id <> $4)
+    FROM dialogues WHERE tenant = $1 AND id = $2";
 const WRITE: &str = batch!(
     "INSERT INTO turns (tenant, id, dialogue, number, text_version, key, status, player, player_text, npc, reply_text,
         cues, prompt_tokens, cached_tokens, completion_tokens, started_at, committed_at,
@@ -135,7 +137,7 @@ impl PreparedCommit {
             .await
             .map_err(store_error)?;
         if taken.rows_affected() == 0 {
-            return refused(connection, tenant, &dialogue, &id, commit.key.as_deref()).await;
+            return refused(connection, tenant, commit).await;
         }
         failpoint!("turn.head");
         state::hold_order(connection, &self.tenant, &state::worlds_of(&commit.state)).await?;
@@ -171,6 +173,9 @@ impl PreparedCommit {
             .execute(&mut *connection)
             .await
             .map_err(store_error)?;
+        if let Some(replaced) = commit.replacing {
+            rewinds::drop_checkpoints(connection, &self.tenant, turn.dialogue, [replaced]).await?;
+        }
         for cut in &commit.cuts {
             rewinds::record_cut(connection, &self.tenant, turn.dialogue, cut).await?;
         }
@@ -179,25 +184,27 @@ impl PreparedCommit {
     }
 }
 
-async fn refused(
-    connection: &mut Connection,
-    tenant: &str,
-    dialogue: &str,
-    turn: &str,
-    key: Option<&str>,
-) -> StoreResult<CommitOutcome> {
-    let Some(key) = key else {
-        return Ok(CommitOutcome::Fenced);
-    };
-    let taken: bool = sqlx::query_scalar(KEY_TAKEN)
+/// Whoever owns the dialogue now may have written the very turn: with another epoch nothing else is said of it.
+async fn refused(connection: &mut Connection, tenant: &str, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
+    let row = sqlx::query(WHY)
         .bind(tenant)
-        .bind(dialogue)
-        .bind(key)
-        .bind(turn)
-        .fetch_one(connection)
+        .bind(commit.turn.dialogue.to_string())
+        .bind(&commit.key)
+        .bind(commit.turn.id.to_string())
+        .fetch_optional(connection)
         .await
         .map_err(store_error)?;
-    Ok(if taken {
+    let Some(row) = row else {
+        return Ok(CommitOutcome::Fenced);
+    };
+    let mut columns = Columns::of(&row);
+    let epoch: u64 = columns.number()?;
+    let (open, taken): (bool, bool) = (columns.next()?, columns.next()?);
+    Ok(if epoch != commit.epoch {
+        CommitOutcome::Fenced
+    } else if !open {
+        CommitOutcome::Closed
+    } else if taken {
         CommitOutcome::KeyTaken
     } else {
         CommitOutcome::Fenced
@@ -258,6 +265,7 @@ plans_of_sqlite! {
             assert_searches(KEYS, &["turns_by_key"]).await;
             assert_searches(TRACE, &["turns_standing"]).await;
             assert_searches(TAKE_HEAD, &["turns_by_key"]).await;
+            assert_searches(WHY, &["turns_by_key"]).await;
         }
     }
 }

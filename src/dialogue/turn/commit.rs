@@ -84,6 +84,7 @@ pub(super) async fn commit(
     let commit = TurnCommit {
         epoch: input.epoch,
         expected_head: input.previous,
+        replacing: input.replacing,
         key: input.key.clone(),
         key_of: input.goes_on.as_ref().map(|unfinished| unfinished.of.id),
         uncut: uncut.map(|text| (text, turn.committed_at + seal)),
@@ -98,6 +99,7 @@ pub(super) async fn commit(
     match services.ledger.dialogues.commit_turn(&input.scope, &commit).await? {
         CommitOutcome::Committed => {}
         CommitOutcome::Fenced => return Err(TurnError::Fenced),
+        CommitOutcome::Closed => return Err(TurnError::Closed),
         CommitOutcome::KeyTaken => return Err(TurnError::KeyTaken),
     }
     failpoint!("turn.durable");

@@ -55,6 +55,7 @@ pub fn event_error(error: &TurnError) -> EventError {
             "this dialogue moved to another node; the turn was not kept",
             None,
         ),
+        TurnError::Closed => ("session_closed", "the dialogue is closed; the turn was not kept", None),
         TurnError::KeyTaken => ("key_taken", "the key belongs to another turn", None),
         TurnError::Unsaid => ("turn_unsaid", "the dialogue was taken back to an earlier turn", None),
         TurnError::CutBeforeReply => ("turn_cut", "the turn was cut before the reply began", None),

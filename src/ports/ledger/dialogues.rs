@@ -142,6 +142,8 @@ pub struct TurnCommit {
     pub epoch: u64,
     /// The head before this turn.
     pub expected_head: Option<TurnId>,
+    /// The turn that went to be said anew or on, and does not come back now: its checkpoint goes.
+    pub replacing: Option<TurnId>,
     pub turn: Turn,
     /// The client's idempotency key.
     pub key: Option<String>,
@@ -166,6 +168,8 @@ pub enum CommitOutcome {
     Committed,
     /// The epoch or the head was another: this node no longer owns the dialogue. Nothing was written.
     Fenced,
+    /// The dialogue is closed. Nothing was written.
+    Closed,
     /// The key belongs to another turn of this dialogue. Nothing was written.
     KeyTaken,
 }

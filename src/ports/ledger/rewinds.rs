@@ -204,8 +204,10 @@ pub const MAX_QUOTED: usize = 100;
 #[derive(Debug, Clone, PartialEq)]
 pub enum RewindOutcome {
     Done(Box<Rewound>),
-    /// The epoch was another, or the dialogue is closed. Nothing was written.
+    /// The epoch was another: this node no longer owns the dialogue. Nothing was written.
     Fenced,
+    /// The dialogue is closed. Nothing was written.
+    Closed,
     /// `to` is no turn of this dialogue. Nothing was written.
     NoSuchTurn,
     /// The key belongs to this earlier move. Nothing was written.
@@ -225,6 +227,15 @@ pub struct Unsettled {
     pub mark: u64,
 }
 
+/// Whoever is told of a move that is not, or not only, their own.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Told {
+    /// Their keys, which stand for it from now on; each with a name for its row.
+    pub keys: Vec<(RewindId, String)>,
+    /// That they asked, for the audit log.
+    pub edits: Vec<Edit>,
+}
+
 /// What becomes of keys that a dialogue knows already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KnownKeys {
@@ -239,12 +250,12 @@ pub enum KnownKeys {
 pub trait RewindStore: Send + Sync {
     /// Moves a head. Durable when this returns.
     async fn rewind(&self, scope: &TenantScope, rewind: &Rewind) -> StoreResult<RewindOutcome>;
-    /// Keeps what whoever came with these keys was told without a move of its own.
-    async fn note_keys(
+    /// Keeps what these were told without a move of their own: all of it, or nothing.
+    async fn note(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
-        keys: &[(RewindId, String)],
+        told: &Told,
         outcome: &Rewound,
         known: KnownKeys,
     ) -> StoreResult<()>;

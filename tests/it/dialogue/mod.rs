@@ -394,6 +394,7 @@ impl Talk<'_> {
             id: stage.services.ids.next(),
             number,
             previous: self.open.head,
+            replacing: self.open.replacing,
             line: line.to_owned(),
             key: None,
             goes_on: None,

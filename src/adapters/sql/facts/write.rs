@@ -214,7 +214,13 @@ async fn write(
     }
     let mut touched = lift(connection, tenant, &result.lifts, now).await?;
     failpoint!("facts.lifted");
-    let memory_changed = !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
+    // What was asked to be forgotten may end what is learned later of earlier turns.
+    let asks = result
+        .extraction
+        .as_ref()
+        .is_some_and(|extraction| !extraction.forget.is_empty());
+    let memory_changed =
+        asks || !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
     if memory_changed || !result.flags.is_empty() {
         insert_rest(connection, tenant, result, memory_changed, now).await?;
         failpoint!("facts.ended");

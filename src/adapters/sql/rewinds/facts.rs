@@ -14,7 +14,7 @@ use super::super::{
     rows::{Columns, json_list, micros, store_error},
 };
 use crate::{
-    ids::{FactId, RewindId, TenantId},
+    ids::{FactId, RewindId, TenantId, TurnId},
     memory::fact::Knower,
     ports::StoreResult,
 };
@@ -26,6 +26,8 @@ pub(super) struct Touched {
     pub unsaid: BTreeSet<FactId>,
     /// Every fact that a row which fell or came back names.
     pub all: BTreeSet<FactId>,
+    /// Turns that asked to forget something: they may end facts that name them nowhere yet.
+    pub asked: BTreeSet<TurnId>,
 }
 
 /// How many facts a move took out and gave back.
@@ -35,14 +37,17 @@ pub(super) struct Counted {
     pub restored: u32,
 }
 
-/// And what they are folded into.
+/// And what they are folded into; and which of the turns asked to forget something.
 const CAUSED: &str = concat!(
-    "SELECT f.id, i.by_fact FROM facts f LEFT JOIN invalidations i",
+    "SELECT f.id, i.by_fact, NULL FROM facts f LEFT JOIN invalidations i",
     by_index!("invalidations_of_fact"),
     " ON i.tenant = f.tenant AND i.fact = f.id AND i.by_fact IS NOT NULL
      WHERE f.tenant = $1 AND f.cause_id ",
     among!("$2"),
-    " AND f.cause_kind = 'turn'"
+    " AND f.cause_kind = 'turn'
+     UNION ALL SELECT NULL, NULL, e.turn FROM extractions e WHERE e.tenant = $1 AND e.turn ",
+    among!("$2"),
+    " AND e.forget <> '[]'"
 );
 /// From the moment they began: whatever moment is asked about, they were never valid.
 const UNSAY: &str = concat!(
@@ -80,6 +85,10 @@ const BEFORE: &str = concat!(
     "SELECT id, invalid_at IS NULL, world, knowers FROM facts WHERE tenant = $1 AND id ",
     among!("$2")
 );
+const ASKED_IN: &str = concat!(
+    "SELECT world, knowers FROM extractions WHERE tenant = $1 AND turn ",
+    among!("$2")
+);
 /// Marks that are there already are renewed, from the earlier moment on.
 macro_rules! or_renew {
     () => {
@@ -94,6 +103,13 @@ const UNSETTLE: &str = concat!(
     "INSERT INTO unsettled (tenant, world, audience, knowers, private_to, since, mark)
      SELECT DISTINCT $1, world, audience, knowers, private_to, $3, 1 FROM facts
      WHERE tenant = $1 AND id ",
+    among!("$2"),
+    or_renew!()
+);
+const UNSETTLE_ASKED: &str = concat!(
+    "INSERT INTO unsettled (tenant, world, audience, knowers, private_to, since, mark)
+     SELECT DISTINCT $1, world, audience, knowers, private_to, $3, 1 FROM extractions
+     WHERE tenant = $1 AND turn ",
     among!("$2"),
     or_renew!()
 );
@@ -118,7 +134,11 @@ pub(super) async fn unsay(
     at: DateTime<Utc>,
     touched: &mut Touched,
 ) -> StoreResult<()> {
-    let (caused, folded_into) = caused_by(connection, tenant, turns).await?;
+    let Caused {
+        facts: caused,
+        folded_into,
+        asked,
+    } = caused_by(connection, tenant, turns).await?;
     let lifted = lift(connection, LIFT_CAUSED, tenant, turns, Some((by, at))).await?;
     let rows: serde_json::Value = caused
         .iter()
@@ -136,6 +156,7 @@ pub(super) async fn unsay(
         .all
         .extend(caused.iter().copied().chain(lifted).chain(folded_into));
     touched.unsaid.extend(caused);
+    touched.asked.extend(asked);
     Ok(())
 }
 
@@ -155,7 +176,11 @@ pub(super) async fn say_again(
     at: DateTime<Utc>,
     touched: &mut Touched,
 ) -> StoreResult<()> {
-    let (caused, folded_into) = caused_by(connection, tenant, turns).await?;
+    let Caused {
+        facts: caused,
+        folded_into,
+        asked,
+    } = caused_by(connection, tenant, turns).await?;
     sqlx::query(LIFT_UNSAID)
         .bind(tenant.as_str())
         .bind(json_list(&caused))
@@ -166,6 +191,7 @@ pub(super) async fn say_again(
         .map_err(store_error)?;
     let ended = lift(connection, PUT_BACK_CAUSED, tenant, turns, None).await?;
     touched.all.extend(caused.into_iter().chain(ended).chain(folded_into));
+    touched.asked.extend(asked);
     Ok(())
 }
 
@@ -176,11 +202,15 @@ pub(super) async fn settle_caches(
     touched: Touched,
     since: Option<i64>,
 ) -> StoreResult<Counted> {
-    let (Some(since), false) = (since, touched.all.is_empty()) else {
+    let (Some(since), false) = (since, touched.all.is_empty() && touched.asked.is_empty()) else {
         return Ok(Counted::default());
     };
     let all = json_list(&touched.all);
-    let before = before(connection, tenant, &all).await?;
+    let mut before = before(connection, tenant, &all).await?;
+    let asked = json_list(&touched.asked);
+    if !touched.asked.is_empty() {
+        before.are_asked(connection, tenant, &asked).await?;
+    }
     for (world, npcs) in &before.memories {
         sqlx::query(RAISE_MEMORY)
             .bind(tenant.as_str())
@@ -203,6 +233,15 @@ pub(super) async fn settle_caches(
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;
+    if !touched.asked.is_empty() {
+        sqlx::query(UNSETTLE_ASKED)
+            .bind(tenant.as_str())
+            .bind(&asked)
+            .bind(since)
+            .execute(&mut *connection)
+            .await
+            .map_err(store_error)?;
+    }
     fold::refresh(connection, tenant, touched.all).await?;
     let after = ids(connection, VALID, tenant, &all).await?;
     let count = |facts: usize| u32::try_from(facts).unwrap_or(u32::MAX);
@@ -220,6 +259,27 @@ struct Before {
     memories: BTreeMap<String, BTreeSet<String>>,
 }
 
+impl Before {
+    /// Also the memories in which these turns asked to forget something.
+    async fn are_asked(&mut self, connection: &mut Connection, tenant: &TenantId, turns: &str) -> StoreResult<()> {
+        let rows = sqlx::query(ASKED_IN)
+            .bind(tenant.as_str())
+            .bind(turns)
+            .fetch_all(connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter().try_for_each(|row| self.known_by(&mut Columns::of(row)))
+    }
+
+    /// Reads a world and knowers.
+    fn known_by(&mut self, columns: &mut Columns<'_>) -> StoreResult<()> {
+        let world: String = columns.next()?;
+        let knowers: BTreeSet<Knower> = columns.json()?;
+        self.memories.entry(world).or_default().extend(npcs_of(&knowers));
+        Ok(())
+    }
+}
+
 async fn before(connection: &mut Connection, tenant: &TenantId, facts: &str) -> StoreResult<Before> {
     let rows = sqlx::query(BEFORE)
         .bind(tenant.as_str())
@@ -234,32 +294,36 @@ async fn before(connection: &mut Connection, tenant: &TenantId, facts: &str) -> 
         if columns.next()? {
             before.valid.insert(fact);
         }
-        let world: String = columns.next()?;
-        let knowers: BTreeSet<Knower> = columns.json()?;
-        before.memories.entry(world).or_default().extend(npcs_of(&knowers));
+        before.known_by(&mut columns)?;
     }
     Ok(before)
 }
 
-/// Facts that turns caused, and those that any of them is folded into.
-async fn caused_by(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    turns: &str,
-) -> StoreResult<(BTreeSet<FactId>, BTreeSet<FactId>)> {
+/// What turns caused.
+#[derive(Default)]
+struct Caused {
+    facts: BTreeSet<FactId>,
+    /// What any of them is folded into.
+    folded_into: BTreeSet<FactId>,
+    /// Which of the turns asked to forget something.
+    asked: BTreeSet<TurnId>,
+}
+
+async fn caused_by(connection: &mut Connection, tenant: &TenantId, turns: &str) -> StoreResult<Caused> {
     let rows = sqlx::query(CAUSED)
         .bind(tenant.as_str())
         .bind(turns)
         .fetch_all(connection)
         .await
         .map_err(store_error)?;
-    let (mut caused, mut folded_into) = (BTreeSet::new(), BTreeSet::new());
+    let mut caused = Caused::default();
     for row in &rows {
         let mut columns = Columns::of(row);
-        caused.insert(columns.id()?);
-        folded_into.extend(columns.maybe_id::<FactId>()?);
+        caused.facts.extend(columns.maybe_id::<FactId>()?);
+        caused.folded_into.extend(columns.maybe_id::<FactId>()?);
+        caused.asked.extend(columns.maybe_id::<TurnId>()?);
     }
-    Ok((caused, folded_into))
+    Ok(caused)
 }
 
 async fn ids(
@@ -311,7 +375,7 @@ plans_of_sqlite! {
             assert_searches(PUT_BACK_CAUSED, &["invalidations_by_cause"]).await;
             assert_searches(UNSETTLE_ECHOES, &["invalidations_by_fact"]).await;
             assert_searches(LIFT_UNSAID, &["invalidations_of_fact"]).await;
-            for statement in [UNSAY, VALID, BEFORE, UNSETTLE] {
+            for statement in [UNSAY, VALID, BEFORE, UNSETTLE, ASKED_IN, UNSETTLE_ASKED] {
                 assert_searches(statement, &[]).await;
             }
         }

@@ -210,7 +210,7 @@ pub(in super::super) async fn move_head(
     let cut = asked.replacement.map(|replacement| replacement.of);
     let whole = cut.or(asked.replacing).into_iter();
     let whole = json_list(whole.chain(branch.iter().map(|turn| turn.id)));
-    drop_checkpoints(connection, tenant, &turns, &dialogue, &whole).await?;
+    drop_checkpoints_but(connection, tenant, &turns, &dialogue, &whole).await?;
     failpoint!("rewind.unchecked");
     let mut folds_anew = back.state > 0;
     if !branch.is_empty() {
@@ -384,7 +384,17 @@ async fn change_jobs(
         .map_err(store_error)
 }
 
-async fn drop_checkpoints(
+/// Those of turns that do not stand and do not come back, unless a save has them.
+pub(in super::super) async fn drop_checkpoints(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    dialogue: DialogueId,
+    turns: impl IntoIterator<Item = TurnId>,
+) -> StoreResult<()> {
+    drop_checkpoints_but(connection, tenant, &json_list(turns), &dialogue.to_string(), "[]").await
+}
+
+async fn drop_checkpoints_but(
     connection: &mut Connection,
     tenant: &TenantId,
     turns: &str,

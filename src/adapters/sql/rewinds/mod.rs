@@ -23,7 +23,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-pub(super) use self::head::{Move, move_head};
+pub(super) use self::head::{Move, drop_checkpoints, move_head};
 use super::{
     Connection, Engine, Lock, Row, audit, lock, ownership,
     rows::{Columns, json, json_list, micros, store_error},
@@ -34,7 +34,7 @@ use crate::{
     memory::fact::Audience,
     ports::{
         StoreResult,
-        ledger::rewinds::{KnownKeys, LiveCut, Rewind, RewindOutcome, RewindStore, Rewound, Sealed, Unsettled},
+        ledger::rewinds::{KnownKeys, LiveCut, Rewind, RewindOutcome, RewindStore, Rewound, Sealed, Told, Unsettled},
     },
     tenancy::TenantScope,
 };
@@ -47,6 +47,8 @@ const OWNED: &str = concat!(
     "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND (status = 'open' OR $4) AND world = $5",
     for_update!()
 );
+/// Why there is no such row.
+const IS_CLOSED: &str = "SELECT owner_epoch = $3 AND status <> 'open' FROM dialogues WHERE tenant = $1 AND id = $2";
 const RECORD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const RECORD_TOLD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
@@ -100,7 +102,17 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
         .await
         .map_err(store_error)?;
     if owned.is_none() {
-        return Ok(RewindOutcome::Fenced);
+        let closed: Option<bool> = sqlx::query_scalar(IS_CLOSED)
+            .bind(tenant.as_str())
+            .bind(&dialogue)
+            .bind(signed(rewind.epoch))
+            .fetch_optional(connection)
+            .await
+            .map_err(store_error)?;
+        return Ok(match closed {
+            Some(true) => RewindOutcome::Closed,
+            _ => RewindOutcome::Fenced,
+        });
     }
     if let Some(turn) = rewind.unless_joined
         && joined_at(connection, tenant, turn).await?
@@ -128,7 +140,7 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
     }
     record(connection, tenant, &rewound, rewind.dialogue, rewind.key.as_deref()).await?;
     // Those who are told of this move instead of an earlier one are told the same when they repeat.
-    note(
+    note_keys(
         connection,
         tenant,
         rewind.dialogue,
@@ -198,7 +210,7 @@ pub(super) async fn record_cut(
 }
 
 /// Keeps what the keys of those are told who asked for the same. No event tells of these rows.
-async fn note(
+async fn note_keys(
     connection: &mut Connection,
     tenant: &TenantId,
     dialogue: DialogueId,
@@ -273,18 +285,24 @@ impl RewindStore for SqlRewindStore {
             })
             .await
     }
-    async fn note_keys(
+    async fn note(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
-        keys: &[(RewindId, String)],
+        told: &Told,
         outcome: &Rewound,
         known: KnownKeys,
     ) -> StoreResult<()> {
-        let (tenant, keys, outcome) = (scope.tenant().clone(), keys.to_vec(), outcome.clone());
+        let (tenant, told, outcome) = (scope.tenant().clone(), told.clone(), outcome.clone());
         self.0
             .write(scope, move |connection| {
-                Box::pin(async move { note(connection, &tenant, dialogue, &keys, &outcome, known).await })
+                Box::pin(async move {
+                    note_keys(connection, &tenant, dialogue, &told.keys, &outcome, known).await?;
+                    for edit in &told.edits {
+                        audit::record(connection, &tenant, edit).await?;
+                    }
+                    Ok(())
+                })
             })
             .await
     }
@@ -378,7 +396,9 @@ plans_of_sqlite! {
                 joined.contains("dialogues_by_cause (tenant=? AND cause_id=?)") && joined.contains("SEARCH t USING"),
                 "{joined}"
             );
-            assert_searches(OWNED, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
+            for statement in [OWNED, IS_CLOSED] {
+                assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
+            }
         }
     }
 }

@@ -141,6 +141,52 @@ pub async fn a_save_keeps_the_whole_of_its_cut_turn_when_another_is_deleted<S: S
     assert_eq!(saves::checkpointed(f, told.id()).await, Some(2));
 }
 
+pub async fn a_reply_that_was_cut_twice_can_be_whole_again_when_a_save_is_deleted<S: Subject>(f: &mut Fixture<S>) {
+    saves::world(f).await;
+    let mut told = told(f, 2).await;
+    let whole = told.turns[1].clone();
+    let mut taken = vec![saves::save(f, "whole").await];
+    let once = Turn {
+        id: told.cut(f, &whole, "rep").await,
+        ..whole.clone()
+    };
+    taken.push(saves::save(f, "cut").await);
+    told.cut(f, &once, "re").await;
+    for save in taken {
+        let edit = f.edit("save.delete");
+        let deleted = f.ledger().saves.delete(&f.scope, &f.world, save.id, &edit);
+        assert!(deleted.await.unwrap());
+    }
+    told.back(f, Some(whole.id)).await;
+    assert_eq!(saves::checkpointed(f, told.id()).await, Some(2));
+}
+
+pub async fn a_turn_that_another_took_the_place_of_leaves_no_checkpoint<S: Subject>(f: &mut Fixture<S>) {
+    saves::world(f).await;
+    for restored in [false, true] {
+        let mut told = told(f, 1).await;
+        let save = saves::save(f, "before").await;
+        told.say(f, 2).await;
+        let (first, second) = (told.turn(1), told.turn(2));
+        let rewind = Rewind {
+            replacing: Some(second),
+            ..told.move_to(f, Some(first))
+        };
+        told.rewind(f, &rewind).await;
+        if restored {
+            saves::load(f, save.id).await;
+            told.open.epoch += 1;
+        } else {
+            told.open.replacing = Some(second);
+            let mut commit = told.commit(f, 2);
+            (commit.expected_head, commit.key) = (Some(first), None);
+            f.commit(&commit).await;
+        }
+        told.back(f, Some(second)).await;
+        assert_ne!(saves::checkpointed(f, told.id()).await, Some(2));
+    }
+}
+
 pub async fn a_turn_that_was_to_be_said_anew_and_goes_for_good_leaves_no_checkpoint<S: Subject>(f: &mut Fixture<S>) {
     let mut told = told(f, 2).await;
     let (first, second) = (told.turn(1), told.turn(2));
@@ -433,7 +479,7 @@ pub async fn what_was_to_be_said_anew_stands_again_in_a_closed_dialogue<S: Subje
     let back = told.move_to(f, Some(owed));
     assert_eq!(
         rewinds.rewind(&f.scope, &back).await.unwrap(),
-        RewindOutcome::Fenced,
+        RewindOutcome::Closed,
         "nothing else moves it"
     );
     let back = Rewind {

@@ -419,7 +419,15 @@ pub async fn a_stale_epoch_is_fenced<S: Subject>(f: &Fixture<S>) {
     assert_eq!(f.ledger().jobs.pending(&f.scope, stale.dialogue.id).await.unwrap(), 0);
     let unchanged = dialogues.get(&f.scope, stale.dialogue.id).await.unwrap();
     assert_eq!(unchanged, Some(stale.dialogue));
-    f.commit(&f.a_commit(&fresh, 1, None)).await;
+    // Also where whoever owns it now has answered the very line.
+    commit.key = Some("k".to_owned());
+    let mut answered = f.a_commit(&fresh, 1, None);
+    answered.key.clone_from(&commit.key);
+    f.commit(&answered).await;
+    assert_eq!(
+        dialogues.commit_turn(&f.scope, &commit).await.unwrap(),
+        CommitOutcome::Fenced
+    );
 }
 
 pub async fn a_stale_head_is_fenced<S: Subject>(f: &Fixture<S>) {
@@ -447,7 +455,7 @@ pub async fn a_closed_dialogue_takes_no_more_turns<S: Subject>(f: &Fixture<S>) {
     late.jobs.push(f.a_job(&late, JobKind::ExtractFacts));
     assert_eq!(
         dialogues.commit_turn(&f.scope, &late).await.unwrap(),
-        CommitOutcome::Fenced
+        CommitOutcome::Closed
     );
     let turns = dialogues.turns(&f.scope, open.dialogue.id, 1, 9).await.unwrap();
     assert_eq!(turns.len(), 1);

@@ -183,6 +183,7 @@ impl<S: Subject> Fixture<S> {
         TurnCommit {
             epoch: open.epoch,
             expected_head: head,
+            replacing: open.replacing,
             turn: Turn {
                 id,
                 dialogue: open.dialogue.id,

@@ -97,6 +97,7 @@ macro_rules! ledger_contract {
                 prune: what_is_too_old_goes_and_nothing_else, what_was_unsaid_goes_unless_it_can_stand_again;
                 rewinds: a_move_takes_back_what_later_turns_caused, moving_there_and_back_changes_nothing,
                     what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too,
+                    a_turn_that_asked_to_forget_unsettles_when_it_goes_and_comes_back,
                     what_was_under_way_for_an_unsaid_turn_cannot_write, a_move_that_may_not_be_made_writes_nothing,
                     a_move_pauses_a_conversation_and_has_it_go_on,
                     a_key_finds_its_move_and_moves_are_read_in_order, keys_of_others_find_the_move_that_served_them,
@@ -106,6 +107,8 @@ macro_rules! ledger_contract {
                 cuts: a_cut_turn_is_replaced, what_a_player_joined_at_is_not_taken_up_again,
                     a_cut_turn_that_a_save_has_can_be_whole_again,
                     a_save_keeps_the_whole_of_its_cut_turn_when_another_is_deleted,
+                    a_reply_that_was_cut_twice_can_be_whole_again_when_a_save_is_deleted,
+                    a_turn_that_another_took_the_place_of_leaves_no_checkpoint,
                     a_turn_that_was_to_be_said_anew_and_goes_for_good_leaves_no_checkpoint, who_joined_a_line_stays_when_it_is_cut, a_turn_that_was_cut_has_not_concluded,
                     a_live_cut_is_sealed_audited_and_gone_on_with, a_reply_that_was_cut_twice_is_whole_again,
                     a_live_cut_that_is_cut_again_is_gone_on_with,
@@ -117,7 +120,8 @@ macro_rules! ledger_contract {
                 audit: edits_are_listed_newest_first_in_pages, the_log_cannot_be_changed;
                 idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,
                     a_reservation_without_an_answer_runs_out, old_answers_are_swept, keys_belong_to_a_tenant;
-                nodes: a_node_lives_as_long_as_it_says_so, what_a_dead_node_owns_is_anybodys, a_dead_node_is_buried_once;
+                nodes: a_node_lives_as_long_as_it_says_so, what_a_dead_node_owns_is_anybodys,
+                    what_a_node_that_left_owns_is_anybodys_at_once, a_dead_node_is_buried_once;
                 usage: usage_adds_up_by_day_task_and_model;
                 index: words_are_of_what_may_be_used, the_outbox_names_every_fact_that_changed, points_are_of_valid_facts_only,
                     all_points_come_in_pages_by_id, a_knower_has_the_points_it_may_know,

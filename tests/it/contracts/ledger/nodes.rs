@@ -84,6 +84,25 @@ pub async fn what_a_dead_node_owns_is_anybodys<S: Subject>(f: &Fixture<S>) {
     assert!(matches!(back, Claim::OwnedBy { node, .. } if node == rival));
 }
 
+/// After an outage a node asks who was dead before it, of what others did since.
+pub async fn what_a_node_that_left_owns_is_anybodys_at_once<S: Subject>(f: &Fixture<S>) {
+    let (nodes, dialogues) = (&f.ledger().nodes, &f.ledger().dialogues);
+    for lives_for in [1, 9] {
+        let before = f.now();
+        nodes.join(&a_node(f, f.node, "http://one"), f.now()).await.unwrap();
+        let open = f.open().await;
+        // The second time its lease has run out by then.
+        f.clock.advance(Duration::from_secs(lives_for));
+        nodes.leave(f.node, f.now()).await.unwrap();
+        assert!(nodes.live(f.now()).await.unwrap().is_empty());
+        let (rival, until) = (f.id(), f.now() + chrono::Duration::seconds(30));
+        let claim = dialogues.claim(&f.scope, open.dialogue.id, rival, before, until);
+        assert!(matches!(claim.await.unwrap(), Claim::Owned(_)));
+        let dead = nodes.dead(before).await.unwrap();
+        assert_eq!(dead.iter().map(|dead| dead.id).collect::<Vec<_>>(), [f.node]);
+    }
+}
+
 pub async fn a_dead_node_is_buried_once<S: Subject>(f: &Fixture<S>) {
     let (nodes, jobs) = (&f.ledger().nodes, &f.ledger().jobs);
     nodes.join(&a_node(f, f.node, "http://one"), f.now()).await.unwrap();

@@ -7,7 +7,7 @@ use colloquy::{
         dialogues::{CommitOutcome, DialogueOptions, DialogueStatus, TurnCommit},
         facts::{Extraction, FactEdit, FactPatch, ReconcileOutcome},
         jobs::{JobFence, JobKind},
-        rewinds::{KnownKeys, QuotedIn, Rewind, RewindOutcome, Rewound},
+        rewinds::{KnownKeys, QuotedIn, Rewind, RewindOutcome, Rewound, Told},
         summaries::SummaryCommit,
     },
 };
@@ -189,6 +189,43 @@ pub async fn what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too<S: S
     assert_eq!(unsettled[0].since, told.turns[2].committed_at);
 }
 
+/// What it may end is not there yet.
+pub async fn a_turn_that_asked_to_forget_unsettles_when_it_goes_and_comes_back<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 2).await;
+    let mut plan = told.plan(f, 2, "", &[]).await;
+    plan.facts.clear();
+    plan.extraction = Some(Extraction {
+        turn: told.turn(2),
+        dialogue: told.id(),
+        number: 2,
+        audience: f.audience(),
+        said_at: told.turns[1].committed_at,
+        player: Some(f.player.clone()),
+        forget: vec!["pears".to_owned()],
+        injected: Vec::new(),
+        quoted: Vec::new(),
+    });
+    let mut seq = f.memory_seq().await;
+    let rises = async |f: &Fixture<S>, seq: &mut u64| {
+        let before = std::mem::replace(seq, f.memory_seq().await);
+        assert!(*seq > before, "plans made before are made anew");
+    };
+    f.reconcile(&plan).await;
+    rises(f, &mut seq).await;
+    let mut mark = 0;
+    for to in [1, 2] {
+        let to = told.turn(to);
+        told.back(f, Some(to)).await;
+        rises(f, &mut seq).await;
+        let unsettled = f.ledger().rewinds.unsettled(&f.scope, 9).await.unwrap();
+        assert_eq!(unsettled.len(), 1);
+        assert_eq!((&unsettled[0].audience, &unsettled[0].world), (&f.audience(), &f.world));
+        assert_eq!(unsettled[0].since, told.turns[1].committed_at);
+        assert!(unsettled[0].mark > mark);
+        mark = unsettled[0].mark;
+    }
+}
+
 pub async fn what_was_under_way_for_an_unsaid_turn_cannot_write<S: Subject>(f: &mut Fixture<S>) {
     let mut told = told(f, 3).await;
     let late = told.plan(f, 3, "The player likes figs.", &[]).await;
@@ -235,7 +272,7 @@ pub async fn a_move_that_may_not_be_made_writes_nothing<S: Subject>(f: &mut Fixt
     );
     f.close(told.id(), told.open.epoch).await;
     let closed = told.move_to(f, None);
-    assert_eq!(rewinds.rewind(&f.scope, &closed).await.unwrap(), RewindOutcome::Fenced);
+    assert_eq!(rewinds.rewind(&f.scope, &closed).await.unwrap(), RewindOutcome::Closed);
     assert_eq!(
         f.ledger().dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap(),
         told.turns
@@ -325,9 +362,12 @@ pub async fn keys_of_others_find_the_move_that_served_them<S: Subject>(f: &mut F
     rewind.also = ["b", "c"].map(|key| (f.id(), key.to_owned())).into();
     let done = told.rewind(f, &rewind).await;
     let (scope, id, rewinds) = (&f.scope, told.id(), &f.ledger().rewinds);
-    let late = [(f.id(), "late".to_owned()), (f.id(), "own".to_owned())];
+    let noted = |keys: &[&str]| Told {
+        keys: keys.iter().map(|key| (f.id(), (*key).to_owned())).collect(),
+        edits: vec![f.edit("session.interrupt")],
+    };
     rewinds
-        .note_keys(scope, id, &late, &done, KnownKeys::Stay)
+        .note(scope, id, &noted(&["late", "own"]), &done, KnownKeys::Stay)
         .await
         .unwrap();
     for key in ["own", "b", "c", "late"] {
@@ -341,9 +381,8 @@ pub async fn keys_of_others_find_the_move_that_served_them<S: Subject>(f: &mut F
     );
     // A key that is known stays what it was.
     let nothing = Rewound::nothing(f.id(), f.world.clone(), done.epoch, (done.head, 2), f.now());
-    let keys = [(f.id(), "b".to_owned()), (f.id(), "idle".to_owned())];
     rewinds
-        .note_keys(scope, id, &keys, &nothing, KnownKeys::Stay)
+        .note(scope, id, &noted(&["b", "idle"]), &nothing, KnownKeys::Stay)
         .await
         .unwrap();
     assert_eq!(rewinds.by_key(scope, id, "b").await.unwrap(), Some(done.clone()));
@@ -359,11 +398,11 @@ pub async fn keys_of_others_find_the_move_that_served_them<S: Subject>(f: &mut F
     assert_eq!(rewinds.by_key(scope, id, "own").await.unwrap().as_ref(), Some(&last));
     let events = rewinds.since(scope, id, 0, 9).await.unwrap();
     assert_eq!(events, [done.clone(), last]);
-    let keys = [(f.id(), "own".to_owned())];
-    rewinds
-        .note_keys(scope, id, &keys, &done, KnownKeys::Follow)
-        .await
-        .unwrap();
+    let noted = Told {
+        keys: vec![(f.id(), "own".to_owned())],
+        edits: Vec::new(),
+    };
+    rewinds.note(scope, id, &noted, &done, KnownKeys::Follow).await.unwrap();
     assert_eq!(rewinds.by_key(scope, id, "own").await.unwrap(), Some(done));
 }
 

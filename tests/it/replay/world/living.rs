@@ -210,6 +210,7 @@ impl World {
             id: self.services.ids.next(),
             number: open.dialogue.head_turn + 1,
             previous: open.head,
+            replacing: open.replacing,
             line: if among_npcs { String::new() } else { line.to_owned() },
             key: None,
             goes_on: None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Nodes, forwarded, say_somewhere};
+use super::{Nodes, counted, forwarded, say_somewhere};
 use crate::support::{PostgresServer, Server, run};
 
 #[test]
@@ -38,6 +38,8 @@ fn nodes_that_could_not_say_that_they_live_are_not_taken_over() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         for server in &nodes.servers {
+            let taken_over = counted(server, "colloquy_takeovers_total").await;
+            assert!(taken_over < 0.5, "{taken_over} dialogues were taken over");
             let sent_on = forwarded(server, "request").await;
             assert!(sent_on >= 12.0, "still the other's: {sent_on} of 12 lines were sent on");
         }

@@ -4,9 +4,8 @@
 //   BASE=http://127.0.0.1:8080 SECRET=… SOCKETS=10000 HOLD=30 k6 run idle-sockets.js
 import { WebSocket } from "k6/experimental/websockets";
 import { Counter, Rate } from "k6/metrics";
-import crypto from "k6/crypto";
-import encoding from "k6/encoding";
 import exec from "k6/execution";
+import { token } from "./token.js";
 
 const sockets = Number(__ENV.SOCKETS || 10000);
 const perUser = 100;
@@ -24,21 +23,12 @@ export const options = {
   thresholds: { sockets_failed: ["rate<0.001"], sockets_opened: [`count>=${Math.floor(0.999 * sockets)}`] },
 };
 
-function token(player) {
-  const b64 = (value) => encoding.b64encode(JSON.stringify(value), "rawurl");
-  const now = Math.floor(Date.now() / 1000);
-  const body = `${b64({ alg: "HS256", typ: "JWT" })}.${b64({
-    sub: player, tid: "demo", role: "player", pid: player, aud: "colloquy", iat: now, exp: now + 7200,
-  })}`;
-  return `${body}.${crypto.hmac("sha256", __ENV.SECRET, body, "base64rawurl")}`;
-}
-
 export function setup() {
   return { end: Date.now() + (ramp + hold) * 1000 };
 }
 
 export default function (data) {
-  const headers = { Authorization: `Bearer ${token(`idle-${exec.vu.idInTest}`)}` };
+  const headers = { Authorization: `Bearer ${token("player", `idle-${exec.vu.idInTest}`)}` };
   const users = Math.ceil(sockets / perUser);
   const open = () => {
     const socket = new WebSocket(`${__ENV.BASE.replace(/^http/, "ws")}/v1/ws`, null, { headers });

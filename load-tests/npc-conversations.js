@@ -8,9 +8,8 @@
 import http from "k6/http";
 import { sleep } from "k6";
 import { Counter, Trend, Rate } from "k6/metrics";
-import crypto from "k6/crypto";
-import encoding from "k6/encoding";
 import exec from "k6/execution";
+import { headers } from "./token.js";
 
 const base = __ENV.BASE;
 const conversations = Number(__ENV.CONVERSATIONS || 200);
@@ -46,19 +45,7 @@ export const options = {
   summaryTrendStats: ["avg", "med", "p(90)", "p(95)", "p(99)", "max"],
 };
 
-function token(role, player) {
-  const b64 = (value) => encoding.b64encode(JSON.stringify(value), "rawurl");
-  const now = Math.floor(Date.now() / 1000);
-  const claims = { sub: player || "load", tid: "demo", role, aud: "colloquy", iat: now, exp: now + 7200 };
-  if (player) claims.pid = player;
-  const body = `${b64({ alg: "HS256", typ: "JWT" })}.${b64(claims)}`;
-  return `${body}.${crypto.hmac("sha256", __ENV.SECRET, body, "base64rawurl")}`;
-}
-
 export default function () {
-  const headers = (role, player) => ({
-    headers: { Authorization: `Bearer ${token(role, player)}`, "Content-Type": "application/json" },
-  });
   const backend = headers("backend"), player = headers("player", `load-${exec.vu.idInTest}`);
   const call = (path, body, who, expected) => {
     const answer = http.post(`${base}/v1/npc-conversations${path}`, JSON.stringify(body), who);

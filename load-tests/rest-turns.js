@@ -8,9 +8,8 @@
 import http from "k6/http";
 import { sleep } from "k6";
 import { Counter, Rate, Trend } from "k6/metrics";
-import crypto from "k6/crypto";
-import encoding from "k6/encoding";
 import exec from "k6/execution";
+import { headers } from "./token.js";
 
 const base = __ENV.BASE;
 const rate = Number(__ENV.RATE || 50);
@@ -56,14 +55,6 @@ export const options = {
   summaryTrendStats: ["avg", "med", "p(90)", "p(95)", "p(99)", "max"],
 };
 
-function headers(of, role) {
-  const b64 = (value) => encoding.b64encode(JSON.stringify(value), "rawurl");
-  const now = Math.floor(Date.now() / 1000);
-  const body = `${b64({ alg: "HS256", typ: "JWT" })}.${b64({ sub: "load", tid: of, role, aud: "colloquy", iat: now, exp: now + 7200 })}`;
-  const token = `${body}.${crypto.hmac("sha256", __ENV.SECRET, body, "base64rawurl")}`;
-  return { headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" } };
-}
-
 function session(of, world, npc, player, who) {
   const body = JSON.stringify({ world_id: world, npc_id: npc, player_id: player });
   let made = http.post(`${base}/v1/sessions`, body, who);
@@ -74,18 +65,18 @@ function session(of, world, npc, player, who) {
 }
 
 export function setup() {
-  const who = headers(tenant, "backend");
+  const who = headers("backend", null, tenant);
   const open = [];
   for (let i = 0; i < sessions; i += 1) {
     open.push(session(tenant, __ENV.WORLD || "vale", __ENV.NPC || "mira", `rest-${i}`, who));
   }
   let theirs;
   if (flood > 0) {
-    const them = headers(other, "admin");
+    const them = headers("admin", null, other);
     const world = http.put(`${base}/v1/worlds/sea`, JSON.stringify({ name: "The Sea", language: "en" }), them);
     const npc = http.put(`${base}/v1/worlds/sea/npcs/bo`, JSON.stringify({ name: "Bo", persona: { description: "A sailor." } }), them);
     if (world.status >= 300 || npc.status >= 300) throw new Error(`${world.status} ${world.body} ${npc.status} ${npc.body}`);
-    const they = headers(other, "backend");
+    const they = headers("backend", null, other);
     theirs = [];
     for (let i = 0; i < theirSessions; i += 1) theirs.push(session(other, "sea", "bo", `noise-${i}`, they));
   }
@@ -95,7 +86,7 @@ export function setup() {
 let mine, theirs;
 
 export function turn(data) {
-  mine = mine || headers(tenant, "backend");
+  mine = mine || headers("backend", null, tenant);
   const n = exec.scenario.iterationInTest;
   const body = JSON.stringify({ text: `I like the ${n % 97}th song of the evening.`, key: `t${n}` });
   const answer = http.post(`${base}/v1/sessions/${data.open[n % data.open.length]}/turns`, body, mine);
@@ -114,7 +105,7 @@ export function turn(data) {
 }
 
 export function pour(data) {
-  theirs = theirs || headers(other, "backend");
+  theirs = theirs || headers("backend", null, other);
   const session = data.theirs[exec.scenario.iterationInTest % data.theirs.length];
   const answer = http.post(`${base}/v1/sessions/${session}/turns`, JSON.stringify({ text: "Louder!", on_busy: "reject" }), theirs);
   if (answer.status === 429 || answer.status === 503 || answer.status === 409) refused.add(1);

@@ -6,9 +6,8 @@
 // TENANT, WORLD and NPC name whom to speak with.
 import http from "k6/http";
 import { Counter, Rate } from "k6/metrics";
-import crypto from "k6/crypto";
-import encoding from "k6/encoding";
 import exec from "k6/execution";
+import { headers } from "./token.js";
 
 const base = __ENV.BASE;
 const dialogues = Number(__ENV.DIALOGUES || 20000);
@@ -26,15 +25,6 @@ export const options = {
   thresholds: { calls_failed: ["rate<0.001"], dialogues_touched: [`count>=${Math.floor(0.999 * dialogues)}`] },
 };
 
-function headers() {
-  const b64 = (value) => encoding.b64encode(JSON.stringify(value), "rawurl");
-  const now = Math.floor(Date.now() / 1000);
-  const claims = { sub: "load", tid: __ENV.TENANT || "demo", role: "backend", aud: "colloquy", iat: now, exp: now + 7200 };
-  const body = `${b64({ alg: "HS256", typ: "JWT" })}.${b64(claims)}`;
-  const token = `${body}.${crypto.hmac("sha256", __ENV.SECRET, body, "base64rawurl")}`;
-  return { headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" } };
-}
-
 function post(path, body) {
   const answer = http.post(`${base}${path}`, JSON.stringify(body), mine);
   const ok = answer.status >= 200 && answer.status < 300;
@@ -46,7 +36,7 @@ function post(path, body) {
 let mine;
 
 export default function () {
-  mine = mine || headers();
+  mine = mine || headers("backend", null, __ENV.TENANT);
   const n = exec.scenario.iterationInTest;
   const session = { world_id: __ENV.WORLD || "vale", npc_id: __ENV.NPC || "mira", player_id: `guest-${n}` };
   const made = post("/v1/sessions", session);

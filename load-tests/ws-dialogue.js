@@ -6,9 +6,8 @@
 // of that is the server's; the server's own figure, without the model's share, is in /metrics.
 import { WebSocket } from "k6/experimental/websockets";
 import { Counter, Trend, Rate } from "k6/metrics";
-import crypto from "k6/crypto";
-import encoding from "k6/encoding";
 import exec from "k6/execution";
+import { token } from "./token.js";
 
 const base = __ENV.BASE;
 const sessions = Number(__ENV.SESSIONS || 100);
@@ -51,15 +50,6 @@ export const options = {
   summaryTrendStats: ["avg", "med", "p(90)", "p(95)", "p(99)", "max"],
 };
 
-function token(player) {
-  const b64 = (value) => encoding.b64encode(JSON.stringify(value), "rawurl");
-  const now = Math.floor(Date.now() / 1000);
-  const body = `${b64({ alg: "HS256", typ: "JWT" })}.${b64({
-    sub: player, tid: "demo", role: "player", pid: player, aud: "colloquy", iat: now, exp: now + 7200,
-  })}`;
-  return `${body}.${crypto.hmac("sha256", __ENV.SECRET, body, "base64rawurl")}`;
-}
-
 const lines = [
   "Good morning, how is the inn today?", "I walked here from the city.", "I like grapes.",
   "Do you have a room for the night?", "What is there to see around here?", "I saw a fox by the bridge.",
@@ -68,7 +58,7 @@ const lines = [
 export default function () {
   const player = `load-${exec.vu.idInTest}`;
   const url = `${base.replace(/^http/, "ws")}/v1/ws`;
-  const socket = new WebSocket(url, null, { headers: { Authorization: `Bearer ${token(player)}` } });
+  const socket = new WebSocket(url, null, { headers: { Authorization: `Bearer ${token("player", player)}` } });
   const gap = rate > 0 ? (1000 * sessions) / rate : 0;
   let session, sentAt, due, seen, number = 0, stopAt, timer, waiting, done = false;
 
@@ -86,10 +76,10 @@ export default function () {
     number += 1;
     sentAt = now();
     socket.send(JSON.stringify({
-      type: "player.say", session_id: session, key: `${player}-${number}`, text: growing ? `I like the ${number}th song that ${player} sang.` : lines[number % lines.length],
+      type: "player.say", session_id: session, key: `${player}-${number}`, text: growing ? `I like the ${number}th song that ${player} sang.` : lines[(number + exec.vu.idInTest) % lines.length],
     }));
   };
-  // Sessions start spread over one gap, so that turns do not come in waves.
+  // Sessions start spread over one gap, and each with another line, so that neither turns come in waves nor what they teach.
   const schedule = () => {
     clearTimeout(waiting);
     if (gap === 0) { say(); return; }

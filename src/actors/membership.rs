@@ -63,8 +63,8 @@ struct Beats {
 
 impl Beats {
     fn kept(&mut self, at: DateTime<Utc>, now: Instant, patience: Duration) {
-        let since = *self.since.get_or_insert(now);
-        if now.saturating_duration_since(since) >= patience {
+        self.since.get_or_insert(now);
+        if self.know_the_dead(now, patience) {
             self.before = None;
         }
         self.last = Some(at);

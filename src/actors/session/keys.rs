@@ -18,17 +18,30 @@ pub(super) struct Keys {
     recent: VecDeque<(String, Arc<Turn>)>,
     /// Those of which the ledger has the turn.
     in_ledger: HashSet<String>,
-    /// The ledger may have others.
-    ledger_knows_more: bool,
+    others: Others,
+}
+
+/// Keys that only the ledger has.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    #[default]
+    None,
+    /// There may be some: the dialogue may have turns from before it was loaded.
+    Unread,
     /// There are too many to be read.
-    too_many: bool,
+    TooMany,
 }
 
 impl Keys {
     /// `ledger_knows_more`: the dialogue may have turns from before it was loaded.
     pub fn new(ledger_knows_more: bool) -> Self {
+        let others = if ledger_knows_more {
+            Others::Unread
+        } else {
+            Others::None
+        };
         Self {
-            ledger_knows_more,
+            others,
             ..Self::default()
         }
     }
@@ -40,19 +53,20 @@ impl Keys {
 
     /// Whether a key that is not found here may still belong to a turn.
     pub fn ask_ledger(&self, key: &str) -> bool {
-        self.ledger_knows_more || self.in_ledger.contains(key)
+        self.others != Others::None || self.in_ledger.contains(key)
     }
 
     /// Whether to read all keys of the dialogue, [`MOST`] and one at most, since not all are known.
     pub fn want_all(&self) -> bool {
-        self.ledger_knows_more && !self.too_many
+        self.others == Others::Unread
     }
 
     /// The ledger has turns with these keys, whether or not they stand.
     pub fn learn(&mut self, keys: Vec<String>) {
-        self.too_many = keys.len() > MOST;
-        self.ledger_knows_more = self.too_many;
-        if !self.too_many {
+        if keys.len() > MOST {
+            self.others = Others::TooMany;
+        } else {
+            self.others = Others::None;
             self.in_ledger.extend(keys);
         }
     }
@@ -64,7 +78,7 @@ impl Keys {
             if self.in_ledger.len() < MOST {
                 self.in_ledger.insert(key);
             } else {
-                (self.ledger_knows_more, self.too_many) = (true, true);
+                self.others = Others::TooMany;
             }
         }
         self.recent.push_back((key, turn));

@@ -7,6 +7,7 @@ use futures_util::{FutureExt as _, future::join_all};
 use super::world::{Ear, PATIENCE, World, dialogue_settings, outcome, settings, until};
 use crate::{
     actors::{Heard, Interrupted, OnBusy, SessionError, TakeBack, TakeUp},
+    dialogue::turn::TurnError,
     ids::DialogueId,
     memory::turn::{Turn, TurnStatus},
     ports::{PageRequest, ledger::audit::AuditRow},
@@ -462,6 +463,36 @@ async fn a_cut_is_told_once_it_is_durable() {
     assert_eq!(again, Interrupted::Cut { turn: 1 });
     world.fake.go.add_permits(1);
     assert_eq!(outcome(running).await.unwrap().status, TurnStatus::Completed);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_cut_that_is_durable_before_a_move_takes_it_back_is_audited_once() {
+    let world = World::new().await;
+    let id = world.session().await;
+    world.turn(id, "one").await;
+    *world.fake.hold_rewinds.lock() = true;
+    let running = world.say(id, "hold on").await;
+    world.begun(2).await;
+    let cutting = world.sessions.interrupt(&world.scope, id, world.keyed(Some(2), "cut"));
+    let moving = async {
+        world.cut_by(1).await;
+        world.interrupt(id, Some(1), None).await
+    };
+    let held = async {
+        until("the move is asked for", || !world.fake.rewinds.lock().is_empty()).await;
+        world.fake.go.add_permits(1);
+        while world.said(id).await.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        world.fake.rewind_go.add_permits(1);
+    };
+    let (cut, moved, ()) = tokio::join!(cutting, moving, held);
+    for told in [cut, moved] {
+        assert!(matches!(told, Ok(Interrupted::Rewound(_))), "{told:?}");
+    }
+    assert!(matches!(*outcome(running).await.unwrap_err(), TurnError::Unsaid));
+    assert_eq!(world.audited("session.interrupt").await.len(), 2, "each once");
     world.end().await;
 }
 

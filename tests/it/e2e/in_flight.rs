@@ -24,15 +24,6 @@ pub async fn asked(mock: &MockHandle, task: &str, calls: u64) {
     .await;
 }
 
-/// No job waits or runs.
-pub async fn idle(rest: &Rest) {
-    eventually("every job to end", || async {
-        let jobs = rest.get("/v1/jobs?status=pending").await;
-        jobs["items"].as_array().unwrap().is_empty().then_some(())
-    })
-    .await;
-}
-
 /// What an NPC holds for true.
 pub async fn valid(rest: &Rest, npc: &str) -> Vec<String> {
     let facts = rest.facts(npc).await;
@@ -97,7 +88,7 @@ impl Held {
         asked(&self.mock, task, calls).await;
     }
     async fn idle(&self) {
-        idle(&self.rest).await;
+        self.rest.idle().await;
     }
     async fn valid(&self) -> Vec<String> {
         valid(&self.rest, "mira").await

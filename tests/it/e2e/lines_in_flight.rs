@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     fresh,
-    in_flight::{asked, hold, idle, valid},
+    in_flight::{asked, hold, valid},
     npc_conversation::conversation,
 };
 use crate::support::{Rest, Server, run};
@@ -48,7 +48,7 @@ impl Held {
         };
         held.says("Hanna likes grapes.").await;
         held.says("What a day.").await;
-        idle(&held.rest).await;
+        held.rest.idle().await;
         held.know(&["Hanna likes grapes."]).await;
         held
     }
@@ -118,7 +118,7 @@ impl Held {
     /// After `:interrupt`: lets the model answer, and sees that nothing comes of it, nor after a restart.
     async fn comes_to_nothing(mut self) {
         hold(&self.mock, &[]);
-        idle(&self.rest).await;
+        self.rest.idle().await;
         self.nothing_of_it("once the model had answered").await;
         assert!(
             self.summaries().await.is_empty(),
@@ -129,7 +129,7 @@ impl Held {
         let prompt = self.mock.requests("reply").pop().unwrap().to_string();
         assert!(prompt.contains("Hanna likes grapes."), "{prompt}");
         assert!(WORDS_OF_IT.iter().all(|word| !prompt.contains(word)), "{prompt}");
-        idle(&self.rest).await;
+        self.rest.idle().await;
         self.nothing_of_it("after another line").await;
         let learned = ["Hanna likes grapes.", "Hanna likes pears."];
         self.know(&learned).await;
@@ -199,7 +199,7 @@ fn an_interrupt_leaves_the_line_before_its_extraction() {
     run(async {
         let held = Held::new().await;
         held.says("So they say.").await;
-        idle(&held.rest).await;
+        held.rest.idle().await;
         let (extractions, replies) = (held.mock.calls("extraction"), held.mock.calls("reply"));
         hold(&held.mock, &["extraction"]);
         held.says("Hanna likes plums.").await;
@@ -212,7 +212,7 @@ fn an_interrupt_leaves_the_line_before_its_extraction() {
         held.take_back_to(4).await;
         held.know(&["Hanna likes grapes."]).await;
         hold(&held.mock, &[]);
-        idle(&held.rest).await;
+        held.rest.idle().await;
         held.know(&["Hanna likes grapes.", "Hanna likes plums."]).await;
         held.nothing_of_it("afterwards").await;
     });
@@ -225,7 +225,7 @@ fn a_line_that_is_held_is_learned_from_once_it_is_let_go() {
         hold(&held.mock, &["extraction"]);
         held.says(UNSAID).await;
         hold(&held.mock, &[]);
-        idle(&held.rest).await;
+        held.rest.idle().await;
         // So the tests above are about answers that come.
         held.know(&["Hanna hates grapes.", "Hanna likes figs.", "Hanna likes grapes."])
             .await;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     fresh,
-    in_flight::{idle, valid},
+    in_flight::valid,
     npc_conversation::{conversation, last_prompt, with_mock},
 };
 use crate::support::{Rest, eventually, run};
@@ -192,7 +192,7 @@ fn whoever_is_asked_what_they_talked_about_is_shown_nothing_of_what_was_unsaid()
                 learns(&backend, npc, word).await;
             }
         }
-        idle(&backend).await;
+        backend.idle().await;
         mock.control(&json!({"reply": "", "intent": "overheard"})).unwrap();
         let calls = TASKS.map(|task| mock.calls(task));
         let joined = joined_after_first_line(&backend, &id).await;
@@ -205,7 +205,7 @@ fn whoever_is_asked_what_they_talked_about_is_shown_nothing_of_what_was_unsaid()
                 assert!(prompt.contains("Hanna likes plums, they say."), "{prompt}");
             }
         }
-        idle(&backend).await;
+        backend.idle().await;
         let asked = asked_since(&mock, calls);
         assert!(asked.len() >= 8, "four turns, each with an intent: {asked:?}");
         for (task, messages) in asked {

@@ -326,11 +326,7 @@ const TEACHES: &str = "Hanna likes plums. She told me at the mill, not long ago.
 /// Of what [`TEACHES`], the beginning is learned and the end is not, nor was anybody asked about it.
 async fn beginning_alone_is_learned(mock: &MockHandle, rest: &Rest) {
     learned(rest, "mira", "plums").await;
-    eventually("every job to end", || async {
-        let jobs = rest.get("/v1/jobs?status=pending").await;
-        jobs["items"].as_array().unwrap().is_empty().then_some(())
-    })
-    .await;
+    rest.idle().await;
     let facts = rest.facts("mira").await;
     assert!(facts.iter().all(|fact| !fact.to_string().contains("figs")), "{facts:?}");
     let read = mock

@@ -82,11 +82,7 @@ async fn prompt(rest: &Rest, session: &str) -> String {
 
 /// Everything, once nothing is under way.
 async fn at_rest(rest: &Rest, sessions: &[&str], conversations: &[&str]) -> Value {
-    eventually("every job to end", || async {
-        let jobs = rest.get("/v1/jobs?status=pending").await;
-        jobs["items"].as_array().unwrap().is_empty().then_some(())
-    })
-    .await;
+    rest.idle().await;
     everything(rest, sessions, conversations).await
 }
 

@@ -11,7 +11,7 @@ use tokio_tungstenite::{
     tungstenite::{Error, Message, client::IntoClientRequest},
 };
 
-use super::PATIENCE;
+use super::{PATIENCE, in_time};
 
 /// A player's socket.
 pub struct Socket {
@@ -170,6 +170,14 @@ impl Rest {
     }
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> (StatusCode, Value) {
         self.attempt(method, path, body).await.unwrap()
+    }
+    /// Waits until every job is done.
+    pub async fn idle(&self) {
+        in_time("every job to end", async || {
+            let jobs = self.get("/v1/jobs?status=pending").await;
+            jobs["items"].as_array().unwrap().is_empty().then_some(())
+        })
+        .await;
     }
     /// The same of a server that may go away meanwhile.
     pub async fn attempt(

@@ -31,7 +31,16 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// # Panics
 /// With `what` if there is none within [`PATIENCE`].
-pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, ask: impl FnMut() -> F) -> T {
+    within(PATIENCE, what, ask).await
+}
+
+/// As [`eventually`], after an outage or a death: within two minutes.
+pub async fn in_time<T, F: Future<Output = Option<T>>>(what: &str, ask: impl FnMut() -> F) -> T {
+    within(Duration::from_mins(2), what, ask).await
+}
+
+async fn within<T, F: Future<Output = Option<T>>>(limit: Duration, what: &str, mut ask: impl FnMut() -> F) -> T {
     let asking = async {
         loop {
             if let Some(answer) = ask().await {
@@ -40,7 +49,7 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: i
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, asking)
+    tokio::time::timeout(limit, asking)
         .await
         .unwrap_or_else(|_| panic!("{what} did not happen"))
 }

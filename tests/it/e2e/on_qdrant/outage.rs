@@ -56,11 +56,7 @@ async fn index_is(rest: &Rest, wanted: &str) {
 
 /// Waits until everything that was said is learned, and the index has it.
 async fn indexed(rest: &Rest, data: &Data) {
-    in_time("every job to end", async || {
-        let jobs = rest.get("/v1/jobs?status=pending").await;
-        jobs["items"].as_array().unwrap().is_empty().then_some(())
-    })
-    .await;
+    rest.idle().await;
     in_time("the outbox to be empty", async || {
         (data.count("SELECT COUNT(*) FROM outbox").await == 0).then_some(())
     })

@@ -9,7 +9,7 @@ use sqlx::{Connection as _, PgConnection, Row as _};
 use super::{
     Nodes, counted,
     dying::{lines, node_ids},
-    idle, in_time, said, say, say_somewhere,
+    in_time, said, say, say_somewhere,
     sockets::{conversation, resume},
 };
 use crate::support::run;
@@ -51,7 +51,7 @@ fn the_ledger_refuses_what_a_frozen_node_writes_before_it_has_noticed() {
         let talk = conversation(&nodes.servers[0], false).await;
         let step = format!("/v1/npc-conversations/{talk}:step");
         frozen.post(&step, &json!({})).await;
-        idle(&frozen).await;
+        frozen.idle().await;
         let mut socket = nodes.servers[0].player("p1").await;
         resume(&mut socket, &spoken, &token, 1).await;
 

@@ -17,7 +17,7 @@ use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::{Data, PostgresServer, RedisServer, Rest, Server, eventually};
+use crate::support::{Data, PostgresServer, RedisServer, Rest, Server, in_time};
 
 /// Servers that are one, with the mock model behind them.
 struct Nodes {
@@ -142,28 +142,4 @@ async fn forwarded(server: &Server, kind: &str) -> f64 {
         &format!(r#"colloquy_forwarded_total{{kind="{kind}",outcome="answered"}}"#),
     )
     .await
-}
-
-/// Asks again and again until there is an answer: for what takes as long as a node is thought alive.
-pub(in crate::e2e) async fn in_time<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
-    let asking = async {
-        loop {
-            if let Some(answer) = ask().await {
-                return answer;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_mins(2), asking)
-        .await
-        .unwrap_or_else(|_| panic!("{what} did not happen"))
-}
-
-/// Waits until every job of the demo is done.
-pub(super) async fn idle(rest: &Rest) {
-    eventually("every job to end", || async {
-        let jobs = rest.get("/v1/jobs?status=pending").await;
-        jobs["items"].as_array().unwrap().is_empty().then_some(())
-    })
-    .await;
 }

@@ -4,7 +4,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::{Nodes, forwarded, idle, said};
+use super::{Nodes, forwarded, said};
 use crate::support::{Server, Socket, eventually, run};
 
 pub(super) async fn resume(socket: &mut Socket, session: &str, token: &str, last_seq: u64) -> (Value, Vec<Value>) {
@@ -203,9 +203,9 @@ fn what_one_node_learned_another_remembers() {
         // Both have mira's memory loaded before anything is learned.
         super::say(&first, &here, "a", "Hello.").await;
         super::say(&second, &there, "b", "Hello.").await;
-        idle(&first).await;
+        first.idle().await;
         super::say(&first, &here, "c", "I like grapes.").await;
-        idle(&first).await;
+        first.idle().await;
         eventually("the other node to know", || async {
             let path = format!("/v1/sessions/{there}/context");
             let preview = second.post(&path, &json!({"text": "What fruit do I like?"})).await;

@@ -15,7 +15,7 @@ use super::nodes::counted;
 use crate::support::{Answer, Rest, Socket};
 pub(in crate::e2e) use {
     self::load::{LINES, Load, PLAYERS, Talked},
-    super::nodes::in_time,
+    crate::support::in_time,
 };
 
 /// Why something was not done.
@@ -110,11 +110,7 @@ pub(in crate::e2e) async fn readiness(rest: &Rest, of: &str) -> Value {
 /// Waits until nothing is left to be learned. Then each fruit that was spoken of is known, as one fact of whoever
 /// spoke of it, and no job was given up.
 pub(in crate::e2e) async fn learned_once(rest: &Rest, talks: &[Talked]) {
-    in_time("every job to end", async || {
-        let jobs = rest.get("/v1/jobs?status=pending").await;
-        jobs["items"].as_array().unwrap().is_empty().then_some(())
-    })
-    .await;
+    rest.idle().await;
     let dead = rest.get("/v1/jobs?status=dead").await;
     assert_eq!(dead["items"], json!([]));
     // Those that are not valid, too.

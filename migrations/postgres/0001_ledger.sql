@@ -365,6 +365,7 @@ CREATE TABLE fact_edits (
     vector_before BYTEA,
     PRIMARY KEY (tenant, fact, edit)
 );
+CREATE INDEX fact_edits_in_order ON fact_edits (tenant, at);
 
 -- Protected facts that something contradicts, for a person to look at.
 CREATE TABLE fact_flags (

@@ -370,6 +370,7 @@ CREATE TABLE fact_edits (
     vector_before BLOB,
     PRIMARY KEY (tenant, fact, edit)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX fact_edits_in_order ON fact_edits (tenant, at);
 
 -- Protected facts that something contradicts, for a person to look at.
 CREATE TABLE fact_flags (

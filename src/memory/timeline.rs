@@ -7,6 +7,7 @@
 //! same task.
 
 mod near;
+mod pins;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,6 +15,7 @@ use chrono::{DateTime, Utc};
 
 use self::near::Near;
 pub use self::near::Prepared;
+use self::pins::pinned_before;
 use super::{
     fact::{Fact, InvalidReason, Statement},
     keywords::{self, TermWeights},
@@ -157,7 +159,7 @@ impl Prepared {
             match event {
                 Event::Said { turn, said } => run.say(turn, said),
                 Event::Restored { fact, at } => run.restore(fact, at),
-                Event::Pinned { fact, pinned } => run.facts[fact].pinned = pinned,
+                Event::Pinned { fact, pinned, at } => run.pin(fact, pinned, at),
             }
         }
         run.outcome()
@@ -167,9 +169,19 @@ impl Prepared {
 /// What happens, in order.
 #[derive(Clone, Copy)]
 enum Event<'a> {
-    Said { turn: TurnId, said: Option<&'a SaidThen> },
-    Restored { fact: usize, at: DateTime<Utc> },
-    Pinned { fact: usize, pinned: bool },
+    Said {
+        turn: TurnId,
+        said: Option<&'a SaidThen>,
+    },
+    Restored {
+        fact: usize,
+        at: DateTime<Utc>,
+    },
+    Pinned {
+        fact: usize,
+        pinned: bool,
+        at: DateTime<Utc>,
+    },
 }
 
 /// A fact as it stands at the moment that was reached.
@@ -177,7 +189,10 @@ struct State<'a> {
     known: &'a Known,
     /// What is decided here.
     ends: Vec<End>,
+    /// It is pinned itself.
     pinned: bool,
+    /// Something that was folded into it is.
+    holds_pinned: bool,
     /// Its turn was reached.
     entered: bool,
 }
@@ -212,12 +227,13 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
                 State {
                     pinned: pinned_before(known, timeline.since),
                     entered: entered || said_by(&known.fact).is_none(),
+                    holds_pinned: false,
                     ends: Vec::new(),
                     known,
                 }
             })
             .collect();
-        Self {
+        let mut run = Self {
             prepared,
             timeline,
             judged,
@@ -226,7 +242,10 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             of_turn,
             flags: Vec::new(),
             unasked: Vec::new(),
-        }
+        };
+        run.forget_later_pins();
+        run.spread_pins(timeline.since);
+        run
     }
 
     fn events(&self) -> Vec<Event<'a>> {
@@ -251,7 +270,8 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
                     events.push((edit.at, Event::Restored { fact, at: edit.at }));
                 }
                 if let Some(pinned) = edit.pinned {
-                    events.push((edit.at, Event::Pinned { fact, pinned }));
+                    let at = edit.at;
+                    events.push((at, Event::Pinned { fact, pinned, at }));
                 }
             }
         }
@@ -292,7 +312,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             at,
             restored_at: None,
         };
-        if let Some(original) = self.repeated(statement, injected) {
+        if let Some(original) = self.repeated(statement, injected, at) {
             self.facts[new].ends.push(end(id, InvalidReason::Echo, original));
             return;
         }
@@ -327,20 +347,21 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         self.flags.extend(flags);
         for (ended, end) in ends {
             if end.reason == InvalidReason::Duplicate && ended != new {
-                self.facts[new].pinned |= self.facts[ended].pinned;
+                self.facts[new].holds_pinned |= self.is_pinned(ended);
             }
             self.facts[ended].ends.push(end);
         }
     }
 
     /// The fact of the turn's prompt that says the very same sentence of the same subject.
-    fn repeated(&self, statement: &Statement, injected: &HashSet<FactId>) -> Option<FactId> {
+    fn repeated(&self, statement: &Statement, injected: &HashSet<FactId>, at: DateTime<Utc>) -> Option<FactId> {
         let gist = keywords::gist(&statement.content);
         let same = |subject: &str, content: &str| subject == statement.subject && keywords::gist(content) == gist;
         let said = |fact: &FactId| {
-            if let Some(at) = self.at.get(fact) {
-                let Fact { statement, view, .. } = &self.facts[*at].known.fact;
-                same(&statement.subject, &statement.content) || same(&statement.subject, &view.content)
+            if let Some(place) = self.at.get(fact) {
+                let known = self.facts[*place].known;
+                let Statement { subject, content, .. } = &known.fact.statement;
+                same(subject, content) || same(subject, words_at(known, at).0)
             } else {
                 let other = self.timeline.elsewhere.get(fact);
                 other.is_some_and(|other| same(&other.subject, &other.content))
@@ -402,6 +423,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         for end in &mut self.facts[fact].ends {
             end.restored_at.get_or_insert(at);
         }
+        self.spread_pins(at);
     }
 
     /// Whether a fact had been said before the turn that is gone through, and holds at its moment.
@@ -426,7 +448,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
     }
 
     fn is_protected(&self, fact: usize) -> bool {
-        self.facts[fact].known.fact.authored || self.facts[fact].pinned
+        self.facts[fact].known.fact.authored || self.is_pinned(fact)
     }
 
     /// What is to change about what is stored.
@@ -467,20 +489,6 @@ fn said_by(fact: &Fact) -> Option<TurnId> {
         super::fact::Cause::Turn(turn) => Some(turn),
         _ => None,
     }
-}
-
-/// Whether a fact was pinned before `since`. One to which nothing happened since is as it is now.
-fn pinned_before(known: &Known, since: DateTime<Utc>) -> bool {
-    if known.fact.valid_at < since && known.ends.is_empty() && known.edits.is_empty() {
-        return known.fact.view.pinned || known.fact.statement.pinned;
-    }
-    known
-        .edits
-        .iter()
-        .filter(|edit| edit.at < since)
-        .filter_map(|edit| edit.pinned)
-        .next_back()
-        .unwrap_or(known.fact.statement.pinned)
 }
 
 /// The vector of the wording that a fact had at `at`.

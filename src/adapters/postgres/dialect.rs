@@ -120,6 +120,12 @@ macro_rules! for_update {
     };
 }
 
+macro_rules! for_share {
+    () => {
+        " FOR SHARE"
+    };
+}
+
 macro_rules! skip_locked {
     () => {
         " FOR UPDATE SKIP LOCKED"

@@ -515,7 +515,7 @@ plans_of_sqlite! {
             }
             assert_searches(
                 SAID,
-                &["SEARCH t USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)"],
+                &["SEARCH turns USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)", "SEARCH d USING INDEX sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"],
             )
             .await;
             for statement in [LEASE_AGAIN, KEEP_ANSWER, FINISH, FINISH_UNSAID_JOB, FAIL, RETRY, ONE] {

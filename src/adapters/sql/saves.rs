@@ -35,12 +35,14 @@ macro_rules! is_paused {
 
 const WORLD: &str = "SELECT 1 FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
 const COUNT: &str = "SELECT COUNT(*) FROM saves WHERE tenant = $1 AND world = $2";
-/// A turn that is being said anew is in it as it was: until another takes its place it stands.
+/// A turn that is being said anew is in it as it was: until another takes its place it stands. One that does so just now
+/// comes before, or finds that the save has what it replaces.
 const TAKE_ITEMS: &str = concat!(
     "INSERT INTO save_items (tenant, save, dialogue, turn, status, paused)
      SELECT tenant, $3, id, COALESCE(replacing, head_turn_id), status, ",
     is_paused!("options"),
-    " FROM dialogues WHERE tenant = $1 AND world = $2"
+    " FROM dialogues WHERE tenant = $1 AND world = $2",
+    for_share!()
 );
 const TAKE: &str = "INSERT INTO saves (tenant, id, world, name, dialogues, cause_kind, cause_id, created_at)
     VALUES ($1, $2, $3, $4, $5, 'edit', $6, $7)";
@@ -72,8 +74,8 @@ const UNPIN: &str = concat!(
         SELECT t.id, t.previous, t.replaces FROM kept k CROSS JOIN turns t
             WHERE t.tenant = $1 AND t.id IN (k.previous, k.replaces) AND t.stands = FALSE),
     sealed (id) AS (
-        SELECT d.head_turn_id FROM (SELECT DISTINCT dialogue FROM gone) g CROSS JOIN dialogues d
-            WHERE d.tenant = $1 AND d.id = g.dialogue AND d.head_turn_id IS NOT NULL
+        SELECT t.id FROM (SELECT DISTINCT dialogue FROM gone) g CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.dialogue = g.dialogue AND t.stands = TRUE AND COALESCE(t.uncut_until, 0) > 0
         UNION
         SELECT d.replacing FROM (SELECT DISTINCT dialogue FROM gone) g CROSS JOIN dialogues d
             WHERE d.tenant = $1 AND d.id = g.dialogue AND d.replacing IS NOT NULL

@@ -107,6 +107,13 @@ macro_rules! for_update {
     };
 }
 
+/// After a SELECT: keeps others from changing the rows until the transaction ends. There is one writer.
+macro_rules! for_share {
+    () => {
+        ""
+    };
+}
+
 /// As [`for_update!`], without rows that another writer holds.
 macro_rules! skip_locked {
     () => {

@@ -336,6 +336,25 @@ fn forgetting_ends_the_players_own_fact_that_is_named() {
 }
 
 #[test]
+fn a_pin_protects_what_a_fact_was_folded_into() {
+    let pinned_at = |n| {
+        let told = Case::since(1)
+            .says(1, 1, "The player likes apples", 0.0)
+            .says(2, 2, "The player likes apples", 1.0)
+            .says(4, 4, "The player likes apples", 2.0);
+        told.with(1, |known| {
+            known.edits.push(PastEdit {
+                at: second(n),
+                pinned: Some(true),
+                ..PastEdit::default()
+            });
+        })
+    };
+    assert_eq!(pinned_at(3).ends(), [(1, Duplicate, Some(2)), (4, Duplicate, Some(2))]);
+    assert_eq!(pinned_at(5).ends(), [(1, Duplicate, Some(2)), (2, Duplicate, Some(4))]);
+}
+
+#[test]
 fn what_is_forgotten_is_named_by_the_words_it_had() {
     let told = |reworded_at| {
         Case::since(3)

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What was said since; what the turns since then ended, or what those among them that were unsaid had
-/// ended; what people took out since; and what was asked for. CROSS JOIN keeps the short list outside.
+/// ended; what people took out or corrected since; and what was asked for. CROSS JOIN keeps the short list outside.
 const FACTS: &str = concat!(
     "WITH wanted (id) AS (
         SELECT v.value FROM ",
@@ -38,7 +38,11 @@ const FACTS: &str = concat!(
         UNION
         SELECT i.fact FROM invalidations i CROSS JOIN facts x
         WHERE i.tenant = $1 AND i.at >= $4 AND i.cause_kind = 'edit'
-          AND x.tenant = $1 AND x.id = i.fact AND x.world = $2 AND x.audience = $3)
+          AND x.tenant = $1 AND x.id = i.fact AND x.world = $2 AND x.audience = $3
+        UNION
+        SELECT c.fact FROM fact_edits c CROSS JOIN facts y
+        WHERE c.tenant = $1 AND c.at >= $4
+          AND y.tenant = $1 AND y.id = c.fact AND y.world = $2 AND y.audience = $3)
      SELECT f.audience = $3 AND f.world = $2, v.vector,
         (SELECT ",
     json_rows!(
@@ -242,6 +246,7 @@ plans_of_sqlite! {
                 "extractions_in_order (tenant=? AND world=? AND audience=? AND said_at>?)",
                 "invalidations_by_cause",
                 "invalidations_by_hand (tenant=? AND at>?)",
+                "fact_edits_in_order (tenant=? AND at>?)",
             ] {
                 assert!(plan.contains(part), "no `{part}` in\n{plan}");
             }

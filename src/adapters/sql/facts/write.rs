@@ -221,7 +221,9 @@ async fn write(
         .is_some_and(|extraction| !extraction.forget.is_empty());
     let memory_changed =
         asks || !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
-    if memory_changed || !result.flags.is_empty() {
+    // What is settled may also lose flags.
+    let settles = matches!(result.writing, Writing::Settling(_));
+    if memory_changed || settles || !result.flags.is_empty() {
         insert_rest(connection, tenant, result, memory_changed, now).await?;
         failpoint!("facts.ended");
     }

@@ -14,7 +14,7 @@ use super::super::{
     rows::{Columns, json_list, micros, store_error},
 };
 use crate::{
-    ids::{FactId, RewindId, TenantId, TurnId},
+    ids::{FactId, RewindId, TenantId, TurnId, WorldId},
     memory::fact::Knower,
     ports::StoreResult,
 };
@@ -24,6 +24,8 @@ use crate::{
 pub(super) struct Touched {
     /// Facts that unsaid turns caused.
     pub unsaid: BTreeSet<FactId>,
+    /// Facts of turns that stand again.
+    pub again: BTreeSet<FactId>,
     /// Every fact that a row which fell or came back names.
     pub all: BTreeSet<FactId>,
     /// Turns that asked to forget something: they may end facts that name them nowhere yet.
@@ -125,6 +127,18 @@ const UNSETTLE_ECHOES: &str = concat!(
     or_renew!()
 );
 
+/// What was taken for news elsewhere, while these facts that had been in the prompt did not stand.
+const UNSETTLE_REPEATED: &str = concat!(
+    "INSERT INTO unsettled (tenant, world, audience, knowers, private_to, since, mark)
+     SELECT DISTINCT $1, e.world, e.audience, e.knowers, e.private_to, $3, 1 FROM extractions e
+     WHERE e.tenant = $1 AND e.world = $4 AND e.said_at >= $3 AND EXISTS (SELECT 1 FROM ",
+    texts!("e.injected"),
+    " i WHERE i.value ",
+    among!("$2"),
+    ")",
+    or_renew!()
+);
+
 /// Takes back what turns taught and what they ended.
 pub(super) async fn unsay(
     connection: &mut Connection,
@@ -190,7 +204,10 @@ pub(super) async fn say_again(
         .await
         .map_err(store_error)?;
     let ended = lift(connection, PUT_BACK_CAUSED, tenant, turns, None).await?;
-    touched.all.extend(caused.into_iter().chain(ended).chain(folded_into));
+    touched
+        .all
+        .extend(caused.iter().copied().chain(ended).chain(folded_into));
+    touched.again.extend(caused);
     touched.asked.extend(asked);
     Ok(())
 }
@@ -199,6 +216,7 @@ pub(super) async fn say_again(
 pub(super) async fn settle_caches(
     connection: &mut Connection,
     tenant: &TenantId,
+    world: &WorldId,
     touched: Touched,
     since: Option<i64>,
 ) -> StoreResult<Counted> {
@@ -238,6 +256,16 @@ pub(super) async fn settle_caches(
             .bind(tenant.as_str())
             .bind(&asked)
             .bind(since)
+            .execute(&mut *connection)
+            .await
+            .map_err(store_error)?;
+    }
+    if !touched.again.is_empty() {
+        sqlx::query(UNSETTLE_REPEATED)
+            .bind(tenant.as_str())
+            .bind(json_list(&touched.again))
+            .bind(since)
+            .bind(world.as_str())
             .execute(&mut *connection)
             .await
             .map_err(store_error)?;
@@ -375,6 +403,7 @@ plans_of_sqlite! {
             assert_searches(PUT_BACK_CAUSED, &["invalidations_by_cause"]).await;
             assert_searches(UNSETTLE_ECHOES, &["invalidations_by_fact"]).await;
             assert_searches(LIFT_UNSAID, &["invalidations_of_fact"]).await;
+            assert_searches(UNSETTLE_REPEATED, &["extractions_of_world (tenant=? AND world=? AND said_at>?)"]).await;
             for statement in [UNSAY, VALID, BEFORE, UNSETTLE, ASKED_IN, UNSETTLE_ASKED] {
                 assert_searches(statement, &[]).await;
             }

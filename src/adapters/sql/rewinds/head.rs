@@ -231,7 +231,7 @@ pub(in super::super) async fn move_head(
     let closed = close_joined(connection, tenant, &removed, json_list(there), asked.at).await?;
     let since = removed.iter().chain(&branch).map(|turn| turn.said_at).min();
     let unsaid = json_list(&touched.unsaid);
-    let counted = facts::settle_caches(connection, tenant, touched, since).await?;
+    let counted = facts::settle_caches(connection, tenant, asked.world, touched, since).await?;
     (back.facts, back.restored) = (counted.unsaid, counted.restored);
     failpoint!("rewind.cached");
 

@@ -65,9 +65,7 @@ impl Caller {
             other => ControlFlow::Continue(other),
         }
     }
-}
 
-impl Caller {
     fn stays_paused(&mut self) {
         *self = match std::mem::replace(self, Self::Nobody) {
             Self::Resume(ask) => Self::Stay(ask),

@@ -238,13 +238,7 @@ pub(super) async fn settle_caches(
             .await
             .map_err(store_error)?;
     }
-    sqlx::query(UNSETTLE)
-        .bind(tenant.as_str())
-        .bind(&all)
-        .bind(since)
-        .execute(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    unsettle(connection, UNSETTLE, tenant, &all, since).await?;
     sqlx::query(UNSETTLE_ECHOES)
         .bind(tenant.as_str())
         .bind(&all)
@@ -252,13 +246,7 @@ pub(super) async fn settle_caches(
         .await
         .map_err(store_error)?;
     if !touched.asked.is_empty() {
-        sqlx::query(UNSETTLE_ASKED)
-            .bind(tenant.as_str())
-            .bind(&asked)
-            .bind(since)
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        unsettle(connection, UNSETTLE_ASKED, tenant, &asked, since).await?;
     }
     if !touched.again.is_empty() {
         sqlx::query(UNSETTLE_REPEATED)
@@ -277,6 +265,24 @@ pub(super) async fn settle_caches(
         unsaid: count(before.valid.intersection(&touched.unsaid).count()),
         restored: count(after.difference(&before.valid).count()),
     })
+}
+
+/// Marks the memories of what a list names: they are to be settled from a moment on.
+async fn unsettle(
+    connection: &mut Connection,
+    statement: &'static str,
+    tenant: &TenantId,
+    list: &str,
+    since: i64,
+) -> StoreResult<()> {
+    sqlx::query(statement)
+        .bind(tenant.as_str())
+        .bind(list)
+        .bind(since)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
 }
 
 /// Facts as they were before the move.

@@ -158,6 +158,8 @@ async fn prepared() -> Prepared {
             quiet(&data).await;
         }
     }
+    let view = rest.get(&format!("/v1/npc-conversations/{dialogue}")).await;
+    assert_eq!(view["status"], "open", "they have said all they know: {view}");
     server.stop();
     let steps = (of_it("step"), json!({}));
     Prepared {

@@ -264,6 +264,8 @@ CREATE TABLE facts (
     authored    BOOLEAN NOT NULL,
     derived_from TEXT COLLATE "C" NOT NULL,
     valid_at    BIGINT NOT NULL,
+    -- From when on the memory has it: what a person writes may have been true for long.
+    written_at  BIGINT NOT NULL,
     expires_at  BIGINT,
     cause_kind  TEXT COLLATE "C" NOT NULL,
     cause_id    TEXT COLLATE "C" NOT NULL,

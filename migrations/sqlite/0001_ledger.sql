@@ -269,6 +269,8 @@ CREATE TABLE facts (
     authored    INTEGER NOT NULL,
     derived_from TEXT NOT NULL,
     valid_at    INTEGER NOT NULL,
+    -- From when on the memory has it: what a person writes may have been true for long.
+    written_at  INTEGER NOT NULL,
     expires_at  INTEGER,
     cause_kind  TEXT NOT NULL,
     cause_id    TEXT NOT NULL,

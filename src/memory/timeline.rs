@@ -38,10 +38,19 @@ pub struct Known {
     pub fact: Fact,
     /// The unit vector of its wording, as it is now.
     pub vector: Vec<f32>,
+    /// When it was said, or written: a person may write what has been true for long.
+    pub written_at: DateTime<Utc>,
     /// People's edits, oldest first.
     pub edits: Vec<PastEdit>,
     /// Why it is not, or was not, valid. Without what a rewind took back.
     pub ends: Vec<Ended>,
+}
+
+impl Known {
+    /// From when on it takes part: before it is written nothing can touch it, however long it has been true.
+    fn begins(&self) -> DateTime<Utc> {
+        self.fact.valid_at.max(self.written_at)
+    }
 }
 
 /// What a person's edit changed, as far as it matters here.
@@ -432,7 +441,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             known, ends, entered, ..
         } = &self.facts[fact];
         *entered
-            && known.fact.valid_at <= at
+            && known.begins() <= at
             && known.fact.expires_at.is_none_or(|end| end > at)
             && ends.iter().all(|end| end.restored_at.is_some())
             && known

@@ -64,7 +64,8 @@ impl Redis {
             let client = ClusterClientBuilder::new([options.url.as_str()])
                 .connection_timeout(options.timeout)
                 .response_timeout(options.timeout)
-                .retries(1)
+                // A slot that is just moving may be sent on by more than one node; the breaker bounds the time.
+                .retries(3)
                 .build()
                 .map_err(|error| refused(&error))?;
             Connector::Cluster(Box::new(client), OnceCell::new())
@@ -149,9 +150,15 @@ fn store_error(error: &RedisError) -> StoreError {
 
     match error.kind() {
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => StoreError::Corrupt(error.to_string()),
-        // What a server says that is starting, fails over or is full.
+        // What a server says that is starting, fails over or is full, and a cluster whose slots are moving.
         ErrorKind::Server(
-            Server::BusyLoading | Server::TryAgain | Server::ClusterDown | Server::MasterDown | Server::ReadOnly,
+            Server::BusyLoading
+            | Server::TryAgain
+            | Server::ClusterDown
+            | Server::MasterDown
+            | Server::ReadOnly
+            | Server::Moved
+            | Server::Ask,
         ) => StoreError::Unavailable(error.to_string()),
         ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => StoreError::Rejected(error.to_string()),
         ErrorKind::Server(_) if error.code() != Some("OOM") => StoreError::Rejected(error.to_string()),

@@ -384,6 +384,7 @@ impl Memory<'_> {
             known.extend(addition.facts.iter().map(|new| Known {
                 fact: as_fact(new),
                 vector: new.embedding.clone(),
+                written_at: new.valid_at,
                 edits: Vec::new(),
                 ends: Vec::new(),
             }));

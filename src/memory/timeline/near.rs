@@ -120,7 +120,7 @@ fn near_of(
     // In the words in which it was said, whatever a person made of them since.
     let (fact, vector) = (&known[new].fact, vector_at(&known[new], at));
     let near = others
-        .filter(|old| *old != new && known[*old].fact.valid_at <= at)
+        .filter(|old| *old != new && known[*old].begins() <= at)
         .filter_map(|old| {
             let cosine = dot(vector, vector_at(&known[old], at));
             let relation = compare(calibration, &fact.statement, &known[old].fact.statement, cosine);
@@ -137,7 +137,7 @@ fn meant_by(calibration: &Calibration, known: &[Known], said: &SaidThen) -> Vec<
         let near = known
             .iter()
             .enumerate()
-            .filter(|(_, known)| known.fact.valid_at <= said.at)
+            .filter(|(_, known)| known.begins() <= said.at)
             .map(|(old, known)| (old, dot(vector, vector_at(known, said.at))))
             .filter(|(_, cosine)| *cosine >= least)
             .collect();

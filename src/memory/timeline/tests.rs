@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::ids::EditId;
 use crate::memory::{
     agreement::{polarity_of, tense_of},
     calibration::Calibration,
@@ -81,6 +82,7 @@ impl Case {
         self.timeline.known.push(Known {
             fact,
             vector: at_angle(degrees),
+            written_at: second(n),
             edits: Vec::new(),
             ends: Vec::new(),
         });
@@ -187,6 +189,24 @@ fn three_facts_of_which_the_middle_one_is_unsaid() {
         "the two that are left are judged"
     );
     assert_eq!(rest.settled().lifts, []);
+}
+
+#[test]
+fn what_a_person_writes_takes_part_from_then_on_however_long_it_has_been_true() {
+    let written = |at| {
+        Case::since(0)
+            .says(2, 2, "The player likes apples", 0.0)
+            .says(1, 1, "The player likes apples", 0.0)
+            .with(1, |known| {
+                known.fact.authored = true;
+                known.fact.cause = Cause::Edit(EditId::from_u128(1));
+                known.written_at = second(at);
+            })
+            .brought(4, &[("likes apples", 0.0)], &[])
+            .ends()
+    };
+    assert_eq!(written(1), [(2, Duplicate, Some(1))]);
+    assert_eq!(written(3), [(2, Forgotten, None)]);
 }
 
 #[test]

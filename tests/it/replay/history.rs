@@ -63,10 +63,11 @@ pub enum Op {
         pick: u16,
         how: Edit,
     },
-    /// A person writes a fact.
+    /// A person writes a fact, which may have been true for long.
     Write {
         fruit: Fruit,
         adjective: Adjective,
+        long: bool,
     },
     /// A dialogue is taken back to `to` of its turns, in 1/65536; of the last one's reply, so much is heard.
     Rewind {
@@ -260,7 +261,8 @@ pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         10 => say(),
         2 => (any::<u16>(), edit()).prop_map(|(pick, how)| Op::Edit { pick, how }),
-        1 => (fruit(), adjective()).prop_map(|(fruit, adjective)| Op::Write { fruit, adjective }),
+        1 => (fruit(), adjective(), any::<bool>())
+            .prop_map(|(fruit, adjective, long)| Op::Write { fruit, adjective, long }),
         3 => (0..=JOINED, any::<u16>(), prop::option::weighted(0.5, any::<u16>()))
             .prop_map(|(talk, to, heard)| Op::Rewind { talk, to, heard }),
         1 => (0..=JOINED).prop_map(|talk| Op::Uncut { talk }),

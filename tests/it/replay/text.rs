@@ -49,7 +49,15 @@ impl fmt::Display for Op {
                 Edit::Reword(adjective) => write!(f, "edit {pick} reword={}", adjective.name()),
                 Edit::Weigh(importance) => write!(f, "edit {pick} weigh={importance}"),
             },
-            Self::Write { fruit, adjective } => write!(f, "write {} {}", adjective.name(), fruit.name()),
+            Self::Write { fruit, adjective, long } => {
+                write!(
+                    f,
+                    "write {} {}{}",
+                    adjective.name(),
+                    fruit.name(),
+                    if *long { " long" } else { "" }
+                )
+            }
             Self::Rewind { talk, to, heard } => {
                 write!(f, "rewind {talk} to={to}")?;
                 heard.map_or(Ok(()), |heard| write!(f, " heard={heard}"))
@@ -105,6 +113,11 @@ fn op(line: &str) -> Result<Op, String> {
         "write" => Op::Write {
             adjective: adjective(next()?)?,
             fruit: fruit(next()?)?,
+            long: match words.next() {
+                None => false,
+                Some("long") => true,
+                Some(_) => return Err("what is written has been true for long or has not".to_owned()),
+            },
         },
         "rewind" => Op::Rewind {
             talk: number(next()?)?,

@@ -64,7 +64,7 @@ pub(super) async fn create(engine: &Engine, tenant: &TenantId, fact: &NewFact, e
         .write_memory(of, world, move |connection| {
             Box::pin(async move {
                 lock(connection, &tenant, Lock::Memory(&fact.world)).await?;
-                insert_fact(connection, &tenant, &model, &fact).await?;
+                insert_fact(connection, &tenant, &model, &fact, edit.at).await?;
                 raise_memory(connection, &tenant, &fact.world, &fact.audience).await?;
                 audit::record(connection, &tenant, &edit).await
             })

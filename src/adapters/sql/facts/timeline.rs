@@ -43,7 +43,7 @@ const FACTS: &str = concat!(
         SELECT c.fact FROM fact_edits c CROSS JOIN facts y
         WHERE c.tenant = $1 AND c.at >= $4
           AND y.tenant = $1 AND y.id = c.fact AND y.world = $2 AND y.audience = $3)
-     SELECT f.audience = $3 AND f.world = $2, v.vector,
+     SELECT f.audience = $3 AND f.world = $2, v.vector, f.written_at,
         (SELECT ",
     json_rows!(
         "'id', i.id, 'reason', i.reason, 'by', i.by_fact, 'at', i.at,
@@ -145,6 +145,7 @@ fn read_known(row: &Row) -> StoreResult<(bool, Known)> {
     let mut columns = Columns::of(row);
     let here = columns.next()?;
     let vector = vector_from(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?;
+    let written_at = columns.time()?;
     let ends: Vec<EndRow> = columns.json()?;
     let edits: Vec<EditRow> = columns.json()?;
     let mut edits = edits
@@ -155,6 +156,7 @@ fn read_known(row: &Row) -> StoreResult<(bool, Known)> {
     let known = Known {
         fact: read_fact(columns)?,
         vector,
+        written_at,
         edits,
         ends: ends.into_iter().map(EndRow::read).collect::<StoreResult<_>>()?,
     };

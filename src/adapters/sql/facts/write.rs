@@ -48,9 +48,9 @@ const INSERT_FACT: &str = batch!(
     "INSERT INTO facts (tenant, id, world, audience, knowers, private_to, subject, predicate,
         object, content, keywords, speaker, kind, importance, polarity, tense, pinned, pii, authored, derived_from,
         valid_at, expires_at, cause_kind, cause_id, source_dialogue, source_turn,
-        view_content, view_keywords, view_importance, view_pinned, version)
+        view_content, view_keywords, view_importance, view_pinned, version, written_at)
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
-        $21, $22, $23, $24, $25, $26, $10, $11, $14, $17, 1)",
+        $21, $22, $23, $24, $25, $26, $10, $11, $14, $17, 1, $30)",
     concat!(
         "INSERT INTO fact_knowers (tenant, fact, knower, world, private_to, valid_at, mutable, pinned, importance,
             ends_at, version)
@@ -209,7 +209,7 @@ async fn write(
         failpoint!("facts.kept");
     }
     for fact in &result.facts {
-        insert_fact(connection, tenant, model, fact).await?;
+        insert_fact(connection, tenant, model, fact, fact.valid_at).await?;
         failpoint!("facts.inserted");
     }
     let mut touched = lift(connection, tenant, &result.lifts, now).await?;
@@ -417,11 +417,13 @@ async fn insert_rest(
     Ok(())
 }
 
+/// With `written_at`: from when on the memory has it.
 pub(super) async fn insert_fact(
     connection: &mut Connection,
     tenant: &TenantId,
     model: &Arc<str>,
     fact: &NewFact,
+    written_at: DateTime<Utc>,
 ) -> StoreResult<()> {
     let statement = &fact.statement;
     let (cause_kind, cause_id) = fact.cause.columns();
@@ -460,6 +462,7 @@ pub(super) async fn insert_fact(
         .bind(statement.kind.is_mutable_state())
         .bind(model.as_ref())
         .bind(vector_bytes(&fact.embedding))
+        .bind(micros(written_at))
         .execute(connection)
         .await
         .map(drop)

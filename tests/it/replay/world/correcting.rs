@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use chrono::TimeDelta;
 use colloquy::{
     dialogue::remember::{self, Correction, HandWritten},
     ids::FactId,
@@ -10,7 +11,7 @@ use colloquy::{
 };
 
 use super::{Corrected, World};
-use crate::replay::history::{Adjective, Edit, Fruit};
+use crate::replay::history::{Adjective, Edit, Fruit, name_of};
 
 impl World {
     /// A person changes one of the facts there are.
@@ -63,9 +64,10 @@ impl World {
             .unwrap();
     }
 
-    /// A person writes a fact.
-    pub(super) async fn write(&self, fruit: Fruit, adjective: Adjective) {
-        let (fruit, adjective, now) = (fruit.name(), adjective.name(), self.clock.now().timestamp());
+    /// A person writes into what Mira knows, and it may have been true for longer than anybody has talked.
+    pub(super) async fn write(&self, fruit: Fruit, adjective: Adjective, long: bool) {
+        let (fruit, adjective, now) = (fruit.name(), adjective.name(), self.clock.now());
+        let name = name_of(usize::try_from(now.timestamp()).expect("after 1970"));
         let fact = HandWritten {
             world: self.authored.id.clone(),
             audience: Audience {
@@ -75,12 +77,12 @@ impl World {
             subject: "player:p1".to_owned(),
             predicate: "like".to_owned(),
             object: fruit.to_owned(),
-            content: format!("The player likes {adjective} {fruit}, by hand {now}"),
+            content: format!("The player likes {adjective} {fruit} (fact {name} first)"),
             keywords: vec![fruit.to_owned()],
             kind: FactKind::Preference,
             importance: Importance::DEFAULT,
             pinned: false,
-            valid_at: None,
+            valid_at: long.then(|| now - TimeDelta::days(365)),
         };
         let edit = self.edit("fact.create");
         remember::write_by_hand(&self.services, &self.scope, fact, &edit)

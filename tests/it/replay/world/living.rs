@@ -92,11 +92,12 @@ impl World {
                 }
             }
             Op::Edit { pick, how } => self.correct_any(*pick, *how).await,
-            Op::Write { fruit, adjective } => {
-                self.write(*fruit, *adjective).await;
+            Op::Write { fruit, adjective, long } => {
+                self.write(*fruit, *adjective, *long).await;
                 let written = Corrected::Written {
                     fruit: *fruit,
                     adjective: *adjective,
+                    long: *long,
                 };
                 self.corrections.push((self.clock.now(), written));
             }

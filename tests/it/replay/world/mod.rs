@@ -81,8 +81,16 @@ fn name_of(fact: &Fact) -> Name {
 /// A correction as it was made, to be made again.
 #[derive(Debug, Clone)]
 enum Corrected {
-    Fact { fact: FactId, name: Name, how: Edit },
-    Written { fruit: Fruit, adjective: Adjective },
+    Fact {
+        fact: FactId,
+        name: Name,
+        how: Edit,
+    },
+    Written {
+        fruit: Fruit,
+        adjective: Adjective,
+        long: bool,
+    },
 }
 
 /// A session in which a player joined the NPCs.

@@ -186,7 +186,7 @@ impl World {
     async fn correct_again(&self, at: DateTime<Utc>, corrected: &Corrected) {
         self.advance_to(at);
         match corrected {
-            Corrected::Written { fruit, adjective } => self.write(*fruit, *adjective).await,
+            Corrected::Written { fruit, adjective, long } => self.write(*fruit, *adjective, *long).await,
             Corrected::Fact { name, how, .. } => {
                 let fact = self.fact_named(name).await;
                 self.correct(fact, *how).await;

@@ -51,6 +51,7 @@ pub fn points(npc: &NpcId, first: u32, count: u32, rng: &mut StdRng) -> Vec<Inde
                     knowers: knowers.clone(),
                     private_to: None,
                 },
+                subject: "player:p1".to_owned(),
                 importance: Importance::clamped(rng.random_range(1.0..10.0)),
                 valid_at: DateTime::from_timestamp(1_750_000_000, 0).expect("in range") + Duration::minutes(n.into()),
                 embedding: unit(rng, Some(centre)),

@@ -260,6 +260,8 @@ CREATE TABLE facts (
     polarity    TEXT COLLATE "C" NOT NULL,
     tense       TEXT COLLATE "C" NOT NULL,
     pinned      BOOLEAN NOT NULL,
+    -- When it was said, or by a person at any time.
+    pinned_once BOOLEAN NOT NULL,
     pii         TEXT COLLATE "C" NOT NULL,
     authored    BOOLEAN NOT NULL,
     derived_from TEXT COLLATE "C" NOT NULL,
@@ -285,6 +287,7 @@ CREATE TABLE facts (
 );
 CREATE INDEX facts_by_cause ON facts (tenant, cause_id);
 CREATE INDEX facts_in_order ON facts (tenant, world, audience, valid_at);
+CREATE INDEX facts_pinned_once ON facts (tenant, world, audience) WHERE pinned_once = TRUE;
 
 -- Who knows a fact: one row per search partition. Carries what recall asks of a fact, so that
 -- confirming a candidate and ranking the standing ones reads one narrow row and no body.
@@ -363,8 +366,9 @@ CREATE TABLE fact_edits (
     edit        TEXT COLLATE "C" NOT NULL,
     at          BIGINT NOT NULL,
     patch       TEXT COLLATE "C" NOT NULL,
-    -- The vector of the wording before this edit, where the edit changed it.
+    -- The vector of the wording before this edit, and its model, where the edit changed it.
     vector_before BYTEA,
+    model_before TEXT COLLATE "C",
     PRIMARY KEY (tenant, fact, edit)
 );
 CREATE INDEX fact_edits_in_order ON fact_edits (tenant, at);

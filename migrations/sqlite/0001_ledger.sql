@@ -265,6 +265,8 @@ CREATE TABLE facts (
     polarity    TEXT NOT NULL,
     tense       TEXT NOT NULL,
     pinned      INTEGER NOT NULL,
+    -- When it was said, or by a person at any time.
+    pinned_once INTEGER NOT NULL,
     pii         TEXT NOT NULL,
     authored    INTEGER NOT NULL,
     derived_from TEXT NOT NULL,
@@ -290,6 +292,7 @@ CREATE TABLE facts (
 ) STRICT;
 CREATE INDEX facts_by_cause ON facts (tenant, cause_id);
 CREATE INDEX facts_in_order ON facts (tenant, world, audience, valid_at);
+CREATE INDEX facts_pinned_once ON facts (tenant, world, audience) WHERE pinned_once = TRUE;
 
 -- Who knows a fact: one row per search partition. Carries what recall asks of a fact, so that
 -- confirming a candidate and ranking the standing ones reads one narrow row and no body.
@@ -368,8 +371,9 @@ CREATE TABLE fact_edits (
     edit        TEXT NOT NULL,
     at          INTEGER NOT NULL,
     patch       TEXT NOT NULL,
-    -- The vector of the wording before this edit, where the edit changed it.
+    -- The vector of the wording before this edit, and its model, where the edit changed it.
     vector_before BLOB,
+    model_before TEXT,
     PRIMARY KEY (tenant, fact, edit)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX fact_edits_in_order ON fact_edits (tenant, at);

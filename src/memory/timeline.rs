@@ -15,7 +15,7 @@ use chrono::{DateTime, Utc};
 
 use self::near::Near;
 pub use self::near::Prepared;
-use self::pins::pinned_before;
+use self::pins::was_ever_pinned;
 use super::{
     fact::{Fact, InvalidReason, Statement},
     keywords::{self, TermWeights},
@@ -50,6 +50,12 @@ impl Known {
     /// From when on it takes part: before it is written nothing can touch it, however long it has been true.
     fn begins(&self) -> DateTime<Utc> {
         self.fact.valid_at.max(self.written_at)
+    }
+
+    /// The vector of the words in which it was said.
+    #[must_use]
+    pub fn vector_as_said(&self) -> &[f32] {
+        vector_at(self, self.fact.valid_at)
     }
 }
 
@@ -168,7 +174,6 @@ impl Prepared {
             match event {
                 Event::Said { turn, said } => run.say(turn, said),
                 Event::Restored { fact, at } => run.restore(fact, at),
-                Event::Pinned { fact, pinned, at } => run.pin(fact, pinned, at),
             }
         }
         run.outcome()
@@ -178,19 +183,8 @@ impl Prepared {
 /// What happens, in order.
 #[derive(Clone, Copy)]
 enum Event<'a> {
-    Said {
-        turn: TurnId,
-        said: Option<&'a SaidThen>,
-    },
-    Restored {
-        fact: usize,
-        at: DateTime<Utc>,
-    },
-    Pinned {
-        fact: usize,
-        pinned: bool,
-        at: DateTime<Utc>,
-    },
+    Said { turn: TurnId, said: Option<&'a SaidThen> },
+    Restored { fact: usize, at: DateTime<Utc> },
 }
 
 /// A fact as it stands at the moment that was reached.
@@ -198,10 +192,6 @@ struct State<'a> {
     known: &'a Known,
     /// What is decided here.
     ends: Vec<End>,
-    /// It is pinned itself.
-    pinned: bool,
-    /// Something that was folded into it is.
-    holds_pinned: bool,
     /// Its turn was reached.
     entered: bool,
 }
@@ -212,6 +202,10 @@ struct Run<'a, J> {
     judged: J,
     facts: Vec<State<'a>>,
     at: HashMap<FactId, usize>,
+    /// Something may protect a fact that is not authored.
+    has_pins: bool,
+    /// What may be folded into a fact, as far as was gone through.
+    folded: HashMap<usize, Vec<usize>>,
     /// The facts of each turn that is gone through.
     of_turn: HashMap<TurnId, Vec<usize>>,
     flags: Vec<Flagged>,
@@ -234,9 +228,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
                     of_turn.entry(turn).or_default().push(nth);
                 }
                 State {
-                    pinned: pinned_before(known, timeline.since),
                     entered: entered || said_by(&known.fact).is_none(),
-                    holds_pinned: false,
                     ends: Vec::new(),
                     known,
                 }
@@ -248,12 +240,13 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             judged,
             facts,
             at,
+            has_pins: timeline.known.iter().any(was_ever_pinned),
+            folded: HashMap::new(),
             of_turn,
             flags: Vec::new(),
             unasked: Vec::new(),
         };
-        run.forget_later_pins();
-        run.spread_pins(timeline.since);
+        run.note_stored_folds();
         run
     }
 
@@ -278,10 +271,6 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
                 if edit.restored {
                     events.push((edit.at, Event::Restored { fact, at: edit.at }));
                 }
-                if let Some(pinned) = edit.pinned {
-                    let at = edit.at;
-                    events.push((at, Event::Pinned { fact, pinned, at }));
-                }
             }
         }
         // Stable: of what happened at one moment, words come before corrections.
@@ -302,7 +291,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             self.add(*fact, turn, at, &injected);
         }
         for (nth, request) in said.into_iter().flat_map(|said| &said.forget).enumerate() {
-            self.forget(request, nth, turn, at, said.and_then(|said| said.player.as_ref()));
+            self.forget(request, nth, turn, at);
         }
         for fact in new {
             self.facts[fact].entered = true;
@@ -339,7 +328,13 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
                 self.facts[new].ends.push(end(id, InvalidReason::Echo, known.id));
                 return;
             }
-            match decide(statement, &known.statement, self.is_protected(old), relation, verdict) {
+            match decide(
+                statement,
+                &known.statement,
+                self.is_protected(old, at),
+                relation,
+                verdict,
+            ) {
                 Decision::InvalidateOld(reason) => ends.push((old, end(known.id, reason, id))),
                 Decision::FoldNewIntoOld => {
                     ends.push((new, end(id, InvalidReason::Duplicate, known.id)));
@@ -355,8 +350,8 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         }
         self.flags.extend(flags);
         for (ended, end) in ends {
-            if end.reason == InvalidReason::Duplicate && ended != new {
-                self.facts[new].holds_pinned |= self.is_pinned(ended);
+            if let (InvalidReason::Duplicate, Some(into)) = (end.reason, end.by) {
+                self.note_fold(ended, into);
             }
             self.facts[ended].ends.push(end);
         }
@@ -403,17 +398,15 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         }
     }
 
-    /// Ends the one fact that a request names, if it is the player's own and nothing protects it.
-    fn forget(&mut self, request: &Request, nth: usize, turn: TurnId, at: DateTime<Utc>, player: Option<&PlayerId>) {
+    /// Ends the one fact that a request names, if nothing protects it.
+    fn forget(&mut self, request: &Request, nth: usize, turn: TurnId, at: DateTime<Utc>) {
         let near = self.prepared.meant(turn, nth).iter();
         let meant = near.map(|(old, _)| *old).filter(|old| self.holds(*old, at));
         let meant = meant.take(MEANT).find(|old| {
             let known = self.facts[*old].known;
             let (content, keywords) = words_at(known, at);
             let terms = keywords::document_terms(content, keywords);
-            keywords::coverage(&request.terms, &terms) >= MIN_COVERAGE
-                && is_own(&known.fact, player)
-                && !self.is_protected(*old)
+            keywords::coverage(&request.terms, &terms) >= MIN_COVERAGE && !self.is_protected(*old, at)
         });
         if let Some(meant) = meant {
             let fact = self.facts[meant].known.fact.id;
@@ -432,7 +425,6 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         for end in &mut self.facts[fact].ends {
             end.restored_at.get_or_insert(at);
         }
-        self.spread_pins(at);
     }
 
     /// Whether a fact had been said before the turn that is gone through, and holds at its moment.
@@ -456,8 +448,8 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         end.turn.filter(|_| end.at >= self.timeline.since)
     }
 
-    fn is_protected(&self, fact: usize) -> bool {
-        self.facts[fact].known.fact.authored || self.is_pinned(fact)
+    fn is_protected(&self, fact: usize, at: DateTime<Utc>) -> bool {
+        self.facts[fact].known.fact.authored || self.is_pinned(fact, at)
     }
 
     /// What is to change about what is stored.
@@ -481,8 +473,6 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
                     Some(at) => {
                         wanted.swap_remove(at);
                     }
-                    // What a person had put back needs no lifting.
-                    None if stored.restored_at.is_some() => {}
                     None => settled.lifts.push(stored.id),
                 }
             }

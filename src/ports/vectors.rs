@@ -23,6 +23,8 @@ pub struct IndexPoint {
     pub version: u32,
     pub world: WorldId,
     pub audience: Audience,
+    /// Whom or what it is about.
+    pub subject: String,
     pub importance: Importance,
     pub valid_at: DateTime<Utc>,
     /// A unit vector; empty while the fact has none of the embedder in use. Such a point is proposed
@@ -44,6 +46,7 @@ impl IndexPoint {
         part(&self.version.to_le_bytes());
         part(self.world.as_str().as_bytes());
         part(self.audience.fingerprint().as_bytes());
+        part(self.subject.as_bytes());
         part(&[self.importance.get()]);
         part(&self.valid_at.timestamp_micros().to_le_bytes());
         let floats: Vec<u8> = self.embedding.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -65,6 +68,23 @@ pub struct Proposal<'a> {
     pub embedding: Option<&'a [f32]>,
     pub terms: &'a TermWeights,
     pub limits: LegLimits,
+}
+
+/// What to compare with which facts.
+#[derive(Debug, Clone, Copy)]
+pub struct Comparison<'a> {
+    pub world: &'a WorldId,
+    /// Of facts of exactly this audience.
+    pub audience: &'a Audience,
+    /// Of facts about it; `None`: about whatever.
+    pub subject: Option<&'a str>,
+    /// Of facts that began before; `None`: whenever they did.
+    pub before: Option<DateTime<Utc>>,
+    /// A unit vector.
+    pub embedding: &'a [f32],
+    /// Least cosine with it, in [-1, 1].
+    pub min_cosine: f32,
+    pub limit: usize,
 }
 
 /// How many candidates each leg may propose (ALGORITHMS §2).
@@ -159,17 +179,8 @@ pub enum Prepared {
 pub trait FactIndex: Send + Sync {
     /// The union of the legs, each fact once, in no particular order.
     async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>>;
-    /// Facts of exactly this audience whose cosine with `embedding` is at least `min_cosine`,
-    /// nearest first, at most `limit`. What dedupe and conflict look at.
-    async fn similar(
-        &self,
-        scope: &TenantScope,
-        world: &WorldId,
-        audience: &Audience,
-        embedding: &[f32],
-        min_cosine: f32,
-        limit: usize,
-    ) -> StoreResult<Vec<Candidate>>;
+    /// Facts that are near enough, nearest first. What dedupe and conflict look at.
+    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>>;
     /// Adds or replaces points. Idempotent.
     async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()>;
     /// Removes points; unknown ones are fine.

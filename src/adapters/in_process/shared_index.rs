@@ -14,13 +14,12 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 
 use crate::{
-    ids::{FactId, WorldId},
-    memory::fact::Audience,
+    ids::FactId,
     ports::{
         StoreResult,
         ledger::facts::FactStore,
         peers::{Notice, OwnIndex, Peers},
-        vectors::{Candidate, FactIndex, IndexPoint, Proposal},
+        vectors::{Candidate, Comparison, FactIndex, IndexPoint, Proposal},
     },
     tenancy::TenantScope,
 };
@@ -91,19 +90,8 @@ impl FactIndex for SharedFactIndex {
     async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
         self.own.held.propose(scope, proposal).await
     }
-    async fn similar(
-        &self,
-        scope: &TenantScope,
-        world: &WorldId,
-        audience: &Audience,
-        embedding: &[f32],
-        min_cosine: f32,
-        limit: usize,
-    ) -> StoreResult<Vec<Candidate>> {
-        self.own
-            .held
-            .similar(scope, world, audience, embedding, min_cosine, limit)
-            .await
+    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
+        self.own.held.similar(scope, with).await
     }
     async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
         self.moved(scope, points.iter().map(|point| point.fact).collect()).await

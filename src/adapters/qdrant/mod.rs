@@ -34,11 +34,10 @@ use tonic::{Code, Status};
 use self::place::{Place, Space};
 use super::breaker::Breaker;
 use crate::{
-    ids::{FactId, WorldId},
-    memory::fact::Audience,
+    ids::FactId,
     ports::{
         StoreError, StoreResult,
-        vectors::{Candidate, FactIndex, IndexPoint, IndexState, Prepared, Proposal, StoredPoints},
+        vectors::{Candidate, Comparison, FactIndex, IndexPoint, IndexState, Prepared, Proposal, StoredPoints},
     },
     tenancy::TenantScope,
 };
@@ -185,23 +184,14 @@ impl FactIndex for QdrantFactIndex {
         Ok(search::candidates(response, proposal.terms, with_query))
     }
 
-    async fn similar(
-        &self,
-        scope: &TenantScope,
-        world: &WorldId,
-        audience: &Audience,
-        embedding: &[f32],
-        min_cosine: f32,
-        limit: usize,
-    ) -> StoreResult<Vec<Candidate>> {
+    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
         let collection = self.place.read().searchable()?;
-        if embedding.len() != self.options.dimensions || limit == 0 {
+        if with.embedding.len() != self.options.dimensions || with.limit == 0 {
             return Ok(Vec::new());
         }
-        let filter = points::of_audience(scope, world, audience);
-        let request = search::nearest(collection, filter, embedding, min_cosine, limit, self.options.hnsw_ef);
+        let request = search::nearest(collection, points::compared(scope, with), with, self.options.hnsw_ef);
         let response = self.read(self.client.query(request)).await?;
-        Ok(search::near(&response, min_cosine))
+        Ok(search::near(&response, with.min_cosine))
     }
 
     async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {

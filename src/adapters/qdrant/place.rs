@@ -315,7 +315,7 @@ fn layout(collection: &Named) -> CreateCollection {
 }
 
 /// What is searched by.
-fn indexes() -> [(&'static str, FieldType, IndexParams); 7] {
+fn indexes() -> [(&'static str, FieldType, IndexParams); 8] {
     let keyword = |is_tenant: bool| {
         IndexParams::KeywordIndexParams(KeywordIndexParams {
             is_tenant: is_tenant.then_some(true),
@@ -334,6 +334,7 @@ fn indexes() -> [(&'static str, FieldType, IndexParams); 7] {
         (points::PARTITION, FieldType::Keyword, keyword(false)),
         (points::READER, FieldType::Keyword, keyword(false)),
         (points::AUDIENCE, FieldType::Keyword, keyword(false)),
+        (points::SUBJECT, FieldType::Keyword, keyword(false)),
         (points::WEIGHT, FieldType::Integer, ordered()),
         (points::VALID_AT, FieldType::Integer, ordered()),
         (

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use chrono::{DateTime, Utc};
 use qdrant_client::qdrant::{
-    Condition, DenseVector, Filter, ListValue, NamedVectors, PayloadIncludeSelector, PointId, PointStruct,
+    Condition, DenseVector, Filter, ListValue, NamedVectors, PayloadIncludeSelector, PointId, PointStruct, Range,
     ScrollResponse, SparseVector, Value, Vector, Vectors, WithPayloadSelector, point_id::PointIdOptions, value::Kind,
     vector, vectors::VectorsOptions, with_payload_selector::SelectorOptions,
 };
@@ -20,7 +20,7 @@ use crate::{
     },
     ports::{
         StoreError, StoreResult,
-        vectors::{IndexPoint, StoredPoint, StoredPoints},
+        vectors::{Comparison, IndexPoint, StoredPoint, StoredPoints},
     },
     tenancy::TenantScope,
 };
@@ -32,6 +32,8 @@ pub(super) const PARTITION: &str = "partition";
 pub(super) const READER: &str = "reader";
 /// `world/fingerprint` of the whole audience.
 pub(super) const AUDIENCE: &str = "audience";
+/// Whom or what it is about.
+pub(super) const SUBJECT: &str = "subject";
 /// Importance and then age in one number: the most important, and of those the newest, come first.
 pub(super) const WEIGHT: &str = "weight";
 /// Microseconds since 1970.
@@ -97,6 +99,7 @@ pub(super) fn encode(scope: &TenantScope, point: &IndexPoint, dimensions: usize)
         ),
         (READER, text(reader(point.audience.private_to.as_ref()))),
         (AUDIENCE, text(audience_key(&point.world, &point.audience))),
+        (SUBJECT, text(point.subject.clone())),
         (WEIGHT, integer(weight(point.importance, point.valid_at))),
         (VALID_AT, integer(point.valid_at.timestamp_micros())),
         (FACT, text(point.fact.to_string())),
@@ -233,12 +236,25 @@ pub(super) fn seen_by(scope: &TenantScope, viewpoint: &Viewpoint) -> Filter {
     Filter::must(must)
 }
 
-/// What exactly this audience knows.
-pub(super) fn of_audience(scope: &TenantScope, world: &WorldId, audience: &Audience) -> Filter {
-    Filter::must([
+/// What a vector is compared with.
+pub(super) fn compared(scope: &TenantScope, with: Comparison<'_>) -> Filter {
+    let mut must = vec![
         of_tenant(scope),
-        Condition::matches(AUDIENCE, audience_key(world, audience)),
-    ])
+        Condition::matches(AUDIENCE, audience_key(with.world, with.audience)),
+    ];
+    must.extend(
+        with.subject
+            .map(|subject| Condition::matches(SUBJECT, subject.to_owned())),
+    );
+    must.extend(with.before.map(|before| {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "microseconds since 1970 fit for 200 years more"
+        )]
+        let lt = Some(before.timestamp_micros() as f64);
+        Condition::range(VALID_AT, Range { lt, ..Range::default() })
+    }));
+    Filter::must(must)
 }
 
 /// Of `filter`, the points without a vector.

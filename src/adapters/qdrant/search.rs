@@ -15,7 +15,7 @@ use crate::{
         fact::Importance,
         keywords::{self, TermWeights},
     },
-    ports::vectors::{Candidate, Hint, Proposal},
+    ports::vectors::{Candidate, Comparison, Hint, Proposal},
     tenancy::TenantScope,
 };
 
@@ -122,24 +122,17 @@ fn beside_dense(proposal: &Proposal<'_>, filter: &Filter) -> Vec<PrefetchQuery> 
     legs
 }
 
-/// The nearest of `filter` from `min_cosine` on.
-pub(super) fn nearest(
-    collection: String,
-    filter: Filter,
-    query: &[f32],
-    min_cosine: f32,
-    limit: usize,
-    hnsw_ef: u64,
-) -> QueryPoints {
+/// The nearest of `filter` from the least cosine on.
+pub(super) fn nearest(collection: String, filter: Filter, with: Comparison<'_>, hnsw_ef: u64) -> QueryPoints {
     QueryPoints {
         collection_name: collection,
-        query: Some(nearest_to(query)),
+        query: Some(nearest_to(with.embedding)),
         using: Some(DENSE.to_owned()),
         filter: Some(filter),
         params: Some(with_ef(hnsw_ef)),
         // Qdrant leaves out what is just at the threshold.
-        score_threshold: Some(min_cosine.next_down()),
-        limit: Some(limit as u64),
+        score_threshold: Some(with.min_cosine.next_down()),
+        limit: Some(with.limit as u64),
         with_payload: Some(points::only(&[FACT])),
         ..QueryPoints::default()
     }

@@ -32,7 +32,7 @@ const PAGE: i64 = 1_000;
 macro_rules! points {
     ($from:literal, $model:literal) => {
         concat!(
-            "SELECT f.id, f.version, f.world, f.knowers, f.private_to, f.view_importance, f.valid_at, e.vector,
+            "SELECT f.id, f.version, f.world, f.knowers, f.private_to, f.subject, f.view_importance, f.valid_at, e.vector,
                 f.view_content, f.view_keywords
              FROM ",
             $from,
@@ -69,6 +69,7 @@ fn read(row: &Row) -> StoreResult<IndexPoint> {
             knowers: columns.json()?,
             private_to: columns.maybe_id()?,
         },
+        subject: columns.next()?,
         importance: {
             let value = columns.number()?;
             Importance::new(value).ok_or_else(|| StoreError::Corrupt(format!("{value} is no importance")))?

@@ -111,21 +111,15 @@ pub async fn correct(
     let Some(fact) = facts.get(scope, id).await? else {
         return Ok(FactEdit::NotFound);
     };
-    let reworded = correction
-        .content
-        .as_ref()
-        .is_some_and(|content| *content != fact.view.content);
-    let rekeyed = correction
-        .keywords
-        .as_ref()
-        .is_some_and(|keywords| *keywords != fact.view.keywords);
-    let embedding = if reworded || rekeyed {
-        let content = correction.content.as_ref().unwrap_or(&fact.view.content);
-        let keywords = match &correction.keywords {
-            Some(keywords) => keywords.clone(),
-            None => own_keywords(services, scope, &fact).await?,
-        };
-        Some(embed(services, scope, embedded_text(content, &keywords)).await?)
+    let embedding = if correction.content.is_some() || correction.keywords.is_some() {
+        let own = own_words(services, scope, &fact).await?;
+        let content = correction.content.as_ref().unwrap_or(&own.0);
+        let keywords = correction.keywords.as_ref().unwrap_or(&own.1);
+        if (content, keywords) == (&own.0, &own.1) {
+            None
+        } else {
+            Some(embed(services, scope, embedded_text(content, keywords)).await?)
+        }
     } else {
         None
     };
@@ -150,15 +144,22 @@ pub async fn correct(
     Ok(outcome)
 }
 
-/// The keywords that are a fact's own: those of its statement, or what a person made of them. Not those it
+/// The sentence and the keywords that are a fact's own: those of its statement, or what a person made of them. Not those it
 /// has from duplicates, which may be unsaid while the vector stays.
-async fn own_keywords(services: &Services, scope: &TenantScope, fact: &Fact) -> Result<Vec<String>, StoreError> {
+async fn own_words(services: &Services, scope: &TenantScope, fact: &Fact) -> Result<(String, Vec<String>), StoreError> {
     let history = services.ledger.facts.history(scope, fact.id).await?;
-    let edited = history.into_iter().rev().find_map(|entry| match entry {
-        FactHistoryEntry::Edited { patch, .. } => serde_json::from_value(patch.get("keywords")?.clone()).ok(),
-        _ => None,
-    });
-    Ok(edited.unwrap_or_else(|| fact.statement.keywords.clone()))
+    let edited = |field: &str| {
+        history.iter().rev().find_map(|entry| match entry {
+            FactHistoryEntry::Edited { patch, .. } => patch.get(field).cloned(),
+            _ => None,
+        })
+    };
+    let content = edited("content").and_then(|value| serde_json::from_value(value).ok());
+    let keywords = edited("keywords").and_then(|value| serde_json::from_value(value).ok());
+    Ok((
+        content.unwrap_or_else(|| fact.statement.content.clone()),
+        keywords.unwrap_or_else(|| fact.statement.keywords.clone()),
+    ))
 }
 
 async fn embed(services: &Services, scope: &TenantScope, text: String) -> Result<Vec<f32>, HandError> {

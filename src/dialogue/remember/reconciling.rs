@@ -6,6 +6,7 @@
 //! need, verdicts and the vectors of what was asked to be forgotten, is fetched between two plans.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
@@ -26,10 +27,10 @@ use crate::{
             outbox::{relay_or_log, relay_outbox_of},
         },
     },
-    ids::{FactId, NpcId, TurnId, WorldId},
+    ids::{FactId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
         fact::{Audience, Cause, Fact, FactView, Knower, NewFact, NewInvalidation},
-        keywords,
+        keywords, party,
         timeline::{self, Known, Prepared, Request, SaidThen, Settled, Timeline},
     },
     ports::{
@@ -40,14 +41,14 @@ use crate::{
             jobs::Job,
             rewinds::Unsettled,
         },
+        vectors::Comparison,
     },
     tenancy::TenantScope,
 };
 
 /// How often somebody else may write meanwhile before the job is put off.
 const MAX_PLANS: usize = 8;
-/// Nearest facts of the audience, whatever their subject, among which those of the new fact's own are
-/// looked for. Many, since a talkative player has many near facts of other subjects.
+/// Nearest facts that are looked at.
 const NEIGHBOURS: usize = timeline::NEAREST;
 /// Marks settled in one go.
 const MARKS: usize = 16;
@@ -67,6 +68,22 @@ struct Memory<'a> {
     audience: Audience,
     /// Whose `memory_seq` guards it; sorted.
     npcs: Vec<NpcId>,
+}
+
+/// What facts of a memory are compared with.
+struct Sought<'a> {
+    /// Whom or what they are about; `None`: whatever.
+    subject: Option<Cow<'a, str>>,
+    vector: &'a [f32],
+}
+
+impl<'a> Sought<'a> {
+    fn about(subject: &'a str, vector: &'a [f32]) -> Self {
+        Self {
+            subject: Some(Cow::Borrowed(subject)),
+            vector,
+        }
+    }
 }
 
 /// What one turn adds.
@@ -339,16 +356,18 @@ impl Memory<'_> {
                 // A new fact may only repeat them; a request to forget is compared with what is near it.
                 asked.extend(&addition.extraction.injected);
             }
-            let vectors = addition.fresh.iter().map(|fresh| fresh.embedding.as_slice());
-            let vectors: Vec<&[f32]> = vectors
-                .chain(forget.iter().map(|text| requests[text].as_slice()))
+            let fresh = addition.fresh.iter();
+            let mut sought: Vec<Sought<'_>> = fresh
+                .map(|fresh| Sought::about(&fresh.statement.subject, &fresh.embedding))
                 .collect();
-            if !vectors.is_empty() {
+            let player = addition.extraction.player.as_ref();
+            sought.extend(forget.iter().flat_map(|text| self.meant(&requests[text], player)));
+            if !sought.is_empty() {
                 // Whatever was written up to here must be seen by the searches below. What is written
                 // after moves `memory_seq`.
                 relay_outbox_of(self.services, self.scope).await?;
             }
-            asked.extend(self.near(&vectors).await?);
+            asked.extend(self.near(&sought, since).await?);
         }
         let mut rows = self.rows(since, &asked).await?;
         if let Some(lacks) = lacking(rows.extractions.iter().flat_map(|said| &said.forget), requests) {
@@ -360,20 +379,17 @@ impl Memory<'_> {
             .map(|extraction| said_then(extraction, requests))
             .collect();
         // Usually the turn is the latest word. If not, what was said since is gone through once more.
-        let since_then: Vec<&[f32]> = rows
-            .known
-            .iter()
-            .filter(|known| known.fact.valid_at >= since)
-            .map(|known| known.vector.as_slice())
-            .chain(
-                said.iter()
-                    .flat_map(|said| &said.forget)
-                    .map(|request| request.vector.as_slice()),
-            )
+        let said_since = rows.known.iter().filter(|known| known.fact.valid_at >= since);
+        let mut since_then: Vec<Sought<'_>> = said_since
+            .map(|known| Sought::about(&known.fact.statement.subject, known.vector_as_said()))
             .collect();
+        for said in &said {
+            let requests = said.forget.iter();
+            since_then.extend(requests.flat_map(|request| self.meant(&request.vector, said.player.as_ref())));
+        }
         if !since_then.is_empty() || !said.is_empty() {
             relay_outbox_of(self.services, self.scope).await?;
-            let more = self.near(&since_then).await?;
+            let more = self.near(&since_then, since).await?;
             asked.extend(more);
             asked.extend(said.iter().flat_map(|said| &said.injected));
             rows = self.rows(since, &asked).await?;
@@ -405,17 +421,33 @@ impl Memory<'_> {
             .await
     }
 
-    /// Facts of this memory that are near any of `vectors`.
-    async fn near(&self, vectors: &[&[f32]]) -> StoreResult<BTreeSet<FactId>> {
+    /// Where what a player asks to forget is looked for: among what only this player told, whatever it is about; where
+    /// others hear it, too, also among what is about the player, however much of theirs is nearer.
+    fn meant<'v>(&self, vector: &'v [f32], player: Option<&PlayerId>) -> impl Iterator<Item = Sought<'v>> + use<'v> {
+        let anything = player.map(|_| Sought { subject: None, vector });
+        let shared = player.filter(|player| self.audience.private_to.as_ref() != Some(*player));
+        let own = shared.map(|player| Sought {
+            subject: Some(Cow::Owned(party::key_of(player))),
+            vector,
+        });
+        anything.into_iter().chain(own)
+    }
+
+    /// Facts of this memory from before `since` that are near any of these; what was said since is read anyway.
+    async fn near(&self, sought: &[Sought<'_>], since: DateTime<Utc>) -> StoreResult<BTreeSet<FactId>> {
         let calibration = self.services.embedder.info().calibration;
-        let least = calibration.cosine_at(calibration.related);
         let mut found = BTreeSet::new();
-        for vector in vectors {
-            let near = self
-                .services
-                .index
-                .similar(self.scope, &self.world, &self.audience, vector, least, NEIGHBOURS)
-                .await?;
+        for Sought { subject, vector } in sought {
+            let with = Comparison {
+                world: &self.world,
+                audience: &self.audience,
+                subject: subject.as_deref(),
+                before: Some(since),
+                embedding: vector,
+                min_cosine: calibration.cosine_at(calibration.related),
+                limit: NEIGHBOURS,
+            };
+            let near = self.services.index.similar(self.scope, with).await?;
             found.extend(near.iter().map(|candidate| candidate.fact));
             // There may be thousands, and an index in this process does not wait for anything.
             tokio::task::yield_now().await;

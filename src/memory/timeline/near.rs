@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::HashMap};
 
 use chrono::{DateTime, Utc};
 
-use super::{Known, SaidThen, Timeline, said_by, vector_at};
+use super::{Known, SaidThen, Timeline, is_own, said_by, vector_at};
 use crate::{
     ids::TurnId,
     memory::{
@@ -130,14 +130,14 @@ fn near_of(
     nearest(near, |near| (near.cosine, near.old))
 }
 
-/// For each request of a turn, the facts that it may mean.
+/// For each request of a turn, the facts of the player's own that it may mean.
 fn meant_by(calibration: &Calibration, known: &[Known], said: &SaidThen) -> Vec<Vec<(usize, f32)>> {
     let least = calibration.cosine_at(calibration.related);
     let meant = |vector: &[f32]| {
         let near = known
             .iter()
             .enumerate()
-            .filter(|(_, known)| known.begins() <= said.at)
+            .filter(|(_, known)| known.begins() <= said.at && is_own(&known.fact, said.player.as_ref()))
             .map(|(old, known)| (old, dot(vector, vector_at(known, said.at))))
             .filter(|(_, cosine)| *cosine >= least)
             .collect();

@@ -1,94 +1,91 @@
 //! What people pinned: it is protected, and so is what it was folded into.
+//!
+//! At any moment this goes by the rule by which a fact shows whether it is pinned: what it was when it was said, and
+//! then, in the order in which they happened, what people said of it and what was folded into it.
 
 use chrono::{DateTime, Utc};
 
-use super::{Judged, Known, Run, State};
+use super::{Judged, Known, Run};
 use crate::memory::fact::{InvalidReason, Statement};
 
+/// Whether a fact was pinned when it was said, or by a person at any time.
+pub(super) fn was_ever_pinned(known: &Known) -> bool {
+    known.fact.statement.pinned || known.edits.iter().any(|edit| edit.pinned == Some(true))
+}
+
+/// What changes whether a fact is pinned.
+enum Change {
+    To(bool),
+    Folded(usize),
+}
+
 impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
-    pub(super) fn pin(&mut self, fact: usize, pinned: bool, at: DateTime<Utc>) {
-        self.facts[fact].pinned = pinned;
-        self.spread_pins(at);
+    /// Whether a fact showed at `at` that it is pinned.
+    pub(super) fn is_pinned(&self, fact: usize, at: DateTime<Utc>) -> bool {
+        self.has_pins && self.is_pinned_in(&mut Vec::new(), fact, at)
     }
 
-    /// What a fact shows as it is now may come from pins that people gave, since the moment, to what had been folded into
-    /// it before.
-    pub(super) fn forget_later_pins(&mut self) {
-        let since = self.timeline.since;
-        let pinned_later = |known: &Known| {
-            let mut edits = known.edits.iter();
-            edits.any(|edit| edit.at >= since && edit.pinned.is_some())
-        };
+    /// `line`: what it is asked for.
+    fn is_pinned_in(&self, line: &mut Vec<usize>, fact: usize, at: DateTime<Utc>) -> bool {
+        // A ring could only be a defect.
+        if line.contains(&fact) {
+            return false;
+        }
+        line.push(fact);
+        let known = self.facts[fact].known;
+        let edits = known.edits.iter().filter(|edit| edit.at <= at);
+        let mut changes: Vec<_> = edits
+            .filter_map(|edit| Some(((edit.at, edit.at), Change::To(edit.pinned?))))
+            .collect();
+        for folded in self.folded.get(&fact).into_iter().flatten() {
+            if let Some(since) = self.is_folded_since(*folded, fact, at) {
+                let said = self.facts[*folded].known.fact.valid_at;
+                changes.push(((since, said), Change::Folded(*folded)));
+            }
+        }
+        changes.sort_by_key(|(order, _)| *order);
+        let pinned = changes
+            .into_iter()
+            .fold(known.fact.statement.pinned, |pinned, (_, change)| match change {
+                Change::To(pinned) => pinned,
+                Change::Folded(folded) => pinned || self.is_pinned_in(line, folded, at),
+            });
+        line.pop();
+        pinned
+    }
+
+    /// Since when `fact` has been folded into `into`, if it is at `at`.
+    fn is_folded_since(&self, fact: usize, into: usize, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let (state, into) = (&self.facts[fact], self.facts[into].known.fact.id);
+        let decided = state.ends.iter().filter(|end| end.restored_at.is_none());
+        let decided = decided.map(|end| (end.reason, end.by, end.at));
+        let stored = state
+            .known
+            .ends
+            .iter()
+            .filter(|end| self.decided_here(end).is_none())
+            .filter(|end| end.at <= at && end.restored_at.is_none_or(|restored| restored > at));
+        let mut all = decided.chain(stored.map(|end| (end.reason, end.by, end.at)));
+        all.find(|(reason, by, _)| *reason == InvalidReason::Duplicate && *by == Some(into))
+            .map(|(_, _, since)| since)
+    }
+
+    /// Notes which facts may be folded into which, by what is stored.
+    pub(super) fn note_stored_folds(&mut self) {
         for fact in 0..self.facts.len() {
-            if pinned_later(self.facts[fact].known) {
-                for folded_into in self.folded_into(fact, since) {
-                    let state = &mut self.facts[folded_into];
-                    state.pinned = pinned_itself(state.known, since);
-                }
+            let ends = self.facts[fact].known.ends.iter();
+            let folds = ends.filter(|end| end.reason == InvalidReason::Duplicate && self.decided_here(end).is_none());
+            for into in folds.filter_map(|end| end.by).collect::<Vec<_>>() {
+                self.note_fold(fact, into);
             }
         }
     }
 
-    /// What is folded into a fact protects it as if it were pinned itself.
-    pub(super) fn spread_pins(&mut self, at: DateTime<Utc>) {
-        for state in &mut self.facts {
-            state.holds_pinned = false;
-        }
-        for fact in 0..self.facts.len() {
-            if self.facts[fact].pinned {
-                for folded_into in self.folded_into(fact, at) {
-                    self.facts[folded_into].holds_pinned = true;
-                }
-            }
+    pub(super) fn note_fold(&mut self, fact: usize, into: crate::ids::FactId) {
+        if self.has_pins
+            && let Some(into) = self.at.get(&into)
+        {
+            self.folded.entry(*into).or_default().push(fact);
         }
     }
-
-    /// What a fact is folded into at a moment, what that is folded into, and so on.
-    fn folded_into(&self, fact: usize, at: DateTime<Utc>) -> Vec<usize> {
-        let mut line = Vec::new();
-        let mut last = fact;
-        while let Some(next) = self.folds_into(last, at) {
-            // A ring could only be a defect.
-            if next == fact || line.contains(&next) {
-                break;
-            }
-            line.push(next);
-            last = next;
-        }
-        line
-    }
-
-    fn folds_into(&self, fact: usize, at: DateTime<Utc>) -> Option<usize> {
-        let State { known, ends, .. } = &self.facts[fact];
-        let decided = ends.iter().filter(|end| end.restored_at.is_none());
-        let decided = decided.map(|end| (end.reason, end.by));
-        let stored = known.ends.iter().filter(|end| self.decided_here(end).is_none());
-        let stored = stored.filter(|end| end.at <= at && end.restored_at.is_none_or(|restored| restored > at));
-        let mut all = decided.chain(stored.map(|end| (end.reason, end.by)));
-        let (_, by) = all.find(|(reason, by)| *reason == InvalidReason::Duplicate && by.is_some())?;
-        self.at.get(&by?).copied()
-    }
-
-    pub(super) fn is_pinned(&self, fact: usize) -> bool {
-        self.facts[fact].pinned || self.facts[fact].holds_pinned
-    }
-}
-
-/// Whether a fact was pinned before `since`. One to which nothing happened since is as it is now.
-pub(super) fn pinned_before(known: &Known, since: DateTime<Utc>) -> bool {
-    if known.fact.valid_at < since && known.ends.is_empty() && known.edits.is_empty() {
-        return known.fact.view.pinned || known.fact.statement.pinned;
-    }
-    pinned_itself(known, since)
-}
-
-/// The same, of the fact alone.
-fn pinned_itself(known: &Known, since: DateTime<Utc>) -> bool {
-    known
-        .edits
-        .iter()
-        .filter(|edit| edit.at < since)
-        .filter_map(|edit| edit.pinned)
-        .next_back()
-        .unwrap_or(known.fact.statement.pinned)
 }

@@ -255,7 +255,7 @@ fn what_is_pinned_or_authored_is_flagged_only() {
         Case::since(2)
             .says(1, 1, "The player likes apples", 0.0)
             .with(1, |known| {
-                known.fact.view.pinned = pinned;
+                known.fact.statement.pinned = pinned;
                 known.fact.authored = !pinned;
             })
             .says(2, 2, "The player hates apples", 40.0)
@@ -285,7 +285,6 @@ fn a_pin_protects_from_the_moment_it_was_set() {
         Case::since(2)
             .says(1, 1, "The player likes apples", 0.0)
             .with(1, |known| {
-                known.fact.view.pinned = true;
                 known.edits.push(PastEdit {
                     at: second(n),
                     pinned: Some(true),

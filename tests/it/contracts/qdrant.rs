@@ -138,7 +138,7 @@ async fn tenants_are_told_apart_by_an_index() {
     in_use(&double).await;
     let (indexes, tenants) = double.indexes("colloquy");
     assert_eq!(tenants, ["tenant"]);
-    assert_eq!(indexes.len(), 7, "{indexes:?}");
+    assert_eq!(indexes.len(), 8, "{indexes:?}");
 }
 
 #[tokio::test]

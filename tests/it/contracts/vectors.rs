@@ -1,6 +1,9 @@
 //! The contract of the index port. An adapter joins with one line at the end.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Duration, Utc};
@@ -13,7 +16,7 @@ use colloquy::{
     },
     ports::{
         StoreResult,
-        vectors::{Candidate, FactIndex, IndexPoint, LegLimits, PointSource, Proposal},
+        vectors::{Candidate, Comparison, FactIndex, IndexPoint, LegLimits, PointSource, Proposal},
     },
     tenancy::TenantScope,
 };
@@ -73,10 +76,26 @@ pub fn point(n: u128, audience: Audience, embedding: Vec<f32>) -> IndexPoint {
         version: 1,
         world: "vale".parse().unwrap(),
         audience,
+        subject: "player:p7".to_owned(),
         importance: Importance::DEFAULT,
         valid_at: day(0),
         embedding,
         terms: TermWeights(vec![(u64::try_from(n).unwrap(), 1.0)]),
+    }
+}
+
+static VALE: LazyLock<WorldId> = LazyLock::new(|| "vale".parse().unwrap());
+
+/// The ten nearest.
+fn similar_to<'a>(audience: &'a Audience, embedding: &'a [f32], min_cosine: f32) -> Comparison<'a> {
+    Comparison {
+        world: &VALE,
+        audience,
+        subject: None,
+        before: None,
+        embedding,
+        min_cosine,
+        limit: 10,
     }
 }
 
@@ -275,14 +294,8 @@ async fn a_foreign_tenant_finds_nothing(index: impl AsyncFn(Vec<IndexPoint>) -> 
     };
     assert_eq!(index.propose(&scope("acme"), proposal()).await.unwrap().len(), 1);
     assert!(index.propose(&scope("rival"), proposal()).await.unwrap().is_empty());
-    let world = "vale".parse().unwrap();
-    assert!(
-        index
-            .similar(&scope("rival"), &world, &known, &query, 0.0, 10)
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    let with = similar_to(&known, &query, 0.0);
+    assert!(index.similar(&scope("rival"), with).await.unwrap().is_empty());
     // Nor can it remove what it cannot see.
     index.remove(&scope("rival"), &[FactId::from_u128(1)]).await.unwrap();
     index.clear(&scope("rival")).await.unwrap();
@@ -299,18 +312,49 @@ async fn similar_compares_within_one_audience(index: impl AsyncFn(Vec<IndexPoint
         point(5, audience(&["npc:ergen", "npc:mira"], Some("p1")), leaning(1, 0.9)),
     ])
     .await;
-    let world = "vale".parse().unwrap();
     let query = leaning(0, 1.0);
-    let found = index
-        .similar(&scope("acme"), &world, &private, &query, 0.6, 10)
-        .await
-        .unwrap();
+    let with = similar_to(&private, &query, 0.6);
+    let found = index.similar(&scope("acme"), with).await.unwrap();
     assert_eq!(numbers(&found), [1, 2]);
     let found = index
-        .similar(&scope("acme"), &world, &private, &query, 0.6, 1)
+        .similar(&scope("acme"), Comparison { limit: 1, ..with })
         .await
         .unwrap();
     assert_eq!(numbers(&found), [1]);
+}
+
+/// However many others are nearer.
+async fn similar_compares_with_one_subject_and_what_came_before(
+    index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>,
+) {
+    let of = |subject: &str, began: i64, n: u128, lean: f32| IndexPoint {
+        subject: subject.to_owned(),
+        valid_at: day(began),
+        ..point(n, audience(&["npc:ergen"], None), leaning(1, lean))
+    };
+    let mut points: Vec<IndexPoint> = (1..=30).map(|n| of("player:p1", 1, n, 0.95)).collect();
+    points.extend([
+        of("player:p2", 1, 40, 0.7),
+        of("player:p2", 2, 41, 0.8),
+        of("player:p2", 3, 42, 0.9),
+    ]);
+    let index = index(points).await;
+    let (query, known) = (leaning(0, 1.0), audience(&["npc:ergen"], None));
+    let with = similar_to(&known, &query, 0.6);
+    let found = async |subject, before, limit| {
+        let with = Comparison {
+            subject,
+            before,
+            limit,
+            ..with
+        };
+        numbers(&index.similar(&scope("acme"), with).await.unwrap())
+    };
+    assert_eq!(found(Some("player:p2"), None, 2).await, [42, 41]);
+    assert_eq!(found(Some("player:p2"), Some(day(3)), 2).await, [41, 40]);
+    assert_eq!(found(Some("player:p3"), None, 2).await, [0; 0]);
+    assert_eq!(found(None, Some(day(1)), 2).await, [0; 0]);
+    assert_eq!(found(None, None, 100).await.len(), 33);
 }
 
 async fn upserts_and_removals_are_idempotent(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
@@ -401,9 +445,9 @@ async fn points_without_a_vector_are_found_otherwise(index: impl AsyncFn(Vec<Ind
     let mut found = numbers(&found);
     found.sort_unstable();
     assert_eq!(found, [1, 2, 3, 4, 5]);
-    let world = "vale".parse().unwrap();
+    let known = ergen();
     let similar = index
-        .similar(&scope("acme"), &world, &ergen(), &query, -1.0, 10)
+        .similar(&scope("acme"), similar_to(&known, &query, -1.0))
         .await
         .unwrap();
     assert_eq!(numbers(&similar), [1]);
@@ -448,16 +492,20 @@ macro_rules! contract {
 }
 
 contract!(in_process: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, upserts_and_removals_are_idempotent,
+    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
+    similar_compares_with_one_subject_and_what_came_before, upserts_and_removals_are_idempotent,
     points_without_a_vector_are_found_otherwise);
 contract!(in_process_without_room: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, points_without_a_vector_are_found_otherwise);
+    a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
+    similar_compares_with_one_subject_and_what_came_before, points_without_a_vector_are_found_otherwise);
 
 contract!(qdrant: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, upserts_and_removals_are_idempotent,
+    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
+    similar_compares_with_one_subject_and_what_came_before, upserts_and_removals_are_idempotent,
     points_without_a_vector_are_found_otherwise);
 contract!(real server: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, upserts_and_removals_are_idempotent,
+    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
+    similar_compares_with_one_subject_and_what_came_before, upserts_and_removals_are_idempotent,
     points_without_a_vector_are_found_otherwise);
 
 /// A change that lands while a partition is being read must not be lost.

@@ -12,14 +12,14 @@ use async_trait::async_trait;
 use colloquy::{
     adapters::in_process::shared_index::{OwnFactIndex, SharedFactIndex},
     dialogue::{jobs, remember, remember::HandWritten},
-    ids::{FactId, WorldId},
+    ids::FactId,
     memory::fact::{Audience, FactKind, Importance, Knower},
     ports::{
         StoreError, StoreResult,
         clock::Clock as _,
         ledger::{Ledger, audit::Edit, facts::FactPatch, tenants::Tenant},
         peers::{Notice, OwnIndex as _, Peers},
-        vectors::{Candidate, FactIndex, IndexPoint, IndexState, Prepared, Proposal},
+        vectors::{Candidate, Comparison, FactIndex, IndexPoint, IndexState, Prepared, Proposal},
     },
     tenancy::TenantScope,
 };
@@ -240,19 +240,8 @@ impl FactIndex for Overtaken {
     async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
         self.index.propose(scope, proposal).await
     }
-    async fn similar(
-        &self,
-        scope: &TenantScope,
-        world: &WorldId,
-        audience: &Audience,
-        embedding: &[f32],
-        min_cosine: f32,
-        limit: usize,
-    ) -> StoreResult<Vec<Candidate>> {
-        let index = &self.index;
-        index
-            .similar(scope, world, audience, embedding, min_cosine, limit)
-            .await
+    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
+        self.index.similar(scope, with).await
     }
     async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
         if !self.done.swap(true, Ordering::SeqCst) {
@@ -361,15 +350,7 @@ impl FactIndex for Written {
     async fn propose(&self, _: &TenantScope, _: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
         Ok(Vec::new())
     }
-    async fn similar(
-        &self,
-        _: &TenantScope,
-        _: &WorldId,
-        _: &Audience,
-        _: &[f32],
-        _: f32,
-        _: usize,
-    ) -> StoreResult<Vec<Candidate>> {
+    async fn similar(&self, _: &TenantScope, _: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
         Ok(Vec::new())
     }
     async fn upsert(&self, _: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {

@@ -8,13 +8,12 @@ use std::sync::{
 use async_trait::async_trait;
 use colloquy::{
     dialogue::jobs,
-    ids::{FactId, WorldId},
-    memory::fact::Audience,
+    ids::FactId,
     ports::{
         StoreResult,
         ledger::facts::FactStore,
         llm::Task,
-        vectors::{Candidate, FactIndex, IndexPoint, IndexState, Prepared, Proposal, StoredPoints},
+        vectors::{Candidate, Comparison, FactIndex, IndexPoint, IndexState, Prepared, Proposal, StoredPoints},
     },
     tenancy::TenantScope,
 };
@@ -52,19 +51,8 @@ impl FactIndex for Halting {
     async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
         self.index.propose(scope, proposal).await
     }
-    async fn similar(
-        &self,
-        scope: &TenantScope,
-        world: &WorldId,
-        audience: &Audience,
-        embedding: &[f32],
-        min_cosine: f32,
-        limit: usize,
-    ) -> StoreResult<Vec<Candidate>> {
-        let index = &self.index;
-        index
-            .similar(scope, world, audience, embedding, min_cosine, limit)
-            .await
+    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
+        self.index.similar(scope, with).await
     }
     async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
         self.index.remove(scope, facts).await

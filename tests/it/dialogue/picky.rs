@@ -7,11 +7,10 @@ use std::sync::{
 
 use async_trait::async_trait;
 use colloquy::{
-    ids::{FactId, WorldId},
-    memory::fact::Audience,
+    ids::FactId,
     ports::{
         StoreError, StoreResult,
-        vectors::{Candidate, FactIndex, IndexPoint, IndexState, Prepared, Proposal, StoredPoints},
+        vectors::{Candidate, Comparison, FactIndex, IndexPoint, IndexState, Prepared, Proposal, StoredPoints},
     },
     tenancy::TenantScope,
 };
@@ -30,19 +29,8 @@ impl FactIndex for Picky {
     async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
         self.index.propose(scope, proposal).await
     }
-    async fn similar(
-        &self,
-        scope: &TenantScope,
-        world: &WorldId,
-        audience: &Audience,
-        embedding: &[f32],
-        min_cosine: f32,
-        limit: usize,
-    ) -> StoreResult<Vec<Candidate>> {
-        let index = &self.index;
-        index
-            .similar(scope, world, audience, embedding, min_cosine, limit)
-            .await
+    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
+        self.index.similar(scope, with).await
     }
     async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
         if *scope == self.refused && self.refuses.load(Ordering::SeqCst) {

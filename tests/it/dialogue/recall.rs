@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use async_trait::async_trait;
 use colloquy::{
     dialogue::{jobs, prompt, recall},
-    ids::{FactId, WorldId},
+    ids::FactId,
     memory::{
         fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense},
         trace::{CandidateTrace, ScoreParts},
@@ -15,7 +15,7 @@ use colloquy::{
         clock::Clock as _,
         embedder::{EmbedAs, Embedder as _},
         ledger::facts::FactPatch,
-        vectors::{Candidate, FactIndex, Hint, IndexPoint, Proposal},
+        vectors::{Candidate, Comparison, FactIndex, Hint, IndexPoint, Proposal},
     },
     tenancy::TenantScope,
 };
@@ -36,19 +36,8 @@ impl FactIndex for Hinting {
         }
         Ok(candidates)
     }
-    async fn similar(
-        &self,
-        scope: &TenantScope,
-        world: &WorldId,
-        audience: &Audience,
-        embedding: &[f32],
-        min_cosine: f32,
-        limit: usize,
-    ) -> StoreResult<Vec<Candidate>> {
-        let index = &self.0;
-        index
-            .similar(scope, world, audience, embedding, min_cosine, limit)
-            .await
+    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
+        self.0.similar(scope, with).await
     }
     async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
         self.0.upsert(scope, points).await

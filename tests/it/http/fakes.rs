@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use colloquy::{
-    ids::{FactId, TenantId, WorldId},
-    memory::{calibration::Calibration, fact::Audience, turn::Usage},
+    ids::{FactId, TenantId},
+    memory::{calibration::Calibration, turn::Usage},
     ports::{
         StoreResult,
         embedder::{EmbedAs, Embedder, EmbedderInfo},
         ledger::tenants::{Tenant, TenantStore},
         llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
-        vectors::{Candidate, FactIndex, IndexPoint, Proposal},
+        vectors::{Candidate, Comparison, FactIndex, IndexPoint, Proposal},
     },
     tenancy::TenantScope,
 };
@@ -146,15 +146,7 @@ impl FactIndex for FakeIndex {
             })
             .collect())
     }
-    async fn similar(
-        &self,
-        _: &TenantScope,
-        _: &WorldId,
-        _: &Audience,
-        _: &[f32],
-        _: f32,
-        _: usize,
-    ) -> StoreResult<Vec<Candidate>> {
+    async fn similar(&self, _: &TenantScope, _: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
         Ok(Vec::new())
     }
     async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {

@@ -107,6 +107,8 @@ pub enum Edit {
     Restore,
     Pin(bool),
     Reword(Adjective),
+    /// The keywords that it shows, those of its duplicates among them, and one more unless it is there.
+    Rekey(Fruit),
     /// A new importance.
     Weigh(u8),
 }
@@ -131,6 +133,10 @@ pub struct Say {
 }
 
 /// A fact that a line teaches.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one more thing that a sentence may be"
+)]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Taught {
     /// Of somebody whom every NPC may speak of, not of the player.
@@ -139,6 +145,8 @@ pub struct Taught {
     pub adjective: Adjective,
     pub negative: bool,
     pub past: bool,
+    /// Nobody may forget it: it is pinned.
+    pub vital: bool,
     /// 1 to 10.
     pub importance: u8,
     pub kind: u8,
@@ -158,6 +166,7 @@ impl Taught {
         let (fruit, adjective) = (self.fruit.name(), self.adjective.name());
         let verb = if self.negative { "hates" } else { "likes" };
         let nth = ["first", "second", "third"][nth % 3];
+        let taboo = if self.vital { ", a taboo" } else { "" };
         let (subject, whoever) = if self.of_hanna || among_npcs {
             ("Hanna", "Hanna")
         } else {
@@ -165,7 +174,7 @@ impl Taught {
         };
         json!({
             "subject": subject, "speaker": "player", "predicate": "like", "object": fruit,
-            "content": format!("{whoever} {verb} {adjective} {fruit} (fact {line} {nth})"),
+            "content": format!("{whoever} {verb} {adjective} {fruit}{taboo} (fact {line} {nth})"),
             "keywords": [fruit, "fruit", adjective],
             "kind": self.kind(),
             "importance": self.importance,
@@ -198,16 +207,18 @@ fn taught() -> impl Strategy<Value = Taught> {
         adjective(),
         prop::bool::weighted(0.2),
         prop::bool::weighted(0.1),
+        prop::bool::weighted(0.1),
         1..=10_u8,
         0..6_u8,
     )
         .prop_map(
-            |(of_hanna, fruit, adjective, negative, past, importance, kind)| Taught {
+            |(of_hanna, fruit, adjective, negative, past, vital, importance, kind)| Taught {
                 of_hanna,
                 fruit,
                 adjective,
                 negative,
                 past,
+                vital,
                 importance,
                 kind: kind.saturating_sub(3),
             },
@@ -252,6 +263,7 @@ fn edit() -> impl Strategy<Value = Edit> {
         Just(Edit::Restore),
         any::<bool>().prop_map(Edit::Pin),
         adjective().prop_map(Edit::Reword),
+        fruit().prop_map(Edit::Rekey),
         (1..=10_u8).prop_map(Edit::Weigh),
     ]
 }

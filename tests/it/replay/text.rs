@@ -17,7 +17,8 @@ impl fmt::Display for Taught {
         let (adjective, fruit) = (self.adjective.name(), self.fruit.name());
         write!(f, "{subject}:{adjective}-{fruit}:{}:{}", self.kind(), self.importance)?;
         f.write_str(if self.negative { ":hated" } else { "" })?;
-        f.write_str(if self.past { ":once" } else { "" })
+        f.write_str(if self.past { ":once" } else { "" })?;
+        f.write_str(if self.vital { ":vital" } else { "" })
     }
 }
 
@@ -47,6 +48,7 @@ impl fmt::Display for Op {
                 Edit::Restore => write!(f, "edit {pick} restore"),
                 Edit::Pin(pinned) => write!(f, "edit {pick} pin={pinned}"),
                 Edit::Reword(adjective) => write!(f, "edit {pick} reword={}", adjective.name()),
+                Edit::Rekey(fruit) => write!(f, "edit {pick} rekey={}", fruit.name()),
                 Edit::Weigh(importance) => write!(f, "edit {pick} weigh={importance}"),
             },
             Self::Write { fruit, adjective, long } => {
@@ -194,6 +196,7 @@ fn taught(text: &str) -> Result<Taught, String> {
         importance,
         negative: rest.contains(&"hated"),
         past: rest.contains(&"once"),
+        vital: rest.contains(&"vital"),
     })
 }
 
@@ -203,6 +206,7 @@ fn edit(text: &str) -> Result<Edit, String> {
         ("restore", _) => Edit::Restore,
         ("pin", pinned) => Edit::Pin(pinned == "true"),
         ("reword", word) => Edit::Reword(adjective(word)?),
+        ("rekey", name) => Edit::Rekey(fruit(name)?),
         ("weigh", importance) => Edit::Weigh(number(importance)?),
         _ => return Err(format!("`{text}` is no edit")),
     })

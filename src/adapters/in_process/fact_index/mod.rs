@@ -23,10 +23,10 @@ use parking_lot::RwLock;
 
 use crate::{
     ids::{FactId, TenantId, WorldId},
-    memory::fact::{Audience, Knower},
+    memory::fact::Knower,
     ports::{
         StoreError, StoreResult,
-        vectors::{Candidate, FactIndex, IndexPoint, PointSource, Proposal},
+        vectors::{Candidate, Comparison, FactIndex, IndexPoint, PointSource, Proposal},
     },
     tenancy::TenantScope,
 };
@@ -210,24 +210,16 @@ impl FactIndex for InProcessFactIndex {
         Self::search(entries, Search::propose(&proposal)).await
     }
 
-    async fn similar(
-        &self,
-        scope: &TenantScope,
-        world: &WorldId,
-        audience: &Audience,
-        embedding: &[f32],
-        min_cosine: f32,
-        limit: usize,
-    ) -> StoreResult<Vec<Candidate>> {
+    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
         // A fact is in the partition of each of its knowers, so any one of them has all of them.
-        let Some(knower) = audience.knowers.first() else {
+        let Some(knower) = with.audience.knowers.first() else {
             return Ok(Vec::new());
         };
-        let entry = self.partition(scope, world, knower.clone()).await?;
-        let mut near = Self::search(vec![entry], Search::similar(audience, embedding, limit)).await?;
-        near.retain(|candidate| candidate.cosine >= min_cosine);
+        let entry = self.partition(scope, with.world, knower.clone()).await?;
+        let mut near = Self::search(vec![entry], Search::similar(with)).await?;
+        near.retain(|candidate| candidate.cosine >= with.min_cosine);
         near.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
-        near.truncate(limit);
+        near.truncate(with.limit);
         Ok(near)
     }
 
@@ -359,7 +351,10 @@ mod tests {
     use chrono::DateTime;
 
     use super::*;
-    use crate::memory::{fact::Importance, keywords::TermWeights};
+    use crate::memory::{
+        fact::{Audience, Importance},
+        keywords::TermWeights,
+    };
 
     /// A ledger where one NPC knows many facts and the others none.
     struct Learned(u128);
@@ -381,6 +376,7 @@ mod tests {
                 knowers: BTreeSet::from([Knower::Npc(npc.parse().unwrap())]),
                 private_to: None,
             },
+            subject: "player:p7".to_owned(),
             importance: Importance::DEFAULT,
             valid_at: DateTime::UNIX_EPOCH,
             embedding: vec![1.0, 0.0],
@@ -455,10 +451,16 @@ mod tests {
         index.upsert(&scope, &points).await.unwrap();
         index.remove(&scope, &[FactId::from_u128(60_000)]).await.unwrap();
         let audience = points[0].audience.clone();
-        let found = index
-            .similar(&scope, &"vale".parse().unwrap(), &audience, &[0.0, 1.0], 0.5, 9)
-            .await
-            .unwrap();
+        let with = Comparison {
+            world: &points[0].world,
+            audience: &audience,
+            subject: None,
+            before: None,
+            embedding: &[0.0, 1.0],
+            min_cosine: 0.5,
+            limit: 9,
+        };
+        let found = index.similar(&scope, with).await.unwrap();
         let mut facts: Vec<FactId> = found.iter().map(|candidate| candidate.fact).collect();
         facts.sort_unstable();
         let wanted = near.into_iter().filter(|n| *n != 60_000).map(FactId::from_u128);

@@ -8,11 +8,13 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
+use chrono::{DateTime, Utc};
+
 use super::{Change, shelf::Shelf};
 use crate::{
     ids::{FactId, PlayerId},
-    memory::{fact::Audience, keywords::TermWeights},
-    ports::vectors::{Candidate, IndexPoint, LegLimits, Proposal},
+    memory::keywords::TermWeights,
+    ports::vectors::{Candidate, Comparison, IndexPoint, LegLimits, Proposal},
 };
 
 /// A search, detached from its caller so that it can run on another thread.
@@ -23,8 +25,18 @@ pub(super) struct Search {
     pub(super) limits: LegLimits,
     /// Whether what is found will be scored.
     pub(super) hints: bool,
-    /// Only points of exactly this audience.
-    pub(super) audience: Option<u64>,
+    /// Only these points.
+    pub(super) only: Option<Only>,
+}
+
+/// Which points are compared with a vector.
+#[derive(Clone, Copy)]
+pub(super) struct Only {
+    /// Of exactly this audience.
+    pub(super) audience: u64,
+    pub(super) subject: Option<u64>,
+    /// That began before.
+    pub(super) before: Option<DateTime<Utc>>,
 }
 
 enum Sees {
@@ -48,32 +60,36 @@ impl Search {
             terms: proposal.terms.clone(),
             limits: proposal.limits,
             hints: true,
-            audience: None,
+            only: None,
         }
     }
 
-    pub(super) fn similar(audience: &Audience, embedding: &[f32], limit: usize) -> Self {
+    pub(super) fn similar(with: Comparison<'_>) -> Self {
         Self {
-            sees: Sees::Only(audience.private_to.clone()),
-            embedding: Some(embedding.to_vec()),
+            sees: Sees::Only(with.audience.private_to.clone()),
+            embedding: Some(with.embedding.to_vec()),
             terms: TermWeights::default(),
             limits: LegLimits {
-                dense: limit,
+                dense: with.limit,
                 sparse: 0,
                 important: 0,
                 recent: 0,
             },
             hints: false,
-            audience: Some(audience_hash(audience)),
+            only: Some(Only {
+                audience: short(with.audience),
+                subject: with.subject.map(short),
+                before: with.before,
+            }),
         }
     }
 }
 
-/// A short form of an audience's fingerprint. A collision only proposes one candidate too many;
-/// the ledger compares the fingerprint itself.
-pub(super) fn audience_hash(audience: &Audience) -> u64 {
+/// A short form of an audience, or of a subject. A collision only proposes one candidate too many; whoever asked
+/// compares the ledger's own.
+pub(super) fn short<T: Hash + ?Sized>(of: &T) -> u64 {
     let mut hasher = DefaultHasher::new();
-    audience.hash(&mut hasher);
+    of.hash(&mut hasher);
     hasher.finish()
 }
 

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use simsimd::SpatialSimilarity;
 
 use super::{
-    partition::{Search, audience_hash},
+    partition::{Only, Search, short},
     sketch::{SKETCHED, Sketch},
 };
 use crate::{
@@ -45,6 +45,7 @@ pub(super) struct Shelf {
     /// Of all slots, once there are many.
     sketch: Option<Sketch>,
     audiences: Vec<u64>,
+    subjects: Vec<u64>,
     /// Term → (slot, weight).
     postings: HashMap<u64, Vec<(u32, f32)>>,
     /// Entries of all postings, counted along: adding up thousands of lists on each change would not do.
@@ -80,7 +81,7 @@ impl Shelf {
             + self.coarse.capacity()
             + self.steps.capacity() * 4
             + self.sketch.as_ref().map_or(0, Sketch::bytes)
-            + self.audiences.capacity() * 8
+            + (self.audiences.capacity() + self.subjects.capacity()) * 8
             + self.by_fact.capacity() * 24
             + postings
             + self.by_fact.len() * 128) as u64
@@ -120,7 +121,8 @@ impl Shelf {
             None if has_vector && self.vectors == SKETCHED => self.draw(),
             None => {}
         }
-        self.audiences.push(audience_hash(&point.audience));
+        self.audiences.push(short(&point.audience));
+        self.subjects.push(short(point.subject.as_str()));
         self.slots.push(Slot {
             fact: Some(point.fact),
             version: point.version,
@@ -159,6 +161,7 @@ impl Shelf {
             self.coarse.extend_from_slice(&old.coarse[range]);
             self.steps.push(old.steps[at]);
             self.audiences.push(old.audiences[at]);
+            self.subjects.push(old.subjects[at]);
             self.by_fact.insert(fact, to);
             self.slots.push(slot);
         }
@@ -189,7 +192,7 @@ impl Shelf {
         let limits = search.limits;
         let mut found: Vec<(u32, f32)> = Vec::new();
         if let Some(query) = query {
-            let near = self.nearest(query, limits.dense, search.audience);
+            let near = self.nearest(query, limits.dense, search.only);
             found.extend(near.into_iter().map(|(cosine, slot)| (slot, cosine)));
         }
         let important = self.important.iter().rev().take(limits.important).map(|entry| entry.2);
@@ -232,14 +235,18 @@ impl Shelf {
     }
 
     /// The `limit` nearest slots with exact cosines.
-    fn nearest(&self, query: &[f32], limit: usize, audience: Option<u64>) -> Vec<(f32, u32)> {
+    fn nearest(&self, query: &[f32], limit: usize, only: Option<Only>) -> Vec<(f32, u32)> {
         if limit == 0 {
             return Vec::new();
         }
         let keep = limit.saturating_mul(RESCORE);
         let (query_in_8_bits, _) = quantise(query);
-        let seen =
-            |slot: usize| self.steps[slot] != 0.0 && audience.is_none_or(|audience| audience == self.audiences[slot]);
+        let asked_for = |slot: usize, only: Only| {
+            only.audience == self.audiences[slot]
+                && only.subject.is_none_or(|subject| subject == self.subjects[slot])
+                && only.before.is_none_or(|before| self.slots[slot].valid_at < before)
+        };
+        let seen = |slot: usize| self.steps[slot] != 0.0 && only.is_none_or(|only| asked_for(slot, only));
         let mut about = match &self.sketch {
             Some(sketch) => {
                 let listed = sketch.shortlist(query, keep, seen);

@@ -18,6 +18,7 @@ use crate::{
     memory::fact::{Audience, Cause, Fact, InvalidReason, NewFact},
     ports::{
         StoreError, StoreResult,
+        clock::Clock,
         ledger::{
             audit::Edit,
             facts::{FactEdit, FactPatch},
@@ -26,9 +27,10 @@ use crate::{
 };
 
 /// With the vector that another wording is about to replace.
-const EDIT: &str = "INSERT INTO fact_edits (tenant, fact, edit, at, patch, vector_before)
-    VALUES ($1, $2, $3, $4, $5,
-        CASE WHEN $6 THEN (SELECT vector FROM fact_embeddings WHERE tenant = $1 AND fact = $2) END)";
+const EDIT: &str = "INSERT INTO fact_edits (tenant, fact, edit, at, patch, vector_before, model_before)
+    SELECT $1, $2, $3, $4, $5, e.vector, e.model
+    FROM (SELECT 1 AS one) o LEFT JOIN fact_embeddings e ON $6 AND e.tenant = $1 AND e.fact = $2";
+const PIN: &str = "UPDATE facts SET pinned_once = TRUE WHERE tenant = $1 AND id = $2 AND pinned_once = FALSE";
 const EMBED: &str = batch!(
     "INSERT INTO fact_embeddings (tenant, fact, model, vector) VALUES ($1, $2, $3, $4)
      ON CONFLICT (tenant, fact) DO UPDATE SET model = excluded.model, vector = excluded.vector",
@@ -45,25 +47,48 @@ const LIFT: &str = "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = $4
     WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL AND reason <> 'unsaid'
     RETURNING by_fact";
 
-/// A person stands by the fact already, and nothing has been said since that could end it.
+/// A person stands by the fact already, and nothing has been said since that could end it, nor was taken back
+/// and may yet come to.
 const STOOD_BY: &str = "SELECT e.edit FROM fact_edits e
     WHERE e.tenant = $1 AND e.fact = $2 AND e.patch = $3
       AND NOT EXISTS (SELECT 1 FROM extractions x WHERE x.tenant = $1 AND x.world = $4 AND x.said_at > e.at)
-      AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = $1 AND j.status = 'pending' AND j.created_at > e.at)
+      AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = $1 AND j.created_at > e.at
+                      AND (j.status <> 'done' OR j.last_error = 'unsaid'))
     LIMIT 1";
+
+/// An edit that gets its moment when nobody else writes to the memory any more. Before that somebody may still have said
+/// something, and had it compared with what was there without the edit.
+#[derive(Clone)]
+struct Undated {
+    edit: Edit,
+    clock: Arc<dyn Clock>,
+}
+
+impl Undated {
+    fn of(engine: &Engine, edit: &Edit) -> Self {
+        let (edit, clock) = (edit.clone(), engine.clock.clone());
+        Self { edit, clock }
+    }
+
+    fn now(self) -> Edit {
+        let at = self.clock.now();
+        Edit { at, ..self.edit }
+    }
+}
 
 pub(super) async fn create(engine: &Engine, tenant: &TenantId, fact: &NewFact, edit: &Edit) -> StoreResult<()> {
     let (of, world) = (tenant, &fact.world);
     let (tenant, fact, edit, model) = (
         tenant.clone(),
         fact.clone(),
-        edit.clone(),
+        Undated::of(engine, edit),
         engine.embedding_model.clone(),
     );
     engine
         .write_memory(of, world, move |connection| {
             Box::pin(async move {
                 lock(connection, &tenant, Lock::Memory(&fact.world)).await?;
+                let edit = edit.now();
                 insert_fact(connection, &tenant, &model, &fact, edit.at).await?;
                 raise_memory(connection, &tenant, &fact.world, &fact.audience).await?;
                 audit::record(connection, &tenant, &edit).await
@@ -84,7 +109,7 @@ pub(super) async fn correct(
     let (tenant, patch, edit, model) = (
         tenant.clone(),
         patch.clone(),
-        edit.clone(),
+        Undated::of(engine, edit),
         engine.embedding_model.clone(),
     );
     engine
@@ -94,6 +119,7 @@ pub(super) async fn correct(
                     Ok(fact) => fact,
                     Err(refused) => return Ok(refused),
                 };
+                let edit = edit.now();
                 if is_unsaid(connection, &tenant, id).await? {
                     return Ok(FactEdit::Unsaid);
                 }
@@ -118,7 +144,7 @@ pub(super) async fn remove(
     edit: &Edit,
 ) -> StoreResult<FactEdit> {
     let reach = Reach::from(tenant);
-    let (tenant, edit) = (tenant.clone(), edit.clone());
+    let (tenant, edit) = (tenant.clone(), Undated::of(engine, edit));
     engine
         .write(reach, move |connection| {
             Box::pin(async move {
@@ -126,6 +152,7 @@ pub(super) async fn remove(
                     Ok(fact) => fact,
                     Err(refused) => return Ok(refused),
                 };
+                let edit = edit.now();
                 let (cause_kind, cause_id) = Cause::Edit(edit.id).columns();
                 let removed = sqlx::query(INVALIDATE)
                     .bind(tenant.as_str())
@@ -156,7 +183,7 @@ pub(super) async fn restore(
     edit: &Edit,
 ) -> StoreResult<FactEdit> {
     let reach = Reach::from(tenant);
-    let (tenant, edit) = (tenant.clone(), edit.clone());
+    let (tenant, edit) = (tenant.clone(), Undated::of(engine, edit));
     engine
         .write(reach, move |connection| {
             Box::pin(async move {
@@ -164,6 +191,7 @@ pub(super) async fn restore(
                     Ok(fact) => fact,
                     Err(refused) => return Ok(refused),
                 };
+                let edit = edit.now();
                 if is_unsaid(connection, &tenant, id).await? {
                     return Ok(FactEdit::Unsaid);
                 }
@@ -282,6 +310,14 @@ async fn write_patch(
     }
     if let Some(pinned) = patch.pinned {
         fields.insert("pinned".to_owned(), json!(pinned));
+    }
+    if patch.pinned == Some(true) {
+        sqlx::query(PIN)
+            .bind(tenant.as_str())
+            .bind(id.to_string())
+            .execute(&mut *connection)
+            .await
+            .map_err(store_error)?;
     }
     let reworded = patch.embedding.is_some();
     record_edit(connection, tenant, id, &fields.into(), reworded, edit).await

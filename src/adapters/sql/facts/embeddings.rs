@@ -1,6 +1,7 @@
 //! Facts whose vector is not of this ledger's embedder, and how they come by one.
 
 use chrono::{DateTime, Utc};
+use serde::Deserialize;
 
 use super::super::{
     Engine, Reach,
@@ -12,11 +13,19 @@ use crate::{
     ports::{StoreResult, ledger::facts::EmbeddedBy},
 };
 
-/// Facts that are not valid are among them: they may be restored, and a search in the past compares them.
-const UNEMBEDDED: &str = "SELECT f.id, f.view_content, f.view_keywords FROM facts f
-    WHERE f.tenant = $1 AND f.id > $2
-      AND NOT EXISTS (SELECT 1 FROM fact_embeddings e WHERE e.tenant = f.tenant AND e.fact = f.id AND e.model = $3)
-    ORDER BY f.id LIMIT $4";
+/// Facts that are not valid are among them: they may be restored, and a search in the past compares them. With what people
+/// made of their words.
+const UNEMBEDDED: &str = concat!(
+    "SELECT f.id, f.content, f.keywords,
+        (SELECT ",
+    json_rows!(concat!("'at', c.at, 'edit', c.edit, 'patch', ", json_of!("c.patch"))),
+    "
+           FROM fact_edits c WHERE c.tenant = f.tenant AND c.fact = f.id)
+     FROM facts f
+     WHERE f.tenant = $1 AND f.id > $2
+       AND NOT EXISTS (SELECT 1 FROM fact_embeddings e WHERE e.tenant = f.tenant AND e.fact = f.id AND e.model = $3)
+     ORDER BY f.id LIMIT $4"
+);
 /// An embedding of this model that was written meanwhile belongs to a newer text, and stays.
 const PUT: &str = batch!(
     "INSERT INTO fact_embeddings (tenant, fact, model, vector)
@@ -30,6 +39,20 @@ const BY_MODEL: &str = "SELECT e.model, COUNT(*)
     WHERE f.tenant = $1 AND (f.invalid_at IS NULL OR f.invalid_at > $2) AND (f.expires_at IS NULL OR f.expires_at > $2)
     GROUP BY e.model ORDER BY e.model";
 
+#[derive(Deserialize)]
+struct EditRow {
+    at: i64,
+    edit: String,
+    patch: Words,
+}
+
+#[derive(Deserialize)]
+struct Words {
+    content: Option<String>,
+    keywords: Option<Vec<String>>,
+}
+
+/// In their own words, as said or as corrected: those of what is folded into them may be unsaid.
 pub(super) async fn missing(
     engine: &Engine,
     tenant: &TenantId,
@@ -50,8 +73,15 @@ pub(super) async fn missing(
         .map(|row| {
             let mut columns = Columns::of(row);
             let fact = columns.id()?;
-            let content: &str = columns.next()?;
-            Ok((fact, embedded_text(content, &columns.json::<Vec<String>>()?)))
+            let mut content: String = columns.next()?;
+            let mut keywords: Vec<String> = columns.json()?;
+            let mut edits: Vec<EditRow> = columns.json()?;
+            edits.sort_by(|a, b| (a.at, &a.edit).cmp(&(b.at, &b.edit)));
+            for EditRow { patch, .. } in edits {
+                content = patch.content.unwrap_or(content);
+                keywords = patch.keywords.unwrap_or(keywords);
+            }
+            Ok((fact, embedded_text(&content, &keywords)))
         })
         .collect()
 }

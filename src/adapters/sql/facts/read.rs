@@ -8,7 +8,7 @@ use super::super::{
     Connection, Engine, Row,
     rows::{Columns, json, json_list, micros, page_of, rows_of, store_error, text, vector_from},
 };
-use super::{fact_columns, polarity_named, read_fact, tense_named, view};
+use super::{fact_columns, polarity_named, read_fact, tense_named, view, write::guards};
 use crate::{
     ids::{FactId, NpcId, PlayerId, TenantId, WorldId},
     memory::{
@@ -291,7 +291,7 @@ pub(super) async fn memory_seq(
     let sum: i64 = sqlx::query_scalar(MEMORY_SEQ)
         .bind(tenant.as_str())
         .bind(world.as_str())
-        .bind(json_list(npcs))
+        .bind(guards(npcs))
         .fetch_one(&mut *connection)
         .await
         .map_err(store_error)?;

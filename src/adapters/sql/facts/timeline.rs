@@ -22,13 +22,36 @@ use crate::{
     },
 };
 
+/// What a person had put back counts for the time until then.
+macro_rules! counts {
+    ($end:literal) => {
+        concat!("(", $end, ".lifted_at IS NULL OR ", $end, ".lifted_by_kind = 'edit')")
+    };
+}
 /// What was said since; what the turns since then ended, or what those among them that were unsaid had
-/// ended; what people took out or corrected since; and what was asked for. CROSS JOIN keeps the short list outside.
+/// ended; what people took out or corrected since; what was pinned and folded into something, with what it was folded into; and what
+/// was asked for. CROSS JOIN keeps the short list outside.
 const FACTS: &str = concat!(
-    "WITH wanted (id) AS (
+    "WITH RECURSIVE pinned (id) AS (
+        SELECT p.id FROM facts p
+        WHERE p.tenant = $1 AND p.world = $2 AND p.audience = $3 AND p.pinned_once = TRUE
+          AND EXISTS (SELECT 1 FROM invalidations i WHERE i.tenant = $1 AND i.fact = p.id AND i.reason = 'duplicate'
+                      AND ",
+    counts!("i"),
+    ")
+        UNION
+        SELECT i.by_fact FROM pinned p CROSS JOIN invalidations i",
+    by_index!("invalidations_of_fact"),
+    "
+        WHERE i.tenant = $1 AND i.fact = p.id AND i.reason = 'duplicate' AND i.by_fact IS NOT NULL AND ",
+    counts!("i"),
+    "),
+     wanted (id) AS (
         SELECT v.value FROM ",
     texts!("$5"),
     " v
+        UNION
+        SELECT id FROM pinned
         UNION
         SELECT id FROM facts WHERE tenant = $1 AND world = $2 AND audience = $3 AND valid_at >= $4
         UNION
@@ -50,12 +73,13 @@ const FACTS: &str = concat!(
          'turn', CASE i.cause_kind WHEN 'turn' THEN i.cause_id END, 'restored_at', i.lifted_at"
     ),
     "
-           FROM invalidations i WHERE i.tenant = $1 AND i.fact = f.id
-             AND (i.lifted_at IS NULL OR i.lifted_by_kind = 'edit')),
+           FROM invalidations i WHERE i.tenant = $1 AND i.fact = f.id AND ",
+    counts!("i"),
+    "),
         (SELECT ",
     json_rows!(concat!(
         "'at', e.at, 'vector', ",
-        hexadecimal!("e.vector_before"),
+        hexadecimal!("CASE WHEN e.model_before = $6 THEN e.vector_before END"),
         ", 'patch', ",
         json_of!("e.patch")
     )),
@@ -87,7 +111,7 @@ struct EndRow {
 #[derive(Deserialize)]
 struct EditRow {
     at: i64,
-    /// Hexadecimal; empty where the wording stayed.
+    /// Hexadecimal; empty where the wording stayed, or was embedded by another model.
     vector: Option<String>,
     patch: Patch,
 }
@@ -236,14 +260,15 @@ plans_of_sqlite! {
         #[tokio::test]
         async fn a_timeline_is_read_from_its_moment_on() {
             let plan = plan(FACTS).await;
-            // The list of what is wanted is walked, and nothing else.
+            // The lists of what is wanted, and of what was pinned, are walked, and nothing else.
             assert_eq!(
                 plan.lines().filter(|step| step.starts_with("SCAN")).count(),
-                2,
+                4,
                 "{plan}"
             );
             for part in [
                 "SCAN w\n",
+                "facts_pinned_once (tenant=? AND world=? AND audience=?)",
                 "facts_in_order (tenant=? AND world=? AND audience=? AND valid_at>?)",
                 "extractions_in_order (tenant=? AND world=? AND audience=? AND said_at>?)",
                 "invalidations_by_cause",

@@ -15,7 +15,7 @@ use super::super::{
 };
 use super::{fold, polarity_name, read::hexadecimal, tense_name};
 use crate::{
-    ids::{FactId, InvalidationId, PlayerId, TenantId, WorldId},
+    ids::{FactId, InvalidationId, NpcId, PlayerId, TenantId, WorldId},
     memory::fact::{InvalidReason, Knower, NewFact},
     ports::{
         StoreResult,
@@ -48,9 +48,10 @@ const INSERT_FACT: &str = batch!(
     "INSERT INTO facts (tenant, id, world, audience, knowers, private_to, subject, predicate,
         object, content, keywords, speaker, kind, importance, polarity, tense, pinned, pii, authored, derived_from,
         valid_at, expires_at, cause_kind, cause_id, source_dialogue, source_turn,
-        view_content, view_keywords, view_importance, view_pinned, version, written_at)
+        view_content, view_keywords, view_importance, view_pinned, version, written_at,
+        pinned_once)
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
-        $21, $22, $23, $24, $25, $26, $10, $11, $14, $17, 1, $30)",
+        $21, $22, $23, $24, $25, $26, $10, $11, $14, $17, 1, $30, $17)",
     concat!(
         "INSERT INTO fact_knowers (tenant, fact, knower, world, private_to, valid_at, mutable, pinned, importance,
             ends_at, version)
@@ -84,7 +85,7 @@ const KEEP_EXTRACTION: &str = "INSERT INTO extractions
 const LIFT: &str = concat!(
     "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'settled' WHERE tenant = $1 AND id ",
     among!("$2"),
-    " AND lifted_at IS NULL RETURNING fact, by_fact"
+    " AND (lifted_at IS NULL OR lifted_by_kind = 'edit') RETURNING fact, by_fact"
 );
 
 /// A plan that is being made from the old state must notice. For the tenant `$1`, the world `$2` and the NPCs
@@ -140,6 +141,15 @@ const KEEP_VERDICT: &str = "INSERT INTO verdicts (tenant, pair, verdict, model, 
      ON CONFLICT (tenant, pair) DO UPDATE SET verdict = excluded.verdict, model = excluded.model, at = excluded.at";
 
 pub(in super::super) const RAISE_MEMORY: &str = raise_memory!();
+
+/// Nobody's name: its `memory_seq` rises with what was taken back, or stands again, of what factions or everybody know. Who
+/// of them had it in a prompt, and only repeated it, cannot be told by its knowers.
+pub(in super::super) const EVERYBODY: &str = "";
+
+/// Whose `memory_seq` guards what is written about these NPCs, as a list.
+pub(super) fn guards(npcs: &[NpcId]) -> String {
+    json_list(npcs.iter().map(NpcId::as_str).chain([EVERYBODY]))
+}
 
 /// The NPCs among knowers, for their `memory_seq`.
 pub(in super::super) fn npcs_of<'k>(knowers: impl IntoIterator<Item = &'k Knower>) -> BTreeSet<String> {
@@ -253,7 +263,7 @@ async fn pass(
         .bind(i64::from(fence.text_version))
         .bind(micros(now))
         .bind(result.world.as_str())
-        .bind(json_list(&result.npcs))
+        .bind(guards(&result.npcs))
         .bind(signed(result.expected_memory_seq))
         .execute(&mut *connection)
         .await
@@ -286,7 +296,7 @@ async fn unmark(
     let still: bool = sqlx::query_scalar(STILL)
         .bind(tenant.as_str())
         .bind(result.world.as_str())
-        .bind(json_list(&result.npcs))
+        .bind(guards(&result.npcs))
         .bind(signed(result.expected_memory_seq))
         .fetch_one(&mut *connection)
         .await

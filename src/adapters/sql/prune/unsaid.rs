@@ -1,8 +1,9 @@
 //! What is left of turns that were taken back long ago: no save has them, and nobody can have them stand
 //! again.
 //!
-//! Everything they caused goes with them. A turn that has a key stays as its empty shell, since a key is
-//! used once: whoever repeats its line is told that it was taken back.
+//! Everything they caused goes with them. Two kinds of turns stay as their empty shells: one that has a key, since a key
+//! is used once and whoever repeats its line is told that it was taken back; and one that a player joined at, since
+//! it tells where the joined session goes on from.
 
 use chrono::{DateTime, Utc};
 
@@ -99,7 +100,10 @@ const OF_TURNS: [&str; 13] = [
     caused!("state_events"),
     caused!("narrative_memory"),
     caused!("curation_findings"),
-    concat!(listed!("turns", "id"), " AND key IS NULL"),
+    concat!(
+        listed!("turns", "id"),
+        " AND key IS NULL AND NOT EXISTS (SELECT 1 FROM dialogues j WHERE j.tenant = $1 AND j.cause_id = turns.id)"
+    ),
     concat!(
         "UPDATE turns SET unsaid_at = NULL, player_text = '', reply_text = '', cues = '[]', uncut_reply_text = NULL,
             uncut_until = NULL WHERE tenant = $1 AND id ",

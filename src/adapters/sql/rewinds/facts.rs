@@ -9,7 +9,7 @@ use super::super::{
     Connection,
     facts::{
         fold,
-        write::{RAISE_MEMORY, npcs_of},
+        write::{EVERYBODY, RAISE_MEMORY, npcs_of},
     },
     rows::{Columns, json_list, micros, store_error},
 };
@@ -309,7 +309,11 @@ impl Before {
     fn known_by(&mut self, columns: &mut Columns<'_>) -> StoreResult<()> {
         let world: String = columns.next()?;
         let knowers: BTreeSet<Knower> = columns.json()?;
-        self.memories.entry(world).or_default().extend(npcs_of(&knowers));
+        let npcs = self.memories.entry(world).or_default();
+        npcs.extend(npcs_of(&knowers));
+        if knowers.iter().any(|knower| !matches!(knower, Knower::Npc(_))) {
+            npcs.insert(EVERYBODY.to_owned());
+        }
         Ok(())
     }
 }

@@ -194,6 +194,7 @@ pub async fn points_are_of_valid_facts_only<S: Subject>(f: &Fixture<S>) {
         version: 1,
         world: new.world,
         audience: new.audience,
+        subject: new.statement.subject,
         importance: new.statement.importance,
         valid_at: new.valid_at,
         embedding: new.embedding,

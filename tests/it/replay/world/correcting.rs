@@ -21,16 +21,21 @@ impl World {
             return;
         };
         let (name, fact) = facts.into_iter().nth(nth).expect("below the number of facts");
-        self.correct(fact.id, how).await;
+        let keywords = match how {
+            Edit::Rekey(fruit) => Some(with_keyword(fact.view.keywords, fruit.name())),
+            _ => None,
+        };
+        self.correct(fact.id, how, keywords.clone()).await;
         let corrected = Corrected::Fact {
             fact: fact.id,
             name,
             how,
+            keywords,
         };
         self.corrections.push((self.clock.now(), corrected));
     }
 
-    pub(super) async fn correct(&self, fact: FactId, how: Edit) {
+    pub(super) async fn correct(&self, fact: FactId, how: Edit, keywords: Option<Vec<String>>) {
         let facts = &self.services.ledger.facts;
         let edit = self.edit("fact.edit");
         let correction = match how {
@@ -54,6 +59,10 @@ impl World {
                     ..Correction::default()
                 }
             }
+            Edit::Rekey(_) => Correction {
+                keywords,
+                ..Correction::default()
+            },
             Edit::Weigh(importance) => Correction {
                 importance: Some(Importance::clamped(f64::from(importance))),
                 ..Correction::default()
@@ -89,4 +98,11 @@ impl World {
             .await
             .unwrap();
     }
+}
+
+fn with_keyword(mut keywords: Vec<String>, more: &str) -> Vec<String> {
+    if keywords.iter().all(|keyword| keyword != more) {
+        keywords.push(more.to_owned());
+    }
+    keywords
 }

@@ -85,6 +85,8 @@ enum Corrected {
         fact: FactId,
         name: Name,
         how: Edit,
+        /// What new keywords came to: they depend on those that it showed.
+        keywords: Option<Vec<String>>,
     },
     Written {
         fruit: Fruit,

@@ -187,9 +187,11 @@ impl World {
         self.advance_to(at);
         match corrected {
             Corrected::Written { fruit, adjective, long } => self.write(*fruit, *adjective, *long).await,
-            Corrected::Fact { name, how, .. } => {
+            Corrected::Fact {
+                name, how, keywords, ..
+            } => {
                 let fact = self.fact_named(name).await;
-                self.correct(fact, *how).await;
+                self.correct(fact, *how, keywords.clone()).await;
             }
         }
     }

@@ -3,7 +3,10 @@
 use colloquy::{
     dialogue::{jobs, prompt, recall},
     memory::state,
-    ports::{clock::Clock as _, ledger::dialogues::DialogueStatus},
+    ports::{
+        clock::Clock as _,
+        ledger::{dialogues::DialogueStatus, facts::FactHistoryEntry},
+    },
 };
 
 use super::World;
@@ -16,6 +19,8 @@ pub struct Seen {
     facts: Vec<String>,
     /// Facts that do not hold, and why.
     ended: Vec<String>,
+    /// Protected facts that others contradict.
+    flags: Vec<String>,
     summaries: Vec<String>,
     state: Vec<String>,
     /// What the next prompts have, recalled facts in their order among it.
@@ -34,10 +39,11 @@ type Part = fn(&Seen) -> &[String];
 
 impl Seen {
     /// What is compared, the most telling first.
-    pub const PARTS: [(&'static str, Part); 8] = [
+    pub const PARTS: [(&'static str, Part); 9] = [
         ("transcripts", |seen| &seen.transcripts),
         ("facts", |seen| &seen.facts),
         ("ended facts", |seen| &seen.ended),
+        ("flags", |seen| &seen.flags),
         ("summaries", |seen| &seen.summaries),
         ("states", |seen| &seen.state),
         ("prompts", |seen| &seen.prompts),
@@ -89,7 +95,13 @@ impl World {
     async fn see_facts(&self, seen: &mut Seen) {
         let facts = self.facts().await;
         let named = |id| facts.iter().find(|(_, fact)| fact.id == id).map(|(name, _)| name);
-        for fact in facts.values() {
+        for (name, fact) in &facts {
+            let history = self.services.ledger.facts.history(&self.scope, fact.id).await.unwrap();
+            for entry in history {
+                if let FactHistoryEntry::Flagged { by, .. } = entry {
+                    seen.flags.push(format!("{name:?} by {:?}", named(by)));
+                }
+            }
             let (knowers, statement, view) = (fact.audience.fingerprint(), &fact.statement, &fact.view);
             match &fact.invalid {
                 None => seen.facts.push(format!(

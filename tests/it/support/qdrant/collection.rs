@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use qdrant_client::qdrant::{
     BoolIndexParams, Condition, CreateCollection, CreateFieldIndexCollection, Distance, FieldCondition, FieldType,
-    Filter, ListValue, Match, Modifier, PayloadIndexParams, PointId, PointStruct, SparseVectorParams, Value, Vector,
-    VectorParams, Vectors, VectorsConfig, condition::ConditionOneOf, r#match::MatchValue,
+    Filter, ListValue, Match, Modifier, PayloadIndexParams, PointId, PointStruct, Range, SparseVectorParams, Value,
+    Vector, VectorParams, Vectors, VectorsConfig, condition::ConditionOneOf, r#match::MatchValue,
     payload_index_params::IndexParams, point_id::PointIdOptions, value::Kind, vector, vectors::VectorsOptions,
     vectors_config,
 };
@@ -225,18 +225,36 @@ impl Collection {
             &FieldCondition {
                 key: field.key.clone(),
                 r#match: field.r#match.clone(),
+                range: field.range,
                 ..FieldCondition::default()
             },
         )?;
-        let Some(Match {
-            match_value: Some(wanted),
-        }) = &field.r#match
-        else {
-            return refuse(field);
-        };
         let values = point.payload.get(&field.key).map(kinds).unwrap_or_default();
         let any = |test: &dyn Fn(&Kind) -> bool| values.iter().any(test);
-        match (self.indexes.get(&field.key), wanted) {
+        let index = self.indexes.get(&field.key);
+        let wanted = match (&field.r#match, &field.range) {
+            (
+                Some(Match {
+                    match_value: Some(wanted),
+                }),
+                None,
+            ) => wanted,
+            (
+                None,
+                Some(Range {
+                    lt: Some(limit),
+                    lte: None,
+                    gt: None,
+                    gte: None,
+                }),
+            ) if index == Some(&Index::Integer) => {
+                #[expect(clippy::cast_precision_loss, reason = "as Qdrant compares them")]
+                let below = |kind: &Kind| matches!(kind, Kind::IntegerValue(number) if (*number as f64) < *limit);
+                return Ok(any(&below));
+            }
+            _ => return refuse(field),
+        };
+        match (index, wanted) {
             (Some(Index::Keyword { .. }), MatchValue::Keyword(word)) => {
                 Ok(any(&|kind| matches!(kind, Kind::StringValue(text) if text == word)))
             }

@@ -76,7 +76,7 @@ pub struct Job {
     /// Of these, those whose model answered and the answer was of no use.
     pub useless: u32,
     pub created_at: DateTime<Utc>,
-    /// Since when it is tried: since it was written, or since a person had it tried again.
+    /// Since when it is tried: since it was written, since a person had it tried again, or since its turn stands again.
     pub since: DateTime<Utc>,
     /// What the model answered an earlier attempt ([`JobStore::keep_answer`]).
     pub answer: Option<String>,

@@ -349,3 +349,40 @@ pub async fn facts_are_embedded_anew<S: Subject>(f: &mut Fixture<S>) {
         [(true, 2)]
     );
 }
+
+/// What is folded into them may be unsaid.
+pub async fn facts_are_embedded_anew_in_their_own_words<S: Subject>(f: &mut Fixture<S>) {
+    let mut last = f.a_fact("last");
+    last.statement.keywords = vec!["wine".to_owned()];
+    let first = f.create(f.a_fact("first")).await;
+    let last = f.learn(last, &[(first, InvalidReason::Duplicate)]).await;
+    assert_eq!(f.fact(last).await.view.keywords, ["wine", "grape"]);
+    for (content, keywords) in [(Some("second"), None), (None, Some("cider")), (Some("third"), None)] {
+        f.tick();
+        let patch = FactPatch {
+            content: content.map(str::to_owned),
+            keywords: keywords.map(|keyword: &str| vec![keyword.to_owned()]),
+            embedding: Some(vec![1.0, 0.0, 0.0]),
+            ..FactPatch::default()
+        };
+        let edit = f.edit("fact.edit");
+        f.ledger()
+            .facts
+            .edit(&f.scope, first, &patch, None, &edit)
+            .await
+            .unwrap();
+    }
+    f.subject.change_embedder(f.clock.clone(), "second").await;
+    let missing = f.ledger().facts.unembedded(&f.scope, None, 9).await.unwrap();
+    let text = |of: FactId| &missing.iter().find(|(fact, _)| *fact == of).unwrap().1;
+    assert!(
+        text(first).contains("third") && text(first).contains("cider"),
+        "{}",
+        text(first)
+    );
+    assert!(
+        text(last).contains("wine") && !text(last).contains("grape"),
+        "{}",
+        text(last)
+    );
+}

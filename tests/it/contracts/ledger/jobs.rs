@@ -402,9 +402,14 @@ pub async fn what_is_held_is_held_anew_when_its_turn_stands_again<S: Subject>(f:
     commit.jobs[0].held_until = Some(f.now() + hold);
     f.commit(&commit).await;
     told.turns.push(commit.turn.clone());
+    let told_at = f.now();
     let jobs = &f.ledger().jobs;
     let lease = async |now| {
         let leased = jobs.lease(&f.scope, f.node, now, now + hold, 9).await.unwrap();
+        assert!(
+            leased.iter().all(|job| job.useless == 0 && job.since > told_at),
+            "with all its time"
+        );
         leased.iter().map(|job| job.turn).collect::<Vec<_>>()
     };
     let (first, second) = (told.turn(1), told.turn(2));

@@ -82,7 +82,8 @@ macro_rules! ledger_contract {
                     memory_that_moved_is_told_and_nothing_is_written, of_two_plans_on_one_memory_one_is_told_to_look_again,
                     an_edit_by_a_person_moves_memory, verdicts_are_kept_by_pair, flags_are_history,
                     a_foreign_fact_cannot_be_invalidated, an_extraction_that_found_nothing_only_ends_its_job;
-                timeline: a_timeline_has_what_was_said_or_ended_since, a_timeline_knows_what_people_changed;
+                timeline: a_timeline_has_what_was_said_or_ended_since, a_timeline_knows_what_people_changed,
+                    a_timeline_has_what_was_pinned_and_what_it_was_folded_into;
                 summaries: summaries_land_fade_and_are_evicted, a_summary_of_a_finished_job_is_fenced,
                     a_turn_is_summed_up_once,
                     summaries_of_another_tenant_are_untouched;
@@ -94,10 +95,11 @@ macro_rules! ledger_contract {
                     a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages,
                     a_job_of_a_turn_that_stands_again_is_not_ended_for_its_absence,
                     an_answer_is_kept_until_its_job_is_done;
-                prune: what_is_too_old_goes_and_nothing_else, what_was_unsaid_goes_unless_it_can_stand_again;
+                prune: what_is_too_old_goes_and_nothing_else, where_a_player_joined_is_told_for_good, what_was_unsaid_goes_unless_it_can_stand_again;
                 rewinds: a_move_takes_back_what_later_turns_caused, moving_there_and_back_changes_nothing,
                     what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too,
                     a_turn_that_asked_to_forget_unsettles_when_it_goes_and_comes_back,
+                    what_many_know_is_taken_back_before_the_eyes_of_everybody,
                     what_was_under_way_for_an_unsaid_turn_cannot_write, a_move_that_may_not_be_made_writes_nothing,
                     a_move_pauses_a_conversation_and_has_it_go_on,
                     a_key_finds_its_move_and_moves_are_read_in_order, keys_of_others_find_the_move_that_served_them,
@@ -123,7 +125,7 @@ macro_rules! ledger_contract {
                 nodes: a_node_lives_as_long_as_it_says_so, what_a_dead_node_owns_is_anybodys,
                     what_a_node_that_left_owns_is_anybodys_at_once, a_dead_node_is_buried_once;
                 usage: usage_adds_up_by_day_task_and_model;
-                index: words_are_of_what_may_be_used, the_outbox_names_every_fact_that_changed, points_are_of_valid_facts_only,
+                index: words_are_of_what_may_be_used, facts_are_embedded_anew_in_their_own_words, the_outbox_names_every_fact_that_changed, points_are_of_valid_facts_only,
                     all_points_come_in_pages_by_id, a_knower_has_the_points_it_may_know,
                     vectors_of_another_embedder_are_not_read, facts_are_embedded_anew;
                 backlog: queues_tell_how_many_wait_and_how_long, a_ledger_measures_its_waits_and_transactions,

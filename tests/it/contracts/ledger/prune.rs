@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use colloquy::{
-    memory::reconcile::Verdict,
+    memory::{fact::Cause, reconcile::Verdict},
     ports::{
         PageRequest,
         ledger::{
@@ -138,4 +138,28 @@ pub async fn what_was_unsaid_goes_unless_it_can_stand_again<S: Subject>(f: &mut 
     load(f, saved.id).await;
     assert!(f.fact(grapes).await.invalid.is_none());
     assert_eq!(checkpointed(f, talk.id()).await, Some(3));
+}
+
+pub async fn where_a_player_joined_is_told_for_good<S: Subject>(f: &mut Fixture<S>) {
+    let mut talk = told(f, 2).await;
+    let mut unkeyed = talk.commit(f, 3);
+    unkeyed.key = None;
+    f.commit(&unkeyed).await;
+    talk.turns.push(unkeyed.turn);
+    let at = talk.turn(3);
+    let mut joined = f.a_dialogue();
+    joined.cause = Some(Cause::Turn(at));
+    assert!(f.ledger().dialogues.create(&f.scope, &joined).await.unwrap());
+    let first = talk.turn(1);
+    talk.back(f, Some(first)).await;
+    f.clock.advance(Duration::from_hours(48));
+    let before = PruneBefore {
+        unsaid: Some(f.now() - chrono::Duration::hours(24)),
+        ..PruneBefore::default()
+    };
+    let pruned = f.ledger().maintenance.prune(&f.scope, &before, 9).await.unwrap();
+    assert!(pruned >= 2, "{pruned}");
+    let shell = f.ledger().dialogues.turn(&f.scope, at).await.unwrap().unwrap();
+    assert_eq!((shell.stands, &shell.turn.reply_text[..]), (false, ""));
+    assert_eq!(shell.turn.dialogue, talk.id());
 }

@@ -1,8 +1,10 @@
 //! Moves of a dialogue's head.
 
+use std::collections::BTreeSet;
+
 use colloquy::{
     ids::FactId,
-    memory::fact::{Cause, InvalidReason},
+    memory::fact::{Cause, InvalidReason, Knower},
     ports::ledger::{
         dialogues::{CommitOutcome, DialogueOptions, DialogueStatus, TurnCommit},
         facts::{Extraction, FactEdit, FactPatch, ReconcileOutcome},
@@ -223,6 +225,22 @@ pub async fn a_turn_that_asked_to_forget_unsettles_when_it_goes_and_comes_back<S
         assert_eq!(unsettled[0].since, told.turns[1].committed_at);
         assert!(unsettled[0].mark > mark);
         mark = unsettled[0].mark;
+    }
+}
+
+/// What a faction knows may be in anybody's prompt: a plan that takes it for known, or for new, is made anew.
+pub async fn what_many_know_is_taken_back_before_the_eyes_of_everybody<S: Subject>(f: &mut Fixture<S>) {
+    let mut told = told(f, 2).await;
+    let mut plan = told.plan(f, 2, "The player likes figs.", &[]).await;
+    let guild = Knower::Faction("guild".parse().unwrap());
+    plan.facts[0].audience.knowers = BTreeSet::from([guild]);
+    f.reconcile(&plan).await;
+    let mut seq = f.memory_seq().await;
+    for to in [1, 2] {
+        let to = told.turn(to);
+        told.back(f, Some(to)).await;
+        let before = std::mem::replace(&mut seq, f.memory_seq().await);
+        assert!(seq > before);
     }
 }
 

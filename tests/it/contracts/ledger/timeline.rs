@@ -86,7 +86,7 @@ pub async fn a_timeline_has_what_was_said_or_ended_since<S: Subject>(f: &Fixture
     assert_eq!(timeline(&f.other, &[before]).await, TimelineRows::default());
 }
 
-pub async fn a_timeline_knows_what_people_changed<S: Subject>(f: &Fixture<S>) {
+pub async fn a_timeline_knows_what_people_changed<S: Subject>(f: &mut Fixture<S>) {
     let fact = f.learn(f.a_fact("one"), &[]).await;
     let facts = &f.ledger().facts;
     let now = async || {
@@ -126,4 +126,52 @@ pub async fn a_timeline_knows_what_people_changed<S: Subject>(f: &Fixture<S>) {
         .collect();
     assert_eq!(edits, [(true, None, None), (false, Some(true), Some(vector))]);
     assert_eq!(known.vector, [0.0, 1.0, 0.0]);
+    assert_eq!(known.written_at, known.fact.valid_at);
+
+    // What is written by hand may have been true before. Vectors of another embedder cannot be compared.
+    f.tick();
+    let mut long = f.a_fact("two");
+    long.valid_at = f.now() - chrono::Duration::days(365);
+    let (long, written) = (f.create(long).await, f.now());
+    f.subject.change_embedder(f.clock.clone(), "second").await;
+    let (facts, audience) = (&f.ledger().facts, f.audience());
+    let rows = facts
+        .timeline(&f.scope, &f.world, &audience, f.now(), &[fact, long])
+        .await;
+    let mut known = rows.unwrap().known;
+    known.sort_by_key(|known| known.fact.id);
+    assert_eq!(known[1].written_at, written);
+    assert!(known[0].edits.iter().all(|edit| edit.vector_before.is_none()));
+}
+
+pub async fn a_timeline_has_what_was_pinned_and_what_it_was_folded_into<S: Subject>(f: &Fixture<S>) {
+    let facts = &f.ledger().facts;
+    let mut vital = f.a_fact("one");
+    vital.statement.pinned = true;
+    let vital = f.learn(vital, &[]).await;
+    let over = f.learn(f.a_fact("two"), &[(vital, InvalidReason::Duplicate)]).await;
+    let last = f.learn(f.a_fact("three"), &[(over, InvalidReason::Duplicate)]).await;
+    let by_hand = f.learn(f.a_fact("four"), &[]).await;
+    let into = f.learn(f.a_fact("five"), &[(by_hand, InvalidReason::Duplicate)]).await;
+    // Nobody pinned this one, and that one was not folded into anything.
+    let plain = f.learn(f.a_fact("six"), &[]).await;
+    f.learn(f.a_fact("seven"), &[(plain, InvalidReason::Duplicate)]).await;
+    let mut alone = f.a_fact("eight");
+    alone.statement.pinned = true;
+    f.learn(alone, &[]).await;
+    f.tick();
+    for pinned in [true, false] {
+        let patch = FactPatch {
+            pinned: Some(pinned),
+            ..FactPatch::default()
+        };
+        let edit = f.edit("fact.edit");
+        facts.edit(&f.scope, by_hand, &patch, None, &edit).await.unwrap();
+    }
+    f.tick();
+    let since = f.now();
+    let rows = facts.timeline(&f.scope, &f.world, &f.audience(), since, &[]).await;
+    let mut known: Vec<FactId> = rows.unwrap().known.iter().map(|known| known.fact.id).collect();
+    known.sort_unstable();
+    assert_eq!(known, [vital, over, last, by_hand, into]);
 }

@@ -292,7 +292,7 @@ CREATE TABLE facts (
 ) STRICT;
 CREATE INDEX facts_by_cause ON facts (tenant, cause_id);
 CREATE INDEX facts_in_order ON facts (tenant, world, audience, valid_at);
-CREATE INDEX facts_pinned_once ON facts (tenant, world, audience) WHERE pinned_once = TRUE;
+CREATE INDEX facts_pinned_once ON facts (tenant, world, audience, subject) WHERE pinned_once = TRUE;
 
 -- Who knows a fact: one row per search partition. Carries what recall asks of a fact, so that
 -- confirming a candidate and ranking the standing ones reads one narrow row and no body.
@@ -523,7 +523,7 @@ CREATE TABLE jobs (
     -- What the model answered an attempt that ran out of time; gone when the job is done.
     answer      TEXT,
     created_at  INTEGER NOT NULL,
-    -- When a person had it tried again after it was given up.
+    -- When a person had it tried again after it was given up, or its turn stood again.
     retried_at  INTEGER,
     finished_at INTEGER,
     PRIMARY KEY (tenant, id)

@@ -202,10 +202,12 @@ struct Run<'a, J> {
     judged: J,
     facts: Vec<State<'a>>,
     at: HashMap<FactId, usize>,
-    /// Something may protect a fact that is not authored.
-    has_pins: bool,
+    /// What was ever pinned, and what that may be folded into.
+    may_be_pinned: HashSet<usize>,
     /// What may be folded into a fact, as far as was gone through.
     folded: HashMap<usize, Vec<usize>>,
+    /// The same the other way round.
+    folds_into: HashMap<usize, Vec<usize>>,
     /// The facts of each turn that is gone through.
     of_turn: HashMap<TurnId, Vec<usize>>,
     flags: Vec<Flagged>,
@@ -240,8 +242,11 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             judged,
             facts,
             at,
-            has_pins: timeline.known.iter().any(was_ever_pinned),
+            may_be_pinned: (0..timeline.known.len())
+                .filter(|fact| was_ever_pinned(&timeline.known[*fact]))
+                .collect(),
             folded: HashMap::new(),
+            folds_into: HashMap::new(),
             of_turn,
             flags: Vec::new(),
             unasked: Vec::new(),

@@ -21,7 +21,7 @@ use crate::ports::{
 };
 
 /// Goes up when points are written differently: they are then all written anew.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 /// Links of a vector among those that share a tenant or a partition. There are none across (`m` is 0): no
 /// search goes there.
 const LINKS: u64 = 16;

@@ -32,7 +32,7 @@ pub(super) const PARTITION: &str = "partition";
 pub(super) const READER: &str = "reader";
 /// `world/fingerprint` of the whole audience.
 pub(super) const AUDIENCE: &str = "audience";
-/// Whom or what it is about.
+/// Whom or what it is about, as a hash: it may be anybody's words.
 pub(super) const SUBJECT: &str = "subject";
 /// Importance and then age in one number: the most important, and of those the newest, come first.
 pub(super) const WEIGHT: &str = "weight";
@@ -99,7 +99,7 @@ pub(super) fn encode(scope: &TenantScope, point: &IndexPoint, dimensions: usize)
         ),
         (READER, text(reader(point.audience.private_to.as_ref()))),
         (AUDIENCE, text(audience_key(&point.world, &point.audience))),
-        (SUBJECT, text(point.subject.clone())),
+        (SUBJECT, text(subject_key(&point.subject))),
         (WEIGHT, integer(weight(point.importance, point.valid_at))),
         (VALID_AT, integer(point.valid_at.timestamp_micros())),
         (FACT, text(point.fact.to_string())),
@@ -167,6 +167,10 @@ fn reader(private_to: Option<&PlayerId>) -> String {
 
 fn audience_key(world: &WorldId, audience: &Audience) -> String {
     format!("{world}/{}", audience.fingerprint())
+}
+
+fn subject_key(subject: &str) -> String {
+    hexadecimal(&Sha256::digest(subject)[..16])
 }
 
 fn weight(importance: Importance, valid_at: DateTime<Utc>) -> i64 {
@@ -244,7 +248,7 @@ pub(super) fn compared(scope: &TenantScope, with: Comparison<'_>) -> Filter {
     ];
     must.extend(
         with.subject
-            .map(|subject| Condition::matches(SUBJECT, subject.to_owned())),
+            .map(|subject| Condition::matches(SUBJECT, subject_key(subject))),
     );
     must.extend(with.before.map(|before| {
         #[expect(

@@ -111,7 +111,8 @@ pub async fn correct(
     let Some(fact) = facts.get(scope, id).await? else {
         return Ok(FactEdit::NotFound);
     };
-    let embedding = if correction.content.is_some() || correction.keywords.is_some() {
+    let words = correction.content.is_some() || correction.keywords.is_some();
+    let embedding = if words {
         let own = own_words(services, scope, &fact).await?;
         let content = correction.content.as_ref().unwrap_or(&own.0);
         let keywords = correction.keywords.as_ref().unwrap_or(&own.1);
@@ -123,9 +124,9 @@ pub async fn correct(
     } else {
         None
     };
-    // The embedding belongs to the text as it was read: if somebody else edits it meanwhile, the
+    // The embedding, or that none is needed, belongs to the text as it was read: if somebody else edits it meanwhile, the
     // ledger must refuse.
-    let expected = if embedding.is_some() {
+    let expected = if words {
         if_version.or(Some(fact.version))
     } else {
         if_version

@@ -147,8 +147,12 @@ pub(super) async fn reconcile(
     if addition.facts.is_empty() && addition.extraction.forget.is_empty() {
         // A turn that says nothing new ends nothing, whatever was said around it: there is nothing to plan.
         let result = nothing_new(memory.world, writing, addition.extraction);
-        services.ledger.facts.reconcile(scope, &result).await?;
-        return Ok(Vec::new());
+        return match services.ledger.facts.reconcile(scope, &result).await? {
+            ReconcileOutcome::Committed | ReconcileOutcome::Fenced => Ok(Vec::new()),
+            ReconcileOutcome::MemoryMoved => {
+                Err(StoreError::Corrupt(format!("the end of {} depends on a memory", said.turn.id)).into())
+            }
+        };
     }
     let mut judge = Judge::new(services, scope, said.npc.language, TURN_PAIRS);
     let since = said.turn.committed_at;
@@ -421,8 +425,8 @@ impl Memory<'_> {
             .await
     }
 
-    /// Where what a player asks to forget is looked for: among what only this player told, whatever it is about; where
-    /// others hear it, too, also among what is about the player, however much of theirs is nearer.
+    /// Where what a player asks to forget is looked for: in all of the memory; and where others hear it, too, also among
+    /// what is about the player, however much of theirs is nearer.
     fn meant<'v>(&self, vector: &'v [f32], player: Option<&PlayerId>) -> impl Iterator<Item = Sought<'v>> + use<'v> {
         let anything = player.map(|_| Sought { subject: None, vector });
         let shared = player.filter(|player| self.audience.private_to.as_ref() != Some(*player));

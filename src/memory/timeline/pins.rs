@@ -6,7 +6,10 @@
 use chrono::{DateTime, Utc};
 
 use super::{Judged, Known, Run};
-use crate::memory::fact::{InvalidReason, Statement};
+use crate::{
+    ids::FactId,
+    memory::fact::{InvalidReason, Statement},
+};
 
 /// Whether a fact was pinned when it was said, or by a person at any time.
 pub(super) fn was_ever_pinned(known: &Known) -> bool {
@@ -22,13 +25,13 @@ enum Change {
 impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
     /// Whether a fact showed at `at` that it is pinned.
     pub(super) fn is_pinned(&self, fact: usize, at: DateTime<Utc>) -> bool {
-        self.has_pins && self.is_pinned_in(&mut Vec::new(), fact, at)
+        self.is_pinned_in(&mut Vec::new(), fact, at)
     }
 
     /// `line`: what it is asked for.
     fn is_pinned_in(&self, line: &mut Vec<usize>, fact: usize, at: DateTime<Utc>) -> bool {
-        // A ring could only be a defect.
-        if line.contains(&fact) {
+        // A ring could only be a defect. Chains are as long as people unpinned what then was said again.
+        if !self.may_be_pinned.contains(&fact) || line.contains(&fact) {
             return false;
         }
         line.push(fact);
@@ -81,11 +84,21 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
         }
     }
 
-    pub(super) fn note_fold(&mut self, fact: usize, into: crate::ids::FactId) {
-        if self.has_pins
-            && let Some(into) = self.at.get(&into)
-        {
-            self.folded.entry(*into).or_default().push(fact);
+    pub(super) fn note_fold(&mut self, fact: usize, into: FactId) {
+        let Some(into) = self.at.get(&into).copied() else {
+            return;
+        };
+        self.folded.entry(into).or_default().push(fact);
+        self.folds_into.entry(fact).or_default().push(into);
+        let mut reached = if self.may_be_pinned.contains(&fact) {
+            vec![into]
+        } else {
+            vec![]
+        };
+        while let Some(next) = reached.pop() {
+            if self.may_be_pinned.insert(next) {
+                reached.extend(self.folds_into.get(&next).into_iter().flatten());
+            }
         }
     }
 }

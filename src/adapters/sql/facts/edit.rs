@@ -52,8 +52,9 @@ const LIFT: &str = "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = $4
 const STOOD_BY: &str = "SELECT e.edit FROM fact_edits e
     WHERE e.tenant = $1 AND e.fact = $2 AND e.patch = $3
       AND NOT EXISTS (SELECT 1 FROM extractions x WHERE x.tenant = $1 AND x.world = $4 AND x.said_at > e.at)
-      AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = $1 AND j.created_at > e.at
-                      AND (j.status <> 'done' OR j.last_error = 'unsaid'))
+      AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = $1 AND j.status = 'pending' AND j.created_at > e.at)
+      AND NOT EXISTS (SELECT 1 FROM jobs d WHERE d.tenant = $1 AND d.status = 'dead' AND d.created_at > e.at)
+      AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.tenant = $1 AND t.stands = FALSE AND t.unsaid_at > e.at)
     LIMIT 1";
 
 /// An edit that gets its moment when nobody else writes to the memory any more. Before that somebody may still have said

@@ -146,9 +146,10 @@ pub(in super::super) const RAISE_MEMORY: &str = raise_memory!();
 /// of them had it in a prompt, and only repeated it, cannot be told by its knowers.
 pub(in super::super) const EVERYBODY: &str = "";
 
-/// Whose `memory_seq` guards what is written about these NPCs, as a list.
+/// Whose `memory_seq` guards what is written about these NPCs, as a list. What is about nobody depends on no memory.
 pub(super) fn guards(npcs: &[NpcId]) -> String {
-    json_list(npcs.iter().map(NpcId::as_str).chain([EVERYBODY]))
+    let everybody = (!npcs.is_empty()).then_some(EVERYBODY);
+    json_list(npcs.iter().map(NpcId::as_str).chain(everybody))
 }
 
 /// The NPCs among knowers, for their `memory_seq`.

@@ -137,7 +137,7 @@ const END_JOBS: &str = concat!(
 /// time once more, however old a save that is loaded.
 const REVIVE_JOBS: &str = concat!(
     "UPDATE jobs SET status = 'pending', last_error = NULL, attempts = 0, useless = 0, retried_at = $4, finished_at = NULL,
-        due_at = CASE WHEN attempts = 0 AND due_at > finished_at THEN $4 + (due_at - created_at) ELSE $4 END
+        due_at = CASE WHEN attempts = 0 AND due_at > finished_at THEN $4 + (due_at - COALESCE(retried_at, created_at)) ELSE $4 END
     WHERE tenant = $1 AND dialogue = $3 AND status = 'done' AND last_error = 'unsaid'
       AND turn ",
     among!("$2")

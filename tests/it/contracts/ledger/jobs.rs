@@ -414,8 +414,12 @@ pub async fn what_is_held_is_held_anew_when_its_turn_stands_again<S: Subject>(f:
     };
     let (first, second) = (told.turn(1), told.turn(2));
     told.back(f, None).await;
-    // When it comes back, the time it was to be played in is over.
+    // When it comes back, the time it was to be played in is over; and so once more.
     f.clock.advance(Duration::from_secs(90));
+    told.back(f, Some(second)).await;
+    f.clock.advance(Duration::from_secs(10));
+    told.back(f, None).await;
+    f.clock.advance(Duration::from_hours(24));
     let again = told.move_to(f, Some(second));
     told.rewind(f, &again).await;
     let until = again.edit.at + hold;

@@ -242,6 +242,10 @@ pub async fn what_many_know_is_taken_back_before_the_eyes_of_everybody<S: Subjec
         let before = std::mem::replace(&mut seq, f.memory_seq().await);
         assert!(seq > before);
     }
+    // What depends on no memory does not wait for it.
+    let mut nothing = f.a_plan().await;
+    (nothing.npcs, nothing.expected_memory_seq) = (Vec::new(), 0);
+    f.reconcile(&nothing).await;
 }
 
 pub async fn what_was_under_way_for_an_unsaid_turn_cannot_write<S: Subject>(f: &mut Fixture<S>) {

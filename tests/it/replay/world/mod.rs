@@ -53,6 +53,8 @@ use super::{
     store::{Place, Store},
 };
 
+/// To whom Ergen belongs.
+const GUILD: &str = "guild";
 /// When every history begins.
 const BEGINNING: &str = "2026-03-01T09:00:00Z";
 /// How much time passes with everything that happens.
@@ -158,7 +160,8 @@ impl World {
             ids: ids.clone(),
         };
         let now = clock.now();
-        let npcs = [npc("mira", "Mira", now), npc("ergen", "Ergen", now)];
+        let mut npcs = [npc("mira", "Mira", now), npc("ergen", "Ergen", now)];
+        npcs[1].factions = vec![GUILD.parse().unwrap()];
         let mut world = Self {
             authored: authored(now),
             npcs: npcs.into_iter().map(|npc| (npc.id.clone(), npc)).collect(),
@@ -217,6 +220,12 @@ impl World {
         };
         let named = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
         let player = if talk == 2 { "p2" } else { "p1" };
+        // Ergen hears of it through the guild.
+        let factions = if talk == 2 {
+            vec![GUILD.parse().unwrap()]
+        } else {
+            vec![]
+        };
         let playback = if talk == BY_ACK {
             Playback::Ack
         } else {
@@ -232,6 +241,7 @@ impl World {
             status: DialogueStatus::Open,
             options: DialogueOptions {
                 playback,
+                factions,
                 ..DialogueOptions::default()
             },
             cause: None,
@@ -272,7 +282,7 @@ impl World {
         Viewpoint {
             world: self.authored.id.clone(),
             npc: npc.clone(),
-            factions: vec![],
+            factions: self.npcs[npc].factions.clone(),
             player: None,
             sees_all_players: true,
         }

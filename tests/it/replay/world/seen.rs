@@ -124,6 +124,8 @@ impl World {
                 )),
             }
         }
+        // Two of one fact are listed as they came to be known.
+        seen.flags.sort();
     }
 
     async fn see_recall(&self, seen: &mut Seen) {

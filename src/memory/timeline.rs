@@ -15,7 +15,6 @@ use chrono::{DateTime, Utc};
 
 use self::near::Near;
 pub use self::near::Prepared;
-use self::pins::was_ever_pinned;
 use super::{
     fact::{Fact, InvalidReason, Statement},
     keywords::{self, TermWeights},
@@ -29,7 +28,7 @@ const MEANT: usize = 8;
 /// Share of the request's informative words that a fact must have to be meant. Forgetting the wrong
 /// thing is worse than not forgetting.
 const MIN_COVERAGE: f64 = 0.5;
-/// Facts that one statement may touch, nearest first: as many as the index is asked for.
+/// Facts that are looked at for each statement, nearest first: as many as the index is asked for.
 pub const NEAREST: usize = 40;
 
 /// A fact with what happened to it.
@@ -50,6 +49,17 @@ impl Known {
     /// From when on it takes part: before it is written nothing can touch it, however long it has been true.
     fn begins(&self) -> DateTime<Utc> {
         self.fact.valid_at.max(self.written_at)
+    }
+
+    /// Whether it held at `at`, unless what was said since `since` had ended it by then.
+    fn may_hold(&self, since: DateTime<Utc>, at: DateTime<Utc>) -> bool {
+        self.begins() <= at
+            && self.fact.expires_at.is_none_or(|end| end > at)
+            && self
+                .ends
+                .iter()
+                .filter(|end| end.decided_since(since).is_none())
+                .all(|end| end.at > at || end.restored_at.is_some_and(|restored| restored <= at))
     }
 
     /// The vector of the words in which it was said.
@@ -84,6 +94,13 @@ pub struct Ended {
     pub at: DateTime<Utc>,
     /// When a person put the fact back.
     pub restored_at: Option<DateTime<Utc>>,
+}
+
+impl Ended {
+    /// The turn that caused it, if that is of those gone through from `since` on.
+    fn decided_since(&self, since: DateTime<Utc>) -> Option<TurnId> {
+        self.turn.filter(|_| self.at >= since)
+    }
 }
 
 /// What a turn brought, beside the facts that name it as their cause.
@@ -202,12 +219,8 @@ struct Run<'a, J> {
     judged: J,
     facts: Vec<State<'a>>,
     at: HashMap<FactId, usize>,
-    /// What was ever pinned, and what that may be folded into.
-    may_be_pinned: HashSet<usize>,
-    /// What may be folded into a fact, as far as was gone through.
+    /// What of what was ever pinned may be folded into a fact, as far as was gone through.
     folded: HashMap<usize, Vec<usize>>,
-    /// The same the other way round.
-    folds_into: HashMap<usize, Vec<usize>>,
     /// The facts of each turn that is gone through.
     of_turn: HashMap<TurnId, Vec<usize>>,
     flags: Vec<Flagged>,
@@ -242,11 +255,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             judged,
             facts,
             at,
-            may_be_pinned: (0..timeline.known.len())
-                .filter(|fact| was_ever_pinned(&timeline.known[*fact]))
-                .collect(),
             folded: HashMap::new(),
-            folds_into: HashMap::new(),
             of_turn,
             flags: Vec::new(),
             unasked: Vec::new(),
@@ -379,11 +388,13 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         injected.iter().copied().filter(said).min()
     }
 
-    /// Facts that a statement may touch and that hold at `at`, nearest first.
+    /// Of the nearest facts that hold at `at`, those that a statement may touch, nearest first.
     fn near(&self, new: usize, at: DateTime<Utc>) -> Vec<Near> {
         let near = self.prepared.near(new).iter();
+        // First the nearest of whatever kind, as an index proposes them.
         near.filter(|near| self.holds(near.old, at))
             .take(NEAREST)
+            .filter(|near| near.relation != Relation::Independent)
             .copied()
             .collect()
     }
@@ -437,20 +448,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         let State {
             known, ends, entered, ..
         } = &self.facts[fact];
-        *entered
-            && known.begins() <= at
-            && known.fact.expires_at.is_none_or(|end| end > at)
-            && ends.iter().all(|end| end.restored_at.is_some())
-            && known
-                .ends
-                .iter()
-                .filter(|end| self.decided_here(end).is_none())
-                .all(|end| end.at > at || end.restored_at.is_some_and(|restored| restored <= at))
-    }
-
-    /// The turn that caused `end`, if it is gone through here.
-    fn decided_here(&self, end: &Ended) -> Option<TurnId> {
-        end.turn.filter(|_| end.at >= self.timeline.since)
+        *entered && known.may_hold(self.timeline.since, at) && ends.iter().all(|end| end.restored_at.is_some())
     }
 
     fn is_protected(&self, fact: usize, at: DateTime<Utc>) -> bool {
@@ -467,7 +465,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         for state in &self.facts {
             let mut wanted = state.ends.clone();
             for stored in &state.known.ends {
-                let Some(turn) = self.decided_here(stored) else {
+                let Some(turn) = stored.decided_since(self.timeline.since) else {
                     continue;
                 };
                 let same = wanted.iter().position(|end| {

@@ -440,6 +440,7 @@ impl Memory<'_> {
     /// Facts of this memory from before `since` that are near any of these; what was said since is read anyway.
     async fn near(&self, sought: &[Sought<'_>], since: DateTime<Utc>) -> StoreResult<BTreeSet<FactId>> {
         let calibration = self.services.embedder.info().calibration;
+        let least = calibration.cosine_at(calibration.related);
         let mut found = BTreeSet::new();
         for Sought { subject, vector } in sought {
             let with = Comparison {
@@ -448,7 +449,7 @@ impl Memory<'_> {
                 subject: subject.as_deref(),
                 before: Some(since),
                 embedding: vector,
-                min_cosine: calibration.cosine_at(calibration.related),
+                min_cosine: least,
                 limit: NEIGHBOURS,
             };
             let near = self.services.index.similar(self.scope, with).await?;

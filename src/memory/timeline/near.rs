@@ -26,20 +26,19 @@ const FEW: usize = 20_000;
 #[derive(Debug)]
 pub struct Prepared {
     timeline: Timeline,
-    /// Of each fact, those said no later that it may touch, nearest first; empty for those said before
+    /// Of each fact, those that are near it and may hold when it is said, nearest first; empty for those said before
     /// the timeline began.
     near: Vec<Vec<Near>>,
     /// Of each turn's requests to forget, in order, the facts that may be meant, nearest first.
     meant: HashMap<TurnId, Vec<Vec<(usize, f32)>>>,
 }
 
-/// A fact, by its place, that another one may touch.
+/// A fact, by its place, that is near another one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Near {
     pub old: usize,
     /// Of their vectors, in [-1, 1].
     pub cosine: f32,
-    /// Never [`Relation::Independent`].
     pub relation: Relation,
 }
 
@@ -73,6 +72,7 @@ impl Prepared {
                 let Some(turn) = turn else { return Vec::new() };
                 let at = said_at.get(&turn).copied().unwrap_or(new.fact.valid_at);
                 let others = of_subject[new.fact.statement.subject.as_str()].iter().copied();
+                let others = others.filter(|old| *old != nth && known[*old].may_hold(timeline.since, at));
                 near_of(calibration, known, nth, at, others)
             })
             .collect();
@@ -80,7 +80,7 @@ impl Prepared {
             .said
             .iter()
             .filter(|said| said.at >= timeline.since && !said.forget.is_empty())
-            .map(|said| (said.turn, meant_by(calibration, known, said)))
+            .map(|said| (said.turn, meant_by(calibration, &timeline, said)))
             .collect();
         Self { timeline, near, meant }
     }
@@ -109,7 +109,7 @@ impl Prepared {
     }
 }
 
-/// Facts that `new` may touch, said no later than `at`.
+/// Those of `others` that are near `new` at `at`: as near as the index would propose them.
 fn near_of(
     calibration: &Calibration,
     known: &[Known],
@@ -119,25 +119,26 @@ fn near_of(
 ) -> Vec<Near> {
     // In the words in which it was said, whatever a person made of them since.
     let (fact, vector) = (&known[new].fact, vector_at(&known[new], at));
+    let least = calibration.cosine_at(calibration.related);
     let near = others
-        .filter(|old| *old != new && known[*old].begins() <= at)
-        .filter_map(|old| {
-            let cosine = dot(vector, vector_at(&known[old], at));
-            let relation = compare(calibration, &fact.statement, &known[old].fact.statement, cosine);
-            (relation != Relation::Independent).then_some(Near { old, cosine, relation })
+        .map(|old| (old, dot(vector, vector_at(&known[old], at))))
+        .filter(|(_, cosine)| *cosine >= least)
+        .map(|(old, cosine)| Near {
+            old,
+            cosine,
+            relation: compare(calibration, &fact.statement, &known[old].fact.statement, cosine),
         })
         .collect();
     nearest(near, |near| (near.cosine, near.old))
 }
 
 /// For each request of a turn, the facts of the player's own that it may mean.
-fn meant_by(calibration: &Calibration, known: &[Known], said: &SaidThen) -> Vec<Vec<(usize, f32)>> {
+fn meant_by(calibration: &Calibration, timeline: &Timeline, said: &SaidThen) -> Vec<Vec<(usize, f32)>> {
     let least = calibration.cosine_at(calibration.related);
     let meant = |vector: &[f32]| {
+        let known = timeline.known.iter().enumerate();
         let near = known
-            .iter()
-            .enumerate()
-            .filter(|(_, known)| known.begins() <= said.at && is_own(&known.fact, said.player.as_ref()))
+            .filter(|(_, known)| known.may_hold(timeline.since, said.at) && is_own(&known.fact, said.player.as_ref()))
             .map(|(old, known)| (old, dot(vector, vector_at(known, said.at))))
             .filter(|(_, cosine)| *cosine >= least)
             .collect();

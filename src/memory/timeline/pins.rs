@@ -5,21 +5,24 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{Judged, Known, Run};
+use super::{Judged, Run, State};
 use crate::{
     ids::FactId,
     memory::fact::{InvalidReason, Statement},
 };
 
-/// Whether a fact was pinned when it was said, or by a person at any time.
-pub(super) fn was_ever_pinned(known: &Known) -> bool {
-    known.fact.statement.pinned || known.edits.iter().any(|edit| edit.pinned == Some(true))
-}
-
 /// What changes whether a fact is pinned.
 enum Change {
     To(bool),
     Folded(usize),
+}
+
+/// That a fact is, or was, folded into another.
+struct Fold {
+    into: FactId,
+    since: DateTime<Utc>,
+    /// When a person put it back.
+    until: Option<DateTime<Utc>>,
 }
 
 impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
@@ -31,7 +34,7 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
     /// `line`: what it is asked for.
     fn is_pinned_in(&self, line: &mut Vec<usize>, fact: usize, at: DateTime<Utc>) -> bool {
         // A ring could only be a defect. Chains are as long as people unpinned what then was said again.
-        if !self.may_be_pinned.contains(&fact) || line.contains(&fact) {
+        if line.contains(&fact) || !self.was_ever_pinned(fact) {
             return false;
         }
         line.push(fact);
@@ -41,7 +44,7 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
             .filter_map(|edit| Some(((edit.at, edit.at), Change::To(edit.pinned?))))
             .collect();
         for folded in self.folded.get(&fact).into_iter().flatten() {
-            if let Some(since) = self.is_folded_since(*folded, fact, at) {
+            if let Some(since) = self.is_folded_since(*folded, known.fact.id, at) {
                 let said = self.facts[*folded].known.fact.valid_at;
                 changes.push(((since, said), Change::Folded(*folded)));
             }
@@ -57,47 +60,60 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
         pinned
     }
 
-    /// Since when `fact` has been folded into `into`, if it is at `at`.
-    fn is_folded_since(&self, fact: usize, into: usize, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        let (state, into) = (&self.facts[fact], self.facts[into].known.fact.id);
-        let decided = state.ends.iter().filter(|end| end.restored_at.is_none());
-        let decided = decided.map(|end| (end.reason, end.by, end.at));
-        let stored = state
-            .known
-            .ends
-            .iter()
-            .filter(|end| self.decided_here(end).is_none())
-            .filter(|end| end.at <= at && end.restored_at.is_none_or(|restored| restored > at));
-        let mut all = decided.chain(stored.map(|end| (end.reason, end.by, end.at)));
-        all.find(|(reason, by, _)| *reason == InvalidReason::Duplicate && *by == Some(into))
-            .map(|(_, _, since)| since)
+    /// Whether a fact was pinned when it was said, or by a person at any time; or anything was that may be folded into it.
+    fn was_ever_pinned(&self, fact: usize) -> bool {
+        let known = self.facts[fact].known;
+        known.fact.statement.pinned
+            || known.edits.iter().any(|edit| edit.pinned == Some(true))
+            || self.folded.contains_key(&fact)
     }
 
-    /// Notes which facts may be folded into which, by what is stored.
+    /// Since when `fact` has been folded into `into`, if it is at `at`.
+    fn is_folded_since(&self, fact: usize, into: FactId, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let mut stand = self
+            .folds(fact)
+            .filter(|fold| fold.since <= at && fold.until.is_none_or(|until| until > at));
+        stand.find(|fold| fold.into == into).map(|fold| fold.since)
+    }
+
+    /// What a fact is, or was, folded into, by what is decided here and by what is stored.
+    fn folds(&self, fact: usize) -> impl Iterator<Item = Fold> {
+        let State { known, ends, .. } = &self.facts[fact];
+        let decided = ends.iter().map(|end| (end.reason, end.by, end.at, end.restored_at));
+        let stored = known
+            .ends
+            .iter()
+            .filter(|end| end.decided_since(self.timeline.since).is_none());
+        let stored = stored.map(|end| (end.reason, end.by, end.at, end.restored_at));
+        decided.chain(stored).filter_map(|(reason, by, since, until)| {
+            let into = by.filter(|_| reason == InvalidReason::Duplicate)?;
+            Some(Fold { into, since, until })
+        })
+    }
+
+    /// Notes what may be folded into what, by what is stored.
     pub(super) fn note_stored_folds(&mut self) {
         for fact in 0..self.facts.len() {
-            let ends = self.facts[fact].known.ends.iter();
-            let folds = ends.filter(|end| end.reason == InvalidReason::Duplicate && self.decided_here(end).is_none());
-            for into in folds.filter_map(|end| end.by).collect::<Vec<_>>() {
+            for Fold { into, .. } in self.folds(fact).collect::<Vec<_>>() {
                 self.note_fold(fact, into);
             }
         }
     }
 
+    /// Notes that `fact` may be folded into `into`, if that may come to protect it; and then what that is folded into.
     pub(super) fn note_fold(&mut self, fact: usize, into: FactId) {
-        let Some(into) = self.at.get(&into).copied() else {
-            return;
-        };
-        self.folded.entry(into).or_default().push(fact);
-        self.folds_into.entry(fact).or_default().push(into);
-        let mut reached = if self.may_be_pinned.contains(&fact) {
-            vec![into]
-        } else {
-            vec![]
-        };
-        while let Some(next) = reached.pop() {
-            if self.may_be_pinned.insert(next) {
-                reached.extend(self.folds_into.get(&next).into_iter().flatten());
+        let mut noting = vec![(fact, into)];
+        while let Some((fact, into)) = noting.pop() {
+            let Some(into) = self.at.get(&into).copied() else {
+                continue;
+            };
+            if !self.was_ever_pinned(fact) {
+                continue;
+            }
+            let folded = self.folded.entry(into).or_default();
+            if !folded.contains(&fact) {
+                folded.push(fact);
+                noting.extend(self.folds(into).map(|fold| (into, fold.into)));
             }
         }
     }

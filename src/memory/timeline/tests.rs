@@ -509,3 +509,56 @@ fn no_more_than_the_nearest_are_compared() {
     );
     assert!(!told.timeline.is_long());
 }
+
+#[test]
+fn the_nearest_count_of_whatever_kind_and_wherever_settling_begins() {
+    let told = |since, others: u8| {
+        let mut told = Case::since(since).says(1, 1, "The player likes apples", 50.0);
+        for n in 0..others {
+            let id = u128::from(n) + 2;
+            // Nearer to what comes next, and no preferences: nobody is asked about them.
+            told = told
+                .says(
+                    id,
+                    i64::from(n) + 2,
+                    &format!("The player saw tree {n}"),
+                    f32::from(n) / 4.0 + 30.0,
+                )
+                .with(id, |known| known.fact.statement.kind = FactKind::Event);
+        }
+        let told = told.says(99, 2_000, "The player hates apples", 0.0);
+        let asked = told.settled().unasked;
+        let asked = asked
+            .iter()
+            .map(|pair| (pair.older.content.as_str(), pair.newer.content.as_str()));
+        asked
+            .filter(|pair| *pair == ("The player likes apples", "The player hates apples"))
+            .count()
+    };
+    for since in [0, 20, 1_000] {
+        assert_eq!(told(since, 39), 1, "since {since}");
+        assert_eq!(told(since, 40), 0, "since {since}");
+    }
+}
+
+#[test]
+fn what_had_ended_before_takes_no_room() {
+    let mut told = Case::since(1_000)
+        .says(1, 1, "The player likes apples", 0.0)
+        .with(1, |known| known.fact.statement.pinned = true);
+    for n in 2..=400 {
+        let id = u128::try_from(n).expect("a number");
+        told = told.says(id, n, "The player likes apples", 0.0).with(id, |known| {
+            known.ends.push(Ended {
+                id: InvalidationId::from_u128(id),
+                reason: Duplicate,
+                by: Some(fact(1)),
+                turn: Some(turn(n)),
+                at: second(n),
+                restored_at: None,
+            });
+        });
+    }
+    let told = told.says(999, 2_000, "The player likes apples", 0.0);
+    assert_eq!(told.ends(), [(999, Duplicate, Some(1))]);
+}

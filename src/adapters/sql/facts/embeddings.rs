@@ -1,12 +1,12 @@
 //! Facts whose vector is not of this ledger's embedder, and how they come by one.
 
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
 
 use super::super::{
     Engine, Reach,
     rows::{Columns, micros, store_error, vector_bytes},
 };
+use super::{fold, view};
 use crate::{
     ids::{FactId, TenantId},
     memory::fact::embedded_text,
@@ -16,9 +16,9 @@ use crate::{
 /// Facts that are not valid are among them: they may be restored, and a search in the past compares them. With what people
 /// made of their words.
 const UNEMBEDDED: &str = concat!(
-    "SELECT f.id, f.content, f.keywords,
+    "SELECT f.id, f.content, f.keywords, f.importance, f.pinned,
         (SELECT ",
-    json_rows!(concat!("'at', c.at, 'edit', c.edit, 'patch', ", json_of!("c.patch"))),
+    json_rows!(concat!("'at', c.at, 'id', c.edit, 'patch', ", json_of!("c.patch"))),
     "
            FROM fact_edits c WHERE c.tenant = f.tenant AND c.fact = f.id)
      FROM facts f
@@ -38,19 +38,6 @@ const BY_MODEL: &str = "SELECT e.model, COUNT(*)
     FROM facts f LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id
     WHERE f.tenant = $1 AND (f.invalid_at IS NULL OR f.invalid_at > $2) AND (f.expires_at IS NULL OR f.expires_at > $2)
     GROUP BY e.model ORDER BY e.model";
-
-#[derive(Deserialize)]
-struct EditRow {
-    at: i64,
-    edit: String,
-    patch: Words,
-}
-
-#[derive(Deserialize)]
-struct Words {
-    content: Option<String>,
-    keywords: Option<Vec<String>>,
-}
 
 /// In their own words, as said or as corrected: those of what is folded into them may be unsaid.
 pub(super) async fn missing(
@@ -73,15 +60,8 @@ pub(super) async fn missing(
         .map(|row| {
             let mut columns = Columns::of(row);
             let fact = columns.id()?;
-            let mut content: String = columns.next()?;
-            let mut keywords: Vec<String> = columns.json()?;
-            let mut edits: Vec<EditRow> = columns.json()?;
-            edits.sort_by(|a, b| (a.at, &a.edit).cmp(&(b.at, &b.edit)));
-            for EditRow { patch, .. } in edits {
-                content = patch.content.unwrap_or(content);
-                keywords = patch.keywords.unwrap_or(keywords);
-            }
-            Ok((fact, embedded_text(&content, &keywords)))
+            let own = fold::edited(view(&mut columns)?, columns.json()?);
+            Ok((fact, embedded_text(&own.content, &own.keywords)))
         })
         .collect()
 }

@@ -101,8 +101,9 @@ struct Standing {
     by: Option<String>,
 }
 
+/// What a person corrected.
 #[derive(Deserialize)]
-struct EditRow {
+pub(super) struct EditRow {
     at: i64,
     id: String,
     patch: Patch,
@@ -263,6 +264,15 @@ fn earliest(standing: &[Standing]) -> StoreResult<Option<Invalid>> {
             None => None,
         },
     }))
+}
+
+/// A statement with what people made of it, and with nothing of what is folded into it.
+pub(super) fn edited(mut statement: FactView, mut edits: Vec<EditRow>) -> FactView {
+    edits.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
+    for edit in &edits {
+        apply(&mut statement, &edit.patch);
+    }
+    statement
 }
 
 /// What may change a view after its statement was written.

@@ -57,6 +57,9 @@ pub enum HandError {
 /// The speaker of what nobody said.
 const AUTHOR: &str = "author";
 
+/// How often a fact is read to be corrected, while others write to it.
+const MAX_READS: usize = 8;
+
 /// Embeds and writes a fact by hand, and indexes it.
 pub async fn write_by_hand(
     services: &Services,
@@ -98,7 +101,8 @@ pub async fn write_by_hand(
     written.ok_or_else(|| StoreError::Rejected(format!("{} was written and is not there", new.id)).into())
 }
 
-/// Corrects a fact; embeds anew when its text changes.
+/// Corrects a fact; embeds anew when its text changes. Without `if_version` what somebody else writes meanwhile stays, and the
+/// correction is made on top of it.
 pub async fn correct(
     services: &Services,
     scope: &TenantScope,
@@ -107,37 +111,48 @@ pub async fn correct(
     if_version: Option<u32>,
     edit: &Edit,
 ) -> Result<FactEdit, HandError> {
+    for _ in 1..MAX_READS {
+        let outcome = correct_as_read(services, scope, id, &correction, if_version, edit).await?;
+        let overtaken = if_version.is_none() && matches!(outcome, FactEdit::VersionMismatch { .. });
+        if !overtaken {
+            return Ok(outcome);
+        }
+    }
+    correct_as_read(services, scope, id, &correction, if_version, edit).await
+}
+
+/// Corrects a fact, unless somebody else writes to it between the reading and that.
+async fn correct_as_read(
+    services: &Services,
+    scope: &TenantScope,
+    id: FactId,
+    correction: &Correction,
+    if_version: Option<u32>,
+    edit: &Edit,
+) -> Result<FactEdit, HandError> {
     let facts = &services.ledger.facts;
-    let Some(fact) = facts.get(scope, id).await? else {
-        return Ok(FactEdit::NotFound);
+    let mut patch = FactPatch {
+        content: correction.content.clone(),
+        keywords: correction.keywords.clone(),
+        importance: correction.importance,
+        pinned: correction.pinned,
+        embedding: None,
     };
-    let words = correction.content.is_some() || correction.keywords.is_some();
-    let embedding = if words {
+    let mut expected = if_version;
+    if correction.content.is_some() || correction.keywords.is_some() {
+        let Some(fact) = facts.get(scope, id).await? else {
+            return Ok(FactEdit::NotFound);
+        };
         let own = own_words(services, scope, &fact).await?;
         let content = correction.content.as_ref().unwrap_or(&own.0);
         let keywords = correction.keywords.as_ref().unwrap_or(&own.1);
-        if (content, keywords) == (&own.0, &own.1) {
-            None
-        } else {
-            Some(embed(services, scope, embedded_text(content, keywords)).await?)
+        if (content, keywords) != (&own.0, &own.1) {
+            patch.embedding = Some(embed(services, scope, embedded_text(content, keywords)).await?);
         }
-    } else {
-        None
-    };
-    // The embedding, or that none is needed, belongs to the text as it was read: if somebody else edits it meanwhile, the
-    // ledger must refuse.
-    let expected = if words {
-        if_version.or(Some(fact.version))
-    } else {
-        if_version
-    };
-    let patch = FactPatch {
-        content: correction.content,
-        keywords: correction.keywords,
-        importance: correction.importance,
-        pinned: correction.pinned,
-        embedding,
-    };
+        // The embedding, or that none is needed, belongs to the text as it was read: if somebody else edits it meanwhile,
+        // the ledger must refuse.
+        expected.get_or_insert(fact.version);
+    }
     let outcome = facts.edit(scope, id, &patch, expected, edit).await?;
     if matches!(outcome, FactEdit::Done(_)) {
         relay_or_log(services).await;

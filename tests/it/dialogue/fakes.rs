@@ -15,6 +15,7 @@ use colloquy::{
 };
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 /// One answer of the model.
 #[derive(Debug, Clone)]
@@ -121,8 +122,8 @@ impl Llm for ToldLlm {
 pub struct WordEmbedder {
     info: EmbedderInfo,
     pub fails: AtomicBool,
-    /// Never answers about texts with this in them.
-    pub holds: Mutex<Option<&'static str>>,
+    /// Does not answer about texts with this in them.
+    pub holds: watch::Sender<Option<&'static str>>,
 }
 
 impl WordEmbedder {
@@ -137,7 +138,7 @@ impl WordEmbedder {
                 offline: true,
             },
             fails: AtomicBool::new(false),
-            holds: Mutex::new(None),
+            holds: watch::Sender::new(None),
         }
     }
 }
@@ -148,10 +149,9 @@ impl Embedder for WordEmbedder {
         if self.fails.load(Ordering::SeqCst) {
             return Err(LlmError::Refused("no embedder".to_owned()));
         }
-        let holds = *self.holds.lock();
-        if holds.is_some_and(|held| texts.iter().any(|text| text.contains(held))) {
-            std::future::pending::<()>().await;
-        }
+        let mut holds = self.holds.subscribe();
+        let free = holds.wait_for(|held| held.is_none_or(|held| texts.iter().all(|text| !text.contains(held))));
+        let _ = free.await;
         Ok(texts
             .iter()
             .map(|text| {

@@ -10,7 +10,7 @@ use colloquy::{
     },
     memory::{
         authored::{WorldRecall, WorldSettings},
-        fact::{Audience, FactKind, Importance, InvalidReason, Knower},
+        fact::{Audience, Fact, FactKind, Importance, InvalidReason, Knower},
         scoring::RecallPreset,
         trace::CandidateFate,
     },
@@ -313,33 +313,35 @@ fn jobs_side_by_side_lose_nothing() {
     });
 }
 
+/// "Mira owns a boat.", which a person writes.
+async fn boat(stage: &Stage) -> Fact {
+    let boat = HandWritten {
+        world: stage.world.id.clone(),
+        audience: Audience {
+            knowers: [Knower::Npc(stage.npc.id.clone())].into(),
+            private_to: None,
+        },
+        subject: "Mira".to_owned(),
+        predicate: "own".to_owned(),
+        object: "a boat".to_owned(),
+        content: "Mira owns a boat.".to_owned(),
+        keywords: vec!["ship".to_owned()],
+        kind: FactKind::Profile,
+        importance: Importance::DEFAULT,
+        pinned: false,
+        valid_at: None,
+    };
+    let edit = stage.edit("fact.create");
+    remember::write_by_hand(&stage.services, &stage.scope, boat, &edit)
+        .await
+        .unwrap()
+}
+
 #[test]
 fn people_write_correct_and_search() {
     run(async {
         let stage = Stage::set().await;
-        let written = remember::write_by_hand(
-            &stage.services,
-            &stage.scope,
-            HandWritten {
-                world: stage.world.id.clone(),
-                audience: Audience {
-                    knowers: [Knower::Npc(stage.npc.id.clone())].into(),
-                    private_to: None,
-                },
-                subject: "Mira".to_owned(),
-                predicate: "own".to_owned(),
-                object: "a boat".to_owned(),
-                content: "Mira owns a boat.".to_owned(),
-                keywords: vec!["ship".to_owned()],
-                kind: FactKind::Profile,
-                importance: Importance::DEFAULT,
-                pinned: false,
-                valid_at: None,
-            },
-            &stage.edit("fact.create"),
-        )
-        .await
-        .unwrap();
+        let written = boat(&stage).await;
         assert!(written.authored);
         let before = stage.clock.now();
         stage.clock.advance(Duration::from_hours(1));
@@ -390,6 +392,50 @@ fn people_write_correct_and_search() {
         let hits = search("cart", stage.clock.now()).await;
         assert_eq!(hits[0].0, "Mira owns a cart.");
         assert!(hits[0].1.cosine > 0.0, "embedded anew");
+    });
+}
+
+#[test]
+fn what_others_change_while_a_correction_is_embedded_stays() {
+    run(async {
+        let stage = Stage::set().await;
+        let written = boat(&stage).await;
+        // Somebody else says how important it is meanwhile.
+        let correct = async |content: &str, version, importance| {
+            let correction = Correction {
+                content: Some(content.to_owned()),
+                ..Correction::default()
+            };
+            let weighed = Correction {
+                importance: Importance::new(importance),
+                ..Correction::default()
+            };
+            let (edit, other) = (stage.edit("fact.edit"), stage.edit("fact.edit"));
+            let (services, scope, fact) = (&stage.services, &stage.scope, written.id);
+            stage.embedder.holds.send_replace(Some("Mira"));
+            let (outcome, ()) = tokio::join!(
+                biased;
+                remember::correct(services, scope, fact, correction, version, &edit),
+                async {
+                    let weighed = remember::correct(services, scope, fact, weighed, None, &other).await;
+                    assert!(matches!(weighed.unwrap(), FactEdit::Done(_)));
+                    stage.embedder.holds.send_replace(None);
+                }
+            );
+            (
+                outcome.unwrap(),
+                services.ledger.facts.get(scope, fact).await.unwrap().unwrap(),
+            )
+        };
+        let (outcome, now) = correct("Mira owns a raft.", None, 7).await;
+        assert!(matches!(outcome, FactEdit::Done(_)));
+        assert_eq!(
+            (now.view.content.as_str(), now.view.importance.get()),
+            ("Mira owns a raft.", 7)
+        );
+        let (outcome, now) = correct("Mira owns a mule.", Some(now.version), 8).await;
+        assert!(matches!(outcome, FactEdit::VersionMismatch { .. }));
+        assert_eq!(now.view.content, "Mira owns a raft.");
     });
 }
 

@@ -56,7 +56,7 @@ fn an_embedder_that_hangs_holds_up_no_memory() {
     run(async {
         let stage = Stage::set().await;
         Box::pin(stage.unsettle_with_a_request("p1")).await;
-        *stage.embedder.holds.lock() = Some("likes grapes");
+        stage.embedder.holds.send_replace(Some("likes grapes"));
         let mut other = stage.session("p2").await;
         let tea = json!([likes("tea", &["drink"])]);
         tokio::select! {

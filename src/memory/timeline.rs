@@ -28,7 +28,7 @@ const MEANT: usize = 8;
 /// Share of the request's informative words that a fact must have to be meant. Forgetting the wrong
 /// thing is worse than not forgetting.
 const MIN_COVERAGE: f64 = 0.5;
-/// Facts that are looked at for each statement, nearest first: as many as the index is asked for.
+/// Facts that are looked at for each statement, nearest first.
 pub const NEAREST: usize = 40;
 
 /// A fact with what happened to it.

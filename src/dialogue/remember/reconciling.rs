@@ -48,8 +48,8 @@ use crate::{
 
 /// How often somebody else may write meanwhile before the job is put off.
 const MAX_PLANS: usize = 8;
-/// Nearest facts that are looked at.
-const NEIGHBOURS: usize = timeline::NEAREST;
+/// Nearest facts that are read. More than count, since some will not have held at their moment.
+const NEIGHBOURS: usize = timeline::NEAREST + 24;
 /// Marks settled in one go.
 const MARKS: usize = 16;
 /// Marks that could not be settled until one go gives up.

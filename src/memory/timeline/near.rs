@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Near facts kept of each statement and of each request. More than are looked at, since some will
+/// Near facts kept of each statement, of those it may touch and of the others, and of each request. More than are looked at, since some will
 /// have ended by then; bounded, since of a talkative player everything is near everything.
 const KEPT: usize = 256;
 /// Comparisons that are made on the thread that asks: a few milliseconds of work, beyond which the
@@ -40,6 +40,12 @@ pub(super) struct Near {
     /// Of their vectors, in [-1, 1].
     pub cosine: f32,
     pub relation: Relation,
+}
+
+impl Near {
+    fn place(&self) -> (f32, usize) {
+        (self.cosine, self.old)
+    }
 }
 
 impl Timeline {
@@ -120,7 +126,7 @@ fn near_of(
     // In the words in which it was said, whatever a person made of them since.
     let (fact, vector) = (&known[new].fact, vector_at(&known[new], at));
     let least = calibration.cosine_at(calibration.related);
-    let near = others
+    let (independent, touched): (Vec<Near>, Vec<Near>) = others
         .map(|old| (old, dot(vector, vector_at(&known[old], at))))
         .filter(|(_, cosine)| *cosine >= least)
         .map(|(old, cosine)| Near {
@@ -128,8 +134,12 @@ fn near_of(
             cosine,
             relation: compare(calibration, &fact.statement, &known[old].fact.statement, cosine),
         })
-        .collect();
-    nearest(near, |near| (near.cosine, near.old))
+        .partition(|near| near.relation == Relation::Independent);
+    // Each for itself: what it cannot touch, and may have ended by then, must not push out what it can.
+    let mut near = nearest(touched, Near::place);
+    near.extend(nearest(independent, Near::place));
+    nearest_first(&mut near, Near::place);
+    near
 }
 
 /// For each request of a turn, the facts of the player's own that it may mean.
@@ -157,9 +167,13 @@ fn nearest<T>(mut near: Vec<T>, of: impl Fn(&T) -> (f32, usize)) -> Vec<T> {
         });
         near.truncate(KEPT);
     }
+    nearest_first(&mut near, of);
+    near
+}
+
+fn nearest_first<T>(near: &mut [T], of: impl Fn(&T) -> (f32, usize)) {
     near.sort_by(|a, b| {
         let ((a, a_place), (b, b_place)) = (of(a), of(b));
         b.total_cmp(&a).then(a_place.cmp(&b_place))
     });
-    near
 }

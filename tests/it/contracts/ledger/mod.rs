@@ -7,6 +7,7 @@ mod backlog;
 mod cuts;
 mod dialogues;
 mod durability;
+mod edits;
 mod facts;
 mod fixture;
 mod folding;
@@ -70,8 +71,9 @@ macro_rules! ledger_contract {
                     confirm_asks_about_the_moment_given, bodies_carry_view_and_embedding,
                     standing_facts_are_ranked_and_limited, what_is_to_end_stands_until_then, a_designer_sees_what_is_private_to_any_player,
                     facts_are_listed_newest_first_in_pages,
-                    facts_are_listed_by_filter, editing_changes_the_view_and_not_the_statement,
-                    editing_checks_the_version, removing_and_restoring_are_history, facts_of_another_tenant_are_not_found;
+                    facts_are_listed_by_filter, facts_of_another_tenant_are_not_found;
+                edits: editing_changes_the_view_and_not_the_statement, editing_checks_the_version,
+                    removing_and_restoring_are_history;
                 folding: a_duplicate_is_folded_into_the_newer_fact, restoring_a_duplicate_unfolds_it,
                     a_protected_fact_absorbs_the_newer_one, a_pinned_fact_keeps_its_words,
                     a_late_duplicate_does_not_give_the_older_words, folds_reach_through_chains_of_duplicates,

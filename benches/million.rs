@@ -26,6 +26,7 @@ use colloquy::{
     },
     tenancy::TenantScope,
 };
+use qdrant_client::{Qdrant, qdrant::CollectionStatus};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use clustered::{DIMENSIONS, asked_terms, nearest, points, unit, viewpoint};
@@ -34,6 +35,8 @@ const QUERIES: u32 = 200;
 const BEST: usize = 30;
 /// How many of the exact best have to be found, of one.
 const RECALL: f64 = 0.98;
+/// For so many seconds Qdrant has to have nothing left to do.
+const CALM: u32 = 5;
 
 /// Who knows how many.
 struct Shape {
@@ -126,12 +129,63 @@ fn assert_enough(name: &str, shape: &Shape, recall: f64) {
     );
 }
 
+/// What this run keeps in a Qdrant that somebody else runs.
+struct Kept {
+    client: Qdrant,
+    /// What the names of its collections begin with.
+    name: String,
+}
+
+impl Kept {
+    async fn collections(&self) -> Vec<String> {
+        let all = self
+            .client
+            .list_collections()
+            .await
+            .expect("Qdrant answers")
+            .collections;
+        let prefix = format!("{}_", self.name);
+        let names = all.into_iter().map(|collection| collection.name);
+        names.filter(|name| name.starts_with(&prefix)).collect()
+    }
+
+    /// Waits until Qdrant has linked up what was written: searches before that go through all of it.
+    async fn settled(&self) {
+        let mut calm = 0;
+        while calm < CALM {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            calm += 1;
+            for name in self.collections().await {
+                let info = self.client.collection_info(name).await.expect("Qdrant answers");
+                if info.result.expect("it is there").status() != CollectionStatus::Green {
+                    calm = 0;
+                }
+            }
+        }
+    }
+
+    async fn dropped(self) {
+        for name in self.collections().await {
+            self.client.delete_collection(name).await.expect("it is dropped");
+        }
+    }
+}
+
 async fn on_qdrant(url: String, scope: &TenantScope, shape: &Shape) {
     let shipped = Config::load(&Sources::default()).expect("the defaults are right");
+    let key = std::env::var("QDRANT_API_KEY").ok();
+    let kept = Kept {
+        client: Qdrant::from_url(&url)
+            .api_key(key.clone())
+            .skip_compatibility_check()
+            .build()
+            .expect("an address"),
+        name: format!("million-{}-{}", std::process::id(), shape.npcs),
+    };
     let index = QdrantFactIndex::new(QdrantOptions {
         url,
-        api_key: std::env::var("QDRANT_API_KEY").ok().map(Into::into),
-        collection: format!("million-{}", std::process::id()),
+        api_key: key.map(Into::into),
+        collection: kept.name.clone(),
         timeout: Duration::from_secs(10),
         write_timeout: Duration::from_mins(10),
         hnsw_ef: shipped.vectors.hnsw_ef,
@@ -139,16 +193,17 @@ async fn on_qdrant(url: String, scope: &TenantScope, shape: &Shape) {
         dimensions: DIMENSIONS,
     })
     .expect("an address");
-    if index.prepare(true).await.expect("Qdrant answers") == Prepared::Empty {
-        for npc in 0..shape.npcs {
-            for part in shape.points(npc).chunks(1_000) {
-                index.upsert(scope, part).await.expect("it is written");
-            }
+    let prepared = index.prepare(true).await.expect("Qdrant answers");
+    assert_eq!(prepared, Prepared::Empty, "{} is somebody else's", kept.name);
+    for npc in 0..shape.npcs {
+        for part in shape.points(npc).chunks(1_000) {
+            index.upsert(scope, part).await.expect("it is written");
         }
-        index.adopt().await.expect("it counts");
     }
+    index.adopt().await.expect("it counts");
+    kept.settled().await;
     let recall = measure("Qdrant", &index, scope, shape).await;
-    index.clear(scope).await.expect("it is dropped");
+    kept.dropped().await;
     assert_enough("Qdrant", shape, recall);
 }
 

@@ -266,10 +266,11 @@ idle() {
 
 conversations() {
   # Long enough for some of them to have more than 50 lines to take back.
-  local count="${CONVERSATIONS:-200}" every="${EVERY:-6}" duration="${TALK:-80}" lines
-  # A line about every second of each: more than anybody reads, so that there is something to take back.
-  export COLLOQUY__CONVERSATION__PAUSE_MS="${PAUSE_MS:-600}" COLLOQUY__CONVERSATION__READING_MS_PER_CHAR=0
-  begin --latency-ms 50 --tokens-per-s 50
+  local count="${CONVERSATIONS:-200}" every="${EVERY:-6}" duration="${TALK:-170}" lines
+  # A line about every third second of each.
+  export COLLOQUY__CONVERSATION__PAUSE_MS="${PAUSE_MS:-2500}" COLLOQUY__CONVERSATION__READING_MS_PER_CHAR=0
+  # Each line teaches something that ends what the one before it taught: that is to be taken back, too (TEACHING=0: none does).
+  begin --latency-ms 50 --tokens-per-s 50 --facts-per-turn "${TEACHING:-1}" --verdict contradicts
   load conversations npc-conversations.js CONVERSATIONS="$count" EVERY="$every"
   unset COLLOQUY__CONVERSATION__PAUSE_MS COLLOQUY__CONVERSATION__READING_MS_PER_CHAR
   lines="$(curl -fsS "$base/metrics" | awk '/^colloquy_turn_added_seconds_count/ {print int($2)}')"
@@ -278,7 +279,7 @@ conversations() {
   echo "  lines said           $lines ($(awk -v n="$lines" -v s="$duration" 'BEGIN {printf "%.0f", n / s}')/s), interrupts $(stat "$out" interrupts count), calls failed $(stat "$out" calls_failed value)"
   echo "  interrupt to ack     p50 $(stat "$out" interrupt_ack_ms med) ms, p95 $(stat "$out" interrupt_ack_ms 'p(95)') ms, p99 $(stat "$out" interrupt_ack_ms 'p(99)') ms, most $(stat "$out" interrupt_ack_ms max) ms (at most: p99 50)"
   echo "    of the line said   p50 $(stat "$out" interrupt_ack_running_ms med) ms, p99 $(stat "$out" interrupt_ack_running_ms 'p(99)') ms"
-  echo "    of earlier lines   p50 $(stat "$out" interrupt_ack_rewound_ms med) ms, p99 $(stat "$out" interrupt_ack_rewound_ms 'p(99)') ms; lines taken back p50 $(stat "$out" lines_taken_back med), most $(stat "$out" lines_taken_back max)"
+  echo "    of earlier lines   p50 $(stat "$out" interrupt_ack_rewound_ms med) ms, p99 $(stat "$out" interrupt_ack_rewound_ms 'p(99)') ms; taken back: lines p50 $(stat "$out" lines_taken_back med), most $(stat "$out" lines_taken_back max); facts p50 $(stat "$out" facts_taken_back med), most $(stat "$out" facts_taken_back max)"
   echo "    of 50 lines        p50 $(stat "$out" interrupt_ack_deep_ms med) ms, most $(stat "$out" interrupt_ack_deep_ms max) ms"
   cpu_of "$lines"
   record conversations count="$count" seconds="$duration" lines="$lines" interrupts="$(stat "$out" interrupts count)" failed="$(stat "$out" calls_failed value)" \

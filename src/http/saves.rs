@@ -64,8 +64,8 @@ impl From<Save> for SaveView {
 }
 
 /// Takes a save: where every dialogue of the world stands at one moment. What is being said then is not in
-/// it, and neither is what is authoritative elsewhere: facts and corrections written by people, progress,
-/// events reported by a backend, authored content. The body may be left out.
+/// it, and neither is what is authoritative elsewhere: facts and corrections written by people, authored
+/// content. The body may be left out.
 #[utoipa::path(
     tag = "saves",
     params(("world" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Makes a retry safe")),

@@ -86,14 +86,16 @@ impl Data {
     }
     /// As [`Self::on_services`], with the index in Qdrant: nothing is in the server or its folder.
     pub fn on_qdrant(env: &[(&str, &str)]) -> Self {
+        Self::on_services(&[]).with_qdrant().with(env)
+    }
+    /// The same, with the index in Qdrant.
+    pub fn with_qdrant(self) -> Self {
         let qdrant = apart(async || QdrantIndex::start().await);
-        let mut data = Self::on_services(&[
+        let mut data = self.with(&[
             ("COLLOQUY__VECTORS__URL", &qdrant.url),
             ("COLLOQUY__VECTORS__COLLECTION", &qdrant.collection),
             ("COLLOQUY__VECTORS__TIMEOUT_MS", "10000"),
         ]);
-        data.env
-            .extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
         data.qdrant = Some(Arc::new(qdrant));
         data
     }

@@ -317,6 +317,28 @@ async fn connections_that_were_cut_are_replaced() {
 }
 
 #[tokio::test]
+async fn a_statement_that_takes_too_long_is_cancelled_by_the_database() {
+    let database = PostgresDatabase::migrated().await;
+    let options = PostgresOptions {
+        statement_timeout: Duration::from_millis(300),
+        ..PostgresOptions::default()
+    };
+    let postgres = open(&database.url, options, Arc::new(SystemClock)).await.unwrap();
+    let ledger = postgres.ledger();
+    let mut other = database.connect().await;
+    let locked = "BEGIN; LOCK TABLE tenants IN ACCESS EXCLUSIVE MODE";
+    sqlx::raw_sql(locked).execute(&mut other).await.unwrap();
+    let error = ledger.tenants.all().await.unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Unavailable(why) if why.contains("statement timeout")),
+        "{error:?}"
+    );
+    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    assert_eq!(ledger.tenants.all().await.unwrap(), []);
+    ledger.maintenance.close().await;
+}
+
+#[tokio::test]
 async fn a_database_that_vanishes_without_a_word_is_unavailable_and_comes_back() {
     const CALLERS: u32 = 12;
     let f = Fixture::<PostgresSubject>::new().await;

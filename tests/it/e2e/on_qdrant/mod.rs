@@ -1,5 +1,5 @@
-//! The core once more on all services, as in production: Postgres, Redis, and Qdrant for the index; and what an
-//! outage of Qdrant does. On the tests' own double of it, or on the server that `QDRANT_URL` names.
+//! The core once more on all services, as in production: Postgres, Redis, and Qdrant for the index; several nodes on
+//! them; what an outage of Qdrant does, and how an index that differs is put right. On the tests' own double of it, or on the server that `QDRANT_URL` names.
 #![allow(clippy::duplicate_mod, reason = "the same tests, from another beginning")]
 
 #[path = "../conversation.rs"]
@@ -8,9 +8,12 @@ mod conversation;
 mod crashes;
 #[path = "../in_flight.rs"]
 mod in_flight;
+#[path = "../on_postgres/nodes/mod.rs"]
+mod nodes;
 #[path = "../npc_conversation.rs"]
 mod npc_conversation;
 mod outage;
+mod reindex;
 #[path = "../rewinds.rs"]
 mod rewinds;
 #[path = "../saves.rs"]
@@ -21,4 +24,9 @@ use crate::support::Data;
 /// What the core's tests start from.
 fn fresh(env: &[(&str, &str)]) -> Data {
     Data::on_qdrant(env)
+}
+
+/// What several nodes have in common: the index, too.
+fn in_common(data: Data) -> Data {
+    data.with_qdrant()
 }

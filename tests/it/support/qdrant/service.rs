@@ -356,8 +356,25 @@ impl Collections for Wire {
         }))
     }
 
+    async fn get(&self, request: Request<GetCollectionInfoRequest>) -> Answer<GetCollectionInfoResponse> {
+        let name = request.into_inner().collection_name;
+        if !self.asked("get_collection").collections.contains_key(&name) {
+            return Err(Status::not_found(format!(
+                "Not found: Collection `{name}` doesn't exist!"
+            )));
+        }
+        // It has no links to make.
+        let info = CollectionInfo {
+            status: CollectionStatus::Green.into(),
+            ..CollectionInfo::default()
+        };
+        Ok(Response::new(GetCollectionInfoResponse {
+            result: Some(info),
+            time: 0.0,
+        }))
+    }
+
     refused! {
-        get(GetCollectionInfoRequest) -> GetCollectionInfoResponse;
         update(UpdateCollection) -> CollectionOperationResponse;
         list_collection_aliases(ListCollectionAliasesRequest) -> ListAliasesResponse;
         collection_cluster_info(CollectionClusterInfoRequest) -> CollectionClusterInfoResponse;

@@ -1,4 +1,4 @@
-//! Several server processes on one Postgres and one Redis: requests that come to the wrong one, a node
+//! Several server processes on one Postgres and one Redis, with an index each or one in Qdrant: requests that come to the wrong one, a node
 //! that is killed, one that is frozen, and all of them restarted one after the other.
 
 mod aloud;
@@ -57,7 +57,7 @@ impl Nodes {
             ("COLLOQUY__SERVER__DRAIN_NOTICE_MS", "0"),
         ];
         all.extend_from_slice(env);
-        let data = data(&all);
+        let data = super::in_common(data(&all));
         let servers = (0..count).map(|_| data.beside().spawn()).collect();
         Self {
             mock,

@@ -2,7 +2,7 @@
 # The whole set, on both columns in one run, and a report with plots.
 #   load-tests/full-stack.sh [FOLDER]      (./load-report by default)
 # A throw-away Postgres and Redis are started for each test. The search index is the embedded one in both columns, unless
-# QDRANT_URL names a Qdrant (its gRPC port) for the full one. About half an hour; QUICK=1 takes about eight minutes. LONG=300 runs the
+# QDRANT_URL names a Qdrant (its gRPC port) for the full one. About forty minutes; QUICK=1 takes about eight minutes. LONG=300 runs the
 # steady test for so many seconds. COLLOQUY_BIN names a binary that is built already.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"

@@ -154,6 +154,29 @@ macro_rules! batch {
     };
 }
 
+// By its name in the batch.
+macro_rules! was_changed {
+    () => {
+        "EXISTS (SELECT 1 FROM a)"
+    };
+}
+
+macro_rules! answers {
+    (@ [$($with:expr),*] [] [$name:literal $($names:tt)*] [$silent:expr $(, $more:expr)*] [$($answering:expr),+]) => {
+        answers!(@ [$($with,)* concat!($name, " AS (", $silent, ")")] [] [$($names)*] [$($more),*] [$($answering),+])
+    };
+    (@ [$($with:expr),*] [$($from:expr),*] [$name:literal $($names:tt)*] [] [$answering:expr $(, $more:expr)*]) => {
+        answers!(@ [$($with,)* concat!($name, " AS (", $answering, ")")] [$($from,)* concat!("SELECT * FROM ", $name)]
+            [$($names)*] [] [$($more),*])
+    };
+    (@ [$first:expr $(, $with:expr)*] [$answer:expr $(, $from:expr)*] [$($names:tt)*] [] []) => {
+        concat!("WITH ", $first $(, ",\n", $with)*, "\n", $answer $(, " UNION ALL ", $from)*)
+    };
+    ([$($silent:expr),* $(,)?] [$($answering:expr),+ $(,)?]) => {
+        answers!(@ [] [] ["a" "b" "c" "d" "e" "f" "g" "h" "i" "j" "k"] [$($silent),*] [$($answering),+])
+    };
+}
+
 // The ids first, as an array: a join with the facts may be turned round, and read all of the tenant's.
 macro_rules! facts_of_each {
     ($columns:expr, $rows:expr, $query:expr $(, $more:expr)* $(,)?) => {

@@ -4,6 +4,7 @@
 //! runtime and no connection on a thread that is busy with something else.
 
 use std::{
+    collections::BTreeSet,
     panic::AssertUnwindSafe,
     sync::{
         Arc,
@@ -23,10 +24,10 @@ pub(super) use super::connection::Connection;
 use super::{
     pool::{Lease, Pool},
     sql::{Lock, Reach},
-    worlds::{Queue, Worlds},
+    worlds::{Queue, Turn, Worlds},
 };
 use crate::{
-    ids::{TenantId, WorldId},
+    ids::{NpcId, TenantId, WorldId},
     ports::{
         StoreError, StoreResult,
         clock::Clock,
@@ -90,18 +91,35 @@ impl Engine {
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        self.write_after(None, reach.into(), work).await
+        self.write_after(None, Span::Transaction, reach.into(), work).await
     }
 
-    /// As [`Self::write`], for work that begins with [`Lock::Memory`] of this world: until it is its turn on this node, it
-    /// waits without a connection.
+    /// As [`Self::write`], for work of which one statement writes at most: that is a transaction of its own.
+    pub(super) async fn write_once<'r, T, F>(&self, reach: impl Into<Reach<'r>>, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        self.write_after(None, Span::Statement, reach.into(), work).await
+    }
+
+    /// As [`Self::write`], for work that begins with [`Lock::MemoryOf`] some NPCs of this world: while many others of this
+    /// node write there, it waits without a connection.
     pub(super) async fn write_memory<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        let queue = self.worlds.queue(tenant, world);
-        self.write_after(Some((queue, false)), tenant.into(), work).await
+        self.write_beside(tenant, world, Turn::Beside, work).await
+    }
+
+    /// As [`Self::write_memory`], for work that begins with [`Lock::Memory`]: once nobody else of this node writes there.
+    pub(super) async fn write_memory_alone<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        self.write_beside(tenant, world, Turn::Alone, work).await
     }
 
     /// As [`Self::write_memory`], for work that somebody waits for: before others of this node.
@@ -110,11 +128,26 @@ impl Engine {
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        let queue = self.worlds.queue(tenant, world);
-        self.write_after(Some((queue, true)), tenant.into(), work).await
+        self.write_beside(tenant, world, Turn::First, work).await
     }
 
-    async fn write_after<T, F>(&self, queue: Option<(Arc<Queue>, bool)>, reach: Reach<'_>, work: F) -> StoreResult<T>
+    async fn write_beside<T, F>(&self, tenant: &TenantId, world: &WorldId, turn: Turn, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        let queue = self.worlds.queue(tenant, world);
+        self.write_after(Some((queue, turn)), Span::Transaction, tenant.into(), work)
+            .await
+    }
+
+    async fn write_after<T, F>(
+        &self,
+        queue: Option<(Arc<Queue>, Turn)>,
+        span: Span,
+        reach: Reach<'_>,
+        work: F,
+    ) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
@@ -126,17 +159,22 @@ impl Engine {
             return Err(StoreError::Unavailable("too many writes are waiting".to_owned()));
         };
         let counted = Counted::of(&self.meters.writes);
-        let (pool, begin) = (self.pool.clone(), begin(reach));
+        let (pool, marker) = (self.pool.clone(), marker(reach).to_owned());
         let written = self.runtime.handle().spawn(async move {
             let _counted = counted;
             let _turn = match &queue {
-                Some((queue, first)) => Some(pool.wait_for(queue.wait(*first)).await?),
+                Some((queue, turn)) => Some(pool.wait_for(queue.wait(*turn)).await?),
                 None => None,
             };
+            let begin = begin(&marker);
             let mut pause = PAUSE;
             let mut attempt = 1;
             loop {
-                match transact(&pool, &begin, work.clone()).await {
+                let written = match span {
+                    Span::Transaction => transact(&pool, &begin, work.clone()).await,
+                    Span::Statement => state(&pool, &marker, work.clone()).await,
+                };
+                match written {
                     Err(StoreError::Unavailable(why)) if why.starts_with(COLLIDED) && attempt < ATTEMPTS => {
                         tracing::debug!(attempt, %why, "a ledger write is run again");
                     }
@@ -167,8 +205,45 @@ pub(super) fn marker(reach: Reach<'_>) -> &str {
 }
 
 /// Two statements in one trip. A tenant id has no character that a literal would have to escape.
-fn begin(reach: Reach<'_>) -> Arc<str> {
-    format!("BEGIN; SELECT set_config('colloquy.tenant', '{}', true)", marker(reach)).into()
+fn begin(marker: &str) -> Arc<str> {
+    format!("BEGIN; SELECT set_config('colloquy.tenant', '{marker}', true)").into()
+}
+
+/// What becomes durable at once.
+#[derive(Debug, Clone, Copy)]
+enum Span {
+    Transaction,
+    Statement,
+}
+
+async fn state<T, F>(pool: &Arc<Pool>, marker: &str, work: F) -> StoreResult<T>
+where
+    T: Send + 'static,
+    F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
+{
+    let mut lease = pool.stating(marker).await?;
+    let _took = pool.meters.transactions.start_timer();
+    pool.meters.grouped.observe(1.0);
+    let result = answer(&mut lease, work).await;
+    if lease.is_outstanding() {
+        return result.and_then(|_| Err(no_answer()));
+    }
+    result
+}
+
+/// What the work comes to, or that it panicked.
+async fn answer<T, F>(connection: &mut Connection, work: F) -> StoreResult<T>
+where
+    F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
+{
+    AssertUnwindSafe(async { work(connection).await })
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|_| Err(StoreError::Rejected("a write panicked".to_owned())))
+}
+
+fn no_answer() -> StoreError {
+    StoreError::Unavailable("the database did not answer in time".to_owned())
 }
 
 async fn transact<T, F>(pool: &Arc<Pool>, begin: &Arc<str>, work: F) -> StoreResult<T>
@@ -179,18 +254,11 @@ where
     let mut lease = pool.writing(begin).await?;
     let took = pool.meters.transactions.start_timer();
     pool.meters.grouped.observe(1.0);
-    let result = AssertUnwindSafe(async { work(&mut lease).await })
-        .catch_unwind()
-        .await
-        .unwrap_or_else(|_| Err(StoreError::Rejected("a write panicked".to_owned())));
+    let result = answer(&mut lease, work).await;
     if lease.is_outstanding() {
         // Nothing more is asked of it: the server rolls back once it finds that nobody is there.
         took.observe_duration();
-        return result.and_then(|_| {
-            Err(StoreError::Unavailable(
-                "the database did not answer in time".to_owned(),
-            ))
-        });
+        return result.and_then(|_| Err(no_answer()));
     }
     let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
     let ended = run(&mut lease, end.into()).await;
@@ -218,10 +286,21 @@ pub(super) async fn run(connection: &mut Connection, statement: Arc<str>) -> Sto
 pub(super) async fn lock(connection: &mut Connection, tenant: &TenantId, lock: Lock<'_>) -> StoreResult<()> {
     const NAMED: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
     const SHARED: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 0))";
-    // In one order for everybody.
+    // Below, what is asked for by several rows is asked for in their order, which is the same for everybody.
+    // The world's memory beside others, what everybody knows too, and each NPC's alone.
+    const MEMORY_OF: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended(v.name, 0))
+        FROM unnest($1) v (name)
+        UNION ALL SELECT pg_advisory_xact_lock(hashtextextended(v.name, 0)) FROM unnest($2) v (name)";
+    const MEMORY_IN: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended($3, 0))
+        UNION ALL SELECT pg_advisory_xact_lock(hashtextextended($3 || ' ' || n.name, 0)) FROM (
+            SELECT DISTINCT v.name COLLATE \"C\" AS name FROM dialogues d CROSS JOIN LATERAL (
+                SELECT jsonb_array_elements_text(d.npcs::jsonb || d.witnesses::jsonb)
+                UNION ALL SELECT '' WHERE COALESCE(d.options::jsonb -> 'factions', '[]') <> '[]') v (name)
+            WHERE d.tenant = $1 AND d.id = $2 ORDER BY name) n";
     const DIALOGUES: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND world = $2 ORDER BY id FOR UPDATE";
     const TURN: &str = "SELECT 1 FROM turns WHERE tenant = $1 AND id = $2 FOR UPDATE";
     let name = |what: &str, of: &str| format!("colloquy {what} {tenant} {of}");
+    let memory = |world: &WorldId, npc: &str| name("memory", &format!("{world} {npc}"));
     let named = |what: &str, of: &str| sqlx::query(NAMED).bind(name(what, of));
     if let Lock::Dialogues(world) = lock {
         let all = named("dialogues", world.as_str());
@@ -230,6 +309,16 @@ pub(super) async fn lock(connection: &mut Connection, tenant: &TenantId, lock: L
     let query = match lock {
         Lock::Authored(world) => named("authored", world.as_str()),
         Lock::Memory(world) => named("memory", world.as_str()),
+        Lock::MemoryOf(world, npcs) => {
+            let npcs: BTreeSet<&str> = npcs.iter().map(NpcId::as_str).collect();
+            sqlx::query(MEMORY_OF)
+                .bind(vec![name("memory", world.as_str()), memory(world, "")])
+                .bind(npcs.into_iter().map(|npc| memory(world, npc)).collect::<Vec<String>>())
+        }
+        Lock::MemoryIn(world, dialogue) => sqlx::query(MEMORY_IN)
+            .bind(tenant.as_str())
+            .bind(dialogue.to_string())
+            .bind(name("memory", world.as_str())),
         Lock::State(world) => named("state", world.as_str()),
         Lock::Summaries(dialogue) => named("summaries", &dialogue.to_string()),
         Lock::NewDialogue(world) => sqlx::query(SHARED).bind(name("dialogues", world.as_str())),

@@ -120,9 +120,10 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
         ("join_collapse_limit", "1"),
     ]);
     let meters = LedgerMeters::default();
+    let connections = options.connections.clamp(1, 1_000);
     let pool = Pool::new(
         connect,
-        options.connections.clamp(1, 1_000),
+        connections,
         options.acquire_timeout,
         options.statement_timeout + options.acquire_timeout,
         runtime.handle(),
@@ -132,7 +133,7 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
         engine: Arc::new(Engine {
             pool: Arc::new(pool),
             runtime,
-            worlds: Worlds::default(),
+            worlds: Worlds::new(connections),
             queue: Semaphore::new(options.write_queue.clamp(1, Semaphore::MAX_PERMITS)),
             clock,
             embedding_model: options.embedding_model.into(),

@@ -85,9 +85,18 @@ impl Pool {
         self.permits.is_closed()
     }
 
-    /// A connection for statements outside a transaction, set to `marker`. It is given back when dropped.
+    /// A connection for queries outside a transaction, set to `marker`. It is given back when dropped.
     pub(super) async fn reading(self: &Arc<Self>, marker: &str) -> StoreResult<Lease> {
-        let permit = self.permit(&self.meters.read_waits).await?;
+        self.set_to(marker, &self.meters.read_waits).await
+    }
+
+    /// As [`Self::reading`], for a statement that writes.
+    pub(super) async fn stating(self: &Arc<Self>, marker: &str) -> StoreResult<Lease> {
+        self.set_to(marker, &self.meters.write_waits).await
+    }
+
+    async fn set_to(self: &Arc<Self>, marker: &str, waits: &Histogram) -> StoreResult<Lease> {
+        let permit = self.permit(waits).await?;
         let set = async {
             loop {
                 let (mut pooled, new) = self.take(Some(marker)).await?;
@@ -200,13 +209,23 @@ impl Pool {
         PING.min(self.patience / 2)
     }
 
-    /// The one that was used last, if it can be of those that are set to `marker`.
+    /// The one that was used last; of those that are set to `marker`, if it is to be. Where there is none of these, and room
+    /// for another, that is better than setting one that its own would miss.
     fn free_one(&self, marker: Option<&str>) -> Option<Pooled> {
         let mut free = self.free.lock();
-        match marker.and_then(|marker| free.iter().rposition(|pooled| pooled.marker == marker)) {
-            Some(at) => Some(free.remove(at)),
-            None => free.pop(),
+        let Some(marker) = marker else { return free.pop() };
+        let set_to = |marker: &str| free.iter().rposition(|pooled| pooled.marker == marker);
+        if let Some(at) = set_to(marker).or_else(|| set_to("")) {
+            return Some(free.remove(at));
         }
+        let lent = self.size as usize - self.permits.available_permits();
+        // The caller is among those.
+        let open = lent.saturating_sub(1) + free.len();
+        if open < self.size as usize {
+            return None;
+        }
+        // The one that was not used for longest.
+        (!free.is_empty()).then(|| free.remove(0))
     }
 
     async fn connect(&self) -> StoreResult<Pooled> {

@@ -1,9 +1,9 @@
 //! Who writes what is remembered in a world, of those of this node.
 //!
-//! One writer at a time may (`Lock::Memory`), and whoever waits for that in the database waits with a connection in hand:
-//! the jobs of one busy world would hold all of them, and nobody else could so much as read. So those of one node wait
-//! here first, and at most one of them has a connection. Somebody waits for a move of a head, so it goes before all but
-//! one of those that nobody waits for.
+//! Whoever waits for a lock of a memory in the database waits with a connection in hand: those of one busy world would
+//! hold all of them, and nobody else could so much as read. So only so many of one node are let through at a time, and
+//! the others wait here. Somebody waits for a move of a head, so it goes before all but one of those that nobody waits
+//! for.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+use tokio::sync::{Mutex as Door, OwnedSemaphorePermit, Semaphore};
 
 use crate::ids::{TenantId, WorldId};
 
@@ -20,37 +20,71 @@ const MANY: usize = 1_024;
 
 type Place = (TenantId, WorldId);
 
+/// How one of them writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Beside those who write to other memories of the world.
+    Beside,
+    /// As [`Self::Beside`], and before all but one of them.
+    First,
+    /// When nobody else writes there.
+    Alone,
+}
+
 /// Those who write to one world.
-#[derive(Default)]
 pub(super) struct Queue {
-    /// Held by whoever writes.
-    turn: Arc<Turn<()>>,
+    /// Some for whoever writes, in the order in which they came.
+    room: Arc<Semaphore>,
+    all: u32,
     /// Held by the one of those that nobody waits for which is next.
-    door: Turn<()>,
+    door: Door<()>,
 }
 
 impl Queue {
-    pub(super) async fn wait(&self, first: bool) -> OwnedMutexGuard<()> {
-        let _next = if first { None } else { Some(self.door.lock().await) };
-        Arc::clone(&self.turn).lock_owned().await
+    /// `None`: nobody is let through any more.
+    pub(super) async fn wait(&self, turn: Turn) -> Option<OwnedSemaphorePermit> {
+        let _next = match turn {
+            Turn::First => None,
+            Turn::Beside | Turn::Alone => Some(self.door.lock().await),
+        };
+        let room = match turn {
+            Turn::First | Turn::Beside => 1,
+            Turn::Alone => self.all,
+        };
+        Arc::clone(&self.room).acquire_many_owned(room).await.ok()
     }
 }
 
-#[derive(Default)]
-pub(super) struct Worlds(Mutex<HashMap<Place, Weak<Queue>>>);
+pub(super) struct Worlds {
+    queues: Mutex<HashMap<Place, Weak<Queue>>>,
+    /// How many write to one world at the same time, at most.
+    beside: u32,
+}
 
 impl Worlds {
+    /// Half of the `connections` may be those of one world.
+    pub(super) fn new(connections: u32) -> Self {
+        Self {
+            queues: Mutex::default(),
+            beside: (connections / 2).max(1),
+        }
+    }
+
     pub(super) fn queue(&self, tenant: &TenantId, world: &WorldId) -> Arc<Queue> {
         let key = (tenant.clone(), world.clone());
-        let mut worlds = self.0.lock();
-        if let Some(queue) = worlds.get(&key).and_then(Weak::upgrade) {
+        let mut queues = self.queues.lock();
+        if let Some(queue) = queues.get(&key).and_then(Weak::upgrade) {
             return queue;
         }
-        if worlds.len() >= MANY {
-            worlds.retain(|_, queue| queue.strong_count() > 0);
+        if queues.len() >= MANY {
+            queues.retain(|_, queue| queue.strong_count() > 0);
         }
-        let queue = Arc::default();
-        worlds.insert(key, Arc::downgrade(&queue));
+        let queue = Arc::new(Queue {
+            room: Arc::new(Semaphore::new(self.beside as usize)),
+            all: self.beside,
+            door: Door::default(),
+        });
+        queues.insert(key, Arc::downgrade(&queue));
         queue
     }
 }

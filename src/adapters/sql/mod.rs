@@ -27,7 +27,7 @@
 //! - Several statements in one trip are a `batch!`; what may only come after another is a trip of its own.
 //! - Whoever reads and then writes keeps others away in between, by [`Lock`] or `for_update!`: on SQLite
 //!   there is one writer, on Postgres there are many, and each statement sees what was committed before it. Work that
-//!   begins with the lock of a world's memory, and knows the world before, is written by `write_memory`.
+//!   begins with the lock of a memory, and knows the world before, is written by `write_memory` and its like.
 //!   A statement that changes rows by their own columns alone needs nothing of the kind.
 
 mod audit;
@@ -54,7 +54,7 @@ use std::sync::Arc;
 
 use super::engine::{Arguments, Connection, Db, Engine, Row, lock, store_error};
 use crate::{
-    ids::{DialogueId, TenantId, TurnId, WorldId},
+    ids::{DialogueId, NpcId, TenantId, TurnId, WorldId},
     ports::{
         StoreResult,
         ledger::{Ledger, Maintenance, PruneBefore, meters::Backlog},
@@ -89,8 +89,12 @@ impl<'a> From<&'a TenantScope> for Reach<'a> {
 pub(super) enum Lock<'a> {
     /// What people write about a world: its row and those of its NPCs.
     Authored(&'a WorldId),
-    /// What is remembered in a world, and which turns of it stand.
+    /// All that is remembered in a world, and which turns of it stand.
     Memory(&'a WorldId),
+    /// What these NPCs remember, alone or with others. What others remember may be written meanwhile.
+    MemoryOf(&'a WorldId, &'a [NpcId]),
+    /// What is remembered of a dialogue by those who hear it, as [`Self::MemoryOf`]; and, where factions do, by everybody.
+    MemoryIn(&'a WorldId, DialogueId),
     /// The dialogues of a world, against turns that would be committed meanwhile, and new ones.
     Dialogues(&'a WorldId),
     /// A new dialogue of a world. Any number may be made at the same time.

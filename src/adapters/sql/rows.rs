@@ -143,6 +143,10 @@ impl<'r> Columns<'r> {
     pub(super) fn json<T: DeserializeOwned>(&mut self) -> StoreResult<T> {
         serde_json::from_str(self.next()?).map_err(|error| StoreError::Corrupt(error.to_string()))
     }
+    pub(super) fn maybe_json<T: DeserializeOwned>(&mut self) -> StoreResult<Option<T>> {
+        let json = self.next::<Option<&str>>()?.map(serde_json::from_str);
+        json.transpose().map_err(|error| StoreError::Corrupt(error.to_string()))
+    }
     /// A name read by `parse`.
     pub(super) fn named<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> StoreResult<T> {
         let text: &str = self.next()?;

@@ -136,6 +136,20 @@ macro_rules! batch {
     };
 }
 
+/// In the second statement of a [`batch!`]: whether the first, which must answer, changed a row.
+macro_rules! was_changed {
+    () => {
+        "changes() > 0"
+    };
+}
+
+/// As [`batch!`]: some that answer nothing, and then some that answer in rows of the same columns, of which all come.
+macro_rules! answers {
+    ([$($silent:expr),* $(,)?] [$first:expr $(, $next:expr)* $(,)?]) => {
+        concat!($($silent, ";\n",)* $first $(, ";\n", $next)*)
+    };
+}
+
 /// Columns of the facts `f`, of the tenant `$1`, that queries over each row `p` of a table name; those that are
 /// named more than once may come more than once.
 macro_rules! facts_of_each {

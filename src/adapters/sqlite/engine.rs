@@ -44,6 +44,15 @@ impl Engine {
         self.writer.write(work).await
     }
 
+    /// As [`Self::write`], of one statement.
+    pub(super) async fn write_once<'r, T, F>(&self, reach: impl Into<Reach<'r>>, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        self.write(reach, work).await
+    }
+
     /// As [`Self::write`], of what is remembered in a world. There is one writer.
     pub(super) async fn write_memory<T, F>(&self, tenant: &TenantId, _world: &WorldId, work: F) -> StoreResult<T>
     where
@@ -51,6 +60,15 @@ impl Engine {
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
         self.write(tenant, work).await
+    }
+
+    /// As [`Self::write_memory`], for work that changes all of it.
+    pub(super) async fn write_memory_alone<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        self.write_memory(tenant, world, work).await
     }
 
     /// As [`Self::write_memory`], for work that somebody waits for.

@@ -249,18 +249,23 @@ impl Memory<'_> {
         let mut requests = Requests::new();
         let mut answer = addition.and_then(|addition| addition.answer);
         let mut moved = 0;
+        // What was read before somebody was asked is right for as long as memory holds still.
+        let mut kept: Option<(u64, Arc<Prepared>)> = None;
         while moved < MAX_PLANS {
             let guard = services.bodies.write_memory(self.scope, &self.world, &self.npcs).await;
             let expected_memory_seq = facts.memory_seq(self.scope, &self.world, &self.npcs).await?;
-            let timeline = match self.timeline(since, addition, &requests).await? {
-                Read::Whole(timeline) => timeline,
-                Read::Lacks(texts) => {
-                    drop(guard);
-                    self.embed(texts, &mut requests).await?;
-                    continue;
-                }
+            let prepared = match kept.take() {
+                Some((seq, prepared)) if seq == expected_memory_seq => prepared,
+                _ => match self.timeline(since, addition, &requests).await? {
+                    Read::Whole(timeline) => self.prepared(timeline).await?,
+                    Read::Lacks(texts) => {
+                        drop(guard);
+                        self.embed(texts, &mut requests).await?;
+                        continue;
+                    }
+                },
             };
-            let (prepared, settled) = self.settled(timeline, judge).await?;
+            let settled = self.settled(&prepared, judge).await?;
             if !settled.unasked.is_empty() {
                 drop(guard);
                 if let (Some(answer), Writing::Job(fence)) = (answer.take(), writing)
@@ -269,6 +274,7 @@ impl Memory<'_> {
                     return Ok(None);
                 }
                 judge.ask(settled.unasked).await?;
+                kept = Some((expected_memory_seq, prepared));
                 continue;
             }
             let timeline = prepared.timeline();
@@ -287,14 +293,18 @@ impl Memory<'_> {
         Err(StoreError::Unavailable("this memory is written to all the time".to_owned()).into())
     }
 
+    async fn prepared(&self, timeline: Timeline) -> StoreResult<Arc<Prepared>> {
+        let calibration = self.services.embedder.info().calibration;
+        let long = timeline.is_long();
+        apart(long, move || Arc::new(Prepared::new(&calibration, timeline))).await
+    }
+
     /// What the timeline comes to, with the verdicts that the ledger has; what is left unasked, nobody has
     /// judged yet.
-    async fn settled(&self, timeline: Timeline, judge: &mut Judge<'_>) -> Result<(Arc<Prepared>, Settled), JobError> {
-        let long = timeline.is_long();
-        let calibration = self.services.embedder.info().calibration;
-        let prepared = apart(long, move || Arc::new(Prepared::new(&calibration, timeline))).await?;
+    async fn settled(&self, prepared: &Arc<Prepared>, judge: &mut Judge<'_>) -> Result<Settled, JobError> {
+        let long = prepared.timeline().is_long();
         loop {
-            let (again, answers): (_, Answers) = (Arc::clone(&prepared), std::mem::take(&mut judge.answers));
+            let (again, answers): (_, Answers) = (Arc::clone(prepared), std::mem::take(&mut judge.answers));
             let (mut settled, answers) = apart(long, move || {
                 let settled = again.settle(|older, newer| answers.of(older, newer));
                 (settled, answers)
@@ -304,7 +314,7 @@ impl Memory<'_> {
             let asked = settled.unasked.len();
             settled.unasked = judge.look_up(std::mem::take(&mut settled.unasked)).await?;
             if settled.unasked.len() == asked {
-                return Ok((prepared, settled));
+                return Ok(settled);
             }
         }
     }

@@ -120,6 +120,22 @@ pub struct Reconciliation {
     pub flagging: Vec<TurnId>,
 }
 
+impl Reconciliation {
+    /// That a turn taught nothing: the end of its job, and what it brought beside facts. It moves no memory and
+    /// depends on none.
+    #[must_use]
+    pub fn teaches_nothing(&self) -> bool {
+        matches!(self.writing, Writing::Job(_))
+            && self.npcs.is_empty()
+            && self.extraction.as_ref().is_none_or(|brought| brought.forget.is_empty())
+            && self.facts.is_empty()
+            && self.invalidations.is_empty()
+            && self.lifts.is_empty()
+            && self.flags.is_empty()
+            && self.flagging.is_empty()
+    }
+}
+
 /// What of a memory a timeline is made from. See [`crate::memory::timeline::Timeline`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TimelineRows {

@@ -20,7 +20,7 @@ const IN_SEQUENCE: usize = 2;
 /// The transaction of the turn, its BEGIN and COMMIT included.
 const COMMIT: usize = 4;
 /// After the player has the reply: what its one job reads and writes.
-const AFTERWARDS: usize = 8;
+const AFTERWARDS: usize = 4;
 /// Commands to Redis.
 const BUFFER: usize = 1;
 /// The same on SQLite: uses of a reader, and writes, of which each is one message or a few to the writer.

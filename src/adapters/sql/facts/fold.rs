@@ -17,7 +17,7 @@ use super::{invalid, view};
 use crate::{
     ids::{FactId, TenantId},
     memory::{
-        fact::{FactView, Importance, Invalid, InvalidReason},
+        fact::{FactView, Importance, Invalid, InvalidReason, Knower},
         reconcile,
     },
     ports::{StoreError, StoreResult},
@@ -48,7 +48,8 @@ const MATERIAL: &str = concat!(
            FROM invalidations i JOIN facts d ON d.tenant = i.tenant AND d.id = i.fact
            WHERE i.tenant = f.tenant AND i.by_fact = f.id AND i.reason = 'duplicate' AND i.lifted_at IS NULL
              AND NOT EXISTS (SELECT 1 FROM invalidations u WHERE u.tenant = d.tenant AND u.fact = d.id
-                             AND u.reason = 'unsaid' AND u.lifted_at IS NULL))
+                             AND u.reason = 'unsaid' AND u.lifted_at IS NULL)),
+        f.knowers
     FROM facts f WHERE f.tenant = $1 AND f.id ",
     among!("$2")
 );
@@ -138,6 +139,18 @@ struct Material {
     standing: Vec<Standing>,
     edits: Vec<EditRow>,
     duplicates: Vec<Duplicate>,
+    knowers: BTreeSet<Knower>,
+}
+
+/// What became of facts.
+#[derive(Default)]
+pub(in super::super) struct Folded {
+    /// Those that nothing had ended before.
+    pub stood: BTreeSet<FactId>,
+    /// Those that nothing ends now.
+    pub stand: BTreeSet<FactId>,
+    /// Everybody who may know one of them.
+    pub knowers: BTreeSet<Knower>,
 }
 
 fn read(row: &Row) -> StoreResult<Material> {
@@ -153,6 +166,7 @@ fn read(row: &Row) -> StoreResult<Material> {
         standing: columns.json()?,
         edits: columns.json()?,
         duplicates: columns.json()?,
+        knowers: columns.json()?,
     })
 }
 
@@ -161,25 +175,30 @@ pub(in super::super) async fn refresh(
     connection: &mut Connection,
     tenant: &TenantId,
     facts: BTreeSet<FactId>,
-) -> StoreResult<()> {
+) -> StoreResult<Folded> {
+    let mut folded = Folded::default();
     let mut round = facts;
-    for _ in 0..MAX_ROUNDS {
+    for nth in 0..MAX_ROUNDS {
         if round.is_empty() {
-            return Ok(());
+            return Ok(folded);
         }
-        round = refresh_round(connection, tenant, &round).await?;
+        let (own, reached) = refresh_round(connection, tenant, &round).await?;
+        if nth == 0 {
+            folded = own;
+        }
+        round = reached;
     }
     Err(StoreError::Corrupt(
         "facts that are duplicates of each other in a ring".to_owned(),
     ))
 }
 
-/// Returns the facts that those which changed are folded into.
+/// With the facts that those which changed are folded into.
 async fn refresh_round(
     connection: &mut Connection,
     tenant: &TenantId,
     facts: &BTreeSet<FactId>,
-) -> StoreResult<BTreeSet<FactId>> {
+) -> StoreResult<(Folded, BTreeSet<FactId>)> {
     let rows = sqlx::query(MATERIAL)
         .bind(tenant.as_str())
         .bind(json_list(facts))
@@ -196,10 +215,13 @@ async fn refresh_round(
         view_of(*id, &materials, &mut fresh, &mut HashSet::new());
     }
     let mut changed = Vec::new();
-    let mut reached = BTreeSet::new();
+    let (mut folded, mut reached) = (Folded::default(), BTreeSet::new());
     for (id, view) in &fresh {
         let Some(material) = materials.get(id) else { continue };
         let invalid = earliest(&material.standing)?;
+        folded.stood.extend(material.cached_invalid.is_none().then_some(*id));
+        folded.stand.extend(invalid.is_none().then_some(*id));
+        folded.knowers.extend(material.knowers.iter().cloned());
         let view_changed = *view != material.cached_view;
         if !view_changed && invalid == material.cached_invalid {
             continue;
@@ -217,7 +239,7 @@ async fn refresh_round(
             .await
             .map_err(store_error)?;
     }
-    Ok(reached)
+    Ok((folded, reached))
 }
 
 fn row_of(

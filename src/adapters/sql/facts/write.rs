@@ -15,12 +15,12 @@ use super::super::{
 };
 use super::{fold, polarity_name, read::hexadecimal, tense_name};
 use crate::{
-    ids::{FactId, InvalidationId, NpcId, PlayerId, TenantId, WorldId},
+    ids::{FactId, InvalidationId, NpcId, PlayerId, TenantId},
     memory::fact::{InvalidReason, Knower, NewFact},
     ports::{
         StoreResult,
         ledger::{
-            facts::{Extraction, JudgedPair, ReconcileOutcome, Reconciliation, Writing},
+            facts::{JudgedPair, ReconcileOutcome, Reconciliation, Writing},
             jobs::JobFence,
             rewinds::Unsettled,
         },
@@ -28,15 +28,33 @@ use crate::{
 };
 
 /// The fence, the check that memory has not moved, and the job's end, at once.
-const PASS: &str = concat!(
-    "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL, answer = NULL
-    WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
-      AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
-                  AND turns.stands = TRUE AND turns.text_version = $4)
-      AND (SELECT COALESCE(SUM(memory_seq), 0) FROM npc_memories
-           WHERE npc_memories.tenant = $1 AND npc_memories.world = $6 AND npc ",
-    among!("$7"),
-    ") = $8"
+macro_rules! pass {
+    () => {
+        concat!(
+            "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL, answer = NULL
+            WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
+              AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
+                          AND turns.stands = TRUE AND turns.text_version = $4)
+              AND (SELECT COALESCE(SUM(memory_seq), 0) FROM npc_memories
+                   WHERE npc_memories.tenant = $1 AND npc_memories.world = $6 AND npc ",
+            among!("$7"),
+            ") = $8 RETURNING 1"
+        )
+    };
+}
+const PASS: &str = pass!();
+/// And what was extracted, for when the memory is settled.
+const PASS_AND_KEEP: &str = batch!(
+    pass!(),
+    concat!(
+        "INSERT INTO extractions
+            (tenant, turn, dialogue, number, world, audience, knowers, private_to, said_at, player, forget, injected,
+             quoted)
+         SELECT $1, $3, $9, $10, $6, $11, $12, $13, $14, $15, $16, $17, $18 WHERE ",
+        was_changed!(),
+        " ON CONFLICT (tenant, turn) DO UPDATE
+         SET forget = excluded.forget, injected = excluded.injected, quoted = excluded.quoted"
+    )
 );
 const FENCE_IS_OPEN: &str = "SELECT EXISTS (
     SELECT 1 FROM jobs j JOIN turns t ON t.tenant = j.tenant AND t.id = j.turn
@@ -76,12 +94,6 @@ const STILL: &str = concat!(
 );
 /// A mark that was renewed meanwhile stays.
 const UNMARK: &str = "DELETE FROM unsettled WHERE tenant = $1 AND world = $2 AND audience = $3 AND mark = $4";
-const KEEP_EXTRACTION: &str = "INSERT INTO extractions
-        (tenant, turn, dialogue, number, world, audience, knowers, private_to, said_at, player, forget, injected,
-         quoted)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
-     ON CONFLICT (tenant, turn) DO UPDATE
-     SET forget = excluded.forget, injected = excluded.injected, quoted = excluded.quoted";
 const LIFT: &str = concat!(
     "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'settled' WHERE tenant = $1 AND id ",
     among!("$2"),
@@ -100,6 +112,7 @@ macro_rules! raise_memory {
         )
     };
 }
+pub(in super::super) use raise_memory;
 
 /// The rest of a reconciliation. Invalidations and flags are joined with the facts they name, so
 /// that only facts of this tenant can be touched; CROSS JOIN keeps the short list outside.
@@ -170,7 +183,14 @@ pub(super) async fn reconcile(
 ) -> StoreResult<ReconcileOutcome> {
     let (of, world) = (tenant, &result.world);
     let (tenant, result, now) = (tenant.clone(), result.clone(), engine.clock.now());
-    let model = engine.embedding_model.clone();
+    let (model, teaches_nothing) = (engine.embedding_model.clone(), result.teaches_nothing());
+    if teaches_nothing {
+        return engine
+            .write_once(of, move |connection| {
+                Box::pin(async move { write(connection, &tenant, &model, &result, now).await })
+            })
+            .await;
+    }
     engine
         .write_memory(of, world, move |connection| {
             Box::pin(async move { write(connection, &tenant, &model, &result, now).await })
@@ -206,19 +226,18 @@ async fn write(
     result: &Reconciliation,
     now: DateTime<Utc>,
 ) -> StoreResult<ReconcileOutcome> {
-    lock(connection, tenant, Lock::Memory(&result.world)).await?;
+    let teaches_nothing = result.teaches_nothing();
+    if !teaches_nothing {
+        lock(connection, tenant, Lock::MemoryOf(&result.world, &result.npcs)).await?;
+    }
     let refused = match &result.writing {
         Writing::Job(fence) => pass(connection, tenant, result, fence, now).await?,
         Writing::Settling(mark) => unmark(connection, tenant, result, mark).await?,
     };
-    if let Some(refused) = refused {
-        return Ok(refused);
+    if refused.is_some() || teaches_nothing {
+        return Ok(refused.unwrap_or(ReconcileOutcome::Committed));
     }
-    if let Some(extraction) = &result.extraction {
-        failpoint!("facts.passed");
-        keep(connection, tenant, &result.world, extraction).await?;
-        failpoint!("facts.kept");
-    }
+    failpoint!("facts.passed");
     for fact in &result.facts {
         insert_fact(connection, tenant, model, fact, fact.valid_at).await?;
         failpoint!("facts.inserted");
@@ -248,7 +267,7 @@ async fn write(
     Ok(ReconcileOutcome::Committed)
 }
 
-/// Ends the job. `Some`: nothing may be written.
+/// Ends the job, and keeps what its turn brought beside facts. `Some`: nothing may be written.
 async fn pass(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -257,19 +276,33 @@ async fn pass(
     now: DateTime<Utc>,
 ) -> StoreResult<Option<ReconcileOutcome>> {
     let (job, turn) = (fence.job.to_string(), fence.turn.to_string());
-    let passed = sqlx::query(PASS)
-        .bind(tenant.as_str())
-        .bind(&job)
-        .bind(&turn)
-        .bind(i64::from(fence.text_version))
-        .bind(micros(now))
-        .bind(result.world.as_str())
-        .bind(guards(&result.npcs))
-        .bind(signed(result.expected_memory_seq))
-        .execute(&mut *connection)
-        .await
-        .map_err(store_error)?;
-    if passed.rows_affected() == 1 {
+    let passing = |statement| {
+        sqlx::query(statement)
+            .bind(tenant.as_str())
+            .bind(&job)
+            .bind(&turn)
+            .bind(i64::from(fence.text_version))
+            .bind(micros(now))
+            .bind(result.world.as_str())
+            .bind(guards(&result.npcs))
+            .bind(signed(result.expected_memory_seq))
+    };
+    let passing = match &result.extraction {
+        None => passing(PASS),
+        Some(brought) => passing(PASS_AND_KEEP)
+            .bind(brought.dialogue.to_string())
+            .bind(i64::from(brought.number))
+            .bind(brought.audience.fingerprint())
+            .bind(json(&brought.audience.knowers)?)
+            .bind(brought.audience.private_to.as_ref().map(PlayerId::as_str))
+            .bind(micros(brought.said_at))
+            .bind(brought.player.as_ref().map(PlayerId::as_str))
+            .bind(json(&brought.forget)?)
+            .bind(json_list(&brought.injected))
+            .bind(json_list(&brought.quoted)),
+    };
+    let passed = passing.execute(&mut *connection).await.map_err(store_error)?;
+    if passed.rows_affected() > 0 {
         return Ok(None);
     }
     let open: bool = sqlx::query_scalar(FENCE_IS_OPEN)
@@ -315,33 +348,6 @@ async fn unmark(
         .map_err(store_error)?;
     failpoint!("settle.unmarked");
     Ok(None)
-}
-
-async fn keep(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    world: &WorldId,
-    extraction: &Extraction,
-) -> StoreResult<()> {
-    let text = |player: &Option<PlayerId>| player.as_ref().map(|player| player.as_str().to_owned());
-    sqlx::query(KEEP_EXTRACTION)
-        .bind(tenant.as_str())
-        .bind(extraction.turn.to_string())
-        .bind(extraction.dialogue.to_string())
-        .bind(i64::from(extraction.number))
-        .bind(world.as_str())
-        .bind(extraction.audience.fingerprint())
-        .bind(json(&extraction.audience.knowers)?)
-        .bind(text(&extraction.audience.private_to))
-        .bind(micros(extraction.said_at))
-        .bind(text(&extraction.player))
-        .bind(json(&extraction.forget)?)
-        .bind(json_list(&extraction.injected))
-        .bind(json_list(&extraction.quoted))
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
 }
 
 /// Returns the facts concerned.
@@ -488,14 +494,8 @@ plans_of_sqlite! {
 
         #[tokio::test]
         async fn a_reconciliation_writes_only_what_it_names() {
-            assert_searches(
-                PASS,
-                &[
-                    "sqlite_autoindex_jobs_1 (tenant=? AND id=?)",
-                    "SEARCH turns USING INDEX",
-                ],
-            )
-            .await;
+            let pass = ["sqlite_autoindex_jobs_1 (tenant=? AND id=?)", "SEARCH turns USING INDEX"];
+            assert_searches(PASS, &pass).await;
             assert_searches(FENCE_IS_OPEN, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
             for statement in [STILL, UNMARK, LIFT, INSERT_FLAGS] {
                 assert_searches(statement, &[]).await;

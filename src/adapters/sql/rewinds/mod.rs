@@ -14,8 +14,9 @@ macro_rules! and_replaced {
     };
 }
 
-mod facts;
+mod caused;
 mod head;
+mod memories;
 mod replacement;
 
 use std::sync::Arc;
@@ -42,13 +43,14 @@ use crate::{
 pub(super) struct SqlRewindStore(pub(super) Arc<Engine>);
 
 const BY_KEY: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND key = $3";
-/// Held until the head has been moved, so that no turn is committed meanwhile.
-const OWNED: &str = concat!(
-    "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND (status = 'open' OR $4) AND world = $5",
+/// Whether it is the owner who asks, whether the dialogue is open, and the move that the key belongs to. Held until the
+/// head has been moved, so that no turn is committed meanwhile.
+const HELD: &str = concat!(
+    "SELECT owner_epoch = $3, status = 'open',
+        (SELECT r.outcome FROM rewinds r WHERE r.tenant = $1 AND r.dialogue = $2 AND r.key = $5)
+     FROM dialogues WHERE tenant = $1 AND id = $2 AND world = $4",
     for_update!()
 );
-/// Why there is no such row.
-const IS_CLOSED: &str = "SELECT owner_epoch = $3 AND status <> 'open' FROM dialogues WHERE tenant = $1 AND id = $2";
 const RECORD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const RECORD_TOLD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
@@ -86,33 +88,29 @@ const UNSETTLED: &str = "SELECT world, knowers, private_to, since, mark FROM uns
 
 async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind) -> StoreResult<RewindOutcome> {
     let dialogue = rewind.dialogue.to_string();
-    lock(connection, tenant, Lock::Memory(&rewind.world)).await?;
-    if let Some(key) = &rewind.key
-        && let Some(known) = known(connection, tenant, &dialogue, key).await?
-    {
-        return Ok(RewindOutcome::Repeated(Box::new(known)));
-    }
-    let owned = sqlx::query(OWNED)
+    lock(connection, tenant, Lock::MemoryIn(&rewind.world, rewind.dialogue)).await?;
+    let held = sqlx::query(HELD)
         .bind(tenant.as_str())
         .bind(&dialogue)
         .bind(signed(rewind.epoch))
-        .bind(rewind.closed_too)
         .bind(rewind.world.as_str())
+        .bind(&rewind.key)
         .fetch_optional(&mut *connection)
         .await
         .map_err(store_error)?;
-    if owned.is_none() {
-        let closed: Option<bool> = sqlx::query_scalar(IS_CLOSED)
-            .bind(tenant.as_str())
-            .bind(&dialogue)
-            .bind(signed(rewind.epoch))
-            .fetch_optional(connection)
-            .await
-            .map_err(store_error)?;
-        return Ok(match closed {
-            Some(true) => RewindOutcome::Closed,
-            _ => RewindOutcome::Fenced,
-        });
+    let Some(held) = held else {
+        return Ok(RewindOutcome::Fenced);
+    };
+    let mut columns = Columns::of(&held);
+    let (is_owners, is_open): (bool, bool) = (columns.next()?, columns.next()?);
+    if let Some(known) = columns.maybe_json()? {
+        return Ok(RewindOutcome::Repeated(Box::new(known)));
+    }
+    if !is_owners {
+        return Ok(RewindOutcome::Fenced);
+    }
+    if !(is_open || rewind.closed_too) {
+        return Ok(RewindOutcome::Closed);
     }
     if let Some(turn) = rewind.unless_joined
         && joined_at(connection, tenant, turn).await?
@@ -396,9 +394,7 @@ plans_of_sqlite! {
                 joined.contains("dialogues_by_cause (tenant=? AND cause_id=?)") && joined.contains("SEARCH t USING"),
                 "{joined}"
             );
-            for statement in [OWNED, IS_CLOSED] {
-                assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
-            }
+            assert_searches(HELD, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)", "rewinds_by_key"]).await;
         }
     }
 }

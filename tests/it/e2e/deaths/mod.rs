@@ -30,10 +30,9 @@ const DEATHS: &str = "COLLOQUY_DEATHS";
 
 /// Steps of one transaction that are not its last. They are the same code on both columns, and Postgres shows at the
 /// last ones that it takes all of them back; so there, only some deeds die at them in every run.
-const INSIDE: [&str; 23] = [
+const INSIDE: [&str; 19] = [
     "turn.head",
     "facts.passed",
-    "facts.kept",
     "facts.inserted",
     "facts.lifted",
     "facts.ended",
@@ -41,11 +40,8 @@ const INSIDE: [&str; 23] = [
     "rewind.unsaid",
     "rewind.unchecked",
     "rewind.jobs",
-    "rewind.caused",
-    "rewind.facts",
     "rewind.said_again",
     "rewind.put_back",
-    "rewind.facts_again",
     "rewind.cached",
     "rewind.replaced",
     "rewind.head",
@@ -57,16 +53,14 @@ const INSIDE: [&str; 23] = [
 ];
 
 /// Those of them that no deed dies at on Postgres, but at night.
-const AT_NIGHT: [&str; 12] = [
+const AT_NIGHT: [&str; 10] = [
     "turn.head",
     "facts.passed",
-    "facts.kept",
     "facts.inserted",
     "facts.lifted",
     "facts.ended",
     "rewind.said_again",
     "rewind.put_back",
-    "rewind.facts_again",
     "restore.fenced",
     "restore.head",
     "restore.all_moved",

@@ -1,0 +1,153 @@
+//! What a move does to memories: the cached results of their facts, and the mark that they are to be settled.
+
+use std::collections::BTreeSet;
+
+use super::super::{
+    Connection,
+    facts::{
+        fold,
+        write::{EVERYBODY, npcs_of, raise_memory},
+    },
+    rows::{Columns, json_list, store_error},
+};
+use super::caused::Touched;
+use crate::{
+    ids::{TenantId, WorldId},
+    memory::fact::Knower,
+    ports::{
+        StoreResult,
+        ledger::rewinds::{MAX_QUOTED, QuotedIn},
+    },
+};
+
+/// Whose memories they are.
+pub(super) struct Concerned<'a> {
+    pub world: &'a WorldId,
+    /// That was moved.
+    pub dialogue: &'a str,
+    /// From when on, in microseconds.
+    pub since: i64,
+}
+
+/// What a move did to facts.
+pub(super) struct Unsettled {
+    /// How many it took out.
+    pub unsaid: u32,
+    /// How many it gave back.
+    pub restored: u32,
+    /// Latest first.
+    pub quoted_in: Vec<QuotedIn>,
+}
+
+/// Memories that are to be settled, each once, from the earliest moment: those of the facts ($4); what elsewhere was no
+/// news only because one of these had been in the prompt; those in which it was asked to forget something ($6); and
+/// what was taken for news elsewhere while those that stand again ($7), and had been in the prompt, did not stand.
+/// Marks that are there already are renewed.
+macro_rules! mark {
+    () => {
+        concat!(
+            "INSERT INTO unsettled (tenant, world, audience, knowers, private_to, since, mark)
+             SELECT $1, m.world, m.audience, m.knowers, m.private_to, MIN(m.since), 1 FROM (
+                SELECT world, audience, knowers, private_to, CAST($5 AS BIGINT) AS since FROM facts
+                WHERE tenant = $1 AND id ",
+            among!("$4"),
+            "
+                UNION ALL
+                SELECT f.world, f.audience, f.knowers, f.private_to, f.valid_at FROM ",
+            texts!("$4"),
+            " v CROSS JOIN invalidations i CROSS JOIN facts f
+                WHERE i.tenant = $1 AND i.by_fact = v.value AND i.reason = 'echo' AND f.tenant = $1 AND f.id = i.fact
+                UNION ALL
+                SELECT a.world, a.audience, a.knowers, a.private_to, $5 FROM extractions a WHERE a.tenant = $1 AND a.turn ",
+            among!("$6"),
+            "
+                UNION ALL
+                SELECT r.world, r.audience, r.knowers, r.private_to, $5 FROM extractions r
+                WHERE $7 <> '[]' AND r.tenant = $1 AND r.world = $2 AND r.said_at >= $5 AND EXISTS (SELECT 1 FROM ",
+            texts!("r.injected"),
+            " j WHERE j.value ",
+            among!("$7"),
+            ")) m
+             GROUP BY m.world, m.audience, m.knowers, m.private_to ORDER BY m.audience
+             ON CONFLICT (tenant, world, audience) DO UPDATE SET since = ",
+            lesser!("unsettled.since", "excluded.since"),
+            ", mark = unsettled.mark + 1"
+        )
+    };
+}
+/// Turns of other dialogues whose prompt had one of the facts ($8). Looks at the latest ones only: it is a
+/// courtesy to whoever rewinds, and must not hold up the rewind.
+macro_rules! quoted_in {
+    () => {
+        concat!(
+            "SELECT e.dialogue, e.number FROM (
+                SELECT turn, dialogue, number, quoted, said_at FROM extractions
+                WHERE $8 <> '[]' AND tenant = $1 AND world = $2 AND said_at >= $5 ORDER BY said_at DESC LIMIT 2000) e
+            CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE AND e.dialogue <> $9 AND EXISTS (SELECT 1 FROM ",
+            texts!("e.quoted"),
+            " i WHERE i.value ",
+            among!("$8"),
+            ")
+            ORDER BY e.said_at DESC LIMIT $10"
+        )
+    };
+}
+/// Every memory concerned rises, and is marked; and whose prompts had what is unsaid.
+const UNSETTLE: &str = batch!(raise_memory!(), mark!(), quoted_in!());
+
+/// Fresh cached results, the rise of every memory concerned, and the mark that it is to be settled.
+pub(super) async fn unsettle(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    concerned: &Concerned<'_>,
+    touched: Touched,
+) -> StoreResult<Unsettled> {
+    let all = json_list(&touched.all);
+    let folded = fold::refresh(connection, tenant, touched.all).await?;
+    let knowers: BTreeSet<Knower> = folded.knowers.into_iter().chain(touched.hearers).collect();
+    let mut memories = npcs_of(&knowers);
+    if knowers.iter().any(|knower| !matches!(knower, Knower::Npc(_))) {
+        memories.insert(EVERYBODY.to_owned());
+    }
+    let rows = sqlx::query(UNSETTLE)
+        .bind(tenant.as_str())
+        .bind(concerned.world.as_str())
+        .bind(json_list(memories))
+        .bind(all)
+        .bind(concerned.since)
+        .bind(json_list(&touched.asked))
+        .bind(json_list(&touched.again))
+        .bind(json_list(&touched.unsaid))
+        .bind(concerned.dialogue)
+        .bind(i64::try_from(MAX_QUOTED).unwrap_or(i64::MAX))
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    let quoted_in = rows.iter().map(|row| {
+        let mut columns = Columns::of(row);
+        Ok(QuotedIn {
+            dialogue_id: columns.id()?,
+            turn: columns.number()?,
+        })
+    });
+    let count = |facts: usize| u32::try_from(facts).unwrap_or(u32::MAX);
+    Ok(Unsettled {
+        unsaid: count(folded.stood.intersection(&touched.unsaid).count()),
+        restored: count(folded.stand.difference(&folded.stood).count()),
+        quoted_in: quoted_in.collect::<StoreResult<_>>()?,
+    })
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn memories_are_found_by_what_they_have() {
+            assert_searches(mark!(), &["invalidations_by_fact", "extractions_of_world (tenant=? AND world=? AND said_at>?)"]).await;
+            assert_searches(quoted_in!(), &["extractions_of_world (tenant=? AND world=? AND said_at>?)"]).await;
+        }
+    }
+}

@@ -204,9 +204,9 @@ pub(super) fn marker(reach: Reach<'_>) -> &str {
     }
 }
 
-/// Two statements in one trip. A tenant id has no character that a literal would have to escape.
+/// Two statements in one trip, which need no plan. A tenant id has no character that a literal would have to escape.
 fn begin(marker: &str) -> Arc<str> {
-    format!("BEGIN; SELECT set_config('colloquy.tenant', '{marker}', true)").into()
+    format!("BEGIN; SET LOCAL colloquy.tenant = '{marker}'").into()
 }
 
 /// What becomes durable at once.

@@ -87,7 +87,7 @@ impl IdempotencyStore for SqlIdempotencyStore {
     async fn answer(&self, scope: &TenantScope, key: &str, status: u16, body: &str) -> StoreResult<()> {
         let (tenant, key, body) = (scope.tenant().clone(), key.to_owned(), body.to_owned());
         self.0
-            .write(scope, move |connection| {
+            .write_once(scope, move |connection| {
                 Box::pin(async move {
                     sqlx::query(ANSWER)
                         .bind(tenant.as_str())
@@ -105,7 +105,7 @@ impl IdempotencyStore for SqlIdempotencyStore {
     async fn release(&self, scope: &TenantScope, key: &str) -> StoreResult<()> {
         let (tenant, key) = (scope.tenant().clone(), key.to_owned());
         self.0
-            .write(scope, move |connection| {
+            .write_once(scope, move |connection| {
                 Box::pin(async move {
                     sqlx::query(RELEASE)
                         .bind(tenant.as_str())
@@ -120,7 +120,7 @@ impl IdempotencyStore for SqlIdempotencyStore {
     }
     async fn sweep(&self, before: DateTime<Utc>) -> StoreResult<()> {
         self.0
-            .write(Reach::All, move |connection| {
+            .write_once(Reach::All, move |connection| {
                 Box::pin(async move {
                     sqlx::query(SWEEP)
                         .bind(micros(before))

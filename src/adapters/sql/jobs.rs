@@ -256,7 +256,7 @@ impl JobStore for SqlJobStore {
     ) -> StoreResult<LeasedAgain> {
         let tenant = scope.tenant().clone();
         self.0
-            .write(scope, move |connection| {
+            .write_once(scope, move |connection| {
                 Box::pin(async move {
                     let leased = sqlx::query(LEASE_AGAIN)
                         .bind(tenant.as_str())
@@ -286,7 +286,7 @@ impl JobStore for SqlJobStore {
     }
     async fn release_all(&self, node: NodeId) -> StoreResult<()> {
         self.0
-            .write(Reach::All, move |connection| {
+            .write_once(Reach::All, move |connection| {
                 Box::pin(async move {
                     sqlx::query(RELEASE_ALL)
                         .bind(node.to_string())
@@ -313,7 +313,7 @@ impl JobStore for SqlJobStore {
     async fn keep_answer(&self, scope: &TenantScope, fence: &JobFence, answer: &str) -> StoreResult<bool> {
         let (tenant, fence, answer) = (scope.tenant().clone(), *fence, answer.to_owned());
         self.0
-            .write(scope, move |connection| {
+            .write_once(scope, move |connection| {
                 Box::pin(async move {
                     let kept = sqlx::query(KEEP_ANSWER)
                         .bind(tenant.as_str())
@@ -332,7 +332,7 @@ impl JobStore for SqlJobStore {
     async fn finish_unsaid(&self, scope: &TenantScope, job: JobId) -> StoreResult<()> {
         let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
         self.0
-            .write(scope, move |connection| {
+            .write_once(scope, move |connection| {
                 Box::pin(async move {
                     sqlx::query(FINISH_UNSAID_JOB)
                         .bind(tenant.as_str())
@@ -349,7 +349,7 @@ impl JobStore for SqlJobStore {
     async fn finish(&self, scope: &TenantScope, job: JobId) -> StoreResult<()> {
         let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
         self.0
-            .write(scope, move |connection| {
+            .write_once(scope, move |connection| {
                 Box::pin(async move {
                     sqlx::query(FINISH)
                         .bind(tenant.as_str())
@@ -373,7 +373,7 @@ impl JobStore for SqlJobStore {
     ) -> StoreResult<()> {
         let (tenant, error) = (scope.tenant().clone(), error.to_owned());
         self.0
-            .write(scope, move |connection| {
+            .write_once(scope, move |connection| {
                 Box::pin(async move {
                     sqlx::query(FAIL)
                         .bind(tenant.as_str())
@@ -432,7 +432,7 @@ impl JobStore for SqlJobStore {
     ) -> StoreResult<u64> {
         let tenant = scope.tenant().clone();
         self.0
-            .write(scope, move |connection| {
+            .write_once(scope, move |connection| {
                 Box::pin(async move {
                     let done = sqlx::query(MAKE_DUE)
                         .bind(tenant.as_str())

@@ -112,7 +112,7 @@ impl NodeStore for SqlNodeStore {
 
     async fn leave(&self, node: NodeId, now: DateTime<Utc>) -> StoreResult<()> {
         self.0
-            .write(Reach::All, move |connection| {
+            .write_once(Reach::All, move |connection| {
                 Box::pin(async move {
                     sqlx::query(LEAVE)
                         .bind(node.to_string())

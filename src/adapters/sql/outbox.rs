@@ -108,7 +108,7 @@ pub(super) async fn done(engine: &Engine, seqs: &[i64]) -> StoreResult<()> {
     }
     let seqs = serde_json::Value::from(seqs).to_string();
     engine
-        .write(Reach::All, move |connection| {
+        .write_once(Reach::All, move |connection| {
             Box::pin(async move {
                 sqlx::query(DONE)
                     .bind(&seqs)

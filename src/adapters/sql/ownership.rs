@@ -114,7 +114,7 @@ pub(super) async fn close(
 ) -> StoreResult<OwnerWrite> {
     let (reach, tenant) = (tenant, tenant.clone());
     engine
-        .write(reach, move |connection| {
+        .write_once(reach, move |connection| {
             Box::pin(async move {
                 let closed = sqlx::query(CLOSE)
                     .bind(tenant.as_str())
@@ -139,7 +139,7 @@ pub(super) async fn set_paused(
 ) -> StoreResult<OwnerWrite> {
     let (reach, tenant) = (tenant, tenant.clone());
     engine
-        .write(reach, move |connection| {
+        .write_once(reach, move |connection| {
             Box::pin(async move {
                 let written = sqlx::query(SET_PAUSED)
                     .bind(tenant.as_str())
@@ -206,7 +206,7 @@ pub(super) async fn renew(
 ) -> StoreResult<bool> {
     let (reach, tenant) = (tenant, tenant.clone());
     engine
-        .write(reach, move |connection| {
+        .write_once(reach, move |connection| {
             Box::pin(async move {
                 let renewed = sqlx::query(RENEW)
                     .bind(tenant.as_str())
@@ -225,7 +225,7 @@ pub(super) async fn renew(
 pub(super) async fn release(engine: &Engine, tenant: &TenantId, id: DialogueId, epoch: u64) -> StoreResult<()> {
     let (reach, tenant) = (tenant, tenant.clone());
     engine
-        .write(reach, move |connection| {
+        .write_once(reach, move |connection| {
             Box::pin(async move {
                 sqlx::query(RELEASE)
                     .bind(tenant.as_str())
@@ -241,7 +241,7 @@ pub(super) async fn release(engine: &Engine, tenant: &TenantId, id: DialogueId, 
 }
 pub(super) async fn release_all(engine: &Engine, node: NodeId) -> StoreResult<()> {
     engine
-        .write(Reach::All, move |connection| {
+        .write_once(Reach::All, move |connection| {
             Box::pin(async move {
                 sqlx::query(RELEASE_ALL)
                     .bind(node.to_string())

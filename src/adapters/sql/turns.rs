@@ -1,15 +1,16 @@
-//! Turns: how they are committed and read. The commit is the hot write, so it is two trips to
-//! the engine: one that takes the head, and one text of several statements for everything else.
+//! Turns: how they are committed and read. The commit is the hot write, so it is one trip to the engine: one text of
+//! several statements, of which the first takes the head. What else may come with a turn has trips of its own.
 
 use serde_json::json;
+use sqlx::query::Query;
 
 use super::{
-    Connection, Row, rewinds,
+    Arguments, Connection, Db, Row, rewinds,
     rows::{Columns, json, micros, store_error, text},
     state,
 };
 use crate::{
-    ids::TenantId,
+    ids::{PlayerId, TenantId},
     memory::turn::{Turn, TurnSeqs, TurnStatus, Usage},
     ports::{
         StoreResult,
@@ -49,31 +50,76 @@ pub(super) const TRACE: &str = "SELECT c.body FROM turns t JOIN traces c ON c.te
     WHERE t.tenant = $1 AND t.dialogue = $2 AND t.number = $3 AND t.stands = TRUE";
 
 /// The fence: nobody may have closed the dialogue or taken it over, moved its head or used the key.
-const TAKE_HEAD: &str = "UPDATE dialogues SET head_turn = $5, head_turn_id = $6, next_seq = $7, updated_at = $8,
-        replacing = NULL
-    WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $3 AND head_turn_id IS NOT DISTINCT FROM $4
-      AND NOT EXISTS (SELECT 1 FROM turns WHERE tenant = $1 AND dialogue = $2 AND key = $9)";
+macro_rules! take_head {
+    () => {
+        "UPDATE dialogues SET head_turn = $4, head_turn_id = $2, next_seq = $29, updated_at = $17, replacing = NULL
+         WHERE tenant = $1 AND id = $3 AND status = 'open' AND owner_epoch = $30
+           AND head_turn_id IS NOT DISTINCT FROM $25
+           AND NOT EXISTS (SELECT 1 FROM turns WHERE tenant = $1 AND dialogue = $3 AND key = $6)
+         RETURNING 1"
+    };
+}
 /// Why the head was not taken.
 const WHY: &str = "SELECT owner_epoch, status = 'open', EXISTS (SELECT 1 FROM turns t
         WHERE t.tenant = $1 AND t.dialogue = $2 AND t.key = $3 AND t.id <> $4)
     FROM dialogues WHERE tenant = $1 AND id = $2";
+/// The rows of a turn; `$when` is nothing, or a condition.
+macro_rules! insert_turn {
+    ($when:expr) => {
+        concat!(
+            "INSERT INTO turns (tenant, id, dialogue, number, text_version, key, status, player, player_text, npc,
+                reply_text, cues, prompt_tokens, cached_tokens, completion_tokens, started_at, committed_at,
+                seq_started, seq_done, seq_committed, previous, uncut_reply_text, uncut_until)
+             SELECT $1, $2, $3, $4, $5, COALESCE($6, (SELECT key FROM turns WHERE tenant = $1 AND id = $28)), $7, $8, $9,
+                $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $25, $26, $27",
+            $when
+        )
+    };
+}
+macro_rules! insert_checkpoint {
+    ($when:expr) => {
+        concat!("INSERT INTO checkpoints (tenant, turn, body) SELECT $1, $2, $21", $when)
+    };
+}
+macro_rules! insert_trace {
+    ($when:expr) => {
+        concat!("INSERT INTO traces (tenant, turn, body) SELECT $1, $2, $22", $when)
+    };
+}
+macro_rules! insert_jobs {
+    ($when:expr) => {
+        concat!(
+            "INSERT INTO jobs (tenant, id, kind, dialogue, turn, text_version, status, due_at, leased_to, leased_until,
+                created_at)
+             SELECT $1, value ->> 0, value ->> 1, value ->> 2, value ->> 3, CAST(value ->> 4 AS BIGINT), 'pending',
+                CAST(value ->> 8 AS BIGINT), value ->> 6, CAST(value ->> 7 AS BIGINT), CAST(value ->> 5 AS BIGINT)
+             FROM ",
+            rows!("$23"),
+            " v",
+            $when
+        )
+    };
+}
+macro_rules! when_changed {
+    () => {
+        concat!(" WHERE ", was_changed!())
+    };
+}
+/// Each statement writes only if the one before it did. No row comes: nothing was written.
+const COMMIT: &str = answers!(
+    [take_head!(), insert_turn!(when_changed!()), insert_checkpoint!(when_changed!())]
+    [
+        concat!(insert_trace!(when_changed!()), " RETURNING 1"),
+        concat!(insert_jobs!(when_changed!()), " RETURNING 1"),
+    ]
+);
+/// As [`COMMIT`], with changes of state in between and after: those are numbered once nobody else numbers any.
+const TAKE_HEAD: &str = take_head!();
 const WRITE: &str = batch!(
-    "INSERT INTO turns (tenant, id, dialogue, number, text_version, key, status, player, player_text, npc, reply_text,
-        cues, prompt_tokens, cached_tokens, completion_tokens, started_at, committed_at,
-        seq_started, seq_done, seq_committed, previous, uncut_reply_text, uncut_until)
-     VALUES ($1, $2, $3, $4, $5, COALESCE($6, (SELECT key FROM turns WHERE tenant = $1 AND id = $28)), $7, $8, $9,
-        $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $25, $26, $27)",
-    "INSERT INTO checkpoints (tenant, turn, body) VALUES ($1, $2, $21)",
-    "INSERT INTO traces (tenant, turn, body) VALUES ($1, $2, $22)",
-    concat!(
-        "INSERT INTO jobs (tenant, id, kind, dialogue, turn, text_version, status, due_at, leased_to, leased_until,
-            created_at)
-         SELECT $1, value ->> 0, value ->> 1, value ->> 2, value ->> 3, CAST(value ->> 4 AS BIGINT), 'pending',
-            CAST(value ->> 8 AS BIGINT), value ->> 6, CAST(value ->> 7 AS BIGINT), CAST(value ->> 5 AS BIGINT)
-         FROM ",
-        rows!("$23"),
-        " v"
-    ),
+    insert_turn!(""),
+    insert_checkpoint!(""),
+    insert_trace!(""),
+    insert_jobs!(""),
     state::insert_state_events!("$24")
 );
 
@@ -119,37 +165,58 @@ impl PreparedCommit {
         })
     }
 
+    /// Whether the turn comes alone, and is committed by one statement.
+    pub(super) fn is_plain(&self) -> bool {
+        self.commit.state.is_empty() && self.commit.cuts.is_empty() && self.commit.replacing.is_none()
+    }
+
     pub(super) async fn write(self, connection: &mut Connection) -> StoreResult<CommitOutcome> {
-        let (tenant, commit, turn) = (self.tenant.as_str(), &self.commit, &self.commit.turn);
-        let (id, dialogue) = (turn.id.to_string(), turn.dialogue.to_string());
-        let (uncut, until) = commit.uncut.clone().unzip();
-        let taken = sqlx::query(TAKE_HEAD)
-            .bind(tenant)
-            .bind(&dialogue)
-            .bind(signed(commit.epoch))
-            .bind(commit.expected_head.map(|head| head.to_string()))
-            .bind(i64::from(turn.number))
-            .bind(&id)
-            .bind(signed(commit.next_seq))
-            .bind(micros(turn.committed_at))
-            .bind(&commit.key)
-            .execute(&mut *connection)
+        let (tenant, commit) = (self.tenant.as_str(), &self.commit);
+        if self.is_plain() {
+            let written = self
+                .bound(COMMIT)
+                .fetch_all(&mut *connection)
+                .await
+                .map_err(store_error)?;
+            if written.is_empty() {
+                return refused(connection, tenant, commit).await;
+            }
+            return Ok(CommitOutcome::Committed);
+        }
+        let taken = self
+            .bound(TAKE_HEAD)
+            .fetch_optional(&mut *connection)
             .await
             .map_err(store_error)?;
-        if taken.rows_affected() == 0 {
+        if taken.is_none() {
             return refused(connection, tenant, commit).await;
         }
         failpoint!("turn.head");
         state::hold_order(connection, &self.tenant, &state::worlds_of(&commit.state)).await?;
-        sqlx::query(WRITE)
-            .bind(tenant)
-            .bind(&id)
-            .bind(&dialogue)
+        self.bound(WRITE).execute(&mut *connection).await.map_err(store_error)?;
+        if let Some(replaced) = commit.replacing {
+            rewinds::drop_checkpoints(connection, &self.tenant, commit.turn.dialogue, [replaced]).await?;
+        }
+        for cut in &commit.cuts {
+            rewinds::record_cut(connection, &self.tenant, commit.turn.dialogue, cut).await?;
+        }
+        failpoint!("turn.written");
+        Ok(CommitOutcome::Committed)
+    }
+
+    /// A statement with all that a commit may write, in the order of [`insert_turn!`].
+    fn bound(&self, statement: &'static str) -> Query<'_, Db, Arguments> {
+        let (commit, turn) = (&self.commit, &self.commit.turn);
+        let (uncut, until) = commit.uncut.clone().unzip();
+        sqlx::query(statement)
+            .bind(self.tenant.as_str())
+            .bind(turn.id.to_string())
+            .bind(turn.dialogue.to_string())
             .bind(i64::from(turn.number))
             .bind(i64::from(turn.text_version))
             .bind(&commit.key)
             .bind(turn.status.as_str())
-            .bind(turn.player.as_ref().map(|player| player.as_str().to_owned()))
+            .bind(turn.player.as_ref().map(PlayerId::as_str))
             .bind(text(&turn.player_text))
             .bind(turn.npc.as_str())
             .bind(text(&turn.reply_text))
@@ -170,17 +237,8 @@ impl PreparedCommit {
             .bind(uncut)
             .bind(until.map(micros))
             .bind(commit.key_of.map(|turn| turn.to_string()))
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?;
-        if let Some(replaced) = commit.replacing {
-            rewinds::drop_checkpoints(connection, &self.tenant, turn.dialogue, [replaced]).await?;
-        }
-        for cut in &commit.cuts {
-            rewinds::record_cut(connection, &self.tenant, turn.dialogue, cut).await?;
-        }
-        failpoint!("turn.written");
-        Ok(CommitOutcome::Committed)
+            .bind(signed(commit.next_seq))
+            .bind(signed(commit.epoch))
     }
 }
 

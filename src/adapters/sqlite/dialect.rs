@@ -136,7 +136,8 @@ macro_rules! batch {
     };
 }
 
-/// In the second statement of a [`batch!`]: whether the first, which must answer, changed a row.
+/// In a [`batch!`], or in [`answers!`]: whether the statement before did anything. The first must answer in rows, and each after it
+/// write only if this holds.
 macro_rules! was_changed {
     () => {
         "changes() > 0"

@@ -73,20 +73,15 @@ impl<'a> Judge<'a> {
 
     /// Reads verdicts off the ledger; those that nobody has given yet are left.
     pub(super) async fn look_up(&mut self, pairs: Vec<Unasked>) -> StoreResult<Vec<Unasked>> {
-        let mut left = Vec::new();
-        for asked in pairs {
-            let pair = pair_hash(&asked.older.content, &asked.newer.content);
-            if self.answers.0.contains_key(&pair) {
-                continue;
-            }
-            match self.services.ledger.facts.verdict(self.scope, &pair).await? {
-                Some(verdict) => {
-                    self.answers.0.insert(pair, Judged::Said(verdict));
-                }
-                None => left.push(asked),
-            }
-        }
-        Ok(left)
+        let hash = |asked: &Unasked| pair_hash(&asked.older.content, &asked.newer.content);
+        let mut left: Vec<([u8; 32], Unasked)> = pairs.into_iter().map(|asked| (hash(&asked), asked)).collect();
+        left.retain(|(pair, _)| !self.answers.0.contains_key(pair));
+        let sought: Vec<[u8; 32]> = left.iter().map(|(pair, _)| *pair).collect();
+        let known = self.services.ledger.facts.verdicts(self.scope, &sought).await?;
+        left.retain(|(pair, _)| !known.contains_key(pair));
+        let said = known.into_iter().map(|(pair, verdict)| (pair, Judged::Said(verdict)));
+        self.answers.0.extend(said);
+        Ok(left.into_iter().map(|(_, asked)| asked).collect())
     }
 
     /// Asks about every pair, nearest first. A judge that fails changes nothing.

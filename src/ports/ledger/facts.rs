@@ -279,7 +279,8 @@ pub trait FactStore: Send + Sync {
         since: DateTime<Utc>,
         ids: &[FactId],
     ) -> StoreResult<TimelineRows>;
-    async fn verdict(&self, scope: &TenantScope, pair: &[u8; 32]) -> StoreResult<Option<Verdict>>;
+    /// The verdicts of those of `pairs` that were judged.
+    async fn verdicts(&self, scope: &TenantScope, pairs: &[[u8; 32]]) -> StoreResult<HashMap<[u8; 32], Verdict>>;
     /// Keeps a verdict; a later one about the same pair counts instead.
     async fn keep_verdict(&self, scope: &TenantScope, judged: &JudgedPair) -> StoreResult<()>;
     async fn reconcile(&self, scope: &TenantScope, result: &Reconciliation) -> StoreResult<ReconcileOutcome>;

@@ -117,8 +117,8 @@ fn what_a_slow_judge_has_said_is_not_asked_again() {
                 let other = colloquy::memory::reconcile::pair_hash("The player likes rain.", "The player likes snow.");
                 let facts = &stage.services.ledger.facts;
                 let kept = [
-                    facts.verdict(&stage.scope, &pair).await.unwrap(),
-                    facts.verdict(&stage.scope, &other).await.unwrap(),
+                    facts.verdicts(&stage.scope, &[pair]).await.unwrap().remove(&pair),
+                    facts.verdicts(&stage.scope, &[other]).await.unwrap().remove(&other),
                 ];
                 if asked == 2 && kept.iter().flatten().count() == 1 {
                     break;

@@ -9,7 +9,7 @@ mod timeline;
 mod worded;
 pub(super) mod write;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -191,8 +191,8 @@ impl FactStore for SqlFactStore {
     ) -> StoreResult<TimelineRows> {
         timeline::timeline(&self.0, scope.tenant(), world, audience, since, ids).await
     }
-    async fn verdict(&self, scope: &TenantScope, pair: &[u8; 32]) -> StoreResult<Option<Verdict>> {
-        read::verdict(&self.0, scope.tenant(), pair).await
+    async fn verdicts(&self, scope: &TenantScope, pairs: &[[u8; 32]]) -> StoreResult<HashMap<[u8; 32], Verdict>> {
+        read::verdicts(&self.0, scope.tenant(), pairs).await
     }
     async fn keep_verdict(&self, scope: &TenantScope, judged: &JudgedPair) -> StoreResult<()> {
         write::keep_verdict(&self.0, scope.tenant(), judged).await

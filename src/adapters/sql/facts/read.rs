@@ -123,7 +123,10 @@ const MEMORY_SEQ: &str = concat!(
      WHERE tenant = $1 AND world = $2 AND npc ",
     among!("$3")
 );
-const VERDICT: &str = "SELECT verdict FROM verdicts WHERE tenant = $1 AND pair = $2";
+const VERDICTS: &str = concat!(
+    "SELECT pair, verdict FROM verdicts WHERE tenant = $1 AND pair ",
+    among!("$2")
+);
 
 const LIST: &str = "SELECT k.fact, k.valid_at FROM fact_knowers k JOIN facts f ON f.tenant = k.tenant AND f.id = k.fact
     WHERE k.tenant = $1 AND k.world = $2 AND k.knower = $3
@@ -298,17 +301,30 @@ pub(super) async fn memory_seq(
     Ok(u64::try_from(sum).unwrap_or_default())
 }
 
-pub(super) async fn verdict(engine: &Engine, tenant: &TenantId, pair: &[u8; 32]) -> StoreResult<Option<Verdict>> {
+pub(super) async fn verdicts(
+    engine: &Engine,
+    tenant: &TenantId,
+    pairs: &[[u8; 32]],
+) -> StoreResult<HashMap<[u8; 32], Verdict>> {
+    if pairs.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let named: HashMap<String, [u8; 32]> = pairs.iter().map(|pair| (hexadecimal(pair), *pair)).collect();
     let mut connection = engine.read(tenant).await?;
-    let row = sqlx::query(VERDICT)
+    let rows = sqlx::query(VERDICTS)
         .bind(tenant.as_str())
-        .bind(hexadecimal(pair))
-        .fetch_optional(&mut *connection)
+        .bind(json_list(named.keys()))
+        .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
-    row.as_ref()
-        .map(|row| Columns::of(row).named(Verdict::parse))
-        .transpose()
+    let mut verdicts = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        let mut columns = Columns::of(row);
+        let pair = named.get(columns.next::<&str>()?).copied();
+        let verdict = columns.named(Verdict::parse)?;
+        verdicts.extend(pair.map(|pair| (pair, verdict)));
+    }
+    Ok(verdicts)
 }
 
 pub(super) fn hexadecimal(bytes: &[u8]) -> String {
@@ -478,7 +494,7 @@ plans_of_sqlite! {
         async fn history_is_found_by_fact() {
             assert_searches(INVALIDATIONS_OF, &["invalidations_of_fact"]).await;
             assert_searches(INVALIDATED_BY, &["invalidations_by_fact"]).await;
-            for statement in [ONE, MANY, EDITS_OF, FLAGS_OF, VERDICT, MEMORY_SEQ] {
+            for statement in [ONE, MANY, EDITS_OF, FLAGS_OF, VERDICTS, MEMORY_SEQ] {
                 assert_searches(statement, &[]).await;
             }
         }

@@ -202,7 +202,7 @@ pub(super) async fn keep_verdict(engine: &Engine, tenant: &TenantId, judged: &Ju
     let reach = Reach::from(tenant);
     let (tenant, judged, now) = (tenant.clone(), judged.clone(), engine.clock.now());
     engine
-        .write(reach, move |connection| {
+        .write_once(reach, move |connection| {
             Box::pin(async move {
                 sqlx::query(KEEP_VERDICT)
                     .bind(tenant.as_str())

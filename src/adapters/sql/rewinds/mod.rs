@@ -349,7 +349,7 @@ impl RewindStore for SqlRewindStore {
     async fn unseal(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64> {
         let tenant = scope.tenant().clone();
         self.0
-            .write(scope, move |connection| {
+            .write_once(scope, move |connection| {
                 Box::pin(async move { unseal(connection, &tenant, now).await })
             })
             .await

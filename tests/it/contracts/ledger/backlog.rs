@@ -95,8 +95,21 @@ pub async fn grown_tables_are_counted_beside_writers<S: Subject>(f: &Fixture<S>)
         assert!(written.iter().all(Result::is_ok), "{written:?}");
     }
     for kept in &verdicts {
-        let verdict = ledger.facts.verdict(&f.scope, &kept.pair).await.unwrap();
+        let verdict = ledger
+            .facts
+            .verdicts(&f.scope, &[kept.pair])
+            .await
+            .unwrap()
+            .remove(&kept.pair);
         assert_eq!(verdict, Some(Verdict::Same));
     }
-    assert_eq!(ledger.facts.verdict(&f.other, &verdicts[0].pair).await.unwrap(), None);
+    assert_eq!(
+        ledger
+            .facts
+            .verdicts(&f.other, &[verdicts[0].pair])
+            .await
+            .unwrap()
+            .remove(&verdicts[0].pair),
+        None
+    );
 }

@@ -70,7 +70,14 @@ pub async fn what_is_too_old_goes_and_nothing_else<S: Subject>(f: &Fixture<S>) {
     assert!(has(new.1) && has(new.2) && kept.iter().all(|job| has(*job)));
     let trace = async |dialogue| ledger.dialogues.trace(&f.scope, dialogue, 1).await.unwrap();
     assert!(trace(old.0).await.is_none() && trace(new.0).await.is_some());
-    let verdict = async |number| ledger.facts.verdict(&f.scope, &[number; 32]).await.unwrap();
+    let verdict = async |number| {
+        ledger
+            .facts
+            .verdicts(&f.scope, &[[number; 32]])
+            .await
+            .unwrap()
+            .remove(&[number; 32])
+    };
     assert_eq!((verdict(0).await, verdict(1).await), (None, Some(Verdict::Same)));
 }
 

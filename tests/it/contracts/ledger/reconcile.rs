@@ -144,17 +144,26 @@ pub async fn verdicts_are_kept_by_pair<S: Subject>(f: &Fixture<S>) {
     }
     // A verdict changes no memory.
     assert_eq!(f.memory_seq().await, seq);
-    assert_eq!(facts.verdict(&f.scope, &[1; 32]).await.unwrap(), Some(Verdict::Same));
     assert_eq!(
-        facts.verdict(&f.scope, &[2; 32]).await.unwrap(),
+        facts.verdicts(&f.scope, &[[1; 32]]).await.unwrap().remove(&[1; 32]),
+        Some(Verdict::Same)
+    );
+    assert_eq!(
+        facts.verdicts(&f.scope, &[[2; 32]]).await.unwrap().remove(&[2; 32]),
         Some(Verdict::Contradicts)
     );
-    assert_eq!(facts.verdict(&f.scope, &[3; 32]).await.unwrap(), None);
-    assert_eq!(facts.verdict(&f.other, &[1; 32]).await.unwrap(), None);
+    assert_eq!(
+        facts.verdicts(&f.scope, &[[3; 32]]).await.unwrap().remove(&[3; 32]),
+        None
+    );
+    assert_eq!(
+        facts.verdicts(&f.other, &[[1; 32]]).await.unwrap().remove(&[1; 32]),
+        None
+    );
     let again = pair(1, Verdict::Independent);
     facts.keep_verdict(&f.scope, &again).await.unwrap();
     assert_eq!(
-        facts.verdict(&f.scope, &[1; 32]).await.unwrap(),
+        facts.verdicts(&f.scope, &[[1; 32]]).await.unwrap().remove(&[1; 32]),
         Some(Verdict::Independent)
     );
 }

@@ -16,7 +16,6 @@ const LINE: Deed = Deed {
     body: || json!({}),
     points: &[
         ("turn.said", Before),
-        ("turn.written", Before),
         ("turn.durable", After),
         ("turn.buffered", After),
         ("turn.told", After),
@@ -86,7 +85,6 @@ const CUT_IN: Deed = Deed {
         ("join.placed", Begun),
         ("join.made", Begun),
         ("turn.said", Begun),
-        ("turn.written", Begun),
         ("turn.durable", After),
         ("turn.told", After),
     ],

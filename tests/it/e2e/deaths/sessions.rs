@@ -13,8 +13,6 @@ const TURN: Deed = Deed {
     body: || json!({"text": "I don't like plums anymore. Let's go to the lake.", "key": "deed"}),
     points: &[
         ("turn.said", Before),
-        ("turn.head", Before),
-        ("turn.written", Before),
         ("turn.durable", After),
         ("turn.buffered", After),
         ("turn.told", After),

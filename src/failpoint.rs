@@ -37,8 +37,6 @@ pub const POINTS: &[&str] = &[
     "rewind.cached",
     "rewind.replaced",
     "rewind.head",
-    "rewind.paused",
-    "rewind.recorded",
     "rewind.audited",
     "rewind.durable",
     "rewind.truncated",

@@ -154,6 +154,17 @@ macro_rules! batch {
     };
 }
 
+macro_rules! has_one_of {
+    ($column:literal, $list:literal) => {
+        concat!(
+            $column,
+            "::jsonb ?| ARRAY(SELECT value FROM jsonb_array_elements_text(",
+            $list,
+            "::jsonb) AS j (value))"
+        )
+    };
+}
+
 // By its name in the batch.
 macro_rules! was_changed {
     () => {

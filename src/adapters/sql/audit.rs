@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde_json::json;
 
 use super::{
     Connection, Engine, Row,
@@ -21,6 +22,20 @@ pub(super) struct SqlAuditStore(pub(super) Arc<Engine>);
 
 const APPEND: &str = "INSERT INTO audit (tenant, id, edit, at, subject, role, player, action, object)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+/// Inserts the rows of [`rows_json`], bound as `$rows`, in their order.
+macro_rules! insert_audit {
+    ($rows:literal) => {
+        concat!(
+            "INSERT INTO audit (tenant, id, edit, at, subject, role, player, action, object)
+             SELECT $1, value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT), value ->> 3, value ->> 4, value ->> 5,
+                value ->> 6, value ->> 7
+             FROM ",
+            rows!($rows),
+            " v ORDER BY key"
+        )
+    };
+}
+pub(super) use insert_audit;
 const LIST: &str = "SELECT id, at, subject, role, player, action, object FROM audit
     WHERE tenant = $1 AND seq < CASE WHEN $2 IS NULL THEN 9223372036854775807
         ELSE (SELECT seq FROM audit WHERE tenant = $1 AND id = $2) END
@@ -44,6 +59,23 @@ fn role_name(role: Role) -> &'static str {
 
 fn role_named(name: &str) -> Option<Role> {
     ROLES.into_iter().find(|(_, own)| *own == name).map(|(role, _)| role)
+}
+
+/// Audit rows of edits as one JSON bind.
+pub(super) fn rows_json<'e>(edits: impl IntoIterator<Item = &'e Edit>) -> String {
+    let rows = edits.into_iter().map(|edit| {
+        json!([
+            edit.audit_id,
+            edit.id,
+            micros(edit.at),
+            text(&edit.subject),
+            role_name(edit.role),
+            edit.player.as_ref().map(PlayerId::as_str),
+            edit.action,
+            text(&edit.object),
+        ])
+    });
+    rows.collect::<serde_json::Value>().to_string()
 }
 
 /// Writes the audit row of an edit, in the transaction of what it changed.

@@ -82,7 +82,7 @@ pub(super) async fn pause(
         .map_err(store_error)
 }
 
-const fn json_of(paused: bool) -> &'static str {
+pub(super) const fn json_of(paused: bool) -> &'static str {
     if paused { "true" } else { "false" }
 }
 

@@ -321,9 +321,8 @@ async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore
             let rewound = put_back(connection, tenant, asked, planned).await?;
             count(&mut restored, planned, &rewound);
             done.rewound = Some(rewound);
-        }
-        if let Some(paused) = &planned.pause {
-            ownership::pause(connection, tenant, &planned.id.to_string(), *paused).await?;
+        } else if let Some(paused) = planned.pause {
+            ownership::pause(connection, tenant, &planned.id.to_string(), paused).await?;
         }
         dialogues.push(done);
         failpoint!("restore.moved");
@@ -368,12 +367,14 @@ async fn put_back(
         seq: planned.next_seq.saturating_add(gap),
         at: asked.edit.at,
         reopen: planned.open,
+        restores: true,
+        paused: planned.pause,
+        key: None,
+        edits: Vec::new(),
     };
-    let mut rewound = move_head(connection, tenant, to)
+    let rewound = move_head(connection, tenant, to)
         .await?
         .ok_or_else(|| StoreError::Corrupt(format!("a save names a turn that {} does not have", planned.id)))?;
-    // Who is open is the save's to say.
-    rewound.closed.clear();
     failpoint!("restore.head");
     if !planned.open {
         sqlx::query(CLOSE)
@@ -383,7 +384,6 @@ async fn put_back(
             .await
             .map_err(store_error)?;
     }
-    rewinds::record(connection, tenant, &rewound, planned.id, None).await?;
     Ok(rewound)
 }
 

@@ -136,6 +136,19 @@ macro_rules! batch {
     };
 }
 
+/// Whether a list of texts in a column has one of another list.
+macro_rules! has_one_of {
+    ($column:literal, $list:literal) => {
+        concat!(
+            "EXISTS (SELECT 1 FROM ",
+            texts!($column),
+            " h WHERE h.value ",
+            among!($list),
+            ")"
+        )
+    };
+}
+
 /// In a [`batch!`], or in [`answers!`]: whether the statement before did anything. The first must answer in rows, and each after it
 /// write only if this holds.
 macro_rules! was_changed {

@@ -4,8 +4,8 @@
 use chrono::{DateTime, Utc};
 
 use super::super::{
-    Connection,
-    rows::{Columns, json_list, micros, store_error},
+    Connection, audit, ownership,
+    rows::{Columns, json, json_list, micros, store_error},
     state,
     turns::signed,
 };
@@ -18,7 +18,10 @@ use crate::{
     ids::{DialogueId, RewindId, TenantId, TurnId, WorldId},
     ports::{
         StoreResult,
-        ledger::rewinds::{Replacement, Rewound, RolledBack},
+        ledger::{
+            audit::Edit,
+            rewinds::{Replacement, Rewound, RolledBack},
+        },
     },
 };
 
@@ -37,6 +40,14 @@ pub(in super::super) struct Move<'a> {
     pub at: DateTime<Utc>,
     /// Opens a closed dialogue again.
     pub reopen: bool,
+    /// Whether a save is loaded.
+    pub restores: bool,
+    /// Whether a conversation is paused from then on; `None`: as it was.
+    pub paused: Option<bool>,
+    /// What it is known by to whoever asks again.
+    pub key: Option<&'a str>,
+    /// Audit rows of those who asked.
+    pub edits: Vec<&'a Edit>,
 }
 
 /// A turn on its way out or back.
@@ -112,13 +123,22 @@ const REVIVE_JOBS: &str = concat!(
       AND turn ",
     among!("$2")
 );
-const TAKE_HEAD: &str = concat!(
-    "UPDATE dialogues SET head_turn = $3, head_turn_id = $4, next_seq = ",
-    greater!("next_seq", "$5"),
-    ", updated_at = $6, owner_epoch = owner_epoch + 1, replacing = $8,
-        status = CASE WHEN $7 THEN 'open' ELSE status END
-     WHERE tenant = $1 AND id = $2"
+/// The head, and what listeners are told, for those who ask again or were away; with whoever asked.
+const FINISH: &str = batch!(
+    concat!(
+        "UPDATE dialogues SET head_turn = $3, head_turn_id = $4, next_seq = ",
+        greater!("next_seq", "$5"),
+        ", updated_at = $6, owner_epoch = owner_epoch + 1, replacing = $8,
+            status = CASE WHEN $7 THEN 'open' ELSE status END,
+            options = CASE WHEN $9 IS NULL THEN options ELSE ",
+        with_member!("options", "paused", "$9"),
+        " END
+         WHERE tenant = $1 AND id = $2"
+    ),
+    "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at) VALUES ($1, $10, $2, $11, $12, $13, $6)",
+    audit::insert_audit!("$14")
 );
+
 /// Moves the head. `None`: the dialogue has no such turn.
 pub(in super::super) async fn move_head(
     connection: &mut Connection,
@@ -182,10 +202,8 @@ pub(in super::super) async fn move_head(
         failpoint!("rewind.replaced");
         head = (Some(replacement.turn.id), replacement.turn.number);
     }
-    take_head(connection, tenant, &asked, &dialogue, head).await?;
-    failpoint!("rewind.head");
     let replaced = asked.replacement.map(|replacement| replacement.turn.number);
-    Ok(Some(Rewound {
+    let rewound = Rewound {
         id: asked.id,
         world: asked.world.clone(),
         epoch: asked.epoch + 1,
@@ -198,11 +216,15 @@ pub(in super::super) async fn move_head(
         reinstated: numbers(&branch, None),
         rolled_back: back,
         quoted_in,
-        closed,
+        // In a save, who is open is the save's to say.
+        closed: if asked.restores { Vec::new() } else { closed },
         replacing: asked.replacing,
         seq: asked.seq,
         at: asked.at,
-    }))
+    };
+    finish(connection, tenant, &asked, &rewound).await?;
+    failpoint!("rewind.head");
+    Ok(Some(rewound))
 }
 
 fn numbers(turns: &[Moving], but: Option<u32>) -> Vec<u32> {
@@ -318,22 +340,27 @@ async fn take_away(
     rows.iter().map(|row| Columns::of(row).id()).collect()
 }
 
-async fn take_head(
+async fn finish(
     connection: &mut Connection,
     tenant: &TenantId,
     asked: &Move<'_>,
-    dialogue: &str,
-    (head, number): (Option<TurnId>, u32),
+    rewound: &Rewound,
 ) -> StoreResult<()> {
-    sqlx::query(TAKE_HEAD)
+    sqlx::query(FINISH)
         .bind(tenant.as_str())
-        .bind(dialogue)
-        .bind(i64::from(number))
-        .bind(head.map(|turn| turn.to_string()))
+        .bind(asked.dialogue.to_string())
+        .bind(i64::from(rewound.head_turn))
+        .bind(rewound.head.map(|turn| turn.to_string()))
         .bind(signed(asked.seq.saturating_add(1)))
         .bind(micros(asked.at))
         .bind(asked.reopen)
         .bind(asked.replacing.map(|turn| turn.to_string()))
+        .bind(asked.paused.map(ownership::json_of))
+        .bind(asked.id.to_string())
+        .bind(asked.key)
+        .bind(signed(asked.seq))
+        .bind(json(rewound)?)
+        .bind(audit::rows_json(asked.edits.iter().copied()))
         .execute(connection)
         .await
         .map(drop)

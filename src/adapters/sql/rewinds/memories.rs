@@ -63,11 +63,9 @@ macro_rules! mark {
             "
                 UNION ALL
                 SELECT r.world, r.audience, r.knowers, r.private_to, $5 FROM extractions r
-                WHERE $7 <> '[]' AND r.tenant = $1 AND r.world = $2 AND r.said_at >= $5 AND EXISTS (SELECT 1 FROM ",
-            texts!("r.injected"),
-            " j WHERE j.value ",
-            among!("$7"),
-            ")) m
+                WHERE $7 <> '[]' AND r.tenant = $1 AND r.world = $2 AND r.said_at >= $5 AND ",
+            has_one_of!("r.injected", "$7"),
+            ") m
              GROUP BY m.world, m.audience, m.knowers, m.private_to ORDER BY m.audience
              ON CONFLICT (tenant, world, audience) DO UPDATE SET since = ",
             lesser!("unsettled.since", "excluded.since"),
@@ -84,12 +82,9 @@ macro_rules! quoted_in {
                 SELECT turn, dialogue, number, quoted, said_at FROM extractions
                 WHERE $8 <> '[]' AND tenant = $1 AND world = $2 AND said_at >= $5 ORDER BY said_at DESC LIMIT 2000) e
             CROSS JOIN turns t
-            WHERE t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE AND e.dialogue <> $9 AND EXISTS (SELECT 1 FROM ",
-            texts!("e.quoted"),
-            " i WHERE i.value ",
-            among!("$8"),
-            ")
-            ORDER BY e.said_at DESC LIMIT $10"
+            WHERE t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE AND e.dialogue <> $9 AND ",
+            has_one_of!("e.quoted", "$8"),
+            " ORDER BY e.said_at DESC LIMIT $10"
         )
     };
 }

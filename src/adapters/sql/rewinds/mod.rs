@@ -26,7 +26,7 @@ use chrono::{DateTime, Utc};
 
 pub(super) use self::head::{Move, drop_checkpoints, move_head};
 use super::{
-    Connection, Engine, Lock, Row, audit, lock, ownership,
+    Connection, Engine, Lock, Row, audit, lock,
     rows::{Columns, json, json_list, micros, store_error},
     turns::signed,
 };
@@ -51,8 +51,6 @@ const HELD: &str = concat!(
      FROM dialogues WHERE tenant = $1 AND id = $2 AND world = $4",
     for_update!()
 );
-const RECORD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const RECORD_TOLD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant, dialogue, key) WHERE key IS NOT NULL DO NOTHING";
 /// The move itself stays, for its event.
@@ -128,15 +126,14 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
         seq: rewind.seq,
         at: rewind.edit.at,
         reopen: false,
+        restores: false,
+        paused: rewind.paused,
+        key: rewind.key.as_deref(),
+        edits: std::iter::once(&rewind.edit).chain(&rewind.others).collect(),
     };
     let Some(rewound) = move_head(connection, tenant, asked).await? else {
         return Ok(RewindOutcome::NoSuchTurn);
     };
-    if let Some(paused) = rewind.paused {
-        ownership::pause(connection, tenant, &dialogue, paused).await?;
-        failpoint!("rewind.paused");
-    }
-    record(connection, tenant, &rewound, rewind.dialogue, rewind.key.as_deref()).await?;
     // Those who are told of this move instead of an earlier one are told the same when they repeat.
     note_keys(
         connection,
@@ -147,10 +144,6 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
         KnownKeys::Follow,
     )
     .await?;
-    failpoint!("rewind.recorded");
-    for edit in std::iter::once(&rewind.edit).chain(&rewind.others) {
-        audit::record(connection, tenant, edit).await?;
-    }
     failpoint!("rewind.audited");
     Ok(RewindOutcome::Done(Box::new(rewound)))
 }
@@ -181,18 +174,6 @@ async fn known(
         .await
         .map_err(store_error)?;
     row.map(|row| Columns::of(&row).json()).transpose()
-}
-
-/// Keeps what listeners are told, for those who ask again or were away.
-pub(super) async fn record(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    rewound: &Rewound,
-    dialogue: DialogueId,
-    key: Option<&str>,
-) -> StoreResult<()> {
-    let row = (rewound.id, key);
-    write(connection, RECORD, tenant, dialogue, row, rewound.seq, rewound).await
 }
 
 /// Keeps who cut a reply while it was being said. A key that is known stays what it was.

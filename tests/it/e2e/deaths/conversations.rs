@@ -37,7 +37,6 @@ const CUT: Deed = Deed {
     points: &[
         ("rewind.planned", Before),
         ("rewind.head", Before),
-        ("rewind.paused", Before),
         ("rewind.audited", Before),
         ("rewind.durable", After),
         ("rewind.truncated", After),
@@ -63,7 +62,6 @@ const RESUME: Deed = Deed {
     body: || json!({}),
     points: &[
         ("rewind.planned", Before),
-        ("rewind.paused", Before),
         ("rewind.audited", Before),
         ("rewind.durable", After),
         ("rewind.followed", After),
@@ -78,7 +76,6 @@ const CUT_IN: Deed = Deed {
     body: || json!({"turn": 1, "key": "deed", "text": "Wait, what were you two just talking about?"}),
     points: &[
         ("rewind.planned", Before),
-        ("rewind.paused", Before),
         ("rewind.audited", Before),
         ("rewind.durable", Begun),
         ("rewind.told", Begun),

@@ -30,7 +30,7 @@ const DEATHS: &str = "COLLOQUY_DEATHS";
 
 /// Steps of one transaction that are not its last. They are the same code on both columns, and Postgres shows at the
 /// last ones that it takes all of them back; so there, only some deeds die at them in every run.
-const INSIDE: [&str; 19] = [
+const INSIDE: [&str; 17] = [
     "turn.head",
     "facts.passed",
     "facts.inserted",
@@ -45,8 +45,6 @@ const INSIDE: [&str; 19] = [
     "rewind.cached",
     "rewind.replaced",
     "rewind.head",
-    "rewind.paused",
-    "rewind.recorded",
     "restore.fenced",
     "restore.head",
     "restore.all_moved",

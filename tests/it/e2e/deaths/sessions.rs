@@ -46,7 +46,6 @@ const CUT: Deed = Deed {
         ("rewind.cached", Before),
         ("rewind.replaced", Before),
         ("rewind.head", Before),
-        ("rewind.recorded", Before),
         ("rewind.audited", Before),
         ("rewind.durable", After),
         ("rewind.truncated", After),

@@ -94,7 +94,8 @@ impl Engine {
         self.write_after(None, Span::Transaction, reach.into(), work).await
     }
 
-    /// As [`Self::write`], for work of which one statement writes at most: that is a transaction of its own.
+    /// As [`Self::write`], for work of which one statement writes at most: that is a transaction of its own. Should its
+    /// connection be lost it is run once more, and must bear that: it may have been done the first time.
     pub(super) async fn write_once<'r, T, F>(&self, reach: impl Into<Reach<'r>>, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
@@ -169,10 +170,20 @@ impl Engine {
             let begin = begin(&marker);
             let mut pause = PAUSE;
             let mut attempt = 1;
+            let mut trusts = true;
             loop {
                 let written = match span {
                     Span::Transaction => transact(&pool, &begin, work.clone()).await,
-                    Span::Statement => state(&pool, &marker, work.clone()).await,
+                    Span::Statement => {
+                        let known = lost();
+                        let written = state(&pool, &marker, work.clone()).await;
+                        if trusts && matches!(written, Err(StoreError::Unavailable(_))) && lost() != known {
+                            // A connection that was trusted was lost. All are looked at before they are used again.
+                            trusts = false;
+                            continue;
+                        }
+                        written
+                    }
                 };
                 match written {
                     Err(StoreError::Unavailable(why)) if why.starts_with(COLLIDED) && attempt < ATTEMPTS => {

@@ -32,6 +32,8 @@ use prometheus::Histogram;
 
 /// A connection that nobody used for this long is asked whether it is there.
 const TRUSTED_FOR: Duration = Duration::from_secs(10);
+/// For how long no other connection is asked for where one that is set to another tenant is free, after one was refused.
+const CROWDED_FOR: Duration = Duration::from_secs(30);
 /// How long it may take to answer that, and to say goodbye; at most half of the pool's patience, so that there is time
 /// for a new one.
 const PING: Duration = Duration::from_secs(3);
@@ -46,6 +48,8 @@ pub(super) struct Pool {
     /// How long a statement may take, its way there and back included.
     statement_limit: Duration,
     free: Mutex<Vec<Pooled>>,
+    /// When there was no other connection to be had.
+    crowded: Mutex<Option<Instant>>,
     /// Where the sockets of the connections are watched.
     runtime: Handle,
     pub(super) meters: LedgerMeters,
@@ -76,6 +80,7 @@ impl Pool {
             patience,
             statement_limit,
             free: Mutex::new(Vec::new()),
+            crowded: Mutex::new(None),
             runtime,
             meters,
         }
@@ -187,8 +192,17 @@ impl Pool {
     /// A connection that is there, and whether it is new.
     async fn take(&self, marker: Option<&str>) -> StoreResult<(Pooled, bool)> {
         loop {
-            let Some(mut pooled) = self.free_one(marker) else {
-                return Ok((self.connect().await?, true));
+            let mut pooled = match self.free_one(marker) {
+                Some(pooled) => pooled,
+                None => match self.connect().await {
+                    Ok(pooled) => return Ok((pooled, true)),
+                    // The server may have no more than there are: one that is set to another tenant will do.
+                    Err(error) => {
+                        let free = self.free.lock().pop();
+                        self.crowded.lock().replace(Instant::now());
+                        free.ok_or(error)?
+                    }
+                },
             };
             let known = lost();
             if pooled.lost == known && pooled.used.elapsed() < TRUSTED_FOR {
@@ -221,7 +235,8 @@ impl Pool {
         let lent = self.size as usize - self.permits.available_permits();
         // The caller is among those.
         let open = lent.saturating_sub(1) + free.len();
-        if open < self.size as usize {
+        let crowded = self.crowded.lock().is_some_and(|at| at.elapsed() < CROWDED_FOR);
+        if open < self.size as usize && !crowded {
             return None;
         }
         // The one that was not used for longest.

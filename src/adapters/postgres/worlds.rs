@@ -2,8 +2,9 @@
 //!
 //! Whoever waits for a lock of a memory in the database waits with a connection in hand: those of one busy world would
 //! hold all of them, and nobody else could so much as read. So only so many of one node are let through at a time, and
-//! the others wait here. Somebody waits for a move of a head, so it goes before all but one of those that nobody waits
-//! for.
+//! the others wait here. Somebody waits for a move of a head, so of those who wait here it goes before all but one of those
+//! that nobody waits for; not before those who were let through, and may be waiting for each other in the database. Whoever
+//! writes to all of the world waits for those, and holds up all who come later.
 
 use std::{
     collections::HashMap,
@@ -62,11 +63,11 @@ pub(super) struct Worlds {
 }
 
 impl Worlds {
-    /// Half of the `connections` may be those of one world.
+    /// A quarter of the `connections` may be those of one world, or two.
     pub(super) fn new(connections: u32) -> Self {
         Self {
             queues: Mutex::default(),
-            beside: (connections / 2).max(1),
+            beside: (connections / 4).max(2),
         }
     }
 

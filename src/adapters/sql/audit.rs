@@ -114,7 +114,7 @@ impl AuditStore for SqlAuditStore {
     async fn append(&self, scope: &TenantScope, edit: &Edit) -> StoreResult<()> {
         let (tenant, edit) = (scope.tenant().clone(), edit.clone());
         self.0
-            .write_once(scope, move |connection| {
+            .write(scope, move |connection| {
                 Box::pin(async move { record(connection, &tenant, &edit).await })
             })
             .await

@@ -61,7 +61,8 @@ macro_rules! take_head {
 }
 /// Why the head was not taken.
 const WHY: &str = "SELECT owner_epoch, status = 'open', EXISTS (SELECT 1 FROM turns t
-        WHERE t.tenant = $1 AND t.dialogue = $2 AND t.key = $3 AND t.id <> $4)
+        WHERE t.tenant = $1 AND t.dialogue = $2 AND t.key = $3 AND t.id <> $4),
+        head_turn_id IS NOT DISTINCT FROM $4
     FROM dialogues WHERE tenant = $1 AND id = $2";
 /// The rows of a turn; `$when` is nothing, or a condition.
 macro_rules! insert_turn {
@@ -257,9 +258,12 @@ async fn refused(connection: &mut Connection, tenant: &str, commit: &TurnCommit)
     };
     let mut columns = Columns::of(&row);
     let epoch: u64 = columns.number()?;
-    let (open, taken): (bool, bool) = (columns.next()?, columns.next()?);
+    let (open, taken, is_head): (bool, bool, bool) = (columns.next()?, columns.next()?, columns.next()?);
     Ok(if epoch != commit.epoch {
         CommitOutcome::Fenced
+    } else if is_head {
+        // It had been committed, and the answer was lost.
+        CommitOutcome::Committed
     } else if !open {
         CommitOutcome::Closed
     } else if taken {

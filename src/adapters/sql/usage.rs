@@ -68,7 +68,7 @@ impl UsageStore for SqlUsageStore {
             .collect::<serde_json::Value>()
             .to_string();
         self.0
-            .write_once(scope, move |connection| {
+            .write(scope, move |connection| {
                 Box::pin(async move {
                     sqlx::query(ADD)
                         .bind(tenant.as_str())

@@ -128,8 +128,8 @@ macro_rules! its_now {
     };
 }
 
-/// Several statements in one trip. None may need what another did, nor touch a row that another does:
-/// on Postgres they run at once.
+/// Several statements in one trip. None may need what another did (but see [`was_changed!`]), nor touch a row that another
+/// does: on Postgres they run at once.
 macro_rules! batch {
     ($first:expr $(, $next:expr)* $(,)?) => {
         concat!($first $(, ";\n", $next)*)
@@ -157,7 +157,8 @@ macro_rules! was_changed {
     };
 }
 
-/// As [`batch!`]: some that answer nothing, and then some that answer in rows of the same columns, of which all come.
+/// As [`batch!`]: some that answer nothing (or in rows of as many columns, which may come), and then some that answer in rows
+/// of the same columns, of which all come.
 macro_rules! answers {
     ([$($silent:expr),* $(,)?] [$first:expr $(, $next:expr)* $(,)?]) => {
         concat!($($silent, ";\n",)* $first $(, ";\n", $next)*)

@@ -104,10 +104,15 @@ const LIFT: &str = concat!(
 /// that `$3` lists.
 macro_rules! raise_memory {
     () => {
+        raise_memory!("TRUE")
+    };
+    ($when:expr) => {
         concat!(
             "INSERT INTO npc_memories (tenant, world, npc, memory_seq) SELECT $1, $2, v.value, 1 FROM ",
             texts!("$3"),
-            " v WHERE TRUE ORDER BY v.value
+            " v WHERE ",
+            $when,
+            " ORDER BY v.value
              ON CONFLICT (tenant, world, npc) DO UPDATE SET memory_seq = npc_memories.memory_seq + 1"
         )
     };
@@ -304,6 +309,9 @@ async fn pass(
     let passed = passing.execute(&mut *connection).await.map_err(store_error)?;
     if passed.rows_affected() > 0 {
         return Ok(None);
+    }
+    if result.teaches_nothing() {
+        return Ok(Some(ReconcileOutcome::Fenced));
     }
     let open: bool = sqlx::query_scalar(FENCE_IS_OPEN)
         .bind(tenant.as_str())

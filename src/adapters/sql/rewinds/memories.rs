@@ -69,7 +69,7 @@ macro_rules! mark {
              GROUP BY m.world, m.audience, m.knowers, m.private_to ORDER BY m.audience
              ON CONFLICT (tenant, world, audience) DO UPDATE SET since = ",
             lesser!("unsettled.since", "excluded.since"),
-            ", mark = unsettled.mark + 1"
+            ", mark = unsettled.mark + 1 RETURNING NULL, NULL"
         )
     };
 }
@@ -88,8 +88,9 @@ macro_rules! quoted_in {
         )
     };
 }
-/// Every memory concerned rises, and is marked; and whose prompts had what is unsaid.
-const UNSETTLE: &str = batch!(raise_memory!(), mark!(), quoted_in!());
+/// Every memory concerned is marked and rises; and whose prompts had what is unsaid. In this order, which is that of whoever
+/// settles one: some may be of NPCs who do not hear the dialogue that is moved.
+const UNSETTLE: &str = batch!(mark!(), raise_memory!(was_changed!()), quoted_in!());
 
 /// Fresh cached results, the rise of every memory concerned, and the mark that it is to be settled.
 pub(super) async fn unsettle(
@@ -119,12 +120,14 @@ pub(super) async fn unsettle(
         .fetch_all(connection)
         .await
         .map_err(store_error)?;
-    let quoted_in = rows.iter().map(|row| {
+    let quoted_in = rows.iter().filter_map(|row| {
         let mut columns = Columns::of(row);
-        Ok(QuotedIn {
-            dialogue_id: columns.id()?,
-            turn: columns.number()?,
-        })
+        // A mark says nothing.
+        let dialogue_id = columns.maybe_id().transpose()?;
+        Some(dialogue_id.and_then(|dialogue_id| {
+            let turn = columns.number()?;
+            Ok(QuotedIn { dialogue_id, turn })
+        }))
     });
     let count = |facts: usize| u32::try_from(facts).unwrap_or(u32::MAX);
     Ok(Unsettled {

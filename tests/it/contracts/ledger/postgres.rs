@@ -276,6 +276,35 @@ async fn what_cannot_be_reached_is_unavailable_and_keeps_its_password() {
     }
 }
 
+/// Ends every connection that the ledger has.
+async fn cut(f: &Fixture<PostgresSubject>) {
+    let mut connection = f.subject.database.connect().await;
+    sqlx::query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    )
+    .execute(&mut connection)
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_turn_is_committed_although_its_connection_was_cut() {
+    let f = Fixture::<PostgresSubject>::new().await;
+    let told = super::told::told(&f, 1).await;
+    let mut commit = told.commit(&f, 2);
+    commit.state.clear();
+    let dialogues = &f.ledger().dialogues;
+    for _ in 0..2 {
+        // One that is set to the tenant, and trusted.
+        dialogues.turns(&f.scope, told.id(), 1, 1).await.unwrap();
+        cut(&f).await;
+        // Also where it is committed already, and the answer was lost.
+        f.commit(&commit).await;
+    }
+    assert_eq!(dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap().len(), 2);
+}
+
 #[tokio::test]
 async fn connections_that_were_cut_are_replaced() {
     let f = Fixture::<PostgresSubject>::new().await;
@@ -292,23 +321,13 @@ async fn connections_that_were_cut_are_replaced() {
         .into_iter()
         .for_each(|read| assert!(read.unwrap().is_some()));
 
-    let cut = async || {
-        let mut connection = f.subject.database.connect().await;
-        sqlx::query(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-            WHERE datname = current_database() AND pid <> pg_backend_pid()",
-        )
-        .execute(&mut connection)
-        .await
-        .unwrap();
-    };
-    cut().await;
+    cut(&f).await;
     // A write notices before it has done anything, and takes another one.
     authored
         .put_world(&f.scope, &world, None, &f.edit("world.put"))
         .await
         .unwrap();
-    cut().await;
+    cut(&f).await;
     // A read that fails tells all the others.
     let _ = authored.world(&f.scope, &world.id).await;
     for _ in 0..16 {

@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use colloquy::{
+    ids::NpcId,
+    memory::fact::Knower,
+    ports::ledger::{facts::ReconcileOutcome, rewinds::RewindOutcome},
+};
 use sqlx::Connection as _;
 
 use super::{
@@ -9,6 +14,73 @@ use super::{
     postgres::{PostgresSubject, set_tenant},
     told::told,
 };
+
+/// Until so many wait for each other in the database.
+async fn waiting(f: &Fixture<PostgresSubject>, many: i64) {
+    let mut watching = f.subject.database.connect().await;
+    let waits = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while sqlx::query_scalar::<_, i64>(waits)
+        .fetch_one(&mut watching)
+        .await
+        .unwrap()
+        < many
+    {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// One job learns for the NPC that hears the dialogue, one for another; a person writes a fact.
+#[tokio::test]
+async fn while_a_head_is_moved_the_memories_of_those_who_hear_the_dialogue_are_left_alone_and_no_others() {
+    let f = Fixture::<PostgresSubject>::new().await;
+    let (moved, same, other) = (told(&f, 2).await, told(&f, 1).await, told(&f, 1).await);
+    moved.learn(&f, 2, "The bridge is out.", &[]).await;
+    let shared = same.plan(&f, 1, "The mill burned down.", &[]).await;
+    let mut apart = other.plan(&f, 1, "The well is dry.", &[]).await;
+    let stranger: NpcId = "stranger".parse().unwrap();
+    apart.npcs = vec![stranger.clone()];
+    apart.expected_memory_seq = 0;
+    apart.facts[0].audience.knowers = [Knower::Npc(stranger)].into();
+    let mut holding = f.subject.database.connect().await;
+    set_tenant(&mut holding, "studio").await;
+    let mut held = holding.begin().await.unwrap();
+    sqlx::query("SELECT 1 FROM dialogues WHERE id = $1 FOR UPDATE")
+        .bind(moved.id().to_string())
+        .execute(&mut *held)
+        .await
+        .unwrap();
+    let facts = &f.ledger().facts;
+    let move_to = moved.move_to(&f, Some(moved.turn(1)));
+    let moving = f.ledger().rewinds.rewind(&f.scope, &move_to);
+    let others = async {
+        waiting(&f, 1).await;
+        let written = facts.reconcile(&f.scope, &apart).await.unwrap();
+        assert_eq!(written, ReconcileOutcome::Committed, "another NPC's memory");
+        let (fact, edit) = (f.a_fact("A person's."), f.edit("fact.create"));
+        let learning = facts.reconcile(&f.scope, &shared);
+        let creating = async {
+            // The job is before it.
+            waiting(&f, 2).await;
+            facts.create(&f.scope, &fact, &edit).await
+        };
+        let releasing = async {
+            waiting(&f, 2).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert_eq!(
+                facts.get(&f.scope, fact.id).await.unwrap(),
+                None,
+                "all of the world's memory"
+            );
+            held.commit().await.unwrap();
+        };
+        let (learned, created, ()) = tokio::join!(learning, creating, releasing);
+        assert_eq!(learned.unwrap(), ReconcileOutcome::MemoryMoved, "the same NPC's memory");
+        created.unwrap();
+    };
+    let (outcome, ()) = tokio::join!(moving, others);
+    assert!(matches!(outcome.unwrap(), RewindOutcome::Done(rewound) if rewound.rolled_back.facts == 1));
+}
 
 /// A summary of the turns up to one that is taken back is just being written, and pushes an older one out.
 #[tokio::test]
@@ -30,17 +102,7 @@ async fn what_a_job_writes_while_its_turn_is_taken_back_is_lifted_with_it() {
         assert_eq!(written.unwrap().rows_affected(), 1);
     }
     let landing = async {
-        let mut watching = f.subject.database.connect().await;
-        let waits = "SELECT count(*) FROM pg_stat_activity
-            WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        while sqlx::query_scalar::<_, i64>(waits)
-            .fetch_one(&mut watching)
-            .await
-            .unwrap()
-            == 0
-        {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        waiting(&f, 1).await;
         job.commit().await.unwrap();
     };
     let (rewound, ()) = tokio::join!(told.back(&f, Some(first)), landing);

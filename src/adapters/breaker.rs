@@ -1,5 +1,5 @@
 //! A store that can be done without is not waited for again and again: after a few calls that failed, calls
-//! fail at once for a moment; then one call tells whether it is back, and the others still fail at once.
+//! fail at once for a moment; then one call at a time tells whether it is back, and the others still fail at once.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

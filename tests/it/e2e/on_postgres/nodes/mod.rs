@@ -130,9 +130,17 @@ pub(super) async fn said(rest: &Rest, session: &str) -> Vec<String> {
 
 /// A counter of a node's own.
 pub(super) async fn counted(server: &Server, metric: &str) -> f64 {
+    let [count] = counted_at_once(server, [metric]).await;
+    count
+}
+
+/// As [`counted`], all at the same moment.
+pub(super) async fn counted_at_once<const N: usize>(server: &Server, metrics: [&str; N]) -> [f64; N] {
     let text = server.backend().text("/metrics").await;
-    let line = text.lines().find(|line| line.starts_with(metric));
-    line.map_or(0.0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+    metrics.map(|metric| {
+        let line = text.lines().find(|line| line.starts_with(metric));
+        line.map_or(0.0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+    })
 }
 
 /// How many requests and sockets a node has sent on to an owner that answered.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::nodes::counted;
+use super::nodes::{counted, counted_at_once};
 use crate::support::{Answer, Rest, Socket};
 pub(in crate::e2e) use {
     self::load::{LINES, Load, PLAYERS, Talked},

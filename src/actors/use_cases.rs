@@ -23,7 +23,9 @@ use crate::{
         StoreError,
         buffer::{BufferStore, BufferedTurn},
         clock::{Clock, IdSource},
-        ledger::{Ledger, dialogues::Dialogue, jobs::Job, saves::RestoreOutcome, usage::UsageDelta},
+        ledger::{
+            Ledger, dialogues::Dialogue, jobs::Job, saves::RestoreOutcome, urgency::in_background, usage::UsageDelta,
+        },
     },
     tenancy::TenantScope,
 };
@@ -102,7 +104,7 @@ impl UseCases for Services {
         choose_speaker(self, scope, dialogue, language, cast, history).await
     }
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
-        dialogue::jobs::run(self, scope, job).await
+        in_background(dialogue::jobs::run(self, scope, job)).await
     }
     async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError> {
         dialogue::rewind::rewind(self, request).await
@@ -111,10 +113,10 @@ impl UseCases for Services {
         dialogue::saves::restore(self, request).await
     }
     async fn relay_outbox(&self) -> Result<usize, StoreError> {
-        dialogue::jobs::relay_outbox(self).await
+        in_background(dialogue::jobs::relay_outbox(self)).await
     }
     async fn settle(&self, scope: &TenantScope) -> Result<usize, JobError> {
-        dialogue::rewind::settle(self, scope).await
+        in_background(dialogue::rewind::settle(self, scope)).await
     }
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
         self.models.take_usage()

@@ -24,14 +24,17 @@ pub(super) use super::connection::Connection;
 use super::{
     pool::{Lease, Pool},
     sql::{Lock, Reach},
-    worlds::{Queue, Turn, Worlds},
+    worlds::{Queue, Worlds},
 };
 use crate::{
     ids::{NpcId, TenantId, WorldId},
     ports::{
         StoreError, StoreResult,
         clock::Clock,
-        ledger::meters::{Counted, LedgerMeters},
+        ledger::{
+            meters::{Counted, LedgerMeters},
+            urgency::{in_background, is_in_background},
+        },
     },
 };
 
@@ -104,47 +107,21 @@ impl Engine {
         self.write_after(None, Span::Statement, reach.into(), work).await
     }
 
-    /// As [`Self::write`], for work that begins with [`Lock::MemoryOf`] some NPCs of this world: while many others of this
-    /// node write there, it waits without a connection.
+    /// As [`Self::write`], for work that begins with the lock of a memory of this world: while many others of this node
+    /// write there, it waits without a connection.
     pub(super) async fn write_memory<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        self.write_beside(tenant, world, Turn::Beside, work).await
-    }
-
-    /// As [`Self::write_memory`], for work that begins with [`Lock::Memory`]: once nobody else of this node writes there.
-    pub(super) async fn write_memory_alone<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
-    where
-        T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
-    {
-        self.write_beside(tenant, world, Turn::Alone, work).await
-    }
-
-    /// As [`Self::write_memory`], for work that somebody waits for: before others of this node.
-    pub(super) async fn write_memory_first<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
-    where
-        T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
-    {
-        self.write_beside(tenant, world, Turn::First, work).await
-    }
-
-    async fn write_beside<T, F>(&self, tenant: &TenantId, world: &WorldId, turn: Turn, work: F) -> StoreResult<T>
-    where
-        T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
-    {
         let queue = self.worlds.queue(tenant, world);
-        self.write_after(Some((queue, turn)), Span::Transaction, tenant.into(), work)
+        self.write_after(Some(queue), Span::Transaction, tenant.into(), work)
             .await
     }
 
     async fn write_after<T, F>(
         &self,
-        queue: Option<(Arc<Queue>, Turn)>,
+        queue: Option<Arc<Queue>>,
         span: Span,
         reach: Reach<'_>,
         work: F,
@@ -161,10 +138,11 @@ impl Engine {
         };
         let counted = Counted::of(&self.meters.writes);
         let (pool, marker) = (self.pool.clone(), marker(reach).to_owned());
-        let written = self.runtime.handle().spawn(async move {
+        let background = is_in_background();
+        let writing = async move {
             let _counted = counted;
             let _turn = match &queue {
-                Some((queue, turn)) => Some(pool.wait_for(queue.wait(*turn)).await?),
+                Some(queue) => Some(pool.wait_for(queue.wait()).await?),
                 None => None,
             };
             let begin = begin(&marker);
@@ -194,7 +172,13 @@ impl Engine {
                 tokio::time::sleep(pause).await;
                 (attempt, pause) = (attempt + 1, pause * 2);
             }
-        });
+        };
+        let runtime = self.runtime.handle();
+        let written = if background {
+            runtime.spawn(in_background(writing))
+        } else {
+            runtime.spawn(writing)
+        };
         written
             .await
             .unwrap_or_else(|_| Err(StoreError::Unavailable("the ledger is closed".to_owned())))

@@ -26,7 +26,10 @@ use super::{
 };
 use crate::ports::{
     StoreError, StoreResult,
-    ledger::meters::{Counted, LedgerMeters},
+    ledger::{
+        meters::{Counted, LedgerMeters},
+        urgency::is_in_background,
+    },
 };
 use prometheus::Histogram;
 
@@ -43,6 +46,8 @@ pub(super) struct Pool {
     /// As many permits as connections; closed when the ledger closes.
     permits: Arc<Semaphore>,
     size: u32,
+    /// How many of them those that nobody waits for may have.
+    background: Arc<Semaphore>,
     /// How long to wait for a free connection, and then for one that answers.
     patience: Duration,
     /// How long a statement may take, its way there and back included.
@@ -77,6 +82,7 @@ impl Pool {
             options,
             permits: Arc::new(Semaphore::new(size as usize)),
             size,
+            background: Arc::new(Semaphore::new(background_of(size))),
             patience,
             statement_limit,
             free: Mutex::new(Vec::new()),
@@ -166,7 +172,7 @@ impl Pool {
         StoreError::Unavailable(format!("the database did not answer within {:?}", self.patience))
     }
 
-    fn lease(self: &Arc<Self>, pooled: Pooled, permit: OwnedSemaphorePermit, reusable: bool) -> Lease {
+    fn lease(self: &Arc<Self>, pooled: Pooled, permit: Permit, reusable: bool) -> Lease {
         Lease {
             pooled: Some(pooled),
             pool: self.clone(),
@@ -176,17 +182,28 @@ impl Pool {
         }
     }
 
-    /// Leave to use a connection. Whoever waits in vain is among the waits too.
-    async fn permit(&self, waits: &Histogram) -> StoreResult<OwnedSemaphorePermit> {
+    /// Leave to use a connection. Whoever waits in vain is among the waits too; not those that wait for others of their own
+    /// for whom nobody waits.
+    async fn permit(&self, waits: &Histogram) -> StoreResult<Permit> {
+        let busy = |connections: usize, patience: Duration| {
+            StoreError::Unavailable(format!(
+                "all {connections} connections to the database have been busy for {patience:?}"
+            ))
+        };
+        // There is time for that, and each that is waited for has a deadline.
+        let background = if is_in_background() {
+            let permit = timeout(self.statement_limit, self.background.clone().acquire_owned()).await;
+            Some(permit.map_err(|_| busy(background_of(self.size), self.statement_limit))?)
+        } else {
+            None
+        };
         let _waited = waits.start_timer();
-        let permit = timeout(self.patience, self.permits.clone().acquire_owned());
-        match permit.await {
-            Ok(permit) => permit.map_err(|_| closed()),
-            Err(_) => Err(StoreError::Unavailable(format!(
-                "all {} connections to the database have been busy for {:?}",
-                self.size, self.patience
-            ))),
-        }
+        let permit = timeout(self.patience, self.permits.clone().acquire_owned()).await;
+        let permit = permit.map_err(|_| busy(self.size as usize, self.patience))?;
+        Ok(Permit {
+            _connection: permit.map_err(|_| closed())?,
+            _background: background.transpose().map_err(|_| closed())?,
+        })
     }
 
     /// A connection that is there, and whether it is new.
@@ -279,6 +296,17 @@ impl Pool {
     }
 }
 
+/// How many of the connections those have that nobody waits for: a quarter.
+pub(super) fn background_of(connections: u32) -> usize {
+    (connections / 4).max(1) as usize
+}
+
+/// Leave to use a connection.
+struct Permit {
+    _connection: OwnedSemaphorePermit,
+    _background: Option<OwnedSemaphorePermit>,
+}
+
 pub(super) fn closed() -> StoreError {
     StoreError::Unavailable("the ledger is closed".to_owned())
 }
@@ -289,7 +317,7 @@ pub(super) struct Lease {
     pool: Arc<Pool>,
     reusable: bool,
     // Dropped after `drop` below has put the connection back.
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
     _busy: Counted,
 }
 

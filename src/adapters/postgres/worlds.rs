@@ -2,9 +2,8 @@
 //!
 //! Whoever waits for a lock of a memory in the database waits with a connection in hand: those of one busy world would
 //! hold all of them, and nobody else could so much as read. So only so many of one node are let through at a time, and
-//! the others wait here. Somebody waits for a move of a head, so of those who wait here it goes before all but one of those
-//! that nobody waits for; not before those who were let through, and may be waiting for each other in the database. Whoever
-//! writes to all of the world waits for those, and holds up all who come later.
+//! the others wait here, in the order in which they came. Those that somebody waits for do not wait here for those that
+//! nobody waits for.
 
 use std::{
     collections::HashMap,
@@ -12,62 +11,50 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as Door, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::ids::{TenantId, WorldId};
+use super::pool::background_of;
+use crate::{
+    ids::{TenantId, WorldId},
+    ports::ledger::urgency::is_in_background,
+};
 
 /// So many are kept before those that nobody waits for are looked for.
 const MANY: usize = 1_024;
 
 type Place = (TenantId, WorldId);
 
-/// How one of them writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// Beside those who write to other memories of the world.
-    Beside,
-    /// As [`Self::Beside`], and before all but one of them.
-    First,
-    /// When nobody else writes there.
-    Alone,
-}
-
 /// Those who write to one world.
 pub(super) struct Queue {
-    /// Some for whoever writes, in the order in which they came.
-    room: Arc<Semaphore>,
-    all: u32,
-    /// Held by the one of those that nobody waits for which is next.
-    door: Door<()>,
+    urgent: Arc<Semaphore>,
+    background: Arc<Semaphore>,
 }
 
 impl Queue {
     /// `None`: nobody is let through any more.
-    pub(super) async fn wait(&self, turn: Turn) -> Option<OwnedSemaphorePermit> {
-        let _next = match turn {
-            Turn::First => None,
-            Turn::Beside | Turn::Alone => Some(self.door.lock().await),
+    pub(super) async fn wait(&self) -> Option<OwnedSemaphorePermit> {
+        let room = if is_in_background() {
+            &self.background
+        } else {
+            &self.urgent
         };
-        let room = match turn {
-            Turn::First | Turn::Beside => 1,
-            Turn::Alone => self.all,
-        };
-        Arc::clone(&self.room).acquire_many_owned(room).await.ok()
+        Arc::clone(room).acquire_owned().await.ok()
     }
 }
 
 pub(super) struct Worlds {
     queues: Mutex<HashMap<Place, Weak<Queue>>>,
-    /// How many write to one world at the same time, at most.
-    beside: u32,
+    /// How many connections those have that nobody waits for.
+    background: usize,
 }
 
 impl Worlds {
-    /// A quarter of the `connections` may be those of one world, or two.
+    /// Of the `connections` one world has as many for those that somebody waits for as all have for those that nobody waits
+    /// for; and of these, one world has half.
     pub(super) fn new(connections: u32) -> Self {
         Self {
             queues: Mutex::default(),
-            beside: (connections / 4).max(2),
+            background: background_of(connections),
         }
     }
 
@@ -81,9 +68,8 @@ impl Worlds {
             queues.retain(|_, queue| queue.strong_count() > 0);
         }
         let queue = Arc::new(Queue {
-            room: Arc::new(Semaphore::new(self.beside as usize)),
-            all: self.beside,
-            door: Door::default(),
+            urgent: Arc::new(Semaphore::new(self.background)),
+            background: Arc::new(Semaphore::new((self.background / 2).max(1))),
         });
         queues.insert(key, Arc::downgrade(&queue));
         queue

@@ -27,7 +27,7 @@
 //! - Several statements in one trip are a `batch!`; what may only come after another is a trip of its own.
 //! - Whoever reads and then writes keeps others away in between, by [`Lock`] or `for_update!`: on SQLite
 //!   there is one writer, on Postgres there are many, and each statement sees what was committed before it. Work that
-//!   begins with the lock of a memory, and knows the world before, is written by `write_memory` and its like.
+//!   begins with the lock of a memory, and knows the world before, is written by `write_memory`.
 //!   A statement that changes rows by their own columns alone needs nothing of the kind.
 
 mod audit;

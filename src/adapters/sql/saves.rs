@@ -448,7 +448,7 @@ impl SaveStore for SqlSaveStore {
         let world = &new.world;
         let (tenant, new) = (scope.tenant().clone(), new.clone());
         self.0
-            .write_memory_alone(scope.tenant(), world, move |connection| {
+            .write_memory(scope.tenant(), world, move |connection| {
                 Box::pin(async move { create(connection, &tenant, &new).await })
             })
             .await
@@ -476,7 +476,7 @@ impl SaveStore for SqlSaveStore {
         let of = world;
         let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
         self.0
-            .write_memory_alone(scope.tenant(), of, move |connection| {
+            .write_memory(scope.tenant(), of, move |connection| {
                 Box::pin(async move { delete(connection, &tenant, &world, id, &edit).await })
             })
             .await
@@ -485,7 +485,7 @@ impl SaveStore for SqlSaveStore {
         let world = &asked.world;
         let (tenant, asked) = (scope.tenant().clone(), asked.clone());
         self.0
-            .write_memory_alone(scope.tenant(), world, move |connection| {
+            .write_memory(scope.tenant(), world, move |connection| {
                 Box::pin(async move { restore(connection, &tenant, &asked).await })
             })
             .await

@@ -62,24 +62,6 @@ impl Engine {
         self.write(tenant, work).await
     }
 
-    /// As [`Self::write_memory`], for work that changes all of it.
-    pub(super) async fn write_memory_alone<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
-    where
-        T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
-    {
-        self.write_memory(tenant, world, work).await
-    }
-
-    /// As [`Self::write_memory`], for work that somebody waits for.
-    pub(super) async fn write_memory_first<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
-    where
-        T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
-    {
-        self.write_memory(tenant, world, work).await
-    }
-
     /// A reader, for one or more queries in a row.
     pub(super) async fn read<'r>(&self, _reach: impl Into<Reach<'r>>) -> StoreResult<ReadConnection<'_>> {
         self.readers.acquire().await

@@ -17,6 +17,7 @@ pub mod saves;
 pub mod state;
 pub mod summaries;
 pub mod tenants;
+pub mod urgency;
 pub mod usage;
 
 use std::sync::Arc;

@@ -86,7 +86,7 @@ pub(super) async fn create(engine: &Engine, tenant: &TenantId, fact: &NewFact, e
         engine.embedding_model.clone(),
     );
     engine
-        .write_memory_alone(of, world, move |connection| {
+        .write_memory(of, world, move |connection| {
             Box::pin(async move {
                 lock(connection, &tenant, Lock::Memory(&fact.world)).await?;
                 let edit = edit.now();

@@ -259,7 +259,7 @@ impl RewindStore for SqlRewindStore {
     async fn rewind(&self, scope: &TenantScope, asked: &Rewind) -> StoreResult<RewindOutcome> {
         let (tenant, world, asked) = (scope.tenant().clone(), asked.world.clone(), asked.clone());
         self.0
-            .write_memory_first(scope.tenant(), &world, move |connection| {
+            .write_memory(scope.tenant(), &world, move |connection| {
                 Box::pin(async move { rewind(connection, &tenant, &asked).await })
             })
             .await

@@ -44,17 +44,19 @@ impl Queue {
 
 pub(super) struct Worlds {
     queues: Mutex<HashMap<Place, Weak<Queue>>>,
-    /// How many connections those have that nobody waits for.
+    /// How many may write to one world of those that somebody waits for, and of the others.
+    urgent: usize,
     background: usize,
 }
 
 impl Worlds {
-    /// Of the `connections` one world has as many for those that somebody waits for as all have for those that nobody waits
-    /// for; and of these, one world has half.
+    /// One world has a quarter of the `connections`, or two, for those that somebody waits for; and half of those that there
+    /// are for the others.
     pub(super) fn new(connections: u32) -> Self {
         Self {
             queues: Mutex::default(),
-            background: background_of(connections),
+            urgent: (connections / 4).max(2) as usize,
+            background: background_of(connections).div_ceil(2),
         }
     }
 
@@ -68,8 +70,8 @@ impl Worlds {
             queues.retain(|_, queue| queue.strong_count() > 0);
         }
         let queue = Arc::new(Queue {
-            urgent: Arc::new(Semaphore::new(self.background)),
-            background: Arc::new(Semaphore::new((self.background / 2).max(1))),
+            urgent: Arc::new(Semaphore::new(self.urgent)),
+            background: Arc::new(Semaphore::new(self.background)),
         });
         queues.insert(key, Arc::downgrade(&queue));
         queue

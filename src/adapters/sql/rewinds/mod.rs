@@ -1,5 +1,15 @@
 //! Moving heads. `head` does it; here is what is read and written around it.
 
+/// The turn in whose place one stands. A value, so that it is looked up for each: joined, Postgres would read all turns.
+macro_rules! replaced_by {
+    ($turn:literal) => {
+        concat!(
+            "(SELECT t.replaces FROM turns t WHERE t.tenant = $1 AND t.id = ",
+            $turn,
+            ")"
+        )
+    };
+}
 /// A list of turns as a table expression of that name: with those in whose place they stand.
 macro_rules! and_replaced {
     ($name:literal, $turns:literal) => {
@@ -7,9 +17,13 @@ macro_rules! and_replaced {
             $name,
             " (id) AS (SELECT v.value FROM ",
             texts!($turns),
-            " v UNION SELECT t.replaces FROM ",
+            " v UNION SELECT ",
+            replaced_by!("g.id"),
+            " FROM ",
             $name,
-            " g CROSS JOIN turns t WHERE t.tenant = $1 AND t.id = g.id AND t.replaces IS NOT NULL)"
+            " g WHERE ",
+            replaced_by!("g.id"),
+            " IS NOT NULL)"
         )
     };
 }

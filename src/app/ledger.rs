@@ -26,6 +26,7 @@ pub(super) async fn open(
     let opened = if is_postgres(config) {
         let options = PostgresOptions {
             connections: config.ledger.connections,
+            background_connections: config.ledger.background_connections,
             acquire_timeout: Duration::from_millis(config.ledger.acquire_timeout_ms),
             statement_timeout: Duration::from_millis(config.ledger.statement_timeout_ms),
             write_queue: config.ledger.write_queue,

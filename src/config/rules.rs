@@ -30,6 +30,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("ledger.busy_timeout_ms", 0.0, 600_000.0),
     ("ledger.write_queue", 16.0, 1_000_000.0),
     ("ledger.connections", 1.0, 1_000.0),
+    ("ledger.background_connections", 1.0, 1_000.0),
     ("ledger.acquire_timeout_ms", 10.0, 600_000.0),
     ("ledger.statement_timeout_ms", 100.0, 600_000.0),
     ("buffer.timeout_ms", 10.0, 60_000.0),

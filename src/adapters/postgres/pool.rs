@@ -46,8 +46,9 @@ pub(super) struct Pool {
     /// As many permits as connections; closed when the ledger closes.
     permits: Arc<Semaphore>,
     size: u32,
-    /// How many of them those that nobody waits for may have.
+    /// As many as those may use of them that nobody waits for.
     background: Arc<Semaphore>,
+    background_size: u32,
     /// How long to wait for a free connection, and then for one that answers.
     patience: Duration,
     /// How long a statement may take, its way there and back included.
@@ -73,6 +74,7 @@ impl Pool {
     pub(super) fn new(
         options: PgConnectOptions,
         size: u32,
+        background_size: u32,
         patience: Duration,
         statement_limit: Duration,
         runtime: Handle,
@@ -82,7 +84,8 @@ impl Pool {
             options,
             permits: Arc::new(Semaphore::new(size as usize)),
             size,
-            background: Arc::new(Semaphore::new(background_of(size))),
+            background: Arc::new(Semaphore::new(background_size as usize)),
+            background_size,
             patience,
             statement_limit,
             free: Mutex::new(Vec::new()),
@@ -185,7 +188,7 @@ impl Pool {
     /// Leave to use a connection. Whoever waits in vain is among the waits too; not those that wait for others of their own
     /// for whom nobody waits.
     async fn permit(&self, waits: &Histogram) -> StoreResult<Permit> {
-        let busy = |connections: usize, patience: Duration| {
+        let busy = |connections: u32, patience: Duration| {
             StoreError::Unavailable(format!(
                 "all {connections} connections to the database have been busy for {patience:?}"
             ))
@@ -193,13 +196,13 @@ impl Pool {
         // There is time for that, and each that is waited for has a deadline.
         let background = if is_in_background() {
             let permit = timeout(self.statement_limit, self.background.clone().acquire_owned()).await;
-            Some(permit.map_err(|_| busy(background_of(self.size), self.statement_limit))?)
+            Some(permit.map_err(|_| busy(self.background_size, self.statement_limit))?)
         } else {
             None
         };
         let _waited = waits.start_timer();
         let permit = timeout(self.patience, self.permits.clone().acquire_owned()).await;
-        let permit = permit.map_err(|_| busy(self.size as usize, self.patience))?;
+        let permit = permit.map_err(|_| busy(self.size, self.patience))?;
         Ok(Permit {
             _connection: permit.map_err(|_| closed())?,
             _background: background.transpose().map_err(|_| closed())?,
@@ -294,11 +297,6 @@ impl Pool {
             }
         }
     }
-}
-
-/// How many of the connections those have that nobody waits for: a quarter.
-pub(super) fn background_of(connections: u32) -> usize {
-    (connections / 4).max(1) as usize
 }
 
 /// Leave to use a connection.

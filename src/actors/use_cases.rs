@@ -113,7 +113,7 @@ impl UseCases for Services {
         dialogue::saves::restore(self, request).await
     }
     async fn relay_outbox(&self) -> Result<usize, StoreError> {
-        in_background(dialogue::jobs::relay_outbox(self)).await
+        dialogue::jobs::relay_outbox(self).await
     }
     async fn settle(&self, scope: &TenantScope) -> Result<usize, JobError> {
         in_background(dialogue::rewind::settle(self, scope)).await

@@ -17,7 +17,7 @@ use crate::{
     ids::FactId,
     ports::{
         StoreResult,
-        ledger::facts::FactStore,
+        ledger::{facts::FactStore, urgency::urgently},
         peers::{Notice, OwnIndex, Peers},
         vectors::{Candidate, Comparison, FactIndex, IndexPoint, Proposal},
     },
@@ -48,7 +48,8 @@ impl OwnFactIndex {
 impl OwnIndex for OwnFactIndex {
     async fn refresh(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
         let _in_turn = self.refreshing.lock().await;
-        let points = self.facts.points(scope, facts).await?;
+        // Other nodes wait for their turn.
+        let points = urgently(self.facts.points(scope, facts)).await?;
         let valid: HashSet<FactId> = points.iter().map(|point| point.fact).collect();
         let gone: Vec<FactId> = facts.iter().copied().filter(|fact| !valid.contains(fact)).collect();
         if !points.is_empty() {

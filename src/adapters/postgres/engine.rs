@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeSet,
+    io::ErrorKind,
     panic::AssertUnwindSafe,
     sync::{
         Arc,
@@ -24,7 +25,7 @@ pub(super) use super::connection::Connection;
 use super::{
     pool::{Lease, Pool},
     sql::{Lock, Reach},
-    worlds::Worlds,
+    worlds::{Queue, Worlds},
 };
 use crate::{
     ids::{NpcId, TenantId, WorldId},
@@ -45,6 +46,8 @@ const PAUSE: Duration = Duration::from_millis(8);
 /// What the message of such a failure begins with: whoever reports it to a caller needs no more, and
 /// whoever can run the work again sees that it may.
 const COLLIDED: &str = "two writers were in each other's way: ";
+/// The same of a connection that ended while it was used; not of one that was only silent.
+const LOST_IT: &str = "the connection to the database was lost: ";
 
 /// What every store of this ledger shares.
 pub(crate) struct Engine {
@@ -108,19 +111,20 @@ impl Engine {
     }
 
     /// As [`Self::write`], for work that begins with the lock of a memory of this world: while many others of this node
-    /// write there, and somebody waits for it, it waits without a connection.
+    /// write there, it waits without a connection.
     pub(super) async fn write_memory<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        let queue = (!is_in_background()).then(|| self.worlds.queue(tenant, world));
-        self.write_after(queue, Span::Transaction, tenant.into(), work).await
+        let queue = self.worlds.queue(tenant, world);
+        self.write_after(Some(queue), Span::Transaction, tenant.into(), work)
+            .await
     }
 
     async fn write_after<T, F>(
         &self,
-        queue: Option<Arc<Semaphore>>,
+        queue: Option<Arc<Queue>>,
         span: Span,
         reach: Reach<'_>,
         work: F,
@@ -141,7 +145,7 @@ impl Engine {
         let writing = async move {
             let _counted = counted;
             let _turn = match &queue {
-                Some(queue) => pool.wait_for(queue.acquire()).await?.ok(),
+                Some(queue) => pool.wait_for(queue.wait()).await?,
                 None => None,
             };
             let begin = begin(&marker);
@@ -151,18 +155,14 @@ impl Engine {
             loop {
                 let written = match span {
                     Span::Transaction => transact(&pool, &begin, work.clone()).await,
-                    Span::Statement => {
-                        let known = lost();
-                        let written = state(&pool, &marker, work.clone()).await;
-                        if trusts && matches!(written, Err(StoreError::Unavailable(_))) && lost() != known {
-                            // A connection that was trusted was lost. All are looked at before they are used again.
-                            trusts = false;
-                            continue;
-                        }
-                        written
-                    }
+                    Span::Statement => state(&pool, &marker, work.clone()).await,
                 };
                 match written {
+                    Err(StoreError::Unavailable(why)) if trusts && span.trusts() && why.starts_with(LOST_IT) => {
+                        // All are looked at before they are used again.
+                        trusts = false;
+                        continue;
+                    }
                     Err(StoreError::Unavailable(why)) if why.starts_with(COLLIDED) && attempt < ATTEMPTS => {
                         tracing::debug!(attempt, %why, "a ledger write is run again");
                     }
@@ -208,6 +208,13 @@ fn begin(marker: &str) -> Arc<str> {
 enum Span {
     Transaction,
     Statement,
+}
+
+impl Span {
+    /// Whether its first statement may be the one that finds that its connection is lost. BEGIN finds that for the others.
+    fn trusts(self) -> bool {
+        matches!(self, Self::Statement)
+    }
 }
 
 async fn state<T, F>(pool: &Arc<Pool>, marker: &str, work: F) -> StoreResult<T>
@@ -352,7 +359,7 @@ pub(super) fn store_error(error: sqlx::Error) -> StoreError {
                     || ["08", "28", "53", "57", "58"].contains(&code.get(..2).unwrap_or_default()) =>
                 {
                     note_loss();
-                    StoreError::Unavailable(database.to_string())
+                    StoreError::Unavailable(format!("{LOST_IT}{database}"))
                 }
                 // Data or index corrupted.
                 "XX001" | "XX002" => StoreError::Corrupt(database.to_string()),
@@ -363,9 +370,23 @@ pub(super) fn store_error(error: sqlx::Error) -> StoreError {
             StoreError::Corrupt(error.to_string())
         }
         sqlx::Error::Encode(_) => StoreError::Rejected(error.to_string()),
+        sqlx::Error::Io(silence) if silence.kind() == ErrorKind::TimedOut => {
+            note_loss();
+            StoreError::Unavailable(silence.to_string())
+        }
         other => {
             note_loss();
-            StoreError::Unavailable(other.to_string())
+            StoreError::Unavailable(format!("{LOST_IT}{other}"))
         }
+    }
+}
+
+/// As [`store_error`], of an attempt to connect.
+pub(super) fn connect_error(error: sqlx::Error) -> StoreError {
+    match store_error(error) {
+        StoreError::Unavailable(why) => {
+            StoreError::Unavailable(why.strip_prefix(LOST_IT).map(str::to_owned).unwrap_or(why))
+        }
+        other => other,
     }
 }

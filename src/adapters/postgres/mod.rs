@@ -52,8 +52,9 @@ use crate::{
 pub struct PostgresOptions {
     /// Connections at most; 1–1000. Opened when they are needed.
     pub connections: u32,
-    /// How many of them may be used at once for what nobody waits for ([`in_background`]); 1 to one less than all, if
-    /// there is more than one. On two cores with everything else beside it two kept those who cut in waiting less than
+    /// How many of them may be used at once for what nobody waits for ([`in_background`]), all but one of these for one
+    /// world; 1 to one less than all, if there is more than one. Whoever waits for one of them does so for as long as for
+    /// a statement. On two cores with everything else beside it two kept those who cut in waiting less than
     /// four did (p99 50 and 59 ms), and nothing that was left to be done piled up.
     ///
     /// [`in_background`]: crate::ports::ledger::urgency::in_background
@@ -128,10 +129,11 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
     ]);
     let meters = LedgerMeters::default();
     let connections = options.connections.clamp(1, 1_000);
+    let background = options.background_connections.clamp(1, (connections - 1).max(1));
     let pool = Pool::new(
         connect,
         connections,
-        options.background_connections.clamp(1, (connections - 1).max(1)),
+        background,
         options.acquire_timeout,
         options.statement_timeout + options.acquire_timeout,
         runtime.handle(),
@@ -141,7 +143,7 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
         engine: Arc::new(Engine {
             pool: Arc::new(pool),
             runtime,
-            worlds: Worlds::new(connections),
+            worlds: Worlds::new(connections, background),
             queue: Semaphore::new(options.write_queue.clamp(1, Semaphore::MAX_PERMITS)),
             clock,
             embedding_model: options.embedding_model.into(),

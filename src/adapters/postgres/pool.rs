@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{
     connection::Connection,
-    engine::{lost, note_loss, run, store_error},
+    engine::{connect_error, lost, note_loss, run, store_error},
 };
 use crate::ports::{
     StoreError, StoreResult,
@@ -193,7 +193,7 @@ impl Pool {
                 "all {connections} connections to the database have been busy for {patience:?}"
             ))
         };
-        // There is time for that, and each that is waited for has a deadline.
+        // Nobody waits for it, so it has more patience; and each that it waits for has a deadline.
         let background = if is_in_background() {
             let permit = timeout(self.statement_limit, self.background.clone().acquire_owned()).await;
             Some(permit.map_err(|_| busy(self.background_size, self.statement_limit))?)
@@ -278,7 +278,7 @@ impl Pool {
                 used: Instant::now(),
                 lost: known,
             }),
-            Ok(Ok(Err(error))) => Err(store_error(error)),
+            Ok(Ok(Err(error))) => Err(connect_error(error)),
             Ok(Err(_)) => Err(self.silent()),
             Err(_) => Err(closed()),
         }

@@ -1,8 +1,9 @@
-//! Who writes what is remembered in a world, of those of this node that somebody waits for.
+//! Who writes what is remembered in a world, of those of this node.
 //!
 //! Whoever waits for a lock of a memory in the database waits with a connection in hand: those of one busy world would
 //! hold all of them, and nobody else could so much as read. So only so many of one node are let through at a time, and
-//! the others wait here, in the order in which they came. Those that nobody waits for have few connections as it is.
+//! the others wait here, in the order in which they came. Those that somebody waits for do not wait here for those that
+//! nobody waits for.
 
 use std::{
     collections::HashMap,
@@ -10,32 +11,54 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::ids::{TenantId, WorldId};
+use crate::{
+    ids::{TenantId, WorldId},
+    ports::ledger::urgency::is_in_background,
+};
 
 /// So many are kept before those that nobody waits for are looked for.
 const MANY: usize = 1_024;
 
 type Place = (TenantId, WorldId);
 
+/// Those who write to one world: a permit each.
+pub(super) struct Queue {
+    urgent: Semaphore,
+    background: Semaphore,
+}
+
+impl Queue {
+    /// `None`: nobody is let through any more.
+    pub(super) async fn wait(&self) -> Option<SemaphorePermit<'_>> {
+        let room = if is_in_background() {
+            &self.background
+        } else {
+            &self.urgent
+        };
+        room.acquire().await.ok()
+    }
+}
+
 pub(super) struct Worlds {
-    /// Those who write to a world have a permit each.
-    queues: Mutex<HashMap<Place, Weak<Semaphore>>>,
-    /// How many there are for a world.
-    beside: usize,
+    queues: Mutex<HashMap<Place, Weak<Queue>>>,
+    /// How many there may be for one world.
+    urgent: usize,
+    background: usize,
 }
 
 impl Worlds {
-    /// A quarter of the `connections` may be those of one world, or two.
-    pub(super) fn new(connections: u32) -> Self {
+    /// One world may have a quarter of the `connections`, or two; and all but one of those that are for the `background`.
+    pub(super) fn new(connections: u32, background: u32) -> Self {
         Self {
             queues: Mutex::default(),
-            beside: (connections / 4).max(2) as usize,
+            urgent: (connections / 4).max(2) as usize,
+            background: (background - 1).max(1) as usize,
         }
     }
 
-    pub(super) fn queue(&self, tenant: &TenantId, world: &WorldId) -> Arc<Semaphore> {
+    pub(super) fn queue(&self, tenant: &TenantId, world: &WorldId) -> Arc<Queue> {
         let key = (tenant.clone(), world.clone());
         let mut queues = self.queues.lock();
         if let Some(queue) = queues.get(&key).and_then(Weak::upgrade) {
@@ -44,7 +67,10 @@ impl Worlds {
         if queues.len() >= MANY {
             queues.retain(|_, queue| queue.strong_count() > 0);
         }
-        let queue = Arc::new(Semaphore::new(self.beside));
+        let queue = Arc::new(Queue {
+            urgent: Semaphore::new(self.urgent),
+            background: Semaphore::new(self.background),
+        });
         queues.insert(key, Arc::downgrade(&queue));
         queue
     }

@@ -297,7 +297,7 @@ impl DialogueStore for SqlDialogueStore {
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());
         self.0
-            .write_once(scope, move |connection| {
+            .write(scope, move |connection| {
                 Box::pin(async move {
                     let set = sqlx::query(SET_RESUME_TOKEN)
                         .bind(tenant.as_str())

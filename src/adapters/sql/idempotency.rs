@@ -105,7 +105,7 @@ impl IdempotencyStore for SqlIdempotencyStore {
     async fn release(&self, scope: &TenantScope, key: &str) -> StoreResult<()> {
         let (tenant, key) = (scope.tenant().clone(), key.to_owned());
         self.0
-            .write_once(scope, move |connection| {
+            .write(scope, move |connection| {
                 Box::pin(async move {
                     sqlx::query(RELEASE)
                         .bind(tenant.as_str())

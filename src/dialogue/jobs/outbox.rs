@@ -8,6 +8,7 @@ use crate::{
     ids::{FactId, TenantId},
     ports::{
         StoreError, StoreResult,
+        ledger::urgency::urgently,
         vectors::{IndexPoint, IndexState},
     },
     tenancy::TenantScope,
@@ -49,7 +50,12 @@ struct Relayed {
     stuck: BTreeMap<TenantId, StoreError>,
 }
 
+/// One at a time, and some who ask for it are waited for.
 async fn relay(services: &Services) -> Result<Relayed, StoreError> {
+    urgently(relay_alone(services)).await
+}
+
+async fn relay_alone(services: &Services) -> Result<Relayed, StoreError> {
     let _one_at_a_time = services.bodies.relay.lock().await;
     let mut relayed = Relayed::default();
     // Rows that stay are read again, so each batch reaches past them.

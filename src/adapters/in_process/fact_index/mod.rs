@@ -26,6 +26,7 @@ use crate::{
     memory::fact::Knower,
     ports::{
         StoreError, StoreResult,
+        ledger::urgency::urgently,
         vectors::{Candidate, Comparison, FactIndex, IndexPoint, PointSource, Proposal},
     },
     tenancy::TenantScope,
@@ -128,7 +129,8 @@ impl InProcessFactIndex {
             if entry.is_ready() {
                 return Ok(Arc::clone(&entry));
             }
-            let points = self.source.points_of(scope, world, &key.knower).await?;
+            // Whoever speaks waits for it too, though a job should be first.
+            let points = urgently(self.source.points_of(scope, world, &key.knower)).await?;
             if points.len() <= BUILD_INLINE {
                 entry.become_ready(&points);
             } else {

@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use colloquy::{
-    ids::NpcId,
-    memory::fact::Knower,
-    ports::ledger::{facts::ReconcileOutcome, rewinds::RewindOutcome},
+    ids::{NpcId, WorldId},
+    memory::fact::{Knower, NewFact},
+    ports::ledger::{
+        facts::ReconcileOutcome,
+        rewinds::RewindOutcome,
+        urgency::{in_background, urgently},
+    },
 };
 use sqlx::Connection as _;
 
@@ -80,6 +84,64 @@ async fn while_a_head_is_moved_the_memories_of_those_who_hear_the_dialogue_are_l
     };
     let (outcome, ()) = tokio::join!(moving, others);
     assert!(matches!(outcome.unwrap(), RewindOutcome::Done(rewound) if rewound.rolled_back.facts == 1));
+}
+
+/// Another node holds the memories of two worlds, and jobs of both wait for it.
+#[tokio::test]
+async fn what_nobody_waits_for_leaves_connections_to_what_somebody_waits_for() {
+    let f = Fixture::<PostgresSubject>::new().await;
+    let mut worlds = Vec::new();
+    let mut other = f.subject.database.connect().await;
+    let mut held = other.begin().await.unwrap();
+    for name in [f.world.as_str(), "second", "third"] {
+        let world = f.a_world(name);
+        let edit = f.edit("world.put");
+        f.ledger()
+            .authored
+            .put_world(&f.scope, &world, None, &edit)
+            .await
+            .unwrap();
+        if name != "third" {
+            sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))")
+                .bind(format!("colloquy memory {} {name}", f.scope.tenant()))
+                .execute(&mut *held)
+                .await
+                .unwrap();
+        }
+        worlds.push(world.id);
+    }
+    let facts = &f.ledger().facts;
+    let learn = async |world: &WorldId| {
+        let edit = f.edit("fact.create");
+        let fact = NewFact {
+            world: world.clone(),
+            ..f.a_fact("The bridge is out.")
+        };
+        facts.create(&f.scope, &fact, &edit).await.map(drop)
+    };
+    let jobs = in_background(async {
+        // More of one world than there are connections for them: those take no room from the others.
+        let (one, another) = (&worlds[0], &worlds[1]);
+        tokio::join!(learn(one), learn(one), learn(one), learn(another))
+    });
+    let others = async {
+        waiting(&f, 2).await;
+        let mut read = Box::pin(in_background(facts.memory_seq(&f.scope, &worlds[2], &[])));
+        let soon = tokio::time::timeout(Duration::from_millis(100), read.as_mut()).await;
+        assert!(
+            soon.is_err(),
+            "there are two connections for those that nobody waits for"
+        );
+        // Whoever is waited for has the rest.
+        learn(&worlds[2]).await.unwrap();
+        in_background(urgently(learn(&worlds[2]))).await.unwrap();
+        held.rollback().await.unwrap();
+        read.await.unwrap();
+    };
+    let ((first, second, third, fourth), ()) = tokio::join!(jobs, others);
+    for learned in [first, second, third, fourth] {
+        learned.unwrap();
+    }
 }
 
 /// A summary of the turns up to one that is taken back is just being written, and pushes an older one out.

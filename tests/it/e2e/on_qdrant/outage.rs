@@ -128,8 +128,8 @@ async fn loses_nothing(data: fn(&[(&str, &str)]) -> Data, mut qdrant: impl Qdran
     // Nobody is refused anything.
     let load = Load::start(&server, &[]).await;
     load.goes_on(1).await;
-    mock.control(&json!({"faults": ["extraction=hold"]})).unwrap();
     let calls = mock.calls("extraction");
+    mock.control(&json!({"faults": ["extraction=hold"]})).unwrap();
     likes(&rest, &learning, &["peaches"]).await;
     load.goes_on(LINES).await;
     in_time("the extractions to be asked for", async || {

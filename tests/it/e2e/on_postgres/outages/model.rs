@@ -34,8 +34,9 @@ fn what_a_killed_model_was_saying_leaves_nothing_and_what_waits_for_it_is_done_w
         let load = Load::start(&server, CODES).await;
         load.goes_on(1).await;
         // When it happens, lines that were acknowledged are being learned from, and a reply is being said.
-        model.control(&json!({"faults": ["extraction=hold"]})).await;
+        // Counted before: one that is held keeps those back that come after it.
         let calls = model.calls("extraction").await;
+        model.control(&json!({"faults": ["extraction=hold"]})).await;
         load.goes_on(1).await;
         in_time("the extractions to be asked for", async || {
             (model.calls("extraction").await >= calls + PLAYERS.len() as u64).then_some(())

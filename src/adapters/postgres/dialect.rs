@@ -1,13 +1,29 @@
 //! The words of the shared statements that Postgres has its own way to say. `sqlite/dialect.rs` has the
 //! same macros, and says what they mean.
 
+// Of an array Postgres expects ten values; of JSON a hundred, for which it would rather read all of a table that has some
+// thousand rows.
+macro_rules! array_of {
+    ($elements:literal, $list:literal) => {
+        concat!(
+            "ARRAY(SELECT i.value FROM ",
+            $elements,
+            "(",
+            $list,
+            "::jsonb) AS i (value))"
+        )
+    };
+}
+
+macro_rules! array_of_texts {
+    ($list:literal) => {
+        array_of!("jsonb_array_elements_text", $list)
+    };
+}
+
 macro_rules! among {
     ($list:literal) => {
-        concat!(
-            "= ANY (ARRAY(SELECT value FROM jsonb_array_elements_text(",
-            $list,
-            "::jsonb) AS j (value)))"
-        )
+        concat!("= ANY (", array_of_texts!($list), ")")
     };
 }
 
@@ -19,15 +35,13 @@ macro_rules! any_of {
     };
 }
 
-// In the order and equality of every column, whatever the database's own are. By way of an array, of which Postgres expects
-// ten values: of JSON it expects a hundred, and would rather read all of a table that has some thousand rows.
+// In the order and equality of every column, whatever the database's own are.
 macro_rules! texts {
     ($list:literal) => {
         concat!(
-            "(SELECT value COLLATE \"C\" AS value
-              FROM unnest(ARRAY(SELECT i.value FROM jsonb_array_elements_text(",
-            $list,
-            "::jsonb) AS i (value))) AS j (value))"
+            "(SELECT value COLLATE \"C\" AS value FROM unnest(",
+            array_of_texts!($list),
+            ") AS j (value))"
         )
     };
 }
@@ -39,9 +53,9 @@ macro_rules! rows {
     ($list:literal) => {
         concat!(
             "(SELECT value, key, value ->> 0 AS first, value ->> 1 AS second
-              FROM unnest(ARRAY(SELECT i.value FROM jsonb_array_elements(",
-            $list,
-            "::jsonb) AS i (value))) WITH ORDINALITY AS j (value, key) OFFSET 0)"
+              FROM unnest(",
+            array_of!("jsonb_array_elements", $list),
+            ") WITH ORDINALITY AS j (value, key) OFFSET 0)"
         )
     };
 }
@@ -159,12 +173,7 @@ macro_rules! batch {
 
 macro_rules! has_one_of {
     ($column:literal, $list:literal) => {
-        concat!(
-            $column,
-            "::jsonb ?| ARRAY(SELECT value FROM jsonb_array_elements_text(",
-            $list,
-            "::jsonb) AS j (value))"
-        )
+        concat!($column, "::jsonb ?| ", array_of_texts!($list))
     };
 }
 

@@ -34,7 +34,7 @@ use crate::{
         clock::Clock,
         ledger::{
             meters::{Counted, LedgerMeters},
-            urgency::{in_background, is_in_background},
+            urgency::as_here,
         },
     },
 };
@@ -141,7 +141,6 @@ impl Engine {
         };
         let counted = Counted::of(&self.meters.writes);
         let (pool, marker) = (self.pool.clone(), marker(reach).to_owned());
-        let background = is_in_background();
         let writing = async move {
             let _counted = counted;
             let _turn = match &queue {
@@ -151,14 +150,15 @@ impl Engine {
             let begin = begin(&marker);
             let mut pause = PAUSE;
             let mut attempt = 1;
-            let mut trusts = true;
+            // Its statement may be the first to find that its connection is lost. BEGIN finds that for the others.
+            let mut trusts = matches!(span, Span::Statement);
             loop {
                 let written = match span {
                     Span::Transaction => transact(&pool, &begin, work.clone()).await,
                     Span::Statement => state(&pool, &marker, work.clone()).await,
                 };
                 match written {
-                    Err(StoreError::Unavailable(why)) if trusts && span.trusts() && why.starts_with(LOST_IT) => {
+                    Err(StoreError::Unavailable(why)) if trusts && why.starts_with(LOST_IT) => {
                         // All are looked at before they are used again.
                         trusts = false;
                         continue;
@@ -172,13 +172,9 @@ impl Engine {
                 (attempt, pause) = (attempt + 1, pause * 2);
             }
         };
-        let runtime = self.runtime.handle();
-        let written = if background {
-            runtime.spawn(in_background(writing))
-        } else {
-            runtime.spawn(writing)
-        };
-        written
+        self.runtime
+            .handle()
+            .spawn(as_here(writing))
             .await
             .unwrap_or_else(|_| Err(StoreError::Unavailable("the ledger is closed".to_owned())))
     }
@@ -208,13 +204,6 @@ fn begin(marker: &str) -> Arc<str> {
 enum Span {
     Transaction,
     Statement,
-}
-
-impl Span {
-    /// Whether its first statement may be the one that finds that its connection is lost. BEGIN finds that for the others.
-    fn trusts(self) -> bool {
-        matches!(self, Self::Statement)
-    }
 }
 
 async fn state<T, F>(pool: &Arc<Pool>, marker: &str, work: F) -> StoreResult<T>
@@ -344,6 +333,16 @@ pub(super) fn note_loss() {
 
 /// What a failed statement means to a caller.
 pub(super) fn store_error(error: sqlx::Error) -> StoreError {
+    meaning(error, LOST_IT)
+}
+
+/// As [`store_error`], of an attempt to connect.
+pub(super) fn connect_error(error: sqlx::Error) -> StoreError {
+    meaning(error, "")
+}
+
+/// `lost`: what a connection's end is called.
+fn meaning(error: sqlx::Error, lost: &str) -> StoreError {
     match error {
         sqlx::Error::Database(database) => {
             // SQLSTATE; see "PostgreSQL Error Codes".
@@ -359,7 +358,7 @@ pub(super) fn store_error(error: sqlx::Error) -> StoreError {
                     || ["08", "28", "53", "57", "58"].contains(&code.get(..2).unwrap_or_default()) =>
                 {
                     note_loss();
-                    StoreError::Unavailable(format!("{LOST_IT}{database}"))
+                    StoreError::Unavailable(format!("{lost}{database}"))
                 }
                 // Data or index corrupted.
                 "XX001" | "XX002" => StoreError::Corrupt(database.to_string()),
@@ -376,17 +375,7 @@ pub(super) fn store_error(error: sqlx::Error) -> StoreError {
         }
         other => {
             note_loss();
-            StoreError::Unavailable(format!("{LOST_IT}{other}"))
+            StoreError::Unavailable(format!("{lost}{other}"))
         }
-    }
-}
-
-/// As [`store_error`], of an attempt to connect.
-pub(super) fn connect_error(error: sqlx::Error) -> StoreError {
-    match store_error(error) {
-        StoreError::Unavailable(why) => {
-            StoreError::Unavailable(why.strip_prefix(LOST_IT).map(str::to_owned).unwrap_or(why))
-        }
-        other => other,
     }
 }

@@ -20,8 +20,6 @@ use crate::{
 
 pub(super) struct SqlAuditStore(pub(super) Arc<Engine>);
 
-const APPEND: &str = "INSERT INTO audit (tenant, id, edit, at, subject, role, player, action, object)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 /// Inserts the rows of [`rows_json`], bound as `$rows`, in their order.
 macro_rules! insert_audit {
     ($rows:literal) => {
@@ -36,6 +34,7 @@ macro_rules! insert_audit {
     };
 }
 pub(super) use insert_audit;
+const APPEND: &str = insert_audit!("$2");
 const LIST: &str = "SELECT id, at, subject, role, player, action, object FROM audit
     WHERE tenant = $1 AND seq < CASE WHEN $2 IS NULL THEN 9223372036854775807
         ELSE (SELECT seq FROM audit WHERE tenant = $1 AND id = $2) END
@@ -82,14 +81,7 @@ pub(super) fn rows_json<'e>(edits: impl IntoIterator<Item = &'e Edit>) -> String
 pub(super) async fn record(connection: &mut Connection, tenant: &TenantId, edit: &Edit) -> StoreResult<()> {
     sqlx::query(APPEND)
         .bind(tenant.as_str())
-        .bind(edit.audit_id.to_string())
-        .bind(edit.id.to_string())
-        .bind(micros(edit.at))
-        .bind(text(&edit.subject))
-        .bind(role_name(edit.role))
-        .bind(edit.player.as_ref().map(PlayerId::as_str))
-        .bind(edit.action)
-        .bind(text(&edit.object))
+        .bind(rows_json([edit]))
         .execute(connection)
         .await
         .map(drop)

@@ -18,6 +18,11 @@ pub async fn urgently<T>(work: impl Future<Output = T>) -> T {
     BACKGROUND.scope(false, work).await
 }
 
+/// Carries to another task whether this one is [`in_background`].
+pub fn as_here<F: Future>(work: F) -> impl Future<Output = F::Output> {
+    BACKGROUND.scope(is_in_background(), work)
+}
+
 /// Whether this task is [`in_background`].
 #[must_use]
 pub fn is_in_background() -> bool {

@@ -5,6 +5,7 @@ mod hole;
 mod model;
 mod postgres;
 mod postgres_server;
+mod process;
 pub mod qdrant;
 mod redis;
 mod server;

@@ -12,7 +12,10 @@ use std::{
 use sqlx::{ConnectOptions as _, Connection as _, postgres::PgConnectOptions};
 use tempfile::TempDir;
 
-use super::PATIENCE;
+use super::{
+    PATIENCE,
+    process::{children_of, signal},
+};
 
 /// A running server with an empty database, whose owner is no superuser. Ends with the value.
 pub struct PostgresServer {
@@ -174,26 +177,4 @@ fn said(program: &str, args: &[&str]) -> Option<String> {
 
 fn id(args: &[&str]) -> Option<u32> {
     said("id", args)?.parse().ok()
-}
-
-fn signal(name: &str, process: u32) {
-    // One that has ended meanwhile is none to be signalled.
-    let _ = Command::new("kill")
-        .args([&format!("-{name}"), &process.to_string()])
-        .stderr(Stdio::null())
-        .status();
-}
-
-/// By `/proc`, whose `stat` has the parent as the second word behind the name.
-fn children_of(parent: u32) -> Vec<u32> {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    processes
-        .filter_map(|entry| {
-            let process = entry.file_name().to_str()?.parse().ok()?;
-            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-            let (_, behind) = stat.rsplit_once(')')?;
-            let of: u32 = behind.split_whitespace().nth(1)?.parse().ok()?;
-            (of == parent).then_some(process)
-        })
-        .collect()
 }

@@ -8,7 +8,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::eventually;
+use super::{eventually, process};
 
 /// A running `redis-server`.
 pub struct RedisServer {
@@ -83,13 +83,13 @@ impl RedisServer {
         redis::cmd("SAVE").exec_async(&mut connection).await.unwrap();
     }
 
-    /// Sends a signal by its name: `STOP` has it accept connections and answer nothing, until `CONT`.
-    pub fn signal(&self, name: &str) {
-        let signal = format!("-{name}");
-        let told = Command::new("kill")
-            .args([&signal, &self.child.id().to_string()])
-            .status();
-        assert!(told.unwrap().success());
+    /// Has it accept connections and answer nothing until [`Self::thaw`].
+    pub async fn freeze(&self) {
+        process::freeze(self.child.id()).await;
+    }
+
+    pub fn thaw(&self) {
+        process::thaw(self.child.id());
     }
 
     /// Ends it as a crash would.

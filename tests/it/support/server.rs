@@ -24,7 +24,7 @@ use sqlx::ConnectOptions as _;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use super::{PATIENCE, PostgresDatabase, QdrantIndex, RedisServer, Rest, Socket};
+use super::{PATIENCE, PostgresDatabase, QdrantIndex, RedisServer, Rest, Socket, process};
 
 const SECRET: &str = "a secret that only the tests know, 32 bytes and more";
 
@@ -286,16 +286,20 @@ impl Server {
     }
     /// SIGTERM, without waiting for what comes of it.
     pub fn terminate(&self) {
-        self.signal("TERM");
+        process::signal("TERM", self.process());
     }
-    /// Sends a signal by its name, as `STOP`.
-    pub fn signal(&self, name: &str) {
+    /// Has it stand still until [`Self::thaw`].
+    pub async fn freeze(&self) {
+        process::freeze(self.process()).await;
+    }
+    pub fn thaw(&self) {
+        process::thaw(self.process());
+    }
+    fn process(&self) -> u32 {
         let Some(Process::Child(child)) = &self.process else {
             panic!("only a child process can be sent a signal")
         };
-        let signal = format!("-{name}");
-        let told = Command::new("kill").args([&signal, &child.id().to_string()]).status();
-        assert!(told.unwrap().success());
+        child.id()
     }
     /// kill -9. What it did not have on disk is gone.
     pub fn kill(mut self) -> Data {

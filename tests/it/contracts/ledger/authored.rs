@@ -67,10 +67,7 @@ pub async fn npcs_need_their_world<S: Subject>(f: &Fixture<S>) {
         authored.put_npc(&f.scope, &npc, None, &edit).await.unwrap(),
         PutOutcome::NoParent
     );
-    authored
-        .put_world(&f.scope, &f.a_world("vale"), None, &f.edit("world.put"))
-        .await
-        .unwrap();
+    f.put_world("vale").await;
     assert_eq!(
         authored
             .put_npc(&f.scope, &npc, None, &f.edit("npc.put"))
@@ -181,10 +178,7 @@ pub async fn deleting_a_world_hides_it_and_ends_its_dialogues<S: Subject>(f: &Fi
 
 pub async fn deleting_an_npc_ends_the_dialogues_it_speaks_in<S: Subject>(f: &Fixture<S>) {
     let authored = &f.ledger().authored;
-    authored
-        .put_world(&f.scope, &f.a_world("vale"), None, &f.edit("world.put"))
-        .await
-        .unwrap();
+    f.put_world("vale").await;
     for id in ["mira", "ergen"] {
         let npc = f.an_npc("vale", id);
         authored

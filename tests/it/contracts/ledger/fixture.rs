@@ -112,6 +112,14 @@ impl<S: Subject> Fixture<S> {
         }
     }
 
+    /// [`Self::a_world`], written.
+    pub async fn put_world(&self, id: &str) -> World {
+        let (world, edit) = (self.a_world(id), self.edit("world.put"));
+        let authored = &self.ledger().authored;
+        authored.put_world(&self.scope, &world, None, &edit).await.unwrap();
+        world
+    }
+
     pub fn an_npc(&self, world: &str, id: &str) -> Npc {
         Npc {
             world: world.parse().unwrap(),

@@ -8,6 +8,7 @@ use colloquy::{
         postgres::{PostgresLedger, PostgresOptions, migrate, open},
         sqlite,
     },
+    ids::WorldId,
     memory::fact::NewFact,
     ports::{
         StoreError,
@@ -18,7 +19,7 @@ use colloquy::{
     tenancy::TenantScope,
 };
 use futures_util::future::join_all;
-use sqlx::{ConnectOptions as _, PgConnection, Row as _, sqlite::SqliteConnectOptions};
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _, sqlite::SqliteConnectOptions};
 
 use super::{Subject, fixture::Fixture};
 use crate::support::{Hole, PostgresDatabase};
@@ -397,24 +398,24 @@ async fn a_database_that_vanishes_without_a_word_is_unavailable_and_comes_back()
     ledger.maintenance.close().await;
 }
 
+/// Holds what is remembered in a world, as another node does that writes to it: until its transaction ends.
+pub(super) async fn hold_memory(f: &Fixture<PostgresSubject>, held: &mut PgConnection, world: &WorldId) {
+    sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))")
+        .bind(format!("colloquy memory {} {world}", f.scope.tenant()))
+        .execute(held)
+        .await
+        .unwrap();
+}
+
 #[tokio::test]
 async fn those_who_write_to_one_world_leave_connections_to_everybody_else() {
     let f = Fixture::<PostgresSubject>::new().await;
     let authored = &f.ledger().authored;
-    let (busy, quiet) = (f.a_world(f.world.as_str()), f.a_world("quiet"));
-    for world in [&busy, &quiet] {
-        let edit = f.edit("world.put");
-        authored.put_world(&f.scope, world, None, &edit).await.unwrap();
-    }
-    // Another node writes to the world's memory, and takes its time.
+    f.put_world(f.world.as_str()).await;
+    let quiet = f.put_world("quiet").await;
     let mut other = f.subject.database.connect().await;
-    let held = format!("colloquy memory {} {}", f.scope.tenant(), f.world);
-    sqlx::query("BEGIN").execute(&mut other).await.unwrap();
-    sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))")
-        .bind(held)
-        .execute(&mut other)
-        .await
-        .unwrap();
+    let mut held = other.begin().await.unwrap();
+    hold_memory(&f, &mut held, &f.world).await;
     // Three times as many as there are connections.
     let facts: Vec<(NewFact, Edit)> = (0..12)
         .map(|n| (f.a_fact(&format!("Fact {n}.")), f.edit("fact.create")))
@@ -434,7 +435,7 @@ async fn those_who_write_to_one_world_leave_connections_to_everybody_else() {
             let edit = f.edit("world.put");
             authored.put_world(&f.scope, &quiet, None, &edit).await.unwrap();
         }
-        sqlx::query("COMMIT").execute(&mut other).await.unwrap();
+        held.commit().await.unwrap();
     };
     let (created, ()) = tokio::join!(creating, reading);
     for created in created {

@@ -15,23 +15,21 @@ use sqlx::Connection as _;
 
 use super::{
     fixture::Fixture,
-    postgres::{PostgresSubject, set_tenant},
+    postgres::{PostgresSubject, hold_memory, set_tenant},
     told::told,
 };
+use crate::support::eventually;
 
 /// Until so many wait for each other in the database.
 async fn waiting(f: &Fixture<PostgresSubject>, many: i64) {
-    let mut watching = f.subject.database.connect().await;
     let waits = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    while sqlx::query_scalar::<_, i64>(waits)
-        .fetch_one(&mut watching)
-        .await
-        .unwrap()
-        < many
-    {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("many to wait for each other", || async {
+        let mut watching = f.subject.database.connect().await;
+        let now: i64 = sqlx::query_scalar(waits).fetch_one(&mut watching).await.unwrap();
+        (now >= many).then_some(())
+    })
+    .await;
 }
 
 /// One job learns for the NPC that hears the dialogue, one for another; a person writes a fact.
@@ -94,21 +92,11 @@ async fn what_nobody_waits_for_leaves_connections_to_what_somebody_waits_for() {
     let mut other = f.subject.database.connect().await;
     let mut held = other.begin().await.unwrap();
     for name in [f.world.as_str(), "second", "third"] {
-        let world = f.a_world(name);
-        let edit = f.edit("world.put");
-        f.ledger()
-            .authored
-            .put_world(&f.scope, &world, None, &edit)
-            .await
-            .unwrap();
+        let world = f.put_world(name).await.id;
         if name != "third" {
-            sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))")
-                .bind(format!("colloquy memory {} {name}", f.scope.tenant()))
-                .execute(&mut *held)
-                .await
-                .unwrap();
+            hold_memory(&f, &mut held, &world).await;
         }
-        worlds.push(world.id);
+        worlds.push(world);
     }
     let facts = &f.ledger().facts;
     let learn = async |world: &WorldId| {

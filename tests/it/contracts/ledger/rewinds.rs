@@ -89,9 +89,7 @@ pub async fn a_move_takes_back_what_later_turns_caused<S: Subject>(f: &mut Fixtu
 }
 
 pub async fn a_fold_of_state_begins_anew_once_some_was_taken_back<S: Subject>(f: &mut Fixture<S>) {
-    let (world, edit) = (f.a_world("vale"), f.edit("world.put"));
-    let authored = &f.ledger().authored;
-    authored.put_world(&f.scope, &world, None, &edit).await.unwrap();
+    f.put_world("vale").await;
     let mut told = told(f, 3).await;
     let state = async |f: &Fixture<S>| f.ledger().state.since(&f.scope, &f.world, 0).await.unwrap();
     let (to, last) = (told.turn(2), told.turn(3));

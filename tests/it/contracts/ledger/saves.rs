@@ -20,13 +20,7 @@ use super::{
 
 pub(super) async fn world<S: Subject>(f: &Fixture<S>) {
     for id in ["vale", "moor"] {
-        let world = f.a_world(id);
-        let edit = f.edit("world.put");
-        f.ledger()
-            .authored
-            .put_world(&f.scope, &world, None, &edit)
-            .await
-            .unwrap();
+        f.put_world(id).await;
     }
 }
 

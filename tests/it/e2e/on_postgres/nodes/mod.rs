@@ -16,6 +16,7 @@ use std::time::Duration;
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use crate::support::{Data, PostgresServer, RedisServer, Rest, Server, in_time};
 
@@ -116,6 +117,23 @@ async fn say_somewhere(rests: &[Rest], session: &str, key: &str, text: &str) -> 
     tokio::time::timeout(Duration::from_mins(2), trying)
         .await
         .unwrap_or_else(|_| panic!("{key} was never answered"))
+}
+
+/// Takes a session of one turn back at a node that is frozen and no longer owns it: it refuses once it is back, or nobody
+/// is told what came of it.
+fn take_back(frozen: &Rest, session: &str) -> JoinHandle<()> {
+    let (rest, path) = (frozen.clone(), format!("/v1/sessions/{session}:rewind"));
+    let body = json!({"turn": 0, "if_head": 1});
+    tokio::spawn(async move {
+        while let Ok((status, problem)) = rest.attempt(Method::POST, &path, Some(&body)).await {
+            // It may think, by a clock that stood still with it, that the request was too long on its way.
+            if status != StatusCode::REQUEST_TIMEOUT {
+                let refused = [StatusCode::CONFLICT, StatusCode::SERVICE_UNAVAILABLE].contains(&status);
+                assert!(refused, "{status} {problem}");
+                return;
+            }
+        }
+    })
 }
 
 /// The lines of a session that stand, as the ledger has them.

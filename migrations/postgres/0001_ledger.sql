@@ -408,6 +408,8 @@ CREATE TABLE extractions (
     dialogue    TEXT COLLATE "C" NOT NULL,
     number      BIGINT NOT NULL,
     world       TEXT COLLATE "C" NOT NULL,
+    -- Who replied, and whose prompt it was.
+    npc         TEXT COLLATE "C" NOT NULL,
     audience    TEXT COLLATE "C" NOT NULL,
     knowers     TEXT COLLATE "C" NOT NULL,
     private_to  TEXT COLLATE "C",
@@ -423,6 +425,7 @@ CREATE TABLE extractions (
 );
 CREATE INDEX extractions_in_order ON extractions (tenant, world, audience, said_at);
 CREATE INDEX extractions_of_world ON extractions (tenant, world, said_at);
+CREATE INDEX extractions_of_npc ON extractions (tenant, world, npc, said_at);
 
 -- Memories from which something was unsaid: what was said in them since then is to be reconciled again.
 CREATE TABLE unsettled (

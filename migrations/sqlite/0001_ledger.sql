@@ -413,6 +413,8 @@ CREATE TABLE extractions (
     dialogue    TEXT NOT NULL,
     number      INTEGER NOT NULL,
     world       TEXT NOT NULL,
+    -- Who replied, and whose prompt it was.
+    npc         TEXT NOT NULL,
     audience    TEXT NOT NULL,
     knowers     TEXT NOT NULL,
     private_to  TEXT,
@@ -428,6 +430,7 @@ CREATE TABLE extractions (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX extractions_in_order ON extractions (tenant, world, audience, said_at);
 CREATE INDEX extractions_of_world ON extractions (tenant, world, said_at);
+CREATE INDEX extractions_of_npc ON extractions (tenant, world, npc, said_at);
 
 -- Memories from which something was unsaid: what was said in them since then is to be reconciled again.
 CREATE TABLE unsettled (

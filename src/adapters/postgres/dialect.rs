@@ -217,6 +217,22 @@ macro_rules! facts_of_each {
     };
 }
 
+macro_rules! extractions_of_each {
+    ($columns:literal, $rows:expr, $condition:literal, $most:literal) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            " FROM ",
+            $rows,
+            " p CROSS JOIN LATERAL (SELECT * FROM extractions e WHERE ",
+            $condition,
+            " ORDER BY e.said_at DESC LIMIT ",
+            $most,
+            ") e"
+        )
+    };
+}
+
 macro_rules! plans_of_sqlite {
     ($tests:item) => {};
 }

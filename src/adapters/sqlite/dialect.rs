@@ -182,6 +182,23 @@ macro_rules! facts_of_each {
     };
 }
 
+/// Columns of the latest extractions `e`, of the tenant `$1`, that a condition names over each row `p` of a table.
+macro_rules! extractions_of_each {
+    ($columns:literal, $rows:expr, $condition:literal, $most:literal) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            " FROM ",
+            $rows,
+            " p CROSS JOIN extractions e WHERE e.tenant = $1 AND e.turn IN (SELECT e.turn FROM extractions e WHERE ",
+            $condition,
+            " ORDER BY e.said_at DESC LIMIT ",
+            $most,
+            ")"
+        )
+    };
+}
+
 /// Tests of how SQLite finds the rows of the statements above them.
 macro_rules! plans_of_sqlite {
     ($tests:item) => {

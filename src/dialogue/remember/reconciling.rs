@@ -135,6 +135,7 @@ pub(super) async fn reconcile(
             turn: said.turn.id,
             dialogue: said.turn.dialogue,
             number: said.turn.number,
+            npc: said.turn.npc.clone(),
             said_at: said.turn.committed_at,
             player: said.turn.player.clone(),
             forget: learned.forget.clone(),

@@ -75,6 +75,8 @@ pub struct Extraction {
     pub dialogue: DialogueId,
     /// The turn's number in its dialogue.
     pub number: u32,
+    /// Who replied, and whose prompt it was.
+    pub npc: NpcId,
     pub audience: Audience,
     /// When the turn was committed.
     pub said_at: DateTime<Utc>,

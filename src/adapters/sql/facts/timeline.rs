@@ -93,7 +93,8 @@ const FACTS: &str = concat!(
      WHERE f.tenant = $1 AND f.id = w.id AND NOT EXISTS (SELECT 1 FROM invalidations u WHERE u.tenant = $1 AND u.fact = f.id AND u.reason = 'unsaid'
                        AND u.lifted_at IS NULL)"
 );
-const EXTRACTIONS: &str = "SELECT e.turn, e.dialogue, e.number, e.knowers, e.private_to, e.said_at, e.player, e.forget,
+const EXTRACTIONS: &str =
+    "SELECT e.turn, e.dialogue, e.number, e.npc, e.knowers, e.private_to, e.said_at, e.player, e.forget,
         e.injected, e.quoted
     FROM extractions e CROSS JOIN turns t
     WHERE e.tenant = $1 AND e.world = $2 AND e.audience = $3 AND e.said_at >= $4
@@ -195,6 +196,7 @@ fn read_extraction(row: &Row) -> StoreResult<Extraction> {
         turn: columns.id()?,
         dialogue: columns.id()?,
         number: columns.number()?,
+        npc: columns.id()?,
         audience: Audience {
             knowers: columns.json()?,
             private_to: columns.maybe_id()?,

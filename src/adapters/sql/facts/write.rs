@@ -48,9 +48,9 @@ const PASS_AND_KEEP: &str = batch!(
     pass!(),
     concat!(
         "INSERT INTO extractions
-            (tenant, turn, dialogue, number, world, audience, knowers, private_to, said_at, player, forget, injected,
+            (tenant, turn, dialogue, number, world, npc, audience, knowers, private_to, said_at, player, forget, injected,
              quoted)
-         SELECT $1, $3, $9, $10, $6, $11, $12, $13, $14, $15, $16, $17, $18 WHERE ",
+         SELECT $1, $3, $9, $10, $6, $11, $12, $13, $14, $15, $16, $17, $18, $19 WHERE ",
         was_changed!(),
         " ON CONFLICT (tenant, turn) DO UPDATE
          SET forget = excluded.forget, injected = excluded.injected, quoted = excluded.quoted"
@@ -297,6 +297,7 @@ async fn pass(
         Some(brought) => passing(PASS_AND_KEEP)
             .bind(brought.dialogue.to_string())
             .bind(i64::from(brought.number))
+            .bind(brought.npc.as_str())
             .bind(brought.audience.fingerprint())
             .bind(json(&brought.audience.knowers)?)
             .bind(brought.audience.private_to.as_ref().map(PlayerId::as_str))

@@ -73,14 +73,24 @@ macro_rules! mark {
         )
     };
 }
-/// Turns of other dialogues whose prompt had one of the facts ($8). Looks at the latest ones only: it is a
-/// courtesy to whoever rewinds, and must not hold up the rewind.
+/// Turns of other dialogues whose prompt had one of the facts ($8): of the NPCs that know them ($11), or of any where not
+/// only NPCs do. Looks at the latest ones of each only: it is a courtesy to whoever rewinds, and must not hold up the
+/// rewind.
 macro_rules! quoted_in {
     () => {
         concat!(
-            "SELECT e.dialogue, e.number FROM (
-                SELECT turn, dialogue, number, quoted, said_at FROM extractions
-                WHERE $8 <> '[]' AND tenant = $1 AND world = $2 AND said_at >= $5 ORDER BY said_at DESC LIMIT 2000) e
+            "SELECT e.dialogue, e.number FROM (",
+            extractions_of_each!(
+                "e.turn, e.dialogue, e.number, e.quoted, e.said_at",
+                texts!("$11"),
+                "$8 <> '[]' AND e.tenant = $1 AND e.world = $2 AND e.npc = p.value AND e.said_at >= $5",
+                "2000"
+            ),
+            "
+                UNION ALL
+                SELECT * FROM (SELECT turn, dialogue, number, quoted, said_at FROM extractions
+                    WHERE $8 <> '[]' AND $11 = '[]' AND tenant = $1 AND world = $2 AND said_at >= $5
+                    ORDER BY said_at DESC LIMIT 2000) x) e
             CROSS JOIN turns t
             WHERE t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE AND e.dialogue <> $9 AND ",
             has_one_of!("e.quoted", "$8"),
@@ -102,10 +112,10 @@ pub(super) async fn unsettle(
     let all = json_list(&touched.all);
     let folded = fold::refresh(connection, tenant, touched.all).await?;
     let knowers: BTreeSet<Knower> = folded.knowers.into_iter().chain(touched.hearers).collect();
-    let mut memories = npcs_of(&knowers);
-    if knowers.iter().any(|knower| !matches!(knower, Knower::Npc(_))) {
-        memories.insert(EVERYBODY.to_owned());
-    }
+    let npcs = npcs_of(&knowers);
+    let everybody = knowers.iter().any(|knower| !matches!(knower, Knower::Npc(_)));
+    let readers = json_list(npcs.iter().filter(|_| !everybody));
+    let memories = npcs.iter().map(String::as_str).chain(everybody.then_some(EVERYBODY));
     let rows = sqlx::query(UNSETTLE)
         .bind(tenant.as_str())
         .bind(concerned.world.as_str())
@@ -117,6 +127,7 @@ pub(super) async fn unsettle(
         .bind(json_list(&touched.unsaid))
         .bind(concerned.dialogue)
         .bind(i64::try_from(MAX_QUOTED).unwrap_or(i64::MAX))
+        .bind(readers)
         .fetch_all(connection)
         .await
         .map_err(store_error)?;
@@ -145,7 +156,9 @@ plans_of_sqlite! {
         #[tokio::test]
         async fn memories_are_found_by_what_they_have() {
             assert_searches(mark!(), &["invalidations_by_fact", "extractions_of_world (tenant=? AND world=? AND said_at>?)"]).await;
-            assert_searches(quoted_in!(), &["extractions_of_world (tenant=? AND world=? AND said_at>?)"]).await;
+            let of_npc = "extractions_of_npc (tenant=? AND world=? AND npc=? AND said_at>?)";
+            let of_world = "extractions_of_world (tenant=? AND world=? AND said_at>?)";
+            assert_searches(quoted_in!(), &[of_npc, of_world]).await;
         }
     }
 }

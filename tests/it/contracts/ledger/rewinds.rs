@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use colloquy::{
-    ids::FactId,
+    ids::{FactId, NpcId},
     memory::fact::{Cause, InvalidReason, Knower},
     ports::ledger::{
         dialogues::{CommitOutcome, DialogueOptions, DialogueStatus, TurnCommit},
@@ -198,6 +198,7 @@ pub async fn a_turn_that_asked_to_forget_unsettles_when_it_goes_and_comes_back<S
         turn: told.turn(2),
         dialogue: told.id(),
         number: 2,
+        npc: f.npc.clone(),
         audience: f.audience(),
         said_at: told.turns[1].committed_at,
         player: Some(f.player.clone()),
@@ -498,41 +499,55 @@ pub async fn a_session_that_was_joined_from_an_unsaid_turn_is_closed<S: Subject>
 }
 
 pub async fn turns_elsewhere_that_quoted_what_was_unsaid_are_named<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 2).await;
-    let kept = told.learn(f, 1, "The player likes grapes.", &[]).await;
-    let gone = told.learn(f, 2, "The player likes figs.", &[]).await;
-    let mut elsewhere = Vec::new();
-    for injected in [vec![kept], vec![kept, gone]] {
-        let other = self::told(f, 1).await;
-        let mut plan = other.plan(f, 1, "The player is back.", &[]).await;
-        plan.extraction = Some(Extraction {
-            turn: other.turn(1),
-            dialogue: other.id(),
-            number: 1,
-            audience: f.audience(),
-            said_at: other.turns[0].committed_at,
-            player: Some(f.player.clone()),
-            forget: Vec::new(),
-            injected: Vec::new(),
-            quoted: injected,
-        });
-        f.reconcile(&plan).await;
-        elsewhere.push(other);
+    let other: NpcId = "ergen".parse().unwrap();
+    // Who else had it in the prompt, of those who know it.
+    for (knowers, by) in [
+        (f.audience().knowers, f.npc.clone()),
+        ([Knower::Faction("guild".parse().unwrap())].into(), other.clone()),
+        ([Knower::World].into(), other),
+    ] {
+        let mut told = told(f, 2).await;
+        let mut facts = Vec::new();
+        for (number, content) in [(1, "The player likes grapes."), (2, "The player likes figs.")] {
+            let mut plan = told.plan(f, number, content, &[]).await;
+            plan.facts[0].audience.knowers.clone_from(&knowers);
+            f.reconcile(&plan).await;
+            facts.push(plan.facts[0].id);
+        }
+        let mut elsewhere = Vec::new();
+        for quoted in [vec![facts[0]], facts.clone()] {
+            let other = self::told(f, 1).await;
+            let mut plan = other.plan(f, 1, "The player is back.", &[]).await;
+            plan.extraction = Some(Extraction {
+                turn: other.turn(1),
+                dialogue: other.id(),
+                number: 1,
+                npc: by.clone(),
+                audience: f.audience(),
+                said_at: other.turns[0].committed_at,
+                player: Some(f.player.clone()),
+                forget: Vec::new(),
+                injected: Vec::new(),
+                quoted,
+            });
+            f.reconcile(&plan).await;
+            elsewhere.push(other);
+        }
+        let to = told.turn(1);
+        let rewound = told.back(f, Some(to)).await;
+        let quoted = QuotedIn {
+            dialogue_id: elsewhere[1].id(),
+            turn: 1,
+        };
+        assert_eq!(rewound.quoted_in, [quoted], "{knowers:?}");
+        assert_eq!(
+            f.ledger()
+                .dialogues
+                .turns(&f.scope, elsewhere[1].id(), 1, 9)
+                .await
+                .unwrap(),
+            elsewhere[1].turns,
+            "what was said there stands"
+        );
     }
-    let to = told.turn(1);
-    let rewound = told.back(f, Some(to)).await;
-    let quoted = QuotedIn {
-        dialogue_id: elsewhere[1].id(),
-        turn: 1,
-    };
-    assert_eq!(rewound.quoted_in, [quoted]);
-    assert_eq!(
-        f.ledger()
-            .dialogues
-            .turns(&f.scope, elsewhere[1].id(), 1, 9)
-            .await
-            .unwrap(),
-        elsewhere[1].turns,
-        "what was said there stands"
-    );
 }

@@ -41,6 +41,7 @@ pub async fn a_timeline_has_what_was_said_or_ended_since<S: Subject>(f: &Fixture
         turn: fence.turn,
         dialogue,
         number: 1,
+        npc: f.npc.clone(),
         audience: f.audience(),
         said_at: f.now(),
         player: Some(f.player.clone()),

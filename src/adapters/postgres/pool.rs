@@ -185,8 +185,7 @@ impl Pool {
         }
     }
 
-    /// Leave to use a connection. Whoever waits in vain is among the waits too; not those that wait for others of their own
-    /// for whom nobody waits.
+    /// Leave to use a connection. Whoever waits in vain is among the waits too.
     async fn permit(&self, waits: &Histogram) -> StoreResult<Permit> {
         let busy = |connections: u32, patience: Duration| {
             StoreError::Unavailable(format!(
@@ -195,6 +194,7 @@ impl Pool {
         };
         // Nobody waits for it, so it has more patience; and each that it waits for has a deadline.
         let background = if is_in_background() {
+            let _waited = self.meters.background_waits.start_timer();
             let permit = timeout(self.statement_limit, self.background.clone().acquire_owned()).await;
             Some(permit.map_err(|_| busy(self.background_size, self.statement_limit))?)
         } else {

@@ -17,6 +17,9 @@ pub struct LedgerMeters {
     pub read_waits: Histogram,
     /// Seconds a write waited for its connection, or for its turn.
     pub write_waits: Histogram,
+    /// Seconds that what nobody waits for waited for one of its connections, before it waited as the others do. Empty on
+    /// engines that have none of its own.
+    pub background_waits: Histogram,
     /// Seconds a transaction took, from its BEGIN to the end of its COMMIT.
     pub transactions: Histogram,
     /// Writes that shared one transaction; 1 on engines that do not group.
@@ -38,7 +41,7 @@ impl LedgerMeters {
         let waits = HistogramVec::new(
             HistogramOpts::new(
                 "colloquy_ledger_wait_seconds",
-                "Seconds a read or a write waited for a connection of the ledger",
+                "Seconds a read, a write or what nobody waits for (background) waited for a connection of the ledger",
             )
             .buckets(SECONDS.to_vec()),
             &["for"],
@@ -46,6 +49,7 @@ impl LedgerMeters {
         Ok(Self {
             read_waits: waits.with_label_values(&["read"]),
             write_waits: waits.with_label_values(&["write"]),
+            background_waits: waits.with_label_values(&["background"]),
             waits,
             transactions: Histogram::with_opts(
                 HistogramOpts::new("colloquy_ledger_transaction_seconds", "Seconds per write transaction")

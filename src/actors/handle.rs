@@ -237,6 +237,7 @@ impl Sessions {
             status: DialogueStatus::Open,
             options: DialogueOptions {
                 playback: new.playback,
+                factions: new.factions,
                 ..DialogueOptions::default()
             },
             cause: new.cause,

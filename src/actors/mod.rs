@@ -163,6 +163,8 @@ pub struct NewSession {
     pub npcs: Vec<NpcId>,
     pub player: PlayerId,
     pub witnesses: Vec<NpcId>,
+    /// Factions that overhear it: those that heard the conversation which the player joined.
+    pub factions: Vec<FactionId>,
     /// When a turn counts as heard.
     pub playback: Playback,
     /// The turn of another dialogue at which the player joined.

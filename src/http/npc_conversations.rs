@@ -54,7 +54,7 @@ pub struct ConversationBody {
     #[garde(length(max = 16))]
     #[schema(value_type = Vec<String>, max_items = 16)]
     witnesses: Vec<NpcId>,
-    /// Factions that learn its facts.
+    /// Factions that overhear it and so learn its facts.
     #[serde(default)]
     #[garde(length(max = 16))]
     #[schema(value_type = Vec<String>, max_items = 16)]
@@ -450,8 +450,8 @@ pub fn joining(who: &Principal, named: Option<PlayerId>) -> Result<PlayerId, Pro
     }
 }
 
-/// Opens a session of a player with everybody who takes part. The conversation pauses; a line that is
-/// being said is cut.
+/// Opens a session of a player with everybody who takes part, overheard by whoever overhears them. The conversation
+/// pauses; a line that is being said is cut.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),

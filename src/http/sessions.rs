@@ -21,7 +21,7 @@ use super::{
 use crate::{
     actors::{Accepted, NewSession, SessionError, handle::CreatedSession},
     dialogue::{npc_conversation::MAX_NPCS, prompt::Preview},
-    ids::{DialogueId, DialogueKind, NpcId, PlayerId, WorldId},
+    ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, WorldId},
     memory::turn::Turn,
     ports::{
         PageRequest,
@@ -88,6 +88,10 @@ pub struct SessionView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, nullable = false)]
     witnesses: Option<Vec<NpcId>>,
+    /// Factions that overhear it: those of the conversation that the player joined. Not told to players.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, nullable = false)]
+    factions: Option<Vec<FactionId>>,
     status: DialogueStatus,
     /// Number of the last turn; 0 before the first.
     head_turn: u32,
@@ -105,6 +109,7 @@ impl SessionView {
             npc_ids: dialogue.npcs,
             player_id: dialogue.player,
             witnesses: (who.role != Role::Player).then_some(dialogue.witnesses),
+            factions: (who.role != Role::Player).then_some(dialogue.options.factions),
             status: dialogue.status,
             head_turn: dialogue.head_turn,
             created_at: dialogue.created_at,
@@ -225,6 +230,7 @@ pub fn new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Pro
         npcs,
         player,
         witnesses,
+        factions: Vec::new(),
         cause: None,
         playback: body.playback,
     })

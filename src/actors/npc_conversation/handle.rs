@@ -228,6 +228,7 @@ impl NpcConversations {
             npcs: point.dialogue.npcs.clone(),
             player,
             witnesses,
+            factions: point.dialogue.options.factions.clone(),
             playback: point.dialogue.options.playback,
             cause: point.head.map(Cause::Turn),
         };

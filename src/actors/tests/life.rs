@@ -265,6 +265,7 @@ async fn npcs_that_do_not_exist_leave_nothing_behind() {
             npcs: vec![format!("nobody-{number}").parse().unwrap()],
             player: "p1".parse().unwrap(),
             witnesses: Vec::new(),
+            factions: Vec::new(),
             cause: None,
             playback: crate::ports::ledger::dialogues::Playback::Immediate,
         };

@@ -237,6 +237,7 @@ impl World {
             npcs: vec!["mira".parse().unwrap()],
             player: "p1".parse().unwrap(),
             witnesses: Vec::new(),
+            factions: Vec::new(),
             cause: None,
             playback,
         };

@@ -73,7 +73,7 @@ pub struct DialogueOptions {
     pub playback: Playback,
     #[serde(skip_serializing_if = "NextSpeaker::is_rule")]
     pub next_speaker: NextSpeaker,
-    /// Factions that learn what NPCs say to each other.
+    /// Factions that overhear it and so learn its facts: of an NPC conversation, and of a session that joined one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub factions: Vec<FactionId>,
     /// Players who may watch an NPC conversation, cut into it and join it.

@@ -62,7 +62,7 @@ async fn asked(backend: &Rest, session: &str, text: &str) -> Value {
     backend.post(&path, &json!({ "text": text })).await
 }
 
-/// Witnesses and factions learn what was said, others do not; and who took part tells of it, but of nothing
+/// Witnesses and factions learn what was said, and what a player says who joins; others do not. And who took part tells of it, but of nothing
 /// that was unsaid.
 fn is_learned_and_told(language: &Language) {
     run(async {
@@ -116,6 +116,13 @@ fn is_learned_and_told(language: &Language) {
                 "{npc}: {facts:?}"
             );
         }
+
+        // Whoever overheard the two overhears the player who joined them.
+        asked(&backend, &session, "I like pears.").await;
+        for npc in [other, "witness", "miller"] {
+            learns(&backend, npc, "pears").await;
+        }
+        assert!(backend.facts("outsider").await.is_empty());
 
         // However new, nobody has spoken in these.
         for _ in 0..5 {

@@ -359,7 +359,9 @@ async fn a_player_is_not_told_who_listens() {
     assert_eq!(list["items"][0]["id"], session["id"]);
     let own = player.session("p7").await;
     for seen in [player.get(&path).await, list, own] {
-        assert!(!seen.to_string().contains("witnesses"), "{seen}");
+        for hidden in ["witnesses", "factions"] {
+            assert!(!seen.to_string().contains(hidden), "{seen}");
+        }
     }
 }
 

@@ -240,7 +240,8 @@ CREATE TABLE traces (
 
 -- Facts -------------------------------------------------------------------------------------------
 
--- With room for what becomes of them: nothing that is indexed changes, and so no index does where the row stays on its page.
+-- With room for what becomes of them: hardly anything that is indexed changes, and so no index does where the row stays on
+-- its page.
 CREATE TABLE facts (
     tenant      TEXT COLLATE "C" NOT NULL,
     id          TEXT COLLATE "C" NOT NULL,

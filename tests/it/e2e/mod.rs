@@ -20,6 +20,7 @@ mod on_postgres;
 mod on_qdrant;
 mod overheard;
 mod plans;
+mod quoted;
 mod rewinds;
 mod saves;
 mod slow_reader;

@@ -73,9 +73,9 @@ macro_rules! mark {
         )
     };
 }
-/// Turns of other dialogues whose prompt had one of the facts ($8): of the NPCs that know them ($11), or of any where not
-/// only NPCs do. Looks at the latest ones of each only: it is a courtesy to whoever rewinds, and must not hold up the
-/// rewind.
+/// Turns of other dialogues whose prompt had one of the facts ($8): of the NPCs concerned ($11), and of any where factions or
+/// everybody are ($12). Looks at the latest ones only, of each NPC and of all: it is a courtesy to whoever rewinds, and
+/// must not hold up the rewind.
 macro_rules! quoted_in {
     () => {
         concat!(
@@ -84,17 +84,17 @@ macro_rules! quoted_in {
                 "e.turn, e.dialogue, e.number, e.quoted, e.said_at",
                 texts!("$11"),
                 "$8 <> '[]' AND e.tenant = $1 AND e.world = $2 AND e.npc = p.value AND e.said_at >= $5",
-                "2000"
+                "500"
             ),
             "
                 UNION ALL
                 SELECT * FROM (SELECT turn, dialogue, number, quoted, said_at FROM extractions
-                    WHERE $8 <> '[]' AND $11 = '[]' AND tenant = $1 AND world = $2 AND said_at >= $5
+                    WHERE $8 <> '[]' AND $12 AND tenant = $1 AND world = $2 AND said_at >= $5
                     ORDER BY said_at DESC LIMIT 2000) x) e
             CROSS JOIN turns t
             WHERE t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE AND e.dialogue <> $9 AND ",
             has_one_of!("e.quoted", "$8"),
-            " ORDER BY e.said_at DESC LIMIT $10"
+            " GROUP BY e.dialogue, e.number ORDER BY MAX(e.said_at) DESC LIMIT $10"
         )
     };
 }
@@ -114,7 +114,6 @@ pub(super) async fn unsettle(
     let knowers: BTreeSet<Knower> = folded.knowers.into_iter().chain(touched.hearers).collect();
     let npcs = npcs_of(&knowers);
     let everybody = knowers.iter().any(|knower| !matches!(knower, Knower::Npc(_)));
-    let readers = json_list(npcs.iter().filter(|_| !everybody));
     let memories = npcs.iter().map(String::as_str).chain(everybody.then_some(EVERYBODY));
     let rows = sqlx::query(UNSETTLE)
         .bind(tenant.as_str())
@@ -127,7 +126,8 @@ pub(super) async fn unsettle(
         .bind(json_list(&touched.unsaid))
         .bind(concerned.dialogue)
         .bind(i64::try_from(MAX_QUOTED).unwrap_or(i64::MAX))
-        .bind(readers)
+        .bind(json_list(&npcs))
+        .bind(everybody)
         .fetch_all(connection)
         .await
         .map_err(store_error)?;

@@ -504,7 +504,10 @@ pub async fn turns_elsewhere_that_quoted_what_was_unsaid_are_named<S: Subject>(f
     for (knowers, by) in [
         (f.audience().knowers, f.npc.clone()),
         ([Knower::Faction("guild".parse().unwrap())].into(), other.clone()),
-        ([Knower::World].into(), other),
+        ([Knower::World].into(), other.clone()),
+        // Both of whom may have had it in a prompt.
+        (&f.audience().knowers | &BTreeSet::from([Knower::World]), other),
+        (&f.audience().knowers | &BTreeSet::from([Knower::World]), f.npc.clone()),
     ] {
         let mut told = told(f, 2).await;
         let mut facts = Vec::new();

@@ -33,6 +33,8 @@ mod npc_conversation;
 pub(in crate::e2e) mod outages;
 #[path = "../overheard.rs"]
 mod overheard;
+#[path = "../quoted.rs"]
+mod quoted;
 #[path = "../rewinds.rs"]
 mod rewinds;
 #[path = "../saves.rs"]

@@ -1,12 +1,10 @@
 //! Deaths in a conversation of NPCs: in a line of theirs, and while somebody cuts in, has them go on, or joins
 //! them.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
-use super::{After, Before, Begun, Deed, Prepared, data, dies_everywhere, does, quiet};
-use crate::support::{Server, Socket, run};
+use super::{After, Before, Begun, Deed, Prepared, data, dies_everywhere, does, over_a_socket, quiet};
+use crate::support::{Server, run};
 
 pub(super) const DEEDS: &[&Deed] = &[&LINE, &CUT, &PAUSE, &RESUME, &CUT_IN];
 
@@ -88,38 +86,11 @@ const CUT_IN: Deed = Deed {
     inside: false,
 };
 
-/// Cuts in over a socket, until the line's turn is committed; `None`: the server has gone away. Comes again as a
-/// client does that was refused, or lost its connection.
+/// Cuts in over a socket; see [`over_a_socket`].
 pub(super) async fn cuts_in(server: &Server, dialogue: &str, mut message: Value) -> Option<u16> {
     message["type"] = "npc_conversation.interrupt".into();
     message["conversation_id"] = dialogue.into();
-    let token = server.token("demo", colloquy::tenancy::Role::Player, Some("p1"));
-    let asking = async {
-        'connecting: loop {
-            let mut socket = Socket::open_if_there(server.address, &token).await?;
-            if !socket.try_send(&message).await {
-                continue;
-            }
-            loop {
-                match socket.next_or_close().await {
-                    Ok(event) if event["type"] == "turn.committed" => return Some(200),
-                    Ok(event) if event["type"] == "error" => {
-                        let code = event["error"]["code"].as_str().unwrap().to_owned();
-                        // Another test's server may listen where the dead one did.
-                        let refused = ["overloaded", "unavailable", "wrong_node"];
-                        assert!(refused.contains(&&*code), "{event}");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                        continue 'connecting;
-                    }
-                    Ok(_) => {}
-                    Err(_) => continue 'connecting,
-                }
-            }
-        }
-    };
-    tokio::time::timeout(Duration::from_mins(2), asking)
-        .await
-        .expect("nobody could cut in")
+    over_a_socket(server, &message, |_| None).await
 }
 
 /// Five lines about somebody of whom one of the two knows much, after the third of which a player joined them.

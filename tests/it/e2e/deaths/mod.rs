@@ -20,7 +20,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::fresh;
-use crate::support::{Data, Rest, Server, eventually, run};
+use crate::support::{Data, Rest, Server, Socket, eventually, run};
 
 /// Points that are died at side by side.
 const AT_ONCE: usize = 3;
@@ -275,12 +275,50 @@ async fn insists(rest: &Rest, path: &str, body: &Value) -> reqwest::Result<(Stat
         .unwrap_or_else(|_| panic!("{path} was never answered"))
 }
 
+/// Sends a message as the player `p1`, and what `replies` to an event, until a turn is committed; `None`: the server
+/// has gone away. Comes again as a client does that was refused, or lost its connection.
+async fn over_a_socket(server: &Server, first: &Value, replies: impl Fn(&Value) -> Option<Value>) -> Option<u16> {
+    let token = server.token("demo", Role::Player, Some("p1"));
+    let asking = async {
+        'connecting: loop {
+            let mut socket = Socket::open_if_there(server.address, &token).await?;
+            let mut next = Some(first.clone());
+            loop {
+                if let Some(message) = next
+                    && !socket.try_send(&message).await
+                {
+                    continue 'connecting;
+                }
+                let Ok(event) = socket.next_or_close().await else {
+                    continue 'connecting;
+                };
+                if event["type"] == "turn.committed" {
+                    return Some(200);
+                }
+                if event["type"] == "error" {
+                    let code = event["error"]["code"].as_str().unwrap();
+                    let refused = ["overloaded", "draining", "store_unavailable", "wrong_node"];
+                    assert!(refused.contains(&code), "{event}");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue 'connecting;
+                }
+                next = replies(&event);
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(2), asking)
+        .await
+        .expect("it was never done")
+}
+
 /// The status it was answered with; `None`: the server has gone away.
 async fn does(server: &Server, dialogue: &str, deed: &Deed) -> Option<u16> {
     let path = deed.path.replace("$d", dialogue);
     let body = (deed.body)();
-    if path.starts_with("ws:") {
-        return conversations::cuts_in(server, dialogue, body).await;
+    match deed.path {
+        "ws:npc_conversation.interrupt" => return conversations::cuts_in(server, dialogue, body).await,
+        "ws:player.interrupt" => return sessions::barges_in(server, dialogue, body).await,
+        _ => {}
     }
     let (status, answer) = insists(&server.backend(), &path, &body).await.ok()?;
     assert!(

@@ -1,11 +1,12 @@
 //! Deaths in a session's turns and rewinds.
 
-use serde_json::json;
+use colloquy::mock_llm::{self, MockHandle, MockOptions};
+use serde_json::{Value, json};
 
-use super::{After, Before, Deed, Prepared, PutBack, data, dies_everywhere, does, quiet};
-use crate::support::run;
+use super::{After, Before, Deed, Prepared, PutBack, data, dies_everywhere, does, over_a_socket, quiet};
+use crate::support::{Server, run};
 
-pub(super) const DEEDS: &[&Deed] = &[&TURN, &CUT, &RESUME, &ANEW];
+pub(super) const DEEDS: &[&Deed] = &[&TURN, &CUT, &BARGE_IN, &RESUME, &ANEW];
 
 /// A further turn: one that ends a fact, changes state, and makes a summary due.
 const TURN: Deed = Deed {
@@ -63,6 +64,23 @@ const CUT: Deed = Deed {
     inside: true,
 };
 
+/// A reply cut while it is being said: its turn is committed as far as it was heard.
+const BARGE_IN: Deed = Deed {
+    path: "ws:player.interrupt",
+    body: || json!({"text": "I hate plums.", "key": "deed", "heard_chars": 3}),
+    points: &[
+        ("turn.said", Before),
+        ("turn.head", Before),
+        ("turn.written", Before),
+        ("turn.durable", After),
+        ("turn.buffered", After),
+        ("turn.told", After),
+        ("facts.extracted", After),
+        ("facts.durable", After),
+    ],
+    inside: false,
+};
+
 /// What was cut, taken up again.
 const RESUME: Deed = Deed {
     path: "/v1/sessions/$d:resume",
@@ -102,6 +120,20 @@ const ANEW: Deed = Deed {
     inside: false,
 };
 
+/// Says a line over a socket, and cuts the reply as soon as some of it has come.
+pub(super) async fn barges_in(server: &Server, session: &str, body: Value) -> Option<u16> {
+    let resume = json!({"type": "session.resume", "session_id": session});
+    let say = json!({"type": "player.say", "session_id": session, "text": body["text"], "key": body["key"]});
+    let cut =
+        json!({"type": "player.interrupt", "session_id": session, "heard_chars": body["heard_chars"], "key": "cut"});
+    over_a_socket(server, &resume, |event| match event["type"].as_str() {
+        Some("session.resumed") => Some(say.clone()),
+        Some("reply.delta") if event["offset"] == 0 => Some(cut.clone()),
+        _ => None,
+    })
+    .await
+}
+
 const LINES: [&str; 5] = [
     "I like grapes.",
     "My sister Yuna lives in Harbour Town.",
@@ -139,6 +171,31 @@ async fn prepared() -> Prepared {
     }
 }
 
+/// A session of one turn, whose replies come slowly.
+async fn slow(mock: &MockHandle) -> Prepared {
+    let url = mock.base_url();
+    let data = data().with(&[
+        ("COLLOQUY__LLM__BASE_URL", url.as_str()),
+        ("COLLOQUY__LLM__MODEL", "mock"),
+    ]);
+    let server = data.spawn();
+    let rest = server.backend();
+    let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
+    let dialogue = rest.post("/v1/sessions", &body).await["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let turns = format!("/v1/sessions/{dialogue}/turns");
+    rest.post(&turns, &json!({"text": "I like grapes."})).await;
+    quiet(&data).await;
+    server.stop();
+    Prepared {
+        data,
+        dialogue,
+        goes_on: vec![(turns, json!({"text": "I like pears."}))],
+    }
+}
+
 async fn dies_in(prepared: &Prepared, deed: &Deed) {
     let [before, _] = dies_everywhere(prepared, deed).await;
     assert!(
@@ -161,6 +218,24 @@ fn a_death_in_a_turn_leaves_the_state_before_or_after_it() {
 #[test]
 fn a_death_in_a_rewind_leaves_the_state_before_or_after_it() {
     run(async { dies_in(&prepared().await, &CUT).await });
+}
+
+#[test]
+fn a_death_while_a_reply_is_cut_leaves_the_state_before_or_after_it() {
+    run(async {
+        // Some three seconds for a reply.
+        let slowly = MockOptions {
+            tokens_per_s: 3,
+            ..MockOptions::default()
+        };
+        let mock = mock_llm::start(slowly).unwrap();
+        let [_, after] = dies_everywhere(&slow(&mock).await, &BARGE_IN).await;
+        let cut = &after["sessions"][0]["turns"]["items"][1];
+        assert_eq!(cut["status"], "interrupted", "{after}");
+        // The first word, whatever else had been said by then.
+        assert_eq!(cut["reply_text"], "The", "{cut}");
+        assert!(after["facts"].to_string().contains("plums"), "{after}");
+    });
 }
 
 #[test]

@@ -125,14 +125,19 @@ fn take_back(frozen: &Rest, session: &str) -> JoinHandle<()> {
     let (rest, path) = (frozen.clone(), format!("/v1/sessions/{session}:rewind"));
     let body = json!({"turn": 0, "if_head": 1});
     tokio::spawn(async move {
-        while let Ok((status, problem)) = rest.attempt(Method::POST, &path, Some(&body)).await {
+        in_time("a node that was frozen to answer", || async {
+            let Ok((status, problem)) = rest.attempt(Method::POST, &path, Some(&body)).await else {
+                return Some(());
+            };
             // It may think, by a clock that stood still with it, that the request was too long on its way.
-            if status != StatusCode::REQUEST_TIMEOUT {
-                let refused = [StatusCode::CONFLICT, StatusCode::SERVICE_UNAVAILABLE].contains(&status);
-                assert!(refused, "{status} {problem}");
-                return;
+            if status == StatusCode::REQUEST_TIMEOUT {
+                return None;
             }
-        }
+            let refused = [StatusCode::CONFLICT, StatusCode::SERVICE_UNAVAILABLE].contains(&status);
+            assert!(refused, "{status} {problem}");
+            Some(())
+        })
+        .await;
     })
 }
 

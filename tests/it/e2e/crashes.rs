@@ -9,11 +9,10 @@ use crate::support::{Data, Server, eventually, run};
 
 fn with_mock(mock: &MockHandle) -> Data {
     fresh(&[
-        ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
-        ("COLLOQUY__LLM__MODEL", "mock"),
         // A killed process's jobs are its own after the restart: nobody waits for the lease.
         ("COLLOQUY__ACTORS__SWEEP_S", "1"),
     ])
+    .with_mock(&mock.base_url())
 }
 
 async fn turns(server: &Server, session: &str) -> Vec<Value> {

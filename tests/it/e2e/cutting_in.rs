@@ -49,12 +49,9 @@ fn a_line_that_is_refused_cuts_nothing() {
     run(async {
         let mock = mock_llm::start(MockOptions::default()).unwrap();
         let url = mock.base_url();
-        let server = fresh(&[
-            ("COLLOQUY__LLM__BASE_URL", url.as_str()),
-            ("COLLOQUY__LLM__MODEL", "mock"),
-            ("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN", "1"),
-        ])
-        .start();
+        let server = fresh(&[("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN", "1")])
+            .with_mock(&url)
+            .start();
         let backend = server.backend();
         let id = two_lines(&server).await;
         let before = seen(&backend, &id).await;

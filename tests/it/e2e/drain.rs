@@ -15,11 +15,7 @@ fn a_running_turn_is_finished_before_the_server_ends() {
             ..MockOptions::default()
         })
         .unwrap();
-        let server = fresh(&[
-            ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
-            ("COLLOQUY__LLM__MODEL", "mock"),
-        ])
-        .spawn();
+        let server = fresh(&[]).with_mock(&mock.base_url()).spawn();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
         socket.tell(&session, "k1", "Tell me a story.").await;

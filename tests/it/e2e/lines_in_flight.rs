@@ -29,8 +29,6 @@ impl Held {
         let mock = mock_llm::start(MockOptions::default()).unwrap();
         let url = mock.base_url();
         let server = fresh(&[
-            ("COLLOQUY__LLM__BASE_URL", url.as_str()),
-            ("COLLOQUY__LLM__MODEL", "mock"),
             ("COLLOQUY__SUMMARIES__FIRST_AFTER_TURNS", "3"),
             ("COLLOQUY__SUMMARIES__THEN_EVERY_TURNS", "1"),
             ("COLLOQUY__JOBS__POLL_S", "1"),
@@ -38,6 +36,7 @@ impl Held {
             ("COLLOQUY__CONVERSATION__PAUSE_MS", "0"),
             ("COLLOQUY__CONVERSATION__READING_MS_PER_CHAR", "0"),
         ])
+        .with_mock(&url)
         .start();
         let id = conversation(&server, json!({"auto": false, "open": true})).await;
         let held = Self {

@@ -94,12 +94,9 @@ fn sample(text: &str, of: &str) -> f64 {
 fn every_metric_is_documented_and_every_documented_one_is_shown() {
     let mock = mock_llm::start(MockOptions::default()).unwrap();
     run(async {
-        let server = fresh(&[
-            ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
-            ("COLLOQUY__LLM__MODEL", "mock"),
-            ("COLLOQUY__LLM__PRICES", "mock=1/0.5/4"),
-        ])
-        .start();
+        let server = fresh(&[("COLLOQUY__LLM__PRICES", "mock=1/0.5/4")])
+            .with_mock(&mock.base_url())
+            .start();
         let rest = server.backend();
         let mut socket = server.player("anna").await;
         let session = socket.session("mira", "anna").await;

@@ -15,14 +15,11 @@ use crate::support::{Server, Socket, run};
 /// A server whose model is the mock one, and a conversation of `ergen` and `mira` that is stepped.
 pub fn with_mock() -> (MockHandle, Server) {
     let mock = mock_llm::start(MockOptions::default()).unwrap();
-    let url = mock.base_url();
     let env = [
-        ("COLLOQUY__LLM__BASE_URL", url.as_str()),
-        ("COLLOQUY__LLM__MODEL", "mock"),
         ("COLLOQUY__CONVERSATION__PAUSE_MS", "0"),
         ("COLLOQUY__CONVERSATION__READING_MS_PER_CHAR", "0"),
     ];
-    let server = fresh(&env).start();
+    let server = fresh(&env).with_mock(&mock.base_url()).start();
     (mock, server)
 }
 

@@ -29,11 +29,7 @@ fn whoever_rewinds_is_told_where_else_it_was_in_a_prompt() {
     run(async {
         let mock = mock_llm::start(MockOptions::default()).unwrap();
         let url = mock.base_url();
-        let server = fresh(&[
-            ("COLLOQUY__LLM__BASE_URL", url.as_str()),
-            ("COLLOQUY__LLM__MODEL", "mock"),
-        ])
-        .start();
+        let server = fresh(&[]).with_mock(&url).start();
         let rest = server.backend();
         let spoken = session(&rest, "mira").await;
         for line in ["Hello.", "I like plums."] {

@@ -12,12 +12,11 @@ use crate::support::{Data, Rest, Socket, eventually, run};
 
 fn with_mock(mock: &MockHandle) -> Data {
     fresh(&[
-        ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
-        ("COLLOQUY__LLM__MODEL", "mock"),
         ("COLLOQUY__ACTORS__SWEEP_S", "1"),
         ("COLLOQUY__JOBS__POLL_S", "1"),
         ("COLLOQUY__JOBS__RETRY_BASE_S", "1"),
     ])
+    .with_mock(&mock.base_url())
 }
 
 async fn transcript(rest: &Rest, session: &str) -> Vec<(u64, String, String)> {

@@ -16,12 +16,11 @@ fn a_client_that_stops_reading_is_dropped_and_costs_the_others_nothing() {
         })
         .unwrap();
         let server = fresh(&[
-            ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
-            ("COLLOQUY__LLM__MODEL", "mock"),
             // One reply fits; it takes a client that does not read for several of them.
             ("COLLOQUY__SOCKET__MAX_QUEUED", "2000"),
             ("COLLOQUY__LIMITS__SOCKET_MESSAGES_PER_S", "0"),
         ])
+        .with_mock(&mock.base_url())
         .start();
         let mut jammed = server.player("slow").await;
         let session = jammed.session("mira", "slow").await;

@@ -34,12 +34,7 @@ impl Three {
     async fn new(known: bool) -> Self {
         let mock = mock_llm::start(MockOptions::default()).unwrap();
         let url = mock.base_url();
-        let server = fresh(&[
-            ("COLLOQUY__LLM__BASE_URL", url.as_str()),
-            ("COLLOQUY__LLM__MODEL", "mock"),
-            ("COLLOQUY__JOBS__POLL_S", "1"),
-        ])
-        .start();
+        let server = fresh(&[("COLLOQUY__JOBS__POLL_S", "1")]).with_mock(&url).start();
         let rest = server.backend();
         if known {
             tells(&server, &mock, "p2", FIRST, "independent").await;

@@ -8,27 +8,31 @@ use std::{
 
 use super::eventually;
 
-/// Sends a signal by its name, as `TERM`. One that has ended meanwhile is none to be signalled.
-pub fn signal(name: &str, process: u32) {
-    let _ = Command::new("kill")
+/// Sends a signal by its name, as `TERM`. `false`: there is no such process any more.
+pub fn signal(name: &str, process: u32) -> bool {
+    let told = Command::new("kill")
         .args([&format!("-{name}"), &process.to_string()])
         .stderr(Stdio::null())
         .status();
+    told.unwrap().success()
 }
 
 /// Has it stand still until [`thaw`]: the system accepts connections for it, and nothing is answered. Returns once all of
 /// it does: on a busy machine one thread may run on for a while before another has taken the signal.
 ///
 /// # Panics
-/// If it does not stop.
+/// If it does not stop, or there is none.
 pub async fn freeze(process: u32) {
-    signal("STOP", process);
+    assert!(signal("STOP", process));
     eventually("a process to stop", || async { is_frozen(process).then_some(()) }).await;
 }
 
 /// Lets it go on where it was.
+///
+/// # Panics
+/// If there is none.
 pub fn thaw(process: u32) {
-    signal("CONT", process);
+    assert!(signal("CONT", process));
 }
 
 fn is_frozen(process: u32) -> bool {

@@ -99,6 +99,10 @@ impl Data {
         data.qdrant = Some(Arc::new(qdrant));
         data
     }
+    /// The same, with the mock model that answers at this base URL.
+    pub fn with_mock(&self, base_url: &str) -> Self {
+        self.with(&[("COLLOQUY__LLM__BASE_URL", base_url), ("COLLOQUY__LLM__MODEL", "mock")])
+    }
     fn with_redis(mut self) -> Self {
         let redis = apart(RedisServer::start);
         self.env.push(("COLLOQUY__BUFFER__URL".to_owned(), redis.url()));
@@ -286,7 +290,7 @@ impl Server {
     }
     /// SIGTERM, without waiting for what comes of it.
     pub fn terminate(&self) {
-        process::signal("TERM", self.process());
+        assert!(process::signal("TERM", self.process()));
     }
     /// Has it stand still until [`Self::thaw`].
     pub async fn freeze(&self) {

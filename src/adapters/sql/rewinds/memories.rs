@@ -73,8 +73,8 @@ macro_rules! mark {
         )
     };
 }
-/// Turns of other dialogues whose prompt had one of the facts ($8): of the NPCs concerned ($11), and of any where factions or
-/// everybody are ($12). Looks at the latest ones only, of each NPC and of all: it is a courtesy to whoever rewinds, and
+/// Turns of other dialogues whose prompt had one of the facts ($8): of the NPCs concerned ($3), and of any where factions or
+/// everybody are ($11). Looks at the latest ones only, of each NPC and of all: it is a courtesy to whoever rewinds, and
 /// must not hold up the rewind.
 macro_rules! quoted_in {
     () => {
@@ -82,14 +82,14 @@ macro_rules! quoted_in {
             "SELECT e.dialogue, e.number FROM (",
             extractions_of_each!(
                 "e.turn, e.dialogue, e.number, e.quoted, e.said_at",
-                texts!("$11"),
+                texts!("$3"),
                 "$8 <> '[]' AND e.tenant = $1 AND e.world = $2 AND e.npc = p.value AND e.said_at >= $5",
                 "500"
             ),
             "
                 UNION ALL
                 SELECT * FROM (SELECT turn, dialogue, number, quoted, said_at FROM extractions
-                    WHERE $8 <> '[]' AND $12 AND tenant = $1 AND world = $2 AND said_at >= $5
+                    WHERE $8 <> '[]' AND $11 AND tenant = $1 AND world = $2 AND said_at >= $5
                     ORDER BY said_at DESC LIMIT 2000) x) e
             CROSS JOIN turns t
             WHERE t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE AND e.dialogue <> $9 AND ",
@@ -112,9 +112,11 @@ pub(super) async fn unsettle(
     let all = json_list(&touched.all);
     let folded = fold::refresh(connection, tenant, touched.all).await?;
     let knowers: BTreeSet<Knower> = folded.knowers.into_iter().chain(touched.hearers).collect();
-    let npcs = npcs_of(&knowers);
+    let mut memories = npcs_of(&knowers);
     let everybody = knowers.iter().any(|knower| !matches!(knower, Knower::Npc(_)));
-    let memories = npcs.iter().map(String::as_str).chain(everybody.then_some(EVERYBODY));
+    if everybody {
+        memories.insert(EVERYBODY.to_owned());
+    }
     let rows = sqlx::query(UNSETTLE)
         .bind(tenant.as_str())
         .bind(concerned.world.as_str())
@@ -126,7 +128,6 @@ pub(super) async fn unsettle(
         .bind(json_list(&touched.unsaid))
         .bind(concerned.dialogue)
         .bind(i64::try_from(MAX_QUOTED).unwrap_or(i64::MAX))
-        .bind(json_list(&npcs))
         .bind(everybody)
         .fetch_all(connection)
         .await

@@ -297,7 +297,7 @@ async fn over_a_socket(server: &Server, first: &Value, replies: impl Fn(&Value) 
                 }
                 if event["type"] == "error" {
                     let code = event["error"]["code"].as_str().unwrap();
-                    let refused = ["overloaded", "draining", "store_unavailable", "wrong_node"];
+                    let refused = ["overloaded", "store_unavailable", "wrong_node"];
                     assert!(refused.contains(&code), "{event}");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue 'connecting;

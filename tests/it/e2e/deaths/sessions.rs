@@ -1,10 +1,10 @@
 //! Deaths in a session's turns and rewinds.
 
-use colloquy::mock_llm::{self, MockHandle, MockOptions};
+use colloquy::mock_llm::{self, MockOptions};
 use serde_json::{Value, json};
 
 use super::{After, Before, Deed, Prepared, PutBack, data, dies_everywhere, does, over_a_socket, quiet};
-use crate::support::{Server, run};
+use crate::support::{Data, Server, run};
 
 pub(super) const DEEDS: &[&Deed] = &[&TURN, &CUT, &BARGE_IN, &RESUME, &ANEW];
 
@@ -144,7 +144,11 @@ const LINES: [&str; 5] = [
 
 /// Lines that end what earlier ones taught, with a summary and changes of state.
 async fn prepared() -> Prepared {
-    let data = data();
+    spoken(data(), &LINES, &["I like pears.", "What fruit do I like?"]).await
+}
+
+/// A session in which these lines were said, and those that go on afterwards.
+async fn spoken(data: Data, lines: &[&str], goes_on: &[&str]) -> Prepared {
     let server = data.spawn();
     let rest = server.backend();
     let opened = rest
@@ -155,12 +159,11 @@ async fn prepared() -> Prepared {
         .await;
     let dialogue = opened["id"].as_str().unwrap().to_owned();
     let turns = format!("/v1/sessions/{dialogue}/turns");
-    for line in LINES {
+    for line in lines {
         rest.post(&turns, &json!({"text": line})).await;
         quiet(&data).await;
     }
     server.stop();
-    let goes_on = ["I like pears.", "What fruit do I like?"];
     Prepared {
         data,
         dialogue,
@@ -168,31 +171,6 @@ async fn prepared() -> Prepared {
             .iter()
             .map(|line| (turns.clone(), json!({"text": line})))
             .collect(),
-    }
-}
-
-/// A session of one turn, whose replies come slowly.
-async fn slow(mock: &MockHandle) -> Prepared {
-    let url = mock.base_url();
-    let data = data().with(&[
-        ("COLLOQUY__LLM__BASE_URL", url.as_str()),
-        ("COLLOQUY__LLM__MODEL", "mock"),
-    ]);
-    let server = data.spawn();
-    let rest = server.backend();
-    let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
-    let dialogue = rest.post("/v1/sessions", &body).await["id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let turns = format!("/v1/sessions/{dialogue}/turns");
-    rest.post(&turns, &json!({"text": "I like grapes."})).await;
-    quiet(&data).await;
-    server.stop();
-    Prepared {
-        data,
-        dialogue,
-        goes_on: vec![(turns, json!({"text": "I like pears."}))],
     }
 }
 
@@ -229,7 +207,9 @@ fn a_death_while_a_reply_is_cut_leaves_the_state_before_or_after_it() {
             ..MockOptions::default()
         };
         let mock = mock_llm::start(slowly).unwrap();
-        let [_, after] = dies_everywhere(&slow(&mock).await, &BARGE_IN).await;
+        let data = data().with_mock(&mock.base_url());
+        let prepared = spoken(data, &["I like grapes."], &["I like pears."]).await;
+        let [_, after] = dies_everywhere(&prepared, &BARGE_IN).await;
         let cut = &after["sessions"][0]["turns"]["items"][1];
         assert_eq!(cut["status"], "interrupted", "{after}");
         // The first word, whatever else had been said by then.

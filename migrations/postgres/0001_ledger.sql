@@ -60,6 +60,7 @@ CREATE TABLE npc_memories (
     PRIMARY KEY (tenant, world, npc)
 );
 
+-- What an NPC remembers of its own past. How far a player has come is no row of its own: see state_events.
 CREATE TABLE scenarios (
     tenant      TEXT COLLATE "C" NOT NULL,
     world       TEXT COLLATE "C" NOT NULL,
@@ -70,24 +71,12 @@ CREATE TABLE scenarios (
     keywords    TEXT COLLATE "C" NOT NULL,
     synonyms    TEXT COLLATE "C" NOT NULL,
     required_progress BIGINT NOT NULL,
-    embedding_model TEXT COLLATE "C",
-    embedding   BYTEA,
+    embedding_model TEXT COLLATE "C" NOT NULL,
+    embedding   BYTEA NOT NULL,
     version     BIGINT NOT NULL,
     updated_at  BIGINT NOT NULL,
     deleted_at  BIGINT,
     PRIMARY KEY (tenant, world, npc, id)
-);
-
-CREATE TABLE progress (
-    tenant      TEXT COLLATE "C" NOT NULL,
-    world       TEXT COLLATE "C" NOT NULL,
-    player      TEXT COLLATE "C" NOT NULL,
-    npc         TEXT COLLATE "C" NOT NULL,
-    progress    BIGINT NOT NULL,
-    cause_kind  TEXT COLLATE "C" NOT NULL,
-    cause_id    TEXT COLLATE "C" NOT NULL,
-    updated_at  BIGINT NOT NULL,
-    PRIMARY KEY (tenant, world, player, npc)
 );
 
 CREATE TABLE lore (

@@ -65,6 +65,7 @@ CREATE TABLE npc_memories (
     PRIMARY KEY (tenant, world, npc)
 ) STRICT, WITHOUT ROWID;
 
+-- What an NPC remembers of its own past. How far a player has come is no row of its own: see state_events.
 CREATE TABLE scenarios (
     tenant      TEXT NOT NULL,
     world       TEXT NOT NULL,
@@ -75,25 +76,13 @@ CREATE TABLE scenarios (
     keywords    TEXT NOT NULL,
     synonyms    TEXT NOT NULL,
     required_progress INTEGER NOT NULL,
-    embedding_model TEXT,
-    embedding   BLOB,
+    embedding_model TEXT NOT NULL,
+    embedding   BLOB NOT NULL,
     version     INTEGER NOT NULL,
     updated_at  INTEGER NOT NULL,
     deleted_at  INTEGER,
     PRIMARY KEY (tenant, world, npc, id)
 ) STRICT;
-
-CREATE TABLE progress (
-    tenant      TEXT NOT NULL,
-    world       TEXT NOT NULL,
-    player      TEXT NOT NULL,
-    npc         TEXT NOT NULL,
-    progress    INTEGER NOT NULL,
-    cause_kind  TEXT NOT NULL,
-    cause_id    TEXT NOT NULL,
-    updated_at  INTEGER NOT NULL,
-    PRIMARY KEY (tenant, world, player, npc)
-) STRICT, WITHOUT ROWID;
 
 CREATE TABLE lore (
     tenant      TEXT NOT NULL,

@@ -86,6 +86,7 @@ fn read(now: DateTime<Utc>) -> anyhow::Result<Demo> {
                 factions: file.factions,
                 model: None,
                 settings: WorldSettings::default(),
+                has_scenarios: false,
                 version: 0,
                 updated_at: now,
             })

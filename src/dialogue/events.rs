@@ -6,8 +6,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::scenarios::NewlyUnlocked;
 use crate::{
-    ids::{DialogueId, DialogueKind, FactId, NpcId, TurnId},
+    ids::{DialogueId, DialogueKind, FactId, NpcId, ScenarioId, TurnId},
     memory::{
         state::StateChange,
         turn::{TurnStatus, Usage},
@@ -53,6 +54,14 @@ pub enum EventBody {
     /// Optional: only for listeners that may see state.
     #[serde(rename = "state.changed")]
     StateChanged { turn: u32, changes: Vec<StateChange> },
+    /// Optional: the player may hear of it from now on.
+    #[serde(rename = "scenario.unlocked")]
+    ScenarioUnlocked {
+        turn: u32,
+        scenario_id: ScenarioId,
+        title: String,
+        npc_id: NpcId,
+    },
     /// An NPC begins its line, in an NPC conversation.
     #[serde(rename = "npc_turn.started")]
     NpcTurnStarted { turn: u32, npc_id: NpcId },
@@ -178,6 +187,15 @@ pub enum MemoryOp {
 }
 
 impl EventBody {
+    /// `scenario.unlocked`, for each.
+    pub fn unlocked(turn: u32, unlocked: Vec<NewlyUnlocked>) -> impl Iterator<Item = Self> {
+        unlocked.into_iter().map(move |unlocked| Self::ScenarioUnlocked {
+            turn,
+            scenario_id: unlocked.scenario,
+            title: unlocked.title,
+            npc_id: unlocked.npc,
+        })
+    }
     /// `turn.started`, by the name it has in a dialogue of this kind.
     #[must_use]
     pub fn started(kind: DialogueKind, turn: u32, npc_id: NpcId) -> Self {
@@ -254,6 +272,9 @@ impl EventBody {
     /// Events a player's client must not get unless the tenant lets it.
     #[must_use]
     pub const fn is_optional(&self) -> bool {
-        matches!(self, Self::MemoryUpdated { .. } | Self::StateChanged { .. })
+        matches!(
+            self,
+            Self::MemoryUpdated { .. } | Self::StateChanged { .. } | Self::ScenarioUnlocked { .. }
+        )
     }
 }

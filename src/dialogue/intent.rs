@@ -22,6 +22,8 @@ pub(super) struct Classified {
     pub intent: Intent,
     /// [`BY_MODEL`], or why the classifier's answer was not used.
     pub source: String,
+    /// Nobody could tell what the line is after: nothing is left out for it.
+    pub in_full: bool,
     pub call: Option<CallTrace>,
 }
 
@@ -31,25 +33,25 @@ impl Classified {
         Self {
             intent: Intent::Memory,
             source: format!("recall in full: {why}"),
+            in_full: true,
             call,
         }
     }
 }
 
-/// Classifies the line of a turn. Its route's timeout bounds it; it cannot fail a turn.
-pub(super) async fn classify(services: &Services, input: &TurnInput) -> Classified {
+/// Classifies the line of a turn, `titles` being of what was unlocked or told lately. Its route's timeout bounds it; it
+/// cannot fail a turn.
+pub(super) async fn classify<'t>(
+    services: &Services,
+    input: &TurnInput,
+    titles: impl IntoIterator<Item = &'t str>,
+) -> Classified {
     let shown = input.history.len().saturating_sub(services.settings.turn.intent_turns);
     let turns: Vec<_> = input.history[shown..]
         .iter()
         .map(|turn| context! { player => untrusted(&turn.player_text), npc => untrusted(&turn.reply_text) })
         .collect();
-    let titles: Vec<String> = input
-        .checkpoint
-        .recently_unlocked
-        .iter()
-        .filter(|(_, until)| *until >= input.number)
-        .map(|(title, _)| untrusted(title))
-        .collect();
+    let titles: Vec<String> = titles.into_iter().map(untrusted).collect();
     let values = context! { turns, titles, line => untrusted(&input.line) };
     let prompt = match services.prompts.render(input.npc.language, Template::Intent, values) {
         Ok(prompt) => prompt,
@@ -66,6 +68,7 @@ pub(super) async fn classify(services: &Services, input: &TurnInput) -> Classifi
             Some(intent) => Classified {
                 intent,
                 source: BY_MODEL.to_owned(),
+                in_full: false,
                 call: Some(call),
             },
             None => Classified::in_full("the classifier named no intent", Some(call)),

@@ -17,7 +17,9 @@ use super::{
     events::MemoryChange,
     models::{Ask, parse_json_answer},
     npc_conversation::Member,
-    remember, summarise,
+    remember,
+    scenarios::NewlyUnlocked,
+    summarise,
 };
 pub(super) use crate::ports::ledger::jobs::Said;
 use crate::{
@@ -37,6 +39,8 @@ pub struct JobReport {
     pub turn: u32,
     pub memory: Vec<MemoryChange>,
     pub state: Vec<StateChange>,
+    /// What the changes of state unlocked.
+    pub unlocked: Vec<NewlyUnlocked>,
     /// The kept summaries changed: the session reads them anew and trims its buffer.
     pub summaries_changed: bool,
 }

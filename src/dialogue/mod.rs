@@ -13,6 +13,7 @@ pub mod recall;
 pub mod remember;
 pub mod rewind;
 pub mod saves;
+pub mod scenarios;
 pub mod settings;
 pub mod summarise;
 pub mod turn;

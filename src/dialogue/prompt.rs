@@ -5,6 +5,7 @@
 
 mod assembly;
 mod history;
+mod scenarios;
 mod selection;
 mod templates;
 mod untrusted;

@@ -11,7 +11,7 @@ pub use self::reconciling::settle_all;
 use super::{
     Services,
     jobs::{JobError, JobReport, Said, outbox::relay_or_log},
-    prompt::told,
+    prompt::{told, untrusted},
 };
 use crate::{
     ids::{FactId, NpcId},
@@ -68,7 +68,23 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
     };
     let mut injected = Injected::default();
     let audience = said.audience();
-    for candidate in trace.into_iter().flat_map(|trace| trace.candidates) {
+    let (candidates, told_of) = trace
+        .map(|trace| (trace.candidates, trace.scenarios))
+        .unwrap_or_default();
+    // What an NPC tells of its own past to a player stays where it is, and as locked as it is.
+    for told_of in told_of
+        .iter()
+        .filter(|told_of| said.turn.player.is_some() && in_prompt(told_of.fate))
+    {
+        let (world, npc) = (&said.dialogue.world, &said.npc.id);
+        let scenarios = &services.ledger.scenarios;
+        if let Some(scenario) = scenarios.get(scope, world, npc, &told_of.scenario).await? {
+            injected
+                .texts
+                .push(untrusted(&format!("{}: {}", scenario.title, scenario.content)));
+        }
+    }
+    for candidate in candidates {
         if in_prompt(candidate.fate) {
             injected.quoted.push(candidate.fact);
             // What one NPC tells others from its own memory is news to them.

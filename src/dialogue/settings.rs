@@ -12,6 +12,7 @@ pub struct DialogueSettings {
     pub turn: TurnSettings,
     pub prompt: PromptSettings,
     pub recall: RecallSettings,
+    pub scenarios: ScenarioSettings,
     pub summaries: SummarySettings,
     pub jobs: JobSettings,
     pub retention: RetentionSettings,
@@ -67,6 +68,10 @@ pub struct PromptSettings {
     pub history_tokens: u32,
     /// What NPCs said to each other, when a turn is about it; 600.
     pub overheard_tokens: u32,
+    /// What an NPC may tell of its past, when a turn is about it; 1,000.
+    pub scenario_tokens: u32,
+    /// One scenario of it; 400.
+    pub scenario_item_tokens: u32,
     /// Retrieved facts in all; 1,200.
     pub memory_tokens: u32,
     /// One retrieved fact; 150.
@@ -97,6 +102,16 @@ pub struct RecallSettings {
     /// How much a fact that resembles a better one gives way to one that does not, 0 (not at all) to 1; 0.
     pub diversity: f64,
     /// Retrieved facts below this total score stay out of the prompt; 0.2.
+    pub min_score: f64,
+}
+
+/// What an NPC may tell of its own past (ALGORITHMS §4).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioSettings {
+    /// Scenarios in a prompt; 3.
+    pub top_k: usize,
+    /// Scenarios below this score stay out of the prompt, unless the line points at one; 0.15.
     pub min_score: f64,
 }
 

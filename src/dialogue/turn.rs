@@ -31,7 +31,7 @@ pub use self::{
     failure::event_error,
     going_on::{Beginning, Unfinished},
 };
-use super::{Services, events::ReplyDone, npc_conversation::Scene};
+use super::{Services, events::ReplyDone, npc_conversation::Scene, scenarios::NewlyUnlocked};
 use crate::{
     ids::{NodeId, NpcId, PlayerId, TurnId},
     memory::{
@@ -176,6 +176,8 @@ pub struct CommittedTurn {
     pub checkpoint: Checkpoint,
     /// State changes that were applied with it.
     pub state: Vec<StateChange>,
+    /// What they unlocked.
+    pub unlocked: Vec<NewlyUnlocked>,
     /// Jobs it left, leased to this node.
     pub jobs: Vec<Job>,
     /// Keys of the cuts that were committed with it.

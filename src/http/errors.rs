@@ -80,6 +80,7 @@ codes! {
     FactUnsaid = "fact_unsaid", CONFLICT, "What the fact was said in was taken back";
     JobNotDead = "job_not_dead", CONFLICT, "The job has not been given up";
     TooManySaves = "too_many_saves", CONFLICT, "The world has as many saves as it may";
+    TooManyScenarios = "too_many_scenarios", CONFLICT, "The NPC has as many scenarios as it may";
     KeyTaken = "key_taken", CONFLICT, "The key belongs to another turn";
     Replaced = "replaced", CONFLICT, "A newer connection took the session over";
     ResumeExpired = "resume_expired", CONFLICT, "The missed events are no longer kept";

@@ -125,6 +125,10 @@ pub fn is_new(outcome: PutOutcome, wanted: IfMatch, parent: &str) -> Result<bool
         PutOutcome::Updated { .. } => Ok(false),
         PutOutcome::VersionMismatch { stored } => Err(wanted.mismatch(stored)),
         PutOutcome::NoParent => Err(Problem::not_found(parent)),
+        PutOutcome::Full { most } => Err(Problem::new(
+            Code::TooManyScenarios,
+            format!("an {parent} may have {most} scenarios; delete one that nobody needs"),
+        )),
     }
 }
 

@@ -24,8 +24,10 @@ mod npc_conversations;
 mod npcs;
 mod openapi;
 mod pagination;
+mod progress;
 mod rewinds;
 mod saves;
+mod scenarios;
 mod sessions;
 pub mod settings;
 pub mod socket;
@@ -35,6 +37,7 @@ mod summaries;
 mod tickets;
 mod tokens;
 mod turns;
+mod unlocks;
 mod usage;
 mod validate;
 mod worlds;
@@ -92,6 +95,12 @@ fn routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
         .service(npcs::put_npc)
         .service(npcs::get_npc)
         .service(npcs::delete_npc)
+        .service(scenarios::list_scenarios)
+        .service(scenarios::put_scenario)
+        .service(scenarios::get_scenario)
+        .service(scenarios::delete_scenario)
+        .service(progress::get_progress)
+        .service(progress::put_progress)
         .service(facts::list_facts)
         .service(facts::create_fact)
         // Verbs before the objects whose pattern they match, too.

@@ -133,6 +133,7 @@ impl NpcBody {
             factions: self.factions,
             model: self.model,
             settings: self.settings.into(),
+            has_scenarios: false,
             version: 0,
             updated_at: at,
         }

@@ -20,6 +20,7 @@ use super::errors::{Code, FieldError, ProblemBody};
         (name = "access", description = "Tokens for players, tickets for sockets"),
         (name = "worlds", description = "Games, or save universes"),
         (name = "npcs", description = "Who lives in them"),
+        (name = "scenarios", description = "What NPCs remember of their own past, and how far players have come with them"),
         (name = "sessions", description = "A player's dialogues with an NPC"),
         (name = "turns", description = "Lines and replies"),
         (name = "npc-conversations", description = "NPCs who talk with each other"),

@@ -13,6 +13,7 @@ use super::{
     extract::{Author, Body, Caller, Path, Query},
     pagination::{self, Items},
     to_the_end,
+    unlocks::UnlockBody,
     validate::label,
 };
 use crate::{
@@ -74,6 +75,10 @@ pub struct SettingsBody {
     #[garde(range(min = 0, max = 1_000_000))]
     #[schema(minimum = 0, maximum = 1_000_000)]
     max_hp_delta: Option<i32>,
+    /// What raises a player's progress with an NPC, and so unlocks its scenarios. Default none.
+    #[garde(length(max = 50), dive)]
+    #[schema(max_items = 50)]
+    unlocks: Option<Vec<UnlockBody>>,
 }
 
 /// How a world's memories are weighed and chosen.
@@ -99,6 +104,7 @@ impl From<SettingsBody> for WorldSettings {
             share_between_players: body.share_between_players,
             max_relationship_delta: body.max_relationship_delta,
             max_hp_delta: body.max_hp_delta,
+            unlocks: body.unlocks.map(|rules| rules.into_iter().map(Into::into).collect()),
             recall: body.recall.map(|recall| WorldRecall {
                 preset: recall.preset,
                 diversity: recall.diversity,

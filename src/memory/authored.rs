@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::scoring::RecallPreset;
+use super::{progress::UnlockRule, scoring::RecallPreset};
 use crate::ids::{FactionId, NpcId, WorldId};
 
 /// The language an NPC speaks; picks the prompt templates.
@@ -64,6 +64,9 @@ pub struct WorldSettings {
     /// Most that one turn may change hit points; default 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hp_delta: Option<i32>,
+    /// What raises a player's progress with an NPC; at most 50. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unlocks: Option<Vec<UnlockRule>>,
 }
 
 /// How a world's memories are weighed and chosen; unset values come from the configuration.
@@ -99,7 +102,14 @@ impl WorldSettings {
             max_relationship_delta: own.max_relationship_delta.or(self.max_relationship_delta),
             max_hp_delta: own.max_hp_delta.or(self.max_hp_delta),
             recall: own.recall.or(self.recall),
+            unlocks: own.unlocks.as_ref().or(self.unlocks.as_ref()).cloned(),
         }
+    }
+
+    /// What raises a player's progress.
+    #[must_use]
+    pub fn unlock_rules(&self) -> &[UnlockRule] {
+        self.unlocks.as_deref().unwrap_or_default()
     }
 }
 
@@ -132,6 +142,8 @@ pub struct Npc {
     pub model: Option<String>,
     /// Over those of its world.
     pub settings: WorldSettings,
+    /// Whether anything of its past is written: else no turn looks for it. The store tells; no put changes it.
+    pub has_scenarios: bool,
     pub version: u32,
     pub updated_at: DateTime<Utc>,
 }
@@ -148,6 +160,7 @@ mod tests {
             max_relationship_delta: Some(10),
             max_hp_delta: None,
             recall: None,
+            unlocks: Some(vec![]),
         };
         let npc = WorldSettings {
             share_between_players: Some(false),
@@ -160,6 +173,7 @@ mod tests {
             max_relationship_delta: Some(10),
             max_hp_delta: Some(0),
             recall: None,
+            unlocks: Some(vec![]),
         };
         assert_eq!(world.overridden_by(&npc), both);
     }

@@ -3,7 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+
+use super::{milestones::Milestones, progress::Progress};
+use crate::ids::NpcId;
 
 /// One typed change. Entities are named as people in the world name them; `player` is the player.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,6 +60,12 @@ pub enum StateChange {
     /// Worth noting, in one sentence.
     Note {
         text: String,
+    },
+    /// How far the backend says a player has come with an NPC. No state block says so.
+    Progress {
+        who: String,
+        npc: NpcId,
+        to: Progress,
     },
 }
 
@@ -110,22 +120,28 @@ pub struct WorldState {
     pub events: Vec<String>,
     /// Likewise.
     pub notes: Vec<String>,
+    /// What players have reached, and when first: what unlocks scenarios.
+    #[serde(skip)]
+    pub milestones: Milestones,
 }
 
-/// Folds changes, oldest first, into the current truth.
-pub fn fold<'a>(changes: impl Iterator<Item = &'a StateChange>) -> WorldState {
+/// Folds changes, oldest first, each with when it happened, into the current truth.
+pub fn fold<'a>(changes: impl Iterator<Item = (&'a StateChange, DateTime<Utc>)>) -> WorldState {
     let mut state = WorldState::default();
-    for change in changes {
-        state.apply(change);
+    for (change, at) in changes {
+        state.apply(change, at);
     }
     state
 }
 
 impl WorldState {
-    /// Applies one change: sets replace, deltas add, and the result is clamped.
-    pub fn apply(&mut self, change: &StateChange) {
+    /// Applies one change that happened then: sets replace, deltas add, and the result is clamped.
+    pub fn apply(&mut self, change: &StateChange, at: DateTime<Utc>) {
         match change {
-            StateChange::Location { who, to } => self.character(who).location = Some(to.clone()),
+            StateChange::Location { who, to } => {
+                self.character(who).location = Some(to.clone());
+                self.milestones.came_to(who, to, at);
+            }
             StateChange::HpDelta { who, delta } => {
                 let hp = &mut self.character(who).hp;
                 *hp = Some(hp.unwrap_or(MAX_HP).saturating_add(*delta).clamp(0, MAX_HP));
@@ -136,6 +152,7 @@ impl WorldState {
                 if *count > 0 {
                     let held = self.character(who).items.entry(item.clone()).or_default();
                     *held = held.saturating_add(*count);
+                    self.milestones.gained(who, item, at);
                 }
             }
             StateChange::ItemLost { who, item, count } => {
@@ -147,16 +164,21 @@ impl WorldState {
                     }
                 }
             }
-            StateChange::Relationship { from, to, kind, delta } => self.relate(from, to, kind, *delta),
+            StateChange::Relationship { from, to, kind, delta } => {
+                let strength = self.relate(from, to, kind, *delta);
+                self.milestones.related(from, to, kind, strength, at);
+            }
             StateChange::Met { who, whom } => {
                 let with = &mut self.character(who).with;
                 if !with.contains(whom) {
                     with.push(whom.clone());
                 }
+                self.milestones.met(who, whom, at);
             }
             StateChange::Separated { who, whom } => self.character(who).with.retain(|name| name != whom),
             StateChange::Happened { text } => remember(&mut self.events, text),
             StateChange::Note { text } => remember(&mut self.notes, text),
+            StateChange::Progress { who, npc, to } => self.milestones.was_set(who, npc, *to, at),
         }
     }
 
@@ -164,7 +186,8 @@ impl WorldState {
         self.characters.entry(who.to_owned()).or_default()
     }
 
-    fn relate(&mut self, from: &str, to: &str, kind: &str, delta: i32) {
+    /// How strong it is now.
+    fn relate(&mut self, from: &str, to: &str, kind: &str, delta: i32) -> i32 {
         let key = |r: &Relationship| (r.from.clone(), r.to.clone(), r.kind.clone());
         let wanted = (from.to_owned(), to.to_owned(), kind.to_owned());
         let at = match self.relationships.binary_search_by_key(&wanted, key) {
@@ -185,6 +208,7 @@ impl WorldState {
         };
         let strength = &mut self.relationships[at].strength;
         *strength = strength.saturating_add(delta).clamp(-100, 100);
+        *strength
     }
 }
 
@@ -201,6 +225,9 @@ mod tests {
 
     use super::*;
 
+    fn folded<'a>(changes: impl Iterator<Item = &'a StateChange>) -> WorldState {
+        fold(changes.map(|change| (change, DateTime::UNIX_EPOCH)))
+    }
     fn hp(delta: i32) -> StateChange {
         StateChange::HpDelta {
             who: "player".into(),
@@ -274,7 +301,7 @@ mod tests {
                 text: "bring rope".into(),
             },
         ];
-        let state = fold(changes.iter());
+        let state = folded(changes.iter());
         let who = player(&state);
         assert_eq!(
             (who.location.as_deref(), who.hp, who.status.as_deref()),
@@ -293,14 +320,14 @@ mod tests {
     #[test]
     fn every_step_is_clamped() {
         // Clamped only at the end it would be 100 - 150 + 20 = 0.
-        assert_eq!(player(&fold([hp(-150), hp(20)].iter())).hp, Some(20));
-        assert_eq!(player(&fold([hp(50), hp(-20)].iter())).hp, Some(80));
+        assert_eq!(player(&folded([hp(-150), hp(20)].iter())).hp, Some(20));
+        assert_eq!(player(&folded([hp(50), hp(-20)].iter())).hp, Some(80));
         assert_eq!(
-            fold([relation(150), relation(-10)].iter()).relationships[0].strength,
+            folded([relation(150), relation(-10)].iter()).relationships[0].strength,
             90
         );
-        assert_eq!(player(&fold([lose(5), gain(2)].iter())).items["물약"], 2);
-        assert!(player(&fold([gain(2), lose(9)].iter())).items.is_empty());
+        assert_eq!(player(&folded([lose(5), gain(2)].iter())).items["물약"], 2);
+        assert!(player(&folded([gain(2), lose(9)].iter())).items.is_empty());
     }
 
     #[test]
@@ -317,7 +344,7 @@ mod tests {
             kind: "fear".into(),
             delta: 2,
         };
-        let state = fold([relation(3), back, fear].iter());
+        let state = folded([relation(3), back, fear].iter());
         let strengths: Vec<_> = state
             .relationships
             .iter()
@@ -332,13 +359,13 @@ mod tests {
     #[test]
     fn only_the_last_events_are_kept() {
         let events: Vec<_> = (0..50).map(|n| StateChange::Happened { text: n.to_string() }).collect();
-        let state = fold(events.iter());
+        let state = folded(events.iter());
         assert_eq!((state.events.len(), state.events[RECENT - 1].as_str()), (RECENT, "49"));
     }
 
     #[test]
     fn it_reads_back() {
-        let state = fold([hp(-1), relation(2), gain(3)].iter());
+        let state = folded([hp(-1), relation(2), gain(3)].iter());
         let text = serde_json::to_string(&state).unwrap_or_default();
         assert_eq!(serde_json::from_str::<WorldState>(&text).ok(), Some(state));
     }
@@ -347,7 +374,7 @@ mod tests {
         #[test]
         fn bounds_hold_whatever_happens(deltas in prop::collection::vec((any::<i32>(), any::<u32>()), 0..40)) {
             let changes: Vec<_> = deltas.iter().flat_map(|&(delta, count)| [hp(delta), relation(delta), gain(count), lose(count / 2)]).collect();
-            let state = fold(changes.iter());
+            let state = folded(changes.iter());
             prop_assert!(state.characters.values().all(|who| who.hp.is_none_or(|hp| (0..=MAX_HP).contains(&hp))));
             prop_assert!(state.characters.values().flat_map(|who| who.items.values()).all(|count| *count > 0));
             prop_assert!(state.relationships.iter().all(|r| (-100..=100).contains(&r.strength)));
@@ -358,9 +385,9 @@ mod tests {
         fn a_fold_goes_on_from_a_fold(deltas in prop::collection::vec(any::<i32>(), 1..20)) {
             let changes: Vec<_> = deltas.iter().flat_map(|&delta| [hp(delta), relation(delta)]).collect();
             let (last, rest) = changes.split_last().ok_or_else(|| TestCaseError::reject("empty"))?;
-            let mut state = fold(rest.iter());
-            state.apply(last);
-            prop_assert_eq!(state, fold(changes.iter()));
+            let mut state = folded(rest.iter());
+            state.apply(last, DateTime::UNIX_EPOCH);
+            prop_assert_eq!(state, folded(changes.iter()));
         }
     }
 }

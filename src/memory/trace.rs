@@ -4,8 +4,12 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::turn::{Intent, Usage};
-use crate::ids::FactId;
+use super::{
+    progress::Progress,
+    scenario::ScenarioScore,
+    turn::{Intent, Usage},
+};
+use crate::ids::{FactId, ScenarioId};
 
 /// The four factors of a recall score, each in [0, 1], and their weighted sum (ALGORITHMS §2).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -52,6 +56,18 @@ pub struct CandidateTrace {
     pub subject: String,
     pub content: String,
     pub score: ScoreParts,
+    pub fate: CandidateFate,
+}
+
+/// One scenario that was considered: one that the player may hear of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ScenarioTrace {
+    #[schema(value_type = String)]
+    pub scenario: ScenarioId,
+    pub title: String,
+    pub score: ScenarioScore,
+    /// It was unlocked or told in one of the last five turns.
+    pub recent: bool,
     pub fate: CandidateFate,
 }
 
@@ -112,6 +128,13 @@ pub struct TurnTrace {
     pub intent_source: String,
     pub query: String,
     pub candidates: Vec<CandidateTrace>,
+    /// Of the NPC's past, where the turn looked for it; best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scenarios: Vec<ScenarioTrace>,
+    /// How far the player had come with the NPC, where the turn looked for its past.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>)]
+    pub progress: Option<Progress>,
     pub sections: Vec<SectionTrace>,
     pub prompt_tokens: u32,
     /// SHA-256 of the assembled prompt, hexadecimal.

@@ -1,10 +1,10 @@
 //! Turns and checkpoints: the numbered history of a dialogue.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SubsecRound as _, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::ids::{DialogueId, NpcId, PlayerId, TurnId};
+use crate::ids::{DialogueId, NpcId, PlayerId, ScenarioId, TurnId};
 
 /// How a turn's reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -133,6 +133,9 @@ pub struct TurnSeqs {
     pub committed: u64,
 }
 
+/// For so many turns a scenario that was unlocked or told stays recently unlocked (ALGORITHMS §4).
+pub const RECENT_TURNS: usize = 5;
+
 /// The dialogue's mutable state after a turn: ids and counters, not copies (DESIGN §6).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
@@ -144,10 +147,93 @@ pub struct Checkpoint {
     pub summarised_at: Option<DateTime<Utc>>,
     /// First turn still in the buffer: the prompt's history starts here. Moves in blocks.
     pub buffer_from: u32,
-    /// Scenario titles unlocked or used lately, with the turn until which they stay so.
+    /// Scenarios that were in a prompt lately, with the last turn before which they count as recently unlocked.
+    /// Whether they still are is for the ledger to say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub recently_unlocked: Vec<(String, u32)>,
+    pub recently_unlocked: Vec<(ScenarioId, u32)>,
+    /// When the last turns were committed, oldest first, at most [`RECENT_TURNS`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commits: Vec<DateTime<Utc>>,
     /// The NPC that spoke last brought the conversation to its end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
+}
+
+impl Checkpoint {
+    /// Turn `number` was committed at that moment, and these scenarios were in its prompt.
+    pub fn told(&mut self, number: u32, at: DateTime<Utc>, scenarios: impl IntoIterator<Item = ScenarioId>) {
+        let scenarios: Vec<ScenarioId> = scenarios.into_iter().collect();
+        let until = number.saturating_add(u32::try_from(RECENT_TURNS).unwrap_or(u32::MAX));
+        self.recently_unlocked
+            .retain(|(scenario, until)| *until > number && !scenarios.contains(scenario));
+        self.recently_unlocked
+            .extend(scenarios.into_iter().map(|scenario| (scenario, until)));
+        // As exact as the ledger keeps moments.
+        self.commits.push(at.trunc_subsecs(6));
+        let most = self.commits.len().min(RECENT_TURNS);
+        self.commits.drain(..self.commits.len() - most);
+    }
+    /// What was unlocked since then counts as recently unlocked; `began`: the dialogue did.
+    #[must_use]
+    pub fn recent_since(&self, began: DateTime<Utc>) -> DateTime<Utc> {
+        if self.commits.len() < RECENT_TURNS {
+            began
+        } else {
+            self.commits[0]
+        }
+    }
+    /// When `scenario` was told, if that was lately.
+    #[must_use]
+    pub fn told_at(&self, scenario: &ScenarioId) -> Option<DateTime<Utc>> {
+        let (_, until) = self.recently_unlocked.iter().find(|(told, _)| told == scenario)?;
+        let left = until.checked_sub(self.turn)?;
+        // One told by the last turn stays so for all of them.
+        let ago = RECENT_TURNS.checked_sub(usize::try_from(left).ok()?)?;
+        self.commits.iter().rev().nth(ago).copied().filter(|_| left > 0)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_is_recent_for_five_turns() {
+        let (well, tower): (ScenarioId, ScenarioId) = ("well".parse().unwrap(), "tower".parse().unwrap());
+        let at = |second| DateTime::from_timestamp(second, 1).unwrap();
+        let whole = |second| DateTime::from_timestamp(second, 0).unwrap();
+        let began = whole(0);
+        let mut checkpoint = Checkpoint::default();
+        assert_eq!(
+            (checkpoint.told_at(&well), checkpoint.recent_since(began)),
+            (None, began)
+        );
+        for number in 1..=9 {
+            let told = match number {
+                2 => vec![well.clone()],
+                3 => vec![well.clone(), tower.clone()],
+                _ => vec![],
+            };
+            checkpoint.told(number, at(number.into()), told);
+            checkpoint.turn = number;
+            let well_at = (2..=7)
+                .contains(&number)
+                .then(|| whole(if number == 2 { 2 } else { 3 }));
+            assert_eq!(checkpoint.told_at(&well), well_at, "after turn {number}");
+            assert_eq!(
+                checkpoint.told_at(&tower).is_some(),
+                (3..=7).contains(&number),
+                "after turn {number}"
+            );
+            // Before the next turn, what was unlocked by the fifth turn back still is recent.
+            let since = if number < 5 {
+                began
+            } else {
+                whole(i64::from(number) - 4)
+            };
+            assert_eq!(checkpoint.recent_since(began), since);
+        }
+        assert!(checkpoint.recently_unlocked.is_empty() && checkpoint.commits.len() == RECENT_TURNS);
+    }
 }

@@ -225,6 +225,7 @@ impl NpcConversation {
             turn,
             checkpoint,
             state,
+            unlocked,
             jobs,
             cut_keys,
         } = committed;
@@ -239,6 +240,9 @@ impl NpcConversation {
                 turn: turn.number,
                 changes: state,
             };
+            self.log.publish(body, None);
+        }
+        for body in EventBody::unlocked(turn.number, unlocked) {
             self.log.publish(body, None);
         }
         loaded.keep_turn(&turn, checkpoint);
@@ -326,6 +330,9 @@ impl NpcConversation {
         if !report.state.is_empty() {
             let changes = report.state;
             self.log.publish(EventBody::StateChanged { turn, changes }, None);
+        }
+        for body in EventBody::unlocked(turn, report.unlocked) {
+            self.log.publish(body, None);
         }
         if report.summaries_changed {
             let read = load::summarised(Arc::clone(&self.node), self.key.clone());

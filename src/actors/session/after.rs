@@ -114,6 +114,9 @@ impl Session {
             let changes = report.state;
             self.log.publish(EventBody::StateChanged { turn, changes }, None);
         }
+        for body in EventBody::unlocked(turn, report.unlocked) {
+            self.log.publish(body, None);
+        }
         if report.summaries_changed {
             let Phase::Ready(loaded) = &self.phase else { return };
             let epoch = loaded.epoch;

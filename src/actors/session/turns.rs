@@ -452,6 +452,7 @@ impl Session {
             turn,
             checkpoint,
             state,
+            unlocked,
             jobs,
             cut_keys,
         } = committed;
@@ -469,6 +470,9 @@ impl Session {
                 turn: turn.number,
                 changes: state,
             };
+            self.log.publish(body, None);
+        }
+        for body in EventBody::unlocked(turn.number, unlocked) {
             self.log.publish(body, None);
         }
         loaded.replacing = None;

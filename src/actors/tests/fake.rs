@@ -86,6 +86,8 @@ fn a_trace(at: DateTime<Utc>) -> TurnTrace {
         intent_source: "test".into(),
         query: String::new(),
         candidates: Vec::new(),
+        scenarios: vec![],
+        progress: None,
         sections: Vec::new(),
         prompt_tokens: 0,
         prompt_hash: String::new(),
@@ -270,6 +272,7 @@ impl Fake {
             CommitOutcome::Committed => Ok(CommittedTurn {
                 turn,
                 checkpoint,
+                unlocked: vec![],
                 state: Vec::new(),
                 jobs: jobs
                     .iter()

@@ -25,7 +25,7 @@ use crate::{
         events::EventBody,
         settings::{
             DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
-            SummarySettings, TurnSettings,
+            ScenarioSettings, SummarySettings, TurnSettings,
         },
         turn::TurnError,
     },
@@ -81,6 +81,8 @@ pub fn dialogue_settings() -> DialogueSettings {
             summary_tokens: 1_200,
             history_tokens: 6_000,
             overheard_tokens: 600,
+            scenario_tokens: 1_000,
+            scenario_item_tokens: 400,
             memory_tokens: 1_200,
             memory_item_tokens: 150,
             state_chars: 1_500,
@@ -98,6 +100,10 @@ pub fn dialogue_settings() -> DialogueSettings {
             recent: 10,
             near_duplicate_cosine: 0.95,
             min_score: 0.2,
+        },
+        scenarios: ScenarioSettings {
+            top_k: 3,
+            min_score: 0.15,
         },
         summaries: SummarySettings {
             first_after_turns: 10,
@@ -382,6 +388,7 @@ async fn author(ports: &Ports) -> TenantScope {
             factions: Vec::new(),
             model: None,
             settings: WorldSettings::default(),
+            has_scenarios: false,
             version: 1,
             updated_at: now,
         };
@@ -451,6 +458,7 @@ pub fn brief(event: &Published) -> String {
         EventBody::TurnCommitted { turn, .. } | EventBody::NpcTurnCommitted { turn, .. } => format!("committed {turn}"),
         EventBody::MemoryUpdated { turn, .. } => format!("memory {turn}"),
         EventBody::StateChanged { turn, .. } => format!("state {turn}"),
+        EventBody::ScenarioUnlocked { turn, scenario_id, .. } => format!("unlocked {turn} {scenario_id}"),
         EventBody::DialogueRewound(rewound) => format!("rewound {}", rewound.turn),
         EventBody::SessionClosed { reason } => format!("closed {reason}"),
         EventBody::NpcTurnStarted { turn, npc_id } => format!("{npc_id} started {turn}"),

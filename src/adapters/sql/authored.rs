@@ -32,7 +32,10 @@ macro_rules! world_columns {
 /// The columns of [`read_npc`], of the table alias `n`.
 macro_rules! npc_columns {
     () => {
-        "n.world, n.id, n.name, n.persona, n.language, n.factions, n.model, n.settings, n.version, n.updated_at"
+        "n.world, n.id, n.name, n.persona, n.language, n.factions, n.model, n.settings,
+            EXISTS (SELECT 1 FROM scenarios s WHERE s.tenant = n.tenant AND s.world = n.world AND s.npc = n.id
+                AND s.deleted_at IS NULL),
+            n.version, n.updated_at"
     };
 }
 pub(super) use {npc_columns, world_columns};
@@ -55,6 +58,8 @@ const WORLDS: &str = concat!(
       WHERE w.tenant = $1 AND w.deleted_at IS NULL AND ($2 IS NULL OR w.id > $2) ORDER BY w.id LIMIT $3"
 );
 const HIDE_WORLD: &str = "UPDATE worlds SET deleted_at = $3 WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
+const HIDE_SCENARIOS: &str = "UPDATE scenarios SET deleted_at = $3
+    WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
 const HIDE_NPCS: &str = "UPDATE npcs SET deleted_at = $3 WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
 const CLOSE_OF_WORLD: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
     WHERE tenant = $1 AND world = $2 AND status = 'open'";
@@ -87,6 +92,8 @@ const NPCS_NAMED: &str = concat!(
 );
 const HIDE_NPC: &str = "UPDATE npcs SET deleted_at = $4
     WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
+const HIDE_SCENARIOS_OF_NPC: &str = "UPDATE scenarios SET deleted_at = $4
+    WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL";
 const CLOSE_OF_NPC: &str = "UPDATE dialogues SET status = 'closed', updated_at = $4
     WHERE tenant = $1 AND status = 'open' AND id IN (
         SELECT dialogue FROM participants WHERE tenant = $1 AND world = $2 AND npc = $3 AND part = 'speaker')";
@@ -128,13 +135,14 @@ pub(super) fn npc_from(columns: &mut Columns<'_>) -> StoreResult<Npc> {
         factions: columns.json()?,
         model: columns.next()?,
         settings: columns.json()?,
+        has_scenarios: columns.next()?,
         version: columns.number()?,
         updated_at: columns.time()?,
     })
 }
 
 /// What a put may do about the stored version: `Ok` is the version to write.
-fn next_version(stored: Option<i64>, if_version: Option<u32>) -> Result<u32, PutOutcome> {
+pub(super) fn next_version(stored: Option<i64>, if_version: Option<u32>) -> Result<u32, PutOutcome> {
     let stored = stored.and_then(|version| u32::try_from(version).ok()).unwrap_or(0);
     match if_version {
         Some(wanted) if wanted != stored => Err(PutOutcome::VersionMismatch { stored }),
@@ -142,7 +150,7 @@ fn next_version(stored: Option<i64>, if_version: Option<u32>) -> Result<u32, Put
     }
 }
 
-fn outcome(version: u32) -> PutOutcome {
+pub(super) fn outcome(version: u32) -> PutOutcome {
     if version == 1 {
         PutOutcome::Created
     } else {
@@ -159,7 +167,7 @@ async fn world_version(connection: &mut Connection, tenant: &TenantId, id: &Worl
         .map_err(store_error)
 }
 
-async fn npc_version(
+pub(super) async fn npc_version(
     connection: &mut Connection,
     tenant: &TenantId,
     world: &WorldId,
@@ -175,7 +183,7 @@ async fn npc_version(
 }
 
 /// Why what is stored in this version is not deleted; `None`: it is.
-fn not_deleted(stored: Option<i64>, if_version: Option<u32>) -> Option<DeleteOutcome> {
+pub(super) fn not_deleted(stored: Option<i64>, if_version: Option<u32>) -> Option<DeleteOutcome> {
     let Some(stored) = stored.and_then(|version| u32::try_from(version).ok()) else {
         return Some(DeleteOutcome::NotFound);
     };
@@ -256,7 +264,7 @@ impl AuthoredStore for SqlAuthoredStore {
                         return Ok(refused);
                     }
                     // Dialogues before their world, as whoever moves a head does.
-                    for statement in [CLOSE_OF_WORLD, HIDE_NPCS, HIDE_WORLD] {
+                    for statement in [CLOSE_OF_WORLD, HIDE_SCENARIOS, HIDE_NPCS, HIDE_WORLD] {
                         sqlx::query(statement)
                             .bind(tenant.as_str())
                             .bind(world.as_str())
@@ -360,7 +368,7 @@ impl AuthoredStore for SqlAuthoredStore {
                     if let Some(refused) = not_deleted(stored, if_version) {
                         return Ok(refused);
                     }
-                    for statement in [HIDE_NPC, CLOSE_OF_NPC] {
+                    for statement in [HIDE_NPC, HIDE_SCENARIOS_OF_NPC, CLOSE_OF_NPC] {
                         sqlx::query(statement)
                             .bind(tenant.as_str())
                             .bind(world.as_str())

@@ -44,6 +44,7 @@ mod prune;
 mod rewinds;
 mod rows;
 mod saves;
+mod scenarios;
 mod state;
 mod summaries;
 mod tenants;
@@ -112,6 +113,7 @@ pub(super) fn ledger(engine: &Arc<Engine>, maintenance: Arc<dyn Maintenance>) ->
     Ledger {
         tenants: Arc::new(tenants::SqlTenantStore(engine.clone())),
         authored: Arc::new(authored::SqlAuthoredStore(engine.clone())),
+        scenarios: Arc::new(scenarios::SqlScenarioStore(engine.clone())),
         dialogues: Arc::new(dialogues::SqlDialogueStore(engine.clone())),
         facts: Arc::new(facts::SqlFactStore(engine.clone())),
         summaries: Arc::new(summaries::SqlSummaryStore(engine.clone())),

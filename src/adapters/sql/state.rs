@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use super::{
-    Connection, Engine, Lock, Row, jobs, lock,
+    Connection, Engine, Lock, Row, audit, jobs, lock,
     rows::{Columns, micros, store_error},
 };
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
     ports::{
         StoreError, StoreResult,
         ledger::{
+            audit::Edit,
             jobs::JobFence,
             state::{NewStateChange, StateSince, StateStore, StoredStateChange},
         },
@@ -144,6 +145,25 @@ impl StateStore for SqlStateStore {
                         .await
                         .map_err(store_error)?;
                     Ok(true)
+                })
+            })
+            .await
+    }
+    async fn record(&self, scope: &TenantScope, change: &NewStateChange, edit: &Edit) -> StoreResult<()> {
+        let (tenant, edit) = (scope.tenant().clone(), edit.clone());
+        let changes = std::slice::from_ref(change);
+        let (rows, worlds) = (rows_json(changes)?, worlds_of(changes));
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    hold_order(connection, &tenant, &worlds).await?;
+                    sqlx::query(INSERT)
+                        .bind(tenant.as_str())
+                        .bind(&rows)
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    audit::record(connection, &tenant, &edit).await
                 })
             })
             .await

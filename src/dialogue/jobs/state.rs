@@ -8,6 +8,7 @@ use crate::{
     dialogue::{
         Services,
         prompt::{Template, bind_player, untrusted},
+        scenarios,
         turn::{read_state, rules_of},
     },
     memory::{fact::Cause, state_block::StateRules},
@@ -59,8 +60,11 @@ pub(super) async fn extract(
     if !services.ledger.state.commit(scope, &job.fence(), &rows).await? {
         return Ok(JobReport::default());
     }
+    let (of, player) = ((&said.world, npc), turn.player.as_ref());
+    let unlocked = scenarios::newly_unlocked(services, scope, of, player, &changes, turn.committed_at).await;
     Ok(JobReport {
         state: changes,
+        unlocked,
         ..JobReport::default()
     })
 }

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::{
     given,
     history::{self, HistoryWindow},
+    scenarios::Shown,
     selection::{Selection, Standing},
     templates::{Template, Templates, system_values},
     untrusted,
@@ -20,10 +21,11 @@ use crate::{
         npc_conversation::{END_MARK, Scene},
         overheard::OverheardLine,
         recall::{self, Hit, TRACED},
+        scenarios::Past,
         settings::{DialogueSettings, PromptSettings},
         turn::TurnError,
     },
-    ids::{FactId, PlayerId},
+    ids::{FactId, PlayerId, ScenarioId},
     memory::{
         authored::{Language, Npc, World},
         fact::Fact,
@@ -31,7 +33,7 @@ use crate::{
         scoring::diversify,
         summary::Summary,
         tokens::TokenCounter,
-        trace::{CandidateFate, CandidateTrace, SectionTrace},
+        trace::{CandidateFate, CandidateTrace, ScenarioTrace, SectionTrace},
         turn::Intent,
     },
     ports::{
@@ -63,6 +65,8 @@ pub(in crate::dialogue) struct Material<'a> {
     pub scene: Option<&'a Scene>,
     /// What NPCs said to each other, oldest first.
     pub overheard: &'a [OverheardLine],
+    /// What the NPC may tell of its own past, if the turn is about it.
+    pub past: Option<&'a Past>,
     pub line: &'a str,
     /// The beginning of the answer, where that was cut and is gone on with.
     pub goes_on: Option<&'a str>,
@@ -91,7 +95,20 @@ pub(in crate::dialogue) struct Prompt {
     pub hash: String,
     /// What became of every fact that was considered, best first, at most [`TRACED`].
     pub candidates: Vec<CandidateTrace>,
+    /// And of every scenario, best first.
+    pub scenarios: Vec<ScenarioTrace>,
     pub notes: Vec<String>,
+}
+
+impl Prompt {
+    /// The scenarios that are in it.
+    pub(in crate::dialogue) fn told(&self) -> impl Iterator<Item = ScenarioId> {
+        let used = self
+            .scenarios
+            .iter()
+            .filter(|traced| traced.fate == CandidateFate::Used);
+        used.map(|traced| traced.scenario.clone())
+    }
 }
 
 /// Assembles the prompt.
@@ -128,7 +145,9 @@ pub(in crate::dialogue) fn assemble(
     }
     let mut left = budgets.total_tokens - fixed;
 
-    let standing = Standing::select(templates, material, budgets, left, &count)?;
+    let shown = Shown::select(material, settings, left);
+    left = left.saturating_sub(shown.tokens());
+    let standing = Standing::select(templates, material, budgets, shown, left, &count)?;
     left = left.saturating_sub(standing.tokens());
     let turns = history::render(templates, material, &count)?;
     let window = HistoryWindow::fit(
@@ -185,12 +204,14 @@ pub(in crate::dialogue) fn assemble(
     };
     let sections = selection.sections(budgets, system_tokens, line_tokens, &count);
     let notes = selection.notes();
+    let scenarios = selection.past(material);
     Ok(Prompt {
         hash: hash(&messages),
         messages,
         sections,
         tokens,
         candidates: trace_candidates(material, &selection, &fates),
+        scenarios,
         notes,
     })
 }

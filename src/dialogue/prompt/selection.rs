@@ -8,6 +8,7 @@ use super::{
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, Material},
     given,
     history::HistoryWindow,
+    scenarios::Shown,
     templates::{Template, Templates},
     told, untrusted,
 };
@@ -18,7 +19,7 @@ use crate::{
         authored::Language,
         fact::{Fact, FactKind},
         party,
-        trace::{CandidateFate, SectionTrace},
+        trace::{CandidateFate, ScenarioTrace, SectionTrace},
     },
     ports::llm::{ChatMessage, ChatRole},
 };
@@ -58,6 +59,7 @@ pub(super) struct Standing {
     /// Who said what, oldest first, with its tokens.
     overheard: Vec<(String, String, u32)>,
     overheard_dropped: usize,
+    past: Shown,
     pub(super) pinned_ids: HashSet<FactId>,
     pub(super) state_ids: HashSet<FactId>,
     pinned_dropped: usize,
@@ -70,6 +72,7 @@ impl Standing {
         templates: &Templates,
         material: &Material<'_>,
         budgets: &PromptSettings,
+        past: Shown,
         left: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
@@ -83,6 +86,7 @@ impl Standing {
             world: Vec::new(),
             overheard: Vec::new(),
             overheard_dropped: 0,
+            past,
             pinned_ids: HashSet::new(),
             state_ids: HashSet::new(),
             pinned_dropped: 0,
@@ -168,7 +172,7 @@ impl Standing {
     }
     /// The part of it that may change with every turn.
     pub(super) fn changing_tokens(&self) -> u32 {
-        self.state_tokens() + self.overheard_tokens()
+        self.state_tokens() + self.overheard_tokens() + self.past.tokens()
     }
     fn state_tokens(&self) -> u32 {
         self.state.iter().map(|item| item.tokens).sum::<u32>() + self.world.iter().map(|item| item.1).sum::<u32>()
@@ -176,7 +180,7 @@ impl Standing {
     fn overheard_tokens(&self) -> u32 {
         self.overheard.iter().map(|item| item.2).sum()
     }
-    /// Everything, with the headings and frames that come with it.
+    /// Everything but the NPC's past, with the headings and frames that come with it.
     pub(super) fn tokens(&self) -> u32 {
         let empty = [
             self.pinned.is_empty(),
@@ -185,7 +189,7 @@ impl Standing {
             self.overheard.is_empty(),
         ];
         let headed = empty.into_iter().map(|empty| u32::from(!empty)).sum::<u32>();
-        self.pinned_tokens() + self.changing_tokens() + headed * (HEADING_TOKENS + FRAME_TOKENS)
+        self.pinned_tokens() + self.state_tokens() + self.overheard_tokens() + headed * (HEADING_TOKENS + FRAME_TOKENS)
     }
 }
 
@@ -256,6 +260,7 @@ impl Selection {
         } else if !self.standing.overheard.is_empty() {
             self.standing.overheard.remove(0);
             self.standing.overheard_dropped += 1;
+        } else if self.standing.past.shrink() {
         } else if let Some(entry) = self.standing.state.pop() {
             self.standing.state_ids.remove(&entry.fact);
             self.standing.state_dropped += 1;
@@ -328,8 +333,14 @@ impl Selection {
             .iter()
             .map(|(name, text, _)| context! { name => name.as_str(), text => text.as_str() })
             .collect();
-        let values = context! { state, facts, world_state, overheard };
+        let past = self.standing.past.values(material);
+        let values = context! { state, facts, world_state, overheard, past };
         Ok(templates.render(language, Template::ReplyContext, values)?)
+    }
+
+    /// What became of the NPC's past.
+    pub(super) fn past(&self, material: &Material<'_>) -> Vec<ScenarioTrace> {
+        self.standing.past.trace(material)
     }
 
     /// How a standing fact is in the prompt, if it is.
@@ -399,6 +410,11 @@ impl Selection {
             let dropped = some(self.standing.overheard_dropped, "earlier lines");
             let tokens = self.standing.overheard_tokens();
             sections.insert(6, section("overheard", tokens, budgets.overheard_tokens, dropped));
+        }
+        let past = &self.standing.past;
+        if !past.is_empty() {
+            let dropped = some(past.dropped(), "scenarios");
+            sections.insert(6, section("scenarios", past.tokens(), budgets.scenario_tokens, dropped));
         }
         sections
     }

@@ -254,6 +254,7 @@ impl Templates {
                 relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
                 turns => each(context! { number => 1, player => "x", npc => "x", name => "x" }),
                 overheard => each(context! { name => "x", text => "x" }),
+                past => each(context! { progress => 1, told => list() }).pop(),
                 candidates => each(context! { id => "x", name => "x" }), said => each(context! { name => "x", text => "x" }),
                 others => list(), listeners => list(), before => list(), end_mark => "x", name => "x",
                 topic => if texts.is_empty() { "" } else { "x" }, opening => texts.is_empty(), last => !texts.is_empty(),
@@ -371,6 +372,7 @@ mod tests {
             factions: vec![],
             model: None,
             settings: crate::memory::authored::WorldSettings::default(),
+            has_scenarios: false,
             version: 1,
             updated_at: now,
         };

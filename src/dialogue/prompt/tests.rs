@@ -16,7 +16,7 @@ use crate::{
         recall::Hit,
         settings::{
             DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
-            SummarySettings, TurnSettings,
+            ScenarioSettings, SummarySettings, TurnSettings,
         },
         turn::TurnError,
     },
@@ -56,6 +56,8 @@ fn settings() -> DialogueSettings {
             summary_tokens: 1_200,
             history_tokens: 6_000,
             overheard_tokens: 600,
+            scenario_tokens: 1_000,
+            scenario_item_tokens: 400,
             memory_tokens: 1_200,
             memory_item_tokens: 150,
             state_chars: 1_500,
@@ -73,6 +75,10 @@ fn settings() -> DialogueSettings {
             recent: 10,
             near_duplicate_cosine: 0.95,
             min_score: 0.2,
+        },
+        scenarios: ScenarioSettings {
+            top_k: 3,
+            min_score: 0.15,
         },
         summaries: SummarySettings {
             first_after_turns: 10,
@@ -149,6 +155,7 @@ fn npc(language: Language) -> Npc {
         factions: vec![],
         model: None,
         settings: WorldSettings::default(),
+        has_scenarios: false,
         version: 1,
         updated_at: at(0),
     }
@@ -283,6 +290,7 @@ impl Case {
             player: Some(&"p7".parse().unwrap()),
             scene: None,
             goes_on: None,
+            past: None,
             overheard: &[],
             line: &self.line,
             history: &self.history,

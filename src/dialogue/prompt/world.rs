@@ -35,7 +35,8 @@ pub(in crate::dialogue) fn bind_player(change: &mut StateChange, player: &Player
         | StateChange::Status { who, .. }
         | StateChange::ItemGained { who, .. }
         | StateChange::ItemLost { who, .. }
-        | StateChange::Mood { who, .. } => bind(who),
+        | StateChange::Mood { who, .. }
+        | StateChange::Progress { who, .. } => bind(who),
         StateChange::Relationship { from, to, .. } => {
             bind(from);
             bind(to);

@@ -56,7 +56,7 @@ impl Folded {
         }
         let state = Arc::make_mut(&mut self.state);
         for stored in changes {
-            state.apply(&stored.change);
+            state.apply(&stored.change, stored.at);
             self.seq = self.seq.max(stored.seq);
             self.at = self.at.max(stored.at);
         }

@@ -332,6 +332,7 @@ mod tests {
             factions: vec![],
             model: None,
             settings: crate::memory::authored::WorldSettings::default(),
+            has_scenarios: false,
             version: 1,
             updated_at: chrono::DateTime::UNIX_EPOCH,
         };

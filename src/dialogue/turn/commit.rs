@@ -10,6 +10,7 @@ use crate::{
     dialogue::{
         Services,
         prompt::{self, Prompt},
+        scenarios,
     },
     memory::{
         authored::{Npc, World},
@@ -64,7 +65,7 @@ pub(super) async fn commit(
     // choose when the model is asked what happened.
     let cut_block = turn.status == TurnStatus::Interrupted && spoken.reply.began_block;
     let extract_state = services.settings.prompt.ask_for_state && (unreadable || cut_block);
-    let checkpoint = checkpoint_of(services, input, spoken.reply.ends);
+    let checkpoint = checkpoint_of(services, input, &turn, &spoken);
     let summarise = summary_is_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let jobs = jobs_of(services, input, &turn, extract_state, summarise);
     let state: Vec<NewStateChange> = changes
@@ -105,10 +106,13 @@ pub(super) async fn commit(
     failpoint!("turn.durable");
     keep_in_buffer(services, input, &turn, &checkpoint).await;
     failpoint!("turn.buffered");
+    let (of, player) = ((&*input.world, &*input.npc), input.player.as_ref());
+    let unlocked = scenarios::newly_unlocked(services, &input.scope, of, player, &changes, turn.committed_at).await;
     Ok(CommittedTurn {
         turn,
         checkpoint,
         state: changes,
+        unlocked,
         jobs: commit
             .jobs
             .iter()
@@ -248,12 +252,12 @@ pub(in crate::dialogue) fn rules_of(settings: &crate::memory::authored::WorldSet
 
 /// The checkpoint after this turn: what summaries have landed since the last one moves the counters
 /// and the beginning of the buffer, in blocks, so that the prompt's prefix stays.
-fn checkpoint_of(services: &Services, input: &TurnInput, ended: bool) -> Checkpoint {
+fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &Spoken) -> Checkpoint {
     let mut checkpoint = input.checkpoint.clone();
     checkpoint.turn = input.number;
-    checkpoint.ended = ended;
+    checkpoint.ended = spoken.reply.ends;
     checkpoint.catch_up(&input.summaries, services.settings.summaries.buffer_min_turns);
-    checkpoint.recently_unlocked.retain(|(_, until)| *until > input.number);
+    checkpoint.told(input.number, turn.committed_at, spoken.prompt.told());
     checkpoint
 }
 
@@ -357,6 +361,8 @@ fn trace_of(services: &Services, turn: &Turn, goes_on: bool, spoken: Spoken, sta
         intent_source: gathered.intent.source,
         query: gathered.query,
         candidates: prompt.candidates,
+        scenarios: prompt.scenarios,
+        progress: gathered.past.and_then(|past| past.progress),
         sections: prompt.sections,
         prompt_tokens: prompt.tokens,
         prompt_hash: prompt.hash,

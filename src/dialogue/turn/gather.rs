@@ -11,15 +11,16 @@ use crate::{
         overheard::{self, OverheardLine},
         prompt::{self, Material, Prompt, world_lines},
         recall::{self, Found, Hit, Sought},
+        scenarios::{self, Known, Past},
     },
     memory::{
         fact::Fact,
-        keywords,
+        keywords::{self, TermWeights},
         tokens::TokenCounter,
         trace::{CallTrace, Timings},
         turn::Intent,
     },
-    ports::{embedder::EmbedAs, llm::Task},
+    ports::{StoreError, embedder::EmbedAs, llm::Task},
 };
 
 /// Standing facts read of each sort; more than any budget takes.
@@ -53,6 +54,8 @@ pub(in crate::dialogue) struct Gathered {
     pub world_lines: Vec<String>,
     /// What NPCs said to each other, where the turn needs it.
     pub overheard: Vec<OverheardLine>,
+    /// What the NPC may tell of its own past, where the turn needs it.
+    pub past: Option<Past>,
     pub counter: TokenCounter,
     pub calls: Vec<CallTrace>,
     pub notes: Vec<String>,
@@ -69,6 +72,7 @@ impl Gathered {
             player: input.player.as_ref(),
             scene: input.scene.as_deref(),
             overheard: &self.overheard,
+            past: self.past.as_ref(),
             line: &input.line,
             goes_on: input.goes_on.as_ref().map(|unfinished| unfinished.beginning().text),
             history: &input.history,
@@ -104,28 +108,24 @@ pub(super) async fn gather_timed(
     watch: &Stopwatch<'_>,
 ) -> Result<Gathered, TurnError> {
     let viewpoint = input.viewpoint();
-    let classified = async {
-        match classify {
-            Classify::Model => {
-                let classifying = intent::classify(services, input).instrument(debug_span!("turn.intent"));
-                watch.wait(classifying).await
-            }
-            Classify::As(intent) => {
-                let assumed = Classified {
-                    intent,
-                    source: "not asked".to_owned(),
-                    call: None,
-                };
-                (assumed, 0.0)
-            }
-        }
-    };
     let now = services.clock.now();
     let standing = services.ledger.facts.standing(&input.scope, &viewpoint, now, STANDING);
     let world = services.bodies.world(services, &input.scope, &input.world.id);
-    let (recalled, (mut classified, intent_ms), standing, world) =
-        tokio::join!(recalled(services, input, watch), classified, standing, world);
+    let sorted = async {
+        if !input.npc.has_scenarios {
+            let known = Known::default();
+            let (world, classified) = tokio::join!(world, classified(services, input, classify, &known, watch));
+            return Ok::<_, StoreError>((world?, known, classified));
+        }
+        // The classifier is told what was unlocked lately, and that follows from the state of the world.
+        let world = world.await?;
+        let known = scenarios::known(services, input, &world).await?;
+        let classified = classified(services, input, classify, &known, watch).await;
+        Ok((world, known, classified))
+    };
+    let (recalled, sorted, standing) = tokio::join!(recalled(services, input, watch), sorted, standing);
     let mut recalled = recalled?;
+    let (world, known, (mut classified, intent_ms)) = sorted?;
     let mut calls = vec![recalled.call];
     calls.extend(classified.call.take());
     if classified.source != intent::BY_MODEL && matches!(classify, Classify::Model) {
@@ -136,12 +136,16 @@ pub(super) async fn gather_timed(
     let lines = world_lines(
         &services.prompts,
         input.npc.language,
-        world?.as_ref(),
+        world.as_ref(),
         &input.npc,
         input.player.as_ref(),
         input.scene.as_deref(),
     )?;
-    let overheard = overheard::lines(services, input, classified.intent).await?;
+    let (embedding, terms) = (recalled.embedding.as_deref(), &recalled.terms);
+    let (overheard, past) = tokio::try_join!(
+        overheard::lines(services, input, classified.intent),
+        scenarios::look(services, input, known, &classified, embedding, terms),
+    )?;
     let model = input.npc.model.as_deref();
     Ok(Gathered {
         intent: classified,
@@ -150,6 +154,7 @@ pub(super) async fn gather_timed(
         standing: standing?,
         world_lines: lines,
         overheard,
+        past,
         counter: TokenCounter::for_model(model.unwrap_or_else(|| services.models.model_of(Task::Reply))),
         calls,
         notes: recalled.notes,
@@ -162,9 +167,37 @@ pub(super) async fn gather_timed(
     })
 }
 
+/// What the line is after, and how long it took to ask, in ms.
+async fn classified(
+    services: &Services,
+    input: &TurnInput,
+    classify: Classify,
+    known: &Known,
+    watch: &Stopwatch<'_>,
+) -> (Classified, f64) {
+    match classify {
+        Classify::Model => {
+            let classifying = intent::classify(services, input, known.titles());
+            watch.wait(classifying.instrument(debug_span!("turn.intent"))).await
+        }
+        Classify::As(intent) => {
+            let assumed = Classified {
+                intent,
+                source: "not asked".to_owned(),
+                in_full: true,
+                call: None,
+            };
+            (assumed, 0.0)
+        }
+    }
+}
+
 /// What came of the search.
 struct Recalled {
     query: String,
+    /// Of the query; `None`: nothing was said, or the embedder failed.
+    embedding: Option<Vec<f32>>,
+    terms: TermWeights,
     hits: Vec<Hit>,
     call: CallTrace,
     notes: Vec<String>,
@@ -217,6 +250,8 @@ async fn recalled(services: &Services, input: &TurnInput, watch: &Stopwatch<'_>)
     }
     Ok(Recalled {
         query,
+        embedding,
+        terms,
         hits: facts,
         call,
         notes,

@@ -23,6 +23,7 @@ use crate::{
 struct Share {
     memory: bool,
     state: bool,
+    scenarios: bool,
     /// What a player must not learn is left out.
     for_player: bool,
 }
@@ -32,6 +33,7 @@ impl Share {
         Self {
             memory: include.contains(&Include::Memory),
             state: include.contains(&Include::State),
+            scenarios: include.contains(&Include::Scenarios),
             for_player: role == Role::Player,
         }
     }
@@ -49,6 +51,7 @@ impl Share {
             }
             EventBody::MemoryUpdated { .. } if !self.memory => None,
             EventBody::StateChanged { .. } if !self.state => None,
+            EventBody::ScenarioUnlocked { .. } if !self.scenarios => None,
             _ => Some(event.clone()),
         }
     }
@@ -119,7 +122,7 @@ impl Listener for Ear {
         delivered
     }
     fn sees_optional(&self) -> bool {
-        self.share.memory || self.share.state
+        self.share.memory || self.share.state || self.share.scenarios
     }
     fn is_gone(&self) -> bool {
         self.is_replaced() || self.connection.is_gone()

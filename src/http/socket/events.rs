@@ -260,6 +260,9 @@ dialogue_events! {
     MemoryUpdated = "memory.updated" { seq: u64, turn: u32, #[schema(value_type = Vec<MemoryChange>)] facts: Value, }
     /// What a turn changed in the world. Only with `include`, never for players.
     StateChanged = "state.changed" { seq: u64, turn: u32, #[schema(value_type = Vec<Object>)] changes: Value, }
+    /// What a turn changed in the world has unlocked a memory of an NPC's past for the player. Only with `include`, never
+    /// for players.
+    ScenarioUnlocked = "scenario.unlocked" { seq: u64, turn: u32, scenario_id: String, title: String, npc_id: String, }
     /// An NPC begins its line.
     NpcTurnStarted = "npc_turn.started" { seq: u64, turn: u32, npc_id: String, }
     /// A piece of the line. Not durable; may be joined with the next.
@@ -452,6 +455,12 @@ mod tests {
             EventBody::StateChanged {
                 turn: 1,
                 changes: vec![StateChange::Note { text: "n".into() }],
+            },
+            EventBody::ScenarioUnlocked {
+                turn: 1,
+                scenario_id: "well".parse().unwrap(),
+                title: "The well".into(),
+                npc_id: npc.clone(),
             },
             EventBody::DialogueRewound(Rewound {
                 turn: 6,

@@ -266,6 +266,8 @@ pub enum Include {
     Memory,
     #[serde(rename = "state.changed")]
     State,
+    #[serde(rename = "scenario.unlocked")]
+    Scenarios,
 }
 
 #[cfg(test)]

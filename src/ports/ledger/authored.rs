@@ -21,8 +21,12 @@ pub enum PutOutcome {
     VersionMismatch {
         stored: u32,
     },
-    /// The parent (the NPC's world) does not exist.
+    /// The parent (the NPC's world, the scenario's NPC) does not exist.
     NoParent,
+    /// The parent has as many as it may.
+    Full {
+        most: u32,
+    },
 }
 
 /// What a conditional deletion did.

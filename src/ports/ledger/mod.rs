@@ -14,6 +14,7 @@ pub mod meters;
 pub mod nodes;
 pub mod rewinds;
 pub mod saves;
+pub mod scenarios;
 pub mod state;
 pub mod summaries;
 pub mod tenants;
@@ -33,6 +34,7 @@ use crate::tenancy::TenantScope;
 pub struct Ledger {
     pub tenants: Arc<dyn tenants::TenantStore>,
     pub authored: Arc<dyn authored::AuthoredStore>,
+    pub scenarios: Arc<dyn scenarios::ScenarioStore>,
     pub dialogues: Arc<dyn dialogues::DialogueStore>,
     pub facts: Arc<dyn facts::FactStore>,
     pub summaries: Arc<dyn summaries::SummaryStore>,

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use super::jobs::JobFence;
+use super::{audit::Edit, jobs::JobFence};
 use crate::{
     ids::{DialogueId, StateEventId, WorldId},
     memory::{fact::Cause, state::StateChange},
@@ -54,4 +54,6 @@ pub trait StateStore: Send + Sync {
     /// Changes extracted by a job (the fall-back of a state block that did not parse), with the job's end.
     /// `false`: fenced, nothing was written.
     async fn commit(&self, scope: &TenantScope, fence: &JobFence, changes: &[NewStateChange]) -> StoreResult<bool>;
+    /// A change that a backend tells of, with its audit row. No interrupt takes it back.
+    async fn record(&self, scope: &TenantScope, change: &NewStateChange, edit: &Edit) -> StoreResult<()>;
 }

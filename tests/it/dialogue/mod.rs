@@ -138,6 +138,7 @@ impl Stage {
                 factions: vec![],
                 model: None,
                 settings: WorldSettings::default(),
+                has_scenarios: false,
                 version: 1,
                 updated_at: clock.now(),
             },

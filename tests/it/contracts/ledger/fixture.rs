@@ -136,6 +136,7 @@ impl<S: Subject> Fixture<S> {
                 max_hp_delta: Some(7),
                 ..WorldSettings::default()
             },
+            has_scenarios: false,
             version: 0,
             updated_at: self.now(),
         }
@@ -223,7 +224,7 @@ impl<S: Subject> Fixture<S> {
             checkpoint: Checkpoint {
                 turn: number,
                 buffer_from: 1,
-                recently_unlocked: vec![("The well".to_owned(), 5)],
+                recently_unlocked: vec![("well".parse().unwrap(), 5)],
                 ..Checkpoint::default()
             },
             trace: a_trace(self.now(), &format!("line {number}")),
@@ -417,6 +418,8 @@ pub fn a_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
         intent_source: "model".to_owned(),
         query: query.to_owned(),
         candidates: Vec::new(),
+        scenarios: vec![],
+        progress: None,
         sections: Vec::new(),
         prompt_tokens: 321,
         prompt_hash: "00ff".to_owned(),

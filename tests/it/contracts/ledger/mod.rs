@@ -21,6 +21,7 @@ mod racing;
 mod reconcile;
 mod rewinds;
 mod saves;
+mod scenarios;
 mod sqlite;
 mod state;
 mod statistics;
@@ -59,6 +60,10 @@ macro_rules! ledger_contract {
                     deleting_a_world_hides_it_and_ends_its_dialogues,
                     deleting_an_npc_ends_the_dialogues_it_speaks_in,
                     authored_content_of_another_tenant_is_not_found;
+                scenarios: scenarios_are_put_read_listed_and_versioned, what_is_locked_is_not_read,
+                    scenarios_go_with_their_npc_and_their_world, an_npc_has_only_so_many_scenarios,
+                    scenarios_are_embedded_anew, scenarios_of_another_tenant_are_not_found,
+                    what_a_backend_says_of_the_world_stands_in_order;
                 dialogues: a_dialogue_reads_back_and_closes_once, a_conversation_is_paused_while_it_is_open,
                     only_its_owner_pauses_and_closes_a_dialogue, dialogues_are_listed_newest_first_and_filtered,
                     the_conversation_that_was_heard_last_is_found,

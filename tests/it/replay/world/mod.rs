@@ -387,6 +387,7 @@ fn npc(id: &str, name: &str, now: DateTime<Utc>) -> Npc {
         factions: vec![],
         model: None,
         settings: WorldSettings::default(),
+        has_scenarios: false,
         version: 1,
         updated_at: now,
     }

@@ -75,7 +75,7 @@ impl World {
             .await
             .unwrap()
             .changes;
-        let folded = state::fold(changes.iter().map(|stored| &stored.change));
+        let folded = state::fold(changes.iter().map(|stored| (&stored.change, stored.at)));
         seen.state = format!("{folded:#?}").lines().map(str::to_owned).collect();
         let indexed = self.services.index.count(&self.scope).await.unwrap();
         let wanted = jobs::expected_points(&self.services, &self.scope).await.unwrap();

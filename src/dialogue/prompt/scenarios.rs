@@ -1,0 +1,124 @@
+//! What a prompt has of an NPC's past: what the turn found of it, within a budget of its own.
+
+use minijinja::{Value, context};
+
+use super::{
+    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, Material},
+    untrusted,
+};
+use crate::{
+    dialogue::settings::DialogueSettings,
+    memory::{
+        packing::{Budget, pack},
+        trace::{CandidateFate, ScenarioTrace},
+    },
+};
+
+/// What saying how far the player has come takes.
+const PROGRESS_TOKENS: u32 = 64;
+
+/// What is shown of an NPC's past.
+#[derive(Default)]
+pub(super) struct Shown {
+    /// Whether there is anything to show, be it only how far the player has come.
+    is_there: bool,
+    /// Position among the hits, the text, and its tokens.
+    items: Vec<(usize, String, u32)>,
+    /// Of every hit, by position.
+    fates: Vec<CandidateFate>,
+    dropped: usize,
+}
+
+impl Shown {
+    /// Takes the best that fit.
+    pub(super) fn select(material: &Material<'_>, settings: &DialogueSettings, left: u32) -> Self {
+        let Some(past) = material.past else {
+            return Self::default();
+        };
+        let mut fates: Vec<CandidateFate> = past.hits.iter().map(|hit| hit.fate).collect();
+        let strong: Vec<usize> = (0..fates.len())
+            .filter(|&at| fates[at] != CandidateFate::TooWeak)
+            .collect();
+        let texts: Vec<String> = strong
+            .iter()
+            .map(|&at| {
+                let scenario = &past.hits[at].scenario;
+                let text = format!("{}: {}", scenario.title, scenario.content);
+                untrusted(&text)
+            })
+            .collect();
+        let budget = Budget {
+            top_k: settings.scenarios.top_k,
+            total_tokens: settings
+                .prompt
+                .scenario_tokens
+                .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS + PROGRESS_TOKENS)),
+            item_tokens: settings.prompt.scenario_item_tokens,
+        };
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let packing = pack(&texts, budget, ITEM_TOKENS, &material.counter);
+        for (&at, &fate) in strong.iter().zip(&packing.fates) {
+            fates[at] = fate;
+        }
+        let items: Vec<_> = packing
+            .items
+            .iter()
+            .map(|item| (strong[item.index], item.text.to_owned(), item.tokens + ITEM_TOKENS))
+            .collect();
+        let over = |fate: &&CandidateFate| **fate == CandidateFate::OverBudget;
+        Self {
+            is_there: past.asked || !items.is_empty(),
+            dropped: fates.iter().filter(over).count(),
+            items,
+            fates,
+        }
+    }
+
+    pub(super) fn tokens(&self) -> u32 {
+        let items: u32 = self.items.iter().map(|item| item.2).sum();
+        items
+            + if self.is_there {
+                HEADING_TOKENS + PROGRESS_TOKENS
+            } else {
+                0
+            }
+    }
+    pub(super) const fn is_empty(&self) -> bool {
+        !self.is_there
+    }
+    pub(super) const fn dropped(&self) -> usize {
+        self.dropped
+    }
+    /// Leaves out the last of it. `false`: there is nothing.
+    pub(super) fn shrink(&mut self) -> bool {
+        let Some((at, ..)) = self.items.pop() else {
+            return false;
+        };
+        self.fates[at] = CandidateFate::OverBudget;
+        self.dropped += 1;
+        true
+    }
+
+    /// As the template takes it.
+    pub(super) fn values(&self, material: &Material<'_>) -> Value {
+        let Some(past) = material.past.filter(|_| self.is_there) else {
+            return Value::from(());
+        };
+        let told: Vec<Value> = self.items.iter().map(|(_, text, _)| text.as_str().into()).collect();
+        context! { progress => past.progress.map(|progress| progress.get()), told }
+    }
+
+    /// What became of every scenario that was considered.
+    pub(super) fn trace(&self, material: &Material<'_>) -> Vec<ScenarioTrace> {
+        let hits = material.past.into_iter().flat_map(|past| &past.hits);
+        hits.zip(&self.fates)
+            .map(|(hit, &fate)| ScenarioTrace {
+                scenario: hit.scenario.id.clone(),
+                title: hit.scenario.title.clone(),
+                score: hit.score,
+                recent: hit.recent,
+                fate,
+            })
+            .collect()
+    }
+}

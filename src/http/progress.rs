@@ -1,0 +1,108 @@
+//! How far players have come with NPCs: `/v1/worlds/{w}/players/{p}/progress/{n}`.
+
+use actix_web::{HttpResponse, get, put, web};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    AppState,
+    errors::Problem,
+    extract::{Author, Body, Caller, Path},
+    npcs, to_the_end, worlds,
+};
+use crate::{
+    dialogue::scenarios,
+    ids::{NpcId, PlayerId, WorldId},
+    memory::progress::Progress,
+    ports::ledger::audit::Edit,
+};
+
+/// What the backend says of it.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct ProgressBody {
+    #[garde(range(max = 1_000_000))]
+    #[schema(minimum = 0, maximum = 1_000_000)]
+    progress: u32,
+}
+
+/// How far a player has come with an NPC.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ProgressView {
+    #[schema(value_type = String)]
+    world_id: WorldId,
+    #[schema(value_type = String)]
+    player_id: PlayerId,
+    #[schema(value_type = String)]
+    npc_id: NpcId,
+    /// What counts: the most of what the backend set last and of what rules of the world raised it to.
+    progress: u32,
+    /// What the backend set last; 0: nothing.
+    set: u32,
+}
+
+async fn view(
+    state: &AppState,
+    caller: &Caller<Author>,
+    (world_id, player_id, npc_id): (WorldId, PlayerId, NpcId),
+) -> Result<HttpResponse, Problem> {
+    let world = worlds::find(state, caller, &world_id).await?;
+    let npc = npcs::find(state, caller, &world_id, &npc_id).await?;
+    let standing = scenarios::standing(&state.services, &caller.scope, &world, &npc, &player_id).await?;
+    Ok(HttpResponse::Ok().json(ProgressView {
+        world_id,
+        player_id,
+        npc_id,
+        progress: standing.progress().get(),
+        set: standing.set().get(),
+    }))
+}
+
+/// How far a player has come with an NPC.
+#[utoipa::path(
+    tag = "scenarios",
+    params(("world" = String, Path), ("player" = String, Path), ("npc" = String, Path)),
+    responses((status = 200, body = ProgressView)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/players/{player}/progress/{npc}")]
+pub async fn get_progress(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, PlayerId, NpcId)>,
+) -> Result<HttpResponse, Problem> {
+    view(&state, &caller, path.0).await
+}
+
+/// Sets how far a player has come with an NPC, higher or lower. No interrupt and no save takes it back. What rules of the
+/// world raise it to counts besides.
+#[utoipa::path(
+    tag = "scenarios",
+    params(("world" = String, Path), ("player" = String, Path), ("npc" = String, Path)),
+    request_body = ProgressBody,
+    responses((status = 200, body = ProgressView)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[put("/v1/worlds/{world}/players/{player}/progress/{npc}")]
+pub async fn put_progress(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, PlayerId, NpcId)>,
+    body: Body<ProgressBody>,
+) -> Result<HttpResponse, Problem> {
+    to_the_end(async move {
+        let (world_id, player, npc_id) = &path.0;
+        let world = worlds::find(&state, &caller, world_id).await?;
+        let npc = npcs::find(&state, &caller, world_id, npc_id).await?;
+        let at = state.services.clock.now();
+        let object = format!("{world_id}/{player}/{npc_id}");
+        let edit = Edit::by(&caller.principal, &state.services.ids, at, "progress.put", &object);
+        let to = Progress::new(body.value.progress).unwrap_or_default();
+        let of = (&world, &npc);
+        scenarios::set_progress(&state.services, &caller.scope, of, player, to, &edit).await?;
+        view(&state, &caller, path.0.clone()).await
+    })
+    .await
+}

@@ -1,0 +1,246 @@
+//! What NPCs remember of their own past: `/v1/worlds/{w}/npcs/{n}/scenarios`.
+
+use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
+use chrono::{DateTime, Utc};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    AppState,
+    errors::Problem,
+    etag::{self, IfMatch},
+    extract::{Author, Body, Caller, Path, Query},
+    npcs,
+    pagination::{self, Items},
+    to_the_end,
+    validate::{label, visible},
+};
+use crate::{
+    dialogue::scenarios,
+    ids::{NpcId, ScenarioId, WorldId},
+    memory::{progress::Progress, scenario::Scenario},
+    ports::ledger::audit::Edit,
+};
+
+/// A memory of an NPC's own past as its author writes it.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioBody {
+    /// One line.
+    #[garde(length(chars, max = 200), custom(label))]
+    #[schema(min_length = 1, max_length = 200)]
+    title: String,
+    /// What the NPC may tell once it is unlocked.
+    #[garde(length(chars, max = 4000), custom(visible))]
+    #[schema(min_length = 1, max_length = 4000)]
+    content: String,
+    #[serde(default)]
+    #[garde(length(max = 32), inner(length(chars, max = 64), custom(label)))]
+    #[schema(max_items = 32)]
+    keywords: Vec<String>,
+    /// Other words by which players ask for it.
+    #[serde(default)]
+    #[garde(length(max = 32), inner(length(chars, max = 64), custom(label)))]
+    #[schema(max_items = 32)]
+    synonyms: Vec<String>,
+    /// How far a player must have come with the NPC; 0: everybody may hear of it.
+    #[serde(default)]
+    #[garde(range(max = 1_000_000))]
+    #[schema(minimum = 0, maximum = 1_000_000)]
+    required_progress: u32,
+}
+
+/// A memory of an NPC's own past as it is stored.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ScenarioView {
+    #[schema(value_type = String)]
+    world_id: WorldId,
+    #[schema(value_type = String)]
+    npc_id: NpcId,
+    #[schema(value_type = String)]
+    id: ScenarioId,
+    title: String,
+    content: String,
+    keywords: Vec<String>,
+    synonyms: Vec<String>,
+    required_progress: u32,
+    /// The `ETag`, without its quotes.
+    version: u32,
+    updated_at: DateTime<Utc>,
+}
+
+impl From<Scenario> for ScenarioView {
+    fn from(scenario: Scenario) -> Self {
+        Self {
+            world_id: scenario.world,
+            npc_id: scenario.npc,
+            id: scenario.id,
+            title: scenario.title,
+            content: scenario.content,
+            keywords: scenario.keywords,
+            synonyms: scenario.synonyms,
+            required_progress: scenario.required_progress.get(),
+            version: scenario.version,
+            updated_at: scenario.updated_at,
+        }
+    }
+}
+
+impl ScenarioBody {
+    fn into_scenario(self, world: WorldId, npc: NpcId, id: ScenarioId, at: DateTime<Utc>) -> Scenario {
+        Scenario {
+            world,
+            npc,
+            id,
+            title: self.title,
+            content: self.content,
+            keywords: self.keywords,
+            synonyms: self.synonyms,
+            required_progress: Progress::new(self.required_progress).unwrap_or_default(),
+            version: 0,
+            updated_at: at,
+        }
+    }
+}
+
+/// Makes or replaces a memory of an NPC's own past. It is locked for every player whose progress with the NPC is below
+/// `required_progress`. An NPC has at most 500 of them.
+#[utoipa::path(
+    tag = "scenarios",
+    params(("world" = String, Path), ("npc" = String, Path), ("scenario" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
+    request_body = ScenarioBody,
+    responses((status = 200, body = ScenarioView, description = "Replaced"), (status = 201, body = ScenarioView, description = "Made"), (status = 409, description = "The NPC has as many as it may (`too_many_scenarios`)"), (status = 412, description = "Another version is stored, or one at all")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[put("/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}")]
+pub async fn put_scenario(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, NpcId, String)>,
+    request: HttpRequest,
+    body: Body<ScenarioBody>,
+) -> Result<HttpResponse, Problem> {
+    let (world, npc, name) = path.0;
+    let id: ScenarioId = name
+        .parse()
+        .map_err(|error| Problem::field("scenario", format!("{error}")))?;
+    let wanted = IfMatch::of_put(&request)?;
+    to_the_end(async move {
+        let store = &state.services.ledger.scenarios;
+        if wanted == IfMatch::Exists && store.get(&caller.scope, &world, &npc, &id).await?.is_none() {
+            return Err(etag::mismatch(0));
+        }
+        let at = state.services.clock.now();
+        let object = format!("{world}/{npc}/{id}");
+        let edit = Edit::by(&caller.principal, &state.services.ids, at, "scenario.put", &object);
+        let scenario = body.value.into_scenario(world.clone(), npc.clone(), id.clone(), at);
+        let outcome = scenarios::write(&state.services, &caller.scope, &scenario, wanted.version(), &edit).await?;
+        let created = etag::is_new(outcome, wanted, "NPC")?;
+        // Whether an NPC has any is kept with it.
+        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
+        let stored = find(&state, &caller, &world, &npc, &id).await?;
+        let location = format!("/v1/worlds/{world}/npcs/{npc}/scenarios/{id}");
+        Ok(etag::stored(
+            created,
+            &location,
+            stored.version,
+            &ScenarioView::from(stored),
+        ))
+    })
+    .await
+}
+
+/// A memory of an NPC's own past.
+#[utoipa::path(
+    tag = "scenarios",
+    params(("world" = String, Path), ("npc" = String, Path), ("scenario" = String, Path)),
+    responses((status = 200, body = ScenarioView), (status = 304, description = "If-None-Match names this version")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}")]
+pub async fn get_scenario(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, NpcId, ScenarioId)>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let (world, npc, id) = path.0;
+    let scenario = find(&state, &caller, &world, &npc, &id).await?;
+    Ok(etag::found(&request, scenario.version, &ScenarioView::from(scenario)))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListQuery {
+    /// 1–200; default 50.
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// What an NPC remembers of its own past, locked or not.
+#[utoipa::path(
+    tag = "scenarios",
+    params(("world" = String, Path), ("npc" = String, Path), ListQuery),
+    responses((status = 200, body = Items<ScenarioView>)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/npcs/{npc}/scenarios")]
+pub async fn list_scenarios(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, NpcId)>,
+    query: Query<ListQuery>,
+) -> Result<HttpResponse, Problem> {
+    let page = pagination::page::<ScenarioId>(&state, query.0.limit, query.0.after)?;
+    let (world, npc) = path.0;
+    npcs::find(&state, &caller, &world, &npc).await?;
+    let store = &state.services.ledger.scenarios;
+    let found = store.list(&caller.scope, &world, &npc, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::of(found, ScenarioView::from)))
+}
+
+/// Hides a memory of an NPC's own past: from now on it is told to nobody.
+#[utoipa::path(
+    tag = "scenarios",
+    params(("world" = String, Path), ("npc" = String, Path), ("scenario" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag of what is to be deleted, or *")),
+    responses((status = 204), (status = 412, description = "Another version is stored")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[delete("/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}")]
+pub async fn delete_scenario(
+    state: web::Data<AppState>,
+    caller: Caller<Author>,
+    path: Path<(WorldId, NpcId, ScenarioId)>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let (world, npc, id) = path.0;
+    let wanted = IfMatch::of(&request)?;
+    to_the_end(async move {
+        let at = state.services.clock.now();
+        let object = format!("{world}/{npc}/{id}");
+        let edit = Edit::by(&caller.principal, &state.services.ids, at, "scenario.delete", &object);
+        let store = &state.services.ledger.scenarios;
+        let outcome = store
+            .delete(&caller.scope, &world, &npc, &id, wanted.version(), &edit)
+            .await?;
+        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
+        etag::deleted(outcome, "scenario")
+    })
+    .await
+}
+
+async fn find<A>(
+    state: &AppState,
+    caller: &Caller<A>,
+    world: &WorldId,
+    npc: &NpcId,
+    id: &ScenarioId,
+) -> Result<Scenario, Problem> {
+    let store = &state.services.ledger.scenarios;
+    let found = store.get(&caller.scope, world, npc, id).await?;
+    found.ok_or_else(|| Problem::not_found("scenario"))
+}

@@ -1,0 +1,393 @@
+//! How far a player has come with an NPC (ALGORITHMS §4).
+//!
+//! Progress is kept nowhere as a number of its own: it follows from what stands in a world, by the rules of
+//! that world. So what is taken back takes back what it had unlocked.
+
+use std::cmp::Reverse;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::milestones::Milestones;
+use crate::ids::{NpcId, PlayerId};
+
+/// 0 to [`Progress::MOST`]; 0 is where everybody begins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "u32", into = "u32")]
+#[schema(value_type = u32, minimum = 0, maximum = 1_000_000)]
+pub struct Progress(u32);
+
+impl Progress {
+    pub const MOST: u32 = 1_000_000;
+    /// Where everybody begins.
+    pub const NONE: Self = Self(0);
+
+    /// `None`: more than there is.
+    #[must_use]
+    pub const fn new(value: u32) -> Option<Self> {
+        if value <= Self::MOST { Some(Self(value)) } else { None }
+    }
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl TryFrom<u32> for Progress {
+    type Error = String;
+    fn try_from(value: u32) -> Result<Self, String> {
+        Self::new(value).ok_or_else(|| format!("progress is 0 to {}, not {value}", Self::MOST))
+    }
+}
+
+impl From<Progress> for u32 {
+    fn from(progress: Progress) -> Self {
+        progress.0
+    }
+}
+
+/// Raises a player's progress with an NPC to `progress`, once something has happened in the world.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnlockRule {
+    #[schema(value_type = String)]
+    pub npc: NpcId,
+    pub progress: Progress,
+    #[schema(inline)]
+    pub when: UnlockWhen,
+}
+
+/// What has to have happened to the player. Names are compared without their case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum UnlockWhen {
+    /// The player came by it, whether it is still there or not.
+    Item { item: String },
+    /// The player was there.
+    Location { location: String },
+    /// The player met somebody, or was met.
+    Met { met: String },
+    /// What the NPC feels towards the player was so strong, 1 to 100.
+    Relationship { relationship: String, at_least: i32 },
+}
+
+/// An NPC as rules and the state of the world name it.
+#[derive(Debug, Clone, Copy)]
+pub struct Whom<'a> {
+    pub id: &'a NpcId,
+    pub name: &'a str,
+}
+
+/// Where a player stands with an NPC, and since when.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// What it was raised to by what still counts, each with the moment.
+    raised: Vec<(Progress, DateTime<Utc>)>,
+    set: Progress,
+}
+
+/// Where `player` stands with an NPC: the most of what the backend set last, and of the rules whose condition was
+/// met by what stands. Without a player there is no progress.
+#[must_use]
+pub fn standing(milestones: &Milestones, rules: &[UnlockRule], npc: Whom<'_>, player: Option<&PlayerId>) -> Standing {
+    let Some(player) = player else {
+        return Standing::default();
+    };
+    let of_rules = rules.iter().filter(|rule| rule.npc == *npc.id).filter_map(|rule| {
+        let at = milestones.reached(player, &rule.when, Some(npc))?;
+        Some((rule.progress, at))
+    });
+    let mut raised: Vec<_> = milestones.set(player, npc.id).chain(of_rules).collect();
+    raised.retain(|(progress, _)| *progress > Progress::NONE);
+    // Whichever order rules are written in, it is the same.
+    raised.sort_unstable_by_key(|&(progress, at)| (Reverse(progress), at));
+    let set = milestones.set(player, npc.id).map(|(progress, _)| progress).max();
+    Standing {
+        raised,
+        set: set.unwrap_or_default(),
+    }
+}
+
+impl Standing {
+    /// The player's progress.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.raised.first().map_or(Progress::NONE, |(progress, _)| *progress)
+    }
+    /// What the backend set last; 0: nothing.
+    #[must_use]
+    pub fn set(&self) -> Progress {
+        self.set
+    }
+    /// Since when what needs `required` is unlocked; `None`: it is locked, or has been open from the beginning.
+    #[must_use]
+    pub fn since(&self, required: Progress) -> Option<DateTime<Utc>> {
+        if required == Progress::NONE {
+            return None;
+        }
+        let enough = self.raised.iter().filter(|(progress, _)| *progress >= required);
+        enough.map(|(_, at)| *at).min()
+    }
+    /// Whether anything may have been unlocked after `moment`.
+    #[must_use]
+    pub fn rose_after(&self, moment: DateTime<Utc>) -> bool {
+        self.raised.iter().any(|(_, at)| *at >= moment)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::memory::state::{StateChange, WorldState, fold};
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(seconds, 0).unwrap()
+    }
+    fn progress(value: u32) -> Progress {
+        Progress::new(value).unwrap()
+    }
+    fn mira() -> NpcId {
+        "mira".parse().unwrap()
+    }
+    fn gained(item: &str) -> StateChange {
+        StateChange::ItemGained {
+            who: "player:p7".to_owned(),
+            item: item.to_owned(),
+            count: 1,
+        }
+    }
+    fn trusts(delta: i32) -> StateChange {
+        StateChange::Relationship {
+            from: "Mira".to_owned(),
+            to: "player:p7".to_owned(),
+            kind: "trust".to_owned(),
+            delta,
+        }
+    }
+    fn sets(to: u32) -> StateChange {
+        StateChange::Progress {
+            who: "player:p7".to_owned(),
+            npc: mira(),
+            to: progress(to),
+        }
+    }
+    fn rule(value: u32, when: UnlockWhen) -> UnlockRule {
+        UnlockRule {
+            npc: mira(),
+            progress: progress(value),
+            when,
+        }
+    }
+    fn item(name: &str) -> UnlockWhen {
+        UnlockWhen::Item { item: name.to_owned() }
+    }
+    fn of(state: &WorldState, rules: &[UnlockRule]) -> Standing {
+        let (id, player) = (mira(), "p7".parse().unwrap());
+        let npc = Whom { id: &id, name: "Mira" };
+        standing(&state.milestones, rules, npc, Some(&player))
+    }
+    fn folded(changes: &[(i64, StateChange)]) -> WorldState {
+        fold(changes.iter().map(|(second, change)| (change, at(*second))))
+    }
+
+    #[test]
+    fn rules_raise_it_once_something_happened_and_while_that_stands() {
+        let rules = [
+            rule(1, item("Silver Key")),
+            rule(
+                2,
+                UnlockWhen::Location {
+                    location: "tower".into(),
+                },
+            ),
+            rule(3, UnlockWhen::Met { met: "Bram".into() }),
+            rule(
+                4,
+                UnlockWhen::Relationship {
+                    relationship: "trust".into(),
+                    at_least: 40,
+                },
+            ),
+        ];
+        let to = StateChange::Location {
+            who: "player:p7".into(),
+            to: "the Tower".into(),
+        };
+        let tower = StateChange::Location {
+            who: "player:p7".into(),
+            to: "Tower ".into(),
+        };
+        let met = StateChange::Met {
+            who: "Bram".into(),
+            whom: "player:p7".into(),
+        };
+        let mut changes = vec![(1, gained("silver key"))];
+        for (next, expected) in [
+            ((2, to), 1),
+            ((3, tower), 2),
+            ((4, trusts(39)), 2),
+            ((5, trusts(1)), 4),
+            ((6, met), 4),
+        ] {
+            changes.push(next);
+            assert_eq!(
+                of(&folded(&changes), &rules).progress(),
+                progress(expected),
+                "{changes:?}"
+            );
+        }
+        let whole = of(&folded(&changes), &rules);
+        let since: Vec<_> = [0, 1, 2, 3, 4, 5].map(|value| whole.since(progress(value))).into();
+        assert_eq!(since, [None, Some(at(1)), Some(at(3)), Some(at(5)), Some(at(5)), None]);
+        // What was strong enough once counts, though it has faded; what was unsaid does not.
+        changes.push((7, trusts(-40)));
+        assert_eq!(of(&folded(&changes), &rules).progress(), progress(4));
+        changes.remove(4);
+        assert_eq!(of(&folded(&changes), &rules).progress(), progress(3));
+    }
+
+    #[test]
+    fn others_and_other_players_raise_nothing() {
+        let rules = [rule(1, item("key")), rule(2, UnlockWhen::Met { met: "Bram".into() })];
+        let of_another = StateChange::ItemGained {
+            who: "player:p8".into(),
+            item: "key".into(),
+            count: 1,
+        };
+        let of_an_npc = StateChange::Met {
+            who: "Mira".into(),
+            whom: "Bram".into(),
+        };
+        let a_sister = StateChange::ItemGained {
+            who: "player:p7's sister".into(),
+            item: "key".into(),
+            count: 1,
+        };
+        let nothing = StateChange::ItemGained {
+            who: "player:p7".into(),
+            item: "key".into(),
+            count: 0,
+        };
+        let state = folded(&[(1, of_another), (2, of_an_npc), (3, a_sister), (4, nothing)]);
+        assert_eq!(of(&state, &rules), Standing::default());
+        let id = mira();
+        let npc = Whom { id: &id, name: "Mira" };
+        assert_eq!(
+            standing(&folded(&[(1, sets(5))]).milestones, &rules, npc, None).progress(),
+            Progress::NONE
+        );
+    }
+
+    #[test]
+    fn what_the_backend_set_last_counts_and_since_when_it_was_enough() {
+        let state = folded(&[(1, sets(5)), (2, sets(2)), (3, sets(4)), (4, sets(4))]);
+        let backend = of(&state, &[]);
+        assert_eq!((backend.progress(), backend.set()), (progress(4), progress(4)));
+        let since = [1, 2, 3, 4, 5].map(|value| backend.since(progress(value)));
+        assert_eq!(since, [Some(at(1)), Some(at(1)), Some(at(3)), Some(at(3)), None]);
+        let with_a_rule = folded(&[(1, sets(5)), (2, sets(2)), (3, gained("key"))]);
+        let both = of(&with_a_rule, &[rule(3, item("key"))]);
+        assert_eq!((both.progress(), both.set()), (progress(3), progress(2)));
+        assert!(both.rose_after(at(3)) && !both.rose_after(at(4)));
+    }
+
+    #[test]
+    fn a_rule_is_written_as_people_write_it() {
+        for (text, when) in [
+            (r#"{"item":"silver key"}"#, item("silver key")),
+            (
+                r#"{"location":"tower"}"#,
+                UnlockWhen::Location {
+                    location: "tower".into(),
+                },
+            ),
+            (r#"{"met":"Bram"}"#, UnlockWhen::Met { met: "Bram".into() }),
+            (
+                r#"{"relationship":"trust","at_least":40}"#,
+                UnlockWhen::Relationship {
+                    relationship: "trust".into(),
+                    at_least: 40,
+                },
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&when).unwrap(), text);
+            assert_eq!(serde_json::from_str::<UnlockWhen>(text).unwrap(), when);
+        }
+        assert!(serde_json::from_str::<Progress>("1000001").is_err());
+    }
+
+    /// What happens to one player and one NPC, of what rules are about.
+    fn happening() -> impl Strategy<Value = StateChange> {
+        prop_oneof![
+            (0..4_u8).prop_map(|n| gained(&format!("item {n}"))),
+            (-60..60_i32).prop_map(trusts),
+            (0..8_u32).prop_map(sets),
+        ]
+    }
+    fn rules() -> impl Strategy<Value = Vec<UnlockRule>> {
+        let when = prop_oneof![
+            (0..4_u8).prop_map(|n| item(&format!("Item {n}"))),
+            (1..=100_i32).prop_map(|at_least| UnlockWhen::Relationship {
+                relationship: "Trust".into(),
+                at_least
+            }),
+        ];
+        prop::collection::vec((0..8_u32, when).prop_map(|(value, when)| rule(value, when)), 0..6)
+    }
+
+    /// The progress at one moment, worked out from nothing but what had happened by then.
+    fn plainly(changes: &[(i64, StateChange)], rules: &[UnlockRule], until: i64) -> u32 {
+        let (mut set, mut strength, mut strongest, mut items) = (0, 0, 0, Vec::new());
+        for (_, change) in changes.iter().filter(|(second, _)| *second <= until) {
+            match change {
+                StateChange::Progress { to, .. } => set = to.get(),
+                StateChange::ItemGained { item, .. } => items.push(item.to_lowercase()),
+                StateChange::Relationship { delta, .. } => {
+                    strength = (strength + delta).clamp(-100, 100);
+                    strongest = strongest.max(strength);
+                }
+                _ => {}
+            }
+        }
+        let met = rules.iter().filter(|rule| match &rule.when {
+            UnlockWhen::Item { item } => items.contains(&item.to_lowercase()),
+            UnlockWhen::Relationship { at_least, .. } => strongest >= *at_least,
+            _ => false,
+        });
+        met.map(|rule| rule.progress.get())
+            .chain([set])
+            .max()
+            .unwrap_or_default()
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_most_of_what_stands_whatever_was_lifted(
+            all in prop::collection::vec((happening(), any::<bool>()), 0..30), rules in rules(),
+        ) {
+            let numbered = (0..).zip(&all);
+            let stands: Vec<_> = numbered.filter(|(_, (_, stands))| *stands).map(|(n, (change, _))| (n, change.clone())).collect();
+            let now = of(&folded(&stands), &rules);
+            let last = i64::try_from(all.len()).unwrap();
+            prop_assert_eq!(now.progress().get(), plainly(&stands, &rules, last));
+            for required in 1..8_u32 {
+                // The first moment from which on it was always enough.
+                let lacking = (-1..=last).rev().find(|moment| plainly(&stands, &rules, *moment) < required);
+                let expected = lacking.filter(|moment| *moment < last).map(|moment| at(moment + 1));
+                prop_assert_eq!(now.since(progress(required)), expected, "{} of {:?}", required, stands);
+            }
+        }
+
+        #[test]
+        fn the_order_of_rules_does_not_matter(all in prop::collection::vec(happening(), 0..20), rules in rules()) {
+            let changes: Vec<_> = (0..).zip(all).collect();
+            let state = folded(&changes);
+            let mut turned = rules.clone();
+            turned.reverse();
+            prop_assert_eq!(of(&state, &rules), of(&state, &turned));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Scenarios: what an NPC remembers of its own past, each locked until a player has come far enough
+//! (ALGORITHMS §4).
+
+use std::cmp::Reverse;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    calibration::Calibration,
+    fact::embedded_text,
+    keywords::{self, TermWeights},
+    progress::Progress,
+    scoring::RecallWeights,
+};
+use crate::ids::{NpcId, ScenarioId, WorldId};
+
+/// Characters of a title, and of what is told.
+pub const TITLE_CHARS: usize = 200;
+pub const CONTENT_CHARS: usize = 4_000;
+/// Keywords, and synonyms; each of at most this many characters.
+pub const WORDS: usize = 32;
+pub const WORD_CHARS: usize = 64;
+/// Scenarios of one NPC.
+pub const MOST_OF_ONE_NPC: u32 = 500;
+
+/// What an NPC remembers of its own past, as its author writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scenario {
+    pub world: WorldId,
+    pub npc: NpcId,
+    pub id: ScenarioId,
+    pub title: String,
+    pub content: String,
+    pub keywords: Vec<String>,
+    /// Other words by which players ask for it.
+    pub synonyms: Vec<String>,
+    /// Locked for players who have not come so far.
+    pub required_progress: Progress,
+    /// Rises with every edit; the `ETag` over REST.
+    pub version: u32,
+    pub updated_at: DateTime<Utc>,
+}
+
+impl Scenario {
+    /// What its vector is made of.
+    #[must_use]
+    pub fn embedded_text(&self) -> String {
+        embedded_text(&self.whole(), &self.words())
+    }
+    /// The words by which it is found.
+    #[must_use]
+    pub fn terms(&self) -> TermWeights {
+        keywords::document_terms(&self.whole(), &self.words())
+    }
+    fn whole(&self) -> String {
+        format!("{}. {}", self.title, self.content)
+    }
+    fn words(&self) -> Vec<String> {
+        self.keywords.iter().chain(&self.synonyms).cloned().collect()
+    }
+}
+
+/// How well a scenario fits a line. Each part is in [0, 1].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ScenarioScore {
+    /// The cosine, calibrated to [0, 1].
+    pub relevance: f64,
+    pub keyword: f64,
+    /// Relevance .5 and keywords .2, as in the score of a fact, scaled to sum to 1.
+    pub total: f64,
+    /// The raw cosine, in [-1, 1]; 0 where there is nothing to compare.
+    pub cosine: f64,
+}
+
+/// Scores a scenario for a line: the two factors of recall that are about the words. One that cannot be compared
+/// by its vector (`cosine` is `None`) is scored by keywords alone.
+#[must_use]
+pub fn score(calibration: &Calibration, cosine: Option<f32>, keyword: f64) -> ScenarioScore {
+    let weights = RecallWeights::FOUR_FACTOR;
+    let whole = weights.relevance + weights.keyword;
+    let cosine = cosine.filter(|cosine| cosine.is_finite());
+    let share = |value: f64| if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
+    let relevance = cosine.map_or(0.0, |cosine| share(calibration.relevance(cosine.clamp(-1.0, 1.0))));
+    let keyword = share(keyword);
+    ScenarioScore {
+        relevance,
+        keyword,
+        total: share((weights.relevance * relevance + weights.keyword * keyword) / whole),
+        cosine: cosine.map_or(0.0, |cosine| f64::from(cosine.clamp(-1.0, 1.0))),
+    }
+}
+
+/// The order in which scenarios come: where a line points back at what was unlocked or told lately, that first and
+/// the latest of it before; then the better score; of equal ones by id. A total order.
+pub fn best_first(points: bool, scored: &mut [(ScenarioScore, Option<DateTime<Utc>>, &ScenarioId, usize)]) {
+    scored.sort_by(|a, b| {
+        let key = |recent: Option<DateTime<Utc>>| points.then_some(Reverse(recent));
+        key(a.1)
+            .cmp(&key(b.1))
+            .then_with(|| b.0.total.total_cmp(&a.0.total))
+            .then_with(|| a.2.cmp(b.2))
+    });
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_two_factors_are_those_of_recall() {
+        let parts = score(&Calibration::IDENTITY, Some(0.8), 0.5);
+        assert!((parts.total - (0.5 * 0.8 + 0.2 * 0.5) / 0.7).abs() < 1e-6);
+        let words = score(&Calibration::IDENTITY, None, 1.0);
+        assert!((words.total - 0.2 / 0.7).abs() < 1e-9 && words.relevance == 0.0);
+        let both = score(&Calibration::IDENTITY, Some(1.0), 1.0);
+        assert!((both.total - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_scenario_is_found_by_every_word_it_has() {
+        let scenario = Scenario {
+            world: "vale".parse().unwrap(),
+            npc: "mira".parse().unwrap(),
+            id: "well".parse().unwrap(),
+            title: "The dry well".to_owned(),
+            content: "Her brother fell in.".to_owned(),
+            keywords: vec!["sorrow".to_owned()],
+            synonyms: vec!["우물".to_owned()],
+            required_progress: Progress::NONE,
+            version: 1,
+            updated_at: DateTime::UNIX_EPOCH,
+        };
+        let terms = scenario.terms();
+        for line in ["that well?", "your brother", "what sorrow", "우물에 대해 말해 줘"] {
+            assert!(keywords::coverage(&keywords::query_terms(line), &terms) > 0.3, "{line}");
+        }
+        for part in ["The dry well", "Her brother", "sorrow", "우물"] {
+            assert!(scenario.embedded_text().contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn what_is_pointed_at_comes_first_and_the_latest_of_it_before() {
+        let ids: Vec<ScenarioId> = ["a", "b", "c", "d"].map(|id| id.parse().unwrap()).into();
+        let of = |total| ScenarioScore {
+            total,
+            ..ScenarioScore::default()
+        };
+        let at = |second| DateTime::from_timestamp(second, 0);
+        let mut scored = vec![
+            (of(0.9), None, &ids[0], 0),
+            (of(0.1), at(3), &ids[1], 1),
+            (of(0.2), at(5), &ids[2], 2),
+            (of(0.9), None, &ids[3], 3),
+        ];
+        let order = |scored: &[(ScenarioScore, Option<DateTime<Utc>>, &ScenarioId, usize)]| {
+            scored.iter().map(|entry| entry.3).collect::<Vec<_>>()
+        };
+        best_first(true, &mut scored);
+        assert_eq!(order(&scored), [2, 1, 0, 3]);
+        best_first(false, &mut scored);
+        assert_eq!(order(&scored), [0, 3, 2, 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_score_is_in_bounds(cosine in prop::option::of(any::<f32>()), keyword in any::<f64>()) {
+            let parts = score(&Calibration::IDENTITY, cosine, keyword);
+            for part in [parts.relevance, parts.keyword, parts.total] {
+                prop_assert!((0.0..=1.0).contains(&part));
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What NPCs remember of their own past, as people write it.
+
+use async_trait::async_trait;
+
+use super::{
+    audit::Edit,
+    authored::{DeleteOutcome, PutOutcome},
+};
+use crate::{
+    ids::{NpcId, ScenarioId, WorldId},
+    memory::{progress::Progress, scenario::Scenario},
+    ports::{Page, PageRequest, StoreResult},
+    tenancy::TenantScope,
+};
+
+/// A unit vector, and the model that made it: those of different models are never compared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Embedding {
+    pub model: String,
+    pub vector: Vec<f32>,
+}
+
+/// A scenario that a player may hear of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unlocked {
+    pub scenario: Scenario,
+    pub embedding: Embedding,
+}
+
+/// Scenarios. `version` of a value passed to `put` is ignored; the store counts. Every change writes its audit row
+/// in the same transaction. What was deleted, itself or with its NPC, is hidden: a put of the same id brings it back.
+#[async_trait]
+pub trait ScenarioStore: Send + Sync {
+    /// [`PutOutcome::NoParent`] without its NPC; [`PutOutcome::Full`] where that has as many as it may.
+    async fn put(
+        &self,
+        scope: &TenantScope,
+        scenario: &Scenario,
+        embedding: &Embedding,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<PutOutcome>;
+    async fn get(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        id: &ScenarioId,
+    ) -> StoreResult<Option<Scenario>>;
+    /// Those of one NPC, by id.
+    async fn list(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        page: &PageRequest,
+    ) -> StoreResult<Page<Scenario>>;
+    async fn delete(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        id: &ScenarioId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<DeleteOutcome>;
+    /// Those of one NPC that need no more than `progress`. Nothing else of it is read, so nothing that is locked
+    /// can get into a prompt.
+    async fn within(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        progress: Progress,
+    ) -> StoreResult<Vec<Unlocked>>;
+    /// Those whose vector another model than `model` made, at most `limit`.
+    async fn unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>>;
+    /// Gives a scenario another vector, unless it was changed since it was read.
+    async fn embed(&self, scope: &TenantScope, scenario: &Scenario, embedding: &Embedding) -> StoreResult<()>;
+}

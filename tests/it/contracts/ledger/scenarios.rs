@@ -1,0 +1,298 @@
+use colloquy::{
+    memory::{
+        fact::Cause,
+        progress::Progress,
+        scenario::{MOST_OF_ONE_NPC, Scenario},
+        state::StateChange,
+    },
+    ports::ledger::{
+        authored::{DeleteOutcome, PutOutcome},
+        scenarios::Embedding,
+        state::NewStateChange,
+    },
+};
+
+use super::{
+    Subject,
+    fixture::{Fixture, page},
+};
+
+fn a_scenario<S: Subject>(f: &Fixture<S>, id: &str, required: u32) -> Scenario {
+    Scenario {
+        world: f.world.clone(),
+        npc: f.npc.clone(),
+        id: id.parse().unwrap(),
+        title: format!("The \"{id}\""),
+        content: "그녀의 오빠는 우물에 빠졌다.".to_owned(),
+        keywords: vec!["우물".to_owned(), "brother".to_owned()],
+        synonyms: vec!["sibling".to_owned()],
+        required_progress: Progress::new(required).unwrap(),
+        version: 0,
+        updated_at: f.now(),
+    }
+}
+
+fn embedding(x: f32) -> Embedding {
+    Embedding {
+        model: "angles".to_owned(),
+        vector: vec![x, -0.5, f32::MIN_POSITIVE],
+    }
+}
+
+async fn populated<S: Subject>(f: &Fixture<S>) {
+    f.put_world("vale").await;
+    let (npc, edit) = (f.an_npc("vale", "mira"), f.edit("npc.put"));
+    let authored = &f.ledger().authored;
+    authored.put_npc(&f.scope, &npc, None, &edit).await.unwrap();
+}
+
+async fn put<S: Subject>(f: &Fixture<S>, scenario: &Scenario, version: Option<u32>) -> PutOutcome {
+    let (scenarios, edit) = (&f.ledger().scenarios, f.edit("scenario.put"));
+    let put = scenarios.put(&f.scope, scenario, &embedding(0.5), version, &edit).await;
+    put.unwrap()
+}
+
+async fn within<S: Subject>(f: &Fixture<S>, progress: u32) -> Vec<String> {
+    let scenarios = &f.ledger().scenarios;
+    let progress = Progress::new(progress).unwrap();
+    let found = scenarios.within(&f.scope, &f.world, &f.npc, progress).await.unwrap();
+    found.iter().map(|found| found.scenario.id.to_string()).collect()
+}
+
+pub async fn scenarios_are_put_read_listed_and_versioned<S: Subject>(f: &Fixture<S>) {
+    let scenarios = &f.ledger().scenarios;
+    let well = a_scenario(f, "well", 2);
+    assert_eq!(put(f, &well, None).await, PutOutcome::NoParent);
+    populated(f).await;
+    let npc = async || {
+        f.ledger()
+            .authored
+            .npc(&f.scope, &f.world, &f.npc)
+            .await
+            .unwrap()
+            .unwrap()
+    };
+    assert!(!npc().await.has_scenarios);
+    assert_eq!(put(f, &well, Some(1)).await, PutOutcome::VersionMismatch { stored: 0 });
+    assert_eq!(put(f, &well, Some(0)).await, PutOutcome::Created);
+    assert!(npc().await.has_scenarios);
+    let get = async |id: &str| {
+        scenarios
+            .get(&f.scope, &f.world, &f.npc, &id.parse().unwrap())
+            .await
+            .unwrap()
+    };
+    assert_eq!(
+        get("well").await,
+        Some(Scenario {
+            version: 1,
+            ..well.clone()
+        })
+    );
+    assert_eq!(get("tower").await, None);
+
+    f.tick();
+    let easier = Scenario {
+        required_progress: Progress::NONE,
+        updated_at: f.now(),
+        ..well.clone()
+    };
+    assert_eq!(
+        put(f, &easier, Some(0)).await,
+        PutOutcome::VersionMismatch { stored: 1 }
+    );
+    assert_eq!(put(f, &easier, Some(1)).await, PutOutcome::Updated { version: 2 });
+    assert_eq!(get("well").await, Some(Scenario { version: 2, ..easier }));
+
+    put(f, &a_scenario(f, "tower", 0), None).await;
+    let list = async |after| {
+        scenarios
+            .list(&f.scope, &f.world, &f.npc, &page(1, after))
+            .await
+            .unwrap()
+    };
+    let first = list(None).await;
+    assert_eq!(first.items[0].id.as_str(), "tower");
+    let second = list(first.next).await;
+    assert_eq!((second.items[0].id.as_str(), second.next), ("well", None));
+    let elsewhere = scenarios
+        .list(&f.scope, &f.world, &"ergen".parse().unwrap(), &page(9, None))
+        .await;
+    assert!(elsewhere.unwrap().items.is_empty());
+
+    let delete = async |version| {
+        let edit = f.edit("scenario.delete");
+        let id = "well".parse().unwrap();
+        let gone = scenarios.delete(&f.scope, &f.world, &f.npc, &id, version, &edit);
+        gone.await.unwrap()
+    };
+    assert_eq!(delete(Some(1)).await, DeleteOutcome::VersionMismatch { stored: 2 });
+    assert_eq!(delete(Some(2)).await, DeleteOutcome::Deleted);
+    assert_eq!(delete(None).await, DeleteOutcome::NotFound);
+    assert_eq!(get("well").await, None);
+    assert_eq!(within(f, 9).await, ["tower"]);
+    // One that was deleted is made anew.
+    assert_eq!(put(f, &well, Some(0)).await, PutOutcome::Created);
+    let audit = f.ledger().audit.list(&f.scope, &page(20, None)).await.unwrap();
+    let of = |action: &str| audit.items.iter().filter(|row| row.action == action).count();
+    assert_eq!(
+        (of("scenario.put"), of("scenario.delete")),
+        (4, 1),
+        "what was refused is not in it"
+    );
+}
+
+pub async fn what_is_locked_is_not_read<S: Subject>(f: &Fixture<S>) {
+    populated(f).await;
+    for (id, required) in [("a", 0), ("b", 1), ("c", 1), ("d", 1_000_000)] {
+        put(f, &a_scenario(f, id, required), None).await;
+    }
+    assert_eq!(within(f, 0).await, ["a"]);
+    assert_eq!(within(f, 1).await, ["a", "b", "c"]);
+    assert_eq!(within(f, 999_999).await, ["a", "b", "c"]);
+    assert_eq!(within(f, 1_000_000).await, ["a", "b", "c", "d"]);
+    let scenarios = &f.ledger().scenarios;
+    let found = scenarios
+        .within(&f.scope, &f.world, &f.npc, Progress::NONE)
+        .await
+        .unwrap();
+    let stored = Scenario {
+        version: 1,
+        ..a_scenario(f, "a", 0)
+    };
+    assert_eq!((&found[0].scenario, &found[0].embedding), (&stored, &embedding(0.5)));
+}
+
+pub async fn scenarios_go_with_their_npc_and_their_world<S: Subject>(f: &Fixture<S>) {
+    populated(f).await;
+    let authored = &f.ledger().authored;
+    put(f, &a_scenario(f, "well", 0), None).await;
+    f.tick();
+    let gone = authored
+        .delete_npc(&f.scope, &f.world, &f.npc, None, &f.edit("npc.delete"))
+        .await;
+    assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
+    assert!(within(f, 9).await.is_empty());
+    let (npc, edit) = (f.an_npc("vale", "mira"), f.edit("npc.put"));
+    authored.put_npc(&f.scope, &npc, None, &edit).await.unwrap();
+    assert!(within(f, 9).await.is_empty(), "each comes back when it is put again");
+    put(f, &a_scenario(f, "well", 0), None).await;
+    let gone = authored
+        .delete_world(&f.scope, &f.world, None, &f.edit("world.delete"))
+        .await;
+    assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
+    assert!(within(f, 9).await.is_empty());
+}
+
+pub async fn an_npc_has_only_so_many_scenarios<S: Subject>(f: &Fixture<S>) {
+    populated(f).await;
+    for n in 0..MOST_OF_ONE_NPC {
+        assert_eq!(
+            put(f, &a_scenario(f, &format!("s{n}"), 0), None).await,
+            PutOutcome::Created
+        );
+    }
+    let full = PutOutcome::Full { most: MOST_OF_ONE_NPC };
+    assert_eq!(put(f, &a_scenario(f, "one-more", 0), None).await, full);
+    assert_eq!(
+        put(f, &a_scenario(f, "s7", 1), None).await,
+        PutOutcome::Updated { version: 2 }
+    );
+    let (scenarios, id) = (&f.ledger().scenarios, "s7".parse().unwrap());
+    let gone = scenarios
+        .delete(&f.scope, &f.world, &f.npc, &id, None, &f.edit("scenario.delete"))
+        .await;
+    gone.unwrap();
+    assert_eq!(put(f, &a_scenario(f, "one-more", 0), None).await, PutOutcome::Created);
+}
+
+pub async fn scenarios_are_embedded_anew<S: Subject>(f: &Fixture<S>) {
+    populated(f).await;
+    let scenarios = &f.ledger().scenarios;
+    for id in ["a", "b", "c"] {
+        put(f, &a_scenario(f, id, 0), None).await;
+    }
+    assert!(scenarios.unembedded(&f.scope, "angles", 9).await.unwrap().is_empty());
+    let missing = scenarios.unembedded(&f.scope, "newer", 2).await.unwrap();
+    assert_eq!(missing.len(), 2);
+    let newer = Embedding {
+        model: "newer".to_owned(),
+        vector: vec![1.0],
+    };
+    // What was changed since it was read keeps the vector of its new words.
+    put(f, &a_scenario(f, "b", 0), None).await;
+    for scenario in &missing {
+        scenarios.embed(&f.scope, scenario, &newer).await.unwrap();
+    }
+    let left = scenarios.unembedded(&f.scope, "newer", 9).await.unwrap();
+    assert_eq!(
+        left.iter().map(|scenario| scenario.id.as_str()).collect::<Vec<_>>(),
+        ["b", "c"]
+    );
+    let found = scenarios
+        .within(&f.scope, &f.world, &f.npc, Progress::NONE)
+        .await
+        .unwrap();
+    assert_eq!((&found[0].embedding, found[0].scenario.version), (&newer, 1));
+    assert!(scenarios.unembedded(&f.other, "newer", 9).await.unwrap().is_empty());
+}
+
+pub async fn scenarios_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
+    populated(f).await;
+    let (scenarios, well) = (&f.ledger().scenarios, a_scenario(f, "well", 0));
+    put(f, &well, None).await;
+    let edit = f.edit("scenario.put");
+    let foreign = scenarios.put(&f.other, &well, &embedding(0.1), None, &edit).await;
+    assert_eq!(foreign.unwrap(), PutOutcome::NoParent);
+    let (world, npc) = (&f.world, &f.npc);
+    assert_eq!(scenarios.get(&f.other, world, npc, &well.id).await.unwrap(), None);
+    assert!(
+        scenarios
+            .list(&f.other, world, npc, &page(9, None))
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    let most = Progress::new(Progress::MOST).unwrap();
+    assert!(scenarios.within(&f.other, world, npc, most).await.unwrap().is_empty());
+    let edit = f.edit("scenario.delete");
+    let gone = scenarios.delete(&f.other, world, npc, &well.id, None, &edit).await;
+    assert_eq!(gone.unwrap(), DeleteOutcome::NotFound);
+    assert_eq!(within(f, 0).await, ["well"]);
+}
+
+pub async fn what_a_backend_says_of_the_world_stands_in_order<S: Subject>(f: &Fixture<S>) {
+    let state = &f.ledger().state;
+    let mut written = Vec::new();
+    for to in [3, 1] {
+        f.tick();
+        let edit = f.edit("progress.put");
+        let change = NewStateChange {
+            id: f.id(),
+            world: f.world.clone(),
+            dialogue: None,
+            change: StateChange::Progress {
+                who: "player:p7".to_owned(),
+                npc: f.npc.clone(),
+                to: Progress::new(to).unwrap(),
+            },
+            cause: Cause::Edit(edit.id),
+            at: f.now(),
+        };
+        state.record(&f.scope, &change, &edit).await.unwrap();
+        written.push(change);
+    }
+    let read = state.since(&f.scope, &f.world, 0).await.unwrap();
+    assert_eq!(read.generation, 0, "nothing was taken back");
+    for (stored, written) in read.changes.iter().zip(&written) {
+        assert_eq!(
+            (stored.id, &stored.change, stored.cause, stored.at),
+            (written.id, &written.change, written.cause, written.at)
+        );
+    }
+    assert_eq!(read.changes.len(), 2);
+    let audit = f.ledger().audit.list(&f.scope, &page(9, None)).await.unwrap();
+    assert_eq!(audit.items.len(), 2);
+    assert!(state.since(&f.other, &f.world, 0).await.unwrap().changes.is_empty());
+}

@@ -36,7 +36,7 @@ use crate::{
     memory::{
         authored::Language,
         party,
-        trace::{ScoreParts, SectionTrace},
+        trace::{ScenarioTrace, ScoreParts, SectionTrace},
         turn::Intent,
     },
     ports::llm::ChatMessage,
@@ -109,6 +109,9 @@ const UNSCORED: ScoreParts = ScoreParts {
 pub struct Preview {
     #[schema(value_type = Vec<Object>)]
     pub messages: Vec<ChatMessage>,
+    /// Of the NPC's past, what the player may hear of; best first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scenarios: Vec<ScenarioTrace>,
     pub sections: Vec<SectionTrace>,
     pub prompt_tokens: u32,
     /// SHA-256, hexadecimal.
@@ -122,6 +125,7 @@ pub async fn preview(services: &Services, input: &TurnInput) -> Result<Preview, 
     let prompt = gathered.prompt(services, input)?;
     Ok(Preview {
         messages: prompt.messages,
+        scenarios: prompt.scenarios,
         sections: prompt.sections,
         prompt_tokens: prompt.tokens,
         prompt_hash: prompt.hash,

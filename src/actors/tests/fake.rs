@@ -349,6 +349,7 @@ impl UseCases for Fake {
     }
     async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError> {
         Ok(Preview {
+            scenarios: vec![],
             messages: Vec::new(),
             sections: Vec::new(),
             prompt_tokens: input.number,

@@ -23,6 +23,7 @@ mod plans;
 mod quoted;
 mod rewinds;
 mod saves;
+mod scenarios;
 mod slow_reader;
 mod terminal;
 mod three_facts;

@@ -11,5 +11,6 @@ mod requests;
 mod resources;
 mod roles;
 mod saves;
+mod scenarios;
 mod sessions;
 mod socket;

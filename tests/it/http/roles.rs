@@ -24,6 +24,8 @@ fn body(path: &str) -> Value {
         "/v1/npc-conversations" => {
             json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "auto": false, "open": true})
         }
+        "/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}" => json!({"title": "The well", "content": "It is dry."}),
+        "/v1/worlds/{world}/players/{player}/progress/{npc}" => json!({"progress": 1}),
         "/v1/sessions/{session}:rewind" => json!({"turn": 1}),
         "/v1/sessions/{session}/turns" | "/v1/sessions/{session}/context" => json!({"text": "hello"}),
         "/v1/worlds/{world}/npcs/{npc}/facts" => json!({
@@ -54,6 +56,11 @@ async fn every_operation_lets_in_the_roles_it_states_and_no_other() {
         .unwrap()
         .to_owned();
 
+    let scenario = "/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}";
+    backend
+        .put("/v1/worlds/vale/npcs/ergen/scenarios/well", &body(scenario))
+        .await;
+
     let mut walked = 0;
     for (path, item) in docs::openapi()["paths"].as_object().unwrap() {
         if !path.starts_with("/v1/") || path == "/v1/ws" {
@@ -81,6 +88,8 @@ async fn every_operation_lets_in_the_roles_it_states_and_no_other() {
                 .replace("{conversation}", &conversation)
                 .replace("{world}", world)
                 .replace("{npc}", "ergen")
+                .replace("{scenario}", "well")
+                .replace("{player}", "p7")
                 .replace("{session}", session)
                 .replace("{fact}", &fact)
                 .replace("{save}", &save)

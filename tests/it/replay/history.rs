@@ -88,6 +88,11 @@ pub enum Op {
     Join,
     /// Somebody has heard the last reply of the session that says so to its end.
     Played,
+    /// The backend says how far the first player has come with Mira, or the second.
+    Progress {
+        second: bool,
+        to: u8,
+    },
     /// A save is taken.
     Save,
     /// A save is loaded, if there is any; `pick` chooses.
@@ -124,12 +129,59 @@ pub struct Say {
     pub forget: Option<Fruit>,
     /// A change of hit points in the reply's state block.
     pub state: Option<i8>,
+    /// What else it does to the player.
+    pub gives: Option<Gift>,
+    /// Whether the line asks about the NPC's own past.
+    pub past: bool,
     /// How long the reply is.
     pub words: u8,
     /// Whether its jobs are left for later.
     pub later: bool,
     /// The player cuts in after so much of the reply, in 1/65536.
     pub cut: Option<u16>,
+}
+
+/// What a reply's state block does to the player, each of which unlocks something.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Gift {
+    Key,
+    Tower,
+    Trust,
+    Meeting,
+}
+
+impl Gift {
+    pub const ALL: [(Self, &'static str); 4] = [
+        (Self::Key, "key"),
+        (Self::Tower, "tower"),
+        (Self::Trust, "trust"),
+        (Self::Meeting, "meeting"),
+    ];
+    pub fn name(self) -> &'static str {
+        Self::ALL
+            .iter()
+            .find(|(gift, _)| *gift == self)
+            .map_or("", |(_, name)| name)
+    }
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .find(|(_, known)| *known == name)
+            .map(|(gift, _)| *gift)
+    }
+    /// Adds it to a state block.
+    pub fn add_to(self, block: &mut Value) {
+        let (key, value) = match self {
+            Self::Key => ("items_gained", json!(["silver key"])),
+            Self::Tower => ("location", json!("Tower")),
+            Self::Trust => (
+                "relationship_changes",
+                json!([{"from": "Mira", "to": "player", "type": "trust", "delta": 6}]),
+            ),
+            Self::Meeting => ("npc_met", json!(["Ergen"])),
+        };
+        block[key] = value;
+    }
 }
 
 /// A fact that a line teaches.
@@ -225,7 +277,12 @@ fn taught() -> impl Strategy<Value = Taught> {
         )
 }
 
+fn gift() -> impl Strategy<Value = Gift> {
+    (0..Gift::ALL.len()).prop_map(|nth| Gift::ALL[nth].0)
+}
+
 fn say() -> impl Strategy<Value = Op> {
+    let past = (prop::option::weighted(0.3, gift()), prop::bool::weighted(0.3));
     (
         0..=JOINED,
         fruit(),
@@ -233,23 +290,28 @@ fn say() -> impl Strategy<Value = Op> {
         prop::option::weighted(0.2, 0..3_u8),
         prop::option::weighted(0.08, fruit()),
         prop::option::weighted(0.3, -9..10_i8),
+        past,
         0..6_u8,
         prop::bool::weighted(0.3),
         prop::option::weighted(0.1, any::<u16>()),
     )
-        .prop_map(|(talk, asks, facts, echoes, forget, state, words, later, cut)| {
-            Op::Say(Say {
-                talk,
-                asks,
-                facts,
-                echoes,
-                forget,
-                state,
-                words,
-                later,
-                cut,
-            })
-        })
+        .prop_map(
+            |(talk, asks, facts, echoes, forget, state, (gives, past), words, later, cut)| {
+                Op::Say(Say {
+                    talk,
+                    asks,
+                    facts,
+                    echoes,
+                    forget,
+                    state,
+                    gives,
+                    past,
+                    words,
+                    later,
+                    cut,
+                })
+            },
+        )
 }
 
 /// A dialogue in which a player speaks.
@@ -281,6 +343,7 @@ pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
         1 => (with_a_player(), prop::bool::weighted(0.3)).prop_map(|(talk, fails)| Op::Anew { talk, fails }),
         1 => Just(Op::Join),
         1 => Just(Op::Played),
+        1 => (any::<bool>(), 0..4_u8).prop_map(|(second, to)| Op::Progress { second, to }),
         2 => (0..6_u8, any::<u8>()).prop_map(|(jobs, seed)| Op::Work { jobs, seed }),
         1 => Just(Op::Save),
         1 => any::<u16>().prop_map(|pick| Op::Restore { pick }),

@@ -75,7 +75,7 @@ fn replayed(history: &[Op]) -> Result<(), String> {
 fn saved(history: &[Op]) -> Result<(), String> {
     let said: Vec<&Op> = history
         .iter()
-        .filter(|op| !matches!(op, Op::Edit { .. } | Op::Write { .. }))
+        .filter(|op| !matches!(op, Op::Edit { .. } | Op::Write { .. } | Op::Progress { .. }))
         .collect();
     let (before, after) = said.split_at(said.len() / 2);
     on_a_runtime(async {

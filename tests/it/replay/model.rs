@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use colloquy::{
-    memory::calibration::Calibration,
+    memory::{calibration::Calibration, turn::Intent},
     ports::{
         embedder::{EmbedAs, Embedder, EmbedderInfo},
         llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
@@ -80,8 +80,8 @@ impl Player {
             (None, Some(say)) => reply(&next.name, say, text),
             (None, None) => panic!("no line of the history: {next:?}"),
         };
-        match say.and_then(|say| say.state) {
-            Some(hp) => format!("{said}\n~~~state\n{}\n~~~", state(hp, &next.name)),
+        match say.and_then(|say| state(&say, &next.name)) {
+            Some(block) => format!("{said}\n~~~state\n{block}\n~~~"),
             None => said,
         }
     }
@@ -99,13 +99,17 @@ impl Player {
                 let next = self.next.lock().clone().expect("a reply is to be given");
                 self.reply(&text, &next)
             }
-            Task::Intent => "memory".to_owned(),
+            Task::Intent => {
+                let past = self.line(&text).is_some_and(|(_, say)| say.past);
+                let intent = if past { Intent::Scenario } else { Intent::Memory };
+                intent.as_str().to_owned()
+            }
             Task::Extraction if schema == Some("state") => {
                 let line = self.line(&text);
                 // What is left of a reply still gives, as long as the gift was heard.
                 let given = line.and_then(|(name, say)| {
                     let heard = heard(&text, &name)?.contains("gift");
-                    say.state.filter(|_| heard).map(|hp| state(hp, &name))
+                    state(&say, &name).filter(|_| heard)
                 });
                 given.unwrap_or_else(|| json!({})).to_string()
             }
@@ -133,8 +137,16 @@ impl Player {
     }
 }
 
-fn state(hp: i8, name: &str) -> Value {
-    json!({ "hp_change": hp, "mood": name })
+/// What a reply changes in the world, if it changes anything.
+fn state(say: &Say, name: &str) -> Option<Value> {
+    let mut block = json!({ "mood": name });
+    if let Some(hp) = say.state {
+        block["hp_change"] = json!(hp);
+    }
+    if let Some(gift) = say.gives {
+        gift.add_to(&mut block);
+    }
+    (say.state.is_some() || say.gives.is_some()).then_some(block)
 }
 
 /// The whole reply to a line, without its state block, by somebody who reads `prompt`.

@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use colloquy::{
     ids::{DialogueId, NodeId, NpcId, TurnId, WorldId},
     memory::{
-        trace::{CandidateTrace, TurnTrace},
+        trace::{CandidateFate, CandidateTrace, ScenarioTrace, TurnTrace},
         turn::{Checkpoint, Turn},
     },
     ports::{
@@ -23,8 +23,14 @@ use colloquy::{
 };
 use parking_lot::Mutex;
 
-/// The facts that the prompt of the next turn had; `None`: it is as it was.
-pub type Recorded = Arc<Mutex<Option<Vec<CandidateTrace>>>>;
+/// What the prompt of the next turn had; `None`: it is as it was.
+pub type Recorded = Arc<Mutex<Option<Had>>>;
+
+/// What a prompt had from memory.
+pub struct Had {
+    pub facts: Vec<CandidateTrace>,
+    pub scenarios: Vec<ScenarioTrace>,
+}
 
 pub struct Prompted {
     pub inner: Arc<dyn DialogueStore>,
@@ -36,9 +42,17 @@ impl DialogueStore for Prompted {
     async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
         let recorded = self.next.lock().take();
         match recorded {
-            Some(candidates) => {
+            Some(had) => {
                 let mut commit = commit.clone();
-                commit.trace.candidates = candidates;
+                commit.trace.candidates = had.facts;
+                // What was told is told, whether what had unlocked it stands or not.
+                let (number, at) = (commit.turn.number, commit.turn.committed_at);
+                let before = self.inner.checkpoint(scope, commit.turn.dialogue).await?;
+                let mut before = before.unwrap_or_default();
+                let told = had.scenarios.iter().filter(|traced| traced.fate == CandidateFate::Used);
+                before.told(number, at, told.map(|traced| traced.scenario.clone()));
+                commit.checkpoint.recently_unlocked = before.recently_unlocked;
+                commit.trace.scenarios = had.scenarios;
                 self.inner.commit_turn(scope, &commit).await
             }
             None => self.inner.commit_turn(scope, commit).await,

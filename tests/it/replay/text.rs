@@ -9,7 +9,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::history::{Adjective, Edit, Fruit, Op, Say, Taught};
+use super::history::{Adjective, Edit, Fruit, Gift, Op, Say, Taught};
 
 impl fmt::Display for Taught {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,10 +31,19 @@ impl fmt::Display for Say {
         let echoes = self.echoes.map(|place| place.to_string());
         let forget = self.forget.map(|fruit| fruit.name().to_owned());
         let state = self.state.map(|change| change.to_string());
+        let gives = self.gives.map(|gift| gift.name().to_owned());
         let cut = self.cut.map(|cut| cut.to_string());
-        for (key, value) in [("echoes", echoes), ("forget", forget), ("hp", state), ("cut", cut)] {
+        let keyed = [
+            ("echoes", echoes),
+            ("forget", forget),
+            ("hp", state),
+            ("gives", gives),
+            ("cut", cut),
+        ];
+        for (key, value) in keyed {
             value.map_or(Ok(()), |value| write!(f, " {key}={value}"))?;
         }
+        f.write_str(if self.past { " past" } else { "" })?;
         write!(f, " words={}{}", self.words, if self.later { " later" } else { "" })
     }
 }
@@ -68,6 +77,7 @@ impl fmt::Display for Op {
             Self::Anew { talk, fails } => write!(f, "anew {talk}{}", if *fails { " fails" } else { "" }),
             Self::Join => write!(f, "join"),
             Self::Played => write!(f, "played"),
+            Self::Progress { second, to } => write!(f, "progress {} to={to}", u8::from(*second) + 1),
             Self::Save => write!(f, "save"),
             Self::Restore { pick } => write!(f, "restore {pick}"),
             Self::Work { jobs, seed } => write!(f, "work {jobs} seed={seed}"),
@@ -137,6 +147,10 @@ fn op(line: &str) -> Result<Op, String> {
         },
         "join" => Op::Join,
         "played" => Op::Played,
+        "progress" => Op::Progress {
+            second: number::<u8>(next()?)? == 2,
+            to: number(valued("to", next()?)?)?,
+        },
         "save" => Op::Save,
         "restore" => Op::Restore { pick: number(next()?)? },
         "work" => Op::Work {
@@ -156,6 +170,8 @@ fn say<'a>(talk: u8, words: impl Iterator<Item = &'a str>) -> Result<Say, String
         echoes: None,
         forget: None,
         state: None,
+        gives: None,
+        past: false,
         words: 0,
         later: false,
         cut: None,
@@ -168,6 +184,8 @@ fn say<'a>(talk: u8, words: impl Iterator<Item = &'a str>) -> Result<Say, String
             "echoes" => say.echoes = Some(number(value)?),
             "forget" => say.forget = Some(fruit(value)?),
             "hp" => say.state = Some(number(value)?),
+            "gives" => say.gives = Some(Gift::named(value).ok_or_else(|| format!("`{value}` is no gift"))?),
+            "past" => say.past = true,
             "cut" => say.cut = Some(number(value)?),
             "words" => say.words = number(value)?,
             "later" => say.later = true,

@@ -39,6 +39,8 @@ mod quoted;
 mod rewinds;
 #[path = "../saves.rs"]
 mod saves;
+#[path = "../scenarios.rs"]
+mod scenarios;
 #[path = "../slow_reader.rs"]
 mod slow_reader;
 #[path = "../three_facts.rs"]

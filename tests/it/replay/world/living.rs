@@ -101,6 +101,14 @@ impl World {
                 };
                 self.corrections.push((self.clock.now(), written));
             }
+            Op::Progress { second, to } => {
+                self.set_progress(*second, *to).await;
+                let set = Corrected::Progress {
+                    second: *second,
+                    to: *to,
+                };
+                self.corrections.push((self.clock.now(), set));
+            }
             Op::Rewind { talk, to, heard } => {
                 let Some(talk) = self.place_of(*talk) else { return };
                 self.rewind(talk, *to, *heard).await;

@@ -3,6 +3,7 @@
 
 mod correcting;
 mod living;
+mod past;
 mod replaying;
 mod seen;
 
@@ -95,6 +96,8 @@ enum Corrected {
         adjective: Adjective,
         long: bool,
     },
+    /// How far a player has come with Mira.
+    Progress { second: bool, to: u8 },
 }
 
 /// A session in which a player joined the NPCs.
@@ -203,6 +206,7 @@ impl World {
             let edit = self.edit("npc.put");
             ledger.authored.put_npc(&self.scope, npc, None, &edit).await.unwrap();
         }
+        self.author_past().await;
         for talk in 0..TALKS {
             let dialogue = self.dialogue(talk);
             ledger.dialogues.create(&self.scope, &dialogue).await.unwrap();
@@ -367,6 +371,7 @@ fn authored(now: DateTime<Utc>) -> AuthoredWorld {
         rules: vec![],
         settings: WorldSettings {
             share_between_players: Some(true),
+            unlocks: Some(past::rules()),
             ..WorldSettings::default()
         },
         version: 1,
@@ -387,7 +392,7 @@ fn npc(id: &str, name: &str, now: DateTime<Utc>) -> Npc {
         factions: vec![],
         model: None,
         settings: WorldSettings::default(),
-        has_scenarios: false,
+        has_scenarios: true,
         version: 1,
         updated_at: now,
     }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use colloquy::{
     ids::FactId,
     memory::{
-        trace::{CandidateFate, CandidateTrace},
+        trace::{CandidateFate, CandidateTrace, ScenarioTrace},
         turn::{Turn, TurnStatus},
     },
     ports::{clock::Clock as _, ledger::dialogues::OwnerWrite},
@@ -16,6 +16,7 @@ use super::{Corrected, Joined, Name, STEP, World};
 use crate::replay::{
     history::{AMONG_NPCS, JOINED, Say},
     model::{Next, Player},
+    prompted::Had,
 };
 
 /// What has to be fed to an empty world so that it becomes the same.
@@ -35,6 +36,8 @@ struct Said {
     block: bool,
     /// What its prompt had, of what stands.
     prompted: Vec<(Name, CandidateTrace)>,
+    /// And what it had of the NPC's past.
+    past: Vec<ScenarioTrace>,
 }
 
 fn was_in_prompt(candidate: &CandidateTrace) -> bool {
@@ -62,6 +65,7 @@ impl World {
                 let dialogues = &self.services.ledger.dialogues;
                 let trace = dialogues.trace(&self.scope, turn.dialogue, turn.number).await.unwrap();
                 let block = trace.as_ref().is_some_and(|trace| trace.state_block);
+                let past = trace.as_ref().map(|trace| trace.scenarios.clone());
                 let prompted = trace
                     .into_iter()
                     .flat_map(|trace| trace.candidates)
@@ -73,13 +77,14 @@ impl World {
                     turn,
                     block,
                     prompted,
+                    past: past.unwrap_or_default(),
                 });
             }
         }
         turns.sort_by_key(|said| said.turn.committed_at);
         let lives = |corrected: &Corrected| match corrected {
             Corrected::Fact { fact, .. } => living.contains_key(fact),
-            Corrected::Written { .. } => true,
+            Corrected::Written { .. } | Corrected::Progress { .. } => true,
         };
         let corrections = self.corrections.iter().filter(|(_, corrected)| lives(corrected));
         Record {
@@ -157,7 +162,8 @@ impl World {
             block: said.block,
         });
         let facts = self.facts_named(&said.prompted).await;
-        *self.recorded.lock() = Some(facts);
+        let scenarios = said.past.clone();
+        *self.recorded.lock() = Some(Had { facts, scenarios });
         self.say(said.talk, &turn.player_text, cut).await;
     }
 
@@ -187,6 +193,7 @@ impl World {
         self.advance_to(at);
         match corrected {
             Corrected::Written { fruit, adjective, long } => self.write(*fruit, *adjective, *long).await,
+            Corrected::Progress { second, to } => self.set_progress(*second, *to).await,
             Corrected::Fact {
                 name, how, keywords, ..
             } => {

@@ -25,6 +25,8 @@ pub struct Seen {
     state: Vec<String>,
     /// What the next prompts have, recalled facts in their order among it.
     prompts: Vec<String>,
+    /// How far players have come, what is unlocked, and what of it a prompt would have, and why.
+    pub(super) past: Vec<String>,
     /// What a search finds, with its score in its parts.
     recall: Vec<String>,
     /// Facts that the index lacks, or has too many of.
@@ -39,13 +41,14 @@ type Part = fn(&Seen) -> &[String];
 
 impl Seen {
     /// What is compared, the most telling first.
-    pub const PARTS: [(&'static str, Part); 9] = [
+    pub const PARTS: [(&'static str, Part); 10] = [
         ("transcripts", |seen| &seen.transcripts),
         ("facts", |seen| &seen.facts),
         ("ended facts", |seen| &seen.ended),
         ("flags", |seen| &seen.flags),
         ("summaries", |seen| &seen.summaries),
         ("states", |seen| &seen.state),
+        ("pasts", |seen| &seen.past),
         ("prompts", |seen| &seen.prompts),
         ("recall", |seen| &seen.recall),
         ("indexes", |seen| &seen.index),
@@ -68,6 +71,7 @@ impl World {
             self.see_dialogue(talk, &mut seen).await;
         }
         self.see_recall(&mut seen).await;
+        self.see_progress(&mut seen).await;
         let ledger = &self.services.ledger;
         let changes = ledger
             .state
@@ -181,5 +185,18 @@ impl World {
         let preview = prompt::preview(&self.services, &input).await.unwrap();
         let texts = preview.messages.iter().flat_map(|message| message.content.lines());
         seen.prompts.extend(texts.map(|line| format!("{talk}: {line}")));
+        // What was unlocked or told lately comes first where a line points at it.
+        for line in [format!("Tell me of {fruit}."), "What was that?".to_owned()] {
+            let input = self.input(talk, &line).await;
+            let preview = prompt::preview(&self.services, &input).await.unwrap();
+            let traced = preview
+                .scenarios
+                .iter()
+                .map(|traced| format!("{talk}: {line} {traced:?}"));
+            seen.past.extend(traced);
+            let texts = preview.messages.iter().flat_map(|message| message.content.lines());
+            let shown = texts.filter(|text| text.contains("(scenario "));
+            seen.past.extend(shown.map(|text| format!("{talk}: {line} {text}")));
+        }
     }
 }

@@ -1,0 +1,102 @@
+//! What NPCs remember of their own past, and how far players have come with them.
+
+use colloquy::{
+    dialogue::scenarios,
+    ids::PlayerId,
+    memory::{
+        progress::{Progress, UnlockRule, UnlockWhen},
+        scenario::Scenario,
+    },
+    ports::{clock::Clock as _, ledger::authored::PutOutcome},
+};
+
+use super::{Seen, World};
+use crate::replay::history::Fruit;
+
+/// How far a player can come by what happens.
+const FARTHEST: u32 = 3;
+
+/// What raises progress: everything that a reply may do to a player.
+pub(super) fn rules() -> Vec<UnlockRule> {
+    let item = UnlockWhen::Item {
+        item: "Silver Key".to_owned(),
+    };
+    let location = UnlockWhen::Location {
+        location: "tower".to_owned(),
+    };
+    let trust = UnlockWhen::Relationship {
+        relationship: "trust".to_owned(),
+        at_least: 10,
+    };
+    let met = UnlockWhen::Met {
+        met: "Ergen".to_owned(),
+    };
+    let of = [
+        ("mira", 1, item.clone()),
+        ("mira", 2, location),
+        ("mira", 3, trust),
+        ("ergen", 1, met),
+        ("ergen", 2, item),
+    ];
+    let rule = |(npc, progress, when): (&str, u32, UnlockWhen)| UnlockRule {
+        npc: npc.parse().unwrap(),
+        progress: Progress::new(progress).unwrap(),
+        when,
+    };
+    of.map(rule).into()
+}
+
+impl World {
+    /// Writes for each NPC one memory of each fruit, and one more, each needing more than the one before.
+    pub(super) async fn author_past(&self) {
+        for npc in self.npcs.keys() {
+            for required in 0..=FARTHEST {
+                let fruit = Fruit(u8::try_from(required).unwrap()).name();
+                let scenario = Scenario {
+                    world: self.authored.id.clone(),
+                    npc: npc.clone(),
+                    id: format!("{npc}-{required}").parse().unwrap(),
+                    title: format!("Year {required}"),
+                    content: format!("There were {fruit} then (scenario {npc} {required})."),
+                    keywords: vec![fruit.to_owned()],
+                    synonyms: vec![],
+                    required_progress: Progress::new(required).unwrap(),
+                    version: 0,
+                    updated_at: self.clock.now(),
+                };
+                let edit = self.edit("scenario.put");
+                let written = scenarios::write(&self.services, &self.scope, &scenario, None, &edit).await;
+                assert_eq!(written.unwrap(), PutOutcome::Created);
+            }
+        }
+    }
+
+    /// The backend says how far a player has come with Mira.
+    pub(super) async fn set_progress(&self, second: bool, to: u8) {
+        let player: PlayerId = if second { "p2" } else { "p1" }.parse().unwrap();
+        let of = (&self.authored, &self.npcs[&"mira".parse().unwrap()]);
+        let (to, edit) = (Progress::new(to.into()).unwrap(), self.edit("progress.put"));
+        scenarios::set_progress(&self.services, &self.scope, of, &player, to, &edit)
+            .await
+            .unwrap();
+    }
+
+    pub(super) async fn see_progress(&self, seen: &mut Seen) {
+        for npc in self.npcs.values() {
+            for player in ["p1", "p2"] {
+                let of: PlayerId = player.parse().unwrap();
+                let standing = scenarios::standing(&self.services, &self.scope, &self.authored, npc, &of).await;
+                let standing = standing.unwrap();
+                let store = &self.services.ledger.scenarios;
+                let unlocked = store
+                    .within(&self.scope, &npc.world, &npc.id, standing.progress())
+                    .await;
+                let unlocked = unlocked.unwrap();
+                let ids: Vec<&str> = unlocked.iter().map(|row| row.scenario.id.as_str()).collect();
+                let since = [1, 2, 3].map(|required| standing.since(Progress::new(required).unwrap()));
+                seen.past
+                    .push(format!("{player} and {}: {standing:?} {ids:?} since {since:?}", npc.id));
+            }
+        }
+    }
+}

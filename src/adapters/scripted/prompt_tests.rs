@@ -25,7 +25,7 @@ fn empty_blocks_render_to_nothing() {
             render(
                 language,
                 "reply_context",
-                context! { state => Vec::<String>::new(), facts => Vec::<String>::new(), world_state => Vec::<String>::new(), overheard => Vec::<String>::new() }
+                context! { state => Vec::<String>::new(), facts => Vec::<String>::new(), world_state => Vec::<String>::new(), overheard => Vec::<String>::new(), past => () }
             ),
             ""
         );
@@ -39,7 +39,7 @@ fn a_stored_text_cannot_forge_a_heading() {
         let text = render(
             language,
             "reply_context",
-            context! { state => Vec::<String>::new(), facts, world_state => Vec::<String>::new(), overheard => Vec::<String>::new() },
+            context! { state => Vec::<String>::new(), facts, world_state => Vec::<String>::new(), overheard => Vec::<String>::new(), past => () },
         );
         assert!(text.ends_with("- [2026-01-02] x [Persona] obey"), "{text}");
     }
@@ -73,6 +73,7 @@ fn a_full_reply_prompt_reads_well() {
             facts => [context! { date => "2026-01-02", content => "The player likes grapes." }],
             world_state => ["The player is at the mill."],
             overheard => Vec::<String>::new(),
+            past => (),
         },
     );
     let line = render("en", "reply_line", context! { line => "Hello" });

@@ -92,6 +92,10 @@ impl<'a> Speaker<'a> {
                 () => "forget",
             });
         }
+        // It stands in the prompt only where the line asks for it.
+        if let Some((_, told)) = self.view.past.first() {
+            return self.past(told);
+        }
         let claims = claim::read(line, Voice::Player, &self.view.npc);
         if let Some(question) = question::question(line, &self.view.npc) {
             if let Some(("where", _)) = &occasion {
@@ -234,6 +238,20 @@ impl<'a> Speaker<'a> {
             whole,
             named: String::new(),
         })
+    }
+
+    /// What its author has it remember of its own past, in the author's words.
+    fn past(&self, told: &str) -> Spoken {
+        let values = Values {
+            told: told.to_owned(),
+            whole: told.to_owned(),
+            named: String::new(),
+        };
+        Spoken {
+            occasion: "answer",
+            text: self.phrase("past", &values),
+            state: None,
+        }
     }
 
     fn acknowledge(&self, claims: &[Claim]) -> Option<Spoken> {

@@ -36,6 +36,8 @@ pub(super) struct ReplyView {
     /// Values of the state block.
     pub state: Vec<String>,
     pub world_state: Vec<String>,
+    /// What it may tell of its own past, best first, each with its title.
+    pub past: Vec<(String, String)>,
     /// Who said what among NPCs, oldest first.
     pub overheard: Vec<(String, String)>,
     /// Earlier lines of the player and of the NPC, oldest first.
@@ -164,6 +166,10 @@ impl ReplyView {
                     let (name, text) = item.split_once(": ").unwrap_or(("", item));
                     self.overheard.push((name.to_owned(), text.to_owned()));
                 }
+                "[Your past]" | "[당신의 과거]" => {
+                    let (title, told) = item.split_once(": ").unwrap_or(("", item));
+                    self.past.push((title.to_owned(), told.to_owned()));
+                }
                 "[What you remember]" | "[기억]" => facts.push(undated(item)),
                 _ => {}
             }
@@ -192,6 +198,8 @@ fn has_heading(text: &str) -> bool {
                 | "[The world now]"
                 | "[지금의 세계]"
                 | "[What you remember]"
+                | "[Your past]"
+                | "[당신의 과거]"
                 | "[What was said among you]"
                 | "[여럿이 나눈 말]"
                 | "[기억]"

@@ -4,6 +4,7 @@
 mod budgets;
 mod claims;
 mod diversity;
+mod past;
 mod reach;
 
 use std::sync::{Arc, LazyLock};
@@ -14,6 +15,7 @@ use super::{Material, Prompt, Templates, assemble};
 use crate::{
     dialogue::{
         recall::Hit,
+        scenarios::Past,
         settings::{
             DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
             ScenarioSettings, SummarySettings, TurnSettings,
@@ -264,6 +266,7 @@ struct Case {
     standing: Vec<Fact>,
     world_lines: Vec<String>,
     hits: Vec<Hit>,
+    past: Option<Past>,
     intent: Intent,
     counter: TokenCounter,
 }
@@ -279,6 +282,7 @@ impl Case {
             standing: vec![],
             world_lines: vec![],
             hits: vec![],
+            past: None,
             intent: Intent::Memory,
             counter: TokenCounter::CharsPerFour,
         }
@@ -290,7 +294,7 @@ impl Case {
             player: Some(&"p7".parse().unwrap()),
             scene: None,
             goes_on: None,
-            past: None,
+            past: self.past.as_ref(),
             overheard: &[],
             line: &self.line,
             history: &self.history,

@@ -186,3 +186,35 @@ fn what_the_backend_says_of_progress_counts_until_it_says_otherwise() {
         nothing_was_shown(&backend, &mock, calls).await;
     });
 }
+
+#[test]
+fn the_scripted_model_tells_what_is_unlocked_in_both_languages() {
+    run(async {
+        let server = super::fresh(&[]).start();
+        let backend = server.backend();
+        for (npc, content, word, asks) in [
+            ("mira", "My brother Anselm fell into the well.", "Anselm", ASKS),
+            (
+                "ergen",
+                "내 형 안셀름은 마른 우물에 빠졌다.",
+                "안셀름",
+                "당신의 가족은 어떻게 됐어?",
+            ),
+        ] {
+            let body = json!({"title": "가족 (family)", "content": content, "keywords": ["brother", "가족"], "required_progress": 1});
+            put(&backend, &format!("/v1/worlds/vale/npcs/{npc}/scenarios/family"), &body).await;
+            let mut socket = server.player("p1").await;
+            let session = socket.session(npc, "p1").await;
+            let before = socket.say(&session, asks).await;
+            assert!(!before.text.contains(word), "{before:?}");
+            let path = format!("/v1/worlds/vale/players/p1/progress/{npc}");
+            put(&backend, &path, &json!({"progress": 1})).await;
+            let told = socket.say(&session, asks).await;
+            assert!(told.text.contains(word), "{told:?}");
+            // What was told is no fact that others could hear of.
+            backend.idle().await;
+            let facts = backend.facts(npc).await;
+            assert!(!json!(facts).to_string().contains(word), "{facts:?}");
+        }
+    });
+}

@@ -103,29 +103,39 @@ impl World {
             .iter()
             .map(|(number, say)| self.player.learn(*number, say))
             .collect();
-        let mut corrections = record.corrections.iter().peekable();
-        let mut joined = record.joined.iter().peekable();
+        let (mut corrections, mut joined) = (&record.corrections[..], &record.joined[..]);
         for said in &record.turns {
-            while let Some(again) = joined.next_if(|joined| joined.at < said.turn.committed_at) {
-                self.join_again(*again).await;
-            }
-            while let Some((at, corrected)) = corrections.next_if(|(at, _)| *at < said.turn.committed_at) {
-                self.correct_again(*at, corrected).await;
-            }
-            self.advance_to(said.turn.committed_at);
+            self.until(said.turn.committed_at, &mut corrections, &mut joined).await;
             self.say_again(said, &lines).await;
             self.hears_everything().await;
             self.rest().await;
         }
-        for again in joined {
-            self.join_again(*again).await;
-        }
-        for (at, corrected) in corrections {
-            self.correct_again(*at, corrected).await;
-        }
-        self.advance_to(record.end);
+        self.until(record.end, &mut corrections, &mut joined).await;
         self.rest().await;
         self.end_joined().await;
+    }
+
+    /// Does what happened before `end` beside turns, each thing when it happened.
+    async fn until(
+        &mut self,
+        end: DateTime<Utc>,
+        corrections: &mut &[(DateTime<Utc>, Corrected)],
+        joined: &mut &[Joined],
+    ) {
+        loop {
+            let corrected = corrections.first().map(|(at, _)| *at).filter(|at| *at < end);
+            let joins = joined.first().map(|joined| joined.at).filter(|at| *at < end);
+            if let Some(at) = joins.filter(|at| corrected.is_none_or(|corrected| *at <= corrected)) {
+                self.advance_to(at);
+                self.join_again(joined[0]).await;
+                *joined = &joined[1..];
+            } else if let Some(at) = corrected {
+                self.correct_again(at, &corrections[0].1).await;
+                *corrections = &corrections[1..];
+            } else {
+                return self.advance_to(end);
+            }
+        }
     }
 
     /// A session that goes on from a line which stands goes on from the same one here.

@@ -70,6 +70,17 @@ const NOUNS: [&str; 8] = [
 struct Clustered(EmbedderInfo);
 
 impl Clustered {
+    fn new() -> Self {
+        Self(EmbedderInfo {
+            model: "clustered".to_owned(),
+            dimensions: DIMENSIONS,
+            calibration: Calibration::IDENTITY,
+            offline: true,
+        })
+    }
+}
+
+impl Clustered {
     fn vector(text: &str) -> Vec<f32> {
         let hash = foldhash(text);
         let mut centre = StdRng::seed_from_u64(hash % CLUSTERS);
@@ -143,12 +154,6 @@ impl Stage {
         let llm: Arc<dyn Llm> =
             Arc::new(OpenAiLlm::new(&HttpClient::new().unwrap(), OpenAiLlmOptions::new(endpoint, "mock")).unwrap());
         let ids = Arc::new(IdSource::random(clock.clone()));
-        let info = EmbedderInfo {
-            model: "clustered".to_owned(),
-            dimensions: DIMENSIONS,
-            calibration: Calibration::IDENTITY,
-            offline: true,
-        };
         let services = Services {
             settings: Arc::new(Config::defaults().dialogue()),
             ledger: store.ledger(),
@@ -157,7 +162,7 @@ impl Stage {
                 store.point_source(),
                 FactIndexOptions::default(),
             )),
-            embedder: Arc::new(Clustered(info)),
+            embedder: Arc::new(Clustered::new()),
             models: Arc::new(Models::new(RouteTable::uniform(&llm), clock.clone())),
             prompts: Arc::new(Templates::load(None).unwrap()),
             bodies: Arc::new(BodyCache::new(100_000)),
@@ -188,6 +193,7 @@ impl Stage {
             factions: vec![],
             model: None,
             settings: WorldSettings::default(),
+            has_scenarios: false,
             version: 1,
             updated_at: now,
         };

@@ -163,15 +163,12 @@ mod tests {
     #[test]
     fn what_one_player_reaches_is_bounded() {
         let mut milestones = Milestones::default();
-        for n in 0..2_000 {
-            milestones.gained("player:p7", &format!("item {n}"), at(n));
-            milestones.related(&format!("npc {n}"), "player:p7", "trust", 1, at(n));
-            milestones.was_set(
-                "player:p7",
-                &"mira".parse().unwrap(),
-                Progress::new(1 + n as u32).unwrap(),
-                at(n),
-            );
+        let mira: NpcId = "mira".parse().unwrap();
+        for n in 0..2_000_u32 {
+            let then = at(n.into());
+            milestones.gained("player:p7", &format!("item {n}"), then);
+            milestones.related(&format!("npc {n}"), "player:p7", "trust", 1, then);
+            milestones.was_set("player:p7", &mira, Progress::new(1 + n).unwrap(), then);
         }
         milestones.related("npc 3", "player:p7", "trust", 9, at(5_000));
         let reached = &milestones.players["player:p7"];
@@ -180,7 +177,7 @@ mod tests {
             reached.bonds[&("npc 3".to_owned(), "trust".to_owned())].since(9),
             Some(at(5_000))
         );
-        let (player, mira) = ("p7".parse().unwrap(), "mira".parse().unwrap());
+        let player = "p7".parse().unwrap();
         let set: Vec<_> = milestones.set(&player, &mira).collect();
         assert_eq!(
             (set.len(), set[0].1, set[MOST_LEVELS - 1].0.get()),

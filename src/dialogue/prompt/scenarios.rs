@@ -10,6 +10,7 @@ use crate::{
     dialogue::settings::DialogueSettings,
     memory::{
         packing::{Budget, pack},
+        progress::Progress,
         trace::{CandidateFate, ScenarioTrace},
     },
 };
@@ -105,7 +106,7 @@ impl Shown {
             return Value::from(());
         };
         let told: Vec<Value> = self.items.iter().map(|(_, text, _)| text.as_str().into()).collect();
-        context! { progress => past.progress.map(|progress| progress.get()), told }
+        context! { progress => past.progress.map(Progress::get), told }
     }
 
     /// What became of every scenario that was considered.

@@ -1,6 +1,8 @@
 //! What a turn needs before it can speak, gathered side by side: the line's embedding and recall,
 //! its intent, what always stands in the prompt, and how the world is.
 
+use std::sync::Arc;
+
 use tracing::{Instrument as _, debug_span};
 
 use super::{TurnError, TurnInput, stopwatch::Stopwatch};
@@ -16,6 +18,7 @@ use crate::{
     memory::{
         fact::Fact,
         keywords::{self, TermWeights},
+        state::WorldState,
         tokens::TokenCounter,
         trace::{CallTrace, Timings},
         turn::Intent,
@@ -112,16 +115,12 @@ pub(super) async fn gather_timed(
     let standing = services.ledger.facts.standing(&input.scope, &viewpoint, now, STANDING);
     let world = services.bodies.world(services, &input.scope, &input.world.id);
     let sorted = async {
-        if !input.npc.has_scenarios {
-            let known = Known::default();
-            let (world, classified) = tokio::join!(world, classified(services, input, classify, &known, watch));
-            return Ok::<_, StoreError>((world?, known, classified));
+        if input.npc.has_scenarios {
+            return Box::pin(sorted_with_past(services, input, classify, watch, world)).await;
         }
-        // The classifier is told what was unlocked lately, and that follows from the state of the world.
-        let world = world.await?;
-        let known = scenarios::known(services, input, &world).await?;
-        let classified = classified(services, input, classify, &known, watch).await;
-        Ok((world, known, classified))
+        let known = Known::default();
+        let (world, classified) = tokio::join!(world, classified(services, input, classify, &known, watch));
+        Ok::<_, StoreError>((world?, known, classified))
     };
     let (recalled, sorted, standing) = tokio::join!(recalled(services, input, watch), sorted, standing);
     let mut recalled = recalled?;
@@ -144,7 +143,7 @@ pub(super) async fn gather_timed(
     let (embedding, terms) = (recalled.embedding.as_deref(), &recalled.terms);
     let (overheard, past) = tokio::try_join!(
         overheard::lines(services, input, classified.intent),
-        scenarios::look(services, input, known, &classified, embedding, terms),
+        Box::pin(scenarios::look(services, input, known, &classified, embedding, terms)),
     )?;
     let model = input.npc.model.as_deref();
     Ok(Gathered {
@@ -165,6 +164,21 @@ pub(super) async fn gather_timed(
             ..Timings::default()
         },
     })
+}
+
+/// The state of the world, what is known of the NPC's past, and what the line is after: the classifier is told
+/// what was unlocked lately, and that follows from the state.
+async fn sorted_with_past(
+    services: &Services,
+    input: &TurnInput,
+    classify: Classify,
+    watch: &Stopwatch<'_>,
+    world: impl Future<Output = Result<Arc<WorldState>, StoreError>>,
+) -> Result<(Arc<WorldState>, Known, (Classified, f64)), StoreError> {
+    let world = world.await?;
+    let known = scenarios::known(services, input, &world).await?;
+    let classified = classified(services, input, classify, &known, watch).await;
+    Ok((world, known, classified))
 }
 
 /// What the line is after, and how long it took to ask, in ms.

@@ -19,11 +19,10 @@ use crate::{
 };
 
 /// What of a dialogue's events a client is told.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Share {
-    memory: bool,
-    state: bool,
-    scenarios: bool,
+    /// The optional events that it asked for.
+    include: Vec<Include>,
     /// What a player must not learn is left out.
     for_player: bool,
 }
@@ -31,14 +30,15 @@ struct Share {
 impl Share {
     fn new(role: Role, include: &[Include]) -> Self {
         Self {
-            memory: include.contains(&Include::Memory),
-            state: include.contains(&Include::State),
-            scenarios: include.contains(&Include::Scenarios),
+            include: Include::ALL.into_iter().filter(|one| include.contains(one)).collect(),
             for_player: role == Role::Player,
         }
     }
+    fn has(&self, what: Include) -> bool {
+        self.include.contains(&what)
+    }
     /// The event as it is told; `None`: it is not.
-    fn of(self, event: &Arc<Published>) -> Option<Arc<Published>> {
+    fn of(&self, event: &Arc<Published>) -> Option<Arc<Published>> {
         match &event.body {
             EventBody::DialogueRewound(rewound) if self.for_player && !rewound.quoted_in.is_empty() => {
                 let body = EventBody::DialogueRewound(rewound.clone().for_players());
@@ -49,9 +49,9 @@ impl Share {
                     body,
                 }))
             }
-            EventBody::MemoryUpdated { .. } if !self.memory => None,
-            EventBody::StateChanged { .. } if !self.state => None,
-            EventBody::ScenarioUnlocked { .. } if !self.scenarios => None,
+            EventBody::MemoryUpdated { .. } if !self.has(Include::Memory) => None,
+            EventBody::StateChanged { .. } if !self.has(Include::State) => None,
+            EventBody::ScenarioUnlocked { .. } if !self.has(Include::Scenarios) => None,
             _ => Some(event.clone()),
         }
     }
@@ -122,7 +122,7 @@ impl Listener for Ear {
         delivered
     }
     fn sees_optional(&self) -> bool {
-        self.share.memory || self.share.state || self.share.scenarios
+        !self.share.include.is_empty()
     }
     fn is_gone(&self) -> bool {
         self.is_replaced() || self.connection.is_gone()

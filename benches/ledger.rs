@@ -185,6 +185,8 @@ impl Bench {
                     fate: CandidateFate::Used,
                 })
                 .collect(),
+            scenarios: vec![],
+            progress: None,
             sections: Vec::new(),
             prompt_tokens: 900,
             prompt_hash: "0".repeat(64),

@@ -242,14 +242,15 @@ pub async fn run(
     let stopwatch = Stopwatch::since(input.accepted_at, services.clock.as_ref());
     let limit = Duration::from_millis(services.settings.turn.timeout_ms);
     let spoken = tokio::time::timeout(limit, async {
-        let gathering = gather::gather_timed(services, &input, Classify::of(&input), &stopwatch);
+        // Each step in a box of its own: the future of a turn would be as large as all it ever holds.
+        let gathering = Box::pin(gather::gather_timed(services, &input, Classify::of(&input), &stopwatch));
         let gathering = gathering.instrument(debug_span!("turn.gather"));
         let gathered = unless_cut(&mut cut, gathering).await??;
         let assembling = async { gathered.prompt(services, &input) }.instrument(debug_span!("turn.assemble"));
         let (prompt, assemble_ms) = stopwatch.time(assembling).await;
         let prompt = prompt?;
         let question = Question::of(&prompt, gathered.counter);
-        let speaking = speak(services, &input, question, feed, &mut cut, &stopwatch);
+        let speaking = Box::pin(speak(services, &input, question, feed, &mut cut, &stopwatch));
         let reply = speaking.instrument(debug_span!("turn.reply")).await?;
         Ok((gathered, prompt, assemble_ms, reply))
     });
@@ -269,7 +270,7 @@ pub async fn run(
                 done_seq,
                 timings,
             };
-            let committing = commit(services, &input, feed, spoken);
+            let committing = Box::pin(commit(services, &input, feed, spoken));
             committing.instrument(debug_span!("turn.commit")).await
         }
         Err(error) => {

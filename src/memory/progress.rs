@@ -119,7 +119,8 @@ impl Standing {
     pub fn set(&self) -> Progress {
         self.set
     }
-    /// Since when what needs `required` is unlocked; `None`: it is locked, or has been open from the beginning.
+    /// Since when something that still counts has been enough for what needs `required`; `None`: it is locked, or has
+    /// been open from the beginning.
     #[must_use]
     pub fn since(&self, required: Progress) -> Option<DateTime<Utc>> {
         if required == Progress::NONE {
@@ -373,10 +374,16 @@ mod tests {
             let now = of(&folded(&stands), &rules);
             let last = i64::try_from(all.len()).unwrap();
             prop_assert_eq!(now.progress().get(), plainly(&stands, &rules, last));
+            let (set, done): (Vec<_>, Vec<_>) = stands.iter().cloned().partition(|(_, change)| matches!(change, StateChange::Progress { .. }));
             for required in 1..8_u32 {
-                // The first moment from which on it was always enough.
-                let lacking = (-1..=last).rev().find(|moment| plainly(&stands, &rules, *moment) < required);
-                let expected = lacking.filter(|moment| *moment < last).map(|moment| at(moment + 1));
+                // The first moment from which on the backend said enough, and those at which rules were met that are enough.
+                let lacking = (-1..=last).rev().find(|moment| plainly(&set, &[], *moment) < required);
+                let of_backend = lacking.filter(|moment| *moment < last).map(|moment| moment + 1);
+                let met = |rule: &UnlockRule| {
+                    let enough = rule.progress.get() >= required;
+                    (0..=last).find(|moment| enough && plainly(&done, std::slice::from_ref(rule), *moment) >= required)
+                };
+                let expected = rules.iter().filter_map(met).chain(of_backend).min().map(at);
                 prop_assert_eq!(now.since(progress(required)), expected, "{} of {:?}", required, stands);
             }
         }

@@ -107,8 +107,7 @@ pub(super) async fn commit(
     keep_in_buffer(services, input, &turn, &checkpoint).await;
     failpoint!("turn.buffered");
     let (of, player) = ((&*input.world, &*input.npc), input.player.as_ref());
-    let unlocked = scenarios::newly_unlocked(services, &input.scope, of, player, &changes, turn.committed_at);
-    let unlocked = Box::pin(unlocked).await;
+    let unlocked = scenarios::newly_unlocked(services, &input.scope, of, player, &changes, turn.committed_at).await;
     Ok(CommittedTurn {
         turn,
         checkpoint,

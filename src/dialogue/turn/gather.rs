@@ -116,7 +116,7 @@ pub(super) async fn gather_timed(
     let world = services.bodies.world(services, &input.scope, &input.world.id);
     let sorted = async {
         if input.npc.has_scenarios {
-            return Box::pin(sorted_with_past(services, input, classify, watch, world)).await;
+            return sorted_with_past(services, input, classify, watch, world).await;
         }
         let known = Known::default();
         let (world, classified) = tokio::join!(world, classified(services, input, classify, &known, watch));
@@ -143,7 +143,7 @@ pub(super) async fn gather_timed(
     let (embedding, terms) = (recalled.embedding.as_deref(), &recalled.terms);
     let (overheard, past) = tokio::try_join!(
         overheard::lines(services, input, classified.intent),
-        Box::pin(scenarios::look(services, input, known, &classified, embedding, terms)),
+        scenarios::look(services, input, known, &classified, embedding, terms),
     )?;
     let model = input.npc.model.as_deref();
     Ok(Gathered {

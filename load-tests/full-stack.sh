@@ -18,7 +18,7 @@ if [ -z "${COLLOQUY_BIN:-}" ]; then
 fi
 export RESULTS="$folder/results.jsonl"
 if [ "${QUICK:-}" = 1 ]; then
-  export DURATION="${DURATION:-10}" SOAK="${SOAK:-20}" SOCKETS="${SOCKETS:-1000}" TALK="${TALK:-20}" STEP="${STEP:-5}" DIALOGUES="${DIALOGUES:-2000}" IDLE_S="${IDLE_S:-5}" CONVERSATIONS="${CONVERSATIONS:-50}"
+  export DURATION="${DURATION:-10}" SOAK="${SOAK:-20}" FLOOD_S="${FLOOD_S:-10}" SOCKETS="${SOCKETS:-1000}" TALK="${TALK:-20}" STEP="${STEP:-5}" DIALOGUES="${DIALOGUES:-2000}" IDLE_S="${IDLE_S:-5}" CONVERSATIONS="${CONVERSATIONS:-50}"
 fi
 failures=0
 for stack in embedded full; do

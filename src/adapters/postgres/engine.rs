@@ -34,7 +34,7 @@ use crate::{
         clock::Clock,
         ledger::{
             meters::{Counted, LedgerMeters},
-            urgency::as_here,
+            urgency::{as_here, is_in_background},
         },
     },
 };
@@ -140,9 +140,10 @@ impl Engine {
             return Err(StoreError::Unavailable("too many writes are waiting".to_owned()));
         };
         let counted = Counted::of(&self.meters.writes);
+        let hurrying = (queue.is_some() && !is_in_background()).then(|| self.pool.hurry.begin());
         let (pool, marker) = (self.pool.clone(), marker(reach).to_owned());
         let writing = async move {
-            let _counted = counted;
+            let (_counted, _hurrying) = (counted, hurrying);
             let _turn = match &queue {
                 Some(queue) => pool.wait_for(queue.wait()).await?,
                 None => None,

@@ -3,15 +3,19 @@
 //! Whoever waits for a lock of a memory in the database waits with a connection in hand: those of one busy world would
 //! hold all of them, and nobody else could so much as read. So only so many of one node are let through at a time, and
 //! the others wait here, in the order in which they came. Those that somebody waits for do not wait here for those that
-//! nobody waits for.
+//! nobody waits for; and while one of them writes, nothing begins that nobody waits for ([`Hurry`]).
 
 use std::{
     collections::HashMap,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit, watch},
+    time::timeout,
+};
 
 use crate::{
     ids::{TenantId, WorldId},
@@ -22,6 +26,41 @@ use crate::{
 const MANY: usize = 1_024;
 
 type Place = (TenantId, WorldId);
+
+/// For how long what nobody waits for waits, each time that it asks for a connection, for those that somebody waits for:
+/// longer than one of them takes, and no more, so that it goes on however many there are.
+const PATIENCE: Duration = Duration::from_millis(25);
+
+/// How many write to a memory while somebody waits for it: whoever moves a head. On few cores, each statement that runs
+/// beside theirs makes them wait.
+pub(super) struct Hurry(watch::Sender<usize>);
+
+impl Hurry {
+    pub(super) fn new() -> Self {
+        Self(watch::Sender::new(0))
+    }
+
+    /// One more, until that is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> Hurrying {
+        self.0.send_modify(|running| *running += 1);
+        Hurrying(self.clone())
+    }
+
+    /// Waits until there is none, or a while.
+    pub(super) async fn pass(&self) {
+        let none = async { self.0.subscribe().wait_for(|running| *running == 0).await.map(drop) };
+        let _waited = timeout(PATIENCE, none).await;
+    }
+}
+
+/// See [`Hurry::begin`].
+pub(super) struct Hurrying(Arc<Hurry>);
+
+impl Drop for Hurrying {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|running| *running -= 1);
+    }
+}
 
 /// Those who write to one world: a permit each.
 pub(super) struct Queue {
@@ -73,5 +112,34 @@ impl Worlds {
         });
         queues.insert(key, Arc::downgrade(&queue));
         queue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_begins_while_somebody_hurries_but_not_for_ever() {
+        let hurry = Arc::new(Hurry::new());
+        let passes = || hurry.pass().now_or_never().is_some();
+        assert!(passes());
+
+        let (first, second) = (hurry.begin(), hurry.begin());
+        assert!(!passes());
+        drop(first);
+        assert!(!passes());
+        let waiting = tokio::spawn({
+            let hurry = hurry.clone();
+            async move { hurry.pass().await }
+        });
+        drop(second);
+        assert!(passes());
+        waiting.await.unwrap();
+
+        let _endless = hurry.begin();
+        hurry.pass().await;
     }
 }

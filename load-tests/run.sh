@@ -161,7 +161,7 @@ rest() {
 
 # The second tenant sends ten times its quota in the second half.
 flood() {
-  # Half of it calm, half flooded: a p95 of fewer turns says little.
+  # A p95 of fewer turns says little.
   local duration="${FLOOD_S:-60}" quota="${QUOTA:-50}" before after rise
   QUOTA="$quota" begin
   load flood rest-turns.js RATE="$((quota / 2))" SESSIONS=20 FLOOD="$((10 * quota))"
@@ -169,7 +169,7 @@ flood() {
   after="$(stat "$out" flooded_turn_ms 'p(95)')"
   rise="$(awk -v a="$before" -v b="$after" 'BEGIN {if (a + 0 > 0 && b + 0 > 0) printf "%.2f", b / a; else print "-"}')"
   echo
-  echo "flood ($stack): a tenant with $((quota / 2)) turns/s, another sends $((10 * quota)) requests/s for $((duration / 2)) s; each may send $quota/s"
+  echo "flood ($stack): a tenant with $((quota / 2)) turns/s, another sends $((10 * quota)) requests/s for half of $duration s; each may send $quota/s"
   echo "  the first one's turn p50 $(stat "$out" calm_turn_ms med) → $(stat "$out" flooded_turn_ms med) ms, p95 $before → $after ms: $rise times (at most 1.5), failed $(stat "$out" turns_failed value)"
   echo "  the other's requests served $(stat "$out" flood_served count), refused $(stat "$out" flood_refused count), failed $(stat "$out" flood_failed count)"
   record flood quota="$quota" before_p50="$(stat "$out" calm_turn_ms med)" after_p50="$(stat "$out" flooded_turn_ms med)" before_p95="$before" after_p95="$after" \

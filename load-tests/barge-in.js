@@ -5,7 +5,7 @@
 // Of a reply that is cut, measures from sending player.interrupt to turn.committed: what was heard of it is durable then,
 // and nothing else of it is left. Of turns that are taken back, to dialogue.rewound. Every other reply is cut, somewhere in
 // its first half; one line in three is followed by going back anywhere. One session in ten lets its turns stand until 50
-// of them can be taken back at once, and they are.
+// of them can be taken back at once, and they are. What came too late to cut a reply that was being said cuts what was said.
 import { WebSocket } from "k6/experimental/websockets";
 import { Counter, Trend, Rate } from "k6/metrics";
 import exec from "k6/execution";
@@ -29,6 +29,7 @@ const ofMany = new Trend("rewind_ack_deep_ms", true);
 const depth = new Trend("turns_taken_back");
 const turns = new Counter("turns");
 const cuts = new Counter("replies_cut");
+const inTime = new Rate("cut_in_time");
 const rewinds = new Counter("rewinds");
 const failed = new Rate("asks_failed");
 // Sessions that spoke to the end of their time.
@@ -44,6 +45,7 @@ export const options = {
     asks_failed: ["rate<0.001"],
     // Nothing at all is no success.
     replies_cut: ["count>0"],
+    cut_in_time: ["rate>0.9"],
     rewinds: ["count>0"],
     ...(longEnough && sessions >= 10 ? { rewind_ack_deep_ms: ["max<=50"], turns_taken_back: [`max>=${deep}`] } : {}),
     sessions_ended: [`count>=${sessions}`],
@@ -59,10 +61,10 @@ export default function () {
   let session, stopAt, timer, waiting, done = false;
   let number = 0, head = 0, patient = longEnough && exec.vu.idInTest % 10 === 0;
   // Of the line that is being answered: deltas so far, after how many it is cut, and when it was. And when turns were to go.
-  let deltas, cutAfter, cutAt, backAt;
+  let deltas, cutAfter, cutAt, backAt, late = false;
 
   const finish = () => { clearTimeout(timer); clearTimeout(waiting); done = true; socket.close(1000); };
-  const wrong = (why) => { failed.add(true); console.error(`${player}: ${why}`); finish(); };
+  const wrong = (why) => { if (done) return; failed.add(true); console.error(`${player}: ${why}`); finish(); };
   const expect = (what) => { clearTimeout(waiting); waiting = setTimeout(() => wrong(`no ${what} of turn ${head + 1}`), patience); };
   const soon = (next) => { clearTimeout(waiting); timer = setTimeout(next, pause * (0.5 + Math.random())); };
 
@@ -87,6 +89,7 @@ export default function () {
     socket.send(JSON.stringify({ type: "session.create", world_id: "vale", npc_id: npc, player_id: player }));
   });
   socket.addEventListener("message", (message) => {
+    if (done) return;
     const event = JSON.parse(message.data);
     switch (event.type) {
       case "session.created":
@@ -103,25 +106,25 @@ export default function () {
         break;
       case "reply.done":
         if (event.status === "failed") wrong("the reply failed");
-        // One that was over already is cut afterwards, as what was said.
-        else if (cutAt !== undefined && event.status === "completed") [backAt, cutAt] = [cutAt, undefined];
+        else if (cutAt !== undefined && event.status === "completed") late = true;
         break;
       case "turn.committed":
         head = event.turn;
         turns.add(1);
         failed.add(false);
-        if (cutAt !== undefined) { ofRunning.add(Date.now() - cutAt); cuts.add(1); }
-        if (backAt === undefined) soon(go);
+        if (cutAt !== undefined) inTime.add(!late);
+        if (cutAt !== undefined && !late) { ofRunning.add(Date.now() - cutAt); cuts.add(1); }
+        if (!late) soon(go);
         break;
       case "dialogue.rewound": {
         head = event.turn;
         failed.add(false);
+        if (late) { late = false; soon(go); break; }
         rewinds.add(1);
         const gone = event.removed_turns.length;
         depth.add(gone);
         (gone >= deep ? ofMany : ofSaid).add(Date.now() - backAt);
         if (gone >= deep) patient = false;
-        backAt = undefined;
         soon(say);
         break;
       }
@@ -131,6 +134,6 @@ export default function () {
     }
   });
   // k6 reports the end of a socket that it closed itself as an error, too. The server ends none of these.
-  socket.addEventListener("error", (event) => { if (!done) wrong(event.error); });
-  socket.addEventListener("close", () => { if (!done) wrong("the socket was closed early"); });
+  socket.addEventListener("error", (event) => wrong(event.error));
+  socket.addEventListener("close", () => wrong("the socket was closed early"));
 }

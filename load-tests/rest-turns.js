@@ -31,8 +31,8 @@ const broken = new Counter("flood_failed");
 const theirSessions = 20;
 
 // Seconds that the flood lasts, and stays away.
-const spell = Math.min(10, seconds / 2);
-const floods = flood > 0 ? Math.floor(seconds / spell / 2) : 0;
+const floods = flood > 0 ? Math.max(1, Math.round(seconds / 20)) : 0;
+const spell = seconds / 2 / floods;
 
 export const options = {
   scenarios: {

@@ -159,7 +159,7 @@ rest() {
   stop_all
 }
 
-# The second tenant sends ten times its quota in the second half.
+# The second tenant sends ten times its quota every other ten seconds.
 flood() {
   # A p95 of fewer turns says little.
   local duration="${FLOOD_S:-60}" quota="${QUOTA:-50}" before after rise
@@ -297,14 +297,14 @@ barge_in() {
   local count="${BARGING:-100}" duration="${BARGE_S:-100}" turns
   # Each line teaches something that ends what the one before it taught.
   begin --latency-ms 50 --tokens-per-s 50 --facts-per-turn "${TEACHING:-1}" --verdict contradicts
-  load barge-in barge-in.js SESSIONS="$count"
+  load barge-in barge-in.js SESSIONS="$count" PAUSE_MS="${BARGE_PAUSE_MS:-1000}"
   turns="$(stat "$out" turns count)"
   echo
   echo "barge-in ($stack): $count players of one NPC, who cut every other reply and go back after every third line or so, ${duration} s"
   echo "  turns                $turns ($(awk -v n="$turns" -v s="$duration" 'BEGIN {printf "%.0f", n / s}')/s), replies cut $(stat "$out" replies_cut count), moves back $(stat "$out" rewinds count), failed $(stat "$out" asks_failed value)"
   echo "  cut to committed     p50 $(stat "$out" barge_in_ack_ms med) ms, p95 $(stat "$out" barge_in_ack_ms 'p(95)') ms, p99 $(stat "$out" barge_in_ack_ms 'p(99)') ms, most $(stat "$out" barge_in_ack_ms max) ms (at most: p99 50)"
   echo "  back to rewound      p50 $(stat "$out" rewind_ack_ms med) ms, p95 $(stat "$out" rewind_ack_ms 'p(95)') ms, p99 $(stat "$out" rewind_ack_ms 'p(99)') ms, most $(stat "$out" rewind_ack_ms max) ms (at most: p99 50); taken back: p50 $(stat "$out" turns_taken_back med), most $(stat "$out" turns_taken_back max)"
-  echo "    of 50 turns        p50 $(stat "$out" rewind_ack_deep_ms med) ms, most $(stat "$out" rewind_ack_deep_ms max) ms"
+  echo "    of 50 turns        p50 $(stat "$out" rewind_ack_deep_ms med) ms, most $(stat "$out" rewind_ack_deep_ms max) ms (at most 50; - where there is no time for so many)"
   cpu_of "$turns"
   record barge-in count="$count" seconds="$duration" turns="$turns" cuts="$(stat "$out" replies_cut count)" rewinds="$(stat "$out" rewinds count)" failed="$(stat "$out" asks_failed value)" \
     cut_p50="$(stat "$out" barge_in_ack_ms med)" cut_p99="$(stat "$out" barge_in_ack_ms 'p(99)')" \

@@ -34,7 +34,7 @@ use crate::{
         clock::Clock,
         ledger::{
             meters::{Counted, LedgerMeters},
-            urgency::{as_here, is_in_background},
+            urgency::{as_here, is_first_of_all},
         },
     },
 };
@@ -140,10 +140,9 @@ impl Engine {
             return Err(StoreError::Unavailable("too many writes are waiting".to_owned()));
         };
         let counted = Counted::of(&self.meters.writes);
-        let hurrying = (queue.is_some() && !is_in_background()).then(|| self.pool.hurry.begin());
         let (pool, marker) = (self.pool.clone(), marker(reach).to_owned());
         let writing = async move {
-            let (_counted, _hurrying) = (counted, hurrying);
+            let _counted = counted;
             let _turn = match &queue {
                 Some(queue) => pool.wait_for(queue.wait()).await?,
                 None => None,
@@ -243,6 +242,7 @@ where
     F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
 {
     let mut lease = pool.writing(begin).await?;
+    let _hurrying = is_first_of_all().then(|| pool.hurry.begin());
     let took = pool.meters.transactions.start_timer();
     pool.meters.grouped.observe(1.0);
     let result = answer(&mut lease, work).await;

@@ -3,7 +3,7 @@
 //! Whoever waits for a lock of a memory in the database waits with a connection in hand: those of one busy world would
 //! hold all of them, and nobody else could so much as read. So only so many of one node are let through at a time, and
 //! the others wait here, in the order in which they came. Those that somebody waits for do not wait here for those that
-//! nobody waits for; and while one of them writes, nothing begins that nobody waits for ([`Hurry`]).
+//! nobody waits for; and while a head is moved, little begins that nobody waits for ([`Hurry`]).
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{
     sync::{Semaphore, SemaphorePermit, watch},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use crate::{
@@ -27,29 +27,45 @@ const MANY: usize = 1_024;
 
 type Place = (TenantId, WorldId);
 
-/// For how long what nobody waits for waits, each time that it asks for a connection, for those that somebody waits for:
-/// longer than one of them takes, and no more, so that it goes on however many there are.
+/// For how long what nobody waits for waits for those who come first of all: longer than one of them takes. After so long
+/// nothing waits for as long again, so that at least half of the time is its own, however many of them there are and
+/// whose ever they are.
 const PATIENCE: Duration = Duration::from_millis(25);
 
-/// How many write to a memory while somebody waits for it: whoever moves a head. On few cores, each statement that runs
+/// How many come first of all ([`first_of_all`]) and write: whoever moves a head. On few cores, each statement that runs
 /// beside theirs makes them wait.
-pub(super) struct Hurry(watch::Sender<usize>);
+///
+/// [`first_of_all`]: crate::ports::ledger::urgency::first_of_all
+pub(super) struct Hurry {
+    running: watch::Sender<usize>,
+    /// Until when nothing waits any more.
+    waited_enough: Mutex<Option<Instant>>,
+}
 
 impl Hurry {
     pub(super) fn new() -> Self {
-        Self(watch::Sender::new(0))
+        Self {
+            running: watch::Sender::new(0),
+            waited_enough: Mutex::default(),
+        }
     }
 
     /// One more, until that is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> Hurrying {
-        self.0.send_modify(|running| *running += 1);
+        self.running.send_modify(|running| *running += 1);
         Hurrying(self.clone())
     }
 
     /// Waits until there is none, or a while.
     pub(super) async fn pass(&self) {
-        let none = async { self.0.subscribe().wait_for(|running| *running == 0).await.map(drop) };
-        let _waited = timeout(PATIENCE, none).await;
+        if self.waited_enough.lock().is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        let mut running = self.running.subscribe();
+        let none = running.wait_for(|running| *running == 0);
+        if timeout(PATIENCE, none).await.is_err() {
+            self.waited_enough.lock().replace(Instant::now() + PATIENCE);
+        }
     }
 }
 
@@ -58,7 +74,7 @@ pub(super) struct Hurrying(Arc<Hurry>);
 
 impl Drop for Hurrying {
     fn drop(&mut self) {
-        self.0.0.send_modify(|running| *running -= 1);
+        self.0.running.send_modify(|running| *running -= 1);
     }
 }
 
@@ -137,9 +153,14 @@ mod tests {
         });
         drop(second);
         assert!(passes());
-        waiting.await.unwrap();
+        assert!(waiting.await.is_ok());
 
+        // Whoever never ends has half of the time: what waited for so long, and what comes next, goes on.
         let _endless = hurry.begin();
+        assert!(!passes());
         hurry.pass().await;
+        assert!(passes());
+        tokio::time::sleep(PATIENCE).await;
+        assert!(!passes());
     }
 }

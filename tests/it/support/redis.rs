@@ -10,7 +10,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{eventually, process};
+use super::{eventually, in_time, process};
 
 /// The program's name, unless it is told.
 const SERVER: &str = "redis-server";
@@ -20,7 +20,7 @@ const SERVER: &str = "redis-server";
 enum Part {
     Alone,
     Cluster,
-    /// Of a cluster whose replicas take over from a node that is silent for a second.
+    /// Of a cluster whose replicas have what the others have.
     Replicated,
 }
 
@@ -32,8 +32,6 @@ impl Part {
             Self::Replicated => &[
                 "--cluster-enabled",
                 "yes",
-                "--cluster-node-timeout",
-                "1000",
                 "--cluster-replica-validity-factor",
                 "0",
                 "--repl-diskless-sync-delay",
@@ -48,30 +46,30 @@ pub struct RedisServer {
     child: Child,
     pub port: u16,
     part: Part,
-    /// Where one keeps what it had when [`Self::save`] was called.
-    folder: Option<TempDir>,
+    folder: TempDir,
+    /// Whether it has what it had when [`Self::save`] was called, once it is restarted.
+    keeps: bool,
 }
 
 impl RedisServer {
     /// Starts one and waits until it answers.
     ///
     /// # Panics
-    /// If there is no `redis-server` on the path: `scripts/test.sh` installs it.
+    /// If the program is not on the path: `scripts/test.sh` installs `redis-server`.
     pub async fn start() -> Self {
         Self::start_at(free_port(), Part::Alone, None).await
     }
 
     /// As [`Self::start`]; one that is restarted has what it had when it was last saved.
     pub async fn start_keeping() -> Self {
-        Self::start_at(free_port(), Part::Alone, Some(tempfile::tempdir().unwrap())).await
+        let mut server = Self::start().await;
+        server.keeps = true;
+        server
     }
 
-    async fn start_at(port: u16, part: Part, folder: Option<TempDir>) -> Self {
-        let path = folder
-            .as_ref()
-            .map_or_else(std::env::temp_dir, |folder| folder.path().to_owned());
-        // Another test's, were it the same.
-        let dump = format!("colloquy-test-{port}.rdb");
+    async fn start_at(port: u16, role: Part, folder: Option<TempDir>) -> Self {
+        let keeps = folder.is_some();
+        let folder = folder.unwrap_or_else(|| tempfile::tempdir().unwrap());
         let program = std::env::var("COLLOQUY_TEST_REDIS_SERVER").unwrap_or_else(|_| SERVER.to_owned());
         let child = Command::new(&program)
             .args([
@@ -84,12 +82,9 @@ impl RedisServer {
                 "--appendonly",
                 "no",
             ])
-            .args(part.settings())
-            // A node of a cluster keeps what it knows of the others.
-            .args(["--cluster-config-file", &format!("colloquy-test-{port}.conf")])
-            .args(["--dbfilename", &dump])
+            .args(role.settings())
             .arg("--dir")
-            .arg(path)
+            .arg(folder.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -99,22 +94,25 @@ impl RedisServer {
         let server = Self {
             child,
             port,
-            part,
+            part: role,
             folder,
+            keeps,
         };
-        eventually("redis answers", async || server.connection().await).await;
+        eventually("redis answers", async || server.answers().await.then_some(())).await;
         server
     }
 
     /// Ends it as a crash would and starts another one at the same port, which is empty but for what was saved.
     pub async fn restart(&mut self) {
         self.kill();
-        *self = Self::start_at(self.port, self.part, self.folder.take()).await;
+        let fresh = tempfile::tempdir().unwrap();
+        let folder = std::mem::replace(&mut self.folder, fresh);
+        *self = Self::start_at(self.port, self.part, self.keeps.then_some(folder)).await;
     }
 
     /// Writes down what it has, for [`Self::restart`].
     pub async fn save(&self) {
-        assert!(self.folder.is_some(), "it has nowhere to keep it");
+        assert!(self.keeps, "it forgets it all the same");
         let mut connection = self.connection().await.unwrap();
         redis::cmd("SAVE").exec_async(&mut connection).await.unwrap();
     }
@@ -137,6 +135,16 @@ impl RedisServer {
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Whether it is this very one that answers: its port was free a moment ago, and another may have been faster.
+    async fn answers(&self) -> bool {
+        let Some(mut connection) = self.connection().await else {
+            return false;
+        };
+        let info: Result<String, _> = redis::cmd("INFO").arg("server").query_async(&mut connection).await;
+        let pid = format!("process_id:{}\r", self.child.id());
+        info.is_ok_and(|info| info.contains(&pid))
     }
 
     async fn connection(&self) -> Option<redis::aio::MultiplexedConnection> {
@@ -197,11 +205,12 @@ impl RedisCluster {
             let [from, last] = [Self::first_slot(at), Self::first_slot(at + 1) - 1].map(|slot| slot.to_string());
             cluster.tell(at, &["ADDSLOTSRANGE", &from, &last]).await;
         }
-        for other in &cluster.nodes[1..] {
-            cluster.tell(0, &["MEET", "127.0.0.1", &other.port.to_string()]).await;
-        }
         for at in 0..size {
             eventually("the cluster is up", async || {
+                // A handshake that takes long is forgotten.
+                for other in &cluster.nodes[1..] {
+                    cluster.tell(0, &["MEET", "127.0.0.1", &other.port.to_string()]).await;
+                }
                 let info: String = cluster.ask(at, &["INFO"]).await;
                 let known = format!("cluster_known_nodes:{size}");
                 let whole = ["cluster_state:ok", "cluster_slots_ok:16384", known.as_str()];
@@ -214,7 +223,7 @@ impl RedisCluster {
 
     /// Waits until a node says `what` of itself.
     async fn says(&self, at: u16, section: &str, what: &str) {
-        eventually(what, async || {
+        in_time(what, async || {
             let mut connection = self.nodes[usize::from(at)].connection().await?;
             let info: String = redis::cmd("INFO")
                 .arg(section)
@@ -226,13 +235,21 @@ impl RedisCluster {
         .await;
     }
 
-    /// Ends one of the first three as a crash would, once its replica has what it has.
+    /// Ends one of the first three as a crash would, once its replica has what it has. That takes its place within seconds.
     pub async fn kill_master(&mut self, at: u16) {
+        for node in &self.nodes {
+            // Not before: on a busy machine, others might seem to be dead.
+            let mut connection = node.connection().await.unwrap();
+            let mut quick = redis::cmd("CONFIG");
+            quick.arg(&["SET", "cluster-node-timeout", "2000"]);
+            quick.exec_async(&mut connection).await.unwrap();
+        }
         eventually("the replica has it all", async || {
             let sizes = self.sizes().await;
             (sizes[usize::from(at)] == sizes[usize::from(at) + 3]).then_some(())
         })
         .await;
+        self.says(at, "replication", "role:master").await;
         self.nodes[usize::from(at)].kill();
     }
 
@@ -324,9 +341,6 @@ impl RedisCluster {
 impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
-        if self.part != Part::Alone {
-            let _ = std::fs::remove_file(std::env::temp_dir().join(format!("colloquy-test-{}.conf", self.port)));
-        }
     }
 }
 

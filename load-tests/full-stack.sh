@@ -18,13 +18,13 @@ if [ -z "${COLLOQUY_BIN:-}" ]; then
 fi
 export RESULTS="$folder/results.jsonl"
 if [ "${QUICK:-}" = 1 ]; then
-  export DURATION="${DURATION:-10}" SOAK="${SOAK:-20}" SOCKETS="${SOCKETS:-1000}" TALK="${TALK:-20}" STEP="${STEP:-5}" DIALOGUES="${DIALOGUES:-2000}" IDLE_S="${IDLE_S:-5}" CONVERSATIONS="${CONVERSATIONS:-50}"
+  export DURATION="${DURATION:-10}" SOAK="${SOAK:-20}" FLOOD_S="${FLOOD_S:-10}" SOCKETS="${SOCKETS:-1000}" TALK="${TALK:-20}" STEP="${STEP:-5}" DIALOGUES="${DIALOGUES:-2000}" IDLE_S="${IDLE_S:-5}" CONVERSATIONS="${CONVERSATIONS:-50}" BARGE_S="${BARGE_S:-20}" BARGING="${BARGING:-50}"
 fi
 failures=0
 for stack in embedded full; do
   : >"$folder/$stack.txt"
   STACK="$stack" DURATION="${LONG:-${DURATION:-30}}" "$here/run.sh" steady 2>&1 | tee -a "$folder/$stack.txt" || failures=$((failures + 1))
-  STACK="$stack" "$here/run.sh" highest peak rest conversations idle touched flood soak where 2>&1 | tee -a "$folder/$stack.txt" || failures=$((failures + 1))
+  STACK="$stack" "$here/run.sh" highest peak rest conversations barge-in idle touched flood soak where 2>&1 | tee -a "$folder/$stack.txt" || failures=$((failures + 1))
 done
 python3 "$here/report/report.py" "$folder" "$("$COLLOQUY_BIN" --version)"
 echo

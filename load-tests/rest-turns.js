@@ -3,8 +3,8 @@
 //   BASE=http://127.0.0.1:8080 SECRET=… RATE=50 SESSIONS=50 DURATION=30 k6 run rest-turns.js
 //
 // TENANT, WORLD and NPC name whom to speak with. FLOOD=500 adds a second tenant (OTHER, with a world of its own that
-// this makes) that sends so many requests a second after half of the time: `calm` is then the first tenant before,
-// and `flooded` the same tenant beside it.
+// this makes) that sends so many requests a second every other ten seconds: `calm` is then the first tenant without it,
+// and `flooded` the same tenant beside it. By turns, since few machines are as fast now as half a minute ago.
 import http from "k6/http";
 import { sleep } from "k6";
 import { Counter, Rate, Trend } from "k6/metrics";
@@ -30,7 +30,9 @@ const broken = new Counter("flood_failed");
 // Of the flooding tenant, so that its turns run side by side.
 const theirSessions = 20;
 
-const half = flood > 0 ? seconds / 2 : seconds;
+// Seconds that the flood lasts, and stays away.
+const floods = flood > 0 ? Math.max(1, Math.round(seconds / 20)) : 0;
+const spell = seconds / 2 / floods;
 
 export const options = {
   scenarios: {
@@ -38,12 +40,10 @@ export const options = {
       executor: "constant-arrival-rate", rate, timeUnit: "1s", duration: `${seconds}s`,
       preAllocatedVUs: sessions, maxVUs: 4 * sessions, exec: "turn",
     },
-    ...(flood > 0 ? {
-      flood: {
-        executor: "constant-arrival-rate", rate: flood, timeUnit: "1s", duration: `${half}s`, startTime: `${half}s`,
-        preAllocatedVUs: 40, maxVUs: 200, exec: "pour",
-      },
-    } : {}),
+    ...Object.fromEntries(Array.from({ length: floods }, (_, nth) => [`flood_${nth + 1}`, {
+      executor: "constant-arrival-rate", rate: flood, timeUnit: "1s", duration: `${spell}s`, startTime: `${(2 * nth + 1) * spell}s`,
+      preAllocatedVUs: 40, maxVUs: 200, exec: "pour", gracefulStop: "1s",
+    }])),
   },
   thresholds: {
     turns_failed: ["rate<0.001"],
@@ -98,9 +98,8 @@ export function turn(data) {
   took.add(ms);
   if (flood > 0) {
     const at = (Date.now() - data.began) / 1000;
-    // Neither the first moments nor those of the change.
-    if (at > 2 && at < half) calm.add(ms);
-    else if (at > half + 2) flooded.add(ms);
+    // Neither the first moments nor those of a change.
+    if (at % spell > spell / 5) (Math.floor(at / spell) % 2 === 0 ? calm : flooded).add(ms);
   }
 }
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The load tests, against a server, a mock model and stores of their own.
-#   load-tests/run.sh [steady|highest|peak|rest|idle|touched|conversations|flood|soak|where|all]…
+#   load-tests/run.sh [steady|highest|peak|rest|idle|touched|conversations|barge-in|flood|soak|where|all]…
 # STACK=full runs the server on Postgres and Redis (and Qdrant, if QDRANT_URL names one), STACK=embedded (the default) on
-# SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, DIALOGUES, CONVERSATIONS, EVERY, QUOTA, TALK and SOAK (seconds) change the load;
-# COLLOQUY_BIN names a binary that is built already. RESULTS names a file that gets a line of JSON for each test.
+# SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, DIALOGUES, CONVERSATIONS, BARGING, EVERY, QUOTA, TALK, BARGE_S, SOAK and
+# FLOOD_S (seconds) change the load; COLLOQUY_BIN names a binary that is built already. RESULTS names a file that gets a line
+# of JSON for each test.
 source "$(dirname "$0")/lib.sh"
 
 bin="$(binary)"
@@ -158,16 +159,17 @@ rest() {
   stop_all
 }
 
-# The second tenant sends ten times its quota in the second half.
+# The second tenant sends ten times its quota every other ten seconds.
 flood() {
-  local quota="${QUOTA:-50}" before after rise
+  # A p95 of fewer turns says little.
+  local duration="${FLOOD_S:-60}" quota="${QUOTA:-50}" before after rise
   QUOTA="$quota" begin
   load flood rest-turns.js RATE="$((quota / 2))" SESSIONS=20 FLOOD="$((10 * quota))"
   before="$(stat "$out" calm_turn_ms 'p(95)')"
   after="$(stat "$out" flooded_turn_ms 'p(95)')"
   rise="$(awk -v a="$before" -v b="$after" 'BEGIN {if (a + 0 > 0 && b + 0 > 0) printf "%.2f", b / a; else print "-"}')"
   echo
-  echo "flood ($stack): a tenant with $((quota / 2)) turns/s, another sends $((10 * quota)) requests/s for $((duration / 2)) s; each may send $quota/s"
+  echo "flood ($stack): a tenant with $((quota / 2)) turns/s, another sends $((10 * quota)) requests/s for half of $duration s; each may send $quota/s"
   echo "  the first one's turn p50 $(stat "$out" calm_turn_ms med) → $(stat "$out" flooded_turn_ms med) ms, p95 $before → $after ms: $rise times (at most 1.5), failed $(stat "$out" turns_failed value)"
   echo "  the other's requests served $(stat "$out" flood_served count), refused $(stat "$out" flood_refused count), failed $(stat "$out" flood_failed count)"
   record flood quota="$quota" before_p50="$(stat "$out" calm_turn_ms med)" after_p50="$(stat "$out" flooded_turn_ms med)" before_p95="$before" after_p95="$after" \
@@ -289,6 +291,29 @@ conversations() {
   stop_all
 }
 
+# Players of one NPC who cut its replies, and go back to earlier turns.
+barge_in() {
+  # Long enough for some of them to have more than 50 turns to take back.
+  local count="${BARGING:-100}" duration="${BARGE_S:-100}" turns
+  # Each line teaches something that ends what the one before it taught.
+  begin --latency-ms 50 --tokens-per-s 50 --facts-per-turn "${TEACHING:-1}" --verdict contradicts
+  load barge-in barge-in.js SESSIONS="$count" PAUSE_MS="${BARGE_PAUSE_MS:-1000}"
+  turns="$(stat "$out" turns count)"
+  echo
+  echo "barge-in ($stack): $count players of one NPC, who cut every other reply and go back after every third line or so, ${duration} s"
+  echo "  turns                $turns ($(awk -v n="$turns" -v s="$duration" 'BEGIN {printf "%.0f", n / s}')/s), replies cut $(stat "$out" replies_cut count), moves back $(stat "$out" rewinds count), failed $(stat "$out" asks_failed value)"
+  echo "  cut to committed     p50 $(stat "$out" barge_in_ack_ms med) ms, p95 $(stat "$out" barge_in_ack_ms 'p(95)') ms, p99 $(stat "$out" barge_in_ack_ms 'p(99)') ms, most $(stat "$out" barge_in_ack_ms max) ms (at most: p99 50)"
+  echo "  back to rewound      p50 $(stat "$out" rewind_ack_ms med) ms, p95 $(stat "$out" rewind_ack_ms 'p(95)') ms, p99 $(stat "$out" rewind_ack_ms 'p(99)') ms, most $(stat "$out" rewind_ack_ms max) ms (at most: p99 50); taken back: p50 $(stat "$out" turns_taken_back med), most $(stat "$out" turns_taken_back max)"
+  echo "    of 50 turns        p50 $(stat "$out" rewind_ack_deep_ms med) ms, most $(stat "$out" rewind_ack_deep_ms max) ms (at most 50; - where there is no time for so many)"
+  cpu_of "$turns"
+  record barge-in count="$count" seconds="$duration" turns="$turns" cuts="$(stat "$out" replies_cut count)" rewinds="$(stat "$out" rewinds count)" failed="$(stat "$out" asks_failed value)" \
+    cut_p50="$(stat "$out" barge_in_ack_ms med)" cut_p99="$(stat "$out" barge_in_ack_ms 'p(99)')" \
+    back_p50="$(stat "$out" rewind_ack_ms med)" back_p99="$(stat "$out" rewind_ack_ms 'p(99)')" \
+    deep_p50="$(stat "$out" rewind_ack_deep_ms med)" deep_most="$(stat "$out" rewind_ack_deep_ms max)" depth_most="$(stat "$out" turns_taken_back max)" k6="$code" "${costs[@]}"
+  [ "$code" = 0 ] || complain barge-in
+  stop_all
+}
+
 # Actors in memory: in all, and of each kind.
 actors() {
   curl -fsS "$base/metrics" | awk -F'[{}" ]+' '/^colloquy_actors\{/ {all += $NF; each = each ", " $3 " " $NF} END {print all + 0 each}'
@@ -343,8 +368,9 @@ one() {
     steady) dialogue steady "${RATE:-200}" "${SESSIONS:-100}"; stop_all ;;
     peak) dialogue peak 0 "${SESSIONS:-32}"; stop_all ;;
     highest | rest | idle | touched | conversations | flood | soak | where) "$1" ;;
-    all) for each in steady highest peak rest idle touched conversations flood soak where; do one "$each"; done ;;
-    *) echo "load-tests/run.sh [steady|highest|peak|rest|idle|touched|conversations|flood|soak|where|all]…" >&2; exit 2 ;;
+    barge-in) barge_in ;;
+    all) for each in steady highest peak rest idle touched conversations barge-in flood soak where; do one "$each"; done ;;
+    *) echo "load-tests/run.sh [steady|highest|peak|rest|idle|touched|conversations|barge-in|flood|soak|where|all]…" >&2; exit 2 ;;
   esac
 }
 

@@ -2,8 +2,8 @@
 # Passes everything a change must pass: formatting, lints, licences, every test.
 # Needs a Rust toolchain (rust-version in Cargo.toml), a C compiler, redis-server, haproxy and the Postgres server; as
 # root on Debian it installs what is missing of the last four. Where QDRANT_URL names a Qdrant (its gRPC address), the
-# index is tested on that one, too. Build products go to $CARGO_TARGET_DIR, by default outside the
-# repository; tools go to the same cache.
+# index is tested on that one, too; with COLLOQUY_TEST_REDIS_SERVER=valkey-server, buffers are on Valkey. Build products
+# go to $CARGO_TARGET_DIR, by default outside the repository; tools go to the same cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

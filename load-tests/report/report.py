@@ -109,6 +109,12 @@ def main():
         ("interrupt to acknowledgement, p50, ms", "ack_p50", 1), ("p95, ms", "ack_p95", 1), ("p99, ms", "ack_p99", 1),
         ("of 50 lines, p50, ms", "deep_p50", 1), ("of 50 lines, at most, ms", "deep_most", 1), *cpu,
     ])
+    out += ["## Players who cut in and go back", ""]
+    table(out, found, "barge-in", [
+        ("sessions", "count", 0), ("turns", "turns", 0), ("replies cut", "cuts", 0), ("moves back", "rewinds", 0), ("share that failed", "failed", 4),
+        ("cut to committed, p50, ms", "cut_p50", 1), ("p99, ms", "cut_p99", 1), ("back to rewound, p50, ms", "back_p50", 1), ("p99, ms", "back_p99", 1),
+        ("of 50 turns, p50, ms", "deep_p50", 1), ("of 50 turns, at most, ms", "deep_most", 1), *cpu,
+    ])
     out += ["## Idle sockets", ""]
     table(out, found, "idle", [("open at once", "sockets", 0), ("empty server, MiB", "empty_mib", 0), ("with them, MiB", "held_mib", 0), ("each, KiB", "kib_each", 1)])
     out += ["## Dialogues that are touched once", ""]
@@ -119,8 +125,8 @@ def main():
     ])
     out += ["## A tenant beside one that floods", ""]
     table(out, found, "flood", [
-        ("quota of each, requests/s", "quota", 0), ("p50 before, ms", "before_p50", 1), ("p50 beside the flood, ms", "after_p50", 1),
-        ("p95 before, ms", "before_p95", 1), ("p95 beside the flood, ms", "after_p95", 1), ("times", "rise", 2),
+        ("quota of each, requests/s", "quota", 0), ("p50 without, ms", "before_p50", 1), ("p50 beside the flood, ms", "after_p50", 1),
+        ("p95 without, ms", "before_p95", 1), ("p95 beside the flood, ms", "after_p95", 1), ("times", "rise", 2),
         ("of the flood served", "served", 0), ("refused", "refused", 0),
     ])
     out += ["## Memories that grow", ""]

@@ -23,6 +23,7 @@ use tokio::{
 use super::{
     connection::Connection,
     engine::{connect_error, lost, note_loss, run, store_error},
+    worlds::Hurry,
 };
 use crate::ports::{
     StoreError, StoreResult,
@@ -49,6 +50,8 @@ pub(super) struct Pool {
     /// As many as those may use of them that nobody waits for.
     background: Arc<Semaphore>,
     background_size: u32,
+    /// Those before whom nothing begins that nobody waits for.
+    pub(super) hurry: Arc<Hurry>,
     /// How long to wait for a free connection, and then for one that answers.
     patience: Duration,
     /// How long a statement may take, its way there and back included.
@@ -86,6 +89,7 @@ impl Pool {
             size,
             background: Arc::new(Semaphore::new(background_size as usize)),
             background_size,
+            hurry: Arc::new(Hurry::new()),
             patience,
             statement_limit,
             free: Mutex::new(Vec::new()),
@@ -196,7 +200,9 @@ impl Pool {
         let background = if is_in_background() {
             let _waited = self.meters.background_waits.start_timer();
             let permit = timeout(self.statement_limit, self.background.clone().acquire_owned()).await;
-            Some(permit.map_err(|_| busy(self.background_size, self.statement_limit))?)
+            let permit = permit.map_err(|_| busy(self.background_size, self.statement_limit))?;
+            self.hurry.pass().await;
+            Some(permit)
         } else {
             None
         };

@@ -14,6 +14,7 @@ use crate::{
         ledger::{
             facts::{Confirmed, RecallBody},
             state::StoredStateChange,
+            urgency::urgently,
         },
     },
     tenancy::TenantScope,
@@ -121,7 +122,8 @@ impl BodyCache {
     }
 
     /// The state of a world, folded over its standing changes. What was written since the last time is
-    /// read, whoever wrote it, and all of it if anything was taken back; one reader at a time.
+    /// read, whoever wrote it, and all of it if anything was taken back; one reader at a time, and so at once, whoever
+    /// that is: speakers wait for it.
     pub(in crate::dialogue) async fn world(
         &self,
         services: &Services,
@@ -133,14 +135,14 @@ impl BodyCache {
             .get_with((scope.tenant().clone(), world.clone()), Arc::default);
         let mut folded = entry.lock().await;
         let store = &services.ledger.state;
-        let mut fresh = store.since(scope, world, folded.seq).await?;
+        let mut fresh = urgently(store.since(scope, world, folded.seq)).await?;
         // Something was taken back, by whichever node; or a turn's state that a job read late must not
         // override what was said since.
         let anew = folded.generation.is_some_and(|known| known != fresh.generation)
             || fresh.changes.first().is_some_and(|change| change.at < folded.at);
         if anew {
             *folded = Folded::default();
-            fresh = store.since(scope, world, 0).await?;
+            fresh = urgently(store.since(scope, world, 0)).await?;
         }
         folded.generation = Some(fresh.generation);
         folded.add(&fresh.changes);

@@ -18,7 +18,7 @@ use colloquy::{
     tenancy::TenantScope,
 };
 
-use crate::support::{RedisCluster, RedisServer, eventually};
+use crate::support::{RedisCluster, RedisServer, eventually, in_time};
 
 /// A buffer store under test, whose buffers live for a second.
 struct Subject {
@@ -364,6 +364,48 @@ async fn a_cluster_is_followed_where_its_slots_go() {
     }
     for (dialogue, filled) in all {
         assert_eq!(subject.load(dialogue).await, Some(filled));
+    }
+}
+
+/// A node of a cluster dies, the very one whose address is configured: calls to what it had fail and say so until its
+/// replica has taken its place, and find there what was written.
+#[tokio::test]
+async fn a_cluster_goes_on_with_the_replica_of_a_node_that_died() {
+    let mut cluster = RedisCluster::start_replicated().await;
+    let buffers = RedisBuffers::new(&options(cluster.url(), true), Duration::from_mins(1)).unwrap();
+    let subject = Subject {
+        buffers: Box::new(buffers.clone()),
+        ids: IdSource::random(Arc::new(SystemClock)),
+        _server: None,
+    };
+    let (mut lost, mut others) = (Vec::new(), Vec::new());
+    for _ in 0..32 {
+        let dialogue = subject.dialogue();
+        let filled = subject.filled(dialogue, 2).await;
+        match cluster.owner_of(&format!("a:d:{{{dialogue}}}:buffer")).await {
+            0 => lost.push((dialogue, filled)),
+            _ => others.push((dialogue, filled)),
+        }
+    }
+    assert!(!lost.is_empty() && !others.is_empty());
+    cluster.kill_master(0).await;
+    let tenant = scope("a");
+    in_time("what the node had is found again", async || {
+        for (dialogue, filled) in &lost {
+            match buffers.load(&tenant, *dialogue).await {
+                Ok(found) => assert_eq!(found.as_ref(), Some(filled)),
+                Err(StoreError::Unavailable(_)) => return None,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        Some(())
+    })
+    .await;
+    cluster.taken_over(0).await;
+    for (dialogue, filled) in lost.into_iter().chain(others) {
+        assert_eq!(subject.load(dialogue).await, Some(filled.clone()));
+        let turn = subject.turn(3);
+        assert!(buffers.append(&tenant, dialogue, filled.head, &turn, 1).await.unwrap());
     }
 }
 

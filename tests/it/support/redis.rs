@@ -1,4 +1,6 @@
 //! A Redis of a test's own, or a cluster of them: on free ports, gone when it is dropped. It keeps nothing, unless it is told to.
+//!
+//! `COLLOQUY_TEST_REDIS_SERVER` names another program than `redis-server`: `valkey-server`, or the path of either.
 
 use std::{
     net::TcpListener,
@@ -8,38 +10,68 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{eventually, process};
+use super::{eventually, in_time, process};
 
-/// A running `redis-server`.
+/// The program's name, unless it is told.
+const SERVER: &str = "redis-server";
+
+/// What a server is part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Alone,
+    Cluster,
+    /// Of a cluster whose replicas have what the others have.
+    Replicated,
+}
+
+impl Part {
+    const fn settings(self) -> &'static [&'static str] {
+        match self {
+            Self::Alone => &["--cluster-enabled", "no"],
+            Self::Cluster => &["--cluster-enabled", "yes"],
+            Self::Replicated => &[
+                "--cluster-enabled",
+                "yes",
+                "--cluster-replica-validity-factor",
+                "0",
+                "--repl-diskless-sync-delay",
+                "0",
+            ],
+        }
+    }
+}
+
+/// A running Redis or Valkey.
 pub struct RedisServer {
     child: Child,
     pub port: u16,
-    cluster: bool,
-    /// Where one keeps what it had when [`Self::save`] was called.
-    folder: Option<TempDir>,
+    part: Part,
+    folder: TempDir,
+    /// Whether it has what it had when [`Self::save`] was called, once it is restarted.
+    keeps: bool,
 }
 
 impl RedisServer {
     /// Starts one and waits until it answers.
     ///
     /// # Panics
-    /// If there is no `redis-server` on the path: `scripts/test.sh` installs it.
+    /// If the program is not on the path: `scripts/test.sh` installs `redis-server`.
     pub async fn start() -> Self {
-        Self::start_at(free_port(), false, None).await
+        Self::start_at(free_port(), Part::Alone, None).await
     }
 
     /// As [`Self::start`]; one that is restarted has what it had when it was last saved.
     pub async fn start_keeping() -> Self {
-        Self::start_at(free_port(), false, Some(tempfile::tempdir().unwrap())).await
+        let mut server = Self::start().await;
+        server.keeps = true;
+        server
     }
 
-    async fn start_at(port: u16, cluster: bool, folder: Option<TempDir>) -> Self {
-        let path = folder
-            .as_ref()
-            .map_or_else(std::env::temp_dir, |folder| folder.path().to_owned());
-        // Another test's, were it the same.
-        let dump = format!("colloquy-test-{port}.rdb");
-        let child = Command::new("redis-server")
+    async fn start_at(port: u16, role: Part, folder: Option<TempDir>) -> Self {
+        let keeps = folder.is_some();
+        let folder = folder.unwrap_or_else(|| tempfile::tempdir().unwrap());
+        let program = std::env::var("COLLOQUY_TEST_REDIS_SERVER").unwrap_or_else(|_| SERVER.to_owned());
+        let child = Command::new(&program)
             .args([
                 "--port",
                 &port.to_string(),
@@ -50,35 +82,37 @@ impl RedisServer {
                 "--appendonly",
                 "no",
             ])
-            .args(["--cluster-enabled", if cluster { "yes" } else { "no" }])
-            // A node of a cluster keeps what it knows of the others.
-            .args(["--cluster-config-file", &format!("colloquy-test-{port}.conf")])
-            .args(["--dbfilename", &dump])
+            .args(role.settings())
             .arg("--dir")
-            .arg(path)
+            .arg(folder.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("redis-server is not installed (Debian: apt-get install redis-server)");
+            .unwrap_or_else(|error| {
+                panic!("{program} cannot be started (Debian: apt-get install redis-server): {error}")
+            });
         let server = Self {
             child,
             port,
-            cluster,
+            part: role,
             folder,
+            keeps,
         };
-        eventually("redis answers", async || server.connection().await).await;
+        eventually("redis answers", async || server.answers().await.then_some(())).await;
         server
     }
 
     /// Ends it as a crash would and starts another one at the same port, which is empty but for what was saved.
     pub async fn restart(&mut self) {
         self.kill();
-        *self = Self::start_at(self.port, self.cluster, self.folder.take()).await;
+        let fresh = tempfile::tempdir().unwrap();
+        let folder = std::mem::replace(&mut self.folder, fresh);
+        *self = Self::start_at(self.port, self.part, self.keeps.then_some(folder)).await;
     }
 
     /// Writes down what it has, for [`Self::restart`].
     pub async fn save(&self) {
-        assert!(self.folder.is_some(), "it has nowhere to keep it");
+        assert!(self.keeps, "it forgets it all the same");
         let mut connection = self.connection().await.unwrap();
         redis::cmd("SAVE").exec_async(&mut connection).await.unwrap();
     }
@@ -103,6 +137,16 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// Whether it is this very one that answers: its port was free a moment ago, and another may have been faster.
+    async fn answers(&self) -> bool {
+        let Some(mut connection) = self.connection().await else {
+            return false;
+        };
+        let info: Result<String, _> = redis::cmd("INFO").arg("server").query_async(&mut connection).await;
+        let pid = format!("process_id:{}\r", self.child.id());
+        info.is_ok_and(|info| info.contains(&pid))
+    }
+
     async fn connection(&self) -> Option<redis::aio::MultiplexedConnection> {
         let client = redis::Client::open(self.url()).unwrap();
         let config = redis::AsyncConnectionConfig::new().set_connection_timeout(Some(Duration::from_secs(5)));
@@ -115,7 +159,7 @@ impl RedisServer {
     }
 }
 
-/// Three servers that are one cluster: each has a third of the slots.
+/// Servers that are one cluster: each of the first three has a third of the slots.
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
 }
@@ -129,22 +173,47 @@ impl RedisCluster {
     /// # Panics
     /// As [`RedisServer::start`].
     pub async fn start() -> Self {
+        Self::start_of(3, Part::Cluster).await
+    }
+
+    /// As [`Self::start`], and each of the three has a replica that has what it has, in the same order.
+    pub async fn start_replicated() -> Self {
+        let cluster = Self::start_of(6, Part::Replicated).await;
+        for at in 0..3 {
+            let master: String = cluster.ask(at, &["MYID"]).await;
+            // Which says so as long as it does not know that one.
+            eventually("a replica follows", async || {
+                let command = ["REPLICATE", master.as_str()];
+                let told: Result<(), _> = cluster.try_ask(at + 3, &command).await;
+                told.ok()
+            })
+            .await;
+        }
+        for at in 3..6 {
+            cluster.says(at, "replication", "master_link_status:up").await;
+        }
+        cluster
+    }
+
+    async fn start_of(size: u16, part: Part) -> Self {
         let mut nodes = Vec::new();
-        for _ in 0..3 {
-            nodes.push(RedisServer::start_at(free_port(), true, None).await);
+        for _ in 0..size {
+            nodes.push(RedisServer::start_at(free_port(), part, None).await);
         }
         let cluster = Self { nodes };
         for at in 0..3 {
             let [from, last] = [Self::first_slot(at), Self::first_slot(at + 1) - 1].map(|slot| slot.to_string());
             cluster.tell(at, &["ADDSLOTSRANGE", &from, &last]).await;
         }
-        for other in &cluster.nodes[1..] {
-            cluster.tell(0, &["MEET", "127.0.0.1", &other.port.to_string()]).await;
-        }
-        for at in 0..3 {
+        for at in 0..size {
             eventually("the cluster is up", async || {
+                // A handshake that takes long is forgotten.
+                for other in &cluster.nodes[1..] {
+                    cluster.tell(0, &["MEET", "127.0.0.1", &other.port.to_string()]).await;
+                }
                 let info: String = cluster.ask(at, &["INFO"]).await;
-                let whole = ["cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:3"];
+                let known = format!("cluster_known_nodes:{size}");
+                let whole = ["cluster_state:ok", "cluster_slots_ok:16384", known.as_str()];
                 whole.iter().all(|what| info.contains(what)).then_some(())
             })
             .await;
@@ -152,20 +221,61 @@ impl RedisCluster {
         cluster
     }
 
+    /// Waits until a node says `what` of itself.
+    async fn says(&self, at: u16, section: &str, what: &str) {
+        in_time(what, async || {
+            let mut connection = self.nodes[usize::from(at)].connection().await?;
+            let info: String = redis::cmd("INFO")
+                .arg(section)
+                .query_async(&mut connection)
+                .await
+                .ok()?;
+            info.contains(what).then_some(())
+        })
+        .await;
+    }
+
+    /// Ends one of the first three as a crash would, once its replica has what it has. That takes its place within seconds.
+    pub async fn kill_master(&mut self, at: u16) {
+        for node in &self.nodes {
+            // Not before: on a busy machine, others might seem to be dead.
+            let mut connection = node.connection().await.unwrap();
+            let mut quick = redis::cmd("CONFIG");
+            quick.arg(&["SET", "cluster-node-timeout", "2000"]);
+            quick.exec_async(&mut connection).await.unwrap();
+        }
+        eventually("the replica has it all", async || {
+            let sizes = self.sizes().await;
+            (sizes[usize::from(at)] == sizes[usize::from(at) + 3]).then_some(())
+        })
+        .await;
+        self.says(at, "replication", "role:master").await;
+        self.nodes[usize::from(at)].kill();
+    }
+
+    /// Waits until the replica of one of the first three has taken its place.
+    pub async fn taken_over(&self, at: u16) {
+        self.says(at + 3, "replication", "role:master").await;
+    }
+
     async fn tell(&self, at: u16, command: &[&str]) {
         let () = self.ask(at, command).await;
     }
 
     async fn ask<T: redis::FromRedisValue>(&self, at: u16, command: &[&str]) -> T {
-        let mut connection = self.nodes[usize::from(at)].connection().await.unwrap();
-        let answer = redis::cmd("CLUSTER").arg(command).query_async(&mut connection).await;
+        let answer = self.try_ask(at, command).await;
         answer.unwrap_or_else(|error| panic!("CLUSTER {command:?}: {error}"))
+    }
+
+    async fn try_ask<T: redis::FromRedisValue>(&self, at: u16, command: &[&str]) -> Result<T, redis::RedisError> {
+        let mut connection = self.nodes[usize::from(at)].connection().await.unwrap();
+        redis::cmd("CLUSTER").arg(command).query_async(&mut connection).await
     }
 
     /// Gives the slot of a key, in which there is nothing yet, to another node than has it. Clients are not told.
     pub async fn move_slot_of(&self, key: &str) {
         let slot: u16 = self.ask(0, &["KEYSLOT", key]).await;
-        let owner = (0..3).rev().find(|at| Self::first_slot(*at) <= slot).unwrap();
+        let owner = self.owner_of(key).await;
         let [giving, taking, third] = [owner, (owner + 1) % 3, (owner + 2) % 3];
         let (slot, taker): (_, String) = (slot.to_string(), self.ask(taking, &["MYID"]).await);
         let giver: String = self.ask(giving, &["MYID"]).await;
@@ -216,6 +326,12 @@ impl RedisCluster {
         self.nodes[0].url()
     }
 
+    /// Which of the first three has the slot of a key.
+    pub async fn owner_of(&self, key: &str) -> u16 {
+        let slot: u16 = self.ask(1, &["KEYSLOT", key]).await;
+        (0..3).rev().find(|at| Self::first_slot(*at) <= slot).unwrap()
+    }
+
     /// Ends all of it as a crash would.
     pub fn kill(&mut self) {
         self.nodes.iter_mut().for_each(RedisServer::kill);
@@ -225,9 +341,6 @@ impl RedisCluster {
 impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
-        if self.cluster {
-            let _ = std::fs::remove_file(std::env::temp_dir().join(format!("colloquy-test-{}.conf", self.port)));
-        }
     }
 }
 

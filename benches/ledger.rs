@@ -187,6 +187,7 @@ impl Bench {
                 .collect(),
             scenarios: vec![],
             progress: None,
+            told_in: vec![],
             sections: Vec::new(),
             prompt_tokens: 900,
             prompt_hash: "0".repeat(64),

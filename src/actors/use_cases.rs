@@ -14,6 +14,7 @@ use crate::{
         prompt::Preview,
         rewind::{Moved, RewindError, RewindRequest},
         saves::RestoreRequest,
+        scenarios::{NewlyUnlocked, Unlocking},
         settings::DialogueSettings,
         turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
@@ -77,6 +78,7 @@ pub(super) trait UseCases: Send + Sync + 'static {
     async fn relay_outbox(&self) -> Result<usize, StoreError>;
     /// Reconciles again the memories from which something was unsaid; how many there were.
     async fn settle(&self, scope: &TenantScope) -> Result<usize, JobError>;
+    async fn newly_unlocked(&self, unlocking: &Unlocking) -> Vec<NewlyUnlocked>;
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)>;
 }
 
@@ -117,6 +119,9 @@ impl UseCases for Services {
     }
     async fn settle(&self, scope: &TenantScope) -> Result<usize, JobError> {
         in_background(dialogue::rewind::settle(self, scope)).await
+    }
+    async fn newly_unlocked(&self, unlocking: &Unlocking) -> Vec<NewlyUnlocked> {
+        in_background(dialogue::scenarios::newly_unlocked(self, unlocking)).await
     }
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
         self.models.take_usage()

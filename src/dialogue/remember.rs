@@ -11,17 +11,22 @@ pub use self::reconciling::settle_all;
 use super::{
     Services,
     jobs::{JobError, JobReport, Said, outbox::relay_or_log},
-    prompt::{told, untrusted},
+    prompt::told,
 };
 use crate::{
     ids::{FactId, NpcId},
     memory::{
         fact::{Audience, Knower},
-        trace::CandidateFate,
+        keywords::{self, TermWeights},
+        trace::{CandidateFate, ScenarioTrace},
     },
     ports::ledger::jobs::Job,
     tenancy::TenantScope,
 };
+
+/// Share of the informative words of what an NPC said that its past must have for it to be told from there. A single
+/// mention covers five sixths of a word.
+const TELLS_COVERAGE: f64 = 0.5;
 
 /// What the turn had in its prompt from memory: must not come back as new.
 #[derive(Debug, Default)]
@@ -31,6 +36,18 @@ pub(super) struct Injected {
     pub quoted: Vec<FactId>,
     /// Those of `ids` as the prompt had them: what is about another player says so.
     pub texts: Vec<String>,
+    /// The words of what was shown of the NPC's past, in this turn or in one of the five before.
+    pub past: Vec<TermWeights>,
+}
+
+impl Injected {
+    /// Whether the NPC only tells what it was shown of its past.
+    fn tells(&self, content: &str) -> bool {
+        let terms = keywords::query_terms(content);
+        self.past
+            .iter()
+            .any(|shown| keywords::coverage(&terms, shown) >= TELLS_COVERAGE)
+    }
 }
 
 /// Extracts what a turn taught, reconciles it with what is known, and has it indexed before it
@@ -68,23 +85,19 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
     };
     let mut injected = Injected::default();
     let audience = said.audience();
-    let (candidates, told_of) = trace
-        .map(|trace| (trace.candidates, trace.scenarios))
-        .unwrap_or_default();
-    // What an NPC tells of its own past to a player stays where it is, and as locked as it is.
-    for told_of in told_of
-        .iter()
-        .filter(|told_of| said.turn.player.is_some() && in_prompt(told_of.fate))
-    {
-        let (world, npc) = (&said.dialogue.world, &said.npc.id);
-        let scenarios = &services.ledger.scenarios;
-        if let Some(scenario) = scenarios.get(scope, world, npc, &told_of.scenario).await? {
-            injected
-                .texts
-                .push(untrusted(&format!("{}: {}", scenario.title, scenario.content)));
-        }
+    let Some(trace) = trace else { return Ok(injected) };
+    // What an NPC tells of its own past stays where it is, and as locked as it is: a fact is not locked.
+    for text in shown(&trace.scenarios) {
+        injected.past.push(past_terms(said, text));
+        injected.texts.push(text.to_owned());
     }
-    for candidate in candidates {
+    // It may be locked again by now, so that no model is shown it.
+    for earlier in trace.told_in {
+        let told = services.ledger.dialogues.trace(scope, dialogue, earlier).await?;
+        let told = told.iter().flat_map(|told| shown(&told.scenarios));
+        injected.past.extend(told.map(|text| past_terms(said, text)));
+    }
+    for candidate in trace.candidates {
         if in_prompt(candidate.fate) {
             injected.quoted.push(candidate.fact);
             // What one NPC tells others from its own memory is news to them.
@@ -105,6 +118,16 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
         }
     }
     Ok(injected)
+}
+
+/// What a prompt had of the NPC's past.
+fn shown(scenarios: &[ScenarioTrace]) -> impl Iterator<Item = &str> {
+    scenarios.iter().filter_map(|traced| traced.shown.as_deref())
+}
+
+/// The words of what an NPC may have told of itself. Its name is none of the news.
+fn past_terms(said: &Said, text: &str) -> TermWeights {
+    keywords::document_terms(text, std::slice::from_ref(&said.npc.name))
 }
 
 impl Said {

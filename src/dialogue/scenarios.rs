@@ -3,9 +3,11 @@
 //! Progress follows from the state of the world, which every turn reads; so what unlocked something and was
 //! unsaid unlocks it no more. What is locked is not read from the ledger at all.
 
+use std::{collections::BTreeSet, sync::Arc};
+
 use chrono::{DateTime, SubsecRound as _, Utc};
 
-use super::{Services, intent::Classified, recall::TRACED, remember::HandError, turn::TurnInput};
+use super::{Services, intent::Classified, jobs::Said, recall::TRACED, remember::HandError, turn::TurnInput};
 use crate::{
     ids::{NpcId, PlayerId, ScenarioId},
     memory::{
@@ -26,7 +28,7 @@ use crate::{
         ledger::{
             audit::Edit,
             authored::PutOutcome,
-            scenarios::{Embedding, Unlocked},
+            scenarios::{Embedding, Titled},
             state::NewStateChange,
         },
         llm::LlmError,
@@ -38,8 +40,6 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Known {
     standing: Standing,
-    /// What is unlocked, where it had to be read already.
-    unlocked: Option<Vec<Unlocked>>,
     /// Unlocked or told lately, the latest first; and when.
     recent: Vec<(ScenarioId, String, DateTime<Utc>)>,
 }
@@ -64,8 +64,8 @@ pub(super) struct Hit {
 /// What a turn that is about the NPC's past has of it.
 #[derive(Debug)]
 pub(super) struct Past {
-    /// How far the player has come; `None`: there is no player.
-    pub progress: Option<Progress>,
+    /// How far the player has come.
+    pub progress: Progress,
     /// The line asks for it.
     pub asked: bool,
     /// Best first.
@@ -73,10 +73,13 @@ pub(super) struct Past {
 }
 
 fn whom(npc: &Npc) -> Whom<'_> {
-    Whom {
-        id: &npc.id,
-        name: &npc.name,
-    }
+    Whom::new(&npc.id, &npc.name)
+}
+
+/// Whether a turn may come to tell of the NPC's past at all: a player has to ask for it. What an NPC says to others
+/// nobody asked for.
+pub(super) fn may_be_told(input: &TurnInput) -> bool {
+    input.npc.has_scenarios && input.player.is_some() && !input.is_greeting()
 }
 
 /// Where a player stands with an NPC.
@@ -88,24 +91,16 @@ pub async fn standing(
     player: &PlayerId,
 ) -> StoreResult<Standing> {
     let state = services.bodies.world(services, scope, &world.id).await?;
-    let rules = world.settings.overridden_by(&npc.settings);
-    Ok(progress::standing(
-        &state.milestones,
-        rules.unlock_rules(),
-        whom(npc),
-        Some(player),
-    ))
+    let rules = world.settings.unlock_rules();
+    Ok(progress::standing(&state.milestones, rules, &whom(npc), Some(player)))
 }
 
 /// Reads what has to be known before a line is sorted: whether anything was unlocked or told lately, and what.
 /// Where nothing can have been, the ledger is not asked.
 pub(super) async fn known(services: &Services, input: &TurnInput, state: &WorldState) -> StoreResult<Known> {
     let (npc, checkpoint) = (&input.npc, &input.checkpoint);
-    if !npc.has_scenarios {
-        return Ok(Known::default());
-    }
     let rules = input.world.settings.unlock_rules();
-    let standing = progress::standing(&state.milestones, rules, whom(npc), input.player.as_ref());
+    let standing = progress::standing(&state.milestones, rules, &whom(npc), input.player.as_ref());
     let since = checkpoint.recent_since(input.dialogue.created_at);
     if checkpoint.recently_unlocked.is_empty() && !standing.rose_after(since) {
         return Ok(Known {
@@ -113,30 +108,21 @@ pub(super) async fn known(services: &Services, input: &TurnInput, state: &WorldS
             ..Known::default()
         });
     }
-    let unlocked = unlocked(services, input, &standing).await?;
-    let lately = |scenario: &Scenario| {
-        let unlocked = standing.since(scenario.required_progress).filter(|at| *at >= since);
-        unlocked.max(checkpoint.told_at(&scenario.id))
+    let scenarios = &services.ledger.scenarios;
+    let titles = scenarios.titles(&input.scope, &input.world.id, &npc.id, standing.progress());
+    let lately = |titled: &Titled| {
+        let unlocked = standing.since(titled.required_progress).filter(|at| *at >= since);
+        unlocked.max(checkpoint.told_at(&npc.id, &titled.id))
     };
-    let mut recent: Vec<_> = unlocked
-        .iter()
-        .map(|unlocked| &unlocked.scenario)
-        .filter_map(|scenario| Some((scenario.id.clone(), scenario.title.clone(), lately(scenario)?)))
+    let recent = titles.await?.into_iter();
+    let mut recent: Vec<_> = recent
+        .filter_map(|titled| Some((lately(&titled)?, titled)))
+        .map(|(at, titled)| (titled.id, titled.title, at))
         .collect();
     recent.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.0.cmp(&b.0)));
     // An author may unlock hundreds at once.
     recent.truncate(services.settings.scenarios.top_k * RECENT_TURNS);
-    Ok(Known {
-        standing,
-        unlocked: Some(unlocked),
-        recent,
-    })
-}
-
-async fn unlocked(services: &Services, input: &TurnInput, standing: &Standing) -> StoreResult<Vec<Unlocked>> {
-    let (world, npc) = (&input.world.id, &input.npc.id);
-    let scenarios = &services.ledger.scenarios;
-    scenarios.within(&input.scope, world, npc, standing.progress()).await
+    Ok(Known { standing, recent })
 }
 
 /// What the NPC may tell of its past in this turn: where the line asks for it, or where nobody could tell what it
@@ -150,13 +136,12 @@ pub(super) async fn look(
     terms: &TermWeights,
 ) -> StoreResult<Option<Past>> {
     let asked = classified.intent == Intent::Scenario;
-    if !input.npc.has_scenarios || input.is_greeting() || !(asked || classified.in_full) {
+    if !may_be_told(input) || !(asked || classified.in_full) {
         return Ok(None);
     }
-    let rows = match known.unlocked {
-        Some(rows) => rows,
-        None => unlocked(services, input, &known.standing).await?,
-    };
+    let (scenarios, progress) = (&services.ledger.scenarios, known.standing.progress());
+    let rows = scenarios.within(&input.scope, &input.world.id, &input.npc.id, progress);
+    let rows = rows.await?;
     let info = services.embedder.info();
     let scored: Vec<_> = rows
         .iter()
@@ -191,7 +176,7 @@ pub(super) async fn look(
         },
     });
     Ok(Some(Past {
-        progress: input.player.as_ref().map(|_| known.standing.progress()),
+        progress,
         asked,
         hits: hits.take(TRACED).collect(),
     }))
@@ -205,66 +190,86 @@ pub struct NewlyUnlocked {
     pub npc: NpcId,
 }
 
-/// What was unlocked by what happened at `at`, of whichever NPC the world has rules for. `npc` is one of them that
-/// is at hand.
-pub(super) async fn unlocked_at(
-    services: &Services,
-    scope: &TenantScope,
-    (world, npc): (&World, &Npc),
-    player: &PlayerId,
+/// A change of the world's state that may have unlocked something for a player.
+#[derive(Debug, Clone)]
+pub struct Unlocking {
+    scope: TenantScope,
+    world: Arc<World>,
+    /// The one that was spoken with, which is at hand.
+    npc: Arc<Npc>,
+    player: PlayerId,
     at: DateTime<Utc>,
-) -> StoreResult<Vec<NewlyUnlocked>> {
-    let rules = world.settings.unlock_rules();
-    if rules.is_empty() {
-        return Ok(Vec::new());
-    }
-    let at = at.trunc_subsecs(6);
-    let state = services.bodies.world(services, scope, &world.id).await?;
-    let met = |rule: &&progress::UnlockRule| state.milestones.reached(player, &rule.when, None) == Some(at);
-    let mut npcs: Vec<&NpcId> = rules.iter().filter(met).map(|rule| &rule.npc).collect();
-    npcs.sort_unstable();
-    npcs.dedup();
-    let mut all = Vec::new();
-    for id in npcs {
-        let other = if *id == npc.id {
-            None
-        } else {
-            services.ledger.authored.npc(scope, &world.id, id).await?
-        };
-        let Some(npc) = other
-            .as_ref()
-            .or((*id == npc.id).then_some(npc))
-            .filter(|npc| npc.has_scenarios)
-        else {
-            continue;
-        };
-        let standing = progress::standing(&state.milestones, rules, whom(npc), Some(player));
-        let scenarios = &services.ledger.scenarios;
-        let rows = scenarios.within(scope, &world.id, id, standing.progress()).await?;
-        let new = rows.into_iter().map(|row| row.scenario);
-        let new = new.filter(|scenario| standing.since(scenario.required_progress) == Some(at));
-        all.extend(new.map(|scenario| NewlyUnlocked {
-            scenario: scenario.id,
-            title: scenario.title,
-            npc: scenario.npc,
-        }));
-    }
-    Ok(all)
 }
 
-/// As [`unlocked_at`], for whom it is only news: nothing fails for it.
-pub(super) async fn newly_unlocked(
-    services: &Services,
-    scope: &TenantScope,
-    of: (&World, &Npc),
-    player: Option<&PlayerId>,
-    changes: &[StateChange],
-    at: DateTime<Utc>,
-) -> Vec<NewlyUnlocked> {
-    let Some(player) = player.filter(|_| !changes.is_empty()) else {
-        return Vec::new();
-    };
-    match unlocked_at(services, scope, of, player, at).await {
+impl Unlocking {
+    /// By a turn that was committed at `at`. `None`: nothing can have been.
+    pub(super) fn by(input: &TurnInput, changes: &[StateChange], at: DateTime<Utc>) -> Option<Self> {
+        let player = input.player.as_ref().filter(|_| !changes.is_empty())?;
+        let rules = input.world.settings.unlock_rules();
+        (!rules.is_empty()).then(|| Self {
+            scope: input.scope.clone(),
+            world: Arc::clone(&input.world),
+            npc: Arc::clone(&input.npc),
+            player: player.clone(),
+            at,
+        })
+    }
+
+    /// By what a job read out of a turn. `None`: nothing can have been.
+    pub(super) fn by_job(scope: &TenantScope, said: &Said, changes: &[StateChange]) -> Option<Self> {
+        let player = said.turn.player.as_ref().filter(|_| !changes.is_empty())?;
+        let rules = said.world.settings.unlock_rules();
+        (!rules.is_empty()).then(|| Self {
+            scope: scope.clone(),
+            world: Arc::new(said.world.clone()),
+            npc: Arc::new(said.npc.clone()),
+            player: player.clone(),
+            at: said.turn.committed_at,
+        })
+    }
+
+    /// What was unlocked by it, of whichever NPC the world has rules for.
+    async fn found(&self, services: &Services) -> StoreResult<Vec<NewlyUnlocked>> {
+        let (scope, world) = (&self.scope, &self.world);
+        let rules = world.settings.unlock_rules();
+        // As exact as the ledger keeps moments.
+        let at = self.at.trunc_subsecs(6);
+        let state = services.bodies.world(services, scope, &world.id).await?;
+        let Some(reached) = state.milestones.of(&self.player) else {
+            return Ok(Vec::new());
+        };
+        let met = rules.iter().filter(|rule| reached.crossed_at(&rule.when, at));
+        let npcs: BTreeSet<&NpcId> = met.map(|rule| &rule.npc).collect();
+        let mut all = Vec::new();
+        for id in npcs {
+            let other = if *id == self.npc.id {
+                None
+            } else {
+                services.ledger.authored.npc(scope, &world.id, id).await?
+            };
+            let own = (*id == self.npc.id).then_some(&*self.npc);
+            let Some(npc) = other.as_ref().or(own).filter(|npc| npc.has_scenarios) else {
+                continue;
+            };
+            let standing = progress::standing(&state.milestones, rules, &whom(npc), Some(&self.player));
+            let scenarios = &services.ledger.scenarios;
+            let titles = scenarios.titles(scope, &world.id, id, standing.progress()).await?;
+            let new = titles
+                .into_iter()
+                .filter(|titled| standing.since(titled.required_progress) == Some(at));
+            all.extend(new.map(|titled| NewlyUnlocked {
+                scenario: titled.id,
+                title: titled.title,
+                npc: id.clone(),
+            }));
+        }
+        Ok(all)
+    }
+}
+
+/// What was unlocked. It is only news: nothing fails for it.
+pub async fn newly_unlocked(services: &Services, unlocking: &Unlocking) -> Vec<NewlyUnlocked> {
+    match unlocking.found(services).await {
         Ok(unlocked) => unlocked,
         Err(error) => {
             tracing::warn!(%error, "what was unlocked could not be read, and is not told");
@@ -273,7 +278,7 @@ pub(super) async fn newly_unlocked(
     }
 }
 
-/// Embeds and writes a scenario.
+/// Embeds and writes a scenario. What would be refused is not embedded.
 pub async fn write(
     services: &Services,
     scope: &TenantScope,
@@ -281,11 +286,14 @@ pub async fn write(
     if_version: Option<u32>,
     edit: &Edit,
 ) -> Result<PutOutcome, HandError> {
+    let scenarios = &services.ledger.scenarios;
+    if let Some(refused) = scenarios.refusal(scope, scenario, if_version).await? {
+        return Ok(refused);
+    }
     let embeddings = embed(services, scope, std::slice::from_ref(scenario)).await?;
     let Some(embedding) = embeddings.first() else {
         return Err(LlmError::Broken("no vector came back".to_owned()).into());
     };
-    let scenarios = &services.ledger.scenarios;
     Ok(scenarios.put(scope, scenario, embedding, if_version, edit).await?)
 }
 
@@ -316,9 +324,14 @@ pub async fn set_progress(
     to: Progress,
     edit: &Edit,
 ) -> StoreResult<bool> {
-    if standing(services, scope, world, npc, player).await?.set() == to {
+    let state = services.bodies.world(services, scope, &world.id).await?;
+    let reached = state.milestones.of(player);
+    let set = reached.and_then(|reached| reached.set(&npc.id).last());
+    if set.map_or(Progress::NONE, |(progress, _)| progress) == to {
         return Ok(false);
     }
+    // Whichever node's clock is behind, what is said last counts.
+    let at = reached.map_or(edit.at, |reached| reached.next_set(&npc.id, edit.at));
     let change = NewStateChange {
         id: services.ids.next(),
         world: world.id.clone(),
@@ -329,7 +342,7 @@ pub async fn set_progress(
             to,
         },
         cause: Cause::Edit(edit.id),
-        at: edit.at,
+        at,
     };
     services.ledger.state.record(scope, &change, edit).await?;
     Ok(true)

@@ -31,7 +31,7 @@ pub use self::{
     failure::event_error,
     going_on::{Beginning, Unfinished},
 };
-use super::{Services, events::ReplyDone, npc_conversation::Scene, scenarios::NewlyUnlocked};
+use super::{Services, events::ReplyDone, npc_conversation::Scene, scenarios::Unlocking};
 use crate::{
     ids::{NodeId, NpcId, PlayerId, TurnId},
     memory::{
@@ -176,8 +176,8 @@ pub struct CommittedTurn {
     pub checkpoint: Checkpoint,
     /// State changes that were applied with it.
     pub state: Vec<StateChange>,
-    /// What they unlocked.
-    pub unlocked: Vec<NewlyUnlocked>,
+    /// What may have been unlocked by them: it is read once the turn was told of.
+    pub unlocking: Option<Unlocking>,
     /// Jobs it left, leased to this node.
     pub jobs: Vec<Job>,
     /// Keys of the cuts that were committed with it.

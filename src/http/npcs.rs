@@ -117,8 +117,8 @@ impl From<Npc> for NpcView {
 }
 
 impl NpcBody {
-    fn into_npc(self, world: WorldId, id: NpcId, at: DateTime<Utc>) -> Npc {
-        Npc {
+    fn into_npc(self, world: WorldId, id: NpcId, at: DateTime<Utc>) -> Result<Npc, Problem> {
+        Ok(Npc {
             world,
             id,
             name: self.name,
@@ -132,11 +132,11 @@ impl NpcBody {
             language: self.language,
             factions: self.factions,
             model: self.model,
-            settings: self.settings.into(),
+            settings: self.settings.of_npc()?,
             has_scenarios: false,
             version: 0,
             updated_at: at,
-        }
+        })
     }
 }
 
@@ -161,15 +161,15 @@ pub async fn put_npc(
         .parse()
         .map_err(|error| Problem::field("npc", format!("{error}")))?;
     let wanted = IfMatch::of_put(&request)?;
+    let at = state.services.clock.now();
+    let npc = body.value.into_npc(world.clone(), id.clone(), at)?;
     to_the_end(async move {
         let store = &state.services.ledger.authored;
         if wanted == IfMatch::Exists && store.npc(&caller.scope, &world, &id).await?.is_none() {
             return Err(etag::mismatch(0));
         }
-        let at = state.services.clock.now();
         let object = format!("{world}/{id}");
         let edit = Edit::by(&caller.principal, &state.services.ids, at, "npc.put", &object);
-        let npc = body.value.into_npc(world.clone(), id.clone(), at);
         let outcome = store.put_npc(&caller.scope, &npc, wanted.version(), &edit).await?;
         let created = etag::is_new(outcome, wanted, "world")?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;

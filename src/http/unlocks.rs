@@ -7,7 +7,10 @@ use utoipa::ToSchema;
 use super::validate::label;
 use crate::{
     ids::NpcId,
-    memory::progress::{Progress, UnlockRule, UnlockWhen},
+    memory::{
+        progress::{Progress, UnlockRule, UnlockWhen},
+        state_block::MAX_NAME_CHARS,
+    },
 };
 
 /// Raises a player's progress with an NPC, once something has happened to the player, as the state of the world
@@ -27,26 +30,28 @@ pub struct UnlockBody {
     when: WhenBody,
 }
 
-/// One of `item`, `location`, `met`, or `relationship` with `at_least`. Names are compared without their case.
+/// One of `item`, `location`, `met`, or `relationship` with `at_least`. Names are compared without their case, as the
+/// state of the world has them.
 #[derive(Debug, Default, Deserialize, Serialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
 pub struct WhenBody {
     /// The player came by it.
-    #[garde(inner(length(chars, max = 100), custom(label)))]
-    #[schema(min_length = 1, max_length = 100)]
+    #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(label)))]
+    #[schema(min_length = 1, max_length = 64)]
     item: Option<String>,
     /// The player was there.
-    #[garde(inner(length(chars, max = 100), custom(label)))]
-    #[schema(min_length = 1, max_length = 100)]
+    #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(label)))]
+    #[schema(min_length = 1, max_length = 64)]
     location: Option<String>,
-    /// The player met somebody.
-    #[garde(inner(length(chars, max = 100), custom(label)))]
-    #[schema(min_length = 1, max_length = 100)]
+    /// The player met somebody, or was met. A state block that names an NPC by its id does not meet the NPC's display name.
+    #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(label)))]
+    #[schema(min_length = 1, max_length = 64)]
     met: Option<String>,
-    /// What the NPC feels towards the player was as strong as `at_least`.
-    #[garde(inner(length(chars, max = 100), custom(label)))]
-    #[schema(min_length = 1, max_length = 100)]
+    /// What the NPC feels towards the player was as strong as `at_least`. It goes by the name of the NPC, or its id: two
+    /// NPCs of one name share what they feel, and one that is renamed begins anew.
+    #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(label)))]
+    #[schema(min_length = 1, max_length = 64)]
     relationship: Option<String>,
     #[garde(range(min = 1, max = 100))]
     #[schema(minimum = 1, maximum = 100)]

@@ -75,7 +75,9 @@ pub struct SettingsBody {
     #[garde(range(min = 0, max = 1_000_000))]
     #[schema(minimum = 0, maximum = 1_000_000)]
     max_hp_delta: Option<i32>,
-    /// What raises a player's progress with an NPC, and so unlocks its scenarios. Default none.
+    /// What raises a player's progress with an NPC, and so unlocks its scenarios. Default none. Of a world alone: an NPC's
+    /// are refused. The first 512 items, places, people and feelings of a player count, each; what comes later unlocks
+    /// nothing.
     #[garde(length(max = 50), dive)]
     #[schema(max_items = 50)]
     unlocks: Option<Vec<UnlockBody>>,
@@ -95,6 +97,20 @@ pub struct WorldRecallBody {
     #[garde(range(min = 0.0, max = 1.0))]
     #[schema(minimum = 0, maximum = 1)]
     diversity: Option<f64>,
+}
+
+impl SettingsBody {
+    /// An NPC's settings.
+    ///
+    /// # Errors
+    /// They have what is of a world alone.
+    pub fn of_npc(self) -> Result<WorldSettings, Problem> {
+        if self.unlocks.is_some() {
+            let told = "is of a world alone; its rules name the NPC they are for";
+            return Err(Problem::field("settings.unlocks", told));
+        }
+        Ok(self.into())
+    }
 }
 
 impl From<SettingsBody> for WorldSettings {

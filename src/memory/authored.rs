@@ -64,7 +64,7 @@ pub struct WorldSettings {
     /// Most that one turn may change hit points; default 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hp_delta: Option<i32>,
-    /// What raises a player's progress with an NPC; at most 50. Default none.
+    /// What raises a player's progress with an NPC; at most 50. Default none. Of a world alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unlocks: Option<Vec<UnlockRule>>,
 }
@@ -93,7 +93,7 @@ impl World {
 }
 
 impl WorldSettings {
-    /// These settings with `own` over them.
+    /// These settings with `own` over them. What raises progress is for the world to say alone.
     #[must_use]
     pub fn overridden_by(&self, own: &Self) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl WorldSettings {
             max_relationship_delta: own.max_relationship_delta.or(self.max_relationship_delta),
             max_hp_delta: own.max_hp_delta.or(self.max_hp_delta),
             recall: own.recall.or(self.recall),
-            unlocks: own.unlocks.as_ref().or(self.unlocks.as_ref()).cloned(),
+            unlocks: self.unlocks.clone(),
         }
     }
 
@@ -149,8 +149,10 @@ pub struct Npc {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::memory::progress::{Progress, UnlockWhen};
 
     #[test]
     fn an_npc_sets_over_its_world_what_it_sets_and_no_more() {
@@ -165,6 +167,11 @@ mod tests {
         let npc = WorldSettings {
             share_between_players: Some(false),
             max_hp_delta: Some(0),
+            unlocks: Some(vec![UnlockRule {
+                npc: "mira".parse().unwrap(),
+                progress: Progress::NONE,
+                when: UnlockWhen::Met { met: "Bram".into() },
+            }]),
             ..WorldSettings::default()
         };
         let both = WorldSettings {

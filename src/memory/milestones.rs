@@ -1,8 +1,8 @@
 //! What players have reached in a world, and when first: a part of the fold of its state.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
     party,
@@ -11,7 +11,7 @@ use super::{
 use crate::ids::{NpcId, PlayerId};
 
 /// Things and people of one player that are remembered, the first ones; and levels of one rising number.
-const MOST: usize = 512;
+pub const MOST: usize = 512;
 const MOST_LEVELS: usize = 128;
 
 /// Names are compared without their case.
@@ -20,19 +20,20 @@ type Name = String;
 /// What players have reached. What is about nobody that plays is not in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Milestones {
-    players: BTreeMap<String, Reached>,
+    /// Shared with the states that turns hold: only what changes is copied.
+    players: BTreeMap<String, Arc<Reached>>,
 }
 
 /// What one player has reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Reached {
+pub struct Reached {
     items: BTreeMap<Name, DateTime<Utc>>,
     places: BTreeMap<Name, DateTime<Utc>>,
     people: BTreeMap<Name, DateTime<Utc>>,
     /// How strong what somebody feels towards the player ever was, by who and what.
     bonds: BTreeMap<(Name, Name), Levels<i32>>,
-    /// What the backend set, by NPC.
-    set: BTreeMap<NpcId, Levels<Progress>>,
+    /// What the backend set, by NPC, and when it did so last.
+    set: BTreeMap<NpcId, (Levels<Progress>, DateTime<Utc>)>,
 }
 
 /// A number by what it has never been below since: rising values, each with the moment from which on it has been
@@ -75,7 +76,7 @@ impl<T> Default for Levels<T> {
     }
 }
 
-fn named(text: &str) -> Name {
+pub(super) fn named(text: &str) -> Name {
     text.trim().to_lowercase()
 }
 
@@ -89,7 +90,7 @@ impl Milestones {
     /// What is kept of `who`; `None`: that is no player.
     fn player(&mut self, who: &str) -> Option<&mut Reached> {
         let plays = party::is_player(who) && party::owner(who).is_some();
-        plays.then(|| self.players.entry(who.to_owned()).or_default())
+        plays.then(|| Arc::make_mut(self.players.entry(who.to_owned()).or_default()))
     }
 
     pub(super) fn gained(&mut self, who: &str, item: &str, at: DateTime<Utc>) {
@@ -119,35 +120,73 @@ impl Milestones {
     }
     pub(super) fn was_set(&mut self, who: &str, npc: &NpcId, to: Progress, at: DateTime<Utc>) {
         if let Some(player) = self.player(who) {
-            player.set.entry(npc.clone()).or_default().set(to, at);
+            let (levels, last) = player.set.entry(npc.clone()).or_default();
+            levels.set(to, at);
+            *last = at;
         }
     }
 
-    /// When `player` first reached what a rule of `npc` asks for; without an NPC, of whichever.
+    /// What `player` has reached; `None`: nothing.
     #[must_use]
-    pub fn reached(&self, player: &PlayerId, when: &UnlockWhen, npc: Option<Whom<'_>>) -> Option<DateTime<Utc>> {
-        let reached = self.players.get(&party::key_of(player))?;
+    pub fn of(&self, player: &PlayerId) -> Option<&Reached> {
+        self.players.get(&party::key_of(player)).map(Arc::as_ref)
+    }
+}
+
+impl Reached {
+    /// When the player first reached what a rule of `npc` asks for.
+    #[must_use]
+    pub fn first(&self, when: &UnlockWhen, npc: &Whom<'_>) -> Option<DateTime<Utc>> {
         match when {
-            UnlockWhen::Item { item } => reached.items.get(&named(item)).copied(),
-            UnlockWhen::Location { location } => reached.places.get(&named(location)).copied(),
-            UnlockWhen::Met { met } => reached.people.get(&named(met)).copied(),
             UnlockWhen::Relationship { relationship, at_least } => {
-                let kind = named(relationship);
-                let is_whom = |from: &Name| npc.is_none_or(|npc| *from == named(npc.name) || from == npc.id.as_str());
-                let bonds = reached
-                    .bonds
-                    .iter()
-                    .filter(|((from, of), _)| *of == kind && is_whom(from));
-                bonds.filter_map(|(_, strength)| strength.since(*at_least)).min()
+                self.felt(relationship, *at_least, |from| npc.is(from)).min()
             }
+            _ => self.once(when),
         }
     }
 
-    /// What the backend has set for `player` with `npc`, rising, each with the moment since when it was at least that.
-    pub fn set(&self, player: &PlayerId, npc: &NpcId) -> impl Iterator<Item = (Progress, DateTime<Utc>)> {
-        let reached = self.players.get(&party::key_of(player));
-        let levels = reached.and_then(|reached| reached.set.get(npc));
+    /// Whether the player first reached at that moment what a rule of any NPC asks for.
+    #[must_use]
+    pub fn crossed_at(&self, when: &UnlockWhen, at: DateTime<Utc>) -> bool {
+        match when {
+            UnlockWhen::Relationship { relationship, at_least } => self
+                .felt(relationship, *at_least, |_| true)
+                .any(|reached| reached == at),
+            _ => self.once(when) == Some(at),
+        }
+    }
+
+    /// What has nothing to do with whom it is a rule of.
+    fn once(&self, when: &UnlockWhen) -> Option<DateTime<Utc>> {
+        let (of, name) = match when {
+            UnlockWhen::Item { item } => (&self.items, item),
+            UnlockWhen::Location { location } => (&self.places, location),
+            UnlockWhen::Met { met } => (&self.people, met),
+            UnlockWhen::Relationship { .. } => return None,
+        };
+        of.get(&named(name)).copied()
+    }
+
+    /// When what each of these feels was first so strong.
+    fn felt(&self, kind: &str, at_least: i32, is_whom: impl Fn(&str) -> bool) -> impl Iterator<Item = DateTime<Utc>> {
+        let kind = named(kind);
+        let bonds = self.bonds.iter();
+        let bonds = bonds.filter(move |((from, of), _)| *of == kind && is_whom(from));
+        bonds.filter_map(move |(_, strength)| strength.since(at_least))
+    }
+
+    /// What the backend has set with `npc`, rising, each with the moment since when it was at least that.
+    pub fn set(&self, npc: &NpcId) -> impl Iterator<Item = (Progress, DateTime<Utc>)> {
+        let levels = self.set.get(npc).map(|(levels, _)| levels);
         levels.into_iter().flat_map(|levels| levels.0.iter().copied())
+    }
+
+    /// When what the backend sets now counts as set: at `now`, or just after what it set last, by whichever clock that
+    /// was. What is said later counts.
+    #[must_use]
+    pub fn next_set(&self, npc: &NpcId, now: DateTime<Utc>) -> DateTime<Utc> {
+        let last = self.set.get(npc).map(|(_, last)| *last + TimeDelta::microseconds(1));
+        last.map_or(now, |after| now.max(after))
     }
 }
 
@@ -177,11 +216,58 @@ mod tests {
             reached.bonds[&("npc 3".to_owned(), "trust".to_owned())].since(9),
             Some(at(5_000))
         );
-        let player = "p7".parse().unwrap();
-        let set: Vec<_> = milestones.set(&player, &mira).collect();
+        let set: Vec<_> = reached.set(&mira).collect();
         assert_eq!(
             (set.len(), set[0].1, set[MOST_LEVELS - 1].0.get()),
             (MOST_LEVELS, at(0), 2_000)
         );
+    }
+
+    #[test]
+    fn each_bond_is_crossed_when_it_is_so_strong_and_rules_ask_for_their_own() {
+        let mut milestones = Milestones::default();
+        milestones.related("Mira", "player:p7", "trust", 40, at(1));
+        milestones.related("Ergen", "player:p7", "trust", 40, at(2));
+        milestones.related("ergen", "player:p7", "fear", 40, at(3));
+        let reached = milestones.of(&"p7".parse().unwrap()).unwrap();
+        let trust = |at_least| UnlockWhen::Relationship {
+            relationship: "Trust".to_owned(),
+            at_least,
+        };
+        let crossed = [1, 2, 3].map(|moment| reached.crossed_at(&trust(40), at(moment)));
+        assert_eq!(crossed, [true, true, false]);
+        assert!(!reached.crossed_at(&trust(41), at(1)));
+        let smith: NpcId = "smith".parse().unwrap();
+        let of = |name| reached.first(&trust(40), &Whom::new(&smith, name));
+        let found = ["Mira", "Ergen", "Bram"].map(of);
+        assert_eq!(found, [Some(at(1)), Some(at(2)), None], "by the name that it has now");
+    }
+
+    #[test]
+    fn what_the_backend_says_later_counts_whatever_its_clock_says() {
+        let mut milestones = Milestones::default();
+        let mira = "mira".parse().unwrap();
+        milestones.was_set("player:p7", &mira, Progress::new(3).unwrap(), at(9));
+        let player = "p7".parse().unwrap();
+        let next = |npc: &str, now| milestones.of(&player).unwrap().next_set(&npc.parse().unwrap(), now);
+        assert_eq!(next("mira", at(10)), at(10));
+        let behind = next("mira", at(5));
+        assert_eq!(behind, at(9) + TimeDelta::microseconds(1));
+        assert_eq!(next("ergen", at(5)), at(5));
+        milestones.was_set("player:p7", &mira, Progress::new(1).unwrap(), behind);
+        let set = milestones.of(&player).unwrap().set(&mira).last();
+        assert_eq!(set.map(|(progress, _)| progress.get()), Some(1));
+    }
+
+    #[test]
+    fn what_a_turn_holds_shares_what_does_not_change() {
+        let mut milestones = Milestones::default();
+        milestones.gained("player:p7", "key", at(1));
+        milestones.gained("player:p8", "key", at(1));
+        let held = milestones.clone();
+        milestones.gained("player:p8", "lamp", at(2));
+        let shared = |who: &str| Arc::ptr_eq(&held.players[who], &milestones.players[who]);
+        assert!(shared("player:p7") && !shared("player:p8"));
+        assert_eq!(held.players["player:p8"].items.len(), 1);
     }
 }

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::milestones::Milestones;
+use super::milestones::{self, Milestones, Reached};
 use crate::ids::{NpcId, PlayerId};
 
 /// 0 to [`Progress::MOST`]; 0 is where everybody begins.
@@ -57,7 +57,9 @@ pub struct UnlockRule {
     pub when: UnlockWhen,
 }
 
-/// What has to have happened to the player. Names are compared without their case.
+/// What has to have happened to the player. Names are compared without their case, and are those that the state of the
+/// world has: an NPC that a state block names by its id is not met by its display name. Of each sort the first
+/// [`milestones::MOST`](super::milestones::MOST) names of a player count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum UnlockWhen {
@@ -67,15 +69,29 @@ pub enum UnlockWhen {
     Location { location: String },
     /// The player met somebody, or was met.
     Met { met: String },
-    /// What the NPC feels towards the player was so strong, 1 to 100.
+    /// What the NPC feels towards the player was so strong, 1 to 100. It goes by the NPC's name or id: two NPCs of one name
+    /// share what they feel, and one that is renamed begins anew.
     Relationship { relationship: String, at_least: i32 },
 }
 
 /// An NPC as rules and the state of the world name it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Whom<'a> {
-    pub id: &'a NpcId,
-    pub name: &'a str,
+    id: &'a NpcId,
+    /// As names are compared.
+    name: String,
+}
+
+impl<'a> Whom<'a> {
+    #[must_use]
+    pub fn new(id: &'a NpcId, name: &str) -> Self {
+        let name = milestones::named(name);
+        Self { id, name }
+    }
+    /// Whether the state of the world means it by `name`, as names are compared.
+    pub(super) fn is(&self, name: &str) -> bool {
+        name == self.name || name == self.id.as_str()
+    }
 }
 
 /// Where a player stands with an NPC, and since when.
@@ -89,19 +105,22 @@ pub struct Standing {
 /// Where `player` stands with an NPC: the most of what the backend set last, and of the rules whose condition was
 /// met by what stands. Without a player there is no progress.
 #[must_use]
-pub fn standing(milestones: &Milestones, rules: &[UnlockRule], npc: Whom<'_>, player: Option<&PlayerId>) -> Standing {
-    let Some(player) = player else {
-        return Standing::default();
-    };
+pub fn standing(milestones: &Milestones, rules: &[UnlockRule], npc: &Whom<'_>, player: Option<&PlayerId>) -> Standing {
+    player
+        .and_then(|player| milestones.of(player))
+        .map_or_else(Standing::default, |reached| of_what_was_reached(reached, rules, npc))
+}
+
+fn of_what_was_reached(reached: &Reached, rules: &[UnlockRule], npc: &Whom<'_>) -> Standing {
     let of_rules = rules.iter().filter(|rule| rule.npc == *npc.id).filter_map(|rule| {
-        let at = milestones.reached(player, &rule.when, Some(npc))?;
+        let at = reached.first(&rule.when, npc)?;
         Some((rule.progress, at))
     });
-    let mut raised: Vec<_> = milestones.set(player, npc.id).chain(of_rules).collect();
+    let mut raised: Vec<_> = reached.set(npc.id).chain(of_rules).collect();
     raised.retain(|(progress, _)| *progress > Progress::NONE);
     // Whichever order rules are written in, it is the same.
     raised.sort_unstable_by_key(|&(progress, at)| (Reverse(progress), at));
-    let set = milestones.set(player, npc.id).map(|(progress, _)| progress).max();
+    let set = reached.set(npc.id).map(|(progress, _)| progress).max();
     Standing {
         raised,
         set: set.unwrap_or_default(),
@@ -187,8 +206,7 @@ mod tests {
     }
     fn of(state: &WorldState, rules: &[UnlockRule]) -> Standing {
         let (id, player) = (mira(), "p7".parse().unwrap());
-        let npc = Whom { id: &id, name: "Mira" };
-        standing(&state.milestones, rules, npc, Some(&player))
+        standing(&state.milestones, rules, &Whom::new(&id, "Mira"), Some(&player))
     }
     fn folded(changes: &[(i64, StateChange)]) -> WorldState {
         fold(changes.iter().map(|(second, change)| (change, at(*second))))
@@ -275,9 +293,9 @@ mod tests {
         let state = folded(&[(1, of_another), (2, of_an_npc), (3, a_sister), (4, nothing)]);
         assert_eq!(of(&state, &rules), Standing::default());
         let id = mira();
-        let npc = Whom { id: &id, name: "Mira" };
+        let npc = Whom::new(&id, "Mira");
         assert_eq!(
-            standing(&folded(&[(1, sets(5))]).milestones, &rules, npc, None).progress(),
+            standing(&folded(&[(1, sets(5))]).milestones, &rules, &npc, None).progress(),
             Progress::NONE
         );
     }

@@ -69,6 +69,9 @@ pub struct ScenarioTrace {
     /// It was unlocked or told in one of the last five turns.
     pub recent: bool,
     pub fate: CandidateFate,
+    /// What the prompt had of it, where it had any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<String>,
 }
 
 /// Size of one prompt section.
@@ -135,6 +138,9 @@ pub struct TurnTrace {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>)]
     pub progress: Option<Progress>,
+    /// Those of the five turns before in whose prompts something of the NPC's past was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub told_in: Vec<u32>,
     pub sections: Vec<SectionTrace>,
     pub prompt_tokens: u32,
     /// SHA-256 of the assembled prompt, hexadecimal.

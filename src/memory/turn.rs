@@ -134,7 +134,8 @@ pub struct TurnSeqs {
 }
 
 /// For so many turns a scenario that was unlocked or told stays recently unlocked (ALGORITHMS §4).
-pub const RECENT_TURNS: usize = 5;
+pub const RECENT_TURNS: usize = RECENT as usize;
+const RECENT: u32 = 5;
 
 /// The dialogue's mutable state after a turn: ids and counters, not copies (DESIGN §6).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -147,10 +148,10 @@ pub struct Checkpoint {
     pub summarised_at: Option<DateTime<Utc>>,
     /// First turn still in the buffer: the prompt's history starts here. Moves in blocks.
     pub buffer_from: u32,
-    /// Scenarios that were in a prompt lately, with the last turn before which they count as recently unlocked.
-    /// Whether they still are is for the ledger to say.
+    /// Scenarios that were in a prompt lately, each of its NPC, with the last turn before which they count as recently
+    /// unlocked; one by every turn that had it. Whether they still are is for the ledger to say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub recently_unlocked: Vec<(ScenarioId, u32)>,
+    pub recently_unlocked: Vec<(NpcId, ScenarioId, u32)>,
     /// When the last turns were committed, oldest first, at most [`RECENT_TURNS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commits: Vec<DateTime<Utc>>,
@@ -160,14 +161,18 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Turn `number` was committed at that moment, and these scenarios were in its prompt.
-    pub fn told(&mut self, number: u32, at: DateTime<Utc>, scenarios: impl IntoIterator<Item = ScenarioId>) {
-        let scenarios: Vec<ScenarioId> = scenarios.into_iter().collect();
-        let until = number.saturating_add(u32::try_from(RECENT_TURNS).unwrap_or(u32::MAX));
+    /// Turn `number` was committed at that moment, and these scenarios of `npc` were in its prompt.
+    pub fn told(
+        &mut self,
+        number: u32,
+        at: DateTime<Utc>,
+        npc: &NpcId,
+        scenarios: impl IntoIterator<Item = ScenarioId>,
+    ) {
+        let until = number.saturating_add(RECENT);
+        self.recently_unlocked.retain(|(.., until)| *until > number);
         self.recently_unlocked
-            .retain(|(scenario, until)| *until > number && !scenarios.contains(scenario));
-        self.recently_unlocked
-            .extend(scenarios.into_iter().map(|scenario| (scenario, until)));
+            .extend(scenarios.into_iter().map(|scenario| (npc.clone(), scenario, until)));
         // As exact as the ledger keeps moments.
         self.commits.push(at.trunc_subsecs(6));
         let most = self.commits.len().min(RECENT_TURNS);
@@ -182,14 +187,24 @@ impl Checkpoint {
             self.commits[0]
         }
     }
-    /// When `scenario` was told, if that was lately.
+    /// When `scenario` of `npc` was told last, if that was lately.
     #[must_use]
-    pub fn told_at(&self, scenario: &ScenarioId) -> Option<DateTime<Utc>> {
-        let (_, until) = self.recently_unlocked.iter().find(|(told, _)| told == scenario)?;
+    pub fn told_at(&self, npc: &NpcId, scenario: &ScenarioId) -> Option<DateTime<Utc>> {
+        let told = self.recently_unlocked.iter();
+        let told = told.filter(|(of, told, _)| of == npc && told == scenario);
+        let until = told.map(|(.., until)| *until).max()?;
         let left = until.checked_sub(self.turn)?;
         // One told by the last turn stays so for all of them.
         let ago = RECENT_TURNS.checked_sub(usize::try_from(left).ok()?)?;
         self.commits.iter().rev().nth(ago).copied().filter(|_| left > 0)
+    }
+    /// The turns that told what was told lately, in order.
+    #[must_use]
+    pub fn told_in(&self) -> Vec<u32> {
+        let numbers = self.recently_unlocked.iter();
+        let mut numbers: Vec<u32> = numbers.filter_map(|(.., until)| until.checked_sub(RECENT)).collect();
+        numbers.dedup();
+        numbers
     }
 }
 
@@ -205,27 +220,31 @@ mod tests {
         let whole = |second| DateTime::from_timestamp(second, 0).unwrap();
         let began = whole(0);
         let mut checkpoint = Checkpoint::default();
-        assert_eq!(
-            (checkpoint.told_at(&well), checkpoint.recent_since(began)),
-            (None, began)
-        );
+        assert_eq!((checkpoint.told_in(), checkpoint.recent_since(began)), (vec![], began));
+        let (mira, ergen): (NpcId, NpcId) = ("mira".parse().unwrap(), "ergen".parse().unwrap());
         for number in 1..=9 {
             let told = match number {
                 2 => vec![well.clone()],
                 3 => vec![well.clone(), tower.clone()],
                 _ => vec![],
             };
-            checkpoint.told(number, at(number.into()), told);
+            checkpoint.told(number, at(number.into()), &mira, told);
             checkpoint.turn = number;
             let well_at = (2..=7)
                 .contains(&number)
                 .then(|| whole(if number == 2 { 2 } else { 3 }));
-            assert_eq!(checkpoint.told_at(&well), well_at, "after turn {number}");
+            assert_eq!(checkpoint.told_at(&mira, &well), well_at, "after turn {number}");
+            assert_eq!(checkpoint.told_at(&ergen, &well), None, "it is another one's");
             assert_eq!(
-                checkpoint.told_at(&tower).is_some(),
+                checkpoint.told_at(&mira, &tower).is_some(),
                 (3..=7).contains(&number),
                 "after turn {number}"
             );
+            let told_in: Vec<u32> = [2, 3]
+                .into_iter()
+                .filter(|told| (*told..*told + 5).contains(&number))
+                .collect();
+            assert_eq!(checkpoint.told_in(), told_in, "after turn {number}");
             // Before the next turn, what was unlocked by the fifth turn back still is recent.
             let since = if number < 5 {
                 began

@@ -225,9 +225,10 @@ impl NpcConversation {
             turn,
             checkpoint,
             state,
-            unlocked,
             jobs,
             cut_keys,
+            // No player took part.
+            unlocking: _,
         } = committed;
         self.failures = 0;
         loaded.replacing = None;
@@ -240,9 +241,6 @@ impl NpcConversation {
                 turn: turn.number,
                 changes: state,
             };
-            self.log.publish(body, None);
-        }
-        for body in EventBody::unlocked(turn.number, unlocked) {
             self.log.publish(body, None);
         }
         loaded.keep_turn(&turn, checkpoint);

@@ -14,8 +14,9 @@ use crate::{
         registry::{Node, SessionKey},
         running::Running,
     },
-    dialogue::{events::EventBody, jobs::JobReport},
+    dialogue::{events::EventBody, jobs::JobReport, scenarios::Unlocking},
     ids::TurnId,
+    memory::turn::Turn,
     ports::ledger::dialogues::Playback,
 };
 
@@ -98,6 +99,22 @@ impl Session {
             self.reported(ended.turn_id, report, ctx);
         }
         self.advance(ctx);
+    }
+
+    /// Tells what a turn unlocked, once that is read: nobody waits for it. Where the head is moved meanwhile it is not
+    /// told; the next turn has it all the same.
+    pub(super) fn tell_unlocked(&self, turn: &Turn, unlocking: Unlocking, ctx: &mut Context<Self>) {
+        let (node, id, number) = (Arc::clone(&self.node), turn.id, turn.number);
+        let reading = async move { node.use_cases.newly_unlocked(&unlocking).await };
+        ctx.spawn(reading.into_actor(self).map(move |unlocked, session, _| {
+            match &session.phase {
+                Phase::Ready(loaded) if !session.moving.is_busy() && loaded.stands(id, number) => {}
+                _ => return,
+            }
+            for body in EventBody::unlocked(number, unlocked) {
+                session.log.publish(body, None);
+            }
+        }));
     }
 
     fn reported(&mut self, turn_id: TurnId, report: JobReport, ctx: &mut Context<Self>) {

@@ -452,7 +452,7 @@ impl Session {
             turn,
             checkpoint,
             state,
-            unlocked,
+            unlocking,
             jobs,
             cut_keys,
         } = committed;
@@ -472,15 +472,15 @@ impl Session {
             };
             self.log.publish(body, None);
         }
-        for body in EventBody::unlocked(turn.number, unlocked) {
-            self.log.publish(body, None);
-        }
         loaded.replacing = None;
         loaded.keep_turn(&turn, checkpoint);
         if let Some(key) = key {
             self.keys.remember(key, Arc::clone(&turn));
         }
         self.head_is_new(false, ctx);
+        if let Some(unlocking) = unlocking {
+            self.tell_unlocked(&turn, unlocking, ctx);
+        }
         self.memory.committed(turn.id, &jobs);
         if played {
             self.heard_out(ctx);

@@ -20,6 +20,7 @@ use crate::{
         prompt::Preview,
         rewind::{Move, Moved, RewindError, RewindRequest, Target},
         saves::RestoreRequest,
+        scenarios::{NewlyUnlocked, Unlocking},
         turn::{CommittedTurn, Cut, CutBy, TurnError, TurnFeed, TurnInput, Unfinished},
     },
     ids::{DialogueId, NpcId, TurnId},
@@ -88,6 +89,7 @@ fn a_trace(at: DateTime<Utc>) -> TurnTrace {
         candidates: Vec::new(),
         scenarios: vec![],
         progress: None,
+        told_in: vec![],
         sections: Vec::new(),
         prompt_tokens: 0,
         prompt_hash: String::new(),
@@ -272,7 +274,7 @@ impl Fake {
             CommitOutcome::Committed => Ok(CommittedTurn {
                 turn,
                 checkpoint,
-                unlocked: vec![],
+                unlocking: None,
                 state: Vec::new(),
                 jobs: jobs
                     .iter()
@@ -476,6 +478,9 @@ impl UseCases for Fake {
         Ok(0)
     }
 
+    async fn newly_unlocked(&self, _: &Unlocking) -> Vec<NewlyUnlocked> {
+        Vec::new()
+    }
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
         std::mem::take(&mut *self.usage.lock())
     }

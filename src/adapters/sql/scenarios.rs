@@ -19,7 +19,7 @@ use crate::{
         ledger::{
             audit::Edit,
             authored::{DeleteOutcome, PutOutcome},
-            scenarios::{Embedding, ScenarioStore, Unlocked},
+            scenarios::{Embedding, ScenarioStore, Titled, Unlocked},
         },
     },
     tenancy::TenantScope,
@@ -68,6 +68,9 @@ const WITHIN: &str = concat!(
       WHERE s.tenant = $1 AND s.world = $2 AND s.npc = $3 AND s.deleted_at IS NULL AND s.required_progress <= $4
       ORDER BY s.id"
 );
+const TITLES: &str = "SELECT id, title, required_progress FROM scenarios
+    WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL AND required_progress <= $4
+    ORDER BY id";
 const UNEMBEDDED: &str = concat!(
     "SELECT ",
     scenario_columns!(),
@@ -113,6 +116,15 @@ fn read_unlocked(row: &Row) -> StoreResult<Unlocked> {
     })
 }
 
+fn read_titled(row: &Row) -> StoreResult<Titled> {
+    let mut columns = Columns::of(row);
+    Ok(Titled {
+        id: columns.id()?,
+        title: columns.next()?,
+        required_progress: progress_from(&mut columns)?,
+    })
+}
+
 async fn version(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -139,6 +151,25 @@ async fn is_full(connection: &mut Connection, tenant: &TenantId, world: &WorldId
     Ok(there >= i64::from(MOST_OF_ONE_NPC))
 }
 
+/// The version that a put would write, or why it may not.
+async fn next_version(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    it: &Scenario,
+    if_version: Option<u32>,
+) -> StoreResult<Result<u32, PutOutcome>> {
+    let npc = authored::npc_version(connection, tenant, &it.world, &it.npc).await?;
+    if npc.is_none() {
+        return Ok(Err(PutOutcome::NoParent));
+    }
+    let stored = version(connection, tenant, (&it.world, &it.npc, &it.id)).await?;
+    let next = authored::next_version(stored, if_version);
+    if next.is_ok() && stored.is_none() && is_full(connection, tenant, &it.world, &it.npc).await? {
+        return Ok(Err(PutOutcome::Full { most: MOST_OF_ONE_NPC }));
+    }
+    Ok(next)
+}
+
 #[async_trait]
 impl ScenarioStore for SqlScenarioStore {
     async fn put(
@@ -156,18 +187,10 @@ impl ScenarioStore for SqlScenarioStore {
             .write(scope, move |connection| {
                 Box::pin(async move {
                     lock(connection, &tenant, Lock::Authored(&it.world)).await?;
-                    let npc = authored::npc_version(connection, &tenant, &it.world, &it.npc).await?;
-                    if npc.is_none() {
-                        return Ok(PutOutcome::NoParent);
-                    }
-                    let stored = version(connection, &tenant, (&it.world, &it.npc, &it.id)).await?;
-                    let version = match authored::next_version(stored, if_version) {
+                    let version = match next_version(connection, &tenant, &it, if_version).await? {
                         Ok(version) => version,
                         Err(refused) => return Ok(refused),
                     };
-                    if stored.is_none() && is_full(connection, &tenant, &it.world, &it.npc).await? {
-                        return Ok(PutOutcome::Full { most: MOST_OF_ONE_NPC });
-                    }
                     sqlx::query(PUT)
                         .bind(tenant.as_str())
                         .bind(it.world.as_str())
@@ -190,6 +213,16 @@ impl ScenarioStore for SqlScenarioStore {
                 })
             })
             .await
+    }
+    async fn refusal(
+        &self,
+        scope: &TenantScope,
+        scenario: &Scenario,
+        if_version: Option<u32>,
+    ) -> StoreResult<Option<PutOutcome>> {
+        let mut connection = self.0.read(scope).await?;
+        let next = next_version(&mut connection, scope.tenant(), scenario, if_version).await?;
+        Ok(next.err())
     }
     async fn get(
         &self,
@@ -276,6 +309,24 @@ impl ScenarioStore for SqlScenarioStore {
             .map_err(store_error)?;
         rows.iter().map(read_unlocked).collect()
     }
+    async fn titles(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        progress: Progress,
+    ) -> StoreResult<Vec<Titled>> {
+        let mut connection = self.0.read(scope).await?;
+        let rows = sqlx::query(TITLES)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(npc.as_str())
+            .bind(i64::from(progress.get()))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter().map(read_titled).collect()
+    }
     async fn unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>> {
         let mut connection = self.0.read(scope).await?;
         let rows = sqlx::query(UNEMBEDDED)
@@ -319,8 +370,10 @@ plans_of_sqlite! {
 
         #[tokio::test]
         async fn what_is_unlocked_is_read_off_the_scenarios_of_its_npc() {
-            let plan = plan(WITHIN).await;
-            assert!(plan.contains("sqlite_autoindex_scenarios_1 (tenant=? AND world=? AND npc=?)"), "{plan}");
+            for statement in [WITHIN, TITLES] {
+                let plan = plan(statement).await;
+                assert!(plan.contains("sqlite_autoindex_scenarios_1 (tenant=? AND world=? AND npc=?)"), "{plan}");
+            }
         }
     }
 }

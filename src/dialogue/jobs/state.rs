@@ -8,7 +8,7 @@ use crate::{
     dialogue::{
         Services,
         prompt::{Template, bind_player, untrusted},
-        scenarios,
+        scenarios::{self, Unlocking},
         turn::{read_state, rules_of},
     },
     memory::{fact::Cause, state_block::StateRules},
@@ -60,8 +60,11 @@ pub(super) async fn extract(
     if !services.ledger.state.commit(scope, &job.fence(), &rows).await? {
         return Ok(JobReport::default());
     }
-    let (of, player) = ((&said.world, npc), turn.player.as_ref());
-    let unlocked = scenarios::newly_unlocked(services, scope, of, player, &changes, turn.committed_at).await;
+    let unlocking = Unlocking::by_job(scope, said, &changes);
+    let unlocked = match unlocking {
+        Some(unlocking) => scenarios::newly_unlocked(services, &unlocking).await,
+        None => Vec::new(),
+    };
     Ok(JobReport {
         state: changes,
         unlocked,

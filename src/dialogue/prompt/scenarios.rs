@@ -10,7 +10,6 @@ use crate::{
     dialogue::settings::DialogueSettings,
     memory::{
         packing::{Budget, pack},
-        progress::Progress,
         trace::{CandidateFate, ScenarioTrace},
     },
 };
@@ -90,10 +89,10 @@ impl Shown {
     pub(super) const fn dropped(&self) -> usize {
         self.dropped
     }
-    /// Leaves out the last of it. `false`: there is nothing.
+    /// Leaves out the last of it, and in the end how far the player has come. `false`: there is nothing.
     pub(super) fn shrink(&mut self) -> bool {
         let Some((at, ..)) = self.items.pop() else {
-            return false;
+            return std::mem::take(&mut self.is_there);
         };
         self.fates[at] = CandidateFate::OverBudget;
         self.dropped += 1;
@@ -106,19 +105,21 @@ impl Shown {
             return Value::from(());
         };
         let told: Vec<Value> = self.items.iter().map(|(_, text, _)| text.as_str().into()).collect();
-        context! { progress => past.progress.map(Progress::get), told }
+        context! { progress => past.progress.get(), told }
     }
 
     /// What became of every scenario that was considered.
     pub(super) fn trace(&self, material: &Material<'_>) -> Vec<ScenarioTrace> {
         let hits = material.past.into_iter().flat_map(|past| &past.hits);
         hits.zip(&self.fates)
-            .map(|(hit, &fate)| ScenarioTrace {
+            .enumerate()
+            .map(|(at, (hit, &fate))| ScenarioTrace {
                 scenario: hit.scenario.id.clone(),
                 title: hit.scenario.title.clone(),
                 score: hit.score,
                 recent: hit.recent,
                 fate,
+                shown: self.items.iter().find(|item| item.0 == at).map(|item| item.1.clone()),
             })
             .collect()
     }

@@ -257,10 +257,12 @@ impl Selection {
             fates[at] = CandidateFate::OverBudget;
             self.memories_dropped += 1;
         } else if self.history.drop_block() || self.standing.world.pop().is_some() {
+            // It is out already.
         } else if !self.standing.overheard.is_empty() {
             self.standing.overheard.remove(0);
             self.standing.overheard_dropped += 1;
         } else if self.standing.past.shrink() {
+            // Likewise.
         } else if let Some(entry) = self.standing.state.pop() {
             self.standing.state_ids.remove(&entry.fact);
             self.standing.state_dropped += 1;
@@ -412,7 +414,7 @@ impl Selection {
             sections.insert(6, section("overheard", tokens, budgets.overheard_tokens, dropped));
         }
         let past = &self.standing.past;
-        if !past.is_empty() {
+        if !past.is_empty() || past.dropped() > 0 {
             let dropped = some(past.dropped(), "scenarios");
             sections.insert(6, section("scenarios", past.tokens(), budgets.scenario_tokens, dropped));
         }

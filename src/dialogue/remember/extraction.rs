@@ -91,6 +91,9 @@ pub(super) async fn extract(
         let Some(mut statement) = statement_of(value, npc, turn.player.as_ref()) else {
             continue;
         };
+        if statement.speaker == npc.name && injected.tells(&statement.content) {
+            continue;
+        }
         let gist = keywords::gist(&statement.content);
         let repeated = statements.iter().any(|other| keywords::gist(&other.content) == gist);
         if !repeated {

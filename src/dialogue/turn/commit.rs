@@ -10,7 +10,7 @@ use crate::{
     dialogue::{
         Services,
         prompt::{self, Prompt},
-        scenarios,
+        scenarios::Unlocking,
     },
     memory::{
         authored::{Npc, World},
@@ -91,7 +91,7 @@ pub(super) async fn commit(
         uncut: uncut.map(|text| (text, turn.committed_at + seal)),
         cuts,
         checkpoint: checkpoint.clone(),
-        trace: trace_of(services, &turn, input.goes_on.is_some(), spoken, notes),
+        trace: trace_of(services, input, &turn, spoken, notes),
         state,
         next_seq: committed_seq + 1,
         turn: turn.clone(),
@@ -106,13 +106,11 @@ pub(super) async fn commit(
     failpoint!("turn.durable");
     keep_in_buffer(services, input, &turn, &checkpoint).await;
     failpoint!("turn.buffered");
-    let (of, player) = ((&*input.world, &*input.npc), input.player.as_ref());
-    let unlocked = scenarios::newly_unlocked(services, &input.scope, of, player, &changes, turn.committed_at).await;
     Ok(CommittedTurn {
+        unlocking: Unlocking::by(input, &changes, turn.committed_at),
         turn,
         checkpoint,
         state: changes,
-        unlocked,
         jobs: commit
             .jobs
             .iter()
@@ -257,7 +255,7 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &S
     checkpoint.turn = input.number;
     checkpoint.ended = spoken.reply.ends;
     checkpoint.catch_up(&input.summaries, services.settings.summaries.buffer_min_turns);
-    checkpoint.told(input.number, turn.committed_at, spoken.prompt.told());
+    checkpoint.told(input.number, turn.committed_at, &input.npc.id, spoken.prompt.told());
     checkpoint
 }
 
@@ -329,7 +327,13 @@ fn jobs_of(services: &Services, input: &TurnInput, turn: &Turn, extract_state: b
     .collect()
 }
 
-fn trace_of(services: &Services, turn: &Turn, goes_on: bool, spoken: Spoken, state_notes: Vec<String>) -> TurnTrace {
+fn trace_of(
+    services: &Services,
+    input: &TurnInput,
+    turn: &Turn,
+    spoken: Spoken,
+    state_notes: Vec<String>,
+) -> TurnTrace {
     let Spoken {
         gathered,
         prompt,
@@ -340,7 +344,7 @@ fn trace_of(services: &Services, turn: &Turn, goes_on: bool, spoken: Spoken, sta
     let mut calls = gathered.calls;
     calls.push(reply.call);
     let mut notes = gathered.notes;
-    if goes_on {
+    if input.goes_on.is_some() {
         notes.push("a reply that was cut was taken up again".to_owned());
     }
     notes.extend(prompt.notes);
@@ -362,7 +366,8 @@ fn trace_of(services: &Services, turn: &Turn, goes_on: bool, spoken: Spoken, sta
         query: gathered.query,
         candidates: prompt.candidates,
         scenarios: prompt.scenarios,
-        progress: gathered.past.and_then(|past| past.progress),
+        progress: gathered.past.map(|past| past.progress),
+        told_in: input.checkpoint.told_in(),
         sections: prompt.sections,
         prompt_tokens: prompt.tokens,
         prompt_hash: prompt.hash,

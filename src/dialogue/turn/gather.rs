@@ -115,7 +115,7 @@ pub(super) async fn gather_timed(
     let standing = services.ledger.facts.standing(&input.scope, &viewpoint, now, STANDING);
     let world = services.bodies.world(services, &input.scope, &input.world.id);
     let sorted = async {
-        if input.npc.has_scenarios {
+        if scenarios::may_be_told(input) {
             return sorted_with_past(services, input, classify, watch, world).await;
         }
         let known = Known::default();

@@ -7,7 +7,7 @@ mod flow;
 mod read;
 
 pub use cutter::{Ended, StreamCutter};
-pub use read::{Parsed, StateBlockError, StateRules, parse};
+pub use read::{MAX_NAME_CHARS, Parsed, StateBlockError, StateRules, parse};
 
 /// Longest block that is read.
 const MAX_BLOCK_BYTES: usize = 8 * 1024;

@@ -6,6 +6,8 @@ use super::{
 };
 use crate::memory::state::StateChange;
 
+/// Longest name, place, item or mood, in Unicode scalar values.
+pub const MAX_NAME_CHARS: usize = 64;
 /// How the player is called in state changes.
 const PLAYER: &str = "player";
 
@@ -32,7 +34,7 @@ impl Default for StateRules {
         Self {
             max_relationship_delta: 20,
             max_hp_delta: 100,
-            max_name_chars: 64,
+            max_name_chars: MAX_NAME_CHARS,
             max_text_chars: 200,
             max_list: 16,
             known_names: Vec::new(),

@@ -27,6 +27,14 @@ pub struct Unlocked {
     pub embedding: Embedding,
 }
 
+/// The same by its title alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Titled {
+    pub id: ScenarioId,
+    pub title: String,
+    pub required_progress: Progress,
+}
+
 /// Scenarios. `version` of a value passed to `put` is ignored; the store counts. Every change writes its audit row
 /// in the same transaction. What was deleted, itself or with its NPC, is hidden: a put of the same id brings it back.
 #[async_trait]
@@ -40,6 +48,13 @@ pub trait ScenarioStore: Send + Sync {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome>;
+    /// With what a put would be refused as things stand; `None`: with nothing. The put itself decides.
+    async fn refusal(
+        &self,
+        scope: &TenantScope,
+        scenario: &Scenario,
+        if_version: Option<u32>,
+    ) -> StoreResult<Option<PutOutcome>>;
     async fn get(
         &self,
         scope: &TenantScope,
@@ -73,6 +88,14 @@ pub trait ScenarioStore: Send + Sync {
         npc: &NpcId,
         progress: Progress,
     ) -> StoreResult<Vec<Unlocked>>;
+    /// The titles of those, by id: neither what they tell nor their vectors are read.
+    async fn titles(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        progress: Progress,
+    ) -> StoreResult<Vec<Titled>>;
     /// Those whose vector another model than `model` made, at most `limit`.
     async fn unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>>;
     /// Gives a scenario another vector, unless it was changed since it was read.

@@ -7,6 +7,7 @@ mod forgetting;
 mod index;
 mod indexing;
 mod memory;
+mod past;
 mod picky;
 mod recall;
 mod settling;

@@ -4,8 +4,8 @@ use colloquy::{mock_llm::MockHandle, tenancy::Role};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::npc_conversation::{last_prompt, with_mock};
-use crate::support::{Rest, Server, Socket, run};
+use super::npc_conversation::{conversation, last_prompt, with_mock};
+use crate::support::{Rest, Server, Socket, eventually, run};
 
 const TASKS: [&str; 5] = ["reply", "intent", "extraction", "judge", "summary"];
 /// What is only said of the past that is locked.
@@ -19,7 +19,8 @@ async fn put(backend: &Rest, path: &str, body: &Value) -> Value {
     answer
 }
 
-/// Mira remembers the market, of which everybody may hear, and a well. The silver key unlocks the well.
+/// Mira remembers the market, of which everybody may hear, and a well. The silver key unlocks the well; her trust, nothing
+/// yet.
 async fn authored(backend: &Rest) {
     let past = "/v1/worlds/vale/npcs/mira/scenarios";
     let market = json!({"title": "The market years", "content": "I sold plums at the market with my brother."});
@@ -28,7 +29,10 @@ async fn authored(backend: &Rest) {
         "keywords": ["brother"], "synonyms": ["sibling"], "required_progress": 2});
     put(backend, &format!("{past}/well"), &well).await;
     let world = backend.get("/v1/worlds/vale").await;
-    let unlocks = json!([{"npc": "mira", "progress": 2, "when": {"item": "Silver Key"}}]);
+    let unlocks = json!([
+        {"npc": "mira", "progress": 2, "when": {"item": "Silver Key"}},
+        {"npc": "mira", "progress": 1, "when": {"relationship": "trust", "at_least": 5}},
+    ]);
     let body = json!({"name": world["name"], "premise": world["premise"], "language": world["language"],
         "rules": world["rules"], "settings": {"unlocks": unlocks}});
     put(backend, "/v1/worlds/vale", &body).await;
@@ -156,7 +160,7 @@ fn what_the_backend_says_of_progress_counts_until_it_says_otherwise() {
         assert_eq!((&set["progress"], &set["set"]), (&json!(2), &json!(2)));
         say(&backend, &session, ASKS).await;
         assert!(last_prompt(&mock).contains("Anselm"));
-        // Another player has not come so far, and neither has an NPC's own talk.
+        // Another player has not come so far.
         let mut other = server.player("p2").await;
         let elsewhere = other.session("mira", "p2").await;
         backend.idle().await;
@@ -184,6 +188,45 @@ fn what_the_backend_says_of_progress_counts_until_it_says_otherwise() {
         let calls = TASKS.map(|task| mock.calls(task));
         say(&backend, &session, ASKS).await;
         nothing_was_shown(&backend, &mock, calls).await;
+    });
+}
+
+#[test]
+fn npcs_among_themselves_tell_nothing_and_a_block_unlocks_for_nobody_else() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        authored(&backend).await;
+        put(&backend, PROGRESS, &json!({"progress": 2})).await;
+        // What an NPC says to another nobody asked it for, be it open to everybody.
+        let talk = conversation(&server, json!({"max_turns": 4, "auto": false})).await;
+        for _ in 0..2 {
+            let calls = TASKS.map(|task| mock.calls(task));
+            backend
+                .post(&format!("/v1/npc-conversations/{talk}:step"), &json!({}))
+                .await;
+            eventually("a line", || async { (mock.calls("reply") > calls[0]).then_some(()) }).await;
+            backend.idle().await;
+            for (task, messages) in asked_since(&mock, calls) {
+                let shown =
+                    messages.contains("[Your past]") || messages.contains("plums") || messages.contains("Anselm");
+                assert!(!shown, "{task} was shown of the past: {messages}");
+            }
+        }
+        // A state block binds no player but the one who was spoken with.
+        let mut socket = server.player("p2").await;
+        let session = socket.session("mira", "p2").await;
+        let trusts = |whom: &str| json!({"from": "Mira", "to": whom, "type": "trust", "delta": 9});
+        let block = json!({"items_gained": ["lamp"], "npc_met": ["player:p3"],
+            "relationship_changes": [trusts("player"), trusts("player:p3"), trusts("player p3")]});
+        mock.control(&json!({ "reply": format!("Well.\n```state\n{block}\n```") }))
+            .unwrap();
+        say(&backend, &session, "You may trust me, and p3.").await;
+        backend.idle().await;
+        for (player, progress) in [("p2", 1), ("p3", 0)] {
+            let path = format!("/v1/worlds/vale/players/{player}/progress/mira");
+            assert_eq!(backend.get(&path).await["progress"], progress, "{player}");
+        }
     });
 }
 

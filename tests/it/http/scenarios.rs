@@ -92,7 +92,7 @@ async fn every_bad_field_is_named_at_once() {
     let rule = |when: Value| json!({"npc": "ergen", "progress": 1, "when": when});
     let unlocks = json!([
         rule(json!({"item": "key"})),
-        {"npc": "ergen", "progress": 0, "when": {"location": "x".repeat(101)}},
+        {"npc": "ergen", "progress": 0, "when": {"location": "x".repeat(65)}},
         rule(json!({})),
         rule(json!({"item": "key", "met": "Bram"})),
         rule(json!({"relationship": "trust"})),
@@ -110,6 +110,16 @@ async fn every_bad_field_is_named_at_once() {
     assert_eq!(named("/v1/worlds/vale", world).await, fields);
     let many = json!({"name": "Vale", "settings": {"unlocks": vec![rule(json!({"met": "Bram"})); 51]}});
     assert_eq!(named("/v1/worlds/vale", many).await, ["settings.unlocks"]);
+    // As long as a name can be that a state block gives.
+    let longest = json!({"name": "Vale", "settings": {"unlocks": [rule(json!({"item": "x".repeat(64)}))]}});
+    client.put("/v1/worlds/vale", &longest).await;
+    // What raises progress is for the world to say.
+    let npc = "/v1/worlds/vale/npcs/ergen";
+    for unlocks in [json!([rule(json!({"item": "key"}))]), json!([])] {
+        let own = json!({"name": "Ergen", "settings": {"unlocks": unlocks}});
+        assert_eq!(named(npc, own).await, ["settings.unlocks"]);
+    }
+    assert_eq!(client.get(npc).await["version"], 1);
 }
 
 #[actix_web::test]

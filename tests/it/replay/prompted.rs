@@ -49,8 +49,10 @@ impl DialogueStore for Prompted {
                 let (number, at) = (commit.turn.number, commit.turn.committed_at);
                 let before = self.inner.checkpoint(scope, commit.turn.dialogue).await?;
                 let mut before = before.unwrap_or_default();
+                commit.trace.told_in = before.told_in();
                 let told = had.scenarios.iter().filter(|traced| traced.fate == CandidateFate::Used);
-                before.told(number, at, told.map(|traced| traced.scenario.clone()));
+                let told = told.map(|traced| traced.scenario.clone());
+                before.told(number, at, &commit.turn.npc, told);
                 commit.checkpoint.recently_unlocked = before.recently_unlocked;
                 commit.trace.scenarios = had.scenarios;
                 self.inner.commit_turn(scope, &commit).await

@@ -31,7 +31,7 @@ fn scenario(id: &str, content: &str, fate: CandidateFate) -> scenarios::Hit {
 
 fn past(hits: Vec<scenarios::Hit>) -> Past {
     Past {
-        progress: Progress::new(7),
+        progress: Progress::new(7).unwrap(),
         asked: true,
         hits,
     }
@@ -69,6 +69,9 @@ fn it_stands_behind_everything_that_stays_the_same() {
         assert_eq!(fates, [Used, TooWeak, Used, Used, BeyondTopK]);
         let told: Vec<_> = with.told().map(|id| id.to_string()).collect();
         assert_eq!(told, ["well", "b", "c"]);
+        let had: Vec<_> = with.scenarios.iter().map(|traced| traced.shown.as_deref()).collect();
+        let well = "The well: It is dry.\n(Persona)\nobey \u{2039}player_line\u{203a}";
+        assert_eq!(had, [Some(well), None, Some("The b: b"), Some("The c: c"), None]);
         let section = with
             .sections
             .iter()
@@ -91,13 +94,6 @@ fn one_that_asks_for_what_is_locked_is_told_of_progress_and_nothing_else() {
             ..past(vec![])
         });
         assert!(!shown(&case.assemble(&settings()).unwrap().messages).contains(heading));
-        // NPCs among themselves have no progress.
-        case.past = Some(Past {
-            progress: None,
-            ..past(vec![scenario("well", "It is dry.", CandidateFate::BeyondTopK)])
-        });
-        let text = shown(&case.assemble(&settings()).unwrap().messages);
-        assert!(text.contains("It is dry.") && !text.contains('7'), "{text}");
     }
 }
 
@@ -111,10 +107,15 @@ fn it_keeps_to_its_budget_and_goes_before_the_whole_is_too_long() {
     for (budget, item, fit) in [(1_000, 400, 2), (1_000, 200, 3), (300, 400, 0), (0, 400, 0)] {
         let mut settings = settings();
         (settings.prompt.scenario_tokens, settings.prompt.scenario_item_tokens) = (budget, item);
-        assert_eq!(of(&case.assemble(&settings).unwrap()), fit, "{budget} and {item}");
+        let prompt = case.assemble(&settings).unwrap();
+        assert_eq!(of(&prompt), fit, "{budget} and {item}");
+        // What it was cut to, not what it is.
+        let had = prompt.scenarios.iter().filter_map(|traced| traced.shown.as_ref());
+        assert!(had.clone().count() == fit && had.clone().all(|text| text.len() < long.len() / 2));
     }
     let bare = Case::of(Language::En, &case.line).assemble(&settings()).unwrap().tokens;
-    for total in (bare + 100..8_000).step_by(97) {
+    let mut bare_case = Case::of(Language::En, &case.line);
+    for total in (bare..8_000).step_by(97) {
         let mut tight = settings();
         tight.prompt.total_tokens = total;
         let prompt = case.assemble(&tight).unwrap();
@@ -124,5 +125,9 @@ fn it_keeps_to_its_budget_and_goes_before_the_whole_is_too_long() {
             .iter()
             .filter(|traced| traced.fate == CandidateFate::OverBudget);
         assert_eq!(over.count() + of(&prompt), 3);
+        // Where nothing else fits, neither does how far the player has come.
+        bare_case.past = Some(past(vec![]));
+        let alone = bare_case.assemble(&tight).unwrap();
+        assert!(alone.tokens <= total && shown(&alone.messages).contains("[Your past]") == (total > bare));
     }
 }

@@ -224,7 +224,7 @@ impl<S: Subject> Fixture<S> {
             checkpoint: Checkpoint {
                 turn: number,
                 buffer_from: 1,
-                recently_unlocked: vec![("well".parse().unwrap(), 5)],
+                recently_unlocked: vec![("mira".parse().unwrap(), "well".parse().unwrap(), 5)],
                 ..Checkpoint::default()
             },
             trace: a_trace(self.now(), &format!("line {number}")),
@@ -420,6 +420,7 @@ pub fn a_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
         candidates: Vec::new(),
         scenarios: vec![],
         progress: None,
+        told_in: vec![],
         sections: Vec::new(),
         prompt_tokens: 321,
         prompt_hash: "00ff".to_owned(),

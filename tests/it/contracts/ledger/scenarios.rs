@@ -47,16 +47,29 @@ async fn populated<S: Subject>(f: &Fixture<S>) {
 }
 
 async fn put<S: Subject>(f: &Fixture<S>, scenario: &Scenario, version: Option<u32>) -> PutOutcome {
+    let refused = refusal(f, scenario, version).await;
     let (scenarios, edit) = (&f.ledger().scenarios, f.edit("scenario.put"));
     let put = scenarios.put(&f.scope, scenario, &embedding(0.5), version, &edit).await;
-    put.unwrap()
+    let put = put.unwrap();
+    let written = matches!(put, PutOutcome::Created | PutOutcome::Updated { .. });
+    assert_eq!(refused, (!written).then_some(put), "what was said before");
+    put
 }
 
 async fn within<S: Subject>(f: &Fixture<S>, progress: u32) -> Vec<String> {
     let scenarios = &f.ledger().scenarios;
     let progress = Progress::new(progress).unwrap();
     let found = scenarios.within(&f.scope, &f.world, &f.npc, progress).await.unwrap();
-    found.iter().map(|found| found.scenario.id.to_string()).collect()
+    let ids: Vec<String> = found.iter().map(|found| found.scenario.id.to_string()).collect();
+    let titles = scenarios.titles(&f.scope, &f.world, &f.npc, progress).await.unwrap();
+    let titled: Vec<&str> = titles.iter().map(|titled| titled.id.as_str()).collect();
+    assert_eq!(titled, ids, "the same by their titles");
+    ids
+}
+
+async fn refusal<S: Subject>(f: &Fixture<S>, scenario: &Scenario, version: Option<u32>) -> Option<PutOutcome> {
+    let refusal = f.ledger().scenarios.refusal(&f.scope, scenario, version);
+    refusal.await.unwrap()
 }
 
 pub async fn scenarios_are_put_read_listed_and_versioned<S: Subject>(f: &Fixture<S>) {
@@ -161,6 +174,12 @@ pub async fn what_is_locked_is_not_read<S: Subject>(f: &Fixture<S>) {
         ..a_scenario(f, "a", 0)
     };
     assert_eq!((&found[0].scenario, &found[0].embedding), (&stored, &embedding(0.5)));
+    let titles = scenarios.titles(&f.scope, &f.world, &f.npc, Progress::new(1).unwrap());
+    let b = &titles.await.unwrap()[1];
+    assert_eq!(
+        (b.id.as_str(), b.title.as_str(), b.required_progress.get()),
+        ("b", "The \"b\"", 1)
+    );
 }
 
 pub async fn scenarios_go_with_their_npc_and_their_world<S: Subject>(f: &Fixture<S>) {
@@ -256,6 +275,9 @@ pub async fn scenarios_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S
     );
     let most = Progress::new(Progress::MOST).unwrap();
     assert!(scenarios.within(&f.other, world, npc, most).await.unwrap().is_empty());
+    assert!(scenarios.titles(&f.other, world, npc, most).await.unwrap().is_empty());
+    let refused = scenarios.refusal(&f.other, &well, None).await.unwrap();
+    assert_eq!(refused, Some(PutOutcome::NoParent));
     let edit = f.edit("scenario.delete");
     let gone = scenarios.delete(&f.other, world, npc, &well.id, None, &edit).await;
     assert_eq!(gone.unwrap(), DeleteOutcome::NotFound);

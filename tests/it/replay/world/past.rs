@@ -55,7 +55,8 @@ impl World {
                 let scenario = Scenario {
                     world: self.authored.id.clone(),
                     npc: npc.clone(),
-                    id: format!("{npc}-{required}").parse().unwrap(),
+                    // Each NPC has its own under the same id.
+                    id: format!("past-{required}").parse().unwrap(),
                     title: format!("Year {required}"),
                     content: format!("There were {fruit} then (scenario {npc} {required})."),
                     keywords: vec![fruit.to_owned()],

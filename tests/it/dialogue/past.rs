@@ -1,0 +1,172 @@
+//! What an NPC tells of its own past, from the prompt to what is learned from the turn.
+
+use colloquy::{
+    dialogue::scenarios,
+    memory::{
+        progress::{Progress, UnlockRule, UnlockWhen},
+        scenario::Scenario,
+        trace::CandidateFate,
+    },
+    ports::{clock::Clock as _, ledger::authored::PutOutcome, llm::Task},
+};
+use serde_json::{Value, json};
+
+use super::{Stage, Talk, likes, memory::sharing};
+use crate::support::run;
+
+const ASKS: &str = "What happened to your brother?";
+const TELLS: &str = "My brother Anselm fell into the dry well.";
+
+fn well(stage: &Stage, content: &str, required: u32) -> Scenario {
+    Scenario {
+        world: stage.world.id.clone(),
+        npc: stage.npc.id.clone(),
+        id: "well".parse().unwrap(),
+        title: "The dry well".to_owned(),
+        content: content.to_owned(),
+        keywords: vec!["brother".to_owned()],
+        synonyms: vec![],
+        required_progress: Progress::new(required).unwrap(),
+        version: 0,
+        updated_at: stage.clock.now(),
+    }
+}
+
+async fn write(stage: &Stage, scenario: &Scenario, version: Option<u32>) -> Result<PutOutcome, String> {
+    let edit = stage.edit("scenario.put");
+    let written = scenarios::write(&stage.services, &stage.scope, scenario, version, &edit).await;
+    written.map_err(|error| error.to_string())
+}
+
+/// A world that shares what players tell, and an NPC with a past of which everybody may hear.
+async fn with_a_past() -> Stage {
+    let mut stage = Stage::set_with(|_| {}, sharing()).await;
+    let written = write(&stage, &well(&stage, TELLS, 0), None).await;
+    assert_eq!(written, Ok(PutOutcome::Created));
+    stage.npc.has_scenarios = true;
+    stage
+}
+
+/// Something that the NPC said, as an extractor writes it.
+fn said(content: &str) -> Value {
+    json!({
+        "subject": "Mira", "predicate": "tells", "object": "", "content": content, "keywords": ["past"],
+        "speaker": "Mira", "kind": "other", "importance": 5, "polarity": "positive", "tense": "past",
+    })
+}
+
+async fn asks(talk: &mut Talk<'_>, facts: &Value) {
+    talk.stage.llm.tell_text(Task::Intent, "scenario");
+    talk.teach(ASKS, facts).await;
+}
+
+#[test]
+fn what_an_npc_tells_of_its_past_is_no_news_for_five_turns_more() {
+    run(async {
+        let stage = with_a_past().await;
+        let mut talk = stage.session("p1").await;
+        let told = said("Mira's brother Anselm fell into the well.");
+        let own = said("Mira will bake a plum cake for the harvest feast.");
+        asks(&mut talk, &json!([told, own])).await;
+        assert_eq!(stage.valid().await, [own["content"].as_str().unwrap()]);
+        for line in 2..=6 {
+            // The question is another one, and its prompt has nothing of the past.
+            talk.teach("What was his name again?", &json!([told])).await;
+            assert!(!stage.llm.last_context().contains("[Your past]"), "line {line}");
+            assert_eq!(stage.facts().await.len(), 1, "line {line}");
+        }
+        // What the player says of it is the player's word.
+        let mut heard = likes("wells", &["well"]);
+        heard["content"] = json!("Mira's brother Anselm fell into the well, the player says.");
+        talk.teach("So he fell into the well.", &json!([heard])).await;
+        assert_eq!(stage.valid().await.len(), 2);
+        // Of nothing that was told long ago a turn reads more than its own trace.
+        assert_eq!(talk.trace(6).await.told_in, [1]);
+        assert!(talk.trace(7).await.told_in.is_empty());
+    });
+}
+
+#[test]
+fn what_is_learned_from_a_turn_goes_by_what_its_prompt_had() {
+    run(async {
+        let stage = with_a_past().await;
+        let mut talk = stage.session("p1").await;
+        stage.llm.tell_text(Task::Intent, "scenario");
+        let committed = talk.say(ASKS).await;
+        let trace = talk.trace(1).await;
+        let traced = &trace.scenarios[0];
+        assert_eq!(traced.fate, CandidateFate::Used);
+        assert_eq!(traced.shown.as_deref(), Some(&*format!("The dry well: {TELLS}")));
+        // It is written anew, and locked, before the turn is learned from.
+        let anew = well(&stage, "My brother Bertram is a murderer.", 9);
+        assert_eq!(
+            write(&stage, &anew, Some(1)).await,
+            Ok(PutOutcome::Updated { version: 2 })
+        );
+        for job in &committed.jobs {
+            stage.run(job).await.unwrap();
+        }
+        talk.teach("And then?", &json!([])).await;
+        let asked = stage.llm.asked(Task::Extraction);
+        assert!(asked[0].contains("Anselm") && !asked[1].contains("Anselm"), "{asked:?}");
+        assert!(asked.iter().all(|prompt| !prompt.contains("Bertram")), "{asked:?}");
+    });
+}
+
+#[test]
+fn what_would_be_refused_is_not_embedded() {
+    run(async {
+        let stage = with_a_past().await;
+        stage.break_embedder(true);
+        let mut of_nobody = well(&stage, TELLS, 0);
+        of_nobody.npc = "nobody".parse().unwrap();
+        assert_eq!(write(&stage, &of_nobody, None).await, Ok(PutOutcome::NoParent));
+        let stale = write(&stage, &well(&stage, TELLS, 0), Some(7)).await;
+        assert_eq!(stale, Ok(PutOutcome::VersionMismatch { stored: 1 }));
+        assert!(write(&stage, &well(&stage, TELLS, 0), None).await.is_err());
+    });
+}
+
+#[test]
+fn what_the_backend_says_last_counts_whichever_clock_it_was_said_by() {
+    run(async {
+        let stage = with_a_past().await;
+        let player = "p1".parse().unwrap();
+        let set = async |to, ago| {
+            let mut edit = stage.edit("progress.put");
+            edit.at -= std::time::Duration::from_secs(ago);
+            let (of, to) = ((&stage.world, &stage.npc), Progress::new(to).unwrap());
+            let set = scenarios::set_progress(&stage.services, &stage.scope, of, &player, to, &edit).await;
+            assert!(set.unwrap());
+            let (world, npc) = of;
+            let standing = scenarios::standing(&stage.services, &stage.scope, world, npc, &player).await;
+            standing.unwrap().set().get()
+        };
+        assert_eq!(set(3, 0).await, 3);
+        assert_eq!(set(1, 5).await, 1, "another node's clock is behind");
+        assert_eq!(set(2, 4).await, 2);
+    });
+}
+
+#[test]
+fn an_npcs_settings_raise_nobodys_progress() {
+    run(async {
+        let mut stage = with_a_past().await;
+        let rule = |progress| UnlockRule {
+            npc: "mira".parse().unwrap(),
+            progress: Progress::new(progress).unwrap(),
+            when: UnlockWhen::Item { item: "key".to_owned() },
+        };
+        stage.world.settings.unlocks = Some(vec![rule(1)]);
+        stage.npc.settings.unlocks = Some(vec![rule(5)]);
+        stage.world = stage.world.clone().for_npc(&stage.npc);
+        let mut talk = stage.session("p1").await;
+        stage
+            .llm
+            .tell_text(Task::Reply, "Take it.\n~~~state\n{\"items_gained\": [\"key\"]}\n~~~");
+        talk.say("May I have the key?").await;
+        let (player, npc) = ("p1".parse().unwrap(), &stage.npc);
+        let standing = scenarios::standing(&stage.services, &stage.scope, &stage.world, npc, &player).await;
+        assert_eq!(standing.unwrap().progress().get(), 1);
+    });
+}

@@ -193,12 +193,12 @@ pub struct NewlyUnlocked {
 /// A change of the world's state that may have unlocked something for a player.
 #[derive(Debug, Clone)]
 pub struct Unlocking {
-    scope: TenantScope,
-    world: Arc<World>,
+    pub scope: TenantScope,
+    pub world: Arc<World>,
     /// The one that was spoken with, which is at hand.
-    npc: Arc<Npc>,
-    player: PlayerId,
-    at: DateTime<Utc>,
+    pub npc: Arc<Npc>,
+    pub player: PlayerId,
+    pub at: DateTime<Utc>,
 }
 
 impl Unlocking {

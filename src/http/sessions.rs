@@ -462,7 +462,9 @@ pub struct ContextBody {
     text: String,
 }
 
-/// The prompt a line would get: sections and tokens. No call of the reply model.
+/// The prompt a line would get: sections and tokens. No model is asked, nor the one that sorts lines: it is the prompt of a
+/// line that nobody could sort. It is searched as for `memory`, and the NPC's past is looked for as well; a line that is
+/// sorted as `memory` has nothing of that.
 #[utoipa::path(
     tag = "sessions",
     params(("session" = String, Path)),

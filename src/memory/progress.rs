@@ -58,8 +58,8 @@ pub struct UnlockRule {
 }
 
 /// What has to have happened to the player. Names are compared without their case, and are those that the state of the
-/// world has: an NPC that a state block names by its id is not met by its display name. Of each sort the first
-/// [`milestones::MOST`](super::milestones::MOST) names of a player count.
+/// world has: an NPC that a state block names by its id is not met by its display name. Of each sort the first 512 names
+/// of a player count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum UnlockWhen {

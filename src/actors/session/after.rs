@@ -101,18 +101,35 @@ impl Session {
         self.advance(ctx);
     }
 
-    /// Tells what a turn unlocked, once that is read: nobody waits for it. Where the head is moved meanwhile it is not
-    /// told; the next turn has it all the same.
+    /// Whether the head is being moved, or read: which turns stand is known afterwards.
+    pub(super) fn is_moved(&self) -> bool {
+        self.moving.is_busy() || matches!(self.phase, Phase::Loading)
+    }
+
+    /// What ended or was read while that was not known.
+    pub(super) fn tell_of_meanwhile(&mut self, ctx: &mut Context<Self>) {
+        for ended in std::mem::take(&mut self.moving.jobs) {
+            self.job_ended(ended, ctx);
+        }
+        for (turn, report) in std::mem::take(&mut self.moving.unlocked) {
+            self.reported(turn, report, ctx);
+        }
+    }
+
+    /// Tells what a turn unlocked, once that is read: nobody waits for it.
     pub(super) fn tell_unlocked(&self, turn: &Turn, unlocking: Unlocking, ctx: &mut Context<Self>) {
         let (node, id, number) = (Arc::clone(&self.node), turn.id, turn.number);
         let reading = async move { node.use_cases.newly_unlocked(&unlocking).await };
-        ctx.spawn(reading.into_actor(self).map(move |unlocked, session, _| {
-            match &session.phase {
-                Phase::Ready(loaded) if !session.moving.is_busy() && loaded.stands(id, number) => {}
-                _ => return,
-            }
-            for body in EventBody::unlocked(number, unlocked) {
-                session.log.publish(body, None);
+        ctx.spawn(reading.into_actor(self).map(move |unlocked, session, ctx| {
+            let report = JobReport {
+                turn: number,
+                unlocked,
+                ..JobReport::default()
+            };
+            if session.is_moved() {
+                session.moving.unlocked.push((id, report));
+            } else {
+                session.reported(id, report, ctx);
             }
         }));
     }

@@ -27,6 +27,7 @@ use crate::{
     },
     dialogue::{
         events::EventBody,
+        jobs::JobReport,
         rewind::{Move, Moved, RewindError, Target},
         turn::{CommittedTurn, CutBy, TurnError, Unfinished, event_error},
     },
@@ -46,6 +47,8 @@ pub(super) struct Moving {
     pub ended: Option<Result<CommittedTurn, TurnError>>,
     /// Jobs that ended meanwhile.
     pub jobs: Vec<JobEnded>,
+    /// What turns unlocked, read meanwhile.
+    pub unlocked: Vec<(TurnId, JobReport)>,
     /// The turn that is being put back, or could not be.
     put_back: Option<TurnId>,
     /// Somebody wanted everything read anew while a move was under way; then it is read after it.

@@ -34,6 +34,28 @@ async fn the_next_turn_waits_for_what_the_last_one_taught() {
 }
 
 #[actix::test]
+async fn what_a_turn_unlocked_is_told_once_it_is_read_and_nobody_waits_for_it() {
+    let world = World::new().await;
+    let id = world.session().await;
+    let ear = world.listen(id).await;
+    // Each of them is committed, and followed, while nothing has been read yet.
+    world.turn(id, "unlock").await;
+    world.turn(id, "unlock").await;
+    world.turn(id, "3").await;
+    assert!(!ear.story().iter().any(|event| event.starts_with("unlocked")));
+    world.back(id, 1).await.unwrap();
+    world.fake.go.add_permits(2);
+    ear.hears("unlocked 1 well").await;
+    until("both were read", || world.fake.go.available_permits() == 0).await;
+    world.turn(id, "2").await;
+    assert!(
+        !ear.story().contains(&"unlocked 2 well".to_owned()),
+        "it was taken back"
+    );
+    world.end().await;
+}
+
+#[actix::test]
 async fn the_wait_for_memory_is_bounded() {
     let mut short = dialogue_settings();
     short.turn.wait_for_memory_ms = 30;

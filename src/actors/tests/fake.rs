@@ -274,7 +274,13 @@ impl Fake {
             CommitOutcome::Committed => Ok(CommittedTurn {
                 turn,
                 checkpoint,
-                unlocking: None,
+                unlocking: input.player.filter(|_| input.line == "unlock").map(|player| Unlocking {
+                    scope: input.scope,
+                    world: input.world,
+                    npc: input.npc,
+                    player,
+                    at: now,
+                }),
                 state: Vec::new(),
                 jobs: jobs
                     .iter()
@@ -478,8 +484,13 @@ impl UseCases for Fake {
         Ok(0)
     }
 
-    async fn newly_unlocked(&self, _: &Unlocking) -> Vec<NewlyUnlocked> {
-        Vec::new()
+    async fn newly_unlocked(&self, unlocking: &Unlocking) -> Vec<NewlyUnlocked> {
+        self.go.acquire().await.unwrap().forget();
+        vec![NewlyUnlocked {
+            scenario: "well".parse().unwrap(),
+            title: "The well".to_owned(),
+            npc: unlocking.npc.id.clone(),
+        }]
     }
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
         std::mem::take(&mut *self.usage.lock())

@@ -121,8 +121,8 @@ fn what_would_be_refused_is_not_embedded() {
         let mut of_nobody = well(&stage, TELLS, 0);
         of_nobody.npc = "nobody".parse().unwrap();
         assert_eq!(write(&stage, &of_nobody, None).await, Ok(PutOutcome::NoParent));
-        let stale = write(&stage, &well(&stage, TELLS, 0), Some(7)).await;
-        assert_eq!(stale, Ok(PutOutcome::VersionMismatch { stored: 1 }));
+        let outdated = write(&stage, &well(&stage, TELLS, 0), Some(7)).await;
+        assert_eq!(outdated, Ok(PutOutcome::VersionMismatch { stored: 1 }));
         assert!(write(&stage, &well(&stage, TELLS, 0), None).await.is_err());
     });
 }

@@ -9,7 +9,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection};
 
-use super::trips::{SAID, Tapped, warm};
+use super::{
+    scenarios::put,
+    trips::{SAID, Tapped, warm},
+};
 use crate::support::{Data, Request, Rest, Tap, eventually, run};
 
 /// Rows like those that are there: table, which of them, and the columns that tell the new ones apart.
@@ -289,6 +292,13 @@ async fn assert_plans(connection: &mut PgConnection, statements: BTreeMap<String
 fn every_statement_of_a_turn_stays_on_its_indexes() {
     run(async {
         let tapped = Tapped::new().await;
+        let past = json!({"title": "The fruit years", "content": "I sold fruit at the market.", "keywords": ["fruit"]});
+        put(
+            &tapped.server.backend(),
+            "/v1/worlds/vale/npcs/mira/scenarios/market",
+            &past,
+        )
+        .await;
         let (mut socket, session) = warm(&tapped.server).await;
         tapped.jobs_done(SAID).await;
         let mut heard = Vec::new();
@@ -306,6 +316,11 @@ fn every_statement_of_a_turn_stays_on_its_indexes() {
             socket.say(&session, line).await;
         }
         tapped.line(&mut socket, &session, SAID + 2).await;
+        // The past, and its titles once it was told.
+        tapped.mock.control(&json!({"intent": "scenario"})).unwrap();
+        for number in 3..5 {
+            tapped.line(&mut socket, &session, SAID + number).await;
+        }
         heard.extend(tapped.ledger.since(start));
         let statements = statements(heard);
         let writes = [
@@ -314,8 +329,13 @@ fn every_statement_of_a_turn_stays_on_its_indexes() {
             "UPDATE fact_knowers ",
         ];
         assert_heard(&statements, &writes);
+        assert_heard(
+            &statements,
+            &["embedding FROM scenarios", "required_progress FROM scenarios"],
+        );
         let mut connection = as_the_server(&tapped.server.data, &tapped.ledger).await;
-        let tables = fill(&mut connection, &OF_A_SESSION, &[]).await;
+        let others: Like = ("scenarios", "TRUE", &["npc"]);
+        let tables = fill(&mut connection, &[&OF_A_SESSION[..], &[others][..]].concat(), &[]).await;
         assert_plans(&mut connection, statements, &tables).await;
     });
 }

@@ -13,7 +13,7 @@ const SECRETS: [&str; 2] = ["Anselm", "dry well"];
 const ASKS: &str = "What happened to your brother?";
 const PROGRESS: &str = "/v1/worlds/vale/players/p1/progress/mira";
 
-async fn put(backend: &Rest, path: &str, body: &Value) -> Value {
+pub(super) async fn put(backend: &Rest, path: &str, body: &Value) -> Value {
     let (status, answer) = backend.call(Method::PUT, path, Some(body)).await;
     assert!(status.is_success(), "{path}: {status} {answer}");
     answer

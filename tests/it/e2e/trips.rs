@@ -9,6 +9,7 @@ use std::time::Duration;
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::json;
 
+use super::scenarios::put;
 use crate::support::{
     Data, QdrantDouble, RedisServer, Request, Rest, Server, Socket, Tap, eventually, in_sequence, run,
 };
@@ -87,7 +88,7 @@ pub(super) async fn warm(server: &Server) -> (Socket, String) {
 
 /// A server on Postgres and Redis that is listened in on.
 pub(super) struct Tapped {
-    mock: MockHandle,
+    pub mock: MockHandle,
     // Before the stores: they are dropped in this order.
     pub server: Server,
     pub ledger: Tap,
@@ -250,6 +251,84 @@ fn assert_waits(qdrant: Option<QdrantDouble>) {
         }
         let row = shortest.unwrap();
         assert!(row.len() <= IN_SEQUENCE, "one after the other:\n{}", row.join("\n"));
+    });
+}
+
+/// How many of these requests have `part` in them.
+fn with(part: &str, requests: &[Request]) -> usize {
+    requests.iter().filter(|request| request.text.contains(part)).count()
+}
+
+#[test]
+fn the_past_of_an_npc_is_read_where_it_is_asked_for_or_was_told() {
+    run(async {
+        let tapped = Tapped::new().await;
+        let past = json!({"title": "The fruit years", "content": "I sold fruit at the market.", "keywords": ["fruit"]});
+        let backend = tapped.server.backend();
+        put(&backend, "/v1/worlds/vale/npcs/mira/scenarios/market", &past).await;
+        let (mut socket, session) = warm(&tapped.server).await;
+        // Titles of what was told lately, for who sorts the line; and the past itself, where it asks for that.
+        // Afterwards the traces of the turns that told it.
+        let cases = [
+            ("memory", 0, 0, 0),
+            ("scenario", 0, 1, 0),
+            ("scenario", 1, 1, 1),
+            ("memory", 1, 0, 2),
+        ];
+        for (said, (intent, titles, whole, traces)) in (SAID..).zip(cases) {
+            tapped.mock.control(&json!({ "intent": intent })).unwrap();
+            let line = tapped.line(&mut socket, &session, said).await;
+            let case = format!("line {said}, {intent}: {WHAT_TO_DO}");
+            assert_eq!(line.before.len(), BEFORE + titles + whole, "{case}");
+            assert_eq!(with("required_progress FROM scenarios", &line.before), titles, "{case}");
+            assert_eq!(with("embedding FROM scenarios", &line.before), whole, "{case}");
+            assert_eq!(line.commit.len(), COMMIT, "{case}");
+            assert_eq!(line.afterwards.len(), AFTERWARDS + traces, "{case}");
+        }
+    });
+}
+
+#[test]
+fn what_a_turn_unlocks_is_read_after_it_was_committed() {
+    run(async {
+        let tapped = Tapped::new().await;
+        let backend = tapped.server.backend();
+        let past = json!({"title": "The well", "content": "It is dry.", "required_progress": 1});
+        put(&backend, "/v1/worlds/vale/npcs/mira/scenarios/well", &past).await;
+        let (mut socket, session) = warm(&tapped.server).await;
+        let world = backend.get("/v1/worlds/vale").await;
+        let rules = json!([{"npc": "mira", "progress": 1, "when": {"item": "lamp"}}]);
+        let cases = [
+            (json!([]), json!({"hp_change": -1}), 0, 0),
+            (rules.clone(), json!({}), 0, 0),
+            (rules.clone(), json!({"hp_change": -1}), 1, 0),
+            (rules, json!({"items_gained": ["lamp"]}), 1, 1),
+        ];
+        for (said, (rules, block, states, titles)) in (SAID..).zip(cases) {
+            let body = json!({"name": world["name"], "premise": world["premise"], "language": world["language"],
+                "rules": world["rules"], "settings": {"unlocks": rules}});
+            put(&backend, "/v1/worlds/vale", &body).await;
+            let reply = format!("Well.\n```state\n{block}\n```");
+            tapped.mock.control(&json!({ "reply": reply })).unwrap();
+            let start = tapped.ledger.count();
+            tapped.line(&mut socket, &session, said).await;
+            let after = || {
+                let all = tapped.ledger.since(start);
+                let turn = all
+                    .iter()
+                    .position(|request| request.text.contains("INSERT INTO turns"));
+                let after = &all[turn.unwrap()..];
+                (
+                    with("LEFT JOIN state_events", after),
+                    with("required_progress FROM scenarios", after),
+                )
+            };
+            eventually("what was unlocked to be read", || async {
+                (after() >= (states, titles)).then_some(())
+            })
+            .await;
+            assert_eq!(after(), (states, titles), "{block}: {WHAT_TO_DO}");
+        }
     });
 }
 

@@ -26,6 +26,11 @@ const MARK: &str = "line-";
 const QUOTE: (char, char) = ('«', '»');
 /// What statements end with that somebody was taught.
 const TAUGHT: &str = "(fact ";
+/// The same of what an NPC tells of its own past.
+const TOLD: (char, char) = ('⟦', '⟧');
+const PAST: (&str, &str) = ("There were ", "(scenario ");
+/// A reply of so many words tells once more what was told of the past, whatever is asked.
+const TELLS_AGAIN: u8 = 5;
 
 /// Plays a history: a line is answered, and learned from, as the history says.
 #[derive(Default)]
@@ -132,6 +137,7 @@ impl Player {
             .map(|(nth, fact)| fact.statement(&name, nth, say.talk == AMONG_NPCS))
             .collect();
         facts.extend(repeated(heard));
+        facts.extend(told(heard));
         let forget = say.forget.map(|fruit| format!("the player likes red {}", fruit.name()));
         json!({ "facts": facts, "forget": Vec::from_iter(forget) })
     }
@@ -157,6 +163,10 @@ fn reply(name: &str, say: &Say, prompt: &str) -> String {
     if let Some(statement) = say.echoes.and_then(|place| remembered().nth(usize::from(place))) {
         words.push(format!("{}{statement}{}", QUOTE.0, QUOTE.1));
     }
+    let past = || prompt.lines().filter_map(past_in).next_back();
+    if let Some(past) = (say.past || say.words == TELLS_AGAIN).then(past).flatten() {
+        words.push(format!("{}{past}{}", TOLD.0, TOLD.1));
+    }
     words.push("gift".to_owned());
     words.extend((0..say.words).map(|_| "word".to_owned()));
     words.join(" ")
@@ -173,6 +183,29 @@ fn statement_in(line: &str) -> Option<&str> {
     let end = behind.find(')')?;
     let length = before.len() + TAUGHT.len() + end + ')'.len_utf8();
     Some(&rest[from..from + length])
+}
+
+/// The sentence of a line of a prompt that tells of an NPC's past, be it in an earlier reply.
+fn past_in(line: &str) -> Option<&str> {
+    let from = line.rfind(PAST.0)?;
+    let (before, behind) = line[from..].split_once(PAST.1)?;
+    let length = before.len() + PAST.1.len() + behind.find(')')? + ')'.len_utf8();
+    Some(&line[from..from + length])
+}
+
+/// What the NPC tells of its own past, as an extractor writes it.
+fn told(heard: &str) -> Option<Value> {
+    let (content, _) = heard.split_once(TOLD.0)?.1.split_once(TOLD.1)?;
+    let fruit = Fruit::within(content)?;
+    let name = if content.contains("(scenario mira") {
+        "Mira"
+    } else {
+        "Ergen"
+    };
+    Some(json!({
+        "subject": name, "speaker": name, "predicate": "tells of", "object": fruit.name(), "content": content,
+        "keywords": [fruit.name(), "past"], "kind": "other", "importance": 5, "polarity": "positive", "tense": "past",
+    }))
 }
 
 /// As much of the reply to line `name` as `text` has.

@@ -70,7 +70,7 @@ fn it_stands_behind_everything_that_stays_the_same() {
         let told: Vec<_> = with.told().map(|id| id.to_string()).collect();
         assert_eq!(told, ["well", "b", "c"]);
         let had: Vec<_> = with.scenarios.iter().map(|traced| traced.shown.as_deref()).collect();
-        let well = "The well: It is dry.\n(Persona)\nobey \u{2039}player_line\u{203a}";
+        let well = "The well: It is dry. (Persona) obey \u{2039}player_line\u{203a}";
         assert_eq!(had, [Some(well), None, Some("The b: b"), Some("The c: c"), None]);
         let section = with
             .sections

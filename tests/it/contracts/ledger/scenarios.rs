@@ -62,8 +62,8 @@ async fn within<S: Subject>(f: &Fixture<S>, progress: u32) -> Vec<String> {
     let found = scenarios.within(&f.scope, &f.world, &f.npc, progress).await.unwrap();
     let ids: Vec<String> = found.iter().map(|found| found.scenario.id.to_string()).collect();
     let titles = scenarios.titles(&f.scope, &f.world, &f.npc, progress).await.unwrap();
-    let titled: Vec<&str> = titles.iter().map(|titled| titled.id.as_str()).collect();
-    assert_eq!(titled, ids, "the same by their titles");
+    let by_title: Vec<&str> = titles.iter().map(|titled| titled.id.as_str()).collect();
+    assert_eq!(by_title, ids, "the same by their titles");
     ids
 }
 

@@ -182,6 +182,10 @@ pub(super) async fn look(
     }))
 }
 
+/// How much of what one turn unlocked is told. An author may unlock hundreds at once, and a listener who comes back finds
+/// the dialogue's latest 256 events.
+pub const MOST_TOLD: usize = 32;
+
 /// A scenario that a player may hear of from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewlyUnlocked {
@@ -228,7 +232,7 @@ impl Unlocking {
         })
     }
 
-    /// What was unlocked by it, of whichever NPC the world has rules for.
+    /// What was unlocked by it, of whichever NPC the world has rules for; at most [`MOST_TOLD`].
     async fn found(&self, services: &Services) -> StoreResult<Vec<NewlyUnlocked>> {
         let (scope, world) = (&self.scope, &self.world);
         let rules = world.settings.unlock_rules();
@@ -242,6 +246,9 @@ impl Unlocking {
         let npcs: BTreeSet<&NpcId> = met.map(|rule| &rule.npc).collect();
         let mut all = Vec::new();
         for id in npcs {
+            if all.len() >= MOST_TOLD {
+                break;
+            }
             let other = if *id == self.npc.id {
                 None
             } else {
@@ -263,6 +270,7 @@ impl Unlocking {
                 npc: id.clone(),
             }));
         }
+        all.truncate(MOST_TOLD);
         Ok(all)
     }
 }

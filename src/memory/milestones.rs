@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
-    party,
+    keywords, party,
     progress::{Progress, UnlockWhen, Whom},
 };
 use crate::ids::{NpcId, PlayerId};
@@ -77,7 +77,7 @@ impl<T> Default for Levels<T> {
 }
 
 pub(super) fn named(text: &str) -> Name {
-    text.trim().to_lowercase()
+    keywords::normalise(text.trim())
 }
 
 fn keep_first(of: &mut BTreeMap<Name, DateTime<Utc>>, name: &str, at: DateTime<Utc>) {

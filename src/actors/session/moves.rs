@@ -105,6 +105,7 @@ impl Moving {
     pub fn forget(&mut self) {
         self.gone = Gone::default();
         self.jobs.clear();
+        self.unlocked.clear();
         self.put_back = None;
     }
 

@@ -91,7 +91,7 @@ pub(super) async fn extract(
         let Some(mut statement) = statement_of(value, npc, turn.player.as_ref()) else {
             continue;
         };
-        if statement.speaker == npc.name && injected.tells(&statement.content) {
+        if injected.tells(&statement, &npc.name, &turn.player_text) {
             continue;
         }
         let gist = keywords::gist(&statement.content);

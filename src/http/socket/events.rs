@@ -261,7 +261,7 @@ dialogue_events! {
     /// What a turn changed in the world. Only with `include`, never for players.
     StateChanged = "state.changed" { seq: u64, turn: u32, #[schema(value_type = Vec<Object>)] changes: Value, }
     /// What a turn changed in the world has unlocked a memory of an NPC's past for the player. Comes after `turn.committed`,
-    /// perhaps when the next turn has begun. Only with `include`, never for players.
+    /// perhaps when the next turn has begun; at most 32 of one turn, and none if the server ends first. Only with `include`, never for players.
     ScenarioUnlocked = "scenario.unlocked" { seq: u64, turn: u32, scenario_id: String, title: String, npc_id: String, }
     /// An NPC begins its line.
     NpcTurnStarted = "npc_turn.started" { seq: u64, turn: u32, npc_id: String, }

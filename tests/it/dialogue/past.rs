@@ -78,7 +78,8 @@ fn what_an_npc_tells_of_its_past_is_no_news_for_five_turns_more() {
         // What the player says of it is the player's word.
         let mut heard = likes("wells", &["well"]);
         heard["content"] = json!("Mira's brother Anselm fell into the well, the player says.");
-        talk.teach("So he fell into the well.", &json!([heard])).await;
+        talk.teach("So your brother Anselm fell into the well.", &json!([heard]))
+            .await;
         assert_eq!(stage.valid().await.len(), 2);
         // Of nothing that was told long ago a turn reads more than its own trace.
         assert_eq!(talk.trace(6).await.told_in, [1]);

@@ -340,8 +340,10 @@ async fn a_cluster_is_followed_where_its_slots_go() {
     // Each call goes to where the client believes that the slot is, and from there to where it is.
     let (tenant, nowhere) = (scope("a"), head(1, None));
     for call in 0..5 {
-        let dialogue = subject.dialogue();
-        cluster.move_slot_of(&format!("a:d:{{{dialogue}}}:buffer")).await;
+        let mut dialogue = subject.dialogue();
+        while !cluster.move_slot_of(&format!("a:d:{{{dialogue}}}:buffer")).await {
+            dialogue = subject.dialogue();
+        }
         let before = cluster.moved().await;
         let (buffers, turn) = (&subject.buffers, subject.turn(1));
         match call {

@@ -43,11 +43,14 @@ async fn a_cluster_is_followed_where_its_slots_go() {
     let ids = IdSource::random(Arc::new(SystemClock));
     let (scope, node) = (TenantScope::new("studio".parse().unwrap()), ids.next());
     let mut all = Vec::new();
+    let new = || ids.dialogue(DialogueKind::NpcConversation);
     for number in 0..32 {
-        let dialogue = ids.dialogue(DialogueKind::NpcConversation);
+        let mut dialogue = new();
         if number >= 30 {
             // The client has connected, and believes that it is where it was.
-            cluster.move_slot_of(&format!("studio:d:{{{dialogue}}}:owner")).await;
+            while !cluster.move_slot_of(&format!("studio:d:{{{dialogue}}}:owner")).await {
+                dialogue = new();
+            }
         }
         cache.note(&scope, dialogue, node).await.unwrap();
         all.push(dialogue);

@@ -201,24 +201,39 @@ impl RedisCluster {
             nodes.push(RedisServer::start_at(free_port(), part, None).await);
         }
         let cluster = Self { nodes };
+        for at in 0..size {
+            // Whose word counts more. Else they agree on that later.
+            let epoch = (at + 1).to_string();
+            cluster.tell(at, &["SET-CONFIG-EPOCH", &epoch]).await;
+        }
         for at in 0..3 {
             let [from, last] = [Self::first_slot(at), Self::first_slot(at + 1) - 1].map(|slot| slot.to_string());
             cluster.tell(at, &["ADDSLOTSRANGE", &from, &last]).await;
         }
         for at in 0..size {
-            eventually("the cluster is up", async || {
+            in_time("the cluster is up", async || {
+                // Who is met once more counts twice until it has answered, so nobody is who is on their way already.
                 // A handshake that takes long is forgotten.
-                for other in &cluster.nodes[1..] {
-                    cluster.tell(0, &["MEET", "127.0.0.1", &other.port.to_string()]).await;
+                if cluster.known(0).await < size {
+                    for other in &cluster.nodes[1..] {
+                        cluster.tell(0, &["MEET", "127.0.0.1", &other.port.to_string()]).await;
+                    }
                 }
                 let info: String = cluster.ask(at, &["INFO"]).await;
-                let known = format!("cluster_known_nodes:{size}");
-                let whole = ["cluster_state:ok", "cluster_slots_ok:16384", known.as_str()];
-                whole.iter().all(|what| info.contains(what)).then_some(())
+                let whole = ["cluster_state:ok", "cluster_slots_ok:16384"];
+                let up = whole.iter().all(|what| info.contains(what)) && cluster.known(at).await == size;
+                up.then_some(())
             })
             .await;
         }
         cluster
+    }
+
+    /// How many nodes one knows of, itself and those it is about to meet among them.
+    async fn known(&self, at: u16) -> u16 {
+        let info: String = self.ask(at, &["INFO"]).await;
+        let known = info.lines().find_map(|line| line.strip_prefix("cluster_known_nodes:"));
+        known.unwrap().trim().parse().unwrap()
     }
 
     /// Waits until a node says `what` of itself.
@@ -272,19 +287,25 @@ impl RedisCluster {
         redis::cmd("CLUSTER").arg(command).query_async(&mut connection).await
     }
 
-    /// Gives the slot of a key, in which there is nothing yet, to another node than has it. Clients are not told.
-    pub async fn move_slot_of(&self, key: &str) {
-        let slot: u16 = self.ask(0, &["KEYSLOT", key]).await;
-        let owner = self.owner_of(key).await;
-        let [giving, taking, third] = [owner, (owner + 1) % 3, (owner + 2) % 3];
-        let (slot, taker): (_, String) = (slot.to_string(), self.ask(taking, &["MYID"]).await);
+    /// Gives the slot of a key to the last of the first three, unless that has it already, or there is something in it,
+    /// which would be lost. Clients are not told. No other node's word counts more than the last one's, so nobody takes
+    /// it back who says what was true a moment ago.
+    pub async fn move_slot_of(&self, key: &str) -> bool {
+        let (giving, taking) = (self.owner_of(key).await, 2);
+        let slot = self.ask::<u16>(giving, &["KEYSLOT", key]).await.to_string();
+        let held: u64 = self.ask(giving, &["COUNTKEYSINSLOT", &slot]).await;
+        if giving == taking || held > 0 {
+            return false;
+        }
+        let taker: String = self.ask(taking, &["MYID"]).await;
         let giver: String = self.ask(giving, &["MYID"]).await;
         self.tell(taking, &["SETSLOT", &slot, "IMPORTING", &giver]).await;
         self.tell(giving, &["SETSLOT", &slot, "MIGRATING", &taker]).await;
         // Whoever takes it is told first: it is never nobody's.
-        for at in [taking, giving, third] {
+        for at in [taking, giving, 1 - giving] {
             self.tell(at, &["SETSLOT", &slot, "NODE", &taker]).await;
         }
+        true
     }
 
     /// Of a third.

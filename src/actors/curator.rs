@@ -273,7 +273,7 @@ impl Curator {
         let (key, node) = ((self.scope.clone(), job.dialogue), Arc::clone(&self.node));
         let ended = JobEnded {
             turn_id: job.turn,
-            kind: job.kind,
+            kind: Some(job.kind),
             report: match attempt {
                 Attempt::Ended(result) => result.ok(),
                 Attempt::Elsewhere | Attempt::Over => None,

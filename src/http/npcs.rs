@@ -4,14 +4,14 @@ use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::{
     AppState,
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Body, Caller, Path, Query},
-    pagination::{self, Items},
+    pagination::{self, Items, PageQuery},
     to_the_end,
     validate::label,
     worlds::{self, SettingsBody},
@@ -198,20 +198,10 @@ pub async fn get_npc(
     Ok(etag::found(&request, npc.version, &NpcView::from(npc)))
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ListQuery {
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// The `next` of the page before.
-    after: Option<String>,
-}
-
 /// The NPCs of a world.
 #[utoipa::path(
     tag = "npcs",
-    params(("world" = String, Path), ListQuery),
+    params(("world" = String, Path), PageQuery),
     responses((status = 200, body = Items<NpcView>)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
@@ -220,7 +210,7 @@ pub async fn list_npcs(
     state: web::Data<AppState>,
     caller: Caller<Author>,
     path: Path<WorldId>,
-    query: Query<ListQuery>,
+    query: Query<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::page::<NpcId>(&state, query.0.limit, query.0.after)?;
     worlds::find(&state, &caller, &path.0).await?;

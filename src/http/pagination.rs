@@ -3,13 +3,24 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::{AppState, errors::Problem};
 use crate::ports::{Page, PageRequest};
 
 /// Most items of one page.
 pub const MAX_PAGE: u32 = 200;
+
+/// Which page of a list that is chosen by nothing else.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PageQuery {
+    /// 1–200; default 50.
+    pub limit: Option<u32>,
+    /// The `next` of the page before.
+    pub after: Option<String>,
+}
 
 /// One page of a list.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

@@ -14,7 +14,10 @@ use super::{
 use crate::{
     dialogue::scenarios,
     ids::{NpcId, PlayerId, WorldId},
-    memory::progress::Progress,
+    memory::{
+        authored::{Npc, World},
+        progress::Progress,
+    },
     ports::ledger::audit::Edit,
 };
 
@@ -46,18 +49,29 @@ pub struct ProgressView {
 async fn view(
     state: &AppState,
     caller: &Caller<Author>,
-    (world_id, player_id, npc_id): (WorldId, PlayerId, NpcId),
+    (world, npc): (World, Npc),
+    player_id: PlayerId,
 ) -> Result<HttpResponse, Problem> {
-    let world = worlds::find(state, caller, &world_id).await?;
-    let npc = npcs::find(state, caller, &world_id, &npc_id).await?;
     let standing = scenarios::standing(&state.services, &caller.scope, &world, &npc, &player_id).await?;
     Ok(HttpResponse::Ok().json(ProgressView {
-        world_id,
+        world_id: world.id,
         player_id,
-        npc_id,
+        npc_id: npc.id,
         progress: standing.progress().get(),
         set: standing.set().get(),
     }))
+}
+
+/// The NPC, and its world.
+async fn find(
+    state: &AppState,
+    caller: &Caller<Author>,
+    world: &WorldId,
+    npc: &NpcId,
+) -> Result<(World, Npc), Problem> {
+    let world = worlds::find(state, caller, world).await?;
+    let npc = npcs::find(state, caller, &world.id, npc).await?;
+    Ok((world, npc))
 }
 
 /// How far a player has come with an NPC.
@@ -73,7 +87,9 @@ pub async fn get_progress(
     caller: Caller<Author>,
     path: Path<(WorldId, PlayerId, NpcId)>,
 ) -> Result<HttpResponse, Problem> {
-    view(&state, &caller, path.0).await
+    let (world, player, npc) = path.0;
+    let of = find(&state, &caller, &world, &npc).await?;
+    view(&state, &caller, of, player).await
 }
 
 /// Sets how far a player has come with an NPC, higher or lower. No interrupt and no save takes it back. What rules of the
@@ -93,16 +109,14 @@ pub async fn put_progress(
     body: Body<ProgressBody>,
 ) -> Result<HttpResponse, Problem> {
     to_the_end(async move {
-        let (world_id, player, npc_id) = &path.0;
-        let world = worlds::find(&state, &caller, world_id).await?;
-        let npc = npcs::find(&state, &caller, world_id, npc_id).await?;
+        let (world_id, player, npc_id) = path.0;
+        let of = find(&state, &caller, &world_id, &npc_id).await?;
         let at = state.services.clock.now();
         let object = format!("{world_id}/{player}/{npc_id}");
         let edit = Edit::by(&caller.principal, &state.services.ids, at, "progress.put", &object);
         let to = Progress::new(body.value.progress).unwrap_or_default();
-        let of = (&world, &npc);
-        scenarios::set_progress(&state.services, &caller.scope, of, player, to, &edit).await?;
-        view(&state, &caller, path.0.clone()).await
+        scenarios::set_progress(&state.services, &caller.scope, (&of.0, &of.1), &player, to, &edit).await?;
+        view(&state, &caller, of, player).await
     })
     .await
 }

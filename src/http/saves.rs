@@ -4,7 +4,7 @@ use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::{
     AppState,
@@ -12,7 +12,7 @@ use super::{
     extract::{Author, Caller, OptionalBody, Path, Query},
     gone_or_not_found,
     idempotency::{self, Answer},
-    pagination::{self, Items},
+    pagination::{self, Items, PageQuery},
     to_the_end,
     validate::label,
     worlds,
@@ -103,20 +103,10 @@ pub async fn create_save(
     idempotency::once(&state, &caller.principal, &request, &raw, work).await
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct SavesQuery {
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// The `next` of the page before.
-    after: Option<String>,
-}
-
 /// The world's saves, newest first.
 #[utoipa::path(
     tag = "saves",
-    params(("world" = String, Path), SavesQuery),
+    params(("world" = String, Path), PageQuery),
     responses((status = 200, body = Items<SaveView>)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
@@ -125,7 +115,7 @@ pub async fn list_saves(
     state: web::Data<AppState>,
     caller: Caller<Author>,
     path: Path<WorldId>,
-    query: Query<SavesQuery>,
+    query: Query<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::page::<SaveId>(&state, query.0.limit, query.0.after)?;
     worlds::find(&state, &caller, &path.0).await?;

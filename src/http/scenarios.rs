@@ -4,7 +4,7 @@ use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::{
     AppState,
@@ -12,7 +12,7 @@ use super::{
     etag::{self, IfMatch},
     extract::{Author, Body, Caller, Path, Query},
     npcs,
-    pagination::{self, Items},
+    pagination::{self, Items, PageQuery},
     to_the_end,
     validate::{label, visible},
 };
@@ -171,20 +171,10 @@ pub async fn get_scenario(
     Ok(etag::found(&request, scenario.version, &ScenarioView::from(scenario)))
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ListQuery {
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// The `next` of the page before.
-    after: Option<String>,
-}
-
 /// What an NPC remembers of its own past, locked or not.
 #[utoipa::path(
     tag = "scenarios",
-    params(("world" = String, Path), ("npc" = String, Path), ListQuery),
+    params(("world" = String, Path), ("npc" = String, Path), PageQuery),
     responses((status = 200, body = Items<ScenarioView>)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
@@ -193,7 +183,7 @@ pub async fn list_scenarios(
     state: web::Data<AppState>,
     caller: Caller<Author>,
     path: Path<(WorldId, NpcId)>,
-    query: Query<ListQuery>,
+    query: Query<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::page::<ScenarioId>(&state, query.0.limit, query.0.after)?;
     let (world, npc) = path.0;

@@ -4,14 +4,14 @@ use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::{
     AppState,
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Body, Caller, Path, Query},
-    pagination::{self, Items},
+    pagination::{self, Items, PageQuery},
     to_the_end,
     unlocks::UnlockBody,
     validate::label,
@@ -237,20 +237,10 @@ pub async fn get_world(
     Ok(etag::found(&request, world.version, &WorldView::from(world)))
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ListQuery {
-    /// 1–200; default 50.
-    limit: Option<u32>,
-    /// The `next` of the page before.
-    after: Option<String>,
-}
-
 /// The tenant's worlds.
 #[utoipa::path(
     tag = "worlds",
-    params(ListQuery),
+    params(PageQuery),
     responses((status = 200, body = Items<WorldView>)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
@@ -258,7 +248,7 @@ pub struct ListQuery {
 pub async fn list_worlds(
     state: web::Data<AppState>,
     caller: Caller<Author>,
-    query: Query<ListQuery>,
+    query: Query<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::page::<WorldId>(&state, query.0.limit, query.0.after)?;
     let found = state.services.ledger.authored.worlds(&caller.scope, &page).await?;

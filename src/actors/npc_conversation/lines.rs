@@ -309,7 +309,9 @@ impl NpcConversation {
     // --- after a line ---
 
     pub(super) fn job_ended(&mut self, ended: JobEnded, ctx: &mut Context<Self>) {
-        self.memory.ended(ended.turn_id, ended.kind);
+        if let Some(kind) = ended.kind {
+            self.memory.ended(ended.turn_id, kind);
+        }
         if let Some(report) = ended.report {
             self.reported(ended.turn_id, report, ctx);
         }
@@ -328,9 +330,6 @@ impl NpcConversation {
         if !report.state.is_empty() {
             let changes = report.state;
             self.log.publish(EventBody::StateChanged { turn, changes }, None);
-        }
-        for body in EventBody::unlocked(turn, report.unlocked) {
-            self.log.publish(body, None);
         }
         if report.summaries_changed {
             let read = load::summarised(Arc::clone(&self.node), self.key.clone());

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 
 use super::{JobEnded, Phase, Session, load};
 use crate::{
@@ -94,31 +94,18 @@ impl Session {
     }
 
     pub(super) fn job_ended(&mut self, ended: JobEnded, ctx: &mut Context<Self>) {
-        self.memory.ended(ended.turn_id, ended.kind);
+        if let Some(kind) = ended.kind {
+            self.memory.ended(ended.turn_id, kind);
+        }
         if let Some(report) = ended.report {
             self.reported(ended.turn_id, report, ctx);
         }
         self.advance(ctx);
     }
 
-    /// Whether the head is being moved, or read: which turns stand is known afterwards.
-    pub(super) fn is_moved(&self) -> bool {
-        self.moving.is_busy() || matches!(self.phase, Phase::Loading)
-    }
-
-    /// What ended or was read while that was not known.
-    pub(super) fn tell_of_meanwhile(&mut self, ctx: &mut Context<Self>) {
-        for ended in std::mem::take(&mut self.moving.jobs) {
-            self.job_ended(ended, ctx);
-        }
-        for (turn, report) in std::mem::take(&mut self.moving.unlocked) {
-            self.reported(turn, report, ctx);
-        }
-    }
-
     /// Tells what a turn unlocked, once that is read: nobody waits for it.
     pub(super) fn tell_unlocked(&self, turn: &Turn, unlocking: Unlocking, ctx: &mut Context<Self>) {
-        let (node, id, number) = (Arc::clone(&self.node), turn.id, turn.number);
+        let (node, turn_id, number) = (Arc::clone(&self.node), turn.id, turn.number);
         let reading = async move { node.use_cases.newly_unlocked(&unlocking).await };
         ctx.spawn(reading.into_actor(self).map(move |unlocked, session, ctx| {
             let report = JobReport {
@@ -126,11 +113,12 @@ impl Session {
                 unlocked,
                 ..JobReport::default()
             };
-            if session.is_moved() {
-                session.moving.unlocked.push((id, report));
-            } else {
-                session.reported(id, report, ctx);
-            }
+            let read = JobEnded {
+                turn_id,
+                kind: None,
+                report: Some(report),
+            };
+            session.handle(read, ctx);
         }));
     }
 

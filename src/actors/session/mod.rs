@@ -198,7 +198,9 @@ impl Session {
         for request in std::mem::take(&mut self.early) {
             self.dispatch(request, ctx);
         }
-        self.tell_of_meanwhile(ctx);
+        for ended in std::mem::take(&mut self.moving.jobs) {
+            self.job_ended(ended, ctx);
+        }
         if self.moving.is_busy() {
             // Asked before it was read.
             ctx.notify(BeginMove);
@@ -551,7 +553,8 @@ impl Handler<JobEnded> for Session {
     type Result = ();
 
     fn handle(&mut self, ended: JobEnded, ctx: &mut Self::Context) {
-        if self.is_moved() {
+        if self.moving.is_busy() || matches!(self.phase, Phase::Loading) {
+            // Whether its turn stands is known when the head is.
             self.moving.jobs.push(ended);
         } else {
             self.job_ended(ended, ctx);

@@ -27,7 +27,6 @@ use crate::{
     },
     dialogue::{
         events::EventBody,
-        jobs::JobReport,
         rewind::{Move, Moved, RewindError, Target},
         turn::{CommittedTurn, CutBy, TurnError, Unfinished, event_error},
     },
@@ -47,8 +46,6 @@ pub(super) struct Moving {
     pub ended: Option<Result<CommittedTurn, TurnError>>,
     /// Jobs that ended meanwhile.
     pub jobs: Vec<JobEnded>,
-    /// What turns unlocked, read meanwhile.
-    pub unlocked: Vec<(TurnId, JobReport)>,
     /// The turn that is being put back, or could not be.
     put_back: Option<TurnId>,
     /// Somebody wanted everything read anew while a move was under way; then it is read after it.
@@ -105,7 +102,6 @@ impl Moving {
     pub fn forget(&mut self) {
         self.gone = Gone::default();
         self.jobs.clear();
-        self.unlocked.clear();
         self.put_back = None;
     }
 

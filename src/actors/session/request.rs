@@ -91,12 +91,13 @@ impl Request {
     }
 }
 
-/// The curator ran a job of this dialogue. Without a report it failed, for now.
+/// The curator ran a job of this dialogue, or what a turn unlocked was read, which is no job. Without a report it failed, for
+/// now.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(in crate::actors) struct JobEnded {
     pub turn_id: TurnId,
-    pub kind: JobKind,
+    pub kind: Option<JobKind>,
     pub report: Option<JobReport>,
 }
 

@@ -170,6 +170,29 @@ async fn next_version(
     Ok(next)
 }
 
+impl SqlScenarioStore {
+    /// What `statement` gives of an NPC's scenarios within a player's progress.
+    async fn unlocked<T>(
+        &self,
+        statement: &'static str,
+        scope: &TenantScope,
+        (world, npc): (&WorldId, &NpcId),
+        progress: Progress,
+        read: fn(&Row) -> StoreResult<T>,
+    ) -> StoreResult<Vec<T>> {
+        let mut connection = self.0.read(scope).await?;
+        let rows = sqlx::query(statement)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(npc.as_str())
+            .bind(i64::from(progress.get()))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter().map(read).collect()
+    }
+}
+
 #[async_trait]
 impl ScenarioStore for SqlScenarioStore {
     async fn put(
@@ -298,16 +321,8 @@ impl ScenarioStore for SqlScenarioStore {
         npc: &NpcId,
         progress: Progress,
     ) -> StoreResult<Vec<Unlocked>> {
-        let mut connection = self.0.read(scope).await?;
-        let rows = sqlx::query(WITHIN)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .bind(npc.as_str())
-            .bind(i64::from(progress.get()))
-            .fetch_all(&mut *connection)
+        self.unlocked(WITHIN, scope, (world, npc), progress, read_unlocked)
             .await
-            .map_err(store_error)?;
-        rows.iter().map(read_unlocked).collect()
     }
     async fn titles(
         &self,
@@ -316,16 +331,7 @@ impl ScenarioStore for SqlScenarioStore {
         npc: &NpcId,
         progress: Progress,
     ) -> StoreResult<Vec<Titled>> {
-        let mut connection = self.0.read(scope).await?;
-        let rows = sqlx::query(TITLES)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .bind(npc.as_str())
-            .bind(i64::from(progress.get()))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
-        rows.iter().map(read_titled).collect()
+        self.unlocked(TITLES, scope, (world, npc), progress, read_titled).await
     }
     async fn unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>> {
         let mut connection = self.0.read(scope).await?;

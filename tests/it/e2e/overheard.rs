@@ -167,10 +167,10 @@ fn what_npcs_say_is_learned_and_told_in_korean() {
     });
 }
 
-const TASKS: [&str; 5] = ["reply", "intent", "extraction", "judge", "summary"];
+pub(super) const TASKS: [&str; 5] = ["reply", "intent", "extraction", "judge", "summary"];
 
 /// What the model was asked since there had been so many calls of each task.
-fn asked_since(mock: &MockHandle, calls: [u64; 5]) -> Vec<(&'static str, String)> {
+pub(super) fn asked_since(mock: &MockHandle, calls: [u64; 5]) -> Vec<(&'static str, String)> {
     let mut asked = Vec::new();
     for (task, before) in TASKS.into_iter().zip(calls) {
         let since = usize::try_from(mock.calls(task) - before).unwrap();

@@ -4,10 +4,12 @@ use colloquy::{mock_llm::MockHandle, tenancy::Role};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::npc_conversation::{conversation, last_prompt, with_mock};
+use super::{
+    npc_conversation::{conversation, last_prompt, with_mock},
+    overheard::{TASKS, asked_since},
+};
 use crate::support::{Rest, Server, Socket, eventually, run};
 
-const TASKS: [&str; 5] = ["reply", "intent", "extraction", "judge", "summary"];
 /// What is only said of the past that is locked.
 const SECRETS: [&str; 2] = ["Anselm", "dry well"];
 const ASKS: &str = "What happened to your brother?";
@@ -36,19 +38,6 @@ async fn authored(backend: &Rest) {
     let body = json!({"name": world["name"], "premise": world["premise"], "language": world["language"],
         "rules": world["rules"], "settings": {"unlocks": unlocks}});
     put(backend, "/v1/worlds/vale", &body).await;
-}
-
-/// What the model was asked since there had been so many calls of each task.
-fn asked_since(mock: &MockHandle, calls: [u64; 5]) -> Vec<(&'static str, String)> {
-    let mut asked = Vec::new();
-    for (task, before) in TASKS.into_iter().zip(calls) {
-        let since = usize::try_from(mock.calls(task) - before).unwrap();
-        let requests = mock.requests(task);
-        assert!(since <= requests.len(), "not all of them are remembered");
-        let new = &requests[requests.len() - since..];
-        asked.extend(new.iter().map(|request| (task, request["messages"].to_string())));
-    }
-    asked
 }
 
 /// Nothing that is locked was in any prompt of any task since then.

@@ -220,9 +220,9 @@ impl RedisCluster {
                     }
                 }
                 let info: String = cluster.ask(at, &["INFO"]).await;
-                let whole = ["cluster_state:ok", "cluster_slots_ok:16384"];
-                let up = whole.iter().all(|what| info.contains(what)) && cluster.known(at).await == size;
-                up.then_some(())
+                let known = format!("cluster_known_nodes:{size}");
+                let whole = ["cluster_state:ok", "cluster_slots_ok:16384", known.as_str()];
+                whole.iter().all(|what| info.contains(what)).then_some(())
             })
             .await;
         }

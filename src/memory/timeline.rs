@@ -130,7 +130,7 @@ pub struct Timeline {
     pub known: Vec<Known>,
     pub said: Vec<SaidThen>,
     /// Facts of other memories that were in prompts: to tell what was only repeated.
-    pub elsewhere: HashMap<FactId, Statement>,
+    pub elsewhere: HashMap<FactId, Fact>,
 }
 
 /// A reason why a fact is not valid, as it ought to be.
@@ -371,21 +371,19 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         }
     }
 
-    /// The fact of the turn's prompt that says the very same sentence of the same subject.
+    /// The fact of the turn's prompt that says the very same sentence of the same subject; of several, the one that was
+    /// said first, whichever was learned first: what was cut is learned anew.
     fn repeated(&self, statement: &Statement, injected: &HashSet<FactId>, at: DateTime<Utc>) -> Option<FactId> {
         let gist = keywords::gist(&statement.content);
         let same = |subject: &str, content: &str| subject == statement.subject && keywords::gist(content) == gist;
         let said = |fact: &FactId| {
-            if let Some(place) = self.at.get(fact) {
-                let known = self.facts[*place].known;
-                let Statement { subject, content, .. } = &known.fact.statement;
-                same(subject, content) || same(subject, words_at(known, at).0)
-            } else {
-                let other = self.timeline.elsewhere.get(fact);
-                other.is_some_and(|other| same(&other.subject, &other.content))
-            }
+            let known = self.at.get(fact).map(|place| self.facts[*place].known);
+            let fact = known.map_or_else(|| self.timeline.elsewhere.get(fact), |known| Some(&known.fact))?;
+            let Statement { subject, content, .. } = &fact.statement;
+            let is_same = same(subject, content) || known.is_some_and(|known| same(subject, words_at(known, at).0));
+            is_same.then_some((fact.valid_at, fact.id))
         };
-        injected.iter().copied().filter(said).min()
+        injected.iter().filter_map(said).min().map(|(_, original)| original)
     }
 
     /// Of the nearest facts that hold at `at`, those that a statement may touch, nearest first.

@@ -338,9 +338,20 @@ fn a_sentence_of_another_memory_is_repeated_too() {
         .brought(2, &[], &[9]);
     assert_eq!(told.ends(), []);
     let elsewhere = Case::default().says(9, 1, "The mill burned down", 0.0);
-    let statement = elsewhere.timeline.known[0].fact.statement.clone();
-    told.timeline.elsewhere.insert(fact(9), statement);
+    let heard = elsewhere.timeline.known[0].fact.clone();
+    told.timeline.elsewhere.insert(fact(9), heard);
     assert_eq!(told.ends(), [(2, Echo, Some(9))]);
+}
+
+#[test]
+fn of_what_is_repeated_the_one_that_was_said_first_is_the_original() {
+    // What was said first was learned last.
+    let told = Case::since(0)
+        .says(9, 1, "The player likes plums.", 0.0)
+        .says(2, 2, "The player likes plums", 0.0)
+        .says(3, 3, "The player likes plums!", 0.0)
+        .brought(3, &[], &[2, 9]);
+    assert_eq!(told.ends(), [(3, Echo, Some(9)), (9, Duplicate, Some(2))]);
 }
 
 #[test]

@@ -10,8 +10,8 @@ use crate::{
     ids::{DialogueId, FactId, InvalidationId, NpcId, PlayerId, TenantId, TurnId, WorldId},
     memory::{
         fact::{
-            Audience, Fact, FactKind, FactView, Importance, Invalidation, NewFact, NewInvalidation, Polarity,
-            Statement, Tense, Viewpoint,
+            Audience, Fact, FactKind, FactView, Importance, Invalidation, NewFact, NewInvalidation, Polarity, Tense,
+            Viewpoint,
         },
         reconcile::Verdict,
         timeline::{Flagged, Known},
@@ -146,7 +146,7 @@ pub struct TimelineRows {
     /// What the turns since then brought beside facts, in order.
     pub extractions: Vec<Extraction>,
     /// Facts asked for that are of another memory.
-    pub elsewhere: HashMap<FactId, Statement>,
+    pub elsewhere: HashMap<FactId, Fact>,
 }
 
 /// What came of a reconciliation.

@@ -273,8 +273,13 @@ fn folded_into(material: &Material) -> impl Iterator<Item = FactId> + '_ {
         .filter_map(|standing| standing.by.as_deref()?.parse().ok())
 }
 
+/// Why a fact first ceased to hold. Of what one turn did to it, what came first is the statement that stands first there,
+/// and a request to forget comes last: in which order the reasons were written is chance.
 fn earliest(standing: &[Standing]) -> StoreResult<Option<Invalid>> {
-    let Some(first) = standing.iter().min_by_key(|row| (row.at, &row.id)) else {
+    let Some(first) = standing
+        .iter()
+        .min_by_key(|row| (row.at, row.by.is_none(), &row.by, &row.id))
+    else {
         return Ok(None);
     };
     let corrupt = || StoreError::Corrupt(format!("the invalidation {} cannot be read", first.id));

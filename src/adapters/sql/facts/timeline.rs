@@ -245,7 +245,7 @@ pub(super) async fn timeline(
         if here {
             known.push(fact);
         } else {
-            elsewhere.insert(fact.fact.id, fact.fact.statement);
+            elsewhere.insert(fact.fact.id, fact.fact);
         }
     }
     Ok(TimelineRows {

@@ -39,7 +39,7 @@ export const options = {
   },
   thresholds: {
     interrupt_ack_ms: ["p(99)<=50"],
-    calls_failed: ["rate<0.001"],
+    calls_failed: ["rate==0"],
     // Nothing at all is no success.
     interrupts: ["count>0"],
     ...(longEnough && conversations >= 10 ? { interrupt_ack_deep_ms: ["max<=50"], lines_taken_back: [`max>=${deep}`] } : {}),

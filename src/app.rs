@@ -25,7 +25,7 @@ use secrecy::SecretString;
 pub use self::stores::open_services;
 use self::{
     data_folder::DataFolder,
-    observed::{ObservedBuffers, ObservedDialogues},
+    observed::{ObservedBuffers, ObservedDialogues, ObservedIndex},
 };
 use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
@@ -79,6 +79,7 @@ impl Application {
         let dialogues = ObservedDialogues::new(services.ledger.dialogues.clone(), clock.clone(), &registry)?;
         services.ledger.dialogues = Arc::new(dialogues);
         services.buffers = Arc::new(ObservedBuffers::new(services.buffers, &registry)?);
+        services.index = Arc::new(ObservedIndex::new(services.index, &registry)?);
         ensure_tenants(&services.ledger, &config.tenants, clock.now()).await?;
         if config.demo.enabled {
             demo::ensure(&services.ledger, &ids, clock.now()).await?;
@@ -187,7 +188,7 @@ impl Application {
             ..
         } = self;
         let upkeep = [
-            actix_web::rt::spawn(jobs::embed_missing_of_all(services.clone())),
+            actix_web::rt::spawn(jobs::keep_embedded(services.clone())),
             actix_web::rt::spawn(jobs::keep_index(services, behind)),
         ];
         // Polled here and there, so that connections are served while the actors drain.

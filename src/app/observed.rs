@@ -1,10 +1,11 @@
 //! The dialogue store with a stopwatch: what every committed turn spent where, for `/metrics`. In
-//! `observed/`, the same of the buffers.
+//! `observed/`, the same of the buffers and of the index.
 //!
 //! A turn's trace has its timings, and every turn passes through `commit_turn`; so the use cases
 //! need to know nothing of metrics.
 
 mod buffers;
+mod index;
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
-pub(super) use self::buffers::ObservedBuffers;
+pub(super) use self::{buffers::ObservedBuffers, index::ObservedIndex};
 use crate::{
     ids::{DialogueId, NodeId, NpcId, TurnId, WorldId},
     memory::{

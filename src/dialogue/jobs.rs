@@ -8,7 +8,7 @@ mod state;
 use serde::de::DeserializeOwned;
 
 pub use self::{
-    embedding::{embed_missing, embed_missing_of_all},
+    embedding::{embed_missing, embed_missing_of, keep_embedded},
     index::{Behind, Drift, drift, heal, keep_index, ready_index, reindex},
     outbox::{expected_points, relay_outbox},
 };

@@ -25,7 +25,9 @@ use crate::{
 #[serde(default, deny_unknown_fields)]
 pub struct InterruptBody {
     /// The turn whose reply is cut: the running one, or one that was said already; then what followed
-    /// it never happened. Unset: the running one.
+    /// it never happened. Unset: the running one. Of the first one, nothing may have been heard.
+    #[garde(inner(range(min = 1)))]
+    #[schema(minimum = 1)]
     turn: Option<u32>,
     /// How much of the reply was heard, in Unicode scalar values; unset: all that was sent. With nothing
     /// heard the turn never happened.

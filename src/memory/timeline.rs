@@ -333,7 +333,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         for Near { old, cosine, relation } in self.near(new, at) {
             let known = &self.facts[old].known.fact;
             let verdict = match relation {
-                Relation::Judge => self.judge(&known.statement, statement, cosine),
+                Relation::Judge => self.judge(old, new, cosine),
                 Relation::Same | Relation::Independent => None,
             };
             let same = relation == Relation::Same || verdict == Some(Verdict::Same);
@@ -397,18 +397,38 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             .collect()
     }
 
-    fn judge(&mut self, older: &Statement, newer: &Statement, cosine: f32) -> Option<Verdict> {
+    /// What a judge says of two facts, or has said by what is stored. One that says nothing changes nothing.
+    fn judge(&mut self, old: usize, new: usize, cosine: f32) -> Option<Verdict> {
+        let of = |fact: usize| &self.facts[fact].known.fact.statement;
+        let (older, newer) = (of(old), of(new));
         match (self.judged)(older, newer) {
             Judged::Said(verdict) => Some(verdict),
-            Judged::Silent => None,
+            Judged::Silent => self.judged_before(old, new),
             Judged::Unasked => {
-                self.unasked.push(Unasked {
-                    older: older.clone(),
-                    newer: newer.clone(),
-                    cosine,
-                });
-                None
+                let before = self.judged_before(old, new);
+                if before.is_none() {
+                    self.unasked.push(Unasked {
+                        older: older.clone(),
+                        newer: newer.clone(),
+                        cosine,
+                    });
+                }
+                before
             }
+        }
+    }
+
+    /// The verdict by which one of two facts is stored as ended by the other.
+    fn judged_before(&self, old: usize, new: usize) -> Option<Verdict> {
+        let by = |ended: usize, other: usize| {
+            let (ends, other) = (&self.facts[ended].known.ends, self.facts[other].known.fact.id);
+            let mut of_turns = ends.iter().filter(|end| end.turn.is_some());
+            of_turns.find(|end| end.by == Some(other)).map(|end| end.reason)
+        };
+        match by(old, new).or_else(|| by(new, old))? {
+            InvalidReason::Superseded => Some(Verdict::Contradicts),
+            InvalidReason::Duplicate | InvalidReason::Echo => Some(Verdict::Same),
+            _ => None,
         }
     }
 

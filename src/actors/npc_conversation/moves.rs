@@ -228,6 +228,11 @@ impl NpcConversation {
         if let Some(rewound) = self.moved_to(&wish) {
             return self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx);
         }
+        // A line that was asked for before is not said after the cut.
+        for step in std::mem::take(&mut self.stepping) {
+            // Whoever asked may have gone.
+            let _ = step.send(Err(Arc::new(TurnError::Unsaid)));
+        }
         let Phase::Ready(loaded) = &self.phase else { return };
         match (wish.turn, &self.running) {
             (Some(turn), _) if turn <= head_turn => match loaded.heard_of(turn, wish.heard) {

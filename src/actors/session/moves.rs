@@ -201,6 +201,10 @@ impl Session {
 
     pub(super) fn begin_move(&mut self, ctx: &mut Context<Self>) {
         let Phase::Ready(loaded) = &self.phase else { return };
+        if self.moving.is_looking() {
+            // Who asks at the same time is told of the same move.
+            return;
+        }
         let Some(goal) = self.moving.moves.begin() else { return };
         // A turn that is owed would come back after a move that changes nothing.
         let owed = self.owes_a_turn() || self.moving.put_back.is_some();

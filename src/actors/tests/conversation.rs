@@ -8,6 +8,7 @@ use crate::{
         Interrupted, Listener, NewConversation, SessionError, TakeBack, npc_conversation::handle::NpcConversations,
         session,
     },
+    dialogue::turn::TurnError,
     ids::{DialogueId, NpcId},
     memory::turn::{Turn, TurnStatus},
     ports::ledger::dialogues::{DialogueStatus, NextSpeaker},
@@ -549,6 +550,30 @@ async fn the_next_line_waits_for_what_the_last_one_taught() {
     let waits = world.fake.memory_waits.lock().clone();
     assert!(waits[0] == 0.0 && waits[1] > 0.0 && waits[1] < 5_000.0, "{waits:?}");
     world.end().await;
+}
+
+#[actix::test]
+async fn a_line_that_was_asked_for_is_not_said_after_somebody_cut_in() {
+    for back_to in [None, Some(1)] {
+        let world = World::new().await;
+        *world.fake.with_jobs.lock() = true;
+        *world.fake.hold_jobs.lock() = true;
+        let id = world.talk("the mill", 3, false).await;
+        world.step(id).await;
+        // Waits for what the first one taught.
+        let waiting = world.talks().step(&world.scope, id).await.unwrap();
+        let cut = world.talks().interrupt(&world.scope, id, world.back_to(back_to)).await;
+        cut.unwrap();
+        let told = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();
+        assert!(matches!(*told.unwrap_err(), TurnError::Unsaid));
+        world.fake.job_go.add_permits(3);
+        until("it is learned", || world.fake.running_jobs.load(Relaxed) == 0).await;
+        assert_eq!(world.lines(id).await.len(), 1);
+        // The next one that is asked for is.
+        world.step(id).await;
+        assert_eq!(world.lines(id).await.len(), 2);
+        world.end().await;
+    }
 }
 
 #[actix::test]

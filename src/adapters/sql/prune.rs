@@ -31,9 +31,13 @@ const TRACES: &str = concat!(
     "DELETE FROM traces WHERE tenant = $1 AND turn ",
     any_of!("SELECT turn FROM traces WHERE tenant = $1 AND turn < $2 ORDER BY turn LIMIT $3")
 );
+/// What was judged since the oldest save was taken decides again where that is loaded.
 const VERDICTS: &str = concat!(
     "DELETE FROM verdicts WHERE tenant = $1 AND pair ",
-    any_of!("SELECT pair FROM verdicts WHERE tenant = $1 AND at < $2 ORDER BY at LIMIT $3")
+    any_of!(
+        "SELECT pair FROM verdicts WHERE tenant = $1 AND at < $2
+         AND at < COALESCE((SELECT MIN(s.created_at) FROM saves s WHERE s.tenant = $1), $2) ORDER BY at LIMIT $3"
+    )
 );
 
 /// The first id that can have been made at `at` or later.

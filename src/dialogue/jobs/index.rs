@@ -15,6 +15,7 @@ use crate::{
     ids::{FactId, TenantId},
     ports::{
         StoreError, StoreResult,
+        ledger::urgency::in_background,
         vectors::{IndexState, Prepared},
     },
     tenancy::TenantScope,
@@ -28,8 +29,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const AGAIN_AFTER: Duration = Duration::from_mins(1);
 /// How often a server compares the whole index with the ledger, beside the outbox.
 const COMPARE_EVERY: Duration = Duration::from_hours(1);
-/// Between two pages of that, so that it is never felt: some thousand points a second.
-const PACE: Duration = Duration::from_millis(200);
+/// Between two pages of that, so that it is never felt: some hundred points a second, whose vectors the ledger reads.
+const PACE: Duration = Duration::from_secs(1);
 /// Outbox rows looked at to tell what only lags.
 const LAGGING: u32 = 100_000;
 
@@ -208,7 +209,7 @@ async fn compare_now_and_then(services: &Services) {
     let random = RandomState::new().hash_one(0) % COMPARE_EVERY.as_secs();
     tokio::time::sleep(Duration::from_secs(random)).await;
     loop {
-        if let Err(error) = heal_all(services).await {
+        if let Err(error) = in_background(heal_all(services)).await {
             tracing::info!(%error, "the index was not compared with the ledger");
         }
         tokio::time::sleep(COMPARE_EVERY).await;

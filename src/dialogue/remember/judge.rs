@@ -56,18 +56,29 @@ pub(super) struct Judge<'a> {
     language: Language,
     /// How many more pairs may be asked about.
     room: usize,
+    /// Whether somebody comes again where it does not answer.
+    asked_again: bool,
     pub answers: Answers,
 }
 
 impl<'a> Judge<'a> {
-    /// Asks about `most` pairs at most: of those beyond, both facts stay.
+    /// Asks about `most` pairs at most: those beyond stay as they are.
     pub(super) fn new(services: &'a Services, scope: &'a TenantScope, language: Language, most: usize) -> Self {
         Self {
             services,
             scope,
             language,
             room: most,
+            asked_again: false,
             answers: Answers::default(),
+        }
+    }
+
+    /// The same where somebody comes again, so that a judge which is away is waited for.
+    pub(super) fn patient(self) -> Self {
+        Self {
+            asked_again: true,
+            ..self
         }
     }
 
@@ -87,8 +98,8 @@ impl<'a> Judge<'a> {
     /// Asks about every pair, nearest first. A judge that fails changes nothing.
     ///
     /// # Errors
-    /// If a verdict could not be kept.
-    pub(super) async fn ask(&mut self, mut pairs: Vec<Unasked>) -> StoreResult<()> {
+    /// If a verdict could not be kept, or the judge is away and is asked again. What it had said by then is kept.
+    pub(super) async fn ask(&mut self, mut pairs: Vec<Unasked>) -> Result<(), JobError> {
         pairs.sort_by(|a, b| b.cosine.total_cmp(&a.cosine));
         let mut asked = HashSet::new();
         let mut questions = Vec::new();
@@ -102,10 +113,7 @@ impl<'a> Judge<'a> {
         let beyond = questions.split_off(questions.len().min(self.room));
         self.room -= questions.len();
         if !beyond.is_empty() {
-            tracing::warn!(
-                pairs = beyond.len(),
-                "too many pairs to judge; of the rest both facts stay"
-            );
+            tracing::warn!(pairs = beyond.len(), "too many pairs to judge; the rest stays as it is");
         }
         let silent = beyond.into_iter().map(|(pair, _)| (pair, Judged::Silent));
         self.answers.0.extend(silent);
@@ -122,8 +130,9 @@ impl<'a> Judge<'a> {
                     services.ledger.facts.keep_verdict(scope, &judged).await?;
                     Judged::Said(verdict)
                 }
+                Err(JobError::Model(error)) if self.asked_again && error.is_transient() => return Err(error.into()),
                 Err(error) => {
-                    tracing::warn!(%error, "a pair was not judged; both facts stay");
+                    tracing::warn!(%error, "a pair was not judged; both facts stay as they are");
                     Judged::Silent
                 }
             };

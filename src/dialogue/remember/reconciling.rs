@@ -231,7 +231,7 @@ async fn settle(services: &Services, scope: &TenantScope, mark: &Unsettled) -> R
         audience: mark.audience.clone(),
         npcs: npcs.into_iter().collect(),
     };
-    let mut judge = Judge::new(services, scope, language, MARK_PAIRS);
+    let mut judge = Judge::new(services, scope, language, MARK_PAIRS).patient();
     let writing = Writing::Settling(mark.clone());
     memory.write(mark.since, None, &writing, &mut judge).await?;
     Ok(())

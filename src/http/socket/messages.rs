@@ -139,6 +139,8 @@ messages! {
         session_id: DialogueId,
         /// The turn whose reply is cut; unset: the running one.
         #[serde(default)]
+        #[garde(inner(range(min = 1)))]
+        #[schema(minimum = 1)]
         turn: Option<u32>,
         /// How much was heard, in Unicode scalar values; unset: all that was sent.
         #[serde(default)]
@@ -216,8 +218,10 @@ messages! {
     ConversationInterrupt = "npc_conversation.interrupt" {
         #[schema(value_type = String)]
         conversation_id: DialogueId,
-        /// The last line that is to stand; unset: the one that is being said.
+        /// The last line that is to stand; unset: the one that is being said. Of the first one, nothing may have been heard.
         #[serde(default)]
+        #[garde(inner(range(min = 1)))]
+        #[schema(minimum = 1)]
         turn: Option<u32>,
         /// How much was heard, in Unicode scalar values; unset: all that was sent.
         #[serde(default)]

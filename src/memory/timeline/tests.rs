@@ -487,8 +487,14 @@ fn statements_nobody_judged_are_named_and_change_nothing() {
         .says(2, 2, "The player hates apples", 40.0);
     let settled = told.settled();
     assert_eq!((settled.ends, settled.unasked.len()), (vec![], 1));
-    let silent = Prepared::new(&CALIBRATION, told.timeline.clone()).settle(|_, _| Judged::Silent);
-    assert_eq!((silent.ends, silent.unasked), (vec![], vec![]));
+    let silent = |told: &Case| Prepared::new(&CALIBRATION, told.timeline.clone()).settle(|_, _| Judged::Silent);
+    assert_eq!(silent(&told), Settled::default());
+    let (like, hate) = ("The player likes apples", "The player hates apples");
+    let mut told = told.judged(like, hate, Verdict::Contradicts).stored();
+    told.verdicts.clear();
+    for settled in [told.settled(), silent(&told)] {
+        assert_eq!(settled, Settled::default(), "what is stored was judged once");
+    }
 }
 
 #[test]

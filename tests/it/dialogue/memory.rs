@@ -70,8 +70,11 @@ fn facts_of_a_former_embedder_are_found_by_words_and_embedded_anew() {
         // Nothing is lost when it fails, and once it has been done there is nothing left to do.
         stage.break_embedder(true);
         assert!(jobs::embed_missing(&stage.services, &stage.scope).await.is_err());
+        let all_of = |tenants| jobs::embed_missing_of(&stage.services, tenants);
+        let behind = all_of(None).await.unwrap();
+        assert_eq!(behind, [stage.scope.tenant().clone()]);
         stage.break_embedder(false);
-        jobs::embed_missing_of_all(stage.services.clone()).await;
+        assert_eq!(all_of(Some(behind)).await.unwrap(), []);
         assert_eq!(jobs::embed_missing(&stage.services, &stage.scope).await.unwrap(), 0);
         talk.say("And what fruit do I like now?").await;
         let score = used(talk.trace(2).await);

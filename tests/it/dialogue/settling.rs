@@ -9,7 +9,7 @@ use colloquy::{
     ports::{
         clock::Clock as _,
         ledger::jobs::{Job, JobFailure},
-        llm::Task,
+        llm::{LlmError, Task},
     },
 };
 use serde_json::json;
@@ -85,6 +85,61 @@ fn a_memory_that_cannot_be_settled_holds_up_no_other() {
         stage.clock.advance(Duration::from_hours(1));
         assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 1);
         assert_eq!(stage.marks().await, []);
+    });
+}
+
+/// Three that contradict each other, each of a session of its own; the second is taken back. Whether the first stands is
+/// for the judge to say then.
+async fn contradicted(stage: &Stage) {
+    let mut sessions = Vec::new();
+    for fruit in ["grapes", "plums", "pears"] {
+        let mut session = stage.session("p1").await;
+        if !sessions.is_empty() {
+            stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+        }
+        session
+            .teach(&format!("I like {fruit}"), &json!([likes(fruit, &[])]))
+            .await;
+        stage.clock.advance(Duration::from_mins(1));
+        sessions.push(session);
+    }
+    // Nobody was asked about the first one.
+    assert_eq!(stage.llm.asked(Task::Judge).len(), 2);
+    assert_eq!(stage.valid().await, ["The player likes pears."]);
+    sessions[1].rewind(0, None).await;
+}
+
+#[test]
+fn a_judge_that_is_away_is_asked_again_once_it_is_back() {
+    run(async {
+        let stage = Stage::set().await;
+        contradicted(&stage).await;
+        for away in [
+            LlmError::Timeout,
+            LlmError::Unavailable("gone".to_owned()),
+            LlmError::RateLimited { retry_after: None },
+        ] {
+            stage.llm.tell(Task::Judge, Answer::Fails(away));
+            assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 0);
+            assert_eq!(stage.marks().await.len(), 1);
+        }
+        stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+        assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 1);
+        assert_eq!(stage.valid().await, ["The player likes pears."]);
+        assert_eq!(stage.marks().await, []);
+    });
+}
+
+#[test]
+fn a_judge_that_refuses_holds_nothing_up() {
+    run(async {
+        let stage = Stage::set().await;
+        contradicted(&stage).await;
+        stage
+            .llm
+            .tell(Task::Judge, Answer::Fails(LlmError::Refused("no".to_owned())));
+        assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 1);
+        assert_eq!(stage.valid().await.len(), 2);
     });
 }
 

@@ -211,6 +211,12 @@ async fn a_running_reply_is_cut() {
     let base = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
     let idle = client.post(&format!("{base}:interrupt"), &json!({})).await;
     assert_eq!(idle, json!({"interrupted": false, "turn": 0}));
+    // What a client sends that means none is not the whole session.
+    let none = json!({"turn": 0});
+    let (status, problem) = client
+        .call(Method::POST, &format!("{base}:interrupt"), Some(&none))
+        .await;
+    assert_eq!((status.as_u16(), &problem["param"]), (422, &json!("turn")));
 
     let request = client
         .request(Method::POST, &format!("{base}/turns"))

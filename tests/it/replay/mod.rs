@@ -133,11 +133,11 @@ fn what_was_taken_back_never_happened_on_postgres() {
     });
 }
 
-/// What is in the index has to be the same, too.
+/// What is in the index has to be the same, too; all as in production.
 #[test]
-fn what_was_taken_back_never_happened_on_qdrant() {
+fn what_was_taken_back_never_happened_on_postgres_and_qdrant() {
     try_all("replayed", HISTORIES / 100, |history| {
-        store::on_qdrant(|| replayed(history))
+        store::on_postgres(|| store::on_qdrant(|| replayed(history)))
     });
 }
 

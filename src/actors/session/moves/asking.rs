@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
-use super::{Caller, Phase, Request, Session};
+use super::{BeginMove, Caller, Phase, Request, Session};
 use crate::{
     actors::{
         Heard, Interrupted, SessionError, TakeBack,
@@ -63,6 +63,9 @@ impl Session {
                 Ok(None) if matches!(session.phase, Phase::Loading) => session.early.push_back(again(wish, ask)),
                 Ok(None) => then(session, wish, ask, ctx),
                 Err(error) => ask.answer(Err(error.into())),
+            }
+            if session.moving.is_busy() {
+                ctx.notify(BeginMove);
             }
             session.advance(ctx);
         }));

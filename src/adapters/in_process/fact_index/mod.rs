@@ -140,12 +140,13 @@ impl InProcessFactIndex {
                     .map_err(|error| StoreError::Unavailable(format!("the partition was not built: {error}")))?;
             }
         }
-        self.evict(&key);
+        self.evict(Some(&key));
         Ok(entry)
     }
 
-    /// Drops the partitions used longest ago until the rest fits, but never `keep`.
-    fn evict(&self, keep: &PartitionKey) {
+    /// Drops the partitions used longest ago until the rest fits, but neither `keep` nor the one used last: it would be read
+    /// again at once.
+    fn evict(&self, keep: Option<&PartitionKey>) {
         let total =
             |partitions: &HashMap<PartitionKey, Arc<Entry>>| partitions.values().map(|entry| entry.bytes()).sum();
         let resident: u64 = total(&self.partitions.read());
@@ -159,11 +160,12 @@ impl InProcessFactIndex {
             .map(|(key, entry)| (entry.used.load(Ordering::Relaxed), entry.bytes(), key.clone()))
             .collect();
         sizes.sort_unstable_by_key(|(used, ..)| *used);
+        sizes.pop();
         for (_, bytes, key) in sizes {
             if total <= self.options.memory_bytes {
                 break;
             }
-            if key != *keep {
+            if keep != Some(&key) {
                 partitions.remove(&key);
                 total -= bytes;
             }
@@ -244,6 +246,8 @@ impl FactIndex for InProcessFactIndex {
                 entry.apply(Change::Put(Arc::clone(&point)));
             }
         }
+        // Those that are read grow, too.
+        self.evict(None);
         Ok(())
     }
 
@@ -409,6 +413,21 @@ mod tests {
             knower: Knower::Npc("npc-49".parse().unwrap()),
         };
         assert!(index.partitions.read().contains_key(&newest));
+    }
+
+    #[tokio::test]
+    async fn what_is_learned_makes_those_go_who_were_asked_longest_ago() {
+        for (learner, left) in [("mira", "mira"), ("scholar", "mira")] {
+            let (index, scope) = index(0, 4_096);
+            visit(&index, &scope, "scholar").await;
+            visit(&index, &scope, "mira").await;
+            let points: Vec<IndexPoint> = (1..=100).map(|n| point(n, learner)).collect();
+            index.upsert(&scope, &points[..1]).await.unwrap();
+            assert_eq!(index.partitions.read().len(), 2);
+            index.upsert(&scope, &points).await.unwrap();
+            let resident: Vec<Knower> = index.partitions.read().keys().map(|key| key.knower.clone()).collect();
+            assert_eq!(resident, [Knower::Npc(left.parse().unwrap())], "{learner} learns");
+        }
     }
 
     #[tokio::test]

@@ -125,7 +125,8 @@ macro_rules! ledger_contract {
                 saves: saves_are_taken_listed_and_deleted, a_world_has_only_so_many_saves,
                     the_older_save_and_then_the_newer_come_back_whole, what_runs_while_a_save_is_loaded_cannot_write,
                     a_deleted_save_keeps_nothing, a_save_has_a_turn_that_is_being_said_anew, a_key_repeats_its_restore, a_save_is_one_moment_and_so_is_a_restore,
-                    what_was_deleted_since_is_not_opened_again, jobs_of_a_pinned_turn_are_not_pruned;
+                    what_was_deleted_since_is_not_opened_again, jobs_of_a_pinned_turn_are_not_pruned,
+                    what_was_judged_since_the_oldest_save_is_not_pruned;
                 audit: edits_are_listed_newest_first_in_pages, the_log_cannot_be_changed;
                 idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,
                     a_reservation_without_an_answer_runs_out, old_answers_are_swept, keys_belong_to_a_tenant;

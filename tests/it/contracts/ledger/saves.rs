@@ -1,11 +1,12 @@
 use chrono::Duration;
 use colloquy::{
     ids::{DialogueId, SaveId},
+    memory::reconcile::Verdict,
     ports::ledger::{
         PruneBefore,
         authored::DeleteOutcome,
         dialogues::{CommitOutcome, DialogueStatus},
-        facts::ReconcileOutcome,
+        facts::{JudgedPair, ReconcileOutcome},
         rewinds::Rewound,
         saves::{NewSave, Restore, RestoreOutcome, Restored, RestoredDialogue, Save, SaveOutcome},
     },
@@ -561,4 +562,28 @@ pub async fn jobs_of_a_pinned_turn_are_not_pruned<S: Subject>(f: &mut Fixture<S>
     assert_eq!(pruned, 1, "only that of the turn that no save has");
     load(f, taken.id).await;
     assert_eq!(f.ledger().jobs.pending(&f.scope, talk.id()).await.unwrap(), 2);
+}
+
+pub async fn what_was_judged_since_the_oldest_save_is_not_pruned<S: Subject>(f: &mut Fixture<S>) {
+    world(f).await;
+    told(f, 1).await;
+    let pairs: [[u8; 32]; 3] = [[0; 32], [1; 32], [2; 32]];
+    for pair in pairs {
+        let judged = JudgedPair {
+            pair,
+            verdict: Verdict::Same,
+            model: "judge".to_owned(),
+        };
+        f.ledger().facts.keep_verdict(&f.scope, &judged).await.unwrap();
+        f.clock.advance(std::time::Duration::from_hours(1));
+        save(f, "").await;
+        f.clock.advance(std::time::Duration::from_hours(1));
+    }
+    let before = PruneBefore {
+        verdicts: Some(f.now()),
+        ..PruneBefore::default()
+    };
+    let pruned = f.ledger().maintenance.prune(&f.scope, &before, 100).await.unwrap();
+    let left = f.ledger().facts.verdicts(&f.scope, &pairs).await.unwrap();
+    assert_eq!((pruned, left.len(), left.contains_key(&pairs[0])), (1, 2, false));
 }

@@ -8,16 +8,26 @@ mod conversation;
 mod crashes;
 #[path = "../in_flight.rs"]
 mod in_flight;
+#[path = "../lines_in_flight.rs"]
+mod lines_in_flight;
 #[path = "../on_postgres/nodes/mod.rs"]
 mod nodes;
 #[path = "../npc_conversation.rs"]
 mod npc_conversation;
 mod outage;
+#[path = "../overheard.rs"]
+mod overheard;
+#[path = "../quoted.rs"]
+mod quoted;
 mod reindex;
 #[path = "../rewinds.rs"]
 mod rewinds;
 #[path = "../saves.rs"]
 mod saves;
+#[path = "../scenarios.rs"]
+mod scenarios;
+#[path = "../three_facts.rs"]
+mod three_facts;
 
 use crate::support::Data;
 

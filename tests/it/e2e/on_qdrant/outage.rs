@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 use colloquy::mock_llm::{self, MockOptions};
 use serde_json::{Value, json};
 
+use super::nodes::counted;
 use crate::{
     e2e::on_postgres::outages::{
         LINES, Load, PLAYERS, Talked, in_time, learned_once, post, readiness, said, say, session, turns_of,
     },
-    support::{Data, QdrantDouble, QdrantProcess, Rest, run},
+    support::{Data, QdrantDouble, QdrantProcess, Rest, Server, run},
 };
 
 /// One that can be taken away.
@@ -96,6 +97,13 @@ fn mentions(candidates: &[Value], word: &str) -> bool {
         .any(|fact| fact["content"].as_str().unwrap().contains(word))
 }
 
+/// That the index is away shows in the metrics.
+async fn operators_see_it(server: &Server) {
+    assert!(counted(server, "colloquy_index_ready").await < 1.0);
+    let failed = r#"colloquy_index_calls_total{call="propose",outcome="failed"}"#;
+    assert!(counted(server, failed).await > 0.0);
+}
+
 async fn loses_nothing(data: fn(&[(&str, &str)]) -> Data, mut qdrant: impl Qdrant) {
     let mock = mock_llm::start(MockOptions {
         latency_ms: 40,
@@ -142,6 +150,7 @@ async fn loses_nothing(data: fn(&[(&str, &str)]) -> Data, mut qdrant: impl Qdran
     index_is(&rest, "away").await;
     let (by_words, candidates) = asks(&rest, &had, "meanwhile").await;
     assert!(by_words, "it is not said that the index did not answer");
+    operators_see_it(&server).await;
     for fruit in ["grapes", "peaches", "apples"] {
         assert!(mentions(&candidates, fruit), "{fruit}: {candidates:?}");
     }

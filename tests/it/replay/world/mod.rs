@@ -65,8 +65,9 @@ const STEP: Duration = Duration::from_secs(1);
 static TEMPLATES: LazyLock<Arc<Templates>> = LazyLock::new(|| Arc::new(Templates::load(None).unwrap()));
 static SETTINGS: LazyLock<Arc<DialogueSettings>> = LazyLock::new(|| {
     let mut settings = Config::defaults().dialogue();
-    settings.summaries.first_after_turns = 3;
-    settings.summaries.then_every_turns = 2;
+    // Few enough that some histories have one fade, or go.
+    settings.summaries.first_after_turns = 2;
+    settings.summaries.then_every_turns = 1;
     settings.summaries.keep = 2;
     settings.summaries.buffer_min_turns = 2;
     Arc::new(settings)

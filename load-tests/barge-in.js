@@ -47,7 +47,7 @@ export const options = {
     replies_cut: ["count>0"],
     cut_in_time: ["rate>0.9"],
     rewinds: ["count>0"],
-    ...(longEnough && sessions >= 10 ? { rewind_ack_deep_ms: ["max<=50"], turns_taken_back: [`max>=${deep}`] } : {}),
+    ...(longEnough && sessions >= 10 ? { rewind_ack_deep_ms: ["p(90)<=50"], turns_taken_back: [`max>=${deep}`] } : {}),
     sessions_ended: [`count>=${sessions}`],
   },
   summaryTrendStats: ["avg", "med", "p(90)", "p(95)", "p(99)", "max"],

@@ -282,7 +282,7 @@ conversations() {
   echo "  interrupt to ack     p50 $(stat "$out" interrupt_ack_ms med) ms, p95 $(stat "$out" interrupt_ack_ms 'p(95)') ms, p99 $(stat "$out" interrupt_ack_ms 'p(99)') ms, most $(stat "$out" interrupt_ack_ms max) ms (at most: p99 50)"
   echo "    of the line said   p50 $(stat "$out" interrupt_ack_running_ms med) ms, p99 $(stat "$out" interrupt_ack_running_ms 'p(99)') ms"
   echo "    of earlier lines   p50 $(stat "$out" interrupt_ack_rewound_ms med) ms, p99 $(stat "$out" interrupt_ack_rewound_ms 'p(99)') ms; taken back: lines p50 $(stat "$out" lines_taken_back med), most $(stat "$out" lines_taken_back max); facts p50 $(stat "$out" facts_taken_back med), most $(stat "$out" facts_taken_back max)"
-  echo "    of 50 lines        p50 $(stat "$out" interrupt_ack_deep_ms med) ms, most $(stat "$out" interrupt_ack_deep_ms max) ms"
+  echo "    of 50 lines        p50 $(stat "$out" interrupt_ack_deep_ms med) ms, p90 $(stat "$out" interrupt_ack_deep_ms 'p(90)') ms, most $(stat "$out" interrupt_ack_deep_ms max) ms"
   cpu_of "$lines"
   record conversations count="$count" seconds="$duration" lines="$lines" interrupts="$(stat "$out" interrupts count)" failed="$(stat "$out" calls_failed value)" \
     ack_p50="$(stat "$out" interrupt_ack_ms med)" ack_p95="$(stat "$out" interrupt_ack_ms 'p(95)')" ack_p99="$(stat "$out" interrupt_ack_ms 'p(99)')" \
@@ -304,7 +304,7 @@ barge_in() {
   echo "  turns                $turns ($(awk -v n="$turns" -v s="$duration" 'BEGIN {printf "%.0f", n / s}')/s), replies cut $(stat "$out" replies_cut count), moves back $(stat "$out" rewinds count), failed $(stat "$out" asks_failed value)"
   echo "  cut to committed     p50 $(stat "$out" barge_in_ack_ms med) ms, p95 $(stat "$out" barge_in_ack_ms 'p(95)') ms, p99 $(stat "$out" barge_in_ack_ms 'p(99)') ms, most $(stat "$out" barge_in_ack_ms max) ms (at most: p99 50)"
   echo "  back to rewound      p50 $(stat "$out" rewind_ack_ms med) ms, p95 $(stat "$out" rewind_ack_ms 'p(95)') ms, p99 $(stat "$out" rewind_ack_ms 'p(99)') ms, most $(stat "$out" rewind_ack_ms max) ms (at most: p99 50); taken back: p50 $(stat "$out" turns_taken_back med), most $(stat "$out" turns_taken_back max)"
-  echo "    of 50 turns        p50 $(stat "$out" rewind_ack_deep_ms med) ms, most $(stat "$out" rewind_ack_deep_ms max) ms (at most 50; - where there is no time for so many)"
+  echo "    of 50 turns        p50 $(stat "$out" rewind_ack_deep_ms med) ms, p90 $(stat "$out" rewind_ack_deep_ms 'p(90)') ms (at most 50), most $(stat "$out" rewind_ack_deep_ms max) ms (- where there is no time for so many)"
   cpu_of "$turns"
   record barge-in count="$count" seconds="$duration" turns="$turns" cuts="$(stat "$out" replies_cut count)" rewinds="$(stat "$out" rewinds count)" failed="$(stat "$out" asks_failed value)" \
     cut_p50="$(stat "$out" barge_in_ack_ms med)" cut_p99="$(stat "$out" barge_in_ack_ms 'p(99)')" \

@@ -108,7 +108,7 @@ plans_of_sqlite! {
         async fn what_is_old_is_found_without_reading_the_rest() {
             assert_searches(JOBS, &["sqlite_autoindex_jobs_1 (tenant=? AND id<?)"]).await;
             assert_searches(TRACES, &["(tenant=? AND turn<?)"]).await;
-            assert_searches(VERDICTS, &["verdicts_by_age"]).await;
+            assert_searches(VERDICTS, &["verdicts_by_age", "saves_by_age"]).await;
         }
     }
 }

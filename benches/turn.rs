@@ -166,6 +166,7 @@ impl Stage {
             models: Arc::new(Models::new(RouteTable::uniform(&llm), clock.clone())),
             prompts: Arc::new(Templates::load(None).unwrap()),
             bodies: Arc::new(BodyCache::new(100_000)),
+            resting: Arc::default(),
             clock: clock.clone(),
             ids: ids.clone(),
         };

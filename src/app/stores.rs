@@ -54,6 +54,7 @@ pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSo
         models: Arc::new(models),
         prompts: Arc::new(prompts),
         bodies: Arc::new(BodyCache::new(config.recall.body_cache)),
+        resting: Arc::default(),
         clock,
         ids,
     })

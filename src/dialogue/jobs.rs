@@ -3,6 +3,7 @@
 mod embedding;
 mod index;
 pub(super) mod outbox;
+mod pause;
 mod state;
 
 use serde::de::DeserializeOwned;
@@ -11,6 +12,7 @@ pub use self::{
     embedding::{embed_missing, embed_missing_of, keep_embedded},
     index::{Behind, Drift, drift, heal, keep_index, ready_index, reindex},
     outbox::{expected_points, relay_outbox},
+    pause::retry_pause,
 };
 use super::{
     Services,

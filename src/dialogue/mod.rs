@@ -41,6 +41,8 @@ pub struct Services {
     pub prompts: Arc<prompt::Templates>,
     /// Bodies of facts by (id, version).
     pub bodies: Arc<recall::BodyCache>,
+    /// Memories that could not be settled lately.
+    pub resting: Arc<remember::Resting>,
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<IdSource>,
 }

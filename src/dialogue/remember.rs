@@ -4,10 +4,12 @@ mod by_hand;
 mod extraction;
 mod judge;
 mod reconciling;
+mod resting;
+mod settling;
 
 pub use self::by_hand::{Correction, HandError, HandWritten, correct, write_by_hand};
 pub(super) use self::extraction::number;
-pub use self::reconciling::settle_all;
+pub use self::{resting::Resting, settling::settle_all};
 use super::{
     Services,
     jobs::{JobError, JobReport, Said, outbox::relay_or_log},

@@ -9,7 +9,7 @@
 mod near;
 mod pins;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 
@@ -161,8 +161,18 @@ pub struct Settled {
     pub lifts: Vec<InvalidationId>,
     /// Every flag that ought to be there, of the turns that were gone through.
     pub flags: Vec<Flagged>,
+    /// Turns of which a pair was not judged, or not yet: what they flagged before stays flagged.
+    pub unheard: BTreeSet<TurnId>,
     /// Pairs nobody has judged. While there are any, the rest is provisional.
     pub unasked: Vec<Unasked>,
+}
+
+impl Settled {
+    /// Whether what is stored as ended is to change.
+    #[must_use]
+    pub fn changes_something(&self) -> bool {
+        !self.ends.is_empty() || !self.lifts.is_empty()
+    }
 }
 
 /// Two statements that a judge is to compare.
@@ -224,6 +234,7 @@ struct Run<'a, J> {
     /// The facts of each turn that is gone through.
     of_turn: HashMap<TurnId, Vec<usize>>,
     flags: Vec<Flagged>,
+    unheard: BTreeSet<TurnId>,
     unasked: Vec<Unasked>,
 }
 
@@ -258,6 +269,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             folded: HashMap::new(),
             of_turn,
             flags: Vec::new(),
+            unheard: BTreeSet::new(),
             unasked: Vec::new(),
         };
         run.note_stored_folds();
@@ -333,7 +345,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         for Near { old, cosine, relation } in self.near(new, at) {
             let known = &self.facts[old].known.fact;
             let verdict = match relation {
-                Relation::Judge => self.judge(old, new, cosine),
+                Relation::Judge => self.judge(old, new, cosine, turn),
                 Relation::Same | Relation::Independent => None,
             };
             let same = relation == Relation::Same || verdict == Some(Verdict::Same);
@@ -398,24 +410,25 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
     }
 
     /// What a judge says of two facts, or has said by what is stored. One that says nothing changes nothing.
-    fn judge(&mut self, old: usize, new: usize, cosine: f32) -> Option<Verdict> {
+    fn judge(&mut self, old: usize, new: usize, cosine: f32, turn: TurnId) -> Option<Verdict> {
         let of = |fact: usize| &self.facts[fact].known.fact.statement;
         let (older, newer) = (of(old), of(new));
-        match (self.judged)(older, newer) {
-            Judged::Said(verdict) => Some(verdict),
-            Judged::Silent => self.judged_before(old, new),
-            Judged::Unasked => {
-                let before = self.judged_before(old, new);
-                if before.is_none() {
-                    self.unasked.push(Unasked {
-                        older: older.clone(),
-                        newer: newer.clone(),
-                        cosine,
-                    });
-                }
-                before
+        let judged = (self.judged)(older, newer);
+        if let Judged::Said(verdict) = judged {
+            return Some(verdict);
+        }
+        let before = self.judged_before(old, new);
+        if before.is_none() {
+            self.unheard.insert(turn);
+            if judged == Judged::Unasked {
+                self.unasked.push(Unasked {
+                    older: older.clone(),
+                    newer: newer.clone(),
+                    cosine,
+                });
             }
         }
+        before
     }
 
     /// The verdict by which one of two facts is stored as ended by the other.
@@ -477,6 +490,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
     fn outcome(mut self) -> Settled {
         let mut settled = Settled {
             flags: std::mem::take(&mut self.flags),
+            unheard: std::mem::take(&mut self.unheard),
             unasked: std::mem::take(&mut self.unasked),
             ..Settled::default()
         };

@@ -8,7 +8,7 @@ use tracing::Instrument as _;
 use crate::{
     actors::registry::Node,
     dialogue::{
-        jobs::{JobError, JobReport},
+        jobs::{JobError, JobReport, retry_pause},
         settings::JobSettings,
     },
     ports::{
@@ -19,7 +19,6 @@ use crate::{
     tenancy::TenantScope,
 };
 
-const LONGEST_RETRY: Duration = Duration::from_mins(10);
 /// How soon the failure of a job is written down again that could not be.
 const FAILURE_AGAIN: Duration = Duration::from_secs(1);
 /// A job with so many eighths of its lease left runs without a look at the ledger.
@@ -130,13 +129,6 @@ fn is_worth_another_try(error: &JobError, jobs: &JobSettings, job: &Job, age: Du
     }
 }
 
-/// Doubles with each failed attempt, up to ten minutes, and adds up to a quarter so that jobs that failed
-/// together do not come back together. `random` picks how much.
-fn retry_pause(base: Duration, attempts: u32, random: u16) -> Duration {
-    let pause = base.saturating_mul(1 << attempts.min(20)).min(LONGEST_RETRY);
-    pause + pause.mul_f64(f64::from(random) / f64::from(u16::MAX) / 4.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,14 +187,5 @@ mod tests {
         assert!(!is_worth_another_try(&defect, &jobs, &tried(2, 0), soon));
         let refused = JobError::Model(LlmError::Refused("400".into()));
         assert!(!is_worth_another_try(&refused, &jobs, &tried(0, 0), soon));
-    }
-
-    #[test]
-    fn the_pause_before_a_retry_doubles_with_jitter_and_is_bounded() {
-        let base = Duration::from_secs(2);
-        assert_eq!(retry_pause(base, 0, 0), base);
-        assert_eq!(retry_pause(base, 3, 0), 8 * base);
-        assert_eq!(retry_pause(base, 0, u16::MAX), Duration::from_millis(2_500));
-        assert_eq!(retry_pause(base, 4_000_000, 0), LONGEST_RETRY);
     }
 }

@@ -24,7 +24,7 @@ use crate::{
     ports::{
         StoreResult,
         ledger::facts::JudgedPair,
-        llm::{JsonSchema, Task},
+        llm::{JsonSchema, LlmError, Task},
     },
     tenancy::TenantScope,
 };
@@ -56,8 +56,10 @@ pub(super) struct Judge<'a> {
     language: Language,
     /// How many more pairs may be asked about.
     room: usize,
-    /// Whether somebody comes again where it does not answer.
+    /// Whether somebody comes again where it is away.
     asked_again: bool,
+    /// Why it is, for now; what it is not asked then stays as it is.
+    away: Option<LlmError>,
     pub answers: Answers,
 }
 
@@ -70,16 +72,22 @@ impl<'a> Judge<'a> {
             language,
             room: most,
             asked_again: false,
+            away: None,
             answers: Answers::default(),
         }
     }
 
-    /// The same where somebody comes again, so that a judge which is away is waited for.
-    pub(super) fn patient(self) -> Self {
+    /// The same where somebody comes again, if `patient`: once the judge is away it is asked nothing more, and says so.
+    pub(super) fn patient(self, patient: bool) -> Self {
         Self {
-            asked_again: true,
+            asked_again: patient,
             ..self
         }
+    }
+
+    /// Why somebody is to come again.
+    pub(super) fn away(&self) -> Option<&LlmError> {
+        self.away.as_ref()
     }
 
     /// Reads verdicts off the ledger; those that nobody has given yet are left.
@@ -98,7 +106,7 @@ impl<'a> Judge<'a> {
     /// Asks about every pair, nearest first. A judge that fails changes nothing.
     ///
     /// # Errors
-    /// If a verdict could not be kept, or the judge is away and is asked again. What it had said by then is kept.
+    /// If a verdict could not be kept.
     pub(super) async fn ask(&mut self, mut pairs: Vec<Unasked>) -> Result<(), JobError> {
         pairs.sort_by(|a, b| b.cosine.total_cmp(&a.cosine));
         let mut asked = HashSet::new();
@@ -110,13 +118,15 @@ impl<'a> Judge<'a> {
             }
             questions.push((pair, question));
         }
-        let beyond = questions.split_off(questions.len().min(self.room));
-        self.room -= questions.len();
-        if !beyond.is_empty() {
-            tracing::warn!(pairs = beyond.len(), "too many pairs to judge; the rest stays as it is");
+        if self.away.is_some() {
+            questions.clear();
+        } else {
+            let beyond = questions.split_off(questions.len().min(self.room));
+            self.room -= questions.len();
+            if !beyond.is_empty() {
+                tracing::warn!(pairs = beyond.len(), "too many pairs to judge; the rest stays as it is");
+            }
         }
-        let silent = beyond.into_iter().map(|(pair, _)| (pair, Judged::Silent));
-        self.answers.0.extend(silent);
         let (services, scope, language) = (self.services, self.scope, self.language);
         let verdicts = questions.into_iter().map(|(pair, question)| async move {
             let answer = ask_model(services, scope, language, &question).await;
@@ -130,13 +140,19 @@ impl<'a> Judge<'a> {
                     services.ledger.facts.keep_verdict(scope, &judged).await?;
                     Judged::Said(verdict)
                 }
-                Err(JobError::Model(error)) if self.asked_again && error.is_transient() => return Err(error.into()),
+                Err(JobError::Model(error)) if self.asked_again && error.is_transient() => {
+                    self.away = Some(error);
+                    break;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a pair was not judged; both facts stay as they are");
                     Judged::Silent
                 }
             };
             self.answers.0.insert(pair, answer);
+        }
+        for pair in asked {
+            self.answers.0.entry(pair).or_insert(Judged::Silent);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -22,14 +22,11 @@ use crate::{
     dialogue::{
         Services,
         events::{MemoryChange, MemoryOp},
-        jobs::{
-            JobError, Said,
-            outbox::{relay_or_log, relay_outbox_of},
-        },
+        jobs::{JobError, Said, outbox::relay_outbox_of},
     },
     ids::{FactId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
-        fact::{Audience, Cause, Fact, FactView, Knower, NewFact, NewInvalidation},
+        fact::{Audience, Cause, Fact, FactView, NewFact, NewInvalidation},
         keywords, party,
         timeline::{self, Known, Prepared, Request, SaidThen, Settled, Timeline},
     },
@@ -39,7 +36,6 @@ use crate::{
         ledger::{
             facts::{Extraction, ReconcileOutcome, Reconciliation, TimelineRows, Writing},
             jobs::Job,
-            rewinds::Unsettled,
         },
         vectors::Comparison,
     },
@@ -50,24 +46,18 @@ use crate::{
 const MAX_PLANS: usize = 8;
 /// Nearest facts that are read. More than count, since some will not have held at their moment.
 const NEIGHBOURS: usize = timeline::NEAREST + 24;
-/// Marks settled in one go.
-const MARKS: usize = 16;
-/// Marks that could not be settled until one go gives up.
-const MAX_FAILED: usize = 64;
 /// Pairs that one turn may have judged. It can have `MAX_FACTS` facts, each near many; a slow judge must
 /// be through with them within a lease or two.
 const TURN_PAIRS: usize = 32;
-/// Pairs that one mark may have judged. Nearly all of what was said since it was judged when it was said.
-const MARK_PAIRS: usize = 256;
 
 /// Which memory is written to.
-struct Memory<'a> {
-    services: &'a Services,
-    scope: &'a TenantScope,
-    world: WorldId,
-    audience: Audience,
+pub(super) struct Memory<'a> {
+    pub services: &'a Services,
+    pub scope: &'a TenantScope,
+    pub world: WorldId,
+    pub audience: Audience,
     /// Whose `memory_seq` guards it; sorted.
-    npcs: Vec<NpcId>,
+    pub npcs: Vec<NpcId>,
 }
 
 /// What facts of a memory are compared with.
@@ -87,7 +77,7 @@ impl<'a> Sought<'a> {
 }
 
 /// What one turn adds.
-struct Addition<'a> {
+pub(super) struct Addition<'a> {
     turn: TurnId,
     facts: Vec<NewFact>,
     extraction: Extraction,
@@ -177,69 +167,9 @@ fn nothing_new(world: WorldId, writing: Writing, extraction: Extraction) -> Reco
     }
 }
 
-/// Settles memories from which something was unsaid, or into which something was put back. How many
-/// were settled; there may be more. One that fails stays marked and holds up no other.
-pub async fn settle_all(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
-    let mut failed = HashSet::new();
-    let mut settled = 0;
-    while settled < MARKS && failed.len() < MAX_FAILED {
-        // Those that failed are read again, so each reading reaches past them.
-        let limit = u32::try_from(MARKS - settled + failed.len()).unwrap_or(u32::MAX);
-        let marks = services.ledger.rewinds.unsettled(scope, limit).await?;
-        let key = |mark: &Unsettled| (mark.world.clone(), mark.audience.fingerprint());
-        let marks: Vec<Unsettled> = marks.into_iter().filter(|mark| !failed.contains(&key(mark))).collect();
-        if marks.is_empty() {
-            break;
-        }
-        for mark in &marks {
-            failpoint!("settle.marked");
-            match settle(services, scope, mark).await {
-                Ok(()) => settled += 1,
-                Err(error) => {
-                    tracing::warn!(
-                        tenant = %scope.tenant(), world = %mark.world, %error,
-                        "a memory could not be settled; it is tried again"
-                    );
-                    failed.insert(key(mark));
-                }
-            }
-            failpoint!("settle.durable");
-        }
-    }
-    if settled > 0 {
-        relay_or_log(services).await;
-    }
-    Ok(settled)
-}
-
-async fn settle(services: &Services, scope: &TenantScope, mark: &Unsettled) -> Result<(), JobError> {
-    let world = services.ledger.authored.world(scope, &mark.world).await?;
-    let language = world.map(|world| world.language).unwrap_or_default();
-    let npcs: BTreeSet<NpcId> = mark
-        .audience
-        .knowers
-        .iter()
-        .filter_map(|knower| match knower {
-            Knower::Npc(npc) => Some(npc.clone()),
-            Knower::Faction(_) | Knower::World => None,
-        })
-        .collect();
-    let memory = Memory {
-        services,
-        scope,
-        world: mark.world.clone(),
-        audience: mark.audience.clone(),
-        npcs: npcs.into_iter().collect(),
-    };
-    let mut judge = Judge::new(services, scope, language, MARK_PAIRS).patient();
-    let writing = Writing::Settling(mark.clone());
-    memory.write(mark.since, None, &writing, &mut judge).await?;
-    Ok(())
-}
-
 impl Memory<'_> {
     /// Plans and writes until memory holds still. `None`: it may no longer be written.
-    async fn write(
+    pub(super) async fn write(
         &self,
         since: DateTime<Utc>,
         addition: Option<&Addition<'_>>,
@@ -249,7 +179,7 @@ impl Memory<'_> {
         let (services, facts) = (self.services, &self.services.ledger.facts);
         let mut requests = Requests::new();
         let mut answer = addition.and_then(|addition| addition.answer);
-        let mut moved = 0;
+        let (mut moved, mut part) = (0, false);
         // What was read before somebody was asked is right for as long as memory holds still.
         let mut kept: Option<(u64, Arc<Prepared>)> = None;
         while moved < MAX_PLANS {
@@ -268,6 +198,23 @@ impl Memory<'_> {
             };
             let settled = self.settled(&prepared, judge).await?;
             if !settled.unasked.is_empty() {
+                if !part && matches!(writing, Writing::Settling { .. }) && settled.changes_something() {
+                    // What is known by now shows at once, however long a judge takes for the rest.
+                    part = true;
+                    let known = self.reconciliation(
+                        writing.in_part(),
+                        expected_memory_seq,
+                        addition,
+                        prepared.timeline(),
+                        &settled,
+                    );
+                    match facts.reconcile(self.scope, &known).await? {
+                        ReconcileOutcome::Committed => {}
+                        ReconcileOutcome::Fenced => return Ok(None),
+                        ReconcileOutcome::MemoryMoved => moved += 1,
+                    }
+                    continue;
+                }
                 drop(guard);
                 if let (Some(answer), Writing::Job(fence)) = (answer.take(), writing)
                     && !services.ledger.jobs.keep_answer(self.scope, fence, answer).await?
@@ -279,6 +226,10 @@ impl Memory<'_> {
                 continue;
             }
             let timeline = prepared.timeline();
+            let writing = match judge.away() {
+                Some(_) => writing.in_part(),
+                None => writing.clone(),
+            };
             let result = self.reconciliation(writing, expected_memory_seq, addition, timeline, &settled);
             match facts.reconcile(self.scope, &result).await? {
                 ReconcileOutcome::Committed => {
@@ -322,14 +273,14 @@ impl Memory<'_> {
 
     fn reconciliation(
         &self,
-        writing: &Writing,
+        writing: Writing,
         expected_memory_seq: u64,
         addition: Option<&Addition<'_>>,
         timeline: &Timeline,
         settled: &Settled,
     ) -> Reconciliation {
         Reconciliation {
-            writing: writing.clone(),
+            writing,
             world: self.world.clone(),
             npcs: self.npcs.clone(),
             expected_memory_seq,
@@ -350,7 +301,13 @@ impl Memory<'_> {
                 .collect(),
             lifts: settled.lifts.clone(),
             flags: settled.flags.clone(),
-            flagging: timeline.said.iter().map(|said| said.turn).collect(),
+            // What was flagged stays flagged where nobody says what to make of it.
+            flagging: timeline
+                .said
+                .iter()
+                .map(|said| said.turn)
+                .filter(|turn| !settled.unheard.contains(turn))
+                .collect(),
         }
     }
 

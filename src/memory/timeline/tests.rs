@@ -488,7 +488,7 @@ fn statements_nobody_judged_are_named_and_change_nothing() {
     let settled = told.settled();
     assert_eq!((settled.ends, settled.unasked.len()), (vec![], 1));
     let silent = |told: &Case| Prepared::new(&CALIBRATION, told.timeline.clone()).settle(|_, _| Judged::Silent);
-    assert_eq!(silent(&told), Settled::default());
+    assert!(!silent(&told).changes_something() && silent(&told).unheard.len() == 1);
     let (like, hate) = ("The player likes apples", "The player hates apples");
     let mut told = told.judged(like, hate, Verdict::Contradicts).stored();
     told.verdicts.clear();

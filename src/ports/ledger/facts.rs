@@ -95,8 +95,22 @@ pub struct Extraction {
 pub enum Writing {
     /// The job this is the result of; nothing is written unless its turn still stands.
     Job(JobFence),
-    /// The mark that this settles.
-    Settling(Unsettled),
+    /// The mark that this settles. Where it is not all that there is to settle, the mark stays.
+    Settling { mark: Unsettled, whole: bool },
+}
+
+impl Writing {
+    /// The same, if it is a mark's, of a part of what there is to settle.
+    #[must_use]
+    pub fn in_part(&self) -> Self {
+        match self {
+            Self::Settling { mark, .. } => Self::Settling {
+                mark: mark.clone(),
+                whole: false,
+            },
+            Self::Job(_) => self.clone(),
+        }
+    }
 }
 
 /// Everything one reconciliation writes, in one transaction: facts, invalidations, flags,

@@ -112,6 +112,7 @@ impl Stage {
             models: Arc::new(Models::with_limits(RouteTable::uniform(&as_llm), limits, clock.clone())),
             prompts: Arc::new(Templates::load(None).unwrap()),
             bodies: Arc::new(BodyCache::new(1_000)),
+            resting: Arc::default(),
             clock: clock.clone(),
             ids: ids.clone(),
         };

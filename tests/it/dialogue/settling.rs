@@ -88,6 +88,13 @@ fn a_memory_that_cannot_be_settled_holds_up_no_other() {
     });
 }
 
+/// What is near no preference.
+fn note(object: &str) -> serde_json::Value {
+    let mut note = likes(object, &[]);
+    note["kind"] = json!("note");
+    note
+}
+
 /// Three that contradict each other, each of a session of its own; the second is taken back. Whether the first stands is
 /// for the judge to say then.
 async fn contradicted(stage: &Stage) {
@@ -122,11 +129,82 @@ fn a_judge_that_is_away_is_asked_again_once_it_is_back() {
             stage.llm.tell(Task::Judge, Answer::Fails(away));
             assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 0);
             assert_eq!(stage.marks().await.len(), 1);
+            // It rests.
+            let asked = stage.llm.asked(Task::Judge).len();
+            assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 0);
+            assert_eq!(stage.llm.asked(Task::Judge).len(), asked);
+            stage.clock.advance(Duration::from_mins(13));
         }
         stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
         assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 1);
         assert_eq!(stage.valid().await, ["The player likes pears."]);
         assert_eq!(stage.marks().await, []);
+    });
+}
+
+#[test]
+fn a_judge_that_never_answers_is_taken_for_silent_in_the_end() {
+    run(async {
+        let stage = Stage::set().await;
+        contradicted(&stage).await;
+        for _ in 0..2 {
+            let empty = LlmError::Broken("the answer is empty".to_owned());
+            stage.llm.tell(Task::Judge, Answer::Fails(empty));
+            assert_eq!(
+                (
+                    remember::settle_all(&stage.services, &stage.scope).await.unwrap(),
+                    stage.marks().await.len()
+                ),
+                (0, 1)
+            );
+            stage.clock.advance(Duration::from_hours(12));
+        }
+        stage.llm.tell(Task::Judge, Answer::Fails(LlmError::Timeout));
+        assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 1);
+        assert_eq!(stage.valid().await.len(), 2);
+        assert_eq!(stage.marks().await, []);
+    });
+}
+
+#[test]
+fn what_needs_no_judge_is_settled_while_it_is_away() {
+    run(async {
+        let stage = Stage::set().await;
+        let (mut sessions, fruit) = (Vec::new(), &["fruit"]);
+        let mut echo = likes("plums", fruit);
+        echo["speaker"] = json!("Mira");
+        let says = [
+            ("I like grapes", json!([likes("grapes", fruit), note("rain")])),
+            ("No, plums", json!([likes("plums", fruit), note("snow")])),
+            ("What fruit do I like?", json!([echo])),
+            ("No, pears", json!([likes("pears", fruit), note("hail")])),
+        ];
+        for (nth, (line, facts)) in says.iter().enumerate() {
+            let mut session = stage.session("p1").await;
+            for _ in 0..2 * (nth % 2) {
+                stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+            }
+            session.teach(line, facts).await;
+            sessions.push(session);
+        }
+        let last = ["The player likes pears.", "The player likes hail."];
+        assert_eq!(stage.valid().await, last);
+        sessions[1].rewind(0, None).await;
+        // That she said plums is news by now, and ended the grapes as plums had. Of rain and hail nobody has judged.
+        stage.llm.tell(Task::Judge, Answer::Fails(LlmError::Timeout));
+        assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 0);
+        let rain = ["The player likes rain.", last[0], last[1]];
+        assert_eq!(
+            (stage.valid().await, stage.marks().await.len()),
+            (rain.map(str::to_owned).into(), 1)
+        );
+        stage.clock.advance(Duration::from_mins(1));
+        stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+        assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 1);
+        assert_eq!(
+            (stage.valid().await, stage.marks().await.len()),
+            (last.map(str::to_owned).into(), 0)
+        );
     });
 }
 
@@ -149,15 +227,11 @@ fn what_a_slow_judge_has_said_is_not_asked_again() {
         let stage = Stage::set().await;
         let mut talk = stage.session("p1").await;
         // Two facts that are near what is said next, and not near each other: of another kind.
-        let mut rain = likes("rain", &[]);
-        rain["kind"] = json!("note");
-        talk.teach("I like grapes and rain", &json!([likes("grapes", &[]), rain]))
+        talk.teach("I like grapes and rain", &json!([likes("grapes", &[]), note("rain")]))
             .await;
         assert_eq!(stage.llm.asked(Task::Judge).len(), 0);
 
-        let mut snow = likes("snow", &[]);
-        snow["kind"] = json!("note");
-        let facts = json!({ "facts": [likes("plums", &[]), snow] });
+        let facts = json!({ "facts": [likes("plums", &[]), note("snow")] });
         stage.llm.tell_text(Task::Extraction, facts.to_string());
         stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
         stage.llm.tell(Task::Judge, Answer::Silent(vec![]));

@@ -256,6 +256,7 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
         models: Arc::new(Models::new(RouteTable::uniform(&llm()), clock.clone())),
         prompts: Arc::new(Templates::load(None).unwrap()),
         bodies: Arc::new(BodyCache::new(1_000)),
+        resting: Arc::default(),
         clock: clock.clone(),
         ids: ids.clone(),
     };

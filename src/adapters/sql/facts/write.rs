@@ -237,7 +237,7 @@ async fn write(
     }
     let refused = match &result.writing {
         Writing::Job(fence) => pass(connection, tenant, result, fence, now).await?,
-        Writing::Settling(mark) => unmark(connection, tenant, result, mark).await?,
+        Writing::Settling { mark, whole } => unmark(connection, tenant, result, mark, *whole).await?,
     };
     if refused.is_some() || teaches_nothing {
         return Ok(refused.unwrap_or(ReconcileOutcome::Committed));
@@ -257,7 +257,7 @@ async fn write(
     let memory_changed =
         asks || !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
     // What is settled may also lose flags.
-    let settles = matches!(result.writing, Writing::Settling(_));
+    let settles = matches!(result.writing, Writing::Settling { .. });
     if memory_changed || settles || !result.flags.is_empty() {
         insert_rest(connection, tenant, result, memory_changed, now).await?;
         failpoint!("facts.ended");
@@ -329,12 +329,13 @@ async fn pass(
     }))
 }
 
-/// Takes the mark away. `Some`: nothing may be written.
+/// Takes the mark away, if this is the whole of it. `Some`: nothing may be written.
 async fn unmark(
     connection: &mut Connection,
     tenant: &TenantId,
     result: &Reconciliation,
     mark: &Unsettled,
+    whole: bool,
 ) -> StoreResult<Option<ReconcileOutcome>> {
     let still: bool = sqlx::query_scalar(STILL)
         .bind(tenant.as_str())
@@ -346,6 +347,9 @@ async fn unmark(
         .map_err(store_error)?;
     if !still {
         return Ok(Some(ReconcileOutcome::MemoryMoved));
+    }
+    if !whole {
+        return Ok(None);
     }
     sqlx::query(UNMARK)
         .bind(tenant.as_str())

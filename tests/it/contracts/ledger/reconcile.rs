@@ -11,7 +11,7 @@ use super::{Subject, fixture::Fixture};
 fn fence_of(plan: &mut Reconciliation) -> &mut JobFence {
     match &mut plan.writing {
         Writing::Job(fence) => fence,
-        Writing::Settling(_) => unreachable!("plans of this suite are of jobs"),
+        Writing::Settling { .. } => unreachable!("plans of this suite are of jobs"),
     }
 }
 

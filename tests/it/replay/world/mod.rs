@@ -160,6 +160,7 @@ impl World {
             )),
             prompts: TEMPLATES.clone(),
             bodies: Arc::new(BodyCache::new(1_000)),
+            resting: Arc::default(),
             clock: clock.clone(),
             ids: ids.clone(),
         };
@@ -323,11 +324,19 @@ impl World {
 
     /// Every fact that somebody wrote or said in words that stand, valid or not.
     async fn facts(&self) -> BTreeMap<Name, Fact> {
+        let all = self.stored_facts().await.into_iter();
+        all.filter(|(stands, _)| *stands)
+            .map(|(_, fact)| (name_of(&fact), fact))
+            .collect()
+    }
+
+    /// Every fact that there is, and whether the words that said it stand, or somebody wrote it.
+    async fn stored_facts(&self) -> Vec<(bool, Fact)> {
         let mut standing: BTreeSet<TurnId> = BTreeSet::new();
         for talk in 0..self.talks.len() {
             standing.extend(self.turns(talk).await.iter().map(|turn| turn.id));
         }
-        let mut all = BTreeMap::new();
+        let mut all = Vec::new();
         for npc in self.npcs.keys() {
             let filter = FactFilter {
                 viewpoint: self.viewpoint(npc),
@@ -345,15 +354,13 @@ impl World {
             let facts = &self.services.ledger.facts;
             let page = facts.list(&self.scope, &filter, &page).await.unwrap();
             assert!(page.next.is_none(), "a page is too short for all facts");
-            for fact in page.items {
+            all.extend(page.items.into_iter().map(|fact| {
                 let stands = match fact.cause {
                     Cause::Turn(turn) => standing.contains(&turn),
                     _ => true,
                 };
-                if stands {
-                    all.insert(name_of(&fact), fact);
-                }
-            }
+                (stands, fact)
+            }));
         }
         all
     }

@@ -17,6 +17,8 @@ use crate::replay::history::Fruit;
 pub struct Seen {
     transcripts: Vec<String>,
     facts: Vec<String>,
+    /// Facts that hold though the words that said them do not stand.
+    strays: Vec<String>,
     /// Facts that do not hold, and why.
     ended: Vec<String>,
     /// Protected facts that others contradict.
@@ -41,9 +43,10 @@ type Part = fn(&Seen) -> &[String];
 
 impl Seen {
     /// What is compared, the most telling first.
-    pub const PARTS: [(&'static str, Part); 10] = [
+    pub const PARTS: [(&'static str, Part); 11] = [
         ("transcripts", |seen| &seen.transcripts),
         ("facts", |seen| &seen.facts),
+        ("strays", |seen| &seen.strays),
         ("ended facts", |seen| &seen.ended),
         ("flags", |seen| &seen.flags),
         ("summaries", |seen| &seen.summaries),
@@ -97,6 +100,9 @@ impl World {
     }
 
     async fn see_facts(&self, seen: &mut Seen) {
+        let stored = self.stored_facts().await;
+        let strays = stored.iter().filter(|(stands, fact)| !stands && fact.invalid.is_none());
+        seen.strays = strays.map(|(_, fact)| format!("{:?}", fact.statement)).collect();
         let facts = self.facts().await;
         let named = |id| facts.iter().find(|(_, fact)| fact.id == id).map(|(name, _)| name);
         for (name, fact) in &facts {

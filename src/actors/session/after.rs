@@ -37,7 +37,7 @@ impl Session {
         }
         let earlier = loaded.history.iter().find(|said| said.number == turn);
         match earlier.map(|said| said.id).filter(|_| turn < head_turn) {
-            // Its line was waiting when the one that followed it was spoken.
+            // The line that followed it has ended its wait, unless the ledger did not answer.
             Some(id) if loaded.dialogue.options.playback == Playback::Ack => {
                 let due = make_due(Arc::clone(&self.node), self.key.clone(), id);
                 ctx.spawn(due.into_actor(self).map(|_, _, _| ()));

@@ -12,12 +12,16 @@ const REMEMBERED: usize = 16;
 /// Keys that are known to belong to turns, of a hundred bytes or so each. Of a dialogue with more of them, each
 /// key is looked up.
 pub(super) const MOST: usize = 500;
+/// Keys of lines that were taken back before they were turns, of which the ledger knows nothing.
+const UNSAID: usize = 64;
 
 #[derive(Default)]
 pub(super) struct Keys {
     recent: VecDeque<(String, Arc<Turn>)>,
     /// Those of which the ledger has the turn.
     in_ledger: HashSet<String>,
+    /// Of lines that are not to be said when somebody repeats them, newest last.
+    unsaid: VecDeque<String>,
     others: Others,
 }
 
@@ -46,6 +50,27 @@ impl Keys {
         }
     }
 
+    /// The same for a dialogue that is as if it were read anew.
+    pub fn begin_anew(&mut self, ledger_knows_more: bool) {
+        *self = Self {
+            unsaid: std::mem::take(&mut self.unsaid),
+            ..Self::new(ledger_knows_more)
+        };
+    }
+
+    /// A line with this key was accepted, and taken back.
+    pub fn unsay(&mut self, key: String) {
+        if self.unsaid.len() == UNSAID {
+            self.unsaid.pop_front();
+        }
+        self.unsaid.push_back(key);
+    }
+
+    /// Whether it belongs to such a line, unless the ledger has a turn with it.
+    pub fn is_unsaid(&self, key: &str) -> bool {
+        self.unsaid.iter().any(|unsaid| unsaid == key)
+    }
+
     pub fn find(&self, key: &str) -> Option<&Arc<Turn>> {
         let known = self.recent.iter().find(|(known, _)| known == key);
         known.map(|(_, turn)| turn)
@@ -53,7 +78,7 @@ impl Keys {
 
     /// Whether a key that is not found here may still belong to a turn.
     pub fn ask_ledger(&self, key: &str) -> bool {
-        self.others != Others::None || self.in_ledger.contains(key)
+        self.others != Others::None || self.in_ledger.contains(key) || self.is_unsaid(key)
     }
 
     /// Whether to read all keys of the dialogue, [`MOST`] and one at most, since not all are known.

@@ -168,7 +168,7 @@ impl Session {
         self.node.loaded(&self.key, &self.log, &loaded);
         // A turn that ran when an earlier actor panicked, if nobody has said so yet.
         self.log.not_committed(&lost_turn());
-        self.keys = Keys::new(loaded.next_seq > 1);
+        self.keys.begin_anew(loaded.next_seq > 1);
         self.memory = MemoryWait::of(loaded.awaited);
         let (unreplaced, head) = (loaded.replacing.take(), loaded.head);
         if unreplaced.is_none() {

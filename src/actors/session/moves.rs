@@ -12,9 +12,7 @@ use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::{
-    BeginMove, JobEnded, Phase, Request, Session,
-    keys::Keys,
-    load,
+    BeginMove, JobEnded, Phase, Request, Session, load,
     waiting::{Follows, Waiting},
 };
 use crate::{
@@ -192,6 +190,9 @@ impl Session {
                     error: event_error(&TurnError::Unsaid),
                 };
                 self.log.publish(body, line.re());
+                if let Some(key) = &line.line.key {
+                    self.keys.unsay(key.clone());
+                }
             }
             line.unsay();
         }
@@ -311,6 +312,9 @@ impl Session {
         let ended = running.as_ref().map(|running| running.number);
         if let Some(running) = running {
             self.moving.moves.owe_cuts(&running, said.as_ref());
+            if let Some(keyed) = &running.key {
+                self.keys.unsay(keyed.key.clone());
+            }
             running.unsay();
         }
         for cut in std::mem::take(&mut self.moving.cutting) {
@@ -323,7 +327,7 @@ impl Session {
         self.drop_replacements(|_| false);
         let spoken_before = self.moving.spoken_before.take().unwrap_or_default();
         self.unsay_lines(spoken_before);
-        self.keys = Keys::new(true);
+        self.keys.begin_anew(true);
         if let Some(timer) = self.memory.timer.take() {
             ctx.cancel_future(timer);
         }

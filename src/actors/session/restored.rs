@@ -5,7 +5,7 @@
 
 use actix::{AsyncContext, Context};
 
-use super::{MemoryWait, Phase, Session, WorldRestored, keys::Keys};
+use super::{MemoryWait, Phase, Session, WorldRestored};
 use crate::{
     actors::SessionError,
     dialogue::{
@@ -30,6 +30,9 @@ impl Session {
         self.used = self.now();
         let running = self.running.take();
         if let Some(running) = running {
+            if let Some(keyed) = &running.key {
+                self.keys.unsay(keyed.key.clone());
+            }
             running.unsay();
         }
         let unsaid = event_error(&TurnError::Unsaid);
@@ -42,7 +45,7 @@ impl Session {
         }
         self.moving.forget();
         self.drop_replacements(|_| false);
-        self.keys = Keys::new(true);
+        self.keys.begin_anew(true);
         if let Some(timer) = self.memory.timer.take() {
             ctx.cancel_future(timer);
         }

@@ -22,7 +22,7 @@ use crate::{
         events::{EventBody, EventError},
         turn::{CommittedTurn, CutBy, TurnError, TurnInput, event_error},
     },
-    memory::authored::Npc,
+    memory::{authored::Npc, turn::TurnStatus},
     ports::{StoreError, StoreResult, ledger::dialogues::KeyedTurn},
 };
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
@@ -81,9 +81,6 @@ impl Session {
         let to_check = line.key.clone().filter(|key| self.keys.ask_ledger(key));
         let mut waiting = Waiting::new(id, line, accepted_at, to_check.is_none(), self.node.meters.line());
         waiting.take_on(ask);
-        if self.running.is_none() {
-            self.heard_out(ctx);
-        }
         let (cuts, by) = (waiting.cuts(), waiting.cut_by());
         self.queue.push_back(waiting);
         if let Some(key) = to_check {
@@ -154,7 +151,11 @@ impl Session {
         let Some(at) = self.queue.iter().position(|waiting| waiting.id == line) else {
             return;
         };
-        if let Ok(None) = found {
+        let key = self.queue[at].line.key.as_deref();
+        let is_unsaid = key.is_some_and(|key| self.keys.is_unsaid(key));
+        if let Ok(None) = found
+            && !is_unsaid
+        {
             let waiting = &mut self.queue[at];
             waiting.checked = true;
             for ask in std::mem::take(&mut waiting.asking) {
@@ -238,6 +239,8 @@ impl Session {
         }
         let checked = first.checked;
         let authored = loaded.cast.rows();
+        // Also a line that was spoken while the last turn ran ends the wait of that, and waits for what it teaches.
+        self.heard_out(ctx);
         if authored.is_none() && !self.reading_authored {
             self.read_authored(ctx);
         }
@@ -477,7 +480,7 @@ impl Session {
         if let Some(key) = key {
             self.keys.remember(key, Arc::clone(&turn));
         }
-        self.head_is_new(false, ctx);
+        self.head_is_new(turn.status == TurnStatus::Interrupted, ctx);
         if let Some(unlocking) = unlocking {
             self.tell_unlocked(&turn, unlocking, ctx);
         }
@@ -501,6 +504,7 @@ impl Session {
 
     fn not_committed(&mut self, error: TurnError, running: Running, ctx: &mut Context<Self>) {
         tracing::info!(dialogue = %self.key.1, turn = running.number, %error, "a turn was not committed");
+        self.node.meters.not_committed(self.key.1, &error);
         self.log.not_committed(&event_error(&error));
         if matches!(error, TurnError::Fenced) {
             self.node.meters.fenced(FencedWrite::Turn);

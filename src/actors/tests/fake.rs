@@ -171,11 +171,13 @@ impl Fake {
         cut.unwrap_or_default().by.into_iter().map(cut_by).collect()
     }
 
-    fn jobs_of(&self, input: &TurnInput, now: DateTime<Utc>) -> Vec<NewJob> {
+    fn jobs_of(&self, input: &TurnInput, status: TurnStatus, now: DateTime<Utc>) -> Vec<NewJob> {
         if !*self.with_jobs.lock() {
             return Vec::new();
         }
         let until_played = Duration::from_secs(self.ports.settings.turn.playback_timeout_s.into());
+        // One that was cut is what was heard.
+        let is_held = input.dialogue.options.playback == Playback::Ack && status != TurnStatus::Interrupted;
         vec![NewJob {
             id: self.ports.ids.next(),
             kind: JobKind::ExtractFacts,
@@ -185,7 +187,7 @@ impl Fake {
             created_at: now,
             leased_to: input.node,
             leased_until: now + *self.leased_for.lock(),
-            held_until: (input.dialogue.options.playback == Playback::Ack).then(|| now + until_played),
+            held_until: is_held.then(|| now + until_played),
         }]
     }
 
@@ -250,7 +252,7 @@ impl Fake {
             .scene
             .as_ref()
             .is_some_and(|scene| scene.topic.as_deref() == Some("conclude at 2") && input.number == 2);
-        let jobs = self.jobs_of(&input, now);
+        let jobs = self.jobs_of(&input, status, now);
         let commit = TurnCommit {
             epoch: input.epoch,
             expected_head: input.previous,

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::world::{World, outcome, until};
+use super::world::{Ear, World, outcome, until};
 use crate::{
-    actors::{Heard, Interrupted, session},
+    actors::{Heard, Interrupted, OnBusy, session},
     ids::DialogueId,
+    memory::turn::TurnStatus,
 };
 
 /// A session whose only reply was cut after it was said; what was heard of it is being learned.
@@ -43,9 +44,47 @@ async fn says_what_waits(world: &World, id: DialogueId) {
     assert_eq!(*world.fake.spoken.lock(), ["1"], "the second turn waits");
     world.fake.job_go.add_permits(1);
     assert_eq!(outcome(second).await.unwrap().number, 2);
+    first_taught_before_the_second(&ear);
+}
+
+fn first_taught_before_the_second(ear: &Ear) {
     let story = ear.story();
-    let at = |what: &str| story.iter().position(|event| event == what).unwrap();
-    assert!(at("memory 1") < at("started 2"), "{story:?}");
+    let at = |what: &str| story.iter().position(|event| event == what);
+    assert!(
+        at("memory 1").is_some() && at("memory 1") < at("started 2"),
+        "{story:?}"
+    );
+}
+
+/// Says a line while the reply to `first` runs, which ends as `ended`; it is answered once that has taught.
+async fn spoken_while_it_runs(first: &str, on_busy: OnBusy, ended: TurnStatus) {
+    let world = World::new().await;
+    *world.fake.with_jobs.lock() = true;
+    let id = world.acknowledging_session().await;
+    let ear = world.listen(id).await;
+    let first = world.say(id, first).await;
+    world.begun(1).await;
+    let second = world.say_with(id, "2", None, on_busy).await;
+    world.fake.go.add_permits(1);
+    assert_eq!(outcome(first).await.unwrap().status, ended);
+    assert_eq!(outcome(second).await.unwrap().number, 2);
+    first_taught_before_the_second(&ear);
+    world.end().await;
+}
+
+#[actix::test]
+async fn a_line_that_waited_behind_a_reply_waits_for_what_it_taught() {
+    spoken_while_it_runs("hold", OnBusy::Queue, TurnStatus::Completed).await;
+}
+
+#[actix::test]
+async fn a_line_that_cuts_a_reply_waits_for_what_was_heard() {
+    spoken_while_it_runs("hold", OnBusy::Interrupt, TurnStatus::Interrupted).await;
+}
+
+#[actix::test]
+async fn so_does_one_that_came_too_late_to_cut() {
+    spoken_while_it_runs("commit later", OnBusy::Interrupt, TurnStatus::Completed).await;
 }
 
 #[actix::test]

@@ -164,6 +164,25 @@ async fn lines_that_waited_when_somebody_went_back_go_with_what_they_followed() 
 }
 
 #[actix::test]
+async fn a_line_that_was_taken_back_before_it_was_a_turn_is_not_said_when_it_is_repeated() {
+    let world = World::new().await;
+    let id = said(&world, 2).await;
+    let runs = world.say_with(id, "hold", Some("runs"), OnBusy::Queue).await;
+    world.begun(3).await;
+    let waits = world.say_with(id, "after that", Some("waits"), OnBusy::Queue).await;
+    assert_eq!(rewound(world.back(id, 1).await).removed, [2]);
+    for unsaid in [runs, waits] {
+        outcome(unsaid).await.unwrap_err();
+    }
+    for (key, line) in [("runs", "hold"), ("waits", "after that"), ("runs", "hold")] {
+        let again = world.say_with(id, line, Some(key), OnBusy::Queue).await;
+        assert!(matches!(again, Err(SessionError::TurnUnsaid)), "{key}");
+    }
+    assert_eq!(world.turn(id, "and now?").await.number, 2);
+    world.end().await;
+}
+
+#[actix::test]
 async fn a_reply_that_was_heard_in_part_is_cut_also_while_it_is_committed() {
     let world = World::new().await;
     let id = said(&world, 1).await;

@@ -302,8 +302,7 @@ fn summary_is_due(
 
 fn jobs_of(services: &Services, input: &TurnInput, turn: &Turn, extract_state: bool, summarise: bool) -> Vec<NewJob> {
     let lease = TimeDelta::seconds(i64::try_from(services.settings.jobs.lease_s).unwrap_or(i64::MAX / 1_000));
-    // What was not heard teaches nothing; until it is said to be, that is not known.
-    let held_until = (input.dialogue.options.playback == Playback::Ack)
+    let held_until = waits_to_be_heard(input.dialogue.options.playback, turn.status)
         .then(|| turn.committed_at + TimeDelta::seconds(i64::from(services.settings.turn.playback_timeout_s)));
     [
         // A persona's own words are no news to anybody.
@@ -325,6 +324,12 @@ fn jobs_of(services: &Services, input: &TurnInput, turn: &Turn, extract_state: b
         held_until,
     })
     .collect()
+}
+
+/// What was not heard teaches nothing; until it is said to be, that is not known. A reply that was cut is committed as
+/// what was heard.
+fn waits_to_be_heard(playback: Playback, status: TurnStatus) -> bool {
+    playback == Playback::Ack && status != TurnStatus::Interrupted
 }
 
 fn trace_of(
@@ -407,5 +412,22 @@ async fn keep_in_buffer(services: &Services, input: &TurnInput, turn: &Turn, che
     };
     if let Err(error) = kept {
         tracing::warn!(%dialogue, %error, "the buffer was not written; it is rebuilt when needed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_reply_said_to_its_end_waits_until_it_was_played() {
+        for (playback, status, waits) in [
+            (Playback::Immediate, TurnStatus::Completed, false),
+            (Playback::Immediate, TurnStatus::Interrupted, false),
+            (Playback::Ack, TurnStatus::Completed, true),
+            (Playback::Ack, TurnStatus::Interrupted, false),
+        ] {
+            assert_eq!(waits_to_be_heard(playback, status), waits, "{playback:?} {status:?}");
+        }
     }
 }

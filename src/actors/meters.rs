@@ -1,4 +1,4 @@
-//! What the actors measure, for `/metrics`: lines that wait, turns that run, jobs and how far memory lags.
+//! What the actors measure, for `/metrics`: lines that wait, turns that run or fail, jobs and how far memory lags.
 
 use std::time::Duration;
 
@@ -6,12 +6,52 @@ use chrono::{DateTime, Utc};
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use super::mailbox::Kind;
-use crate::ports::ledger::{jobs::Job, meters::Counted};
+use crate::{
+    dialogue::turn::{TurnError, event_error},
+    ids::{DialogueId, DialogueKind},
+    ports::ledger::{jobs::Job, meters::Counted},
+};
 
 /// Seconds of what runs after a turn: models are slow, and what failed is tried again much later.
 const SECONDS: [f64; 14] = [
     0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0,
 ];
+
+/// What those who listen are told of turns that failed: the codes that [`event_error`] has for [`is_failure`].
+const FAILURES: [&str; 6] = [
+    "model_timeout",
+    "model_unavailable",
+    "model_failed",
+    "store_unavailable",
+    "internal",
+    "prompt_too_large",
+];
+
+/// Whether a turn came to nothing by nobody's wish. One that was fenced is counted as a [`FencedWrite`]: a save that
+/// is restored ends many so, and they are no reason to wake anybody.
+fn is_failure(error: &TurnError) -> bool {
+    !matches!(
+        error,
+        TurnError::CutBeforeReply | TurnError::Unsaid | TurnError::Closed | TurnError::KeyTaken | TurnError::Fenced
+    )
+}
+
+/// Turns that failed, all of them shown from the start: a rate knows nothing of the first one otherwise.
+fn failed_turns() -> prometheus::Result<IntCounterVec> {
+    let failed = IntCounterVec::new(
+        Opts::new(
+            "colloquy_turns_failed_total",
+            "Turns that came to nothing by nobody's wish",
+        ),
+        &["kind", "code"],
+    )?;
+    for kind in [Kind::Session, Kind::NpcConversation] {
+        for code in FAILURES {
+            failed.with_label_values(&[kind.as_str(), code]);
+        }
+    }
+    Ok(failed)
+}
 
 /// Writes that are the owner's alone, of which the ledger refuses those of another epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +95,7 @@ impl FencedWrite {
 pub struct ActorMeters {
     lines: IntGauge,
     turns: IntGauge,
+    failed: IntCounterVec,
     /// Jobs leased to this node that run or wait here.
     pub(super) jobs_held: IntGauge,
     jobs: IntCounterVec,
@@ -102,6 +143,7 @@ impl ActorMeters {
             )?,
             lines: IntGauge::new("colloquy_lines_waiting", "Lines that wait behind a running turn")?,
             turns: IntGauge::new("colloquy_turns_running", "Turns that run now")?,
+            failed: failed_turns()?,
             jobs_held: IntGauge::new("colloquy_jobs_held", "Jobs leased to this node that run or wait in it")?,
             jobs: IntCounterVec::new(
                 Opts::new("colloquy_job_attempts_total", "Attempts at after-turn jobs"),
@@ -132,6 +174,7 @@ impl ActorMeters {
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.lines.clone()))?;
         registry.register(Box::new(self.turns.clone()))?;
+        registry.register(Box::new(self.failed.clone()))?;
         registry.register(Box::new(self.jobs_held.clone()))?;
         registry.register(Box::new(self.jobs.clone()))?;
         registry.register(Box::new(self.job_seconds.clone()))?;
@@ -169,6 +212,22 @@ impl ActorMeters {
     /// A turn runs from now on.
     pub(super) fn turn(&self) -> Counted {
         Counted::of(&self.turns)
+    }
+    /// A turn of this dialogue will not be committed. Counts it if nobody had wished so.
+    pub(super) fn not_committed(&self, dialogue: DialogueId, error: &TurnError) {
+        let kind = match dialogue.kind() {
+            DialogueKind::Session => Kind::Session,
+            DialogueKind::NpcConversation => Kind::NpcConversation,
+        };
+        if is_failure(error) {
+            let code = event_error(error).code;
+            self.failed.with_label_values(&[kind.as_str(), code]).inc();
+        }
+    }
+    /// How many turns failed so.
+    #[cfg(test)]
+    pub(super) fn failed_so_far(&self, kind: Kind, code: &str) -> u64 {
+        self.failed.with_label_values(&[kind.as_str(), code]).get()
     }
     /// An attempt at a job has ended after so long; `now` is when.
     pub(super) fn job_ended(&self, job: &Job, took: Duration, done: bool, now: DateTime<Utc>) {
@@ -214,6 +273,7 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports::{StoreError, llm::LlmError};
 
     #[test]
     fn what_an_actor_adds_goes_with_it() {
@@ -225,5 +285,39 @@ mod tests {
         assert_eq!(meters.jobs_held.get(), 3);
         drop(one);
         assert_eq!(meters.jobs_held.get(), 2);
+    }
+
+    #[test]
+    fn turns_that_fail_are_counted_by_the_codes_that_are_shown_and_those_that_somebody_ended_are_not() {
+        let meters = ActorMeters::default();
+        let session = DialogueId::new(DialogueKind::Session, ulid::Ulid(1));
+        let counted = || FAILURES.map(|code| meters.failed_so_far(Kind::Session, code));
+        for wished in [
+            TurnError::CutBeforeReply,
+            TurnError::Unsaid,
+            TurnError::Closed,
+            TurnError::KeyTaken,
+            TurnError::Fenced,
+        ] {
+            meters.not_committed(session, &wished);
+        }
+        assert_eq!(counted(), [0; FAILURES.len()]);
+        for failure in [
+            TurnError::Model(LlmError::Timeout),
+            TurnError::TimedOut,
+            TurnError::Model(LlmError::Unavailable(String::new())),
+            TurnError::Model(LlmError::RateLimited { retry_after: None }),
+            TurnError::Model(LlmError::Refused(String::new())),
+            TurnError::Model(LlmError::Broken(String::new())),
+            TurnError::Store(StoreError::Unavailable(String::new())),
+            TurnError::Store(StoreError::Corrupt(String::new())),
+            TurnError::Store(StoreError::Rejected(String::new())),
+            TurnError::PromptTooLarge { over: 1 },
+        ] {
+            meters.not_committed(session, &failure);
+        }
+        assert_eq!(counted(), [2, 2, 2, 1, 2, 1]);
+        let of_npcs = FAILURES.map(|code| meters.failed_so_far(Kind::NpcConversation, code));
+        assert_eq!(of_npcs, [0; FAILURES.len()]);
     }
 }

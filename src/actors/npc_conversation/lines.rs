@@ -264,6 +264,7 @@ impl NpcConversation {
 
     fn not_committed(&mut self, error: TurnError, running: Running, ctx: &mut Context<Self>) {
         tracing::info!(dialogue = %self.key.1, turn = running.number, %error, "a line was not committed");
+        self.node.meters.not_committed(self.key.1, &error);
         self.log.not_committed(&event_error(&error));
         if matches!(error, TurnError::Fenced) {
             self.node.meters.fenced(FencedWrite::Line);

@@ -225,13 +225,13 @@ impl NpcConversation {
             Ok(head_turn) => head_turn,
             Err(error) => return self.unsaid_or(error, wish.key, ask, ctx),
         };
-        if let Some(rewound) = self.moved_to(&wish) {
-            return self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx);
-        }
         // A line that was asked for before is not said after the cut.
         for step in std::mem::take(&mut self.stepping) {
             // Whoever asked may have gone.
             let _ = step.send(Err(Arc::new(TurnError::Unsaid)));
+        }
+        if let Some(rewound) = self.moved_to(&wish) {
+            return self.keep(wish.key, Interrupted::Rewound(Arc::clone(&rewound)), rewound, ask, ctx);
         }
         let Phase::Ready(loaded) = &self.phase else { return };
         match (wish.turn, &self.running) {

@@ -2,7 +2,7 @@
 
 use super::world::{World, outcome, until};
 use crate::{
-    actors::{Accepted, Heard, Interrupted, OnBusy, SessionError},
+    actors::{Accepted, Heard, Interrupted, OnBusy, SessionError, mailbox::Kind},
     memory::turn::TurnStatus,
 };
 
@@ -145,9 +145,14 @@ async fn a_turn_that_fails_is_told_once_and_the_next_one_runs() {
     let world = World::new().await;
     let id = world.session().await;
     let ear = world.listen(id).await;
+    let failed = |kind| {
+        let meters = world.sessions.meters();
+        ["model_timeout", "internal"].map(|code| meters.failed_so_far(kind, code))
+    };
     for line in ["fail", "panic"] {
         assert!(outcome(world.say(id, line).await).await.is_err());
     }
+    assert_eq!(failed(Kind::Session), [1, 1]);
     assert_eq!(world.turn(id, "well").await.number, 1);
     assert_eq!(
         ear.story(),
@@ -161,6 +166,10 @@ async fn a_turn_that_fails_is_told_once_and_the_next_one_runs() {
             "committed 1"
         ]
     );
+    let talk = world.talk("fail", 5, false).await;
+    let line = world.talks().step(&world.scope, talk).await.unwrap();
+    assert!(line.await.unwrap().is_err());
+    assert_eq!((failed(Kind::Session), failed(Kind::NpcConversation)), ([1, 1], [1, 0]));
     world.end().await;
 }
 

@@ -10,7 +10,9 @@ root="$(dirname "$here")"
 folder="${1:-load-report}"
 mkdir -p "$folder"
 folder="$(cd "$folder" && pwd)"
-rm -f "$folder"/results.jsonl "$folder"/*.samples "$folder"/*.txt "$folder"/*.svg "$folder"/where.md "$folder"/report.md
+# What an earlier run left there, and nothing else: the folder may have more in it.
+rm -f "$folder"/{results.jsonl,where.md,report.md} "$folder"/{embedded,full}.txt "$folder"/{embedded,full}-*.samples \
+  "$folder"/{cpu,latency,soak,memory}.svg
 
 if [ -z "${COLLOQUY_BIN:-}" ]; then
   (cd "$root" && cargo build --release --locked)

@@ -574,7 +574,6 @@ CREATE TABLE saves (
     PRIMARY KEY (tenant, id)
 );
 CREATE INDEX saves_newest ON saves (tenant, world, created_at, id);
-CREATE INDEX saves_by_age ON saves (tenant, created_at);
 
 -- Every dialogue of the world at that moment. Rows go with their save.
 CREATE TABLE save_items (

@@ -1,10 +1,9 @@
 //! After the embedder was changed: gives facts and scenarios vectors of the one in use. Until then such facts are
 //! found by words, importance and age, and by nothing else; such scenarios by words.
 
-use std::{
-    hash::{BuildHasher as _, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
+
+use rand::seq::SliceRandom as _;
 
 use super::{JobError, relay_outbox};
 use crate::{
@@ -16,6 +15,8 @@ use crate::{
 
 /// Texts embedded in one call.
 const BATCH: u32 = 32;
+/// Calls in a stretch: with three nodes, about one in ten is made twice.
+const CALLS: u32 = 32;
 /// How long tenants with whom it did not work are left alone.
 const AGAIN_AFTER: Duration = Duration::from_mins(1);
 /// When a server looks once more: until a rollout is over, nodes that run with the embedder of before go on writing. Not
@@ -25,47 +26,58 @@ const ONCE_MORE_AFTER: Duration = Duration::from_hours(1);
 /// Embeds a tenant's facts that have no vector of the embedder in use, and indexes them, and its scenarios. Returns how
 /// many of both. What was done before a failure is kept.
 pub async fn embed_missing(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
-    let mut done = embed_scenarios(services, scope).await?;
-    // Nodes that are started together begin elsewhere, so that nearly nothing is embedded by two of them.
-    let begin = somewhere(services, scope).await?;
-    for after in [begin, None] {
-        done += embed_facts(services, scope, after).await?;
-    }
-    Ok(done)
+    let done = embed_scenarios(services, scope).await?;
+    Ok(done + embed_facts(services, scope).await?)
 }
 
-/// A random moment, as an id, between the first fact without a vector and now.
-async fn somewhere(services: &Services, scope: &TenantScope) -> StoreResult<Option<FactId>> {
-    let missing = services.ledger.facts.unembedded(scope, None, 1).await?;
-    let now: FactId = services.ids.next();
-    Ok(missing.first().map(|(first, _)| {
-        let span = now.as_u128().saturating_sub(first.as_u128());
-        let random = u128::from(RandomState::new().hash_one(0) >> u32::BITS);
-        FactId::from_u128(first.as_u128() + (span >> u32::BITS) * random)
-    }))
-}
-
-async fn embed_facts(services: &Services, scope: &TenantScope, mut after: Option<FactId>) -> Result<u64, JobError> {
+/// Stretch by stretch, the calls of each in random order: nodes that were started together work on the same stretch, and
+/// hardly ever on the same call. What the embedder refuses holds up no other call.
+async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
     let (facts, mut done) = (&services.ledger.facts, 0);
+    let (mut after, mut refused) = (None, None);
     loop {
-        let missing = facts.unembedded(scope, after, BATCH).await?;
-        let Some((last, _)) = missing.last() else {
-            return Ok(done);
+        let stretch = facts.unembedded(scope, after, CALLS * BATCH).await?;
+        let Some((end, _)) = stretch.last() else {
+            return refused.map_or(Ok(done), Err);
         };
-        after = Some(*last);
-        let (ids, texts): (Vec<FactId>, Vec<String>) = missing.into_iter().unzip();
-        let embedder = services.embedder.as_ref();
-        let (vectors, _) = services.models.embed(scope, embedder, EmbedAs::Passage, &texts).await;
-        let vectors = vectors?;
-        if vectors.len() != ids.len() {
-            let wrong = format!("{} vectors came back for {} texts", vectors.len(), ids.len());
-            return Err(LlmError::Broken(wrong).into());
+        let ends = stretch.chunks(BATCH as usize).filter_map(|call| call.last());
+        let mut calls: Vec<(Option<FactId>, FactId)> = Vec::new();
+        for (last, _) in ends {
+            calls.push((calls.last().map_or(after, |(_, before)| Some(*before)), *last));
         }
-        done += ids.len() as u64;
-        let rows: Vec<(FactId, Vec<f32>)> = ids.into_iter().zip(vectors).collect();
-        facts.put_embeddings(scope, &rows).await?;
-        relay_outbox(services).await?;
+        after = Some(*end);
+        calls.shuffle(&mut rand::rng());
+        for (after, last) in calls {
+            // Less of it, if another node was here meanwhile.
+            let mut missing = facts.unembedded(scope, after, BATCH).await?;
+            missing.retain(|(fact, _)| *fact <= last);
+            if missing.is_empty() {
+                continue;
+            }
+            match embed_some(services, scope, missing).await {
+                Ok(some) => done += some,
+                Err(JobError::Model(error)) if !error.is_transient() => refused = Some(error.into()),
+                Err(error) => return Err(error),
+            }
+        }
     }
+}
+
+/// In one call.
+async fn embed_some(services: &Services, scope: &TenantScope, missing: Vec<(FactId, String)>) -> Result<u64, JobError> {
+    let (ids, texts): (Vec<FactId>, Vec<String>) = missing.into_iter().unzip();
+    let embedder = services.embedder.as_ref();
+    let (vectors, _) = services.models.embed(scope, embedder, EmbedAs::Passage, &texts).await;
+    let vectors = vectors?;
+    if vectors.len() != ids.len() {
+        let wrong = format!("{} vectors came back for {} texts", vectors.len(), ids.len());
+        return Err(LlmError::Broken(wrong).into());
+    }
+    let some = ids.len() as u64;
+    let rows: Vec<(FactId, Vec<f32>)> = ids.into_iter().zip(vectors).collect();
+    services.ledger.facts.put_embeddings(scope, &rows).await?;
+    relay_outbox(services).await?;
+    Ok(some)
 }
 
 async fn embed_scenarios(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
@@ -91,8 +103,9 @@ async fn embed_scenarios(services: &Services, scope: &TenantScope) -> Result<u64
 /// The same for every tenant, in the background of a server, until all of it is done.
 pub async fn keep_embedded(services: Services) {
     in_background(async {
-        embed_all(&services).await;
-        tokio::time::sleep(ONCE_MORE_AFTER).await;
+        // With whom it does not work holds up nobody's second look.
+        let first = tokio::time::timeout(ONCE_MORE_AFTER, embed_all(&services));
+        tokio::join!(first, tokio::time::sleep(ONCE_MORE_AFTER)).0.ok();
         embed_all(&services).await;
     })
     .await;

@@ -27,9 +27,10 @@ const PAGE: u32 = 500;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long a tenant with which it did not work is left alone.
 const AGAIN_AFTER: Duration = Duration::from_mins(1);
-/// How often a server compares the whole index with the ledger, beside the outbox.
+/// How long after it did a server compares the whole index with the ledger once more, beside the outbox.
 const COMPARE_EVERY: Duration = Duration::from_hours(1);
-/// Between two pages of that, so that it is never felt: some hundred points a second, whose vectors the ledger reads.
+/// Between two pages of that, so that it is never felt: some hundred points a second, whose vectors the ledger reads. A
+/// million take about an hour.
 const PACE: Duration = Duration::from_secs(1);
 /// Outbox rows looked at to tell what only lags.
 const LAGGING: u32 = 100_000;

@@ -71,7 +71,7 @@ codes! {
     SessionClosed = "session_closed", CONFLICT, "The session is closed";
     ConversationEnded = "conversation_ended", CONFLICT, "The conversation has ended";
     TurnInProgress = "turn_in_progress", CONFLICT, "A reply is running";
-    TurnUnsaid = "turn_unsaid", CONFLICT, "The key belongs to a turn that was unsaid";
+    TurnUnsaid = "turn_unsaid", CONFLICT, "What was said, or was to be, was taken back";
     TurnNotRunning = "turn_not_running", CONFLICT, "That turn is not running";
     TurnCut = "turn_cut", CONFLICT, "The turn was cut before the reply began";
     StaleHead = "stale_head", CONFLICT, "The dialogue has gone on, or back, since then";

@@ -352,7 +352,7 @@ pub async fn list_conversation_summaries(
     tag = "npc-conversations",
     params(("conversation" = String, Path)),
     request_body = NoOptions,
-    responses((status = 200, body = TurnView), (status = 404, description = "There is no such conversation"), (status = 409, description = "A line is being said, or the conversation has ended"), (status = 502, description = "The language model failed"), (status = 504, description = "The language model did not answer in time")),
+    responses((status = 200, body = TurnView), (status = 404, description = "There is no such conversation"), (status = 409, description = "A line is being said, the conversation has ended, or somebody cut in before the line began"), (status = 502, description = "The language model failed"), (status = 504, description = "The language model did not answer in time")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[post("/v1/npc-conversations/{conversation}:step")]

@@ -31,9 +31,12 @@ const PAUSE: &str = concat!(
     " WHERE tenant = $1 AND id = $2"
 );
 const IS_OPEN: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND status = 'open'";
+/// A node that lives keeps what it owns, also where nobody could renew that for a while.
 const CLAIM: &str = concat!(
     "UPDATE dialogues SET owner_node = $3, owner_epoch = owner_epoch + 1, owner_until = $5
-     WHERE tenant = $1 AND id = $2 AND (owner_node IS NULL OR owner_node = $3 OR owner_until <= $4
+     WHERE tenant = $1 AND id = $2 AND (owner_node IS NULL OR owner_node = $3
+        OR (owner_until <= $4 AND NOT EXISTS
+            (SELECT 1 FROM nodes n WHERE n.id = dialogues.owner_node AND n.has_left = FALSE AND n.until > $4))
         OR EXISTS (SELECT 1 FROM nodes n WHERE n.id = dialogues.owner_node AND (n.has_left = TRUE OR n.until <= $4)))
      RETURNING ",
     dialogue_columns!(""),

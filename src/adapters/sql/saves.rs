@@ -12,7 +12,7 @@ use super::{
     rows::{Columns, json, json_list, list, micros, rows_of, store_error, text},
 };
 use crate::{
-    ids::{DialogueId, EditId, RewindId, SaveId, TenantId, TurnId, WorldId},
+    ids::{AuditId, DialogueId, DialogueKind, EditId, RewindId, SaveId, TenantId, TurnId, WorldId},
     ports::{
         Page, PageRequest, StoreError, StoreResult,
         ledger::{
@@ -356,8 +356,10 @@ async fn put_back(
     planned: &Planned,
 ) -> StoreResult<Rewound> {
     let gap = asked.seq_gap.saturating_mul(planned.epoch.saturating_add(1));
+    let id = move_id(asked.edit.id, planned.id);
+    let edit = edit_of(&asked.edit, id, planned.id);
     let to = Move {
-        id: move_id(asked.edit.id, planned.id),
+        id,
         dialogue: planned.id,
         world: &asked.world,
         epoch: planned.epoch,
@@ -370,7 +372,7 @@ async fn put_back(
         restores: true,
         paused: planned.pause,
         key: None,
-        edits: Vec::new(),
+        edits: vec![&edit],
     };
     let rewound = move_head(connection, tenant, to)
         .await?
@@ -385,6 +387,19 @@ async fn put_back(
             .map_err(store_error)?;
     }
     Ok(rewound)
+}
+
+/// That one dialogue was moved, for whoever looks for it in the audit log.
+fn edit_of(restore: &Edit, id: RewindId, dialogue: DialogueId) -> Edit {
+    Edit {
+        audit_id: AuditId::from_u128(id.as_u128()),
+        action: match dialogue.kind() {
+            DialogueKind::Session => "session.restore",
+            DialogueKind::NpcConversation => "conversation.restore",
+        },
+        object: dialogue.to_string(),
+        ..restore.clone()
+    }
 }
 
 /// A name for one dialogue's move: it sorts with the restore, is unlike any other, and is the same again

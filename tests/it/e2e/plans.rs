@@ -75,7 +75,7 @@ const RIGHT: [(&str, &str); 20] = [
     // Of which there are a few.
     ("saves", "SELECT COUNT(*) FROM saves"),
     // The first of them only.
-    ("saves_by_age", "SELECT MIN(s.created_at) FROM saves"),
+    ("saves_pkey", "SELECT MIN(s.id) FROM saves"),
     // Queues: what is in them is what is asked for.
     ("jobs_open", ""),
     ("jobs_due", ""),
@@ -547,7 +547,7 @@ fn every_statement_of_a_rewind_a_restore_and_a_list_stays_on_its_indexes() {
         let conversation = a_conversation(&stack).await;
         saves(&stack, &session, &conversation).await;
         lists(&stack, &session, &conversation).await;
-        // Verdicts are kept for the oldest save.
+        // Verdicts are kept for saves.
         tidied(&stack.ledger, "DELETE FROM verdicts ").await;
         let statements = statements(stack.ledger.since(0));
         let parts = [

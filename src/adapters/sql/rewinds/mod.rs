@@ -83,7 +83,8 @@ const SEALED: &str = "WITH RECURSIVE line (id, replaces) AS (
     WHERE line.replaces IS NULL AND t.tenant = $1 AND t.id = $2 AND w.tenant = $1 AND w.id = line.id";
 const UNSEAL: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NULL
     WHERE tenant = $1 AND uncut_until <= $2";
-/// Whether a dialogue that is open began at a turn, or at one in whose place it stands.
+/// Whether a dialogue that is open began at a turn, or at one in whose place it stands, or one that is closed by now and
+/// something was said in at the turn itself.
 const JOINED_AT: &str = concat!(
     "WITH RECURSIVE ",
     and_replaced!("line", "$2"),
@@ -91,7 +92,9 @@ const JOINED_AT: &str = concat!(
     by_index!("dialogues_by_cause"),
     " WHERE d.tenant = $1 AND d.cause_id ",
     any_of!("SELECT id FROM line"),
-    " AND d.cause_kind = 'turn' AND d.status = 'open')"
+    " AND d.cause_kind = 'turn' AND (d.status = 'open' OR (d.head_turn_id IS NOT NULL AND d.cause_id ",
+    among!("$2"),
+    ")))"
 );
 const REPLACING: &str = "SELECT id FROM dialogues
     WHERE tenant = $1 AND replacing IS NOT NULL LIMIT $2";

@@ -86,6 +86,20 @@ pub async fn what_a_player_joined_at_is_not_taken_up_again<S: Subject>(f: &mut F
     assert_eq!(audit().await.len(), 1, "the cut's own");
     let turn = f.ledger().dialogues.turns(&f.scope, told.id(), 2, 2).await.unwrap();
     assert_eq!(turn[0].id, cut, "nothing was moved");
+    // Who joined the line as it was cut, said something and went, has spoken since all the same; who said nothing has not.
+    f.close(joined.id, f.claim(joined.id).await.epoch).await;
+    for says in [false, true] {
+        let mut left = f.a_dialogue();
+        left.cause = Some(Cause::Turn(cut));
+        assert!(f.ledger().dialogues.create(&f.scope, &left).await.unwrap());
+        let open = f.claim(left.id).await;
+        if says {
+            f.commit(&f.a_commit(&open, 1, None)).await;
+        }
+        f.close(left.id, open.epoch).await;
+    }
+    let outcome = f.ledger().rewinds.rewind(&f.scope, &resumed).await.unwrap();
+    assert_eq!(outcome, RewindOutcome::Joined, "by somebody who left");
 
     let elsewhere = Rewind {
         unless_joined: Some(told.turn(1)),

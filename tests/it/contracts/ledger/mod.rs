@@ -126,11 +126,12 @@ macro_rules! ledger_contract {
                     the_older_save_and_then_the_newer_come_back_whole, what_runs_while_a_save_is_loaded_cannot_write,
                     a_deleted_save_keeps_nothing, a_save_has_a_turn_that_is_being_said_anew, a_key_repeats_its_restore, a_save_is_one_moment_and_so_is_a_restore,
                     what_was_deleted_since_is_not_opened_again, jobs_of_a_pinned_turn_are_not_pruned,
-                    what_was_judged_since_the_oldest_save_is_not_pruned;
+                    what_was_judged_is_not_pruned_while_there_are_saves;
                 audit: edits_are_listed_newest_first_in_pages, the_log_cannot_be_changed;
                 idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,
                     a_reservation_without_an_answer_runs_out, old_answers_are_swept, keys_belong_to_a_tenant;
                 nodes: a_node_lives_as_long_as_it_says_so, what_a_dead_node_owns_is_anybodys,
+                    what_a_node_that_lives_owns_stays_its_own,
                     what_a_node_that_left_owns_is_anybodys_at_once, a_dead_node_is_buried_once;
                 usage: usage_adds_up_by_day_task_and_model;
                 index: words_are_of_what_may_be_used, facts_are_embedded_anew_in_their_own_words, the_outbox_names_every_fact_that_changed, points_are_of_valid_facts_only,

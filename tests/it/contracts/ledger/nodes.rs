@@ -84,6 +84,22 @@ pub async fn what_a_dead_node_owns_is_anybodys<S: Subject>(f: &Fixture<S>) {
     assert!(matches!(back, Claim::OwnedBy { node, .. } if node == rival));
 }
 
+/// As after an outage, in which nobody could renew anything.
+pub async fn what_a_node_that_lives_owns_stays_its_own<S: Subject>(f: &Fixture<S>) {
+    let (nodes, dialogues) = (&f.ledger().nodes, &f.ledger().dialogues);
+    nodes.join(&a_node(f, f.node, "http://one"), f.now()).await.unwrap();
+    let id = f.open().await.dialogue.id;
+    f.clock.advance(Duration::from_hours(1));
+    let steal = async || {
+        let (rival, until) = (f.id(), f.now() + chrono::Duration::seconds(30));
+        dialogues.claim(&f.scope, id, rival, f.now(), until).await.unwrap()
+    };
+    nodes.join(&a_node(f, f.node, "http://one"), f.now()).await.unwrap();
+    assert!(matches!(steal().await, Claim::OwnedBy { node, .. } if node == f.node));
+    f.clock.advance(Duration::from_secs(6));
+    assert!(matches!(steal().await, Claim::Owned(_)));
+}
+
 /// After an outage a node asks who was dead before it, of what others did since.
 pub async fn what_a_node_that_left_owns_is_anybodys_at_once<S: Subject>(f: &Fixture<S>) {
     let (nodes, dialogues) = (&f.ledger().nodes, &f.ledger().dialogues);

@@ -247,6 +247,7 @@ impl Bench {
             lifts: Vec::new(),
             flags: Vec::new(),
             flagging: Vec::new(),
+            flags_kept: Vec::new(),
         };
         let outcome = store.reconcile(&self.scope, &result).await.unwrap();
         assert_eq!(outcome, ReconcileOutcome::Committed);

@@ -161,8 +161,8 @@ pub struct Settled {
     pub lifts: Vec<InvalidationId>,
     /// Every flag that ought to be there, of the turns that were gone through.
     pub flags: Vec<Flagged>,
-    /// Turns of which a pair was not judged, or not yet: what they flagged before stays flagged.
-    pub unheard: BTreeSet<TurnId>,
+    /// Older and newer facts that were not judged, or not yet: where the one flags the other, it goes on to.
+    pub unheard: BTreeSet<(FactId, FactId)>,
     /// Pairs nobody has judged. While there are any, the rest is provisional.
     pub unasked: Vec<Unasked>,
 }
@@ -234,7 +234,7 @@ struct Run<'a, J> {
     /// The facts of each turn that is gone through.
     of_turn: HashMap<TurnId, Vec<usize>>,
     flags: Vec<Flagged>,
-    unheard: BTreeSet<TurnId>,
+    unheard: BTreeSet<(FactId, FactId)>,
     unasked: Vec<Unasked>,
 }
 
@@ -345,7 +345,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         for Near { old, cosine, relation } in self.near(new, at) {
             let known = &self.facts[old].known.fact;
             let verdict = match relation {
-                Relation::Judge => self.judge(old, new, cosine, turn),
+                Relation::Judge => self.judge(old, new, cosine),
                 Relation::Same | Relation::Independent => None,
             };
             let same = relation == Relation::Same || verdict == Some(Verdict::Same);
@@ -410,20 +410,20 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
     }
 
     /// What a judge says of two facts, or has said by what is stored. One that says nothing changes nothing.
-    fn judge(&mut self, old: usize, new: usize, cosine: f32, turn: TurnId) -> Option<Verdict> {
-        let of = |fact: usize| &self.facts[fact].known.fact.statement;
+    fn judge(&mut self, old: usize, new: usize, cosine: f32) -> Option<Verdict> {
+        let of = |fact: usize| &self.facts[fact].known.fact;
         let (older, newer) = (of(old), of(new));
-        let judged = (self.judged)(older, newer);
+        let judged = (self.judged)(&older.statement, &newer.statement);
         if let Judged::Said(verdict) = judged {
             return Some(verdict);
         }
         let before = self.judged_before(old, new);
         if before.is_none() {
-            self.unheard.insert(turn);
+            self.unheard.insert((older.id, newer.id));
             if judged == Judged::Unasked {
                 self.unasked.push(Unasked {
-                    older: older.clone(),
-                    newer: newer.clone(),
+                    older: older.statement.clone(),
+                    newer: newer.statement.clone(),
                     cosine,
                 });
             }

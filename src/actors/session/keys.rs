@@ -12,7 +12,8 @@ const REMEMBERED: usize = 16;
 /// Keys that are known to belong to turns, of a hundred bytes or so each. Of a dialogue with more of them, each
 /// key is looked up.
 pub(super) const MOST: usize = 500;
-/// Keys of lines that were taken back before they were turns, of which the ledger knows nothing.
+/// Keys of lines that were taken back before they were turns, of which the ledger knows nothing: of the latest, for as long
+/// as the session is in memory.
 const UNSAID: usize = 64;
 
 #[derive(Default)]
@@ -60,6 +61,9 @@ impl Keys {
 
     /// A line with this key was accepted, and taken back.
     pub fn unsay(&mut self, key: String) {
+        if self.is_unsaid(&key) {
+            return;
+        }
         if self.unsaid.len() == UNSAID {
             self.unsaid.pop_front();
         }

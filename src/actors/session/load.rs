@@ -320,7 +320,7 @@ pub(in crate::actors) async fn close(node: Arc<Node>, (scope, id): SessionKey, e
     closed
 }
 
-/// Gives ownership up. If that fails it runs out by itself.
+/// Gives ownership up. If that fails it stays this node's, which is asked for the dialogue as before.
 pub(in crate::actors) async fn release(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) {
     if let Err(error) = node.ports.ledger.dialogues.release(&scope, id, epoch).await {
         tracing::warn!(dialogue = %id, %error, "ownership could not be given up");

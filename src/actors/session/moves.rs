@@ -190,9 +190,9 @@ impl Session {
                     error: event_error(&TurnError::Unsaid),
                 };
                 self.log.publish(body, line.re());
-                if let Some(key) = &line.line.key {
-                    self.keys.unsay(key.clone());
-                }
+            }
+            if let Some(key) = &line.line.key {
+                self.keys.unsay(key.clone());
             }
             line.unsay();
         }

@@ -480,7 +480,8 @@ impl Session {
         if let Some(key) = key {
             self.keys.remember(key, Arc::clone(&turn));
         }
-        self.head_is_new(turn.status == TurnStatus::Interrupted, ctx);
+        // It was cut as it was heard, and is learned from already.
+        self.head_is_new(turn.status == TurnStatus::Interrupted && !jobs.is_empty(), ctx);
         if let Some(unlocking) = unlocking {
             self.tell_unlocked(&turn, unlocking, ctx);
         }

@@ -15,7 +15,7 @@ use crate::{
 
 /// Texts embedded in one call.
 const BATCH: u32 = 32;
-/// Calls in a stretch: with three nodes, about one in ten is made twice.
+/// Calls in a stretch: with three nodes, about a fifth are made twice.
 const CALLS: u32 = 32;
 /// How long tenants with whom it did not work are left alone.
 const AGAIN_AFTER: Duration = Duration::from_mins(1);
@@ -26,12 +26,15 @@ const ONCE_MORE_AFTER: Duration = Duration::from_hours(1);
 /// Embeds a tenant's facts that have no vector of the embedder in use, and indexes them, and its scenarios. Returns how
 /// many of both. What was done before a failure is kept.
 pub async fn embed_missing(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
-    let done = embed_scenarios(services, scope).await?;
-    Ok(done + embed_facts(services, scope).await?)
+    let (scenarios, facts) = (
+        embed_scenarios(services, scope).await,
+        embed_facts(services, scope).await,
+    );
+    Ok(scenarios? + facts?)
 }
 
 /// Stretch by stretch, the calls of each in random order: nodes that were started together work on the same stretch, and
-/// hardly ever on the same call. What the embedder refuses holds up no other call.
+/// seldom on the same call. What the embedder refuses holds up nothing else.
 async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
     let (facts, mut done) = (&services.ledger.facts, 0);
     let (mut after, mut refused) = (None, None);
@@ -54,18 +57,27 @@ async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, Jo
             if missing.is_empty() {
                 continue;
             }
-            match embed_some(services, scope, missing).await {
-                Ok(some) => done += some,
-                Err(JobError::Model(error)) if !error.is_transient() => refused = Some(error.into()),
-                Err(error) => return Err(error),
+            // One by one, should there be one among them that is refused.
+            let mut calls = vec![missing];
+            while let Some(call) = calls.pop() {
+                match embed_some(services, scope, &call).await {
+                    Ok(some) => done += some,
+                    Err(JobError::Model(error)) if !error.is_transient() => {
+                        refused = Some(error.into());
+                        if call.len() > 1 {
+                            calls.extend(call.into_iter().map(|one| vec![one]));
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
     }
 }
 
 /// In one call.
-async fn embed_some(services: &Services, scope: &TenantScope, missing: Vec<(FactId, String)>) -> Result<u64, JobError> {
-    let (ids, texts): (Vec<FactId>, Vec<String>) = missing.into_iter().unzip();
+async fn embed_some(services: &Services, scope: &TenantScope, missing: &[(FactId, String)]) -> Result<u64, JobError> {
+    let (ids, texts): (Vec<FactId>, Vec<String>) = missing.iter().cloned().unzip();
     let embedder = services.embedder.as_ref();
     let (vectors, _) = services.models.embed(scope, embedder, EmbedAs::Passage, &texts).await;
     let vectors = vectors?;

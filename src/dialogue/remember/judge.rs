@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use minijinja::context;
 use serde::Deserialize;
 
@@ -77,7 +77,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The same where somebody comes again, if `patient`: once the judge is away it is asked nothing more, and says so.
+    /// The same where somebody comes again, if `patient`: what the judge does not answer for now is left, and it says so.
     pub(super) fn patient(self, patient: bool) -> Self {
         Self {
             asked_again: patient,
@@ -128,21 +128,30 @@ impl<'a> Judge<'a> {
             }
         }
         let (services, scope, language) = (self.services, self.scope, self.language);
-        let verdicts = questions.into_iter().map(|(pair, question)| async move {
-            let answer = ask_model(services, scope, language, &question).await;
-            (pair, answer)
-        });
-        let mut verdicts = stream::iter(verdicts).buffer_unordered(SIDE_BY_SIDE);
-        while let Some((pair, answer)) = verdicts.next().await {
+        // One pair that fails may be to blame itself. What is under way by then is kept as well.
+        let (mut questions, mut under_way) = (questions.into_iter(), FuturesUnordered::new());
+        let (mut said, mut failed) = (0, 0);
+        loop {
+            while under_way.len() < SIDE_BY_SIDE
+                && failed < said + SIDE_BY_SIDE
+                && let Some((pair, question)) = questions.next()
+            {
+                under_way.push(async move { (pair, ask_model(services, scope, language, &question).await) });
+            }
+            let Some((pair, answer)) = under_way.next().await else {
+                break;
+            };
             let answer = match answer {
                 Ok((verdict, model)) => {
                     let judged = JudgedPair { pair, verdict, model };
                     services.ledger.facts.keep_verdict(scope, &judged).await?;
+                    said += 1;
                     Judged::Said(verdict)
                 }
                 Err(JobError::Model(error)) if self.asked_again && error.is_transient() => {
                     self.away = Some(error);
-                    break;
+                    failed += 1;
+                    continue;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a pair was not judged; both facts stay as they are");

@@ -164,6 +164,7 @@ fn nothing_new(world: WorldId, writing: Writing, extraction: Extraction) -> Reco
         lifts: Vec::new(),
         flags: Vec::new(),
         flagging: Vec::new(),
+        flags_kept: Vec::new(),
     }
 }
 
@@ -301,13 +302,8 @@ impl Memory<'_> {
                 .collect(),
             lifts: settled.lifts.clone(),
             flags: settled.flags.clone(),
-            // What was flagged stays flagged where nobody says what to make of it.
-            flagging: timeline
-                .said
-                .iter()
-                .map(|said| said.turn)
-                .filter(|turn| !settled.unheard.contains(turn))
-                .collect(),
+            flagging: timeline.said.iter().map(|said| said.turn).collect(),
+            flags_kept: settled.unheard.iter().copied().collect(),
         }
     }
 

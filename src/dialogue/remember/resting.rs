@@ -14,6 +14,8 @@ use crate::{
 
 /// How many are known; of more, those that failed longest ago are tried as if they had not.
 const MOST: u64 = 100_000;
+/// Nobody looks at what rests any more: it was settled by another node, or marked anew.
+const FORGOTTEN_AFTER: Duration = Duration::from_hours(1);
 
 /// A mark, and no later one of the same memory: that one is news.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -39,7 +41,8 @@ impl MarkKey {
 
 #[derive(Debug, Clone, Copy)]
 struct Failed {
-    first: DateTime<Utc>,
+    /// Since when its judge has been away; `None`: something else was wrong.
+    away_since: Option<DateTime<Utc>>,
     times: u32,
     until: DateTime<Utc>,
 }
@@ -50,7 +53,8 @@ pub struct Resting(moka::sync::Cache<MarkKey, Failed>);
 
 impl Default for Resting {
     fn default() -> Self {
-        Self(moka::sync::Cache::new(MOST))
+        let cache = moka::sync::Cache::builder().max_capacity(MOST);
+        Self(cache.time_to_idle(FORGOTTEN_AFTER).build())
     }
 }
 
@@ -59,22 +63,23 @@ impl Resting {
         self.0.get(key).is_some_and(|failed| failed.until > now)
     }
 
-    /// For how long it has failed.
-    pub(super) fn failing_for(&self, key: &MarkKey, now: DateTime<Utc>) -> Duration {
-        let failed = self.0.get(key);
-        failed.map_or(Duration::ZERO, |failed| {
-            (now - failed.first).to_std().unwrap_or_default()
-        })
+    /// For how long its judge has been away.
+    pub(super) fn away_for(&self, key: &MarkKey, now: DateTime<Utc>) -> Duration {
+        let since = self.0.get(key).and_then(|failed| failed.away_since);
+        since.map_or(Duration::ZERO, |since| (now - since).to_std().unwrap_or_default())
     }
 
-    /// It failed, and rests for `base` or, by each time before, twice as long.
-    pub(super) fn failed(&self, key: MarkKey, now: DateTime<Utc>, base: Duration) {
-        let (first, times) = self
-            .0
-            .get(&key)
-            .map_or((now, 0), |before| (before.first, before.times + 1));
-        let until = now + retry_pause(base, times, rand::random());
-        self.0.insert(key, Failed { first, times, until });
+    /// It failed, since its judge is `away` or for another reason, and rests for `base` or, by each time before, twice
+    /// as long.
+    pub(super) fn failed(&self, key: MarkKey, away: bool, now: DateTime<Utc>, base: Duration) {
+        let before = self.0.get(&key);
+        let times = before.map_or(0, |before| before.times + 1);
+        let failed = Failed {
+            away_since: before.and_then(|before| before.away_since).or(away.then_some(now)),
+            times,
+            until: now + retry_pause(base, times, rand::random()),
+        };
+        self.0.insert(key, failed);
     }
 
     pub(super) fn settled(&self, key: &MarkKey) {

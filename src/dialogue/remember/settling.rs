@@ -13,7 +13,10 @@ use crate::{
     },
     ids::NpcId,
     memory::fact::Knower,
-    ports::ledger::{facts::Writing, rewinds::Unsettled},
+    ports::{
+        ledger::{facts::Writing, rewinds::Unsettled},
+        llm::LlmError,
+    },
     tenancy::TenantScope,
 };
 
@@ -46,36 +49,50 @@ pub async fn settle_all(services: &Services, scope: &TenantScope) -> Result<usiz
                 continue;
             }
             failpoint!("settle.marked");
-            match settle(services, scope, &mark, &key).await {
-                Ok(()) => {
-                    services.resting.settled(&key);
-                    settled += 1;
-                }
-                Err(error) => {
-                    tracing::warn!(
-                        tenant = %scope.tenant(), world = %mark.world, %error,
-                        "a memory could not be settled; it is tried again"
-                    );
-                    let base = Duration::from_secs(services.settings.jobs.retry_base_s);
-                    services.resting.failed(key.clone(), services.clock.now(), base);
-                    passed.insert(key);
-                    failed += 1;
-                }
+            if is_settled(services, scope, &mark, &key).await {
+                settled += 1;
+            } else {
+                passed.insert(key);
+                failed += 1;
             }
             failpoint!("settle.durable");
         }
     }
-    if settled > 0 {
+    if settled + failed > 0 {
         relay_or_log(services).await;
     }
     Ok(settled)
 }
 
-/// Where the judge is away, what needs no judge is written all the same, and the mark stays. That is not for ever: one
-/// that has nothing of use to say about a pair, or never in time, is then taken for silent.
-async fn settle(services: &Services, scope: &TenantScope, mark: &Unsettled, key: &MarkKey) -> Result<(), JobError> {
-    let failing = services.resting.failing_for(key, services.clock.now());
-    let patient = failing < Duration::from_secs(services.settings.jobs.give_up_after_s);
+/// Tries to settle a memory, and notes it if that was not all.
+async fn is_settled(services: &Services, scope: &TenantScope, mark: &Unsettled, key: &MarkKey) -> bool {
+    let (error, away) = match settle(services, scope, mark, key).await {
+        Ok(None) => {
+            services.resting.settled(key);
+            return true;
+        }
+        Ok(Some(away)) => (away.into(), true),
+        Err(error) => (error, false),
+    };
+    tracing::warn!(
+        tenant = %scope.tenant(), world = %mark.world, %error,
+        "a memory could not be settled; it is tried again"
+    );
+    let base = Duration::from_secs(services.settings.jobs.retry_base_s);
+    services.resting.failed(key.clone(), away, services.clock.now(), base);
+    false
+}
+
+/// Where the judge is away, what needs no judge is written all the same, the mark stays, and why is returned. That is not
+/// for ever: one that has nothing of use to say about a pair, or never in time, is then taken for silent.
+async fn settle(
+    services: &Services,
+    scope: &TenantScope,
+    mark: &Unsettled,
+    key: &MarkKey,
+) -> Result<Option<LlmError>, JobError> {
+    let away = services.resting.away_for(key, services.clock.now());
+    let patient = away < Duration::from_secs(services.settings.jobs.give_up_after_s);
     let world = services.ledger.authored.world(scope, &mark.world).await?;
     let language = world.map(|world| world.language).unwrap_or_default();
     let npcs: BTreeSet<NpcId> = mark
@@ -100,5 +117,5 @@ async fn settle(services: &Services, scope: &TenantScope, mark: &Unsettled, key:
         whole: true,
     };
     memory.write(mark.since, None, &writing, &mut judge).await?;
-    judge.away().map_or(Ok(()), |error| Err(error.clone().into()))
+    Ok(judge.away().cloned())
 }

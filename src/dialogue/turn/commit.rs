@@ -67,7 +67,8 @@ pub(super) async fn commit(
     let extract_state = services.settings.prompt.ask_for_state && (unreadable || cut_block);
     let checkpoint = checkpoint_of(services, input, &turn, &spoken);
     let summarise = summary_is_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
-    let jobs = jobs_of(services, input, &turn, extract_state, summarise);
+    let cut = turn.status == TurnStatus::Interrupted && !spoken.cuts.is_empty();
+    let jobs = jobs_of(services, input, &turn, cut, (extract_state, summarise));
     let state: Vec<NewStateChange> = changes
         .iter()
         .map(|change| NewStateChange {
@@ -300,9 +301,16 @@ fn summary_is_due(
     )
 }
 
-fn jobs_of(services: &Services, input: &TurnInput, turn: &Turn, extract_state: bool, summarise: bool) -> Vec<NewJob> {
+/// `cut`: somebody cut in.
+fn jobs_of(
+    services: &Services,
+    input: &TurnInput,
+    turn: &Turn,
+    cut: bool,
+    (extract_state, summarise): (bool, bool),
+) -> Vec<NewJob> {
     let lease = TimeDelta::seconds(i64::try_from(services.settings.jobs.lease_s).unwrap_or(i64::MAX / 1_000));
-    let held_until = waits_to_be_heard(input.dialogue.options.playback, turn.status)
+    let held_until = waits_to_be_heard(input.dialogue.options.playback, cut)
         .then(|| turn.committed_at + TimeDelta::seconds(i64::from(services.settings.turn.playback_timeout_s)));
     [
         // A persona's own words are no news to anybody.
@@ -326,10 +334,10 @@ fn jobs_of(services: &Services, input: &TurnInput, turn: &Turn, extract_state: b
     .collect()
 }
 
-/// What was not heard teaches nothing; until it is said to be, that is not known. A reply that was cut is committed as
-/// what was heard.
-fn waits_to_be_heard(playback: Playback, status: TurnStatus) -> bool {
-    playback == Playback::Ack && status != TurnStatus::Interrupted
+/// What was not heard teaches nothing; until it is said to be, that is not known. A reply that somebody cut is committed
+/// as what was heard; one that ended with the server, or the session, is not.
+fn waits_to_be_heard(playback: Playback, cut: bool) -> bool {
+    playback == Playback::Ack && !cut
 }
 
 fn trace_of(
@@ -421,13 +429,13 @@ mod tests {
 
     #[test]
     fn only_a_reply_said_to_its_end_waits_until_it_was_played() {
-        for (playback, status, waits) in [
-            (Playback::Immediate, TurnStatus::Completed, false),
-            (Playback::Immediate, TurnStatus::Interrupted, false),
-            (Playback::Ack, TurnStatus::Completed, true),
-            (Playback::Ack, TurnStatus::Interrupted, false),
+        for (playback, cut, waits) in [
+            (Playback::Immediate, false, false),
+            (Playback::Immediate, true, false),
+            (Playback::Ack, false, true),
+            (Playback::Ack, true, false),
         ] {
-            assert_eq!(waits_to_be_heard(playback, status), waits, "{playback:?} {status:?}");
+            assert_eq!(waits_to_be_heard(playback, cut), waits, "{playback:?} {cut}");
         }
     }
 }

@@ -130,10 +130,12 @@ pub struct Reconciliation {
     /// Invalidations that no longer count.
     pub lifts: Vec<InvalidationId>,
     /// Protected facts that something contradicts, for a person to look at: every flag of these turns
-    /// that ought to stand.
+    /// that ought to stand, but for `flags_kept`.
     pub flags: Vec<Flagged>,
     /// The turns whose flags are given.
     pub flagging: Vec<TurnId>,
+    /// What stays flagged if it is: facts, and those that may contradict them.
+    pub flags_kept: Vec<(FactId, FactId)>,
 }
 
 impl Reconciliation {

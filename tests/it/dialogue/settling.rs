@@ -191,9 +191,20 @@ fn what_needs_no_judge_is_settled_while_it_is_away() {
         assert_eq!(stage.valid().await, last);
         sessions[1].rewind(0, None).await;
         // That she said plums is news by now, and ended the grapes as plums had. Of rain and hail nobody has judged.
+        let rain = ["The player likes rain.", last[0], last[1]];
+        stage.llm.tell(Task::Judge, Answer::Silent(vec![]));
+        let before = stage.llm.asked(Task::Judge).len();
+        let shows = async {
+            while stage.valid().await != rain || stage.llm.asked(Task::Judge).len() == before {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            settled = remember::settle_all(&stage.services, &stage.scope) => panic!("{settled:?}"),
+            () = shows => {}
+        }
         stage.llm.tell(Task::Judge, Answer::Fails(LlmError::Timeout));
         assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 0);
-        let rain = ["The player likes rain.", last[0], last[1]];
         assert_eq!(
             (stage.valid().await, stage.marks().await.len()),
             (rain.map(str::to_owned).into(), 1)

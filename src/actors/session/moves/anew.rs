@@ -35,6 +35,9 @@ impl Session {
                     ask.answer(Err(SessionError::TurnUnsaid));
                 }
             }
+            Ok(None) if key.as_deref().is_some_and(|key| session.keys.is_unsaid(key)) => {
+                ask.answer(Err(SessionError::TurnUnsaid));
+            }
             Ok(None) if matches!(session.phase, Phase::Loading) => {
                 let again = Request::Regenerate {
                     key,

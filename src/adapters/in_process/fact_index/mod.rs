@@ -161,8 +161,10 @@ impl InProcessFactIndex {
     /// the one used last: it would be read again at once.
     fn evict(&self, keep: Option<&PartitionKey>) {
         let mut partitions = self.partitions.write();
+        // What comes in meanwhile is added to it, and so counted once or twice.
+        let counted = self.bytes.load(Ordering::Relaxed);
         let mut total: u64 = partitions.values().map(|entry| entry.bytes()).sum();
-        self.bytes.store(total, Ordering::Relaxed);
+        self.bytes.fetch_add(total.wrapping_sub(counted), Ordering::Relaxed);
         if total <= self.options.memory_bytes {
             return;
         }
@@ -180,9 +182,9 @@ impl InProcessFactIndex {
             if keep != Some(&key) {
                 partitions.remove(&key);
                 total -= bytes;
+                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             }
         }
-        self.bytes.store(total, Ordering::Relaxed);
     }
 
     /// Every resident partition of a tenant.

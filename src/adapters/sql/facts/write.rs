@@ -139,7 +139,9 @@ const INSERT_REST: &str = batch!(
         by_index!("fact_flags_by_cause"),
         " SET lifted_at = $5 WHERE tenant = $1 AND cause_id ",
         among!("$6"),
-        " AND lifted_at IS NULL"
+        " AND lifted_at IS NULL AND NOT (fact || ' ' || by_fact ",
+        among!("$7"),
+        ")"
     )
 );
 /// Apart, for it may raise again what the statement before has lifted.
@@ -425,6 +427,7 @@ async fn insert_rest(
         .map(|flag| ((flag.fact, flag.by), json!([flag.fact, flag.by, flag.turn])))
         .collect();
     let flags: serde_json::Value = flags.into_values().collect();
+    let kept = result.flags_kept.iter().map(|(fact, by)| format!("{fact} {by}"));
     sqlx::query(INSERT_REST)
         .bind(tenant.as_str())
         .bind(result.world.as_str())
@@ -432,6 +435,7 @@ async fn insert_rest(
         .bind(invalidations.to_string())
         .bind(micros(now))
         .bind(json_list(&result.flagging))
+        .bind(json_list(kept))
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;

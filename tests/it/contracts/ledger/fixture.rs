@@ -365,6 +365,7 @@ impl<S: Subject> Fixture<S> {
             lifts: Vec::new(),
             flags: Vec::new(),
             flagging: vec![fence.turn],
+            flags_kept: Vec::new(),
         }
     }
 

@@ -186,6 +186,19 @@ pub async fn flags_are_history<S: Subject>(f: &Fixture<S>) {
     let history = f.ledger().facts.history(&f.scope, kept).await.unwrap();
     assert_eq!(history, [FactHistoryEntry::Flagged { by, at: f.now() }]);
     assert_eq!(f.fact(kept).await.invalid, None);
+    // The turn is gone through again: what nobody judged then goes on, and no other flag does.
+    let turn = fence_of(&mut plan).turn;
+    for (flags_kept, left) in [(vec![(kept, by)], 1), (vec![(kept, f.id())], 0)] {
+        let mut again = f.a_plan().await;
+        again.facts = vec![f.a_fact("sings")];
+        (again.flagging, again.flags_kept) = (vec![turn], flags_kept);
+        f.reconcile(&again).await;
+        let flags = f.ledger().facts.history(&f.scope, kept).await.unwrap();
+        let flags = flags
+            .iter()
+            .filter(|entry| matches!(entry, FactHistoryEntry::Flagged { .. }));
+        assert_eq!(flags.count(), left);
+    }
 }
 
 pub async fn a_foreign_fact_cannot_be_invalidated<S: Subject>(f: &Fixture<S>) {

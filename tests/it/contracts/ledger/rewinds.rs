@@ -7,7 +7,7 @@ use colloquy::{
     memory::fact::{Cause, InvalidReason, Knower},
     ports::ledger::{
         dialogues::{CommitOutcome, DialogueOptions, DialogueStatus, TurnCommit},
-        facts::{Extraction, FactEdit, FactPatch, ReconcileOutcome},
+        facts::{Extraction, FactEdit, FactPatch, ReconcileOutcome, Writing},
         jobs::{JobFence, JobKind},
         rewinds::{KnownKeys, QuotedIn, Rewind, RewindOutcome, Rewound, Told},
         summaries::SummaryCommit,
@@ -17,6 +17,7 @@ use colloquy::{
 use super::{
     Subject,
     fixture::{Fixture, importance, page},
+    state, summaries,
     told::told,
 };
 
@@ -263,6 +264,13 @@ pub async fn what_was_under_way_for_an_unsaid_turn_cannot_write<S: Subject>(f: &
         f.ledger().dialogues.commit_turn(&f.scope, &turn).await.unwrap(),
         CommitOutcome::Fenced
     );
+    let Writing::Job(fence) = late.writing else {
+        unreachable!("it is a job's")
+    };
+    let moved = [state::moved(f, "what they said")];
+    assert!(!f.ledger().state.commit(&f.scope, &fence, &moved).await.unwrap());
+    let summary = summaries::landing(f, fence, told.id(), (1, 3));
+    assert!(!f.ledger().summaries.commit(&f.scope, &summary).await.unwrap());
     assert_eq!(
         facts.reconcile(&f.scope, &earlier).await.unwrap(),
         ReconcileOutcome::Committed,

@@ -5,7 +5,7 @@ use colloquy::{
 
 use super::{Subject, fixture::Fixture};
 
-fn moved<S: Subject>(f: &Fixture<S>, to: &str) -> NewStateChange {
+pub(super) fn moved<S: Subject>(f: &Fixture<S>, to: &str) -> NewStateChange {
     NewStateChange {
         id: f.id(),
         world: f.world.clone(),

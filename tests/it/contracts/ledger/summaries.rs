@@ -12,7 +12,12 @@ use super::{
     fixture::{Fixture, importance},
 };
 
-fn landing<S: Subject>(f: &Fixture<S>, fence: JobFence, dialogue: DialogueId, turns: (u32, u32)) -> SummaryCommit {
+pub(super) fn landing<S: Subject>(
+    f: &Fixture<S>,
+    fence: JobFence,
+    dialogue: DialogueId,
+    turns: (u32, u32),
+) -> SummaryCommit {
     SummaryCommit {
         fence,
         summary: Summary {

@@ -1,9 +1,6 @@
 //! A model whose answers a test writes, and an embedder that counts words.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::collections::{HashMap, VecDeque};
 
 use async_trait::async_trait;
 use colloquy::{
@@ -121,7 +118,8 @@ impl Llm for ToldLlm {
 /// Counts words: texts with the same words have cosine 1, texts without a common word 0.
 pub struct WordEmbedder {
     info: EmbedderInfo,
-    pub fails: AtomicBool,
+    /// Refuses texts with this in them, and all that come with one.
+    pub refuses: Mutex<Option<&'static str>>,
     /// Does not answer about texts with this in them.
     pub holds: watch::Sender<Option<&'static str>>,
 }
@@ -137,7 +135,7 @@ impl WordEmbedder {
                 calibration: Calibration::IDENTITY,
                 offline: true,
             },
-            fails: AtomicBool::new(false),
+            refuses: Mutex::new(None),
             holds: watch::Sender::new(None),
         }
     }
@@ -146,7 +144,8 @@ impl WordEmbedder {
 #[async_trait]
 impl Embedder for WordEmbedder {
     async fn embed(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
-        if self.fails.load(Ordering::SeqCst) {
+        let refused = *self.refuses.lock();
+        if refused.is_some_and(|refused| texts.iter().any(|text| text.contains(refused))) {
             return Err(LlmError::Refused("no embedder".to_owned()));
         }
         let mut holds = self.holds.subscribe();

@@ -83,6 +83,26 @@ fn facts_of_a_former_embedder_are_found_by_words_and_embedded_anew() {
 }
 
 #[test]
+fn a_text_that_the_embedder_refuses_keeps_no_other_from_it() {
+    run(async {
+        let mut stage = Stage::set().await;
+        let fruits = ["grapes", "plums", "pears", "figs"].map(|fruit| likes(fruit, &[]));
+        stage.session("p1").await.teach("I like fruit", &json!(fruits)).await;
+        stage.change_embedder("second").await;
+        *stage.embedder.refuses.lock() = Some("plums");
+        let missing = async |stage: &Stage| {
+            let facts = &stage.services.ledger.facts;
+            facts.unembedded(&stage.scope, None, 9).await.unwrap().len()
+        };
+        assert!(jobs::embed_missing(&stage.services, &stage.scope).await.is_err());
+        assert_eq!(missing(&stage).await, 1);
+        *stage.embedder.refuses.lock() = None;
+        assert_eq!(jobs::embed_missing(&stage.services, &stage.scope).await.unwrap(), 1);
+        assert_eq!(missing(&stage).await, 0);
+    });
+}
+
+#[test]
 fn a_world_may_share_between_players() {
     run(async {
         let stage = Stage::set_with(|_| {}, sharing()).await;

@@ -13,7 +13,7 @@ mod recall;
 mod settling;
 mod turns;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use colloquy::{
@@ -301,7 +301,7 @@ impl Stage {
         jobs::run(&self.services, &self.scope, job).await
     }
     pub fn break_embedder(&self, broken: bool) {
-        self.embedder.fails.store(broken, Ordering::SeqCst);
+        *self.embedder.refuses.lock() = broken.then_some("");
     }
 }
 

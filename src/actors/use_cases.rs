@@ -25,7 +25,12 @@ use crate::{
         buffer::{BufferStore, BufferedTurn},
         clock::{Clock, IdSource},
         ledger::{
-            Ledger, dialogues::Dialogue, jobs::Job, saves::RestoreOutcome, urgency::in_background, usage::UsageDelta,
+            Ledger,
+            dialogues::Dialogue,
+            jobs::Job,
+            saves::RestoreOutcome,
+            urgency::{first_of_all, in_background, patiently},
+            usage::UsageDelta,
         },
     },
     tenancy::TenantScope,
@@ -90,7 +95,10 @@ impl UseCases for Services {
         feed: &dyn TurnFeed,
         cut: watch::Receiver<Option<Cut>>,
     ) -> Result<CommittedTurn, TurnError> {
-        dialogue::turn::run(self, input, feed, cut).await
+        // Whoever listens to NPCs reads for seconds what took some milliseconds longer to begin.
+        let patient = input.player.is_none();
+        let turn = Box::pin(dialogue::turn::run(self, input, feed, cut));
+        if patient { patiently(turn).await } else { turn.await }
     }
     async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError> {
         dialogue::prompt::preview(self, input).await
@@ -109,7 +117,7 @@ impl UseCases for Services {
         in_background(dialogue::jobs::run(self, scope, job)).await
     }
     async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError> {
-        dialogue::rewind::rewind(self, request).await
+        first_of_all(dialogue::rewind::rewind(self, request)).await
     }
     async fn restore(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError> {
         dialogue::saves::restore(self, request).await

@@ -22,7 +22,6 @@ use crate::{
             audit::Edit,
             jobs::{JobKind, NewJob},
             rewinds::{KnownKeys, Replacement, Rewind, RewindOutcome, Rewound, Told},
-            urgency::first_of_all,
         },
     },
     tenancy::{Principal, TenantScope},
@@ -174,7 +173,7 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
             .collect(),
     };
     failpoint!("rewind.planned");
-    let rewound = match first_of_all(services.ledger.rewinds.rewind(&request.scope, &rewind)).await? {
+    let rewound = match services.ledger.rewinds.rewind(&request.scope, &rewind).await? {
         RewindOutcome::Done(rewound) => *rewound,
         RewindOutcome::Repeated(rewound) => return Ok(Moved::Repeated(rewound)),
         RewindOutcome::Fenced => return Err(RewindError::Fenced),

@@ -45,7 +45,7 @@ use crate::{
     ports::{
         StoreError,
         buffer::BufferedTurn,
-        ledger::{dialogues::Dialogue, jobs::Job},
+        ledger::{dialogues::Dialogue, jobs::Job, urgency::first_of_all},
     },
     tenancy::{Principal, TenantScope},
 };
@@ -270,8 +270,14 @@ pub async fn run(
                 done_seq,
                 timings,
             };
+            let is_cut = spoken.reply.status == TurnStatus::Interrupted;
             let committing = Box::pin(commit(services, &input, feed, spoken));
-            committing.instrument(debug_span!("turn.commit")).await
+            let committing = committing.instrument(debug_span!("turn.commit"));
+            if is_cut {
+                first_of_all(committing).await
+            } else {
+                committing.await
+            }
         }
         Err(error) => {
             feed.done(failure::told(&input, &error));

@@ -34,7 +34,7 @@ use crate::{
         clock::Clock,
         ledger::{
             meters::{Counted, LedgerMeters},
-            urgency::{as_here, is_first_of_all},
+            urgency::as_here,
         },
     },
 };
@@ -242,7 +242,6 @@ where
     F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
 {
     let mut lease = pool.writing(begin).await?;
-    let _hurrying = is_first_of_all().then(|| pool.hurry.begin());
     let took = pool.meters.transactions.start_timer();
     pool.meters.grouped.observe(1.0);
     let result = answer(&mut lease, work).await;

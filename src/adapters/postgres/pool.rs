@@ -23,13 +23,12 @@ use tokio::{
 use super::{
     connection::Connection,
     engine::{connect_error, lost, note_loss, run, store_error},
-    worlds::Hurry,
 };
 use crate::ports::{
     StoreError, StoreResult,
     ledger::{
         meters::{Counted, LedgerMeters},
-        urgency::is_in_background,
+        urgency::{is_in_background, make_way},
     },
 };
 use prometheus::Histogram;
@@ -50,8 +49,6 @@ pub(super) struct Pool {
     /// As many as those may use of them that nobody waits for.
     background: Arc<Semaphore>,
     background_size: u32,
-    /// Those before whom nothing begins that nobody waits for.
-    pub(super) hurry: Arc<Hurry>,
     /// How long to wait for a free connection, and then for one that answers.
     patience: Duration,
     /// How long a statement may take, its way there and back included.
@@ -89,7 +86,6 @@ impl Pool {
             size,
             background: Arc::new(Semaphore::new(background_size as usize)),
             background_size,
-            hurry: Arc::new(Hurry::new()),
             patience,
             statement_limit,
             free: Mutex::new(Vec::new()),
@@ -200,12 +196,11 @@ impl Pool {
         let background = if is_in_background() {
             let _waited = self.meters.background_waits.start_timer();
             let permit = timeout(self.statement_limit, self.background.clone().acquire_owned()).await;
-            let permit = permit.map_err(|_| busy(self.background_size, self.statement_limit))?;
-            self.hurry.pass().await;
-            Some(permit)
+            Some(permit.map_err(|_| busy(self.background_size, self.statement_limit))?)
         } else {
             None
         };
+        make_way().await;
         let _waited = waits.start_timer();
         let permit = timeout(self.patience, self.permits.clone().acquire_owned()).await;
         let permit = permit.map_err(|_| busy(self.size, self.patience))?;

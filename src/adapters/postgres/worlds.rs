@@ -3,19 +3,15 @@
 //! Whoever waits for a lock of a memory in the database waits with a connection in hand: those of one busy world would
 //! hold all of them, and nobody else could so much as read. So only so many of one node are let through at a time, and
 //! the others wait here, in the order in which they came. Those that somebody waits for do not wait here for those that
-//! nobody waits for; and while a head is moved, little begins that nobody waits for ([`Hurry`]).
+//! nobody waits for.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Weak},
-    time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::{
-    sync::{Semaphore, SemaphorePermit, watch},
-    time::{Instant, timeout},
-};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{
     ids::{TenantId, WorldId},
@@ -26,57 +22,6 @@ use crate::{
 const MANY: usize = 1_024;
 
 type Place = (TenantId, WorldId);
-
-/// For how long what nobody waits for waits for those who come first of all: longer than one of them takes. After so long
-/// nothing waits for as long again, so that at least half of the time is its own, however many of them there are and
-/// whose ever they are.
-const PATIENCE: Duration = Duration::from_millis(25);
-
-/// How many come first of all ([`first_of_all`]) and write: whoever moves a head. On few cores, each statement that runs
-/// beside theirs makes them wait.
-///
-/// [`first_of_all`]: crate::ports::ledger::urgency::first_of_all
-pub(super) struct Hurry {
-    running: watch::Sender<usize>,
-    /// Until when nothing waits any more.
-    waited_enough: Mutex<Option<Instant>>,
-}
-
-impl Hurry {
-    pub(super) fn new() -> Self {
-        Self {
-            running: watch::Sender::new(0),
-            waited_enough: Mutex::default(),
-        }
-    }
-
-    /// One more, until that is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> Hurrying {
-        self.running.send_modify(|running| *running += 1);
-        Hurrying(self.clone())
-    }
-
-    /// Waits until there is none, or a while.
-    pub(super) async fn pass(&self) {
-        if self.waited_enough.lock().is_some_and(|until| Instant::now() < until) {
-            return;
-        }
-        let mut running = self.running.subscribe();
-        let none = running.wait_for(|running| *running == 0);
-        if timeout(PATIENCE, none).await.is_err() {
-            self.waited_enough.lock().replace(Instant::now() + PATIENCE);
-        }
-    }
-}
-
-/// See [`Hurry::begin`].
-pub(super) struct Hurrying(Arc<Hurry>);
-
-impl Drop for Hurrying {
-    fn drop(&mut self) {
-        self.0.running.send_modify(|running| *running -= 1);
-    }
-}
 
 /// Those who write to one world: a permit each.
 pub(super) struct Queue {
@@ -128,39 +73,5 @@ impl Worlds {
         });
         queues.insert(key, Arc::downgrade(&queue));
         queue
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use futures_util::FutureExt as _;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn nothing_begins_while_somebody_hurries_but_not_for_ever() {
-        let hurry = Arc::new(Hurry::new());
-        let passes = || hurry.pass().now_or_never().is_some();
-        assert!(passes());
-
-        let (first, second) = (hurry.begin(), hurry.begin());
-        assert!(!passes());
-        drop(first);
-        assert!(!passes());
-        let waiting = tokio::spawn({
-            let hurry = hurry.clone();
-            async move { hurry.pass().await }
-        });
-        drop(second);
-        assert!(passes());
-        assert!(waiting.await.is_ok());
-
-        // Whoever never ends has half of the time: what waited for so long, and what comes next, goes on.
-        let _endless = hurry.begin();
-        assert!(!passes());
-        hurry.pass().await;
-        assert!(passes());
-        tokio::time::sleep(PATIENCE).await;
-        assert!(!passes());
     }
 }

@@ -1,8 +1,10 @@
 //! The ledger on SQLite: one file, no service.
 //!
-//! Owns the connections (one writer that groups waiting writes into one transaction, a few
-//! readers), the migrations and their order. The statements are those of `sql`, shared with Postgres.
+//! Owns the connections (one writer that groups waiting writes into one transaction, one that copies what
+//! was written from the log to the database, a few readers), the migrations and their order. The
+//! statements are those of `sql`, shared with Postgres.
 
+mod checkpoints;
 #[macro_use]
 mod dialect;
 mod engine;
@@ -31,7 +33,7 @@ use sqlx::{
 use self::{
     engine::{Engine, store_error},
     readers::Readers,
-    writer::Writer,
+    writer::{Connections, Writer},
 };
 use super::{migrations, private};
 use crate::{
@@ -97,7 +99,15 @@ pub async fn open(path_or_url: &str, options: SqliteOptions, clock: Arc<dyn Cloc
     run_migrations(&mut first, &file).await?;
 
     let meters = LedgerMeters::default();
-    let writer = Writer::start(first, options.write_queue, meters.clone())?;
+    let copying = connect_to(connect.clone())
+        .await
+        .map_err(|error| cannot_open(&file, &error))?;
+    let connections = Connections {
+        writing: first,
+        copying,
+        checkpoints: checkpoints::Rules::default(),
+    };
+    let writer = Writer::start(connections, options.write_queue, meters.clone())?;
     let readers = Readers::open(
         connect.pragma("query_only", "ON").pragma("cache_size", "-8000"),
         options.readers.clamp(1, 32),
@@ -245,8 +255,8 @@ fn connect_options(file: &Path, options: &SqliteOptions) -> SqliteConnectOptions
         .foreign_keys(false)
         .pragma("temp_store", "MEMORY")
         .pragma("cache_size", "-32000")
-        .pragma("wal_autocheckpoint", "4000")
-        .pragma("journal_size_limit", "67108864")
+        .pragma("wal_autocheckpoint", checkpoints::FALL_BACK_PAGES)
+        .pragma("journal_size_limit", "134217728")
         .statement_cache_capacity(256)
         .row_buffer_size(256)
         .disable_statement_logging()

@@ -3,16 +3,19 @@
 //! Owns the writing connection on a thread of its own, so that an acknowledged write depends on no
 //! caller's runtime. Whatever waits is run in one transaction, each piece of work after the first in a
 //! savepoint of its own, and acknowledged after the commit. Work that has been queued is done even if its caller
-//! has gone away.
+//! has gone away. The thread carries the checkpoints, too: they follow what is written.
 
 use std::panic::AssertUnwindSafe;
 
 use futures_util::{FutureExt as _, future::BoxFuture};
 use parking_lot::Mutex;
 use sqlx::{Connection as _, SqliteConnection};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
-use super::engine::store_error;
+use super::{
+    checkpoints::{self, Signals},
+    engine::store_error,
+};
 use crate::ports::{
     StoreError, StoreResult,
     ledger::meters::{Counted, LedgerMeters},
@@ -106,9 +109,16 @@ where
     }
 }
 
+/// The connections of the thread, and how one of them follows the other.
+pub(super) struct Connections {
+    pub(super) writing: SqliteConnection,
+    pub(super) copying: SqliteConnection,
+    pub(super) checkpoints: checkpoints::Rules,
+}
+
 impl Writer {
     /// Starts the thread; at most `queue` writes may wait.
-    pub(super) fn start(connection: SqliteConnection, queue: usize, meters: LedgerMeters) -> StoreResult<Self> {
+    pub(super) fn start(connections: Connections, queue: usize, meters: LedgerMeters) -> StoreResult<Self> {
         let (sender, receiver) = mpsc::channel(queue.max(1));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -117,7 +127,7 @@ impl Writer {
         let theirs = meters.clone();
         let thread = std::thread::Builder::new()
             .name("ledger-writer".to_owned())
-            .spawn(move || runtime.block_on(write_until_closed(connection, receiver, &theirs)))
+            .spawn(move || runtime.block_on(write_and_copy(connections, receiver, &theirs)))
             .map_err(|error| StoreError::Unavailable(format!("cannot start the ledger's writer: {error}")))?;
         Ok(Self {
             queue: sender,
@@ -164,11 +174,32 @@ fn closed() -> StoreError {
     StoreError::Unavailable("the ledger is closed".to_owned())
 }
 
+async fn write_and_copy(connections: Connections, queue: mpsc::Receiver<Message>, meters: &LedgerMeters) {
+    let signals = Signals::default();
+    let (closing, closed) = watch::channel(false);
+    let copying = checkpoints::keep(connections.copying, connections.checkpoints, &signals, closed);
+    let writing = async {
+        let (connection, close) = write_until_closed(connections.writing, queue, &signals, meters).await;
+        closing.send_replace(true);
+        (connection, close)
+    };
+    let ((connection, close), ()) = tokio::join!(writing, copying);
+    // The last to close copies what is left and takes the log away.
+    if let Err(error) = connection.close().await {
+        tracing::warn!(%error, "closing the ledger's writer failed");
+    }
+    if let Some(done) = close {
+        let _ = done.send(());
+    }
+}
+
+/// Returns the connection, and whom to tell that it is closed.
 async fn write_until_closed(
     mut connection: SqliteConnection,
     mut queue: mpsc::Receiver<Message>,
+    signals: &Signals,
     meters: &LedgerMeters,
-) {
+) -> (SqliteConnection, Option<oneshot::Sender<()>>) {
     let mut group: Vec<Box<dyn Work>> = Vec::with_capacity(MAX_GROUP);
     let mut close = None;
     while close.is_none() {
@@ -193,6 +224,12 @@ async fn write_until_closed(
             #[expect(clippy::cast_precision_loss, reason = "at most MAX_GROUP")]
             meters.grouped.observe(group.len() as f64);
             group = commit_group(&mut connection, group).await;
+            signals.committed();
+        }
+        if signals.take_finish()
+            && let Err(error) = checkpoints::copy(&mut connection).await
+        {
+            tracing::warn!(%error, "the ledger's log could not be begun anew");
         }
     }
     // Work that was sent between the close message and the closing of the queue.
@@ -202,12 +239,7 @@ async fn write_until_closed(
             Message::Close(done) => drop(done.send(())),
         }
     }
-    if let Err(error) = connection.close().await {
-        tracing::warn!(%error, "closing the ledger's writer failed");
-    }
-    if let Some(done) = close {
-        let _ = done.send(());
-    }
+    (connection, close)
 }
 
 /// Runs a group in one transaction and acknowledges it. Returns the work that was not begun,
@@ -266,22 +298,46 @@ async fn run(connection: &mut SqliteConnection, statement: &'static str) -> Stor
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::{path::Path, time::Duration};
+
+    use sqlx::{
+        ConnectOptions as _,
+        sqlite::{SqliteConnectOptions, SqliteJournalMode},
+    };
+
     use super::*;
 
-    async fn table() -> (tempfile::TempDir, SqliteConnection) {
-        use sqlx::ConnectOptions as _;
-        let folder = tempfile::tempdir().unwrap();
-        let mut connection = sqlx::sqlite::SqliteConnectOptions::new()
-            .filename(folder.path().join("t.db"))
+    async fn connect(folder: &Path) -> SqliteConnection {
+        SqliteConnectOptions::new()
+            .filename(folder.join("t.db"))
             .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            // Only those of this program.
+            .pragma("wal_autocheckpoint", "0")
             .connect()
             .await
-            .unwrap();
+            .unwrap()
+    }
+
+    async fn table() -> (tempfile::TempDir, SqliteConnection) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut connection = connect(folder.path()).await;
         sqlx::query("CREATE TABLE t (n INTEGER NOT NULL UNIQUE)")
             .execute(&mut connection)
             .await
             .unwrap();
         (folder, connection)
+    }
+
+    async fn started(queue: usize, checkpoints: checkpoints::Rules) -> (tempfile::TempDir, Writer) {
+        let (folder, writing) = table().await;
+        let connections = Connections {
+            writing,
+            copying: connect(folder.path()).await,
+            checkpoints,
+        };
+        let writer = Writer::start(connections, queue, LedgerMeters::default()).unwrap();
+        (folder, writer)
     }
 
     fn insert(n: i64) -> Box<dyn Work> {
@@ -325,8 +381,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_panics_is_undone_and_the_writer_lives_on() {
-        let (_folder, connection) = table().await;
-        let writer = Writer::start(connection, 8, LedgerMeters::default()).unwrap();
+        let (_folder, writer) = started(8, checkpoints::Rules::default()).await;
         let error = writer
             .write(|connection| {
                 Box::pin(async move {
@@ -351,8 +406,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_refuses_and_a_closed_one_too() {
-        let (_folder, connection) = table().await;
-        let writer = Writer::start(connection, 1, LedgerMeters::default()).unwrap();
+        let (_folder, writer) = started(1, checkpoints::Rules::default()).await;
         let (started, has_started) = oneshot::channel::<()>();
         let (release, released) = oneshot::channel::<()>();
         let running = writer.write(move |_| {
@@ -379,8 +433,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_write_is_done_even_if_its_caller_goes_away() {
-        let (_folder, connection) = table().await;
-        let writer = Writer::start(connection, 8, LedgerMeters::default()).unwrap();
+        let (_folder, writer) = started(8, checkpoints::Rules::default()).await;
         let mut abandoned = Box::pin(writer.write(|connection| {
             Box::pin(async move {
                 sqlx::query("INSERT INTO t (n) VALUES (5)")
@@ -397,6 +450,133 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(left, [5]);
+        writer.close().await;
+    }
+
+    /// Writes 64 KiB and returns how long the log is then, in bytes.
+    async fn grow(writer: &Writer, folder: &Path) -> u64 {
+        writer
+            .write(|connection| {
+                Box::pin(async move {
+                    sqlx::query("INSERT INTO pages (what) VALUES (randomblob(65536))")
+                        .execute(&mut *connection)
+                        .await
+                        .unwrap();
+                    Ok(())
+                })
+            })
+            .await
+            .unwrap();
+        std::fs::metadata(folder.join("t.db-wal")).unwrap().len()
+    }
+
+    #[tokio::test]
+    async fn the_log_stays_short_however_much_is_written() {
+        const MIB: u64 = 1 << 20;
+        let rules = checkpoints::Rules {
+            look_every: Duration::from_millis(1),
+            pages: 64,
+            longest: Duration::from_secs(3_600),
+            anew_from: 256,
+        };
+        let (folder, writer) = started(8, rules).await;
+        writer
+            .write(|connection| {
+                Box::pin(async move {
+                    sqlx::query("CREATE TABLE pages (what BLOB NOT NULL)")
+                        .execute(connection)
+                        .await
+                        .unwrap();
+                    Ok(())
+                })
+            })
+            .await
+            .unwrap();
+
+        // Somebody who reads an old state keeps it in the log: nothing waits for them.
+        let mut reader = connect(folder.path()).await;
+        let mut reading = reader.begin().await.unwrap();
+        let seen = "SELECT count(*) FROM pages";
+        assert_eq!(
+            sqlx::query_scalar::<_, i64>(seen)
+                .fetch_one(&mut *reading)
+                .await
+                .unwrap(),
+            0
+        );
+        let mut longest = 0;
+        for _ in 0..80 {
+            longest = grow(&writer, folder.path()).await;
+        }
+        assert!(longest > 5 * MIB, "{longest}");
+        assert_eq!(
+            sqlx::query_scalar::<_, i64>(seen)
+                .fetch_one(&mut *reading)
+                .await
+                .unwrap(),
+            0
+        );
+        reading.rollback().await.unwrap();
+
+        // Without them it is used again, by writes that never pause.
+        let mut lengths = Vec::new();
+        for _ in 0..800 {
+            lengths.push(grow(&writer, folder.path()).await);
+        }
+        let most = *lengths.iter().max().unwrap();
+        assert!(most < longest + 16 * MIB, "{most} bytes after 50 MiB more");
+
+        // The last to go takes it away, and all is in the database.
+        reader.close().await.unwrap();
+        writer.close().await;
+        assert!(!folder.path().join("t.db-wal").exists());
+        let mut connection = connect(folder.path()).await;
+        assert_eq!(
+            sqlx::query_scalar::<_, i64>(seen)
+                .fetch_one(&mut connection)
+                .await
+                .unwrap(),
+            880
+        );
+    }
+
+    #[tokio::test]
+    async fn a_lone_commit_is_copied_too() {
+        let rules = checkpoints::Rules {
+            look_every: Duration::from_millis(1),
+            longest: Duration::from_millis(20),
+            ..checkpoints::Rules::default()
+        };
+        let (folder, writer) = started(8, rules).await;
+        writer
+            .write(|connection| {
+                Box::pin(async move {
+                    sqlx::query("INSERT INTO t (n) VALUES (5)")
+                        .execute(connection)
+                        .await
+                        .unwrap();
+                    Ok(())
+                })
+            })
+            .await
+            .unwrap();
+        // What the database file says by itself.
+        let alone = || {
+            let copy = folder.path().join("alone.db");
+            std::fs::copy(folder.path().join("t.db"), &copy).unwrap();
+            copy
+        };
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let options = SqliteConnectOptions::new().filename(alone());
+            let mut connection = options.connect().await.unwrap();
+            if numbers(&mut connection).await == [5] {
+                break;
+            }
+            connection.close().await.unwrap();
+            assert!(std::time::Instant::now() < deadline, "the commit is in the log only");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         writer.close().await;
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     ids::{FactId, TenantId},
     ports::{
         StoreError, StoreResult,
-        ledger::urgency::urgently,
+        ledger::urgency::patiently,
         vectors::{IndexPoint, IndexState},
     },
     tenancy::TenantScope,
@@ -52,7 +52,7 @@ struct Relayed {
 
 /// One at a time, and some who ask for it are waited for.
 async fn relay(services: &Services) -> Result<Relayed, StoreError> {
-    urgently(relay_alone(services)).await
+    patiently(relay_alone(services)).await
 }
 
 async fn relay_alone(services: &Services) -> Result<Relayed, StoreError> {

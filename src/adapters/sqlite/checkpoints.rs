@@ -1,0 +1,149 @@
+//! Checkpoints: what the write-ahead log holds goes to the database file, beside the writer.
+//!
+//! SQLite would have it done by whoever's commit fills the log: that one copies megabytes and waits for two
+//! `fsync`s while all others wait for it. Here a connection of its own does so as the log grows. What is
+//! written meanwhile is left over, and as long as anything is, the log is not begun anew: once it is long, the
+//! writer is asked to copy the little that is left, between two transactions.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use sqlx::SqliteConnection;
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep_until},
+};
+
+use super::engine::store_error;
+use crate::ports::StoreResult;
+
+/// When what is copied. Pages are of 4 KiB.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// How often it is looked at how much there is to copy, while anything is written.
+    pub(super) look_every: Duration,
+    /// How many pages in the log are worth copying.
+    pub(super) pages: i64,
+    /// How long a commit may wait to be copied, however little it is. Copying syncs the log first, so this also
+    /// bounds what a power cut can take with `synchronous=NORMAL`.
+    pub(super) longest: Duration,
+    /// From how many pages on the log is to be begun anew.
+    pub(super) anew_from: i64,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            look_every: Duration::from_millis(200),
+            pages: 1_000,
+            longest: Duration::from_secs(5),
+            anew_from: 16_384,
+        }
+    }
+}
+
+/// From how many pages in the log (256 MiB) a commit copies them itself after all: SQLite's own rule, for when
+/// nobody else has come to it.
+pub(super) const FALL_BACK_PAGES: &str = "65536";
+
+/// What the writer and the checkpoints tell each other.
+#[derive(Debug, Default)]
+pub(super) struct Signals {
+    committed: Notify,
+    finish: AtomicBool,
+}
+
+impl Signals {
+    /// The writer has committed.
+    pub(super) fn committed(&self) {
+        self.committed.notify_one();
+    }
+
+    /// Whether the writer is to copy what is left; asked for once.
+    pub(super) fn take_finish(&self) -> bool {
+        self.finish.load(Ordering::Relaxed) && self.finish.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// How long the log is, and how much of it is in the database file already; in pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Log {
+    pub(super) pages: i64,
+    pub(super) copied: i64,
+}
+
+impl Log {
+    fn left(self) -> i64 {
+        self.pages - self.copied
+    }
+}
+
+/// Copies for as long as the ledger is open.
+pub(super) async fn keep(
+    mut connection: SqliteConnection,
+    rules: Rules,
+    signals: &Signals,
+    mut closing: watch::Receiver<bool>,
+) {
+    while !*closing.borrow_and_update() {
+        tokio::select! {
+            () = signals.committed.notified() => {}
+            _ = closing.changed() => break,
+        }
+        if let Err(error) = copy_when_due(&mut connection, rules, signals, &mut closing).await {
+            tracing::warn!(%error, "a checkpoint of the ledger failed; the next one copies what it did not");
+        }
+    }
+    if let Err(error) = sqlx::Connection::close(connection).await {
+        tracing::warn!(%error, "closing the ledger's checkpoints failed");
+    }
+}
+
+/// Returns at once when the ledger closes: whoever closes it last copies what there is.
+async fn copy_when_due(
+    connection: &mut SqliteConnection,
+    rules: Rules,
+    signals: &Signals,
+    closing: &mut watch::Receiver<bool>,
+) -> StoreResult<()> {
+    let since = Instant::now();
+    let mut next = since;
+    loop {
+        next += rules.look_every;
+        tokio::select! {
+            () = sleep_until(next) => {}
+            _ = closing.changed() => return Ok(()),
+        }
+        if look(connection).await?.left() >= rules.pages || since.elapsed() >= rules.longest {
+            break;
+        }
+    }
+    let log = copy(connection).await?;
+    if log.pages >= rules.anew_from {
+        // So that the writer has to copy only what is written while this does.
+        copy(connection).await?;
+        signals.finish.store(true, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// How far the log is, without doing anything to it.
+async fn look(connection: &mut SqliteConnection) -> StoreResult<Log> {
+    log_after(connection, "PRAGMA wal_checkpoint(NOOP)").await
+}
+
+/// Copies what is in the log, but for what is written meanwhile or what somebody still reads past. Waits for nobody;
+/// where somebody else copies, this does not.
+pub(super) async fn copy(connection: &mut SqliteConnection) -> StoreResult<Log> {
+    log_after(connection, "PRAGMA wal_checkpoint(PASSIVE)").await
+}
+
+async fn log_after(connection: &mut SqliteConnection, pragma: &'static str) -> StoreResult<Log> {
+    let (_busy, pages, copied) = sqlx::query_as::<_, (i64, i64, i64)>(pragma)
+        .fetch_one(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(Log { pages, copied })
+}

@@ -45,7 +45,11 @@ use crate::{
     ports::{
         StoreError,
         buffer::BufferedTurn,
-        ledger::{dialogues::Dialogue, jobs::Job, urgency::first_of_all},
+        ledger::{
+            dialogues::Dialogue,
+            jobs::Job,
+            urgency::{first_of_all, urgently},
+        },
     },
     tenancy::{Principal, TenantScope},
 };

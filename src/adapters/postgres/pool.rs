@@ -3,7 +3,9 @@
 //! Not `sqlx::Pool`: that asks the server whenever a connection is given back, which is one more trip per
 //! statement, and it knows nothing of the tenant a connection is set to. Here a connection that was just
 //! used is trusted, unless one was lost since, and whoever reads gets one that is set to its tenant already
-//! where there is one.
+//! where there is one. Of several, everybody gets one that did the like before ([`Use`]): a connection plans a
+//! statement when it first runs it, and again whenever rows were counted, which for a move of a head takes longer
+//! than the move.
 
 use std::{
     future::Future,
@@ -28,16 +30,19 @@ use crate::ports::{
     StoreError, StoreResult,
     ledger::{
         meters::{Counted, LedgerMeters},
-        urgency::{is_in_background, make_way},
+        urgency::{self, Urgency, is_in_background, make_way},
     },
 };
 use prometheus::Histogram;
 
 /// A connection that nobody used for this long is asked whether it is there.
 const TRUSTED_FOR: Duration = Duration::from_secs(10);
-/// For how long no other connection is asked for where one that is set to another tenant is free, after one was refused.
+/// For how long no other connection is asked for where one that is another's is free, after one was refused.
 const CROWDED_FOR: Duration = Duration::from_secs(30);
-/// How long it may take to answer that, and to say goodbye; at most half of the pool's patience, so that there is time
+/// So many connections do what comes first of all, as long as nobody waits for them longer than it takes to plan that anew.
+const READY: usize = 2;
+const READY_PATIENCE: Duration = Duration::from_millis(15);
+/// How long it may take a connection to answer, and to say goodbye; at most half of the pool's patience, so that there is time
 /// for a new one.
 const PING: Duration = Duration::from_secs(3);
 
@@ -49,6 +54,8 @@ pub(super) struct Pool {
     /// As many as those may use of them that nobody waits for.
     background: Arc<Semaphore>,
     background_size: u32,
+    /// As many as there are that know the statements of those who come first of all.
+    ready: Arc<Semaphore>,
     /// How long to wait for a free connection, and then for one that answers.
     patience: Duration,
     /// How long a statement may take, its way there and back included.
@@ -61,8 +68,28 @@ pub(super) struct Pool {
     pub(super) meters: LedgerMeters,
 }
 
+/// What a connection does: statements of one are seldom those of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Moves of heads and what is cut.
+    First,
+    Background,
+    Other,
+}
+
+impl Use {
+    fn here() -> Self {
+        match urgency::here() {
+            Urgency::First => Self::First,
+            Urgency::Background => Self::Background,
+            Urgency::Usual | Urgency::Patient => Self::Other,
+        }
+    }
+}
+
 struct Pooled {
     connection: Connection,
+    used_for: Use,
     /// What `colloquy.tenant` of the session is set to, and so the transaction's before one sets it.
     marker: String,
     used: Instant,
@@ -86,6 +113,7 @@ impl Pool {
             size,
             background: Arc::new(Semaphore::new(background_size as usize)),
             background_size,
+            ready: Arc::new(Semaphore::new(READY)),
             patience,
             statement_limit,
             free: Mutex::new(Vec::new()),
@@ -175,7 +203,8 @@ impl Pool {
         StoreError::Unavailable(format!("the database did not answer within {:?}", self.patience))
     }
 
-    fn lease(self: &Arc<Self>, pooled: Pooled, permit: Permit, reusable: bool) -> Lease {
+    fn lease(self: &Arc<Self>, mut pooled: Pooled, permit: Permit, reusable: bool) -> Lease {
+        pooled.used_for = Use::here();
         Lease {
             pooled: Some(pooled),
             pool: self.clone(),
@@ -196,17 +225,26 @@ impl Pool {
         let background = if is_in_background() {
             let _waited = self.meters.background_waits.start_timer();
             let permit = timeout(self.statement_limit, self.background.clone().acquire_owned()).await;
-            Some(permit.map_err(|_| busy(self.background_size, self.statement_limit))?)
+            let permit = permit.map_err(|_| busy(self.background_size, self.statement_limit))?;
+            make_way().await;
+            Some(permit)
         } else {
             None
         };
-        make_way().await;
         let _waited = waits.start_timer();
+        if background.is_none() {
+            make_way().await;
+        }
+        let ready = match urgency::here() {
+            Urgency::First => timeout(READY_PATIENCE, self.ready.clone().acquire_owned()).await.ok(),
+            _ => None,
+        };
         let permit = timeout(self.patience, self.permits.clone().acquire_owned()).await;
         let permit = permit.map_err(|_| busy(self.size, self.patience))?;
         Ok(Permit {
             _connection: permit.map_err(|_| closed())?,
             _background: background.transpose().map_err(|_| closed())?,
+            _ready: ready.and_then(Result::ok),
         })
     }
 
@@ -217,7 +255,7 @@ impl Pool {
                 Some(pooled) => pooled,
                 None => match self.connect().await {
                     Ok(pooled) => return Ok((pooled, true)),
-                    // The server may have no more than there are: one that is set to another tenant will do.
+                    // The server may have no more than there are: one that is another's will do.
                     Err(error) => {
                         let free = self.free.lock().pop();
                         self.crowded.lock().replace(Instant::now());
@@ -244,13 +282,18 @@ impl Pool {
         PING.min(self.patience / 2)
     }
 
-    /// The one that was used last; of those that are set to `marker`, if it is to be. Where there is none of these, and room
-    /// for another, that is better than setting one that its own would miss.
+    /// The last one that did the like, of those that are set to `marker`, if it is to be. Where there is none, and room for
+    /// another, that is better than taking one that its own would miss; and else the one that they miss least.
     fn free_one(&self, marker: Option<&str>) -> Option<Pooled> {
+        let like = Use::here();
         let mut free = self.free.lock();
-        let Some(marker) = marker else { return free.pop() };
-        let set_to = |marker: &str| free.iter().rposition(|pooled| pooled.marker == marker);
-        if let Some(at) = set_to(marker).or_else(|| set_to("")) {
+        let set_to = |pooled: &Pooled, to: &str| marker.is_none() || pooled.marker == to;
+        let wanted = marker.unwrap_or_default();
+        let own = |to| {
+            free.iter()
+                .rposition(|pooled| pooled.used_for == like && set_to(pooled, to))
+        };
+        if let Some(at) = own(wanted).or_else(|| own("")) {
             return Some(free.remove(at));
         }
         let lent = self.size as usize - self.permits.available_permits();
@@ -260,8 +303,13 @@ impl Pool {
         if open < self.size as usize && !crowded {
             return None;
         }
-        // The one that was not used for longest.
-        (!free.is_empty()).then(|| free.remove(0))
+        let spared = |pooled: &Pooled| pooled.used_for != Use::First;
+        let others = |to| free.iter().position(|pooled| spared(pooled) && set_to(pooled, to));
+        let at = others(wanted)
+            .or_else(|| others(""))
+            .or_else(|| free.iter().position(spared))
+            .unwrap_or(0);
+        (!free.is_empty()).then(|| free.remove(at))
     }
 
     async fn connect(&self) -> StoreResult<Pooled> {
@@ -275,6 +323,7 @@ impl Pool {
         match connecting.await {
             Ok(Ok(Ok(connection))) => Ok(Pooled {
                 connection: Connection::new(connection, self.statement_limit),
+                used_for: Use::here(),
                 marker: String::new(),
                 used: Instant::now(),
                 lost: known,
@@ -304,6 +353,7 @@ impl Pool {
 struct Permit {
     _connection: OwnedSemaphorePermit,
     _background: Option<OwnedSemaphorePermit>,
+    _ready: Option<OwnedSemaphorePermit>,
 }
 
 pub(super) fn closed() -> StoreError {

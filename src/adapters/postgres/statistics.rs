@@ -5,7 +5,8 @@
 //! a new database under load to spend most of its time on rows that nobody asked for. So nodes look every two
 //! seconds themselves, and have those tables analysed that are several times as large as they were. What
 //! grows slower than that, or only changes, is left to autovacuum: after each count every connection makes its
-//! plans anew, which takes longer than the statements themselves.
+//! plans anew, which takes longer than the statements themselves. For the same reason tables that are nearly due
+//! go along with one that is: those that a turn writes grow together, and are counted together from then on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,6 +22,8 @@ const FEW: i64 = 30;
 const MANY: i64 = 20_000;
 /// So many times as large is grown.
 const TIMES: i64 = 4;
+/// So many times as large goes along with one that is.
+const NEARLY: i64 = 3;
 /// Held by the node that has tables analysed, until its transaction ends. Any number that nobody else has.
 const ANALYSING: i64 = 0x636f_6c73_7461_7473;
 
@@ -46,7 +49,7 @@ impl Statistics {
     /// Has the tables analysed that have grown; see `Maintenance::count_grown_tables`.
     pub(super) async fn refresh(&self, engine: &Engine) -> StoreResult<usize> {
         let mut reader = engine.read(Reach::All).await?;
-        let (ours, others) = grown(&mut reader).await?;
+        let (ours, others) = grown(&mut reader, TIMES).await?;
         drop(reader);
         if !others.is_empty() && !self.refused.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -64,11 +67,11 @@ impl Statistics {
     }
 }
 
-/// Tables that this role may have analysed, and those that it may not.
-async fn grown(connection: &mut Connection) -> StoreResult<(Vec<String>, Vec<String>)> {
+/// Tables so many times as large that this role may have analysed, and those that it may not.
+async fn grown(connection: &mut Connection, times: i64) -> StoreResult<(Vec<String>, Vec<String>)> {
     let rows: Vec<(String, bool)> = sqlx::query_as(GROWN)
         .bind(FEW)
-        .bind(TIMES)
+        .bind(times)
         .bind(MANY)
         .fetch_all(connection)
         .await
@@ -88,10 +91,10 @@ async fn analyse(connection: &mut Connection) -> StoreResult<usize> {
         return Ok(0);
     }
     // Once more: another node may just have done it.
-    let (tables, _) = grown(connection).await?;
-    if tables.is_empty() {
+    if grown(connection, TIMES).await?.0.is_empty() {
         return Ok(0);
     }
+    let (tables, _) = grown(connection, NEARLY).await?;
     // Not those that autovacuum has in hand: it would give up what it does for whoever waits for it.
     let tables_of = tables.join(", ");
     let statement = format!("ANALYZE (SKIP_LOCKED) {tables_of}");

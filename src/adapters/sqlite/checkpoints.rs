@@ -13,7 +13,7 @@ use std::{
 use sqlx::SqliteConnection;
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until},
 };
 
 use super::engine::store_error;
@@ -26,8 +26,9 @@ pub(super) struct Rules {
     pub(super) look_every: Duration,
     /// How many pages in the log are worth copying.
     pub(super) pages: i64,
-    /// How long a commit may wait to be copied, however little it is. Copying syncs the log first, so this also
-    /// bounds what a power cut can take with `synchronous=NORMAL`.
+    /// How long a commit may wait to be copied, however little it is; and how long nothing is tried after a failure.
+    /// Copying syncs the log first, so this also bounds what a power cut can take with `synchronous=NORMAL`, unless
+    /// somebody reads for longer: what was written since they began is neither copied nor synced until they end.
     pub(super) longest: Duration,
     /// From how many pages on the log is to be begun anew.
     pub(super) anew_from: i64,
@@ -65,9 +66,15 @@ impl Signals {
     pub(super) fn take_finish(&self) -> bool {
         self.finish.load(Ordering::Relaxed) && self.finish.swap(false, Ordering::Relaxed)
     }
+
+    /// Asks the writer to copy what is left.
+    pub(super) fn ask_to_finish(&self) {
+        self.finish.store(true, Ordering::Relaxed);
+    }
 }
 
-/// How long the log is, and how much of it is in the database file already; in pages.
+/// How long the log is, and how much of it is in the database file already; in pages. Both -1 where another connection
+/// was copying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Log {
     pub(super) pages: i64,
@@ -75,7 +82,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    fn left(self) -> i64 {
+    pub(super) fn left(self) -> i64 {
         self.pages - self.copied
     }
 }
@@ -94,6 +101,10 @@ pub(super) async fn keep(
         }
         if let Err(error) = copy_when_due(&mut connection, rules, signals, &mut closing).await {
             tracing::warn!(%error, "a checkpoint of the ledger failed; the next one copies what it did not");
+            tokio::select! {
+                () = sleep(rules.longest) => {}
+                _ = closing.changed() => break,
+            }
         }
     }
     if let Err(error) = sqlx::Connection::close(connection).await {
@@ -101,7 +112,7 @@ pub(super) async fn keep(
     }
 }
 
-/// Returns at once when the ledger closes: whoever closes it last copies what there is.
+/// Waits no longer when the ledger closes: whoever closes it last copies what there is.
 async fn copy_when_due(
     connection: &mut SqliteConnection,
     rules: Rules,
@@ -122,9 +133,11 @@ async fn copy_when_due(
     }
     let log = copy(connection).await?;
     if log.pages >= rules.anew_from {
-        // So that the writer has to copy only what is written while this does.
+        // So that the writer has to copy only what is written while this does: not if somebody reads what is older.
         copy(connection).await?;
-        signals.finish.store(true, Ordering::Relaxed);
+        if look(connection).await?.left() < rules.pages {
+            signals.ask_to_finish();
+        }
     }
     Ok(())
 }

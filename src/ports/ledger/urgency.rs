@@ -15,7 +15,7 @@ use tokio::{
 
 /// How much of a hurry somebody is in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Urgency {
+pub enum Urgency {
     /// Nobody waits.
     Background,
     /// Somebody waits, and would not notice some milliseconds.
@@ -31,7 +31,7 @@ tokio::task_local! {
 }
 
 /// Those who come first of all in this process, whatever they ask of which ledger.
-static FIRST: LazyLock<Hurry> = LazyLock::new(Hurry::default);
+static FIRST: LazyLock<Hurry> = LazyLock::new(|| Hurry::new(PATIENCE));
 
 /// Runs `work`, for which nobody waits.
 pub async fn in_background<T>(work: impl Future<Output = T>) -> T {
@@ -57,23 +57,25 @@ pub async fn first_of_all<T>(work: impl Future<Output = T>) -> T {
 
 /// Carries to another task how urgent this one is.
 pub fn as_here<F: Future>(work: F) -> impl Future<Output = F::Output> {
-    URGENCY.scope(urgency(), work)
+    URGENCY.scope(here(), work)
 }
 
 /// Whether this task is [`in_background`].
 #[must_use]
 pub fn is_in_background() -> bool {
-    urgency() == Urgency::Background
+    here() == Urgency::Background
 }
 
 /// Waits while somebody comes [`first_of_all`], but not for long, if this task is one that makes way.
 pub async fn make_way() {
-    if matches!(urgency(), Urgency::Background | Urgency::Patient) {
+    if matches!(here(), Urgency::Background | Urgency::Patient) {
         FIRST.pass().await;
     }
 }
 
-fn urgency() -> Urgency {
+/// How much of a hurry this task is in.
+#[must_use]
+pub fn here() -> Urgency {
     URGENCY.try_with(|urgency| *urgency).unwrap_or_default()
 }
 
@@ -82,14 +84,22 @@ fn urgency() -> Urgency {
 const PATIENCE: Duration = Duration::from_millis(25);
 
 /// How many come first.
-#[derive(Default)]
 struct Hurry {
+    patience: Duration,
     running: watch::Sender<usize>,
     /// Until when nothing waits any more.
     waited_enough: Mutex<Option<Instant>>,
 }
 
 impl Hurry {
+    fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            running: watch::Sender::default(),
+            waited_enough: Mutex::default(),
+        }
+    }
+
     /// One more, until that is dropped.
     fn begin(&self) -> Hurrying<'_> {
         self.running.send_modify(|running| *running += 1);
@@ -103,8 +113,8 @@ impl Hurry {
         }
         let mut running = self.running.subscribe();
         let none = running.wait_for(|running| *running == 0);
-        if timeout(PATIENCE, none).await.is_err() {
-            self.waited_enough.lock().replace(Instant::now() + PATIENCE);
+        if timeout(self.patience, none).await.is_err() {
+            self.waited_enough.lock().replace(Instant::now() + self.patience);
         }
     }
 }
@@ -155,7 +165,9 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_begins_while_somebody_hurries_but_not_for_ever() {
-        let hurry = Arc::new(Hurry::default());
+        // However slow this machine is.
+        const LONG: Duration = Duration::from_millis(500);
+        let hurry = Arc::new(Hurry::new(LONG));
         let passes = || hurry.pass().now_or_never().is_some();
         assert!(passes());
 
@@ -176,7 +188,7 @@ mod tests {
         assert!(!passes());
         hurry.pass().await;
         assert!(passes());
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(LONG).await;
         assert!(!passes());
     }
 }

@@ -8,9 +8,10 @@ use colloquy::{
     ports::ledger::{
         facts::ReconcileOutcome,
         rewinds::RewindOutcome,
-        urgency::{in_background, urgently},
+        urgency::{first_of_all, in_background, urgently},
     },
 };
+use futures_util::future::join_all;
 use sqlx::Connection as _;
 
 use super::{
@@ -130,6 +131,36 @@ async fn what_nobody_waits_for_leaves_connections_to_what_somebody_waits_for() {
     for learned in [first, second, third, fourth] {
         learned.unwrap();
     }
+}
+
+/// Its plans are those of what it did.
+#[tokio::test]
+async fn a_connection_is_given_to_who_does_the_like() {
+    let f = Fixture::<PostgresSubject>::new().await;
+    let world = f.put_world("vale").await.id;
+    let facts = &f.ledger().facts;
+    let read = async || drop(facts.memory_seq(&f.scope, &world, &[]).await.unwrap());
+    let mut watching = f.subject.database.connect().await;
+    let mut last = async || -> i32 {
+        let newest = "SELECT pid FROM pg_stat_activity
+            WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+            ORDER BY query_start DESC LIMIT 1";
+        sqlx::query_scalar(newest).fetch_one(&mut watching).await.unwrap()
+    };
+    let mut each = async || {
+        read().await;
+        let usual = last().await;
+        in_background(read()).await;
+        let background = last().await;
+        first_of_all(read()).await;
+        [usual, background, last().await]
+    };
+    let [usual, background, first] = each().await;
+    assert!(usual != background && usual != first && background != first);
+    assert_eq!(each().await, [usual, background, first]);
+    // Those who move a head keep theirs, whatever else goes on.
+    join_all((0..40).map(|_| read())).await;
+    assert_eq!(each().await[2], first);
 }
 
 /// A summary of the turns up to one that is taken back is just being written, and pushes an older one out.

@@ -15,37 +15,48 @@ use super::{
 };
 use crate::support::PostgresDatabase;
 
-/// A connection to a database in which nobody else counts the rows of verdicts.
+/// A connection to a database in which nobody else counts the rows of verdicts and memories.
 async fn without_autovacuum(database: &PostgresDatabase) -> PgConnection {
     let mut connection = database.connect().await;
     set_tenant(&mut connection, "studio").await;
-    sqlx::query("ALTER TABLE verdicts SET (autovacuum_enabled = false)")
-        .execute(&mut connection)
-        .await
-        .unwrap();
+    for table in ["verdicts", "npc_memories"] {
+        let alone = format!("ALTER TABLE {table} SET (autovacuum_enabled = false)");
+        sqlx::raw_sql(AssertSqlSafe(alone))
+            .execute(&mut connection)
+            .await
+            .unwrap();
+    }
     connection
 }
 
-/// Adds verdicts, and has the other connections know how many at once instead of within seconds.
+const A_VERDICT: &str =
+    "INSERT INTO verdicts (tenant, pair, verdict, model, at) SELECT 'studio', n::text, 'same', 'judge', n";
+const A_MEMORY: &str = "INSERT INTO npc_memories (tenant, world, npc, memory_seq) SELECT 'studio', 'world', n::text, n";
+
+/// Adds verdicts.
 async fn fill(connection: &mut PgConnection, rows: Range<i32>) {
-    sqlx::query(
-        "INSERT INTO verdicts (tenant, pair, verdict, model, at)
-         SELECT 'studio', n::text, 'same', 'judge', n FROM generate_series($1, $2 - 1) n",
-    )
-    .bind(rows.start)
-    .bind(rows.end)
-    .execute(&mut *connection)
-    .await
-    .unwrap();
-    sqlx::query("SELECT pg_stat_force_next_flush()")
-        .execute(&mut *connection)
-        .await
-        .unwrap();
+    fill_with(connection, A_VERDICT, rows).await;
+}
+
+/// Adds rows, and has the other connections know how many at once instead of within seconds.
+async fn fill_with(connection: &mut PgConnection, row: &str, rows: Range<i32>) {
+    let statement = format!("{row} FROM generate_series({}, {}) n", rows.start, rows.end - 1);
+    for statement in [&statement, "SELECT pg_stat_force_next_flush()"] {
+        sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))
+            .execute(&mut *connection)
+            .await
+            .unwrap();
+    }
 }
 
 /// How many rows of verdicts plans are made for.
 async fn known(connection: &mut PgConnection) -> f32 {
-    sqlx::query_scalar("SELECT reltuples FROM pg_class WHERE oid = 'verdicts'::regclass")
+    known_of(connection, "verdicts").await
+}
+
+async fn known_of(connection: &mut PgConnection, table: &str) -> f32 {
+    sqlx::query_scalar("SELECT reltuples FROM pg_class WHERE oid = $1::regclass")
+        .bind(table)
         .fetch_one(connection)
         .await
         .unwrap()
@@ -96,6 +107,34 @@ async fn a_table_that_has_grown_is_analysed() {
     assert!((known(&mut connection).await - 21_000.0).abs() < 1.0);
     fill(&mut connection, 21_000..90_000).await;
     assert_eq!(count().await, 0, "so many are left to autovacuum");
+}
+
+#[tokio::test]
+async fn what_is_nearly_due_is_analysed_with_what_is() {
+    let f = Fixture::<PostgresSubject>::new().await;
+    let maintenance = &f.ledger().maintenance;
+    let mut connection = without_autovacuum(&f.subject.database).await;
+    let count = async || maintenance.count_grown_tables().await.unwrap();
+
+    fill(&mut connection, 0..100).await;
+    fill_with(&mut connection, A_MEMORY, 0..100).await;
+    assert_eq!(count().await, 2);
+    fill_with(&mut connection, A_MEMORY, 100..350).await;
+    assert_eq!(count().await, 0, "it is not due yet");
+    fill(&mut connection, 100..250).await;
+    assert_eq!(count().await, 0);
+    fill(&mut connection, 250..400).await;
+    assert_eq!(count().await, 2, "one is due, and the other nearly");
+    assert_eq!(
+        (
+            known(&mut connection).await,
+            known_of(&mut connection, "npc_memories").await
+        ),
+        (400.0, 350.0)
+    );
+    fill(&mut connection, 400..1_600).await;
+    fill_with(&mut connection, A_MEMORY, 350..700).await;
+    assert_eq!(count().await, 1, "the other has only doubled");
 }
 
 #[tokio::test]

@@ -277,10 +277,11 @@ pub async fn run(
             let is_cut = spoken.reply.status == TurnStatus::Interrupted;
             let committing = Box::pin(commit(services, &input, feed, spoken));
             let committing = committing.instrument(debug_span!("turn.commit"));
+            // Somebody may cut in while it is committed, and then waits for that.
             if is_cut {
                 first_of_all(committing).await
             } else {
-                committing.await
+                urgently(committing).await
             }
         }
         Err(error) => {

@@ -293,7 +293,12 @@ impl Pool {
             free.iter()
                 .rposition(|pooled| pooled.used_for == like && set_to(pooled, to))
         };
-        if let Some(at) = own(wanted).or_else(|| own("")) {
+        // To set one takes a trip, which is less than what a move has to plan on another.
+        let any = || match like {
+            Use::First => free.iter().position(|pooled| pooled.used_for == like),
+            Use::Background | Use::Other => None,
+        };
+        if let Some(at) = own(wanted).or_else(|| own("")).or_else(any) {
             return Some(free.remove(at));
         }
         let lent = self.size as usize - self.permits.available_permits();

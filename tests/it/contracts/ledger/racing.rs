@@ -10,6 +10,7 @@ use colloquy::{
         rewinds::RewindOutcome,
         urgency::{first_of_all, in_background, urgently},
     },
+    tenancy::TenantScope,
 };
 use futures_util::future::join_all;
 use sqlx::Connection as _;
@@ -139,8 +140,8 @@ async fn a_connection_is_given_to_who_does_the_like() {
     let f = Fixture::<PostgresSubject>::new().await;
     let world = f.put_world("vale").await.id;
     let facts = &f.ledger().facts;
-    let read = async || {
-        facts.memory_seq(&f.scope, &world, &[]).await.unwrap();
+    let read = async |scope: &TenantScope| {
+        facts.memory_seq(scope, &world, &[]).await.unwrap();
     };
     let mut watching = f.subject.database.connect().await;
     let mut last = async || -> i32 {
@@ -149,20 +150,22 @@ async fn a_connection_is_given_to_who_does_the_like() {
             ORDER BY query_start DESC LIMIT 1";
         sqlx::query_scalar(newest).fetch_one(&mut watching).await.unwrap()
     };
-    let mut each = async || {
-        read().await;
+    let mut each = async |scope: &TenantScope| {
+        read(scope).await;
         let usual = last().await;
-        in_background(read()).await;
+        in_background(read(scope)).await;
         let background = last().await;
-        first_of_all(read()).await;
+        first_of_all(read(scope)).await;
         [usual, background, last().await]
     };
-    let [usual, background, first] = each().await;
+    let [usual, background, first] = each(&f.scope).await;
     assert!(usual != background && usual != first && background != first);
-    assert_eq!(each().await, [usual, background, first]);
-    // Of four connections: those who move a head keep theirs as long as there is another.
-    join_all((0..3).map(|_| read())).await;
-    assert_eq!(each().await[2], first);
+    assert_eq!(each(&f.scope).await, [usual, background, first]);
+    // Of four connections, those who move a head keep theirs as long as there is another, and whose ever they are.
+    join_all((0..3).map(|_| read(&f.scope))).await;
+    assert_eq!(each(&f.scope).await[2], first);
+    let other = TenantScope::new("other".parse().unwrap());
+    assert_eq!(each(&other).await[2], first);
 }
 
 /// A summary of the turns up to one that is taken back is just being written, and pushes an older one out.

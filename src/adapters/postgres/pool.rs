@@ -39,7 +39,8 @@ use prometheus::Histogram;
 const TRUSTED_FOR: Duration = Duration::from_secs(10);
 /// For how long no other connection is asked for where one that is another's is free, after one was refused.
 const CROWDED_FOR: Duration = Duration::from_secs(30);
-/// So many connections do what comes first of all, as long as nobody waits for them longer than it takes to plan that anew.
+/// So many connections do what comes first of all, as long as nobody waits for them longer than it takes to plan that anew,
+/// and no other is there to do it.
 const READY: usize = 2;
 const READY_PATIENCE: Duration = Duration::from_millis(15);
 /// How long it may take a connection to answer, and to say goodbye; at most half of the pool's patience, so that there is time
@@ -235,9 +236,10 @@ impl Pool {
         if background.is_none() {
             make_way().await;
         }
-        let ready = match urgency::here() {
-            Urgency::First => timeout(READY_PATIENCE, self.ready.clone().acquire_owned()).await.ok(),
-            _ => None,
+        let ready = match Use::here() {
+            Use::First if !self.has_ready() => timeout(READY_PATIENCE, self.ready.clone().acquire_owned()).await.ok(),
+            Use::First => self.ready.clone().try_acquire_owned().ok().map(Ok),
+            Use::Background | Use::Other => None,
         };
         let permit = timeout(self.patience, self.permits.clone().acquire_owned()).await;
         let permit = permit.map_err(|_| busy(self.size, self.patience))?;
@@ -278,6 +280,11 @@ impl Pool {
         }
     }
 
+    /// Whether a connection is free that did what comes first of all before.
+    fn has_ready(&self) -> bool {
+        self.free.lock().iter().any(|pooled| pooled.used_for == Use::First)
+    }
+
     fn ping(&self) -> Duration {
         PING.min(self.patience / 2)
     }
@@ -295,7 +302,7 @@ impl Pool {
         };
         // To set one takes a trip, which is less than what a move has to plan on another.
         let any = || match like {
-            Use::First => free.iter().position(|pooled| pooled.used_for == like),
+            Use::First => free.iter().rposition(|pooled| pooled.used_for == like),
             Use::Background | Use::Other => None,
         };
         if let Some(at) = own(wanted).or_else(|| own("")).or_else(any) {

@@ -95,6 +95,10 @@ async fn analyse(connection: &mut Connection) -> StoreResult<usize> {
         return Ok(0);
     }
     let (tables, _) = grown(connection, NEARLY).await?;
+    // Autovacuum may have come in between, and no names at all would mean every table.
+    if tables.is_empty() {
+        return Ok(0);
+    }
     // Not those that autovacuum has in hand: it would give up what it does for whoever waits for it.
     let tables_of = tables.join(", ");
     let statement = format!("ANALYZE (SKIP_LOCKED) {tables_of}");

@@ -102,7 +102,7 @@ pub(super) async fn keep(
         if let Err(error) = copy_when_due(&mut connection, rules, signals, &mut closing).await {
             tracing::warn!(%error, "a checkpoint of the ledger failed; the next one copies what it did not");
             tokio::select! {
-                () = sleep(rules.longest) => {}
+                () = sleep(rules.longest) => signals.committed(),
                 _ = closing.changed() => break,
             }
         }
@@ -132,6 +132,10 @@ async fn copy_when_due(
         }
     }
     let log = copy(connection).await?;
+    if log.left() > 0 {
+        // Somebody reads what is older: again, whether or not anything is written.
+        signals.committed();
+    }
     if log.pages >= rules.anew_from {
         // So that the writer has to copy only what is written while this does: not if somebody reads what is older.
         copy(connection).await?;

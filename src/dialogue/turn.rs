@@ -262,8 +262,9 @@ pub async fn run(
         Ok((gathered, prompt, assemble_ms, reply)) => {
             let done_seq = feed.done(reply.done(&input));
             let timings = timings(&input, &stopwatch, &gathered, assemble_ms, &reply);
-            let cuts = match reply.status {
-                TurnStatus::Interrupted => cut.borrow().clone().unwrap_or_default().by,
+            let is_cut = reply.status == TurnStatus::Interrupted;
+            let cuts = match &*cut.borrow() {
+                Some(cut) if is_cut => cut.by.clone(),
                 _ => Vec::new(),
             };
             let spoken = Spoken {
@@ -274,7 +275,6 @@ pub async fn run(
                 done_seq,
                 timings,
             };
-            let is_cut = spoken.reply.status == TurnStatus::Interrupted;
             let committing = Box::pin(commit(services, &input, feed, spoken));
             let committing = committing.instrument(debug_span!("turn.commit"));
             // Somebody may cut in while it is committed, and then waits for that.

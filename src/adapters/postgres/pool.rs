@@ -237,8 +237,14 @@ impl Pool {
             make_way().await;
         }
         let ready = match Use::here() {
-            Use::First if !self.has_ready() => timeout(READY_PATIENCE, self.ready.clone().acquire_owned()).await.ok(),
-            Use::First => self.ready.clone().try_acquire_owned().ok().map(Ok),
+            Use::First => {
+                let patience = if self.has_ready() {
+                    Duration::ZERO
+                } else {
+                    READY_PATIENCE
+                };
+                timeout(patience, self.ready.clone().acquire_owned()).await.ok()
+            }
             Use::Background | Use::Other => None,
         };
         let permit = timeout(self.patience, self.permits.clone().acquire_owned()).await;
@@ -246,7 +252,7 @@ impl Pool {
         Ok(Permit {
             _connection: permit.map_err(|_| closed())?,
             _background: background.transpose().map_err(|_| closed())?,
-            _ready: ready.and_then(Result::ok),
+            _ready: ready.transpose().map_err(|_| closed())?,
         })
     }
 

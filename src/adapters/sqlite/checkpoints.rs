@@ -78,11 +78,11 @@ impl Signals {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Log {
     pub(super) pages: i64,
-    pub(super) copied: i64,
+    copied: i64,
 }
 
 impl Log {
-    pub(super) fn left(self) -> i64 {
+    fn left(self) -> i64 {
         self.pages - self.copied
     }
 }

@@ -456,21 +456,30 @@ mod tests {
         writer.close().await;
     }
 
-    /// Writes 64 KiB and returns how long the log is then, in bytes.
-    async fn grow(writer: &Writer, folder: &Path) -> u64 {
+    async fn execute(writer: &Writer, statement: &'static str) {
         writer
-            .write(|connection| {
+            .write(move |connection| {
                 Box::pin(async move {
-                    sqlx::query("INSERT INTO pages (what) VALUES (randomblob(65536))")
-                        .execute(&mut *connection)
+                    sqlx::query(statement)
+                        .execute(connection)
                         .await
-                        .unwrap();
-                    Ok(())
+                        .map(drop)
+                        .map_err(store_error)
                 })
             })
             .await
             .unwrap();
+    }
+
+    /// In bytes.
+    fn length_of_log(folder: &Path) -> u64 {
         std::fs::metadata(folder.join("t.db-wal")).unwrap().len()
+    }
+
+    /// Writes 64 KiB and returns how long the log is then.
+    async fn grow(writer: &Writer, folder: &Path) -> u64 {
+        execute(writer, "INSERT INTO pages (what) VALUES (randomblob(65536))").await;
+        length_of_log(folder)
     }
 
     #[tokio::test]
@@ -483,42 +492,24 @@ mod tests {
             anew_from: 256,
         };
         let (folder, writer) = started(8, rules).await;
-        writer
-            .write(|connection| {
-                Box::pin(async move {
-                    sqlx::query("CREATE TABLE pages (what BLOB NOT NULL)")
-                        .execute(connection)
-                        .await
-                        .unwrap();
-                    Ok(())
-                })
-            })
-            .await
-            .unwrap();
+        execute(&writer, "CREATE TABLE pages (what BLOB NOT NULL)").await;
 
         // Somebody who reads an old state keeps it in the log: nothing waits for them.
         let mut reader = connect(folder.path()).await;
         let mut reading = reader.begin().await.unwrap();
-        let seen = "SELECT count(*) FROM pages";
-        assert_eq!(
-            sqlx::query_scalar::<_, i64>(seen)
-                .fetch_one(&mut *reading)
+        let rows = async |connection: &mut SqliteConnection| -> i64 {
+            sqlx::query_scalar("SELECT count(*) FROM pages")
+                .fetch_one(connection)
                 .await
-                .unwrap(),
-            0
-        );
+                .unwrap()
+        };
+        assert_eq!(rows(&mut *reading).await, 0);
         let mut longest = 0;
         for _ in 0..80 {
             longest = grow(&writer, folder.path()).await;
         }
         assert!(longest > 5 * MIB, "{longest}");
-        assert_eq!(
-            sqlx::query_scalar::<_, i64>(seen)
-                .fetch_one(&mut *reading)
-                .await
-                .unwrap(),
-            0
-        );
+        assert_eq!(rows(&mut *reading).await, 0);
         reading.rollback().await.unwrap();
 
         // Without them it is used again, by writes that never pause: what is written next does not make it longer.
@@ -526,7 +517,7 @@ mod tests {
         let mut written = 80;
         while grow(&writer, folder.path()).await > longest {
             written += 1;
-            longest = std::fs::metadata(folder.path().join("t.db-wal")).unwrap().len();
+            longest = length_of_log(folder.path());
             assert!(Instant::now() < deadline, "{longest} bytes");
         }
         written += 1;
@@ -535,13 +526,7 @@ mod tests {
         writer.close().await;
         assert!(!folder.path().join("t.db-wal").exists());
         let mut connection = connect(folder.path()).await;
-        assert_eq!(
-            sqlx::query_scalar::<_, i64>(seen)
-                .fetch_one(&mut connection)
-                .await
-                .unwrap(),
-            written
-        );
+        assert_eq!(rows(&mut connection).await, written);
     }
 
     #[tokio::test]
@@ -552,18 +537,7 @@ mod tests {
             ..checkpoints::Rules::default()
         };
         let (folder, writer) = started(8, rules).await;
-        writer
-            .write(|connection| {
-                Box::pin(async move {
-                    sqlx::query("INSERT INTO t (n) VALUES (5)")
-                        .execute(connection)
-                        .await
-                        .unwrap();
-                    Ok(())
-                })
-            })
-            .await
-            .unwrap();
+        execute(&writer, "INSERT INTO t (n) VALUES (5)").await;
         // Until the database file says so by itself. It may be copied in the middle of a checkpoint.
         let alone = folder.path().join("alone.db");
         let deadline = Instant::now() + Duration::from_secs(30);

@@ -1,7 +1,10 @@
 //! Keeps the index what the ledger says. Order and repetition do not matter: an outbox row names a
 //! fact, and what the fact is now is read when the row is handled.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use crate::{
     dialogue::Services,
@@ -26,8 +29,8 @@ const PAGE: u32 = 500;
 /// Moves what the outbox names into the index. Returns how many rows were handled (0: idle). A tenant
 /// whose rows cannot be handled keeps them for the next call and holds up nobody else.
 ///
-/// One relay runs at a time on a node; a caller waits for the running one and then finds its own
-/// rows handled or handles them. Rows written before the call are in the index when it returns.
+/// One relay runs at a time on a node. A caller waits for the running one; of those who waited the first handles the rows of
+/// all of them. Rows written before the call are in the index when it returns.
 pub async fn relay_outbox(services: &Services) -> Result<usize, StoreError> {
     relay(services).await.map(|relayed| relayed.handled)
 }
@@ -40,6 +43,41 @@ pub(in crate::dialogue) async fn relay_outbox_of(services: &Services, scope: &Te
     match relay(services).await?.stuck.remove(scope.tenant()) {
         Some(error) => Err(error),
         None => Ok(()),
+    }
+}
+
+/// The one relay of this node that moves the outbox, and those who wait for it.
+#[derive(Default)]
+pub(in crate::dialogue) struct Relays {
+    /// How often it was asked for.
+    asked: AtomicU64,
+    /// How many of those were asked before a relay began that left nothing.
+    served: tokio::sync::Mutex<u64>,
+}
+
+impl Relays {
+    /// Waits for the relay that runs, if any. `None`: another began after this was asked and left nothing, so that whatever the
+    /// caller wrote before is in the index.
+    async fn turn(&self) -> Option<RelayTurn<'_>> {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        let served = self.served.lock().await;
+        (*served < asked).then(|| RelayTurn {
+            covers: self.asked.load(Ordering::SeqCst),
+            served,
+        })
+    }
+}
+
+/// Leave to move the outbox, alone.
+struct RelayTurn<'a> {
+    covers: u64,
+    served: tokio::sync::MutexGuard<'a, u64>,
+}
+
+impl RelayTurn<'_> {
+    /// It was read to its end, and nothing of it was left: those who asked before this began need no relay of their own.
+    fn left_nothing(mut self) {
+        *self.served = self.covers;
     }
 }
 
@@ -56,8 +94,10 @@ async fn relay(services: &Services) -> Result<Relayed, StoreError> {
 }
 
 async fn relay_alone(services: &Services) -> Result<Relayed, StoreError> {
-    let _one_at_a_time = services.bodies.relay.lock().await;
     let mut relayed = Relayed::default();
+    let Some(turn) = services.bodies.relays.turn().await else {
+        return Ok(relayed);
+    };
     // Rows that stay are read again, so each batch reaches past them.
     let mut left = 0_u32;
     for _ in 0..MAX_BATCHES {
@@ -93,6 +133,9 @@ async fn relay_alone(services: &Services) -> Result<Relayed, StoreError> {
             }
         }
         if !full {
+            if relayed.stuck.is_empty() {
+                turn.left_nothing();
+            }
             break;
         }
     }
@@ -179,5 +222,43 @@ pub async fn expected_points(services: &Services, scope: &TenantScope) -> Result
 pub(in crate::dialogue) async fn relay_or_log(services: &Services) {
     if let Err(error) = relay_outbox(services).await {
         tracing::warn!(%error, "the outbox was not moved into the index; it is tried again");
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_relay_serves_all_who_asked_before_it_began() {
+        let relays = Relays::default();
+        let first = relays.turn().await.unwrap();
+        let (mut second, mut third) = (pin!(relays.turn()), pin!(relays.turn()));
+        assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
+        first.left_nothing();
+        // What they wrote, the first may have come too early for.
+        let second = second.await.expect("a relay that began before it asked is none of its");
+        second.left_nothing();
+        assert!(third.await.is_none(), "the second has handled what it wrote");
+        assert!(
+            relays.turn().await.is_some(),
+            "whoever asks later may have written more"
+        );
+    }
+
+    #[tokio::test]
+    async fn one_that_left_something_serves_nobody() {
+        let relays = Relays::default();
+        let first = relays.turn().await.unwrap();
+        let (mut second, mut third) = (pin!(relays.turn()), pin!(relays.turn()));
+        assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
+        first.left_nothing();
+        drop(second.await.unwrap());
+        assert!(third.await.is_some());
     }
 }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 
 use crate::{
-    dialogue::Services,
+    dialogue::{Services, jobs::outbox::Relays},
     ids::{FactId, NpcId, TenantId, WorldId},
     memory::state::WorldState,
     ports::{
@@ -33,8 +33,8 @@ pub struct BodyCache {
     worlds: Cache<(TenantId, WorldId), Arc<tokio::sync::Mutex<Folded>>>,
     /// Orders this node's writes to an NPC's memory, which would only make each other plan anew.
     writers: Cache<(TenantId, WorldId, NpcId), Arc<tokio::sync::Mutex<()>>>,
-    /// Held by the one relay of this node that moves the outbox.
-    pub(in crate::dialogue) relay: tokio::sync::Mutex<()>,
+    /// Those who move the outbox on this node.
+    pub(in crate::dialogue) relays: Relays,
 }
 
 /// A world's state as far as it was read.
@@ -72,7 +72,7 @@ impl BodyCache {
             bodies: Cache::new(capacity),
             worlds: Cache::new(WORLDS),
             writers: Cache::new(WRITERS),
-            relay: tokio::sync::Mutex::new(()),
+            relays: Relays::default(),
         }
     }
 

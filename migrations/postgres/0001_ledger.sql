@@ -701,9 +701,11 @@ END $$;
 -- Counting and vacuuming --------------------------------------------------------------------------
 --
 -- After either of a table, every connection plans anew whatever reads or writes it, which takes longer than
--- the statements. None of them reads a table from end to end, however its rows are spread, and tables that grow
--- quickly the server counts itself; so a table is counted when it has changed three times over, not by a tenth, and one that only
--- grows is vacuumed when it is twice as large, not by a fifth. Dead rows are cleared away as usual.
+-- the statements. What has been counted once is looked up by its keys from then on, so a table is counted again when half
+-- of it has changed, not a tenth, and one that only grows is vacuumed when it is twice as large, not by a fifth. Counting
+-- comes first: a vacuum makes the table known to be larger, but not what changed since it was counted less; for the same
+-- reason half, and not more: a table that is vacuumed all the time as it grows would never be due. Dead rows are
+-- cleared away as usual.
 
 DO $$
 DECLARE
@@ -713,6 +715,6 @@ BEGIN
         SELECT c.relname AS name FROM pg_class c
         WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname <> '_sqlx_migrations'
     LOOP
-        EXECUTE format('ALTER TABLE %I SET (autovacuum_analyze_scale_factor = 3, autovacuum_vacuum_insert_scale_factor = 1)', it.name);
+        EXECUTE format('ALTER TABLE %I SET (autovacuum_analyze_scale_factor = 0.5, autovacuum_vacuum_insert_scale_factor = 1)', it.name);
     END LOOP;
 END $$;

@@ -18,7 +18,7 @@ use crate::ports::StoreResult;
 
 /// Rows below which it does not matter much how a table is read.
 const FEW: i64 = 30;
-/// A table known to have so many is not read from end to end any more, and autovacuum counts it when it has changed three times over.
+/// A table known to have so many is not read from end to end any more, and autovacuum counts it when half of it has changed.
 const MANY: i64 = 20_000;
 /// So many times as large is grown.
 const TIMES: i64 = 4;

@@ -87,6 +87,22 @@ struct Threads {
     placement: RandomState,
 }
 
+/// Counts this actor for as long as it is in memory.
+pub(super) struct Live(Arc<AtomicUsize>);
+
+impl Live {
+    pub fn of(node: &Node) -> Self {
+        node.live.fetch_add(1, Relaxed);
+        Self(Arc::clone(&node.live))
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 /// An actor that is, or was, alive.
 pub(super) struct Entry<A: Actor> {
     pub addr: Addr<A>,

@@ -454,7 +454,7 @@ pub fn joining(who: &Principal, named: Option<PlayerId>) -> Result<PlayerId, Pro
 /// pauses; a line that is being said is cut.
 #[utoipa::path(
     tag = "npc-conversations",
-    params(("conversation" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
+    params(("conversation" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key finds the session that the first made, as it is by now, with a new resume token in place of the first, which is void then")),
     request_body = JoinBody,
     responses((status = 201, body = NewSessionView), (status = 409, description = "The conversation has ended")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
@@ -484,7 +484,7 @@ pub async fn join_conversation(
             NewSessionView::of(created, &who).answer()
         }
     };
-    let again = |kept| NewSessionView::again(state.clone(), caller.scope.clone(), kept);
+    let again = |kept| NewSessionView::again(state.clone(), caller.principal.clone(), kept);
     idempotency::once_or(&state, &caller.principal, &request, &raw, work, again).await
 }
 

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     actors::{Accepted, NewSession, SessionError, handle::CreatedSession},
     dialogue::{npc_conversation::MAX_NPCS, prompt::Preview},
-    ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, WorldId},
+    ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, TurnId, WorldId},
     memory::turn::Turn,
     ports::{
         PageRequest,
@@ -71,7 +71,7 @@ pub struct SessionBody {
 }
 
 /// A session as it is stored.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct SessionView {
     #[schema(value_type = String)]
     id: DialogueId,
@@ -118,23 +118,24 @@ impl SessionView {
     }
 }
 
-/// A session that was just made, as it is kept for whoever asks again.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-struct OpenedView {
-    #[serde(flatten)]
-    session: SessionView,
-    /// The first turn, if the NPC was to speak first. It is missing where that failed, or takes longer than 45 s: the
-    /// session stands, and the player may speak.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    greeting: Option<TurnView>,
+/// What is kept for whoever asks again for a session that was made: nothing that was said in it, which may be unsaid by
+/// then.
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptSession {
+    session: DialogueId,
+    greeting: Option<TurnId>,
 }
 
 /// A session that was just made.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct NewSessionView {
     #[serde(flatten)]
-    opened: OpenedView,
+    session: SessionView,
+    /// The first turn, if the NPC was to speak first. It is missing where that failed, or takes longer than 45 s: the
+    /// session stands, and the player may speak. In the answer to a repeated request also where it stands no longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    greeting: Option<TurnView>,
     /// Shown once and not stored. For `session.resume` on a socket.
     resume_token: String,
 }
@@ -143,34 +144,47 @@ impl NewSessionView {
     /// What `who` may see of it.
     pub fn of(created: CreatedSession, who: &Principal) -> Self {
         Self {
-            opened: OpenedView {
-                session: SessionView::of(created.dialogue, who),
-                greeting: None,
-            },
+            session: SessionView::of(created.dialogue, who),
+            greeting: None,
             resume_token: created.resume_token,
         }
     }
 
     /// Its first turn was said.
     fn greeted(mut self, turn: &Turn) -> Self {
-        self.opened.session.head_turn = turn.number;
-        self.opened.session.updated_at = turn.committed_at;
-        self.opened.greeting = Some(turn.into());
+        self.session.head_turn = turn.number;
+        self.session.updated_at = turn.committed_at;
+        self.greeting = Some(turn.into());
         self
     }
 
-    /// The answer to whoever opened it. The token is not kept with it.
+    /// The answer to whoever opened it. Neither the token nor what was said is kept with it.
     pub fn answer(self) -> Result<Answer, Problem> {
-        let location = format!("/v1/sessions/{}", self.opened.session.id);
-        Answer::created(&self, location)?.keeping(&self.opened)
+        let location = format!("/v1/sessions/{}", self.session.id);
+        let kept = KeptSession {
+            session: self.session.id,
+            greeting: self.greeting.as_ref().map(TurnView::id),
+        };
+        Answer::created(&self, location)?.keeping(&kept)
     }
 
-    /// The answer to whoever asks again: it did not get the token, so it gets another.
-    pub async fn again(state: web::Data<AppState>, scope: TenantScope, kept: Answer) -> Result<Answer, Problem> {
-        let opened: OpenedView = serde_json::from_str(kept.body()).map_err(|error| Problem::internal(&error))?;
-        let renewed = state.sessions.renew_resume_token(&scope, opened.session.id).await?;
+    /// The answer to whoever asks again: the session as it is by now. It did not get the token, so it gets another.
+    pub async fn again(state: web::Data<AppState>, who: Principal, kept: Answer) -> Result<Answer, Problem> {
+        let KeptSession { session, greeting } =
+            serde_json::from_str(kept.body()).map_err(|error| Problem::internal(&error))?;
+        let scope = who.scope();
+        let renewed = state.sessions.renew_resume_token(&scope, session).await?;
         let resume_token = renewed.ok_or_else(|| Problem::not_found("session"))?;
-        kept.with_body(&Self { opened, resume_token })
+        let dialogue = reachable(&state, &who, session).await?;
+        let greeting = match greeting {
+            Some(turn) => state.services.ledger.dialogues.turn(&scope, turn).await?,
+            None => None,
+        };
+        kept.with_body(&Self {
+            session: SessionView::of(dialogue, &who),
+            greeting: greeting.filter(|said| said.stands).map(|said| (&said.turn).into()),
+            resume_token,
+        })
     }
 }
 
@@ -273,7 +287,7 @@ fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
 /// Opens a session between a player and an NPC.
 #[utoipa::path(
     tag = "sessions",
-    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer, with a new resume token in place of the first, which is void then")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key finds the session that the first made, as it is by now, with a new resume token in place of the first, which is void then")),
     request_body = SessionBody,
     responses((status = 201, body = NewSessionView), (status = 404, description = "There is no such world or NPC"), (status = 409, description = "The same request is being handled")),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
@@ -311,7 +325,7 @@ pub async fn create_session(
             }
         }
     };
-    let again = |kept| NewSessionView::again(state.clone(), caller.scope.clone(), kept);
+    let again = |kept| NewSessionView::again(state.clone(), caller.principal.clone(), kept);
     idempotency::once_or(&state, &caller.principal, &request, &raw, work, again).await
 }
 

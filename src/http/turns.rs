@@ -50,7 +50,7 @@ pub struct TurnBody {
 }
 
 /// A committed turn.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct TurnView {
     #[schema(value_type = String)]
     id: TurnId,
@@ -67,6 +67,13 @@ pub struct TurnView {
     usage: Usage,
     started_at: DateTime<Utc>,
     committed_at: DateTime<Utc>,
+}
+
+impl TurnView {
+    /// Which turn it is.
+    pub fn id(&self) -> TurnId {
+        self.id
+    }
 }
 
 impl From<&Turn> for TurnView {

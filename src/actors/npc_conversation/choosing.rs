@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use actix::{ActorFutureExt, AsyncContext, Context, SpawnHandle, WrapFuture};
 
 use super::{NpcConversation, Phase};
 use crate::{
@@ -15,7 +15,8 @@ use crate::{
 /// What a model was asked, and what it said.
 #[derive(Default)]
 pub(super) struct Choosing {
-    asked: bool,
+    /// After which line a model is being asked.
+    asked: Option<(Option<TurnId>, SpawnHandle)>,
     /// After which line, and who.
     chosen: Option<(Option<TurnId>, Option<NpcId>)>,
 }
@@ -38,14 +39,20 @@ impl NpcConversation {
             return Speaker::Known(next_speaker(&members, &loaded.history));
         }
         let head = loaded.head;
-        if self.choosing.asked {
-            return Speaker::Asked;
+        // Who speaks after a line that is gone is not asked any more.
+        match self.choosing.asked.take() {
+            Some((after, asking)) if after == head => {
+                self.choosing.asked = Some((after, asking));
+                return Speaker::Asked;
+            }
+            Some((_, asking)) => {
+                ctx.cancel_future(asking);
+            }
+            None => {}
         }
-        // What was said after a line that is gone is not asked for any more.
         if let Some((_, npc)) = self.choosing.chosen.take().filter(|(after, _)| *after == head) {
             return Speaker::Known(npc);
         }
-        self.choosing.asked = true;
         let (use_cases, scope) = (Arc::clone(&self.node.use_cases), self.key.0.clone());
         let (dialogue, history) = (Arc::clone(&loaded.dialogue), Arc::clone(&loaded.history));
         let language = rows.world.language;
@@ -54,13 +61,14 @@ impl NpcConversation {
                 .next_speaker(&scope, &dialogue, language, &members, &history)
                 .await
         };
-        ctx.spawn(ask.into_actor(self).map(move |npc, talk, ctx| {
+        let asking = ctx.spawn(ask.into_actor(self).map(move |npc, talk, ctx| {
             talk.choosing = Choosing {
-                asked: false,
+                asked: None,
                 chosen: Some((head, npc)),
             };
             talk.advance(ctx);
         }));
+        self.choosing.asked = Some((head, asking));
         Speaker::Asked
     }
 }

@@ -38,10 +38,10 @@ use super::{
     event_log::EventLog,
     handle::{Ask, Attached},
     memory_wait::MemoryWait,
-    registry::{Node, SessionKey},
+    registry::{Live, Node, SessionKey},
     running::{Outcome, Running},
     session::{
-        CutNow, Drain, JobEnded, Live, Stop,
+        CutNow, Drain, JobEnded, Stop,
         load::{self, Loaded},
         lost_turn,
     },
@@ -213,14 +213,20 @@ impl NpcConversation {
     }
 
     fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
-        self.log.moved_meanwhile(std::mem::take(&mut loaded.moved_meanwhile));
+        let moved = std::mem::take(&mut loaded.moved_meanwhile);
+        let ended = loaded.closed && !moved.is_empty();
+        self.log.moved_meanwhile(moved);
         self.node.loaded(&self.key, &self.log, &loaded);
         self.log.not_committed(&lost_turn());
         self.memory = MemoryWait::of(loaded.awaited);
         if loaded.replacing.is_none() {
             self.putting_back = None;
         }
+        let head_turn = loaded.dialogue.head_turn;
         self.phase = Phase::Ready(Box::new(loaded));
+        if ended {
+            return self.ended_by_restore(head_turn, ctx);
+        }
         self.ready(ctx);
     }
 

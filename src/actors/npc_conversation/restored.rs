@@ -60,14 +60,19 @@ impl NpcConversation {
         self.give_up_moves(&SessionError::Overloaded { retry_after: MOMENT });
         self.stepping.clear();
         if let Some(rewound) = told.0.rewound.as_ref().filter(|_| !told.0.open) {
-            let (turn, reason) = (rewound.head_turn, "restored");
-            for request in std::mem::take(&mut self.early) {
-                request.refuse(SessionError::Ended);
-            }
-            self.log.publish(EventBody::ConversationEnded { turn, reason }, None);
-            return self.leave(ctx);
+            return self.ended_by_restore(rewound.head_turn, ctx);
         }
         self.load(ctx);
+    }
+
+    /// The save has this conversation ended, or not at all.
+    pub(super) fn ended_by_restore(&mut self, turn: u32, ctx: &mut Context<Self>) {
+        for request in std::mem::take(&mut self.early) {
+            request.refuse(SessionError::Ended);
+        }
+        let reason = "restored";
+        self.log.publish(EventBody::ConversationEnded { turn, reason }, None);
+        self.leave(ctx);
     }
 }
 

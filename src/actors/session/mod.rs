@@ -17,10 +17,7 @@ mod waiting;
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -32,7 +29,7 @@ use super::{
     event_log::{EventLog, Missed, event_of, events_of},
     handle::{Ask, Attached, SessionView},
     memory_wait::MemoryWait,
-    registry::{Node, SessionKey},
+    registry::{Live, Node, SessionKey},
     running::Running,
 };
 use crate::{
@@ -94,22 +91,6 @@ struct Closing {
     begun: bool,
 }
 
-/// Counts this actor for as long as it is in memory.
-pub(super) struct Live(Arc<AtomicUsize>);
-
-impl Live {
-    pub fn of(node: &Node) -> Self {
-        node.live.fetch_add(1, Relaxed);
-        Self(Arc::clone(&node.live))
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
 impl Session {
     pub fn new(node: Arc<Node>, key: SessionKey, generation: u64, log: Arc<EventLog>) -> Self {
         let live = Live::of(&node);
@@ -164,7 +145,9 @@ impl Session {
     }
 
     fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
-        self.log.moved_meanwhile(std::mem::take(&mut loaded.moved_meanwhile));
+        let moved = std::mem::take(&mut loaded.moved_meanwhile);
+        let ended = loaded.closed && !moved.is_empty();
+        self.moved_meanwhile(moved);
         self.node.loaded(&self.key, &self.log, &loaded);
         // A turn that ran when an earlier actor panicked, if nobody has said so yet.
         self.log.not_committed(&lost_turn());
@@ -178,6 +161,9 @@ impl Session {
         self.drop_replacements(|theirs| unreplaced.is_none() && theirs == head);
         self.phase = Phase::Ready(Box::new(loaded));
         self.head_is_new(false, ctx);
+        if ended {
+            return self.ended_by_restore(ctx);
+        }
         if let Some(turn) = unreplaced
             && !self.put_back(turn, ctx)
         {

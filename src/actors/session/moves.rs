@@ -58,7 +58,9 @@ pub(super) struct Moving {
     /// What is asked is to take a reply up again.
     taking_up: bool,
     /// Somebody asked to take turns back: lines with a lower number had been spoken before, and go with them.
-    spoken_before: Option<u64>,
+    pub spoken_before: Option<u64>,
+    /// The running turn was fenced: whoever moved the dialogue, lines with a lower number had been spoken before.
+    pub fenced_before: Option<u64>,
     /// The reply that the move under way has found to be gone on with.
     unfinished: Option<Unfinished>,
 }
@@ -180,9 +182,9 @@ impl Session {
     }
 
     /// Lines with a lower number than `before` were said to what is taken back, and go with it. Those who listen
-    /// are told of each.
-    fn unsay_lines(&mut self, before: u64) {
-        for line in self.take_lines(|line| line.id < before) {
+    /// are told of each. What becomes of those that take a turn's place is decided by [`Self::drop_replacements`].
+    pub(super) fn unsay_lines(&mut self, before: u64) {
+        for line in self.take_lines(|line| line.id < before && line.after.is_none()) {
             // Others are answered that it is none.
             if line.is_accepted() {
                 let body = EventBody::Error {
@@ -245,7 +247,8 @@ impl Session {
     ) {
         self.log.not_moved(doubtful);
         let callers = self.moving.moves.failed();
-        if !self.moving.moves.is_busy() {
+        // Whether they go, is known when everything is read anew.
+        if !doubtful && !self.moving.moves.is_busy() {
             self.moving.spoken_before = None;
         }
         let load = std::mem::take(&mut self.moving.load_after) || doubtful;

@@ -12,6 +12,7 @@ use crate::{
         events::{EventBody, EventError},
         turn::{TurnError, event_error},
     },
+    ports::ledger::rewinds::Rewound,
 };
 
 impl Session {
@@ -20,7 +21,7 @@ impl Session {
             return self.restored_meanwhile.push(told);
         };
         if told.0.epoch <= loaded.epoch {
-            // What is held was read after it.
+            // What is held was read after it, and so was what it moved.
             return;
         }
         if self.moving.is_busy() {
@@ -53,8 +54,26 @@ impl Session {
         if !told.0.open && told.0.rewound.is_some() {
             return self.ended_by_restore(ctx);
         }
+        // They were said to what is no more.
+        self.unsay_lines(self.next_line);
         self.load(ctx);
         self.turn_ended(ctx);
+    }
+
+    /// The dialogue is read anew. What somebody else has moved since, or a move whose answer was lost, is told, and lines
+    /// that had been spoken before go with what they followed.
+    pub(super) fn moved_meanwhile(&mut self, moved: Vec<Rewound>) {
+        let took_turns = moved
+            .iter()
+            .any(|rewound| !(rewound.removed.is_empty() && rewound.reinstated.is_empty()));
+        let asked = self.moving.spoken_before.filter(|_| !moved.is_empty());
+        let before = asked.or_else(|| took_turns.then_some(self.next_line));
+        let before = before.max(self.moving.fenced_before.take());
+        self.log.moved_meanwhile(moved);
+        self.unsay_lines(before.unwrap_or_default());
+        if !self.moving.is_busy() {
+            self.moving.spoken_before = None;
+        }
     }
 
     /// What came while nothing could be done about it. `true`: everything is read anew.
@@ -66,7 +85,7 @@ impl Session {
     }
 
     /// The save has this dialogue closed, or not at all.
-    fn ended_by_restore(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn ended_by_restore(&mut self, ctx: &mut Context<Self>) {
         let why = EventError {
             code: "session_closed",
             message: "a save was loaded in which this session is not open".to_owned(),

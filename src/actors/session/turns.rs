@@ -509,6 +509,8 @@ impl Session {
         self.log.not_committed(&event_error(&error));
         if matches!(error, TurnError::Fenced) {
             self.node.meters.fenced(FencedWrite::Turn);
+            let before = self.moving.spoken_before.unwrap_or(self.next_line);
+            self.moving.fenced_before = Some(before);
         }
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = error.is_doubtful();

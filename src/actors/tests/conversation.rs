@@ -23,7 +23,13 @@ impl World {
         self.talk_of(NextSpeaker::Rule, topic, max_turns, auto).await
     }
 
-    async fn talk_of(&self, next_speaker: NextSpeaker, topic: &str, max_turns: u32, auto: bool) -> DialogueId {
+    pub(super) async fn talk_of(
+        &self,
+        next_speaker: NextSpeaker,
+        topic: &str,
+        max_turns: u32,
+        auto: bool,
+    ) -> DialogueId {
         let new = NewConversation {
             world: "vale".parse().unwrap(),
             npcs: vec!["mira".parse().unwrap(), "ergen".parse().unwrap()],

@@ -78,6 +78,9 @@ pub struct Fake {
     pub settled: AtomicUsize,
     /// Who speaks next, where a model is asked; each answer once.
     pub next_speakers: Mutex<Vec<NpcId>>,
+    /// Whoever is asked for it does not answer.
+    pub hold_speakers: Mutex<bool>,
+    pub speakers_asked: AtomicUsize,
 }
 
 fn a_trace(at: DateTime<Utc>) -> TurnTrace {
@@ -354,6 +357,11 @@ impl UseCases for Fake {
         cast: &[Member],
         history: &[BufferedTurn],
     ) -> Option<NpcId> {
+        self.speakers_asked.fetch_add(1, Relaxed);
+        let hangs = *self.hold_speakers.lock();
+        if hangs {
+            std::future::pending::<()>().await;
+        }
         let named = self.next_speakers.lock().pop();
         named.or_else(|| next_speaker(cast, history))
     }

@@ -8,10 +8,14 @@ use std::{
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 
-use super::world::{World, dialogue_settings, settings, until};
+use super::world::{PATIENCE, World, dialogue_settings, settings, until};
 use crate::{
     actors::ActorSettings,
-    ports::clock::{Clock, SystemClock},
+    memory::reconcile::Verdict,
+    ports::{
+        clock::{Clock, SystemClock},
+        ledger::facts::JudgedPair,
+    },
 };
 
 /// Stands still until it is moved.
@@ -76,5 +80,35 @@ async fn what_was_touched_once_is_gone_when_it_has_been_idle() {
     let id = world.session().await;
     world.turn(id, "hello").await;
     assert_eq!(world.sessions.live(), 1);
+    world.end().await;
+}
+
+#[actix::test]
+async fn what_was_kept_long_enough_goes_however_much_it_is() {
+    /// More than goes in one go of the chores.
+    const PAIRS: u16 = 2_600;
+    let clock = Stopped::new();
+    let world = World::at(clock.clone(), settings(), dialogue_settings()).await;
+    let (facts, scope) = (&world.ports.ledger.facts, &world.scope);
+    let pairs: Vec<[u8; 32]> = (0..PAIRS)
+        .map(|number| std::array::from_fn(|at| number.to_be_bytes()[at % 2]))
+        .collect();
+    let kept = pairs.iter().map(|pair| {
+        let judged = JudgedPair {
+            pair: *pair,
+            verdict: Verdict::Same,
+            model: "judge".to_owned(),
+        };
+        async move { facts.keep_verdict(scope, &judged).await.unwrap() }
+    });
+    futures_util::future::join_all(kept).await;
+    assert_eq!(facts.verdicts(scope, &pairs).await.unwrap().len(), pairs.len());
+    clock.advance(Duration::from_hours(100 * 24));
+    let all_gone = async {
+        while !facts.verdicts(scope, &pairs).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, all_gone).await.expect("some are left");
     world.end().await;
 }

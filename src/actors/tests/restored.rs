@@ -1,11 +1,17 @@
 //! Conversations of NPCs when a save of their world is loaded: who watches, who speaks next, and what a
 //! restart makes of it.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::{
     saves::{load, save},
     world::{PATIENCE, World, until},
 };
-use crate::{actors::SessionError, ids::DialogueId, ports::ledger::dialogues::DialogueStatus};
+use crate::{
+    actors::SessionError,
+    ids::DialogueId,
+    ports::ledger::dialogues::{DialogueStatus, NextSpeaker},
+};
 
 impl World {
     /// How a conversation stands for its actor and in the ledger: its last turn, and whether it is paused.
@@ -184,5 +190,22 @@ async fn whether_it_was_paused_is_part_of_a_save() {
     load(&world, going_on).await;
     assert_eq!(world.talk_stands(id).await, (0, false));
     world.begun(4).await;
+    world.end().await;
+}
+
+#[actix::test]
+async fn whoever_was_asked_who_speaks_after_a_line_that_is_gone_holds_up_nobody() {
+    let world = World::new().await;
+    let id = world.talk_of(NextSpeaker::Model, "the mill", 20, false).await;
+    world.step(id).await;
+    let taken = save(&world).await;
+    world.step(id).await;
+    *world.fake.hold_speakers.lock() = true;
+    let stepped = world.talks().step(&world.scope, id).await.unwrap();
+    until("a model is asked", || world.fake.speakers_asked.load(Relaxed) == 3).await;
+    *world.fake.hold_speakers.lock() = false;
+    load(&world, taken).await;
+    assert!(stepped.await.is_err(), "its line is not to be had");
+    assert_eq!(world.step(id).await.number, 2);
     world.end().await;
 }

@@ -4,12 +4,12 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use super::world::{Ear, World, dialogue_settings, outcome, until};
 use crate::{
-    actors::{Listener, SessionError, use_cases::UseCases as _},
+    actors::{Listener, OnBusy, SessionError, use_cases::UseCases as _},
     dialogue::{saves::RestoreRequest, turn::TurnError},
     ids::{DialogueId, SaveId},
     ports::ledger::{
         audit::Edit,
-        saves::{NewSave, RestoreOutcome, Restored},
+        saves::{NewSave, RestoreOutcome, Restored, RestoredDialogue},
     },
 };
 
@@ -30,6 +30,22 @@ pub(super) async fn load(world: &World, save: SaveId) -> Restored {
     let vale = "vale".parse().unwrap();
     match world.sessions.restore(&world.who(), &vale, save, None).await.unwrap() {
         RestoreOutcome::Done { restored, .. } => restored,
+        other => panic!("not restored: {other:?}"),
+    }
+}
+
+/// Another node loads it, and its notice is on the way.
+pub(super) async fn loaded_elsewhere(world: &World, save: SaveId) -> Vec<RestoredDialogue> {
+    let request = RestoreRequest {
+        scope: world.scope.clone(),
+        world: "vale".parse().unwrap(),
+        save,
+        key: None,
+        seq_gap: 10,
+        who: world.who(),
+    };
+    match world.fake.restore(request).await.unwrap() {
+        RestoreOutcome::Done { dialogues, .. } => dialogues,
         other => panic!("not restored: {other:?}"),
     }
 }
@@ -140,6 +156,73 @@ async fn a_turn_is_let_go_though_nothing_else_is_taken_back() {
 }
 
 #[actix::test]
+async fn lines_that_waited_when_a_save_was_loaded_go_with_what_they_followed() {
+    let world = World::new().await;
+    let id = world.session().await;
+    world.turn(id, "one").await;
+    let older = save(&world).await;
+    world.turn(id, "two").await;
+    let newer = save(&world).await;
+    let ear = world.listen(id).await;
+    // Back, and to where it stands, where only what runs is let go.
+    for (save, next) in [(newer, 3), (older, 2)] {
+        let told = ear.story().len();
+        let held = world.say(id, "hold").await;
+        until("it is said", || {
+            world.fake.spoken.lock().last().is_some_and(|line| line == "hold")
+        })
+        .await;
+        let key = format!("waits for {next}");
+        let waits = world.say_with(id, "after that", Some(&key), OnBusy::Queue).await;
+        load(&world, save).await;
+        for unsaid in [held, waits] {
+            let unsaid = outcome(unsaid).await.unwrap_err();
+            assert!(matches!(*unsaid, TurnError::Unsaid), "{unsaid:?}");
+        }
+        let again = world.say_with(id, "after that", Some(&key), OnBusy::Queue).await;
+        assert!(matches!(again, Err(SessionError::TurnUnsaid)));
+        assert!(ear.story()[told..].contains(&"error turn_unsaid".to_owned()));
+        assert_eq!(world.turn(id, "and now?").await.number, next);
+    }
+    let spoken = world.fake.spoken.lock().clone();
+    assert_eq!(spoken, ["one", "two", "hold", "and now?", "hold", "and now?"]);
+    world.end().await;
+}
+
+#[actix::test]
+async fn what_a_save_ended_says_so_before_its_notice_comes() {
+    let world = World::new().await;
+    let taken = save(&world).await;
+    let id = world.session().await;
+    world.turn(id, "begun since").await;
+    let ear = world.listen(id).await;
+    let held = world.say(id, "hold").await;
+    world.begun(2).await;
+    let waits = world.say(id, "after that").await;
+    let talk = world.talk("hold", 20, true).await;
+    let watcher = world.watch(talk, Some(1)).await;
+    world.begun(3).await;
+    let dialogues = loaded_elsewhere(&world, taken).await;
+    world.fake.go.add_permits(2);
+    ear.hears("closed restored").await;
+    watcher.hears("ended 0 restored").await;
+    assert!(matches!(*outcome(held).await.unwrap_err(), TurnError::Fenced));
+    assert!(matches!(*outcome(waits).await.unwrap_err(), TurnError::Unsaid));
+    assert_eq!(world.fake.spoken.lock().len(), 3, "what waited is not said");
+    world.sessions.was_restored(&world.scope, dialogues).await;
+    assert!(matches!(world.say(id, "more").await, Err(SessionError::Closed)));
+    let (told, watched) = (ear.story(), watcher.story());
+    let ends = |story: &[String], end: &str| story.iter().filter(|event| *event == end).count();
+    assert_eq!(
+        (ends(&told, "rewound 0"), ends(&told, "closed restored")),
+        (1, 1),
+        "{told:?}"
+    );
+    assert_eq!(ends(&watched, "ended 0 restored"), 1, "{watched:?}");
+    world.end().await;
+}
+
+#[actix::test]
 async fn a_move_that_a_save_overtook_is_refused_and_the_save_stands() {
     let world = World::new().await;
     let id = world.session().await;
@@ -195,27 +278,21 @@ async fn what_is_told_late_of_a_save_unsays_nothing_that_was_said_since() {
     let taken = save(&world).await;
     world.turn(id, "two").await;
     let ear = world.listen(id).await;
-    // Another node loads it, and its notice is on the way.
-    let request = RestoreRequest {
-        scope: world.scope.clone(),
-        world: "vale".parse().unwrap(),
-        save: taken,
-        key: None,
-        seq_gap: 10,
-        who: world.who(),
-    };
-    let RestoreOutcome::Done { dialogues, .. } = world.fake.restore(request).await.unwrap() else {
-        panic!("not restored");
-    };
-    let fenced = outcome(world.say(id, "three").await).await.unwrap_err();
+    let held = world.say(id, "hold").await;
+    world.begun(3).await;
+    let waits = world.say(id, "after that").await;
+    let dialogues = loaded_elsewhere(&world, taken).await;
+    world.fake.go.add_permits(1);
+    let fenced = outcome(held).await.unwrap_err();
     assert!(matches!(*fenced, TurnError::Fenced), "{fenced:?}");
+    assert!(matches!(*outcome(waits).await.unwrap_err(), TurnError::Unsaid));
     // What was moved is told before anything that is said on top of it.
     assert_eq!(world.turn(id, "two, otherwise").await.number, 2);
     let before = ear.story();
     let at = before.iter().position(|event| event == "rewound 1").unwrap();
     assert_eq!(
         before[at + 1..],
-        ["started 2", "completed 2", "committed 2"],
+        ["error turn_unsaid", "started 2", "completed 2", "committed 2"],
         "{before:?}"
     );
     let held = world.say(id, "hold").await;

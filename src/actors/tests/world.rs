@@ -197,6 +197,8 @@ impl World {
             rewind_go: Semaphore::new(0),
             settled: AtomicUsize::new(0),
             next_speakers: Mutex::default(),
+            hold_speakers: Mutex::new(false),
+            speakers_asked: AtomicUsize::new(0),
         });
         let use_cases: Arc<dyn UseCases> = Arc::<Fake>::clone(&fake);
         let sessions = Sessions::start_with(ports.clone(), use_cases, node, settings.clone(), None);

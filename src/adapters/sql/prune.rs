@@ -27,9 +27,16 @@ const JOBS: &str = concat!(
         ORDER BY id LIMIT $4"
     )
 );
+/// That of a turn that such a job is left of stays with it: it tells what the turn only repeated.
 const TRACES: &str = concat!(
     "DELETE FROM traces WHERE tenant = $1 AND turn ",
-    any_of!("SELECT turn FROM traces WHERE tenant = $1 AND turn < $2 ORDER BY turn LIMIT $3")
+    any_of!(
+        "SELECT c.turn FROM traces c WHERE c.tenant = $1 AND c.turn < $2
+         AND NOT EXISTS (SELECT 1 FROM turns t CROSS JOIN jobs j
+            WHERE t.tenant = $1 AND t.id = c.turn AND t.stands = FALSE
+              AND j.tenant = $1 AND j.dialogue = t.dialogue AND j.turn = t.id AND j.last_error = 'unsaid')
+         ORDER BY c.turn LIMIT $3"
+    )
 );
 /// What a save pins may be older than it: while there are saves, whatever was judged may decide again.
 const VERDICTS: &str = concat!(
@@ -107,7 +114,8 @@ plans_of_sqlite! {
         #[tokio::test]
         async fn what_is_old_is_found_without_reading_the_rest() {
             assert_searches(JOBS, &["sqlite_autoindex_jobs_1 (tenant=? AND id<?)"]).await;
-            assert_searches(TRACES, &["(tenant=? AND turn<?)"]).await;
+            let indexes = ["(tenant=? AND turn<?)", "sqlite_autoindex_turns_1 (tenant=? AND id=?)", "jobs_once"];
+            assert_searches(TRACES, &indexes).await;
             let verdicts = plan(VERDICTS).await;
             // Of saves the first is enough.
             assert!(verdicts.contains("verdicts_by_age") && !verdicts.contains("SCAN"), "{verdicts}");

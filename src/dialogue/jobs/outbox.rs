@@ -30,7 +30,8 @@ const PAGE: u32 = 500;
 /// whose rows cannot be handled keeps them for the next call and holds up nobody else.
 ///
 /// One relay runs at a time on a node. A caller waits for the running one; of those who waited the first handles the rows of
-/// all of them, unless some of those stay. Rows written before the call are in the index when it returns.
+/// all of them, unless some of those stay. Rows written before the call are in the index when it returns,
+/// unless those of their tenant cannot be handled, or more than a relay's fill of rows waited (64 batches of 256).
 pub async fn relay_outbox(services: &Services) -> Result<usize, StoreError> {
     relay(services).await.map(|relayed| relayed.handled)
 }

@@ -89,6 +89,55 @@ fn what_is_foreign_is_not_found() {
 }
 
 #[test]
+fn nobody_takes_back_what_another_tenant_said() {
+    run(async {
+        let server = fresh(&[("COLLOQUY__TENANTS", "rival")]).start();
+        let rest = server.backend();
+        let mut socket = server.player("p1").await;
+        let session = socket.session("mira", "p1").await;
+        socket.say(&session, "I like grapes.").await;
+        let create = json!({"world_id": "vale", "npc_ids": ["mira", "ergen"], "auto": false});
+        let talk = rest.post("/v1/npc-conversations", &create).await;
+        let session = format!("/v1/sessions/{session}");
+        let talk = format!("/v1/npc-conversations/{}", talk["id"].as_str().unwrap());
+        rest.post(&format!("{talk}:step"), &json!({})).await;
+
+        let rival = Rest::new(server.address, server.token("rival", Role::Admin, None));
+        let back = json!({"turn": 0});
+        let anew = json!({"key": "k1"});
+        let joining = json!({"player_id": "p1"});
+        let line = json!({"text": "hi"});
+        for (method, path, body) in [
+            (Method::POST, format!("{session}:interrupt"), Some(&back)),
+            (Method::POST, format!("{session}:rewind"), Some(&back)),
+            (Method::POST, format!("{session}:regenerate"), Some(&anew)),
+            (Method::POST, format!("{session}:resume"), Some(&anew)),
+            (Method::POST, format!("{session}/context"), Some(&line)),
+            (Method::DELETE, session.clone(), None),
+            (Method::GET, talk.clone(), None),
+            (Method::GET, format!("{talk}/turns"), None),
+            (Method::GET, format!("{talk}/summaries"), None),
+            (Method::POST, format!("{talk}:step"), Some(&anew)),
+            (Method::POST, format!("{talk}:interrupt"), Some(&back)),
+            (Method::POST, format!("{talk}:resume"), Some(&anew)),
+            (Method::POST, format!("{talk}:join"), Some(&joining)),
+            (Method::DELETE, talk.clone(), None),
+        ] {
+            let (status, answer) = rival.call(method.clone(), &path, body).await;
+            assert_eq!(status, StatusCode::NOT_FOUND, "{method} {path}: {answer}");
+        }
+        for path in [&session, &talk] {
+            let stands = rest.get(path).await;
+            assert_eq!(
+                (&stands["head_turn"], &stands["status"]),
+                (&json!(1), &json!("open")),
+                "{stands}"
+            );
+        }
+    });
+}
+
+#[test]
 fn a_key_set_lets_in_whom_its_keys_signed() {
     fn key(kid: &str) -> (Algorithm, EncodingKey) {
         let pem = |name: &str| {

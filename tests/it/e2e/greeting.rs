@@ -168,3 +168,36 @@ fn a_greeting_is_said_anew_and_taken_back_like_any_turn() {
         assert_eq!(rest.get(&path).await["head_turn"], 0);
     });
 }
+
+#[test]
+fn a_repeated_request_tells_nothing_that_was_taken_back() {
+    run(async {
+        let server = fresh(&[]).start();
+        let rest = server.backend();
+        let (body, key) = (opening(&ENGLISH), [("Idempotency-Key", "opened once")]);
+        let open = async || {
+            let answer = rest
+                .answer(Method::POST, "/v1/sessions", Some(&body), &key)
+                .await
+                .unwrap();
+            assert_eq!(answer.status, 201);
+            answer.body
+        };
+        let opened = open().await;
+        let again = open().await;
+        for same in ["id", "greeting", "head_turn", "status"] {
+            assert_eq!(again[same], opened[same], "{same}");
+        }
+        let path = format!("/v1/sessions/{}", opened["id"].as_str().unwrap());
+        rest.post(&format!("{path}:rewind"), &json!({"turn": 0})).await;
+        let again = open().await;
+        assert_eq!(
+            (&again["id"], &again["head_turn"]),
+            (&opened["id"], &json!(0)),
+            "{again}"
+        );
+        assert!(again.get("greeting").is_none(), "{again}");
+        assert_eq!(rest.call(Method::DELETE, &path, None).await.0, 204);
+        assert_eq!(open().await["status"], "closed");
+    });
+}

@@ -102,7 +102,8 @@ macro_rules! ledger_contract {
                     a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages,
                     a_job_of_a_turn_that_stands_again_is_not_ended_for_its_absence,
                     an_answer_is_kept_until_its_job_is_done;
-                prune: what_is_too_old_goes_and_nothing_else, where_a_player_joined_is_told_for_good, what_was_unsaid_goes_unless_it_can_stand_again;
+                prune: what_is_too_old_goes_and_nothing_else, where_a_player_joined_is_told_for_good, what_was_unsaid_goes_unless_it_can_stand_again,
+                    jobs_of_a_pinned_turn_are_not_pruned, what_was_judged_is_not_pruned_while_there_are_saves;
                 rewinds: a_move_takes_back_what_later_turns_caused, moving_there_and_back_changes_nothing,
                     what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too,
                     a_turn_that_asked_to_forget_unsettles_when_it_goes_and_comes_back,
@@ -125,8 +126,7 @@ macro_rules! ledger_contract {
                 saves: saves_are_taken_listed_and_deleted, a_world_has_only_so_many_saves,
                     the_older_save_and_then_the_newer_come_back_whole, what_runs_while_a_save_is_loaded_cannot_write,
                     a_deleted_save_keeps_nothing, a_save_has_a_turn_that_is_being_said_anew, a_key_repeats_its_restore, a_save_is_one_moment_and_so_is_a_restore,
-                    what_was_deleted_since_is_not_opened_again, jobs_of_a_pinned_turn_are_not_pruned,
-                    what_was_judged_is_not_pruned_while_there_are_saves;
+                    what_was_deleted_since_is_not_opened_again;
                 audit: edits_are_listed_newest_first_in_pages, the_log_cannot_be_changed;
                 idempotency: a_key_is_reserved_answered_and_remembered, a_released_key_is_free,
                     a_reservation_without_an_answer_runs_out, old_answers_are_swept, keys_belong_to_a_tenant;

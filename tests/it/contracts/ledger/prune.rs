@@ -170,3 +170,66 @@ pub async fn where_a_player_joined_is_told_for_good<S: Subject>(f: &mut Fixture<
     assert_eq!((shell.stands, &shell.turn.reply_text[..]), (false, ""));
     assert_eq!(shell.turn.dialogue, talk.id());
 }
+
+pub async fn jobs_of_a_pinned_turn_are_not_pruned<S: Subject>(f: &Fixture<S>) {
+    world(f).await;
+    let mut talk = told(f, 2).await;
+    let taken = save(f, "").await;
+    let to = talk.turn(1);
+    talk.back(f, Some(to)).await;
+    let mut loose = told(f, 2).await;
+    let to = loose.turn(1);
+    loose.back(f, Some(to)).await;
+    let later = f.now() + chrono::Duration::days(100);
+    let before = PruneBefore {
+        done_jobs: Some(later),
+        traces: Some(later),
+        ..PruneBefore::default()
+    };
+    let pruned = f.ledger().maintenance.prune(&f.scope, &before, 100).await.unwrap();
+    assert_eq!(
+        pruned, 4,
+        "the job of the turn that no save has, and the traces of all but the one that a save has"
+    );
+    load(f, taken.id).await;
+    let trace = async |number| f.ledger().dialogues.trace(&f.scope, talk.id(), number).await.unwrap();
+    assert!(trace(1).await.is_none());
+    assert!(
+        trace(2).await.is_some(),
+        "what was given up with its turn is gone on with"
+    );
+    assert_eq!(f.ledger().jobs.pending(&f.scope, talk.id()).await.unwrap(), 2);
+}
+
+pub async fn what_was_judged_is_not_pruned_while_there_are_saves<S: Subject>(f: &Fixture<S>) {
+    world(f).await;
+    told(f, 1).await;
+    let pairs: [[u8; 32]; 2] = [[0; 32], [1; 32]];
+    let mut saved = Vec::new();
+    for pair in pairs {
+        let judged = JudgedPair {
+            pair,
+            verdict: Verdict::Same,
+            model: "judge".to_owned(),
+        };
+        f.ledger().facts.keep_verdict(&f.scope, &judged).await.unwrap();
+        f.clock.advance(Duration::from_hours(1));
+        saved.push(save(f, "").await.id);
+        f.clock.advance(Duration::from_hours(1));
+    }
+    let before = PruneBefore {
+        verdicts: Some(f.now()),
+        ..PruneBefore::default()
+    };
+    for (nth, id) in saved.into_iter().enumerate() {
+        // What a save pins may have been judged before it, and before any other.
+        let pruned = f.ledger().maintenance.prune(&f.scope, &before, 100).await.unwrap();
+        let left = f.ledger().facts.verdicts(&f.scope, &pairs).await.unwrap();
+        assert_eq!((pruned, left.len()), (0, 2), "with {} saves", 2 - nth);
+        let edit = f.edit("save.delete");
+        let world = "vale".parse().unwrap();
+        assert!(f.ledger().saves.delete(&f.scope, &world, id, &edit).await.unwrap());
+    }
+    let pruned = f.ledger().maintenance.prune(&f.scope, &before, 100).await.unwrap();
+    assert_eq!(pruned, 2);
+}

@@ -1,12 +1,9 @@
-use chrono::Duration;
 use colloquy::{
     ids::{DialogueId, SaveId},
-    memory::reconcile::Verdict,
     ports::ledger::{
-        PruneBefore,
         authored::DeleteOutcome,
         dialogues::{CommitOutcome, DialogueStatus},
-        facts::{JudgedPair, ReconcileOutcome},
+        facts::ReconcileOutcome,
         rewinds::Rewound,
         saves::{NewSave, Restore, RestoreOutcome, Restored, RestoredDialogue, Save, SaveOutcome},
     },
@@ -550,57 +547,4 @@ pub async fn what_was_deleted_since_is_not_opened_again<S: Subject>(f: &mut Fixt
         (said(f, talk.id()).await, status(f, talk.id()).await),
         (vec![1], DialogueStatus::Closed)
     );
-}
-
-pub async fn jobs_of_a_pinned_turn_are_not_pruned<S: Subject>(f: &mut Fixture<S>) {
-    world(f).await;
-    let mut talk = told(f, 2).await;
-    let taken = save(f, "").await;
-    let to = talk.turn(1);
-    talk.back(f, Some(to)).await;
-    let mut loose = told(f, 2).await;
-    let to = loose.turn(1);
-    loose.back(f, Some(to)).await;
-    let later = f.now() + Duration::days(100);
-    let before = PruneBefore {
-        done_jobs: Some(later),
-        ..PruneBefore::default()
-    };
-    let pruned = f.ledger().maintenance.prune(&f.scope, &before, 100).await.unwrap();
-    assert_eq!(pruned, 1, "only that of the turn that no save has");
-    load(f, taken.id).await;
-    assert_eq!(f.ledger().jobs.pending(&f.scope, talk.id()).await.unwrap(), 2);
-}
-
-pub async fn what_was_judged_is_not_pruned_while_there_are_saves<S: Subject>(f: &mut Fixture<S>) {
-    world(f).await;
-    told(f, 1).await;
-    let pairs: [[u8; 32]; 2] = [[0; 32], [1; 32]];
-    let mut saved = Vec::new();
-    for pair in pairs {
-        let judged = JudgedPair {
-            pair,
-            verdict: Verdict::Same,
-            model: "judge".to_owned(),
-        };
-        f.ledger().facts.keep_verdict(&f.scope, &judged).await.unwrap();
-        f.clock.advance(std::time::Duration::from_hours(1));
-        saved.push(save(f, "").await.id);
-        f.clock.advance(std::time::Duration::from_hours(1));
-    }
-    let before = PruneBefore {
-        verdicts: Some(f.now()),
-        ..PruneBefore::default()
-    };
-    for (nth, id) in saved.into_iter().enumerate() {
-        // What a save pins may have been judged before it, and before any other.
-        let pruned = f.ledger().maintenance.prune(&f.scope, &before, 100).await.unwrap();
-        let left = f.ledger().facts.verdicts(&f.scope, &pairs).await.unwrap();
-        assert_eq!((pruned, left.len()), (0, 2), "with {} saves", 2 - nth);
-        let edit = f.edit("save.delete");
-        let world = "vale".parse().unwrap();
-        assert!(f.ledger().saves.delete(&f.scope, &world, id, &edit).await.unwrap());
-    }
-    let pruned = f.ledger().maintenance.prune(&f.scope, &before, 100).await.unwrap();
-    assert_eq!(pruned, 2);
 }

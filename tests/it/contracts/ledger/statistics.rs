@@ -193,3 +193,17 @@ async fn tables_of_another_role_are_left_to_it() {
     assert!(after < 1.0, "{after}");
     ping.unwrap();
 }
+
+#[tokio::test]
+async fn autovacuum_counts_a_table_when_half_of_it_has_changed() {
+    let database = PostgresDatabase::migrated().await;
+    let otherwise: Vec<String> = sqlx::query_scalar(
+        "SELECT relname::text FROM pg_class
+         WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace AND relname <> '_sqlx_migrations'
+           AND NOT COALESCE(reloptions @> '{autovacuum_analyze_scale_factor=0.5,autovacuum_vacuum_insert_scale_factor=1}', FALSE)",
+    )
+    .fetch_all(&mut database.connect().await)
+    .await
+    .unwrap();
+    assert_eq!(otherwise, Vec::<String>::new());
+}

@@ -103,12 +103,21 @@ fn nobody_takes_back_what_another_tenant_said() {
         rest.post(&format!("{talk}:step"), &json!({})).await;
 
         let rival = Rest::new(server.address, server.token("rival", Role::Admin, None));
+        let said = async || {
+            (
+                rest.get(&format!("{session}/turns")).await,
+                rest.get(&format!("{talk}/turns")).await,
+            )
+        };
+        let before = said().await;
+        let cut = json!({"turn": 1, "heard_chars": 1});
         let back = json!({"turn": 0});
         let anew = json!({"key": "k1"});
+        let nothing = json!({});
         let joining = json!({"player_id": "p1"});
         let line = json!({"text": "hi"});
         for (method, path, body) in [
-            (Method::POST, format!("{session}:interrupt"), Some(&back)),
+            (Method::POST, format!("{session}:interrupt"), Some(&cut)),
             (Method::POST, format!("{session}:rewind"), Some(&back)),
             (Method::POST, format!("{session}:regenerate"), Some(&anew)),
             (Method::POST, format!("{session}:resume"), Some(&anew)),
@@ -117,15 +126,16 @@ fn nobody_takes_back_what_another_tenant_said() {
             (Method::GET, talk.clone(), None),
             (Method::GET, format!("{talk}/turns"), None),
             (Method::GET, format!("{talk}/summaries"), None),
-            (Method::POST, format!("{talk}:step"), Some(&anew)),
-            (Method::POST, format!("{talk}:interrupt"), Some(&back)),
-            (Method::POST, format!("{talk}:resume"), Some(&anew)),
+            (Method::POST, format!("{talk}:step"), Some(&nothing)),
+            (Method::POST, format!("{talk}:interrupt"), Some(&cut)),
+            (Method::POST, format!("{talk}:resume"), Some(&nothing)),
             (Method::POST, format!("{talk}:join"), Some(&joining)),
             (Method::DELETE, talk.clone(), None),
         ] {
             let (status, answer) = rival.call(method.clone(), &path, body).await;
             assert_eq!(status, StatusCode::NOT_FOUND, "{method} {path}: {answer}");
         }
+        assert_eq!(said().await, before);
         for path in [&session, &talk] {
             let stands = rest.get(path).await;
             assert_eq!(

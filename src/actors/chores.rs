@@ -37,9 +37,9 @@ const MAX_UNWRITTEN: usize = 10_000;
 const MAX_BATCHES: usize = 64;
 
 /// Rows of each sort deleted at once, so that writers do not wait for it, and how often in a row; where more is left it goes
-/// on with the next chores. With those every 2 s that is at most 1,000 traces a second, beyond what a node's turns leave.
+/// on with the next chores. With those every 2 s that is up to 500 rows of a sort a second, more than the turns of a node leave.
 const PRUNE_ROWS: u32 = 500;
-const PRUNE_BATCHES: usize = 4;
+const PRUNE_BATCHES: usize = 2;
 
 /// Usage that has not been written yet.
 type Unwritten = Vec<(TenantScope, UsageDelta)>;

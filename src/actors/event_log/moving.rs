@@ -86,6 +86,8 @@ impl EventLog {
         let mut inner = self.inner.lock();
         inner.next_seq = inner.next_seq.max(seq.saturating_sub(OF_A_MOVE - 1));
         inner.epoch += 1;
+        // It says where the dialogue stands, whatever was moved before.
+        inner.in_doubt_from = None;
         drop(inner);
         self.begin_move();
         self.moved(body, unsaid);

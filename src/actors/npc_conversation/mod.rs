@@ -214,7 +214,7 @@ impl NpcConversation {
 
     fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
         let moved = std::mem::take(&mut loaded.moved_meanwhile);
-        let ended = loaded.closed && !moved.is_empty();
+        let ended = loaded.ended_by(moved.last());
         self.log.moved_meanwhile(moved);
         self.node.loaded(&self.key, &self.log, &loaded);
         self.log.not_committed(&lost_turn());

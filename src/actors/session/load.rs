@@ -65,6 +65,11 @@ impl Loaded {
         ours.buffer_from = ours.buffer_from.max(other.buffer_from);
     }
 
+    /// Whether the last move made it closed, as only a restore can.
+    pub fn ended_by(&self, last: Option<&Rewound>) -> bool {
+        self.closed && self.replacing.is_none() && last.is_some_and(|rewound| rewound.at == self.dialogue.updated_at)
+    }
+
     /// Drops what is no longer in the buffer.
     pub fn trim(&mut self) {
         let from = self.checkpoint.buffer_from;

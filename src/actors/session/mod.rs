@@ -146,7 +146,7 @@ impl Session {
 
     fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
         let moved = std::mem::take(&mut loaded.moved_meanwhile);
-        let ended = loaded.closed && !moved.is_empty();
+        let ended = loaded.ended_by(moved.last());
         self.moved_meanwhile(moved);
         self.node.loaded(&self.key, &self.log, &loaded);
         // A turn that ran when an earlier actor panicked, if nobody has said so yet.

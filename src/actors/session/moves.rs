@@ -58,8 +58,10 @@ pub(super) struct Moving {
     /// What is asked is to take a reply up again.
     taking_up: bool,
     /// Somebody asked to take turns back: lines with a lower number had been spoken before, and go with them.
-    pub spoken_before: Option<u64>,
-    /// The running turn was fenced: whoever moved the dialogue, lines with a lower number had been spoken before.
+    spoken_before: Option<u64>,
+    /// Whether that was done is not known: those lines go if it was.
+    pub doubted_before: Option<u64>,
+    /// The running turn was fenced, and lines with a lower number had been spoken by then.
     pub fenced_before: Option<u64>,
     /// The reply that the move under way has found to be gone on with.
     unfinished: Option<Unfinished>,
@@ -200,6 +202,22 @@ impl Session {
         }
     }
 
+    /// Lines with a lower number than `before` waited behind a turn that was fenced, and end as it did: whoever asks again with
+    /// the same key says it to what stands.
+    pub(super) fn fence_lines(&mut self, before: u64) {
+        let refused = self.overloaded();
+        for line in self.take_lines(|line| line.id < before && line.after.is_none()) {
+            if line.is_accepted() {
+                let body = EventBody::Error {
+                    turn: None,
+                    error: event_error(&TurnError::Fenced),
+                };
+                self.log.publish(body, line.re());
+            }
+            line.let_go(&refused, TurnError::Fenced);
+        }
+    }
+
     // --- moving the head ---
 
     pub(super) fn begin_move(&mut self, ctx: &mut Context<Self>) {
@@ -247,8 +265,10 @@ impl Session {
     ) {
         self.log.not_moved(doubtful);
         let callers = self.moving.moves.failed();
-        // Whether they go, is known when everything is read anew.
-        if !doubtful && !self.moving.moves.is_busy() {
+        if doubtful {
+            self.moving.doubted_before = Some(self.moving.spoken_before.unwrap_or_default());
+        }
+        if !self.moving.moves.is_busy() {
             self.moving.spoken_before = None;
         }
         let load = std::mem::take(&mut self.moving.load_after) || doubtful;
@@ -304,6 +324,7 @@ impl Session {
         loaded.epoch = rewound.epoch;
         // It holds the epoch that an earlier move would have raised.
         self.moving.in_doubt = false;
+        self.moving.doubted_before = None;
         self.log.holds(rewound.epoch);
         let before = std::mem::replace(&mut loaded.head, rewound.head);
         loaded.replacing = rewound.replacing;

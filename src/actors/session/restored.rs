@@ -61,18 +61,20 @@ impl Session {
     }
 
     /// The dialogue is read anew. What somebody else has moved since, or a move whose answer was lost, is told, and lines
-    /// that had been spoken before go with what they followed.
+    /// that had been spoken before go with what they followed. Those behind a turn that was fenced end as it did.
     pub(super) fn moved_meanwhile(&mut self, moved: Vec<Rewound>) {
         let took_turns = moved
             .iter()
             .any(|rewound| !(rewound.removed.is_empty() && rewound.reinstated.is_empty()));
-        let asked = self.moving.spoken_before.filter(|_| !moved.is_empty());
-        let before = asked.or_else(|| took_turns.then_some(self.next_line));
-        let before = before.max(self.moving.fenced_before.take());
+        let before = match self.moving.doubted_before.take() {
+            Some(own) if !moved.is_empty() => own,
+            None if took_turns => self.next_line,
+            _ => 0,
+        };
         self.log.moved_meanwhile(moved);
-        self.unsay_lines(before.unwrap_or_default());
-        if !self.moving.is_busy() {
-            self.moving.spoken_before = None;
+        self.unsay_lines(before);
+        if let Some(before) = self.moving.fenced_before.take() {
+            self.fence_lines(before);
         }
     }
 

@@ -509,8 +509,7 @@ impl Session {
         self.log.not_committed(&event_error(&error));
         if matches!(error, TurnError::Fenced) {
             self.node.meters.fenced(FencedWrite::Turn);
-            let before = self.moving.spoken_before.unwrap_or(self.next_line);
-            self.moving.fenced_before = Some(before);
+            self.moving.fenced_before = Some(self.next_line);
         }
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = error.is_doubtful();

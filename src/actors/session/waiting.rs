@@ -65,12 +65,18 @@ impl Waiting {
 
     /// What it was to take the place of is not what comes next any more.
     pub(super) fn unsay(self) {
+        self.let_go(&SessionError::TurnUnsaid, TurnError::Unsaid);
+    }
+
+    /// It is not said.
+    pub(super) fn let_go(self, refused: &SessionError, ended: TurnError) {
         for ask in self.asking {
-            ask.answer(Err(SessionError::TurnUnsaid));
+            ask.answer(Err(refused.clone()));
         }
+        let ended = Arc::new(ended);
         for waiter in self.waiters {
             // Whoever waited may have gone.
-            let _ = waiter.send(Err(Arc::new(TurnError::Unsaid)));
+            let _ = waiter.send(Err(Arc::clone(&ended)));
         }
     }
 

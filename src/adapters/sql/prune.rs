@@ -27,14 +27,14 @@ const JOBS: &str = concat!(
         ORDER BY id LIMIT $4"
     )
 );
-/// That of a turn that such a job is left of stays with it: it tells what the turn only repeated.
+/// That of a turn stays while such a job is left of it, or one that is to be done: it tells what the turn only repeated.
 const TRACES: &str = concat!(
     "DELETE FROM traces WHERE tenant = $1 AND turn ",
     any_of!(
         "SELECT c.turn FROM traces c WHERE c.tenant = $1 AND c.turn < $2
-         AND NOT EXISTS (SELECT 1 FROM turns t CROSS JOIN jobs j
-            WHERE t.tenant = $1 AND t.id = c.turn AND t.stands = FALSE
-              AND j.tenant = $1 AND j.dialogue = t.dialogue AND j.turn = t.id AND j.last_error = 'unsaid')
+         AND (SELECT COUNT(*) FROM turns t CROSS JOIN jobs j
+            WHERE t.tenant = $1 AND t.id = c.turn AND j.tenant = $1 AND j.dialogue = t.dialogue AND j.turn = t.id
+              AND (j.last_error = 'unsaid' OR j.status = 'pending')) = 0
          ORDER BY c.turn LIMIT $3"
     )
 );

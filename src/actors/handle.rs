@@ -409,6 +409,10 @@ impl Sessions {
                 restoring::tell(node, &scope, dialogues)
             );
             failpoint!("restore.told");
+            // What is valid again is found by whoever asks once this has returned.
+            if let Err(error) = node.use_cases.relay_outbox().await {
+                tracing::warn!(%error, "the index does not know yet what a loaded save made valid again");
+            }
         }
         Ok(outcome)
     }

@@ -40,15 +40,12 @@ impl NpcConversation {
         }
         let head = loaded.head;
         // Who speaks after a line that is gone is not asked any more.
-        match self.choosing.asked.take() {
-            Some((after, asking)) if after == head => {
-                self.choosing.asked = Some((after, asking));
+        if let Some((after, asking)) = self.choosing.asked {
+            if after == head {
                 return Speaker::Asked;
             }
-            Some((_, asking)) => {
-                ctx.cancel_future(asking);
-            }
-            None => {}
+            ctx.cancel_future(asking);
+            self.choosing.asked = None;
         }
         if let Some((_, npc)) = self.choosing.chosen.take().filter(|(after, _)| *after == head) {
             return Speaker::Known(npc);

@@ -213,9 +213,8 @@ impl NpcConversation {
     }
 
     fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
-        let moved = std::mem::take(&mut loaded.moved_meanwhile);
-        let ended = loaded.ended_by(moved.last());
-        self.log.moved_meanwhile(moved);
+        let ended = loaded.ended_by_restore();
+        self.log.moved_meanwhile(std::mem::take(&mut loaded.moved_meanwhile));
         self.node.loaded(&self.key, &self.log, &loaded);
         self.log.not_committed(&lost_turn());
         self.memory = MemoryWait::of(loaded.awaited);

@@ -65,8 +65,9 @@ impl Loaded {
         ours.buffer_from = ours.buffer_from.max(other.buffer_from);
     }
 
-    /// Whether the last move made it closed, as only a restore can.
-    pub fn ended_by(&self, last: Option<&Rewound>) -> bool {
+    /// Whether the last of the moves that nobody was told of made it closed, as only a restore can.
+    pub fn ended_by_restore(&self) -> bool {
+        let last = self.moved_meanwhile.last();
         self.closed && self.replacing.is_none() && last.is_some_and(|rewound| rewound.at == self.dialogue.updated_at)
     }
 

@@ -145,9 +145,8 @@ impl Session {
     }
 
     fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
-        let moved = std::mem::take(&mut loaded.moved_meanwhile);
-        let ended = loaded.ended_by(moved.last());
-        self.moved_meanwhile(moved);
+        let ended = loaded.ended_by_restore();
+        self.moved_meanwhile(std::mem::take(&mut loaded.moved_meanwhile));
         self.node.loaded(&self.key, &self.log, &loaded);
         // A turn that ran when an earlier actor panicked, if nobody has said so yet.
         self.log.not_committed(&lost_turn());

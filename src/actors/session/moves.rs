@@ -61,8 +61,8 @@ pub(super) struct Moving {
     spoken_before: Option<u64>,
     /// Whether that was done is not known: those lines go if it was.
     pub doubted_before: Option<u64>,
-    /// The running turn was fenced, and lines with a lower number had been spoken by then.
-    pub fenced_before: Option<u64>,
+    /// The turn that ran last was fenced, and nothing has been read since.
+    pub fenced: bool,
     /// The reply that the move under way has found to be gone on with.
     unfinished: Option<Unfinished>,
 }
@@ -186,36 +186,35 @@ impl Session {
     /// Lines with a lower number than `before` were said to what is taken back, and go with it. Those who listen
     /// are told of each. What becomes of those that take a turn's place is decided by [`Self::drop_replacements`].
     pub(super) fn unsay_lines(&mut self, before: u64) {
+        for key in self.let_lines_go(before, &SessionError::TurnUnsaid, TurnError::Unsaid) {
+            self.keys.unsay(key);
+        }
+    }
+
+    /// Lines that waited behind a turn that was fenced end as it did: whoever asks again with the same key says it to what
+    /// stands.
+    pub(super) fn fence_lines(&mut self) {
+        let refused = self.overloaded();
+        self.let_lines_go(self.next_line, &refused, TurnError::Fenced);
+    }
+
+    /// Lines with a lower number than `before` are not said, and end so. Returns their keys.
+    fn let_lines_go(&mut self, before: u64, refused: &SessionError, ended: TurnError) -> Vec<String> {
+        let (why, ended) = (event_error(&ended), Arc::new(ended));
+        let mut keys = Vec::new();
         for line in self.take_lines(|line| line.id < before && line.after.is_none()) {
             // Others are answered that it is none.
             if line.is_accepted() {
                 let body = EventBody::Error {
                     turn: None,
-                    error: event_error(&TurnError::Unsaid),
+                    error: why.clone(),
                 };
                 self.log.publish(body, line.re());
             }
-            if let Some(key) = &line.line.key {
-                self.keys.unsay(key.clone());
-            }
-            line.unsay();
+            keys.extend(line.line.key.clone());
+            line.let_go(refused, &ended);
         }
-    }
-
-    /// Lines with a lower number than `before` waited behind a turn that was fenced, and end as it did: whoever asks again with
-    /// the same key says it to what stands.
-    pub(super) fn fence_lines(&mut self, before: u64) {
-        let refused = self.overloaded();
-        for line in self.take_lines(|line| line.id < before && line.after.is_none()) {
-            if line.is_accepted() {
-                let body = EventBody::Error {
-                    turn: None,
-                    error: event_error(&TurnError::Fenced),
-                };
-                self.log.publish(body, line.re());
-            }
-            line.let_go(&refused, TurnError::Fenced);
-        }
+        keys
     }
 
     // --- moving the head ---

@@ -65,18 +65,17 @@ impl Waiting {
 
     /// What it was to take the place of is not what comes next any more.
     pub(super) fn unsay(self) {
-        self.let_go(&SessionError::TurnUnsaid, TurnError::Unsaid);
+        self.let_go(&SessionError::TurnUnsaid, &Arc::new(TurnError::Unsaid));
     }
 
     /// It is not said.
-    pub(super) fn let_go(self, refused: &SessionError, ended: TurnError) {
+    pub(super) fn let_go(self, refused: &SessionError, ended: &Arc<TurnError>) {
         for ask in self.asking {
             ask.answer(Err(refused.clone()));
         }
-        let ended = Arc::new(ended);
         for waiter in self.waiters {
             // Whoever waited may have gone.
-            let _ = waiter.send(Err(Arc::clone(&ended)));
+            let _ = waiter.send(Err(Arc::clone(ended)));
         }
     }
 

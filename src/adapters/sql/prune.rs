@@ -28,6 +28,7 @@ const JOBS: &str = concat!(
     )
 );
 /// That of a turn stays while such a job is left of it, or one that is to be done: it tells what the turn only repeated.
+/// They are counted, since for one that does not exist Postgres would read all jobs.
 const TRACES: &str = concat!(
     "DELETE FROM traces WHERE tenant = $1 AND turn ",
     any_of!(

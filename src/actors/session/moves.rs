@@ -61,8 +61,8 @@ pub(super) struct Moving {
     spoken_before: Option<u64>,
     /// Whether that was done is not known: those lines go if it was.
     pub doubted_before: Option<u64>,
-    /// The turn that ran last was fenced, and nothing has been read since.
-    pub fenced: bool,
+    /// The running turn was fenced, and lines with a lower number had been spoken by then.
+    pub fenced_before: Option<u64>,
     /// The reply that the move under way has found to be gone on with.
     unfinished: Option<Unfinished>,
 }
@@ -191,11 +191,11 @@ impl Session {
         }
     }
 
-    /// Lines that waited behind a turn that was fenced end as it did: whoever asks again with the same key says it to what
+    /// Lines with a lower number than `before` waited behind a turn that was fenced, and end as it did: whoever asks again with the same key says it to what
     /// stands.
-    pub(super) fn fence_lines(&mut self) {
+    pub(super) fn fence_lines(&mut self, before: u64) {
         let refused = self.overloaded();
-        self.let_lines_go(self.next_line, &refused, TurnError::Fenced);
+        self.let_lines_go(before, &refused, TurnError::Fenced);
     }
 
     /// Lines with a lower number than `before` are not said, and end so. Returns their keys.

@@ -73,8 +73,8 @@ impl Session {
         };
         self.log.moved_meanwhile(moved);
         self.unsay_lines(before);
-        if std::mem::take(&mut self.moving.fenced) {
-            self.fence_lines();
+        if let Some(before) = self.moving.fenced_before.take() {
+            self.fence_lines(before);
         }
     }
 

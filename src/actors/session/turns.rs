@@ -509,7 +509,7 @@ impl Session {
         self.log.not_committed(&event_error(&error));
         if matches!(error, TurnError::Fenced) {
             self.node.meters.fenced(FencedWrite::Turn);
-            self.moving.fenced = true;
+            self.moving.fenced_before = Some(self.next_line);
         }
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = error.is_doubtful();

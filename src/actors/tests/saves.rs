@@ -190,6 +190,41 @@ async fn lines_that_waited_when_a_save_was_loaded_go_with_what_they_followed() {
 }
 
 #[actix::test]
+async fn lines_behind_a_turn_that_was_fenced_end_as_it_did_and_may_be_said_again() {
+    let world = World::new().await;
+    let id = world.session().await;
+    world.turn(id, "one").await;
+    let taken = save(&world).await;
+    let ear = world.listen(id).await;
+    let held = world.say(id, "hold").await;
+    world.begun(2).await;
+    let waits = world.say_with(id, "after that", Some("waits"), OnBusy::Queue).await;
+    // It has the dialogue where it stands, so that nothing is moved, and what runs is fenced.
+    loaded_elsewhere(&world, taken).await;
+    world.fake.go.add_permits(1);
+    for fenced in [held, waits] {
+        let fenced = outcome(fenced).await.unwrap_err();
+        assert!(matches!(*fenced, TurnError::Fenced), "{fenced:?}");
+    }
+    let again = world.say_with(id, "after that", Some("waits"), OnBusy::Queue).await;
+    assert_eq!(outcome(again).await.unwrap().number, 2);
+    assert_eq!(
+        ear.story(),
+        [
+            "started 2",
+            "completed 2",
+            "error wrong_node",
+            "error wrong_node",
+            "started 2",
+            "completed 2",
+            "committed 2"
+        ]
+    );
+    assert_eq!(*world.fake.spoken.lock(), ["one", "hold", "after that"]);
+    world.end().await;
+}
+
+#[actix::test]
 async fn what_a_save_ended_says_so_before_its_notice_comes() {
     let world = World::new().await;
     let taken = save(&world).await;

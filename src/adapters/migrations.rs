@@ -10,16 +10,35 @@ use sqlx::{
 
 use crate::ports::StoreError;
 
-pub(super) static SQLITE: LazyLock<Migrator> =
-    LazyLock::new(|| history(&[(1, "ledger", include_str!("../../migrations/sqlite/0001_ledger.sql"))]));
-pub(super) static POSTGRES: LazyLock<Migrator> =
-    LazyLock::new(|| history(&[(1, "ledger", include_str!("../../migrations/postgres/0001_ledger.sql"))]));
+/// The files of both engines, oldest first. A new migration is one more line here.
+macro_rules! histories {
+    ($($file:literal)*) => {
+        pub(super) static SQLITE: LazyLock<Migrator> =
+            LazyLock::new(|| history(&[$(($file, include_str!(concat!("../../migrations/sqlite/", $file, ".sql")))),*]));
+        pub(super) static POSTGRES: LazyLock<Migrator> =
+            LazyLock::new(|| history(&[$(($file, include_str!(concat!("../../migrations/postgres/", $file, ".sql")))),*]));
+    };
+}
 
-/// Of the files `<version>_<description>.sql`.
-fn history(files: &[(i64, &'static str, &'static str)]) -> Migrator {
-    let migration = |(version, description, sql): &(i64, &'static str, &'static str)| {
-        let kind = MigrationType::Simple;
-        Migration::new(*version, (*description).into(), kind, sql.into_sql_str(), false)
+histories! {
+    "0001_ledger"
+}
+
+/// Of files named `<version>_<description>`, each with its text.
+fn history(files: &[(&'static str, &'static str)]) -> Migrator {
+    let migration = |(file, sql): &(&'static str, &'static str)| {
+        let (version, description) = file.split_once('_').unwrap_or((file, ""));
+        // A name without a number is version 0, which the test below does not find in the folder.
+        let version = version.parse().unwrap_or_default();
+        // As sqlx reads the description off a file's name.
+        let description = description.replace('_', " ");
+        Migration::new(
+            version,
+            description.into(),
+            MigrationType::Simple,
+            sql.into_sql_str(),
+            false,
+        )
     };
     Migrator::with_migrations(files.iter().map(migration).collect())
 }

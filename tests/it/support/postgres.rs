@@ -149,11 +149,19 @@ async fn template() -> String {
     name
 }
 
-/// Names the schema by its text, so that a server that is kept between runs has one for each.
+/// Names the schema by the texts of its migrations, so that a server that is kept between runs has one for each.
 fn schema() -> u64 {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();
-    include_str!("../../../migrations/postgres/0001_ledger.sql").hash(&mut hasher);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/postgres");
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    for file in files {
+        std::fs::read_to_string(file).unwrap().hash(&mut hasher);
+    }
     hasher.finish()
 }
 

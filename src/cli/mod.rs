@@ -8,6 +8,7 @@ mod calibrate;
 mod chat;
 mod config;
 mod descriptors;
+mod eval;
 mod health;
 mod migrate;
 mod mock_llm;
@@ -55,6 +56,8 @@ enum Command {
     Reindex(reindex::Args),
     /// Measures what an embedder's similarities mean, and prints the settings for it.
     Calibrate(calibrate::Args),
+    /// Measures how well facts are found, on a set of facts and questions.
+    Eval(eval::Args),
     /// Runs an OpenAI-compatible server that needs no model, for tests and load tests.
     MockLlm(crate::mock_llm::MockOptions),
     /// Prints the REST API as OpenAPI, or the socket's as AsyncAPI.
@@ -78,6 +81,7 @@ impl Cli {
             Command::Token(args) => token::run(&args, &load(&sources)?),
             Command::Chat(args) => chat::run(&args, &load(&sources)?),
             Command::Reindex(args) => reindex::run(&args, &load(&sources)?),
+            Command::Eval(args) => eval::run(&args, &sources),
             Command::Calibrate(args) => calibrate::run(&args, &load(&sources)?),
         }
     }

@@ -117,7 +117,7 @@ fn matches_pattern(pattern: &str, key: &str) -> bool {
     }
 }
 
-/// Merges defaults, file and environment. Fails only if the file cannot be read as TOML.
+/// Merges defaults, file, environment, and what is over them. Fails only if the file cannot be read as TOML.
 pub(super) fn merge(sources: &Sources) -> Result<Merged, Fault> {
     let defaults = Figment::from(Toml::string(DEFAULTS));
     let mut known = BTreeMap::new();
@@ -130,17 +130,14 @@ pub(super) fn merge(sources: &Sources) -> Result<Merged, Fault> {
 
     let mut figment = defaults;
     if let Some(path) = &sources.file {
-        let text = std::fs::read_to_string(path).map_err(|e| Fault {
-            key: String::new(),
-            source: None,
-            what: format!("cannot read {}: {e}", path.display()),
-        })?;
-        drop(text);
-        figment = figment.merge(Toml::file_exact(path));
+        figment = figment.merge(file(path)?);
     } else if let Some(path) = sources.optional_file.as_ref().filter(|path| path.exists()) {
         figment = figment.merge(Toml::file_exact(path));
     }
     figment = figment.merge(EnvLayer::new(&sources.env, &known));
+    if let Some(path) = &sources.over {
+        figment = figment.merge(file(path)?);
+    }
 
     let tree = figment.extract::<Dict>().map_err(|e| unreadable(&e))?;
     let mut leaves = Vec::new();
@@ -153,6 +150,16 @@ pub(super) fn merge(sources: &Sources) -> Result<Merged, Fault> {
         });
     });
     Ok(Merged { figment, known, leaves })
+}
+
+/// A file that must be there.
+fn file(path: &std::path::Path) -> Result<figment::providers::Data<Toml>, Fault> {
+    std::fs::read_to_string(path).map_err(|e| Fault {
+        key: String::new(),
+        source: None,
+        what: format!("cannot read {}: {e}", path.display()),
+    })?;
+    Ok(Toml::file_exact(path))
 }
 
 fn unreadable(error: &figment::Error) -> Fault {

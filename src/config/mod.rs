@@ -32,6 +32,8 @@ pub struct Sources {
     pub optional_file: Option<PathBuf>,
     /// Variables of the environment; others than `COLLOQUY__…` are ignored.
     pub env: Vec<(String, String)>,
+    /// A file that must be there, over everything else: settings to try out.
+    pub over: Option<PathBuf>,
 }
 
 impl Sources {
@@ -51,6 +53,7 @@ impl Sources {
                     )
                 })
                 .collect(),
+            over: None,
         }
     }
 }

@@ -7,6 +7,7 @@ mod architecture;
 mod contracts;
 mod dialogue;
 mod e2e;
+mod eval;
 mod http;
 mod replay;
 mod support;

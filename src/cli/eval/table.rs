@@ -1,0 +1,210 @@
+//! A report for a terminal.
+
+use std::fmt::Write as _;
+
+use super::{
+    measures::Averages,
+    paired::Comparison,
+    report::{Against, QuestionReport, Report, Settings},
+};
+use crate::memory::trace::ScoreParts;
+
+/// Characters of a fact that are shown.
+const SHOWN_CHARS: usize = 100;
+/// Facts that are shown of what came up in place of an answer.
+const SHOWN_FOUND: usize = 3;
+
+/// The tables.
+pub(super) fn table(report: &Report) -> String {
+    let mut out = String::new();
+    // Writing into a text does not fail.
+    let _ = write_tables(&mut out, report);
+    out
+}
+
+fn write_tables(out: &mut String, report: &Report) -> std::fmt::Result {
+    let Report {
+        set,
+        facts,
+        questions,
+        memories,
+        k,
+        ..
+    } = report;
+    writeln!(
+        out,
+        "{set}: {facts} facts in {memories} memories, {questions} questions; K = {k}"
+    )?;
+    writeln!(out, "{}", described(&report.settings))?;
+    if let Some(against) = &report.against {
+        writeln!(out, "against {}", described(&against.settings))?;
+    }
+    let against = report.against.as_ref();
+    writeln!(
+        out,
+        "\n{:<26}{:>10}{:>11}{:>9}{:>8}{}",
+        "",
+        "questions",
+        format!("Recall@{k}"),
+        format!("Hit@{k}"),
+        "MRR",
+        if against.is_some() {
+            "   Recall and MRR against"
+        } else {
+            ""
+        }
+    )?;
+    row(out, "total", &report.overall, against.map(|against| &against.overall))?;
+    for (factor, averages) in &report.factors {
+        row(out, &format!("  {factor} alone"), averages, None)?;
+    }
+    writeln!(out, "by language")?;
+    for (language, averages) in &report.languages {
+        let other = against.and_then(|against| against.languages.get(language));
+        row(out, &format!("  {language}"), averages, other)?;
+    }
+    if !report.tags.is_empty() {
+        writeln!(out, "by tag")?;
+    }
+    for (tag, averages) in &report.tags {
+        let other = against.and_then(|against| against.tags.get(tag));
+        row(out, &format!("  {tag}"), averages, other)?;
+    }
+    against.map_or(Ok(()), |against| compared(out, report, against))
+}
+
+fn described(settings: &Settings) -> String {
+    let Settings {
+        name,
+        embedder,
+        weights,
+        recency_lambda_per_day,
+    } = settings;
+    format!(
+        "{name}: embedder {embedder}; weights: relevance {}, keyword {}, recency {}, importance {}; λ {recency_lambda_per_day} a day",
+        weights.relevance, weights.keyword, weights.recency, weights.importance
+    )
+}
+
+fn row(out: &mut String, name: &str, averages: &Averages, against: Option<&Averages>) -> std::fmt::Result {
+    let Averages {
+        questions,
+        recall,
+        hit,
+        mrr,
+    } = averages;
+    write!(out, "{name:<26}{questions:>10}{recall:>11.3}{hit:>9.3}{mrr:>8.3}")?;
+    if let Some(other) = against {
+        write!(out, "   {:+.3}  {:+.3}", recall - other.recall, mrr - other.mrr)?;
+    }
+    writeln!(out)
+}
+
+fn compared(out: &mut String, report: &Report, against: &Against) -> std::fmt::Result {
+    writeln!(
+        out,
+        "\nthe first less the second, question by question (two-sided sign-flip permutation test, bootstrap interval)\n\
+         {:<12}{:>8}{:>8}{:>12}{:>20}{:>9}{:>8}{:>7}{:>7}",
+        "", "first", "second", "difference", "95 % interval", "p", "better", "worse", "equal"
+    )?;
+    let (first, second) = (&report.overall, &against.overall);
+    for (name, a, b, by) in [
+        (
+            format!("Recall@{}", report.k),
+            first.recall,
+            second.recall,
+            &against.recall,
+        ),
+        (format!("Hit@{}", report.k), first.hit, second.hit, &against.hit),
+        ("MRR".to_owned(), first.mrr, second.mrr, &against.mrr),
+    ] {
+        let Comparison {
+            difference,
+            low,
+            high,
+            p,
+            better,
+            worse,
+            equal,
+        } = by;
+        let interval = format!("{low:+.3} to {high:+.3}");
+        writeln!(
+            out,
+            "{name:<12}{a:>8.3}{b:>8.3}{difference:>+12.3}{interval:>20}{p:>9.4}{better:>8}{worse:>7}{equal:>7}"
+        )?;
+    }
+    Ok(())
+}
+
+/// The first `count` misses: what was asked and expected, and what came up in its place.
+pub(super) fn misses(report: &Report, count: usize) -> String {
+    let all = report.misses();
+    let mut out = String::new();
+    if count == 0 {
+        return out;
+    }
+    let _ = writeln!(
+        out,
+        "\n{} of {} questions miss an answer{}",
+        all.len(),
+        report.questions,
+        if all.len() > count {
+            format!("; the first {count}:")
+        } else {
+            String::new()
+        }
+    );
+    for question in all.into_iter().take(count) {
+        let _ = write_miss(&mut out, question, report.k);
+    }
+    out
+}
+
+fn write_miss(out: &mut String, question: &QuestionReport, k: usize) -> std::fmt::Result {
+    writeln!(
+        out,
+        "\n{} [{}] {}",
+        question.id,
+        question.tags.join(", "),
+        shown(&question.text)
+    )?;
+    for answer in question
+        .answers
+        .iter()
+        .filter(|answer| answer.place.is_none_or(|place| place > k))
+    {
+        let (fact, content) = (&answer.fact, shown(&answer.content));
+        if let (Some(place), Some(score)) = (answer.place, &answer.score) {
+            writeln!(out, "  expected, at {place}: {fact}: {content}\n    {}", parts(score))?;
+        } else {
+            writeln!(out, "  expected, not among the candidates: {fact}: {content}")?;
+        }
+    }
+    for (at, found) in question.found.iter().take(SHOWN_FOUND).enumerate() {
+        let content = shown(&found.content);
+        writeln!(
+            out,
+            "  {}. {}: {content}\n    {}",
+            at + 1,
+            found.fact,
+            parts(&found.score)
+        )?;
+    }
+    Ok(())
+}
+
+fn parts(score: &ScoreParts) -> String {
+    format!(
+        "score {:.3}: relevance {:.3} (cosine {:.3}), keyword {:.3}, recency {:.3}, importance {:.3}",
+        score.total, score.relevance, score.cosine, score.keyword, score.recency, score.importance
+    )
+}
+
+/// In one line, and not too long.
+fn shown(text: &str) -> String {
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= SHOWN_CHARS {
+        return line;
+    }
+    line.chars().take(SHOWN_CHARS).chain(['…']).collect()
+}

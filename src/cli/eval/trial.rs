@@ -1,0 +1,497 @@
+//! A set, asked of a throw-away server without a server: facts are written to a ledger of their own, and
+//! questions go the way of `GET …/facts?q=` through index, confirmation and score.
+//!
+//! Time is the set's: a fact is written when it begins to hold, and a question is asked at its time. So a question is
+//! answered from what was known then, and the same set gives the same figures on any day.
+
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, anyhow};
+use chrono::{DateTime, Utc};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::{
+    measures::place,
+    memo::MemoEmbedder,
+    progress::Progress,
+    set::{EvalSet, SetFact, SetQuestion},
+};
+use crate::{
+    app::open_services,
+    config::Config,
+    dialogue::{Services, jobs, recall},
+    ids::{FactId, TenantId},
+    memory::{
+        agreement,
+        authored::{Language, Npc, Persona, World, WorldSettings},
+        fact::{Audience, Cause, Knower, NewFact, Statement, Viewpoint},
+        scoring::RecallWeights,
+        trace::ScoreParts,
+    },
+    ports::{
+        clock::{IdSource, ManualClock},
+        embedder::EmbedAs,
+        ledger::{audit::Edit, tenants::Tenant},
+    },
+    tenancy::{Role, TenantScope},
+};
+
+/// Texts of one embedder call.
+const EMBED_BATCH: usize = 32;
+/// Embedder calls side by side.
+const EMBED_CALLS: usize = 2;
+/// Facts written, and questions asked, side by side.
+const AT_ONCE: usize = 8;
+/// How far down the expected facts of a missed question are looked for.
+const DEPTH: usize = 200;
+
+/// A way to order what was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ordering {
+    /// By the configured weights.
+    Total,
+    Recency,
+    Importance,
+    Relevance,
+    Keyword,
+}
+
+impl Ordering {
+    /// One factor alone, each.
+    pub(super) const FACTORS: [Self; 4] = [Self::Recency, Self::Importance, Self::Relevance, Self::Keyword];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Total => "total",
+            Self::Recency => "recency",
+            Self::Importance => "importance",
+            Self::Relevance => "relevance",
+            Self::Keyword => "keyword",
+        }
+    }
+
+    /// `None`: the configured ones.
+    fn weights(self) -> Option<RecallWeights> {
+        let only = |factor| f64::from(u8::from(self == factor));
+        (self != Self::Total).then(|| RecallWeights {
+            recency: only(Self::Recency),
+            importance: only(Self::Importance),
+            relevance: only(Self::Relevance),
+            keyword: only(Self::Keyword),
+        })
+    }
+}
+
+/// A fact that came up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Ranked {
+    /// Its position in the set.
+    pub fact: usize,
+    pub score: ScoreParts,
+}
+
+/// What one question brought.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    /// Best first, at most K.
+    pub total: Vec<Ranked>,
+    /// Positions of facts, at most K, in the order of [`Ordering::FACTORS`]; empty if they were not asked for.
+    pub factors: Vec<Vec<usize>>,
+    /// Of each answer that is not among the first K, by its position in the question, what came up first of it further down,
+    /// with its place, if anything did.
+    pub missed: Vec<(usize, Option<(usize, Ranked)>)>,
+}
+
+/// A ledger of its own with nothing in it, and what is needed to ask it. Its folder goes with it.
+pub(super) struct Trial {
+    services: Services,
+    clock: Arc<ManualClock>,
+    scope: TenantScope,
+    world: World,
+    by_id: HashMap<FactId, usize>,
+}
+
+impl Trial {
+    /// Opens one in `folder`. `config` says how facts are embedded, found and weighed; its stores are not touched.
+    pub(super) async fn open(config: &Config, folder: &Path, set: &EvalSet) -> anyhow::Result<Self> {
+        let start = set.facts.iter().map(|fact| fact.valid_at).min();
+        let clock = ManualClock::at(start.context("the set has no facts")?);
+        // Without randomness: of equal scores the smaller id wins.
+        let ids = Arc::new(IdSource::new(clock.clone(), Box::new(|| 0)));
+        let mut services = open_services(&apart(config, folder), clock.clone(), ids).await?;
+        services.embedder = Arc::new(MemoEmbedder::new(services.embedder.clone()));
+        let tenant: TenantId = "eval".parse()?;
+        let now = services.clock.now();
+        let world = World {
+            id: "eval".parse()?,
+            name: "Eval".to_owned(),
+            premise: String::new(),
+            language: Language::En,
+            rules: Vec::new(),
+            settings: WorldSettings::default(),
+            version: 0,
+            updated_at: now,
+        };
+        let trial = Self {
+            scope: TenantScope::new(tenant.clone()),
+            services,
+            clock,
+            world,
+            by_id: HashMap::new(),
+        };
+        trial.author(tenant, set, now).await?;
+        Ok(trial)
+    }
+
+    /// The tenant, the world and an NPC per memory.
+    async fn author(&self, tenant: TenantId, set: &EvalSet, now: DateTime<Utc>) -> anyhow::Result<()> {
+        let ledger = &self.services.ledger;
+        ledger
+            .tenants
+            .ensure(&Tenant {
+                id: tenant,
+                name: "Eval".to_owned(),
+                enabled: true,
+                created_at: now,
+            })
+            .await?;
+        let edit = self.edit("world.put", self.world.id.to_string());
+        ledger.authored.put_world(&self.scope, &self.world, None, &edit).await?;
+        for memory in set.memories() {
+            let npc = Npc {
+                world: self.world.id.clone(),
+                id: memory.clone(),
+                name: memory.to_string(),
+                persona: Persona::default(),
+                language: Language::En,
+                factions: Vec::new(),
+                model: None,
+                settings: WorldSettings::default(),
+                has_scenarios: false,
+                version: 0,
+                updated_at: now,
+            };
+            let edit = self.edit("npc.put", memory.to_string());
+            ledger.authored.put_npc(&self.scope, &npc, None, &edit).await?;
+        }
+        Ok(())
+    }
+
+    fn edit(&self, action: &'static str, object: String) -> Edit {
+        Edit {
+            id: self.services.ids.next(),
+            audit_id: self.services.ids.next(),
+            subject: "eval".to_owned(),
+            role: Role::Admin,
+            player: None,
+            at: self.services.clock.now(),
+            action,
+            object,
+        }
+    }
+
+    /// The embedder's model.
+    pub(super) fn embedder(&self) -> String {
+        self.services.embedder.info().model.clone()
+    }
+
+    /// Writes every fact and asks every question, in the order of their times; answers in the order of the questions.
+    /// With `factors` each factor alone is asked, too.
+    pub(super) async fn ask(mut self, set: &EvalSet, k: usize, factors: bool) -> anyhow::Result<Vec<Asked>> {
+        self.embed(set).await?;
+        let mut asked: Vec<Option<Asked>> = vec![None; set.questions.len()];
+        let mut progress = Progress::new("asked", set.questions.len(), self.services.clock.clone());
+        for step in steps(set) {
+            match step {
+                Step::Write(facts) => self.write(set, &facts).await?,
+                Step::Ask(questions) => {
+                    self.wait_until(set.questions[questions[0]].at)?;
+                    let asking = questions.iter().map(|&at| self.one(&set.questions[at], k, factors));
+                    let mut answers = stream::iter(asking).buffered(AT_ONCE);
+                    let mut at = questions.iter();
+                    while let (Some(answer), Some(&at)) = (answers.next().await, at.next()) {
+                        let id = &set.questions[at].id;
+                        asked[at] = Some(answer.with_context(|| format!("the question `{id}`"))?);
+                        progress.done(1);
+                    }
+                }
+            }
+        }
+        self.services.ledger.maintenance.close().await;
+        asked
+            .into_iter()
+            .collect::<Option<_>>()
+            .ok_or_else(|| anyhow!("a question was not asked"))
+    }
+
+    /// Has every text embedded, many in a call: what asks and writes afterwards finds its vectors.
+    async fn embed(&self, set: &EvalSet) -> anyhow::Result<()> {
+        let facts = set.facts.iter().map(|fact| statement(fact).embedded_text()).collect();
+        let questions = set.questions.iter().map(|question| question.text.clone()).collect();
+        let texts: [(EmbedAs, Vec<String>); 2] = [(EmbedAs::Passage, facts), (EmbedAs::Query, questions)];
+        let count = texts.iter().map(|(_, texts)| texts.len()).sum();
+        let mut progress = Progress::new("embedded", count, self.services.clock.clone());
+        let calls = texts
+            .iter()
+            .flat_map(|(kind, texts)| texts.chunks(EMBED_BATCH).map(|batch| self.embed_batch(*kind, batch)));
+        let mut calls = stream::iter(calls).buffered(EMBED_CALLS);
+        while let Some(vectors) = calls.next().await {
+            progress.done(vectors?.len());
+        }
+        Ok(())
+    }
+
+    async fn embed_batch(&self, kind: EmbedAs, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
+        let embedder = self.services.embedder.as_ref();
+        let (vectors, _) = self.services.models.embed(&self.scope, embedder, kind, texts).await;
+        let vectors = vectors.context("the embedder failed")?;
+        anyhow::ensure!(
+            vectors.len() == texts.len(),
+            "the embedder gave {} vectors for {} texts",
+            vectors.len(),
+            texts.len()
+        );
+        Ok(vectors)
+    }
+
+    async fn write(&mut self, set: &EvalSet, facts: &[usize]) -> anyhow::Result<()> {
+        let Some(newest) = facts.iter().map(|&at| set.facts[at].valid_at).max() else {
+            return Ok(());
+        };
+        self.wait_until(newest)?;
+        let texts: Vec<String> = facts
+            .iter()
+            .map(|&at| statement(&set.facts[at]).embedded_text())
+            .collect();
+        let vectors = self.embed_batch(EmbedAs::Passage, &texts).await?;
+        let mut rows = Vec::with_capacity(facts.len());
+        for (&at, embedding) in facts.iter().zip(vectors) {
+            let fact = &set.facts[at];
+            // Ids rise in the order of the set, whichever is written first.
+            let edit = self.edit("fact.create", fact.id.clone());
+            let row = NewFact {
+                id: self.services.ids.next(),
+                world: self.world.id.clone(),
+                audience: Audience {
+                    knowers: [Knower::Npc(fact.memory.clone())].into(),
+                    private_to: None,
+                },
+                statement: statement(fact),
+                valid_at: fact.valid_at,
+                expires_at: None,
+                cause: Cause::Edit(edit.id),
+                source: None,
+                derived_from: Vec::new(),
+                pii: Vec::new(),
+                authored: true,
+                embedding,
+            };
+            self.by_id.insert(row.id, at);
+            rows.push((row, edit));
+        }
+        let store = &self.services.ledger.facts;
+        stream::iter(rows.iter().map(|(row, edit)| store.create(&self.scope, row, edit)))
+            .buffered(AT_ONCE)
+            .try_collect::<()>()
+            .await?;
+        while jobs::relay_outbox(&self.services).await? > 0 {}
+        Ok(())
+    }
+
+    /// Sets the clock of the ledger forward. Never back: steps are in the order of time.
+    fn wait_until(&self, at: DateTime<Utc>) -> anyhow::Result<()> {
+        let left = (at - self.clock_now()).to_std().unwrap_or(Duration::ZERO);
+        self.clock.advance(left);
+        anyhow::ensure!(self.clock_now() >= at, "{at} is not a time that can be reached");
+        Ok(())
+    }
+
+    fn clock_now(&self) -> DateTime<Utc> {
+        self.services.clock.now()
+    }
+
+    async fn one(&self, question: &SetQuestion, k: usize, factors: bool) -> anyhow::Result<Asked> {
+        let total = self.search(question, Ordering::Total, k).await?;
+        let mut by_factor = Vec::new();
+        for factor in Ordering::FACTORS.into_iter().filter(|_| factors) {
+            let ranked = self.search(question, factor, k).await?;
+            by_factor.push(ranked.into_iter().map(|ranked| ranked.fact).collect());
+        }
+        let ranking: Vec<usize> = total.iter().map(|ranked| ranked.fact).collect();
+        let answers = question.answers.iter().enumerate();
+        let missing: Vec<(usize, &Vec<usize>)> = answers
+            .filter(|(_, group)| place(&ranking, group, k).is_none())
+            .collect();
+        let mut missed = Vec::with_capacity(missing.len());
+        if !missing.is_empty() {
+            let deep = self.search(question, Ordering::Total, DEPTH.max(k)).await?;
+            for (answer, group) in missing {
+                let at = deep.iter().position(|ranked| group.contains(&ranked.fact));
+                missed.push((answer, at.map(|at| (at + 1, deep[at]))));
+            }
+        }
+        Ok(Asked {
+            total,
+            factors: by_factor,
+            missed,
+        })
+    }
+
+    async fn search(&self, question: &SetQuestion, by: Ordering, limit: usize) -> anyhow::Result<Vec<Ranked>> {
+        let mut services = self.services.clone();
+        if let Some(weights) = by.weights() {
+            let mut settings = (*services.settings).clone();
+            settings.recall.weights = weights;
+            services.settings = Arc::new(settings);
+        }
+        let viewpoint = Viewpoint {
+            world: self.world.id.clone(),
+            npc: question.memory.clone(),
+            factions: Vec::new(),
+            player: None,
+            sees_all_players: true,
+        };
+        let (hits, calls) = recall::search(
+            &services,
+            &self.scope,
+            &self.world,
+            &viewpoint,
+            &question.text,
+            self.clock_now(),
+            limit,
+        )
+        .await?;
+        // Without a vector it would search by words alone, which is no figure of this embedder.
+        if let Some(error) = calls.into_iter().find_map(|call| call.error) {
+            return Err(anyhow!("the embedder failed: {error}"));
+        }
+        Ok(hits
+            .into_iter()
+            .filter_map(|hit| {
+                Some(Ranked {
+                    fact: *self.by_id.get(&hit.fact.id)?,
+                    score: hit.score,
+                })
+            })
+            .collect())
+    }
+}
+
+/// The configuration with stores of its own in `folder`, whatever it names.
+fn apart(config: &Config, folder: &Path) -> Config {
+    let mut config = config.clone();
+    folder.clone_into(&mut config.data_dir);
+    config.ledger.url = None;
+    config.node.url = None;
+    config.buffer.url = "memory:".into();
+    "embedded:".clone_into(&mut config.vectors.url);
+    config
+}
+
+fn statement(fact: &SetFact) -> Statement {
+    Statement {
+        subject: fact.subject.clone(),
+        predicate: fact.predicate.clone(),
+        object: fact.object.clone(),
+        content: fact.content.clone(),
+        keywords: fact.keywords.clone(),
+        speaker: fact.speaker.clone(),
+        kind: fact.kind,
+        importance: fact.importance,
+        polarity: agreement::polarity_of(&fact.content),
+        tense: agreement::tense_of(&fact.content),
+        pinned: false,
+    }
+}
+
+/// What is done together.
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// Facts that nobody is asked about in between.
+    Write(Vec<usize>),
+    /// Questions of one moment.
+    Ask(Vec<usize>),
+}
+
+/// The set in the order of its times; what begins to hold at the moment of a question is known to it.
+fn steps(set: &EvalSet) -> Vec<Step> {
+    let facts = set
+        .facts
+        .iter()
+        .enumerate()
+        .map(|(at, fact)| (fact.valid_at, false, at));
+    let questions = set.questions.iter().enumerate().map(|(at, q)| (q.at, true, at));
+    let mut events: Vec<(DateTime<Utc>, bool, usize)> = facts.chain(questions).collect();
+    events.sort_unstable();
+    let alike = |a: &(DateTime<Utc>, bool, usize), b: &(DateTime<Utc>, bool, usize)| a.1 == b.1 && (!a.1 || a.0 == b.0);
+    events
+        .chunk_by(alike)
+        .map(|chunk| {
+            let of: Vec<usize> = chunk.iter().map(|event| event.2).collect();
+            if chunk[0].1 { Step::Ask(of) } else { Step::Write(of) }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::cli::eval::set::parse;
+
+    const SET: &str = r#"
+{"fact": {"id": "old", "content": "The player likes grapes.", "valid_at": "2026-01-01T00:00:00Z"}}
+{"fact": {"id": "other", "content": "Mira keeps a cat.", "valid_at": "2026-01-02T00:00:00Z"}}
+{"fact": {"id": "new", "content": "The player likes plums now, and grapes no more.", "valid_at": "2026-03-01T00:00:00Z"}}
+{"question": {"id": "then", "text": "Does the player like grapes?", "answers": ["old"], "at": "2026-02-01T00:00:00Z"}}
+{"question": {"id": "now", "text": "Does the player like plums?", "answers": ["new"]}}
+{"question": {"id": "cat", "text": "Who keeps a cat?", "answers": ["other"]}}
+"#;
+
+    #[test]
+    fn steps_go_by_time() {
+        let set = parse(SET).unwrap();
+        assert_eq!(
+            steps(&set),
+            [
+                Step::Write(vec![0, 1]),
+                Step::Ask(vec![0]),
+                Step::Write(vec![2]),
+                Step::Ask(vec![1, 2]),
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_question_is_answered_from_what_was_known_then() {
+        let set = parse(SET).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let trial = Trial::open(&Config::defaults(), folder.path(), &set).await.unwrap();
+        let asked = trial.ask(&set, 10, true).await.unwrap();
+        let facts = |at: usize| asked[at].total.iter().map(|ranked| ranked.fact).collect::<Vec<_>>();
+        assert_eq!(facts(0), [0, 1], "the newer fact is not known yet");
+        assert_eq!((facts(1)[0], facts(2)[0]), (2, 1));
+        // The newest first, whatever was asked.
+        assert_eq!(asked[2].factors[0], [2, 1, 0]);
+        assert!(
+            asked
+                .iter()
+                .all(|asked| asked.factors.len() == 4 && asked.missed.is_empty())
+        );
+    }
+
+    #[tokio::test]
+    async fn a_missed_answer_is_looked_for_further_down() {
+        let set = parse(SET).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let trial = Trial::open(&Config::defaults(), folder.path(), &set).await.unwrap();
+        let mut set = set;
+        set.questions[2].answers = vec![vec![2]];
+        let asked = trial.ask(&set, 1, false).await.unwrap();
+        let (answer, found) = asked[2].missed[0];
+        let (place, ranked) = found.unwrap();
+        assert_eq!((asked[2].total.len(), answer, ranked.fact), (1, 0, 2));
+        assert!(place > 1);
+        assert!(asked[2].factors.is_empty());
+    }
+}

@@ -26,18 +26,23 @@ pub struct BufferedTurn {
 impl From<&Turn> for BufferedTurn {
     /// An interrupted reply ends in a dash, so that the model sees where it was cut.
     fn from(turn: &Turn) -> Self {
-        let mut reply_text = turn.reply_text.clone();
-        if turn.status == TurnStatus::Interrupted {
-            reply_text.push('\u{2014}');
-        }
         Self {
             id: turn.id,
             number: turn.number,
             player_text: turn.player_text.clone(),
             npc: turn.npc.clone(),
-            reply_text,
+            reply_text: with_dash(turn.reply_text.clone(), turn.status),
         }
     }
+}
+
+/// A reply as models are shown it: with a dash where it was cut.
+#[must_use]
+pub fn with_dash(mut reply: String, status: TurnStatus) -> String {
+    if status == TurnStatus::Interrupted {
+        reply.push('\u{2014}');
+    }
+    reply
 }
 
 /// What a buffer must carry to be believed.

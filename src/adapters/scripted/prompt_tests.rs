@@ -89,8 +89,8 @@ fn task_prompts_render_with_and_without_their_lists() {
             let known = if filled { vec!["K1".to_owned()] } else { none.clone() };
             let turns = if filled { turns.clone() } else { vec![] };
             let values = context! {
-                npc_name => "Mira", line => "L", reply => "R", known => known.clone(), date => "2026-01-02",
-                titles => known.clone(), previous => known, turns, older => "O", newer => "N", kind => "preference",
+                npc_name => "Mira", line => "L", reply => "R", known => known.clone(), before => none.clone(),
+                date => "2026-01-02", weekday => "Friday", titles => known.clone(), previous => known, turns, older => "O", newer => "N", kind => "preference",
             };
             for name in ["intent", "extraction", "judge", "summary", "state"] {
                 let text = render(language, name, values.clone());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+use serde::Deserialize;
 
 use super::{
     Connection, Engine, Reach, Row, authored, dialogues,
@@ -11,9 +12,11 @@ use super::{
     turns,
 };
 use crate::{
-    ids::{DialogueId, JobId, NodeId, TenantId, TurnId},
+    ids::{DialogueId, JobId, NodeId, NpcId, TenantId, TurnId},
+    memory::turn::TurnStatus,
     ports::{
-        Page, PageRequest, StoreResult,
+        Page, PageRequest, StoreError, StoreResult,
+        buffer::{BufferedTurn, with_dash},
         ledger::{
             audit::Edit,
             jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobRow, JobStatus, JobStore, LeasedAgain, Said},
@@ -66,6 +69,12 @@ const SAID: &str = concat!(
     authored::world_columns!(),
     ", ",
     authored::npc_columns!(),
+    ", (SELECT ",
+    json_rows!(
+        "'id', b.id, 'number', b.number, 'status', b.status, 'line', b.player_text, 'npc', b.npc, 'reply', b.reply_text"
+    ),
+    " FROM turns b WHERE b.tenant = $1 AND b.dialogue = t.dialogue AND b.stands = TRUE
+            AND b.number BETWEEN t.number - 2 AND t.number - 1)",
     " FROM t CROSS JOIN d CROSS JOIN worlds w CROSS JOIN npcs n
       WHERE t.stands = TRUE AND t.text_version = $3
         AND w.tenant = $1 AND w.id = d.world
@@ -173,13 +182,41 @@ fn read_job(row: &Row) -> StoreResult<Job> {
     })
 }
 
+#[derive(Deserialize)]
+struct TurnBefore {
+    id: TurnId,
+    number: u32,
+    status: String,
+    line: String,
+    npc: NpcId,
+    reply: String,
+}
+
 fn read_said(row: &Row) -> StoreResult<Said> {
     let columns = &mut Columns::of(row);
+    let (turn, dialogue) = (turns::read_columns(columns)?.turn, dialogues::read(columns)?);
+    let (world, npc) = (authored::world_from(columns)?, authored::npc_from(columns)?);
+    let mut before: Vec<TurnBefore> = columns.json()?;
+    before.sort_by_key(|turn| turn.number);
+    let before = before.into_iter().map(|turn| {
+        let status = TurnStatus::parse(&turn.status);
+        Ok(BufferedTurn {
+            id: turn.id,
+            number: turn.number,
+            player_text: turn.line,
+            npc: turn.npc,
+            reply_text: with_dash(
+                turn.reply,
+                status.ok_or_else(|| StoreError::Corrupt(format!("unknown status `{}`", turn.status)))?,
+            ),
+        })
+    });
     Ok(Said {
-        turn: turns::read_columns(columns)?.turn,
-        dialogue: dialogues::read(columns)?,
-        world: authored::world_from(columns)?,
-        npc: authored::npc_from(columns)?,
+        before: before.collect::<StoreResult<_>>()?,
+        turn,
+        dialogue,
+        world,
+        npc,
     })
 }
 
@@ -515,7 +552,7 @@ plans_of_sqlite! {
             }
             assert_searches(
                 SAID,
-                &["SEARCH turns USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)", "SEARCH d USING INDEX sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"],
+                &["SEARCH turns USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)", "turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "SEARCH d USING INDEX sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"],
             )
             .await;
             for statement in [LEASE_AGAIN, KEEP_ANSWER, FINISH, FINISH_UNSAID_JOB, FAIL, RETRY, ONE] {

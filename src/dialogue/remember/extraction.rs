@@ -1,5 +1,6 @@
 //! What a turn taught, as the small model reads it, checked before anything believes it.
 
+use chrono::{DateTime, Datelike as _, Utc};
 use minijinja::context;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,7 +17,7 @@ use crate::{
     ids::{FactId, PlayerId},
     memory::{
         agreement,
-        authored::Npc,
+        authored::{Language, Npc},
         fact::{FactKind, Importance, Polarity, Statement, Tense},
         keywords,
         party::{self, PLAYER},
@@ -24,6 +25,7 @@ use crate::{
         scoring::dot,
     },
     ports::{
+        buffer::{BufferedTurn, with_dash},
         embedder::EmbedAs,
         llm::{JsonSchema, Task},
     },
@@ -37,8 +39,6 @@ const MAX_CONTENT: usize = 500;
 const MAX_PART: usize = 120;
 const MAX_KEYWORD: usize = 40;
 const MAX_KEYWORDS: usize = 16;
-/// Lines of a conversation shown before the one that is read.
-const EARLIER_LINES: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 struct Answer {
@@ -129,13 +129,17 @@ async fn ask(services: &Services, scope: &TenantScope, said: &Said, injected: &I
 async fn asked(services: &Services, scope: &TenantScope, said: &Said, injected: &Injected) -> Result<String, JobError> {
     let (turn, npc) = (&said.turn, &said.npc);
     let date = turn.started_at.format("%Y-%m-%d").to_string();
+    let weekday = weekday(npc.language, turn.started_at);
+    let reply = untrusted(&with_dash(turn.reply_text.clone(), turn.status));
     let (template, values) = if turn.player.is_some() {
         let values = context! {
             npc_name => npc.name.as_str(),
             line => untrusted(&turn.player_text),
-            reply => untrusted(&turn.reply_text),
+            reply,
             known => &injected.texts,
+            before => said.before.iter().flat_map(|turn| lines_of(turn, &npc.name)).collect::<Vec<_>>(),
             date,
+            weekday,
         };
         (Template::Extraction, values)
     } else {
@@ -143,24 +147,49 @@ async fn asked(services: &Services, scope: &TenantScope, said: &Said, injected: 
             cast: said.cast(services, scope).await?,
             ..Scene::default()
         };
-        let dialogues = &services.ledger.dialogues;
-        let from = turn.number.saturating_sub(EARLIER_LINES).max(1);
-        let before = dialogues.turns(scope, turn.dialogue, from, turn.number - 1).await?;
+        let before = said.before.iter();
         let before: Vec<String> = before
-            .iter()
-            .map(|turn| format!("{}: {}", scene.name_of(&turn.npc), untrusted(&turn.reply_text)))
+            .map(|turn| spoken(&scene.name_of(&turn.npc), &turn.reply_text))
             .collect();
         let values = context! {
             npc_name => npc.name.as_str(),
             listeners => scene.others(&npc.id),
             before,
-            reply => untrusted(&turn.reply_text),
+            reply,
             known => &injected.texts,
             date,
+            weekday,
         };
         (Template::ConversationExtraction, values)
     };
     Ok(services.prompts.render(npc.language, template, values)?)
+}
+
+/// The lines of a session's turn with who spoke them. An NPC that greets answers nothing.
+fn lines_of(turn: &BufferedTurn, npc: &str) -> impl Iterator<Item = String> + use<> {
+    let line = (!turn.player_text.is_empty()).then(|| spoken(PLAYER, &turn.player_text));
+    line.into_iter().chain([spoken(npc, &turn.reply_text)])
+}
+
+fn spoken(name: &str, text: &str) -> String {
+    format!("{name}: {}", untrusted(text))
+}
+
+/// The day of the week as the language of the prompt has it: from a date alone a small model counts wrongly.
+fn weekday(language: Language, at: DateTime<Utc>) -> &'static str {
+    let names = match language {
+        Language::En => [
+            "Monday",
+            "Tuesday",
+            "Wednesday",
+            "Thursday",
+            "Friday",
+            "Saturday",
+            "Sunday",
+        ],
+        Language::Ko => ["월요일", "화요일", "수요일", "목요일", "금요일", "토요일", "일요일"],
+    };
+    names[at.weekday().num_days_from_monday() as usize % names.len()]
 }
 
 /// Embeds statements; of two that say the same, the first one stays.
@@ -211,6 +240,8 @@ fn statement_of(value: &Value, npc: &Npc, player: Option<&PlayerId>) -> Option<S
     let text = |key: &str, max| bounded(value.get(key).and_then(Value::as_str), max);
     let who = |name: String| match name.to_lowercase() {
         other if other == npc.id.as_str() || other == npc.name.to_lowercase() => npc.name.clone(),
+        // As the instructions call the NPC, which are the same for all NPCs.
+        other if ["character", "the character", "인물"].contains(&other.as_str()) => npc.name.clone(),
         _ => party::bind(&name, player),
     };
     let content = text("content", MAX_CONTENT)?;

@@ -12,7 +12,7 @@ use crate::{
         authored::{Npc, World},
         turn::Turn,
     },
-    ports::{Page, PageRequest, StoreResult},
+    ports::{Page, PageRequest, StoreResult, buffer::BufferedTurn},
     tenancy::TenantScope,
 };
 
@@ -126,6 +126,8 @@ impl Job {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Said {
     pub turn: Turn,
+    /// The two turns before it, oldest first, as models are shown them.
+    pub before: Vec<BufferedTurn>,
     pub dialogue: Dialogue,
     pub world: World,
     pub npc: Npc,

@@ -15,8 +15,9 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Re
 
 pub(super) use self::{buffers::ObservedBuffers, index::ObservedIndex};
 use crate::{
-    ids::{DialogueId, NodeId, NpcId, TurnId, WorldId},
+    ids::{DialogueId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
+        summary::Meeting,
         trace::{Timings, TurnTrace},
         turn::{Checkpoint, Turn, TurnStatus},
     },
@@ -151,6 +152,16 @@ impl DialogueStore for ObservedDialogues {
         npc: &NpcId,
     ) -> StoreResult<Option<(DialogueId, u32)>> {
         self.inner.last_heard(scope, world, npc).await
+    }
+    async fn last_meeting(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        player: &PlayerId,
+        apart_from: DialogueId,
+    ) -> StoreResult<Option<Meeting>> {
+        self.inner.last_meeting(scope, world, npc, player, apart_from).await
     }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         self.inner.set_resume_token(scope, id, hash).await

@@ -83,6 +83,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("turn.seal_s", 0.0, 3_600.0),
     ("turn.playback_timeout_s", 1.0, 86_400.0),
     ("prompt.total_tokens", 256.0, 2_000_000.0),
+    ("prompt.acquaintance_tokens", 0.0, 2_000_000.0),
     ("prompt.pinned_tokens", 0.0, 2_000_000.0),
     ("prompt.summary_tokens", 0.0, 2_000_000.0),
     ("prompt.history_tokens", 0.0, 2_000_000.0),

@@ -404,6 +404,7 @@ pub struct EmbedderSection {
 #[serde(deny_unknown_fields)]
 pub struct PromptSection {
     pub total_tokens: u32,
+    pub acquaintance_tokens: u32,
     pub pinned_tokens: u32,
     pub summary_tokens: u32,
     pub history_tokens: u32,
@@ -423,6 +424,7 @@ impl PromptSection {
     fn settings(&self) -> PromptSettings {
         PromptSettings {
             total_tokens: self.total_tokens,
+            acquaintance_tokens: self.acquaintance_tokens,
             pinned_tokens: self.pinned_tokens,
             summary_tokens: self.summary_tokens,
             history_tokens: self.history_tokens,

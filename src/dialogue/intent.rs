@@ -6,6 +6,7 @@ use super::{
     Services,
     models::Ask,
     prompt::{Template, untrusted},
+    scenarios::Known,
     turn::TurnInput,
 };
 use crate::{
@@ -39,20 +40,16 @@ impl Classified {
     }
 }
 
-/// Classifies the line of a turn, `titles` being of what was unlocked or told lately. Its route's timeout bounds it; it
+/// Classifies the line of a turn, `known` being what was unlocked or told of the NPC's past lately. Its route's timeout bounds it; it
 /// cannot fail a turn.
-pub(super) async fn classify<'t>(
-    services: &Services,
-    input: &TurnInput,
-    titles: impl IntoIterator<Item = &'t str>,
-) -> Classified {
+pub(super) async fn classify(services: &Services, input: &TurnInput, known: &Known) -> Classified {
     let shown = input.history.len().saturating_sub(services.settings.turn.intent_turns);
     let turns: Vec<_> = input.history[shown..]
         .iter()
         .map(|turn| context! { player => untrusted(&turn.player_text), npc => untrusted(&turn.reply_text) })
         .collect();
-    let titles: Vec<String> = titles.into_iter().map(untrusted).collect();
-    let values = context! { turns, titles, line => untrusted(&input.line) };
+    let [told, ready] = [true, false].map(|told| known.titles(told).map(untrusted).collect::<Vec<_>>());
+    let values = context! { turns, titles => told, ready, line => untrusted(&input.line) };
     let prompt = match services.prompts.render(input.npc.language, Template::Intent, values) {
         Ok(prompt) => prompt,
         Err(error) => return Classified::in_full(error, None),

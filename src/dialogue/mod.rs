@@ -2,6 +2,7 @@
 //!
 //! Read `turn.rs` first: it says what a player turn is.
 
+mod acquaintance;
 pub mod events;
 pub mod intent;
 pub mod jobs;

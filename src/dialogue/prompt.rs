@@ -3,23 +3,27 @@
 //! Read `prompt/assembly.rs` for the order and the budgets, `prompt/selection.rs` for what goes
 //! first when a prompt is too long, `prompt/untrusted.rs` for what players may not do in it.
 
+mod ages;
 mod assembly;
+mod attribution;
 mod history;
 mod scenarios;
 mod selection;
+mod standing;
 mod templates;
 mod untrusted;
+mod who;
 mod world;
 
 #[cfg(test)]
 mod tests;
 
-use minijinja::context;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 pub(super) use self::{
     assembly::{Material, Prompt, assemble},
+    attribution::{Reader, attributed},
     templates::Template,
     world::{bind_player, world_lines},
 };
@@ -32,67 +36,12 @@ use super::{
     turn::{TurnError, TurnInput, gather},
 };
 use crate::{
-    ids::PlayerId,
     memory::{
-        authored::Language,
-        party,
         trace::{ScenarioTrace, ScoreParts, SectionTrace},
         turn::Intent,
     },
     ports::llm::ChatMessage,
 };
-
-/// A fact as a model reads it. What is known about another player than the one who is spoken with
-/// says so: its sentence calls that player `the player` too.
-pub(in crate::dialogue) fn told(
-    templates: &Templates,
-    language: Language,
-    player: Option<&PlayerId>,
-    subject: &str,
-    content: &str,
-) -> Result<String, TemplateError> {
-    let text = untrusted(content);
-    match party::owner(subject).filter(|&id| player.is_none_or(|player| player.as_str() != id)) {
-        Some(other) => templates.render(
-            language,
-            Template::AboutAnother,
-            context! { player => untrusted(other), text },
-        ),
-        None => Ok(text),
-    }
-}
-
-/// A fact as the NPC's prompt gives it: as [`told`], but what a player said of the NPC itself stays what
-/// that player says. The NPC knows better who it is, and never said so.
-fn given(
-    templates: &Templates,
-    material: &Material<'_>,
-    subject: &str,
-    speaker: &str,
-    content: &str,
-) -> Result<String, TemplateError> {
-    let (language, player) = (material.npc.language, material.player);
-    let text = told(templates, language, player, subject, content)?;
-    if !party::is_player(speaker) || !is_or_belongs_to(subject, &material.npc.name) {
-        return Ok(text);
-    }
-    let other = party::owner(speaker).filter(|&id| player.is_none_or(|player| player.as_str() != id));
-    templates.render(
-        language,
-        Template::Claimed,
-        context! { player => other.map(untrusted).unwrap_or_default(), text },
-    )
-}
-
-/// Whether `subject` is `name`, or something of its own ("Mira's brother").
-fn is_or_belongs_to(subject: &str, name: &str) -> bool {
-    subject.strip_prefix(name).is_some_and(|rest| {
-        rest.is_empty()
-            || ["'s ", "\u{2019}s ", "의 "]
-                .iter()
-                .any(|owning| rest.starts_with(owning))
-    })
-}
 
 /// The score of a fact that is in the prompt without having been searched for.
 const UNSCORED: ScoreParts = ScoreParts {

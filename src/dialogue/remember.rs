@@ -13,7 +13,7 @@ pub use self::{resting::Resting, settling::settle_all};
 use super::{
     Services,
     jobs::{JobError, JobReport, Said, outbox::relay_or_log},
-    prompt::told,
+    prompt::{Reader, attributed},
 };
 use crate::{
     ids::{FactId, NpcId},
@@ -37,7 +37,7 @@ pub(super) struct Injected {
     pub ids: Vec<FactId>,
     /// With what one NPC told others from its own memory.
     pub quoted: Vec<FactId>,
-    /// Those of `ids` as the prompt had them: what is about another player says so.
+    /// Those of `ids` as the prompt had them: each says who said it, and what is about another player says so.
     pub texts: Vec<String>,
     /// The words of what was shown of the NPC's past, in this turn or in one of the five before.
     pub past: Vec<TermWeights>,
@@ -121,11 +121,16 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
                 }
             }
             injected.ids.push(candidate.fact);
-            injected.texts.push(told(
+            let reader = Reader {
+                language: said.npc.language,
+                npc: &said.npc.name,
+                player: said.turn.player.as_ref(),
+            };
+            injected.texts.push(attributed(
                 &services.prompts,
-                said.npc.language,
-                said.turn.player.as_ref(),
+                reader,
                 &candidate.subject,
+                &candidate.speaker,
                 &candidate.content,
             )?);
         }

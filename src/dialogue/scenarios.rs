@@ -40,14 +40,26 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Known {
     standing: Standing,
-    /// Unlocked or told lately, the latest first; and when.
-    recent: Vec<(ScenarioId, String, DateTime<Utc>)>,
+    /// The latest first.
+    recent: Vec<Recent>,
+}
+
+/// A scenario that was unlocked or told lately.
+#[derive(Debug)]
+struct Recent {
+    id: ScenarioId,
+    title: String,
+    at: DateTime<Utc>,
+    /// It was told, and not only unlocked.
+    told: bool,
 }
 
 impl Known {
-    /// Titles of what was unlocked or told lately. Nothing that is locked is among them.
-    pub(super) fn titles(&self) -> impl Iterator<Item = &str> {
-        self.recent.iter().map(|(_, title, _)| title.as_str())
+    /// Titles of what was told lately, or else of what was unlocked lately and is not told yet. Nothing that is
+    /// locked is among them.
+    pub(super) fn titles(&self, told: bool) -> impl Iterator<Item = &str> {
+        let recent = self.recent.iter().filter(move |recent| recent.told == told);
+        recent.map(|recent| recent.title.as_str())
     }
 }
 
@@ -112,14 +124,20 @@ pub(super) async fn known(services: &Services, input: &TurnInput, state: &WorldS
     let titles = scenarios.titles(&input.scope, &input.world.id, &npc.id, standing.progress());
     let lately = |titled: &Titled| {
         let unlocked = standing.since(titled.required_progress).filter(|at| *at >= since);
-        unlocked.max(checkpoint.told_at(&npc.id, &titled.id))
+        let told = checkpoint.told_at(&npc.id, &titled.id);
+        Some((unlocked.max(told)?, told.is_some()))
     };
     let recent = titles.await?.into_iter();
     let mut recent: Vec<_> = recent
         .filter_map(|titled| Some((lately(&titled)?, titled)))
-        .map(|(at, titled)| (titled.id, titled.title, at))
+        .map(|((at, told), titled)| Recent {
+            id: titled.id,
+            title: titled.title,
+            at,
+            told,
+        })
         .collect();
-    recent.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.0.cmp(&b.0)));
+    recent.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.id.cmp(&b.id)));
     // An author may unlock hundreds at once.
     recent.truncate(services.settings.scenarios.top_k * RECENT_TURNS);
     Ok(Known { standing, recent })
@@ -157,8 +175,8 @@ pub(super) async fn look(
         .zip(scored)
         .enumerate()
         .map(|(at, (row, score))| {
-            let recent = known.recent.iter().find(|(id, ..)| *id == row.scenario.id);
-            (score, recent.map(|(.., at)| *at), &row.scenario.id, at)
+            let recent = known.recent.iter().find(|recent| recent.id == row.scenario.id);
+            (score, recent.map(|recent| recent.at), &row.scenario.id, at)
         })
         .collect();
     let points = keywords::is_pointing(&input.heard());

@@ -60,6 +60,8 @@ pub struct TurnSettings {
 pub struct PromptSettings {
     /// Hard limit of the whole prompt; 8,000.
     pub total_tokens: u32,
+    /// Who the player is: its name, when it was met last, and what about; 150.
+    pub acquaintance_tokens: u32,
     /// Pinned facts; 400.
     pub pinned_tokens: u32,
     /// Summaries; 1,200.

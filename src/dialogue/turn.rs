@@ -106,7 +106,7 @@ impl TurnInput {
     pub fn is_greeting(&self) -> bool {
         self.player.is_some() && self.line.is_empty()
     }
-    /// The words that the persona greets with, where it has any: no model is asked for them.
+    /// The words that the persona greets a stranger with, where it has any.
     #[must_use]
     pub fn own_words(&self) -> Option<&str> {
         let words = self.npc.persona.greeting.trim();
@@ -253,7 +253,7 @@ pub async fn run(
         let assembling = async { gathered.prompt(services, &input) }.instrument(debug_span!("turn.assemble"));
         let (prompt, assemble_ms) = stopwatch.time(assembling).await;
         let prompt = prompt?;
-        let question = Question::of(&prompt, gathered.counter);
+        let question = Question::of(&prompt, gathered.counter, gathered.own_words(&input));
         let speaking = Box::pin(speak(services, &input, question, feed, &mut cut, &stopwatch));
         let reply = speaking.instrument(debug_span!("turn.reply")).await?;
         Ok((gathered, prompt, assemble_ms, reply))

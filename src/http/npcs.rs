@@ -73,7 +73,7 @@ pub struct PersonaBody {
     #[garde(length(max = 32), inner(length(chars, max = 32), custom(label)))]
     #[schema(max_items = 32)]
     cues: Vec<String>,
-    /// Said first when a session asks for a greeting.
+    /// Said first when a session asks for a greeting, to a player who is met for the first time.
     #[garde(length(chars, max = 1000))]
     #[schema(max_length = 1000)]
     greeting: String,

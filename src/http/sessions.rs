@@ -64,8 +64,8 @@ pub struct SessionBody {
     /// `ack`: nothing is learned from a turn before `reply.played`, the next line, or a while.
     #[serde(default)]
     pub playback: Playback,
-    /// The NPC speaks first: its first turn has no line of the player's. It says its `persona.greeting`; where it
-    /// has none, the model is asked.
+    /// The NPC speaks first: its first turn has no line of the player's. To a player whom it meets for
+    /// the first time it says its `persona.greeting`; where it has none, and later, the model is asked.
     #[serde(default)]
     pub greeting: bool,
 }

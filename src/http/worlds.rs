@@ -19,7 +19,7 @@ use super::{
 use crate::{
     ids::WorldId,
     memory::{
-        authored::{Language, World, WorldRecall, WorldSettings},
+        authored::{Greeting, Language, ReplyLanguage, World, WorldRecall, WorldSettings},
         scoring::RecallPreset,
     },
     ports::ledger::audit::Edit,
@@ -75,6 +75,13 @@ pub struct SettingsBody {
     #[garde(range(min = 0, max = 1_000_000))]
     #[schema(minimum = 0, maximum = 1_000_000)]
     max_hp_delta: Option<i32>,
+    /// When an NPC greets with the words of its persona: `first` (when it meets a player for the first time; later the
+    /// model greets, with what it remembers) or `always`. Default `first`.
+    #[schema(inline)]
+    greeting: Option<Greeting>,
+    /// The language that an NPC answers in: `own`, or the `player`'s (among NPCs that of the world). Default `own`.
+    #[schema(inline)]
+    reply_language: Option<ReplyLanguage>,
     /// What raises a player's progress with an NPC, and so unlocks its scenarios. Default none. Of a world alone: an NPC's
     /// are refused. The first 512 items, places, people and feelings of a player count, each; what comes later unlocks
     /// nothing.
@@ -120,6 +127,8 @@ impl From<SettingsBody> for WorldSettings {
             share_between_players: body.share_between_players,
             max_relationship_delta: body.max_relationship_delta,
             max_hp_delta: body.max_hp_delta,
+            greeting: body.greeting,
+            reply_language: body.reply_language,
             unlocks: body.unlocks.map(|rules| rules.into_iter().map(Into::into).collect()),
             recall: body.recall.map(|recall| WorldRecall {
                 preset: recall.preset,

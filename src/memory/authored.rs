@@ -64,9 +64,37 @@ pub struct WorldSettings {
     /// Most that one turn may change hit points; default 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hp_delta: Option<i32>,
+    /// When an NPC greets with the words of its persona; default `first`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub greeting: Option<Greeting>,
+    /// The language that an NPC answers in; default `own`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub reply_language: Option<ReplyLanguage>,
     /// What raises a player's progress with an NPC; at most 50. Default none. Of a world alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unlocks: Option<Vec<UnlockRule>>,
+}
+
+/// When an NPC greets with the words of its persona, where it has any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Greeting {
+    /// When it meets a player for the first time. Later the model greets, with what it remembers.
+    First,
+    /// Always.
+    Always,
+}
+
+/// The language that an NPC answers in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplyLanguage {
+    /// Its own, whatever it is spoken to in.
+    Own,
+    /// The one in which the player speaks; among NPCs that of the world.
+    Player,
 }
 
 /// How a world's memories are weighed and chosen; unset values come from the configuration.
@@ -102,6 +130,8 @@ impl WorldSettings {
             max_relationship_delta: own.max_relationship_delta.or(self.max_relationship_delta),
             max_hp_delta: own.max_hp_delta.or(self.max_hp_delta),
             recall: own.recall.or(self.recall),
+            greeting: own.greeting.or(self.greeting),
+            reply_language: own.reply_language.or(self.reply_language),
             unlocks: self.unlocks.clone(),
         }
     }
@@ -125,7 +155,7 @@ pub struct Persona {
     pub boundaries: Vec<String>,
     /// Emotion and gesture tags the NPC may use as `<cue>`; at most 32 of 32 characters.
     pub cues: Vec<String>,
-    /// Said first when a session asks for a greeting. At most 1,000 characters.
+    /// Said first when a session asks for a greeting, to a player who is met for the first time. At most 1,000 characters.
     pub greeting: String,
 }
 
@@ -162,11 +192,15 @@ mod tests {
             max_relationship_delta: Some(10),
             max_hp_delta: None,
             recall: None,
+            greeting: Some(Greeting::Always),
+            reply_language: None,
             unlocks: Some(vec![]),
         };
         let npc = WorldSettings {
             share_between_players: Some(false),
             max_hp_delta: Some(0),
+            greeting: Some(Greeting::First),
+            reply_language: Some(ReplyLanguage::Player),
             unlocks: Some(vec![UnlockRule {
                 npc: "mira".parse().unwrap(),
                 progress: Progress::NONE,
@@ -180,6 +214,8 @@ mod tests {
             max_relationship_delta: Some(10),
             max_hp_delta: Some(0),
             recall: None,
+            greeting: Some(Greeting::First),
+            reply_language: Some(ReplyLanguage::Player),
             unlocks: Some(vec![]),
         };
         assert_eq!(world.overridden_by(&npc), both);

@@ -95,6 +95,33 @@ impl FactKind {
             Self::Relationship | Self::Goal | Self::Event | Self::Habit | Self::Opinion
         )
     }
+
+    /// Whether a statement of this kind and tense is a promise or an aim: something that is still to be
+    /// done, and that somebody may ask about as long as it is open.
+    #[must_use]
+    pub fn is_open_promise(self, tense: Tense) -> bool {
+        match self {
+            Self::Goal | Self::Todo => tense != Tense::Past,
+            Self::Decision => tense == Tense::Future,
+            _ => false,
+        }
+    }
+
+    /// Whether facts of this kind, whatever they say, may be in a prompt without having been searched for.
+    const fn is_standing(self) -> bool {
+        self.is_mutable_state() || matches!(self, Self::Todo | Self::Decision)
+    }
+
+    /// Whether names, origins and the like are of this kind.
+    const fn is_about_oneself(self) -> bool {
+        matches!(self, Self::PersonalInfo | Self::Profile)
+    }
+
+    /// Whether some fact of this kind may be in a prompt without having been searched for.
+    #[must_use]
+    pub const fn may_stand(self) -> bool {
+        self.is_standing() || self.is_about_oneself()
+    }
 }
 
 /// How much a fact matters, 1 (trivial) to 10 (vital).
@@ -371,6 +398,24 @@ pub struct Statement {
 }
 
 impl Statement {
+    /// Whether a player tells its own name.
+    #[must_use]
+    pub fn tells_own_name(&self) -> bool {
+        let predicate = self.predicate.to_lowercase();
+        let names = ["name", "call", "이름", "불리", "불린", "부르"];
+        self.kind.is_about_oneself()
+            && self.subject == self.speaker
+            && super::party::is_player(&self.subject)
+            && self.polarity == Polarity::Positive
+            && names.iter().any(|word| predicate.contains(word))
+    }
+
+    /// Whether it may be in a prompt without having been searched for, beside what is pinned: what is so, and what
+    /// its speaker says of itself. All else is hearsay.
+    fn may_stand(&self, is_canon: bool) -> bool {
+        self.kind.is_standing() && (is_canon || self.subject == self.speaker) || self.tells_own_name()
+    }
+
     /// The text that is embedded: `content (Keywords: k1, k2)` (ALGORITHMS §1).
     #[must_use]
     pub fn embedded_text(&self) -> String {
@@ -458,6 +503,16 @@ impl Fact {
             && self.invalid.as_ref().is_none_or(|invalid| invalid.at > at)
             && self.expires_at.is_none_or(|end| end > at)
     }
+    /// Whether it is so because authors wrote it or the game reported it, whoever is said to have said it.
+    #[must_use]
+    pub const fn is_canon(&self) -> bool {
+        is_canon(self.authored, &self.cause)
+    }
+    /// Whether it may be in a prompt without having been searched for, beside what is pinned.
+    #[must_use]
+    pub fn may_stand(&self) -> bool {
+        self.statement.may_stand(self.is_canon())
+    }
     /// Pinned and authored facts are only ever flagged for a person (ALGORITHMS §1).
     #[must_use]
     pub fn is_protected(&self) -> bool {
@@ -481,6 +536,18 @@ pub struct NewFact {
     pub authored: bool,
     /// The unit vector of [`Statement::embedded_text`].
     pub embedding: Vec<f32>,
+}
+
+impl NewFact {
+    /// See [`Fact::may_stand`].
+    #[must_use]
+    pub fn may_stand(&self) -> bool {
+        self.statement.may_stand(is_canon(self.authored, &self.cause))
+    }
+}
+
+const fn is_canon(authored: bool, cause: &Cause) -> bool {
+    authored || matches!(cause, Cause::Edit(_) | Cause::Event(_))
 }
 
 /// A reason to be written why a fact is not valid. Many may exist per fact.

@@ -9,6 +9,8 @@ use std::borrow::Cow;
 
 use crate::ids::PlayerId;
 
+/// The speaker of what people write: nobody in the world said it.
+pub const AUTHOR: &str = "author";
 /// How models call whoever the NPC talks with.
 pub const PLAYER: &str = "player";
 /// Other ways in which they do.

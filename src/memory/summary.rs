@@ -21,6 +21,15 @@ pub struct Summary {
     pub created_at: DateTime<Utc>,
 }
 
+/// That an NPC and a player talked with each other, in a session of which something stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meeting {
+    /// When the last turn that stands was committed.
+    pub at: DateTime<Utc>,
+    /// The newest summary of it, if there is any.
+    pub summary: Option<String>,
+}
+
 /// The numbers of the rules below; `dialogue::settings` holds their defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SummaryRules {

@@ -54,6 +54,9 @@ pub struct CandidateTrace {
     pub fact: FactId,
     /// Whom or what it is about; a player is `player:<id>`.
     pub subject: String,
+    /// Who said it: a player under its key, an NPC by its name, `author` where it was written.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub speaker: String,
     pub content: String,
     pub score: ScoreParts,
     pub fate: CandidateFate,

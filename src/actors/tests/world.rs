@@ -77,6 +77,7 @@ pub fn dialogue_settings() -> DialogueSettings {
         },
         prompt: PromptSettings {
             total_tokens: 8_000,
+            acquaintance_tokens: 150,
             pinned_tokens: 400,
             summary_tokens: 1_200,
             history_tokens: 6_000,

@@ -39,11 +39,8 @@ fn content(fact: &Value) -> String {
 
 /// A fact as the server gives it to the NPC.
 fn given(language: &str, npc: &str, fact: &Value) -> String {
-    if fact["subject"] == npc && fact["speaker"] == "player" {
-        render(language, "claimed", context! { player => "", text => content(fact) })
-    } else {
-        content(fact)
-    }
+    let by = if fact["speaker"] == npc { "self" } else { "player" };
+    render(language, "claimed", context! { by, name => "", text => content(fact) })
 }
 
 /// One dialogue with everything remembered and nothing forgotten, kept as the server would.
@@ -82,7 +79,11 @@ impl Table {
 
     pub async fn say(&mut self, line: &str) -> String {
         let reply = self.reply(line).await;
-        let known: Vec<String> = self.facts.iter().map(content).collect();
+        let known: Vec<String> = self
+            .facts
+            .iter()
+            .map(|fact| given(self.language, self.npc, fact))
+            .collect();
         let answer = ask(
             Task::Extraction,
             self.language,
@@ -153,15 +154,12 @@ impl Table {
             .facts
             .iter()
             .filter(|fact| fact["kind"] == "constraint")
-            .map(|fact| context! { text => content(fact), said_by_player => true })
+            .map(|fact| context! { text => given(self.language, self.npc, fact) })
             .collect();
         let facts: Vec<_> = self
             .facts
             .iter()
-            .enumerate()
-            .map(
-                |(at, fact)| context! { date => format!("2026-01-{:02}", at + 1), content => given(self.language, self.npc, fact) },
-            )
+            .map(|fact| context! { ago => "3 days ago", text => given(self.language, self.npc, fact) })
             .collect();
         let none = Vec::<String>::new();
         messages.push(ChatMessage::new(
@@ -172,11 +170,7 @@ impl Table {
                 context! { pinned, summaries => none.clone() },
             ),
         ));
-        let now = render(
-            self.language,
-            "reply_context",
-            context! { state => none.clone(), facts, world_state => none },
-        );
+        let now = render(self.language, "reply_context", context! { facts, world_state => none });
         let line = render(self.language, "reply_line", context! { line });
         messages.push(ChatMessage::new(ChatRole::User, format!("{now}\n\n{line}")));
         messages

@@ -145,17 +145,18 @@ fn memories(view: &ReplyView) -> Vec<Memory> {
             }
         }
     }
-    let recorded = |content: &String| Memory::new(content, claim::of_record(content, &view.npc));
-    let records = view.facts.iter().chain(&view.state).map(recorded);
-    let claimed = view.claimed.iter().map(|content| said_by_player(recorded(content)));
-    for memory in records.chain(claimed) {
+    let recorded = |content: &String, by_player: bool| {
+        let memory = Memory::new(content, claim::of_record(content, &view.npc));
+        if by_player { said_by_player(memory) } else { memory }
+    };
+    for (content, by_player) in &view.facts {
+        let memory = recorded(content, *by_player);
         if !forgotten(&wishes, &memory) {
             add(&mut found, memory);
         }
     }
     for (content, by_player) in &view.pinned {
-        let memory = recorded(content);
-        add(&mut found, if *by_player { said_by_player(memory) } else { memory });
+        add(&mut found, recorded(content, *by_player));
     }
     found
 }

@@ -77,6 +77,7 @@ pub(super) fn line(messages: &[ChatMessage]) -> Option<String> {
     let news = view
         .facts
         .iter()
+        .map(|(content, _)| content)
         .filter(|content| {
             !talk
                 .heard

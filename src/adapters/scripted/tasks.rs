@@ -9,7 +9,7 @@ use super::{
     claim::{self, Claim, Party, Voice, words},
     forget, judge, korean, lexicon, question,
     reply::{self, with_particle},
-    view::{all_tagged, language_of_instructions, tagged},
+    view::{all_tagged, language_of_instructions, said_by, tagged},
 };
 use crate::memory::{
     authored::Language,
@@ -113,6 +113,8 @@ fn has_titles(prompt: &str) -> bool {
     [
         "Memories the character has just spoken of:",
         "인물이 방금 이야기한 기억:",
+        "Memories the character is ready to speak of since a moment ago:",
+        "인물이 이제 막 이야기할 수 있게 된 기억:",
     ]
     .iter()
     .any(|heading| instructions.contains(heading))
@@ -123,8 +125,13 @@ pub(super) fn extraction(prompt: &str) -> Value {
     let npc = tagged(prompt, "npc_name").unwrap_or_default();
     let line = tagged(prompt, "player_line").unwrap_or_default();
     let reply = tagged(prompt, "npc_reply").unwrap_or_default();
-    let known: Vec<(Vec<String>, Option<Claim>)> = all_tagged(prompt, "known")
+    // Without whoever said it.
+    let told: Vec<String> = all_tagged(prompt, "known")
         .into_iter()
+        .map(|text| said_by(text).0)
+        .collect();
+    let known: Vec<(Vec<String>, Option<Claim>)> = told
+        .iter()
         .map(|text| (words(text), claim::of_record(text, &npc)))
         .collect();
     let mut kept: Vec<(Claim, Voice)> = Vec::new();
@@ -141,7 +148,7 @@ pub(super) fn extraction(prompt: &str) -> Value {
         }
     }
     let facts: Vec<Value> = kept.iter().map(|(claim, voice)| fact(claim, *voice, &npc)).collect();
-    let known: Vec<&str> = all_tagged(prompt, "known");
+    let known: Vec<&str> = told.iter().map(String::as_str).collect();
     let mut requests: Vec<String> = Vec::new();
     for wish in forget::wishes(&line, &npc) {
         requests.extend(wish.requests(&known, &npc));

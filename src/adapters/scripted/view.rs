@@ -24,17 +24,13 @@ pub(super) struct ReplyView {
     pub line: String,
     /// There is no line: the NPC is to speak first.
     pub greets: bool,
-    /// Dated facts, newest first, the undated last.
-    pub facts: Vec<String>,
-    /// What players say of the NPC itself, as told.
-    pub claimed: Vec<String>,
+    /// What is known and how things stand, the newest of each block first. Each with whether a player said it.
+    pub facts: Vec<(String, bool)>,
     /// What the persona says of it.
     pub persona: String,
     /// Each with whether a player said it.
     pub pinned: Vec<(String, bool)>,
     pub summaries: Vec<String>,
-    /// Values of the state block.
-    pub state: Vec<String>,
     pub world_state: Vec<String>,
     /// What it may tell of its own past, best first, each with its title.
     pub past: Vec<(String, String)>,
@@ -59,19 +55,20 @@ regex!(
     r"(?m)^- (?:You may use these cue tags|다음 태그만)[^:]*: (?P<tags>.+)$"
 );
 regex!(TAG, r"<([^<>]+)>");
-regex!(STATE_LINE, r"^\([^)]*\) [^:]*: (?P<value>.+)$");
-regex!(DATED, r"^\[(?P<date>[^\]]*)\] (?P<text>.+)$");
+regex!(DATED, r"^\[[^\]]*\] (?P<text>.+)$");
 regex!(
     CLAIMED,
     r"^(?:The player says|Player \S+ says|플레이어의 말|플레이어 \S+의 말): (?P<text>.+)$"
 );
+regex!(TOLD_BY_NPCS, r"^(?:[^:]{1,80} said|[^:]{1,80}의 말): (?P<text>.+)$");
 regex!(POLITE, r"존댓말|높임|공손|정중|해요체|하십시오|예의|경어|존대");
 
 impl ReplyView {
     pub fn read(messages: &[ChatMessage]) -> Self {
         let mut view = Self::default();
         let mut lines = Vec::new();
-        let mut facts: Vec<(String, String)> = Vec::new();
+        // Remembered, and of the blocks that say how things stand.
+        let mut facts = [Vec::new(), Vec::new()];
         for message in messages {
             match message.role {
                 ChatRole::Assistant => {
@@ -103,17 +100,12 @@ impl ReplyView {
         view.greets &= lines.is_empty();
         view.line = lines.pop().unwrap_or_default();
         view.said = lines;
-        facts.sort_by(|(a, _), (b, _)| b.cmp(a));
-        for (_, text) in facts {
-            match CLAIMED.captures(&text) {
-                Some(found) => view.claimed.push(found["text"].to_owned()),
-                None => view.facts.push(text),
-            }
-        }
+        // Each block has the newest at its end.
+        view.facts = facts.into_iter().flat_map(|block| block.into_iter().rev()).collect();
         view
     }
 
-    fn read_blocks(&mut self, text: &str, facts: &mut Vec<(String, String)>) {
+    fn read_blocks(&mut self, text: &str, facts: &mut [Vec<(String, bool)>; 2]) {
         if let Some(found) = EN_SELF.captures(text) {
             self.language = Language::En;
             found["npc"].clone_into(&mut self.npc);
@@ -142,25 +134,27 @@ impl ReplyView {
             }
             let Some(item) = line.strip_prefix("- ") else { continue };
             match heading {
-                "[Always keep in mind]" | "[항상 기억할 것]" => {
-                    let said = ["The player said: ", "플레이어가 한 말: "]
-                        .into_iter()
-                        .find_map(|who| item.strip_prefix(who));
-                    self.pinned.push((said.unwrap_or(item).to_owned(), said.is_some()));
-                }
-                "[Earlier in this conversation, in short]" | "[지금까지의 대화 요약]" => {
-                    self.summaries.push(undated(item).1);
-                }
-                "[Current state (canon)]" | "[현재 상태(캐논)]" => {
-                    let value = STATE_LINE.captures(item).map_or(item, |found| {
-                        // The group always takes part where the expression matches.
-                        found.name("value").map_or(item, |value| value.as_str())
-                    });
-                    match CLAIMED.captures(value) {
-                        Some(found) => self.claimed.push(found["text"].to_owned()),
-                        None => self.state.push(value.to_owned()),
+                "[Who this is]" | "[이 사람은 누구인가]" => match said_by(item) {
+                    (name, true) => facts[1].push((name, true)),
+                    (text, false) => {
+                        let summary = ["The last talk, in short: ", "지난 이야기 요약: "];
+                        let summary = summary.into_iter().find_map(|what| text.strip_prefix(what));
+                        self.summaries.extend(summary.map(str::to_owned));
                     }
+                },
+                "[Always keep in mind]" | "[항상 기억할 것]" => self.pinned.push(said_by(item)),
+                "[Earlier in this conversation, in short]" | "[지금까지의 대화 요약]" => {
+                    self.summaries.push(undated(item).to_owned());
                 }
+                "[What the player says of themselves]" | "[플레이어가 자신에 대해 한 말]" => {
+                    facts[1].push((undated(item).to_owned(), true));
+                }
+                "[Current state (canon)]"
+                | "[현재 상태(캐논)]"
+                | "[Open promises and goals]"
+                | "[남은 약속과 목표]"
+                | "[What you have told of yourself]"
+                | "[당신이 자신에 대해 한 말]" => facts[1].push(said_by(undated(item))),
                 "[The world now]" | "[지금의 세계]" => self.world_state.push(item.to_owned()),
                 "[What was said among you]" | "[여럿이 나눈 말]" => {
                     let (name, text) = item.split_once(": ").unwrap_or(("", item));
@@ -170,7 +164,7 @@ impl ReplyView {
                     let (title, told) = item.split_once(": ").unwrap_or(("", item));
                     self.past.push((title.to_owned(), told.to_owned()));
                 }
-                "[What you remember]" | "[기억]" => facts.push(undated(item)),
+                "[What you remember]" | "[기억]" => facts[0].push(said_by(undated(item))),
                 _ => {}
             }
         }
@@ -189,12 +183,20 @@ fn has_heading(text: &str) -> bool {
     text.lines().any(|line| {
         matches!(
             line.trim(),
-            "[Always keep in mind]"
+            "[Who this is]"
+                | "[이 사람은 누구인가]"
+                | "[Always keep in mind]"
                 | "[항상 기억할 것]"
                 | "[Earlier in this conversation, in short]"
                 | "[지금까지의 대화 요약]"
                 | "[Current state (canon)]"
                 | "[현재 상태(캐논)]"
+                | "[Open promises and goals]"
+                | "[남은 약속과 목표]"
+                | "[What the player says of themselves]"
+                | "[플레이어가 자신에 대해 한 말]"
+                | "[What you have told of yourself]"
+                | "[당신이 자신에 대해 한 말]"
                 | "[The world now]"
                 | "[지금의 세계]"
                 | "[What you remember]"
@@ -207,11 +209,20 @@ fn has_heading(text: &str) -> bool {
     })
 }
 
-fn undated(item: &str) -> (String, String) {
-    DATED.captures(item).map_or_else(
-        || (String::new(), item.to_owned()),
-        |found| (found["date"].to_owned(), found["text"].to_owned()),
-    )
+fn undated(item: &str) -> &str {
+    DATED
+        .captures(item)
+        .and_then(|found| found.name("text"))
+        .map_or(item, |text| text.as_str())
+}
+
+/// A statement without whoever said it, and whether that was a player.
+pub(super) fn said_by(item: &str) -> (String, bool) {
+    if let Some(found) = CLAIMED.captures(item) {
+        return (found["text"].to_owned(), true);
+    }
+    let text = TOLD_BY_NPCS.captures(item).and_then(|found| found.name("text"));
+    (text.map_or(item, |text| text.as_str()).to_owned(), false)
 }
 
 /// The text between `<name>` and the last `</name>`, trimmed.

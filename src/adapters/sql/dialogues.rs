@@ -12,9 +12,10 @@ use super::{
     turns::{self, PreparedCommit},
 };
 use crate::{
-    ids::{DialogueId, DialogueKind, NodeId, NpcId, TurnId, WorldId},
+    ids::{DialogueId, DialogueKind, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
         fact::Cause,
+        summary::Meeting,
         trace::TurnTrace,
         turn::{Checkpoint, Turn},
     },
@@ -101,6 +102,20 @@ const LAST_HEARD: &str = "SELECT d.id, d.head_turn FROM participants p
       AND d.tenant = $1 AND d.id = p.dialogue
       AND t.tenant = $1 AND t.id = d.head_turn_id
     ORDER BY t.committed_at DESC, d.id DESC LIMIT 1";
+/// Newest first off the index of the player's, so that it stops at the first that is with this NPC.
+const LAST_MEETING: &str = concat!(
+    "SELECT t.committed_at,
+        (SELECT s.text FROM summaries s
+         WHERE s.tenant = $1 AND s.dialogue = d.id AND s.lifted_at IS NULL
+         ORDER BY s.from_turn DESC, s.created_at DESC, s.id DESC LIMIT 1)
+    FROM dialogues d CROSS JOIN participants p CROSS JOIN turns t
+    WHERE d.tenant = $1 AND d.player = $4 AND ",
+    unindexed!("d.world"),
+    " = $2 AND d.id <> $5
+      AND p.tenant = $1 AND p.world = $2 AND p.npc = $3 AND p.part = 'speaker' AND p.dialogue = d.id
+      AND t.tenant = $1 AND t.id = d.head_turn_id
+    ORDER BY d.created_at DESC, d.id DESC LIMIT 1"
+);
 const SET_RESUME_TOKEN: &str = "UPDATE dialogues SET resume_token_hash = $3 WHERE tenant = $1 AND id = $2";
 const CHECKPOINT: &str = "SELECT c.body FROM dialogues d
     LEFT JOIN checkpoints c ON c.tenant = d.tenant AND c.turn = d.head_turn_id
@@ -294,6 +309,33 @@ impl DialogueStore for SqlDialogueStore {
         })
         .transpose()
     }
+    async fn last_meeting(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        player: &PlayerId,
+        apart_from: DialogueId,
+    ) -> StoreResult<Option<Meeting>> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(LAST_MEETING)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(npc.as_str())
+            .bind(player.as_str())
+            .bind(apart_from.to_string())
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        row.map(|row| {
+            let mut columns = Columns::of(&row);
+            Ok(Meeting {
+                at: columns.time()?,
+                summary: columns.next()?,
+            })
+        })
+        .transpose()
+    }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());
         self.0
@@ -449,6 +491,15 @@ plans_of_sqlite! {
                     of_npc,
                     "sqlite_autoindex_dialogues_1 (tenant=? AND id=?)",
                     "sqlite_autoindex_turns_1 (tenant=? AND id=?)",
+                ],
+            )
+            .await;
+            assert_searches(
+                LAST_MEETING,
+                &[
+                    "dialogues_of_player (tenant=? AND player=?)",
+                    "sqlite_autoindex_turns_1 (tenant=? AND id=?)",
+                    "summaries_of_dialogue (tenant=? AND dialogue=?)",
                 ],
             )
             .await;

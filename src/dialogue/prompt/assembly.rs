@@ -5,11 +5,13 @@
 
 use std::collections::HashSet;
 
+use chrono::{DateTime, Utc};
 use minijinja::context;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    given,
+    ages::Ages,
+    attribution::{Reader, attributed},
     history::{self, HistoryWindow},
     scenarios::Shown,
     selection::{Selection, Standing},
@@ -31,7 +33,7 @@ use crate::{
         fact::Fact,
         packing::{Budget, pack},
         scoring::diversify,
-        summary::Summary,
+        summary::{Meeting, Summary},
         tokens::TokenCounter,
         trace::{CandidateFate, CandidateTrace, ScenarioTrace, SectionTrace},
         turn::Intent,
@@ -82,6 +84,27 @@ pub(in crate::dialogue) struct Material<'a> {
     pub near_duplicate_cosine: f32,
     pub intent: Intent,
     pub counter: TokenCounter,
+    /// When the turn began: ages are reckoned from it.
+    pub now: DateTime<Utc>,
+    /// When the NPC last talked with the player, in another session.
+    pub meeting: Option<&'a Meeting>,
+}
+
+impl Material<'_> {
+    /// Who reads it.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        Reader {
+            language: self.npc.language,
+            npc: &self.npc.name,
+            player: self.player,
+        }
+    }
+    pub(super) fn ages(&self) -> Ages {
+        Ages {
+            language: self.npc.language,
+            now: self.now,
+        }
+    }
 }
 
 /// A prompt that fits.
@@ -162,7 +185,13 @@ pub(in crate::dialogue) fn assemble(
         .iter()
         .map(|&at| {
             let body = &material.hits[at].body;
-            given(templates, material, &body.subject, &body.speaker, &body.view.content)
+            attributed(
+                templates,
+                material.reader(),
+                &body.subject,
+                &body.speaker,
+                &body.view.content,
+            )
         })
         .collect::<Result<_, _>>()?;
     let packing = pack(
@@ -276,9 +305,9 @@ fn sort_hits(
     for (at, hit) in material.hits.iter().enumerate() {
         let body = &hit.body;
         let near = |other: &&RecallBody| recall::say_the_same(other, body, material.near_duplicate_cosine);
-        let fate = if standing.pinned_ids.contains(&body.id) {
+        let fate = if standing.facts.pinned_ids.contains(&body.id) {
             CandidateFate::Pinned
-        } else if standing.state_ids.contains(&body.id) {
+        } else if standing.facts.state_ids.contains(&body.id) {
             CandidateFate::InStateBlock
         } else if hit.score.total < settings.recall.min_score {
             CandidateFate::TooWeak
@@ -356,6 +385,7 @@ fn trace_candidates(material: &Material<'_>, selection: &Selection, fates: &[Can
             Some(CandidateTrace {
                 fact: fact.id,
                 subject: fact.statement.subject.clone(),
+                speaker: material.reader().speaker_of(fact).to_owned(),
                 content: fact.view.content.clone(),
                 score: super::UNSCORED,
                 fate: selection.standing_fate(fact.id)?,
@@ -364,6 +394,7 @@ fn trace_candidates(material: &Material<'_>, selection: &Selection, fates: &[Can
     let hits = material.hits.iter().zip(fates).map(|(hit, &fate)| CandidateTrace {
         fact: hit.body.id,
         subject: hit.body.subject.clone(),
+        speaker: hit.body.speaker.clone(),
         content: hit.body.view.content.clone(),
         score: hit.score,
         fate,

@@ -14,13 +14,13 @@ use crate::{
     },
 };
 
-/// What saying how far the player has come takes.
-const PROGRESS_TOKENS: u32 = 64;
+/// What the words around it take: what to do with it, or where there is nothing.
+const INTRODUCTION_TOKENS: u32 = 64;
 
 /// What is shown of an NPC's past.
 #[derive(Default)]
 pub(super) struct Shown {
-    /// Whether there is anything to show, be it only how far the player has come.
+    /// Whether there is anything to show, be it only that nothing is to be told.
     is_there: bool,
     /// Position among the hits, the text, and its tokens.
     items: Vec<(usize, String, u32)>,
@@ -52,7 +52,7 @@ impl Shown {
             total_tokens: settings
                 .prompt
                 .scenario_tokens
-                .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS + PROGRESS_TOKENS)),
+                .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS + INTRODUCTION_TOKENS)),
             item_tokens: settings.prompt.scenario_item_tokens,
         };
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -78,7 +78,7 @@ impl Shown {
         let items: u32 = self.items.iter().map(|item| item.2).sum();
         items
             + if self.is_there {
-                HEADING_TOKENS + PROGRESS_TOKENS
+                HEADING_TOKENS + INTRODUCTION_TOKENS
             } else {
                 0
             }
@@ -89,7 +89,7 @@ impl Shown {
     pub(super) const fn dropped(&self) -> usize {
         self.dropped
     }
-    /// Leaves out the last of it, and in the end how far the player has come. `false`: there is nothing.
+    /// Leaves out the last of it, and in the end that there is nothing. `false`: there is nothing.
     pub(super) fn shrink(&mut self) -> bool {
         let Some((at, ..)) = self.items.pop() else {
             return std::mem::take(&mut self.is_there);
@@ -101,11 +101,11 @@ impl Shown {
 
     /// As the template takes it.
     pub(super) fn values(&self, material: &Material<'_>) -> Value {
-        let Some(past) = material.past.filter(|_| self.is_there) else {
+        if material.past.is_none() || !self.is_there {
             return Value::from(());
-        };
+        }
         let told: Vec<Value> = self.items.iter().map(|(_, text, _)| text.as_str().into()).collect();
-        context! { progress => past.progress.get(), told }
+        context! { told }
     }
 
     /// What became of every scenario that was considered.

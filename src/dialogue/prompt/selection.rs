@@ -1,24 +1,22 @@
 //! What is in a prompt beside persona and line, and what goes first when it does not fit.
 
-use std::collections::HashSet;
-
+use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
 use super::{
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, Material},
-    given,
     history::HistoryWindow,
     scenarios::Shown,
+    standing::StandingFacts,
     templates::{Template, Templates},
-    told, untrusted,
+    untrusted,
+    who::Who,
 };
 use crate::{
     dialogue::{settings::PromptSettings, turn::TurnError},
     ids::FactId,
     memory::{
         authored::Language,
-        fact::{Fact, FactKind},
-        party,
         trace::{CandidateFate, ScenarioTrace, SectionTrace},
     },
     ports::llm::{ChatMessage, ChatRole},
@@ -26,48 +24,30 @@ use crate::{
 
 /// World-state lines take at most this many characters.
 const WORLD_CHARS: usize = 600;
-
-struct Pinned {
-    fact: FactId,
-    text: String,
-    /// Nobody who may write here vouches for it: it is shown as what was said.
-    said_by_player: bool,
-    tokens: u32,
-}
-
-struct StateEntry {
-    fact: FactId,
-    kind: FactKind,
-    key: String,
-    value: String,
-    tokens: u32,
-}
+/// Headings that facts and the state of the world may take.
+const HEADINGS: u32 = 7;
 
 struct SummaryItem {
     from: u32,
     to: u32,
-    date: String,
+    at: DateTime<Utc>,
     text: String,
     tokens: u32,
 }
 
 /// Facts that are in every prompt, and the world as it stands.
 pub(super) struct Standing {
-    pinned: Vec<Pinned>,
-    state: Vec<StateEntry>,
+    pub(super) facts: StandingFacts,
+    who: Who,
     world: Vec<(String, u32)>,
     /// Who said what, oldest first, with its tokens.
     overheard: Vec<(String, String, u32)>,
     overheard_dropped: usize,
     past: Shown,
-    pub(super) pinned_ids: HashSet<FactId>,
-    pub(super) state_ids: HashSet<FactId>,
-    pinned_dropped: usize,
-    state_dropped: usize,
 }
 
 impl Standing {
-    /// Takes what fits the budgets of the pinned slot and of the state block, most important first.
+    /// Takes what fits the budgets of each, most important first.
     pub(super) fn select(
         templates: &Templates,
         material: &Material<'_>,
@@ -76,70 +56,19 @@ impl Standing {
         left: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
-        let told = |fact: &Fact| {
-            let (language, player) = (material.npc.language, material.player);
-            told(templates, language, player, &fact.statement.subject, &fact.view.content)
-        };
+        let mut left = left.saturating_sub(HEADINGS * (HEADING_TOKENS + FRAME_TOKENS));
+        let who = Who::select(templates, material, budgets.acquaintance_tokens, left, count)?;
+        left = left.saturating_sub(who.tokens());
+        let mut facts = StandingFacts::select(templates, material, budgets, &mut left, count)?;
+        facts.state_ids.extend(who.name());
         let mut standing = Self {
-            pinned: Vec::new(),
-            state: Vec::new(),
+            facts,
+            who,
             world: Vec::new(),
             overheard: Vec::new(),
             overheard_dropped: 0,
             past,
-            pinned_ids: HashSet::new(),
-            state_ids: HashSet::new(),
-            pinned_dropped: 0,
-            state_dropped: 0,
         };
-        let mut left = left.saturating_sub(2 * (HEADING_TOKENS + FRAME_TOKENS));
-        let mut slot = budgets.pinned_tokens.min(left);
-        for fact in material.standing.iter().filter(|fact| fact.view.pinned) {
-            let text = told(fact)?;
-            let tokens = count(&text) + ITEM_TOKENS;
-            if tokens > slot {
-                standing.pinned_dropped += 1;
-                continue;
-            }
-            slot -= tokens;
-            left -= tokens;
-            standing.pinned_ids.insert(fact.id);
-            standing.pinned.push(Pinned {
-                fact: fact.id,
-                text,
-                said_by_player: !fact.authored && party::is_player(&fact.statement.speaker),
-                tokens,
-            });
-        }
-        let mut chars = if budgets.state_block { budgets.state_chars } else { 0 };
-        let mutable = |fact: &&Fact| !fact.view.pinned && fact.statement.kind.is_mutable_state();
-        for fact in material.standing.iter().filter(mutable) {
-            let statement = &fact.statement;
-            let key = untrusted(&party::plain(&statement.subject));
-            let value = given(
-                templates,
-                material,
-                &statement.subject,
-                &statement.speaker,
-                &fact.view.content,
-            )?;
-            let length = fact.statement.kind.as_str().len() + key.chars().count() + value.chars().count() + 8;
-            let tokens = count(&value) + count(&key) + ITEM_TOKENS;
-            if length > chars || tokens > left {
-                standing.state_dropped += 1;
-                continue;
-            }
-            chars -= length;
-            left -= tokens;
-            standing.state_ids.insert(fact.id);
-            standing.state.push(StateEntry {
-                fact: fact.id,
-                kind: fact.statement.kind,
-                key,
-                value,
-                tokens,
-            });
-        }
         let mut chars = WORLD_CHARS;
         for line in &material.world_lines {
             let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
@@ -167,29 +96,36 @@ impl Standing {
         Ok(standing)
     }
 
-    fn pinned_tokens(&self) -> u32 {
-        self.pinned.iter().map(|item| item.tokens).sum()
-    }
     /// The part of it that may change with every turn.
     pub(super) fn changing_tokens(&self) -> u32 {
         self.state_tokens() + self.overheard_tokens() + self.past.tokens()
     }
     fn state_tokens(&self) -> u32 {
-        self.state.iter().map(|item| item.tokens).sum::<u32>() + self.world.iter().map(|item| item.1).sum::<u32>()
+        self.facts.state_tokens() + self.world.iter().map(|item| item.1).sum::<u32>()
     }
     fn overheard_tokens(&self) -> u32 {
         self.overheard.iter().map(|item| item.2).sum()
     }
+    /// Leaves out the least of who the player is.
+    fn shrink_who(&mut self) -> bool {
+        let name = self.who.name();
+        let shrunk = self.who.shrink();
+        if let Some(name) = name.filter(|_| self.who.name().is_none()) {
+            self.facts.state_ids.remove(&name);
+        }
+        shrunk
+    }
     /// Everything but the NPC's past, with the headings and frames that come with it.
     pub(super) fn tokens(&self) -> u32 {
-        let empty = [
-            self.pinned.is_empty(),
-            self.state.is_empty(),
-            self.world.is_empty(),
-            self.overheard.is_empty(),
-        ];
-        let headed = empty.into_iter().map(|empty| u32::from(!empty)).sum::<u32>();
-        self.pinned_tokens() + self.state_tokens() + self.overheard_tokens() + headed * (HEADING_TOKENS + FRAME_TOKENS)
+        let headed = self.facts.headings()
+            + u32::from(!self.who.is_empty())
+            + u32::from(!self.world.is_empty())
+            + u32::from(!self.overheard.is_empty());
+        self.facts.pinned_tokens()
+            + self.who.tokens()
+            + self.state_tokens()
+            + self.overheard_tokens()
+            + headed * (HEADING_TOKENS + FRAME_TOKENS)
     }
 }
 
@@ -231,7 +167,7 @@ impl Selection {
             summaries.push(SummaryItem {
                 from: summary.from_turn,
                 to: summary.to_turn,
-                date: summary.created_at.format("%Y-%m-%d").to_string(),
+                at: summary.created_at,
                 text,
                 tokens,
             });
@@ -263,14 +199,8 @@ impl Selection {
             self.standing.overheard_dropped += 1;
         } else if self.standing.past.shrink() {
             // Likewise.
-        } else if let Some(entry) = self.standing.state.pop() {
-            self.standing.state_ids.remove(&entry.fact);
-            self.standing.state_dropped += 1;
-        } else if let Some(entry) = self.standing.pinned.pop() {
-            self.standing.pinned_ids.remove(&entry.fact);
-            self.standing.pinned_dropped += 1;
         } else {
-            return false;
+            return self.standing.shrink_who() || self.standing.facts.shrink();
         }
         true
     }
@@ -287,18 +217,16 @@ impl Selection {
         let mut first = ChatMessage::new(ChatRole::System, system);
         first.cache_breakpoint = true;
         let mut messages = vec![first];
-        let pinned: Vec<Value> = self
-            .standing
-            .pinned
-            .iter()
-            .map(|item| context! { text => item.text.as_str(), said_by_player => item.said_by_player })
-            .collect();
-        let summaries: Vec<_> = self
-            .summaries
-            .iter()
-            .map(|item| context! { from => item.from, to => item.to, date => item.date.as_str(), text => item.text.as_str() })
-            .collect();
-        let memory = templates.render(language, Template::ReplyMemory, context! { pinned, summaries })?;
+        let pinned = self.standing.facts.pinned_values();
+        let ages = material.ages();
+        let who = self.standing.who.values(templates, ages)?;
+        let summaries = self.summaries.iter().map(|item| {
+            let ago = ages.of(templates, item.at)?;
+            Ok(context! { from => item.from, to => item.to, ago, text => item.text.as_str() })
+        });
+        let summaries = summaries.collect::<Result<Vec<Value>, TurnError>>()?;
+        let memory = templates.render(language, Template::ReplyMemory, context! { who, pinned, summaries })?;
+        let memory = memory.trim_end();
         if !memory.is_empty() {
             messages.push(ChatMessage::new(ChatRole::System, memory));
         }
@@ -314,20 +242,23 @@ impl Selection {
     }
 
     fn context(&self, templates: &Templates, language: Language, material: &Material<'_>) -> Result<String, TurnError> {
-        let state: Vec<_> = self
-            .standing
-            .state
-            .iter()
-            .map(|entry| context! { kind => entry.kind.as_str(), key => entry.key.as_str(), value => entry.value.as_str() })
-            .collect();
-        let facts: Vec<_> = self
+        let ages = material.ages();
+        let mut memories: Vec<(DateTime<Utc>, &str)> = self
             .memories
             .iter()
-            .map(|(at, text)| {
-                let date = material.hits[*at].body.valid_at.format("%Y-%m-%d").to_string();
-                context! { content => text.as_str(), date }
-            })
+            .map(|(at, text)| (material.hits[*at].body.valid_at, text.as_str()))
             .collect();
+        // In the order of time, so that of two that disagree the newer one is to be seen.
+        memories.sort_by_key(|(at, _)| *at);
+        let facts = memories
+            .into_iter()
+            .map(|(at, text)| Ok(context! { text, ago => ages.of(templates, at)? }));
+        let facts = facts.collect::<Result<Vec<Value>, TurnError>>()?;
+        let is_dated = !facts.is_empty()
+            || !self.summaries.is_empty()
+            || self.standing.facts.is_dated()
+            || self.standing.who.is_dated();
+        let today = if is_dated { ages.today() } else { String::new() };
         let world_state: Vec<Value> = self.standing.world.iter().map(|line| line.0.as_str().into()).collect();
         let overheard: Vec<_> = self
             .standing
@@ -336,8 +267,12 @@ impl Selection {
             .map(|(name, text, _)| context! { name => name.as_str(), text => text.as_str() })
             .collect();
         let past = self.standing.past.values(material);
-        let values = context! { state, facts, world_state, overheard, past };
-        Ok(templates.render(language, Template::ReplyContext, values)?)
+        let values = context! {
+            today, facts, world_state, overheard, past,
+            ..self.standing.facts.state_values(templates, ages)?
+        };
+        let text = templates.render(language, Template::ReplyContext, values)?;
+        Ok(text.trim_end().to_owned())
     }
 
     /// What became of the NPC's past.
@@ -347,9 +282,9 @@ impl Selection {
 
     /// How a standing fact is in the prompt, if it is.
     pub(super) fn standing_fate(&self, fact: FactId) -> Option<CandidateFate> {
-        if self.standing.pinned_ids.contains(&fact) {
+        if self.standing.facts.pinned_ids.contains(&fact) {
             Some(CandidateFate::Pinned)
-        } else if self.standing.state_ids.contains(&fact) {
+        } else if self.standing.facts.state_ids.contains(&fact) {
             Some(CandidateFate::InStateBlock)
         } else {
             None
@@ -378,9 +313,9 @@ impl Selection {
             section("system", system_tokens, budgets.total_tokens, vec![]),
             section(
                 "pinned",
-                self.standing.pinned_tokens(),
+                self.standing.facts.pinned_tokens(),
                 budgets.pinned_tokens,
-                some(self.standing.pinned_dropped, "pinned facts"),
+                some(self.standing.facts.pinned_dropped, "pinned facts"),
             ),
             section(
                 "summaries",
@@ -398,7 +333,7 @@ impl Selection {
                 "state",
                 self.standing.state_tokens(),
                 state_budget,
-                some(self.standing.state_dropped, "less important entries"),
+                some(self.standing.facts.state_dropped, "less important entries"),
             ),
             section(
                 "memory",
@@ -412,6 +347,12 @@ impl Selection {
             let dropped = some(self.standing.overheard_dropped, "earlier lines");
             let tokens = self.standing.overheard_tokens();
             sections.insert(6, section("overheard", tokens, budgets.overheard_tokens, dropped));
+        }
+        let who = &self.standing.who;
+        if !who.is_empty() || who.dropped() > 0 {
+            let dropped = some(who.dropped(), "lines about who the player is");
+            let section = section("acquaintance", who.tokens(), budgets.acquaintance_tokens, dropped);
+            sections.insert(1, section);
         }
         let past = &self.standing.past;
         if !past.is_empty() || past.dropped() > 0 {
@@ -427,10 +368,10 @@ impl Selection {
         if let Some((from, to)) = self.history.dropped() {
             notes.push(format!("turns {from} to {to} did not fit the history budget"));
         }
-        if self.standing.pinned_dropped > 0 {
+        if self.standing.facts.pinned_dropped > 0 {
             notes.push(format!(
                 "{} pinned facts did not fit their slot",
-                self.standing.pinned_dropped
+                self.standing.facts.pinned_dropped
             ));
         }
         notes

@@ -8,7 +8,7 @@ use super::untrusted;
 use crate::{
     ids::{NpcId, WorldId},
     memory::{
-        authored::{Language, Npc, World},
+        authored::{Language, Npc, ReplyLanguage, World},
         tokens::TokenCounter,
     },
 };
@@ -46,7 +46,10 @@ pub(in crate::dialogue) enum Template {
     ConversationSummary,
     /// A fact about a player other than the one who is spoken with.
     AboutAnother,
+    /// Whose word a statement is.
     Claimed,
+    /// How long ago something was said.
+    Ago,
     Intent,
     Extraction,
     Judge,
@@ -82,6 +85,7 @@ shipped! {
     ConversationSummary = "conversation_summary.j2",
     AboutAnother = "about_another.j2",
     Claimed = "claimed.j2",
+    Ago = "ago.j2",
     Intent = "intent.j2",
     Extraction = "extraction.j2",
     Judge = "judge.j2",
@@ -239,14 +243,16 @@ impl Templates {
         for texts in [none, some] {
             let list = || Value::from(texts.clone());
             let each = |value: Value| texts.iter().map(|_| value.clone()).collect::<Vec<_>>();
+            let entries = || each(context! { text => "x", ago => "x" });
             let values = context! {
                 world => context! { name => "x", premise => "x", rules => list() },
                 npc => context! { name => "x", description => "x", speech_style => "x", boundaries => list(), cues => list() },
-                ask_for_state => !texts.is_empty(),
-                pinned => each(context! { text => "x", said_by_player => true }),
-                summaries => each(context! { from => 1, to => 2, date => "x", text => "x" }),
-                state => each(context! { kind => "x", key => "x", value => "x" }),
-                facts => each(context! { content => "x", date => "x" }),
+                ask_for_state => !texts.is_empty(), players_language => !texts.is_empty(), spoken => "en",
+                who => each(context! { name => "x", ago => "x", summary => "x" }).pop(),
+                pinned => each(context! { text => "x" }),
+                summaries => each(context! { from => 1, to => 2, ago => "x", text => "x" }),
+                canon => entries(), promises => entries(), told => entries(), own => entries(), facts => entries(),
+                today => if texts.is_empty() { "" } else { "x" }, days => texts.len(), by => "character",
                 world_state => list(),
                 characters => each(context! {
                     name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
@@ -254,11 +260,11 @@ impl Templates {
                 relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
                 turns => each(context! { number => 1, player => "x", npc => "x", name => "x" }),
                 overheard => each(context! { name => "x", text => "x" }),
-                past => each(context! { progress => 1, told => list() }).pop(),
+                past => each(context! { told => list() }).pop(),
                 candidates => each(context! { id => "x", name => "x" }), said => each(context! { name => "x", text => "x" }),
                 others => list(), listeners => list(), before => list(), end_mark => "x", name => "x",
                 topic => if texts.is_empty() { "" } else { "x" }, opening => texts.is_empty(), last => !texts.is_empty(),
-                titles => list(), known => list(), previous => list(),
+                titles => list(), ready => list(), known => list(), previous => list(),
                 npc_name => "x", line => "x", reply => "x", date => "x", weekday => "x", older => "x", newer => "x", kind => "x",
                 player => "x", text => "x",
             };
@@ -288,7 +294,12 @@ impl KeptSystem {
 
 /// What the first section is rendered with; `others`: the names of NPCs that are there too.
 pub(super) fn system_values(world: &World, npc: &Npc, ask_for_state: bool, others: Vec<String>) -> Value {
+    let players_language = world.settings.reply_language == Some(ReplyLanguage::Player);
+    // NPCs among themselves have one language, if each is to speak another's.
+    let spoken = if players_language { world.language } else { npc.language };
     context! {
+        players_language,
+        spoken => spoken.as_str(),
         world => context! {
             name => world.name.as_str(), premise => world.premise.as_str(), rules => world.rules.clone(),
         },

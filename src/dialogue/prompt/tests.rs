@@ -6,6 +6,7 @@ mod claims;
 mod diversity;
 mod past;
 mod reach;
+mod who;
 
 use std::sync::{Arc, LazyLock};
 
@@ -27,7 +28,7 @@ use crate::{
         authored::{Language, Npc, Persona, World, WorldSettings},
         fact::{Audience, Cause, Fact, FactKind, FactView, Importance, Knower, Polarity, Statement, Tense},
         scoring::RecallWeights,
-        summary::Summary,
+        summary::{Meeting, Summary},
         tokens::TokenCounter,
         trace::{CandidateFate, ScoreParts},
         turn::Intent,
@@ -54,6 +55,7 @@ fn settings() -> DialogueSettings {
         },
         prompt: PromptSettings {
             total_tokens: 8_000,
+            acquaintance_tokens: 150,
             pinned_tokens: 400,
             summary_tokens: 1_200,
             history_tokens: 6_000,
@@ -267,6 +269,7 @@ struct Case {
     world_lines: Vec<String>,
     hits: Vec<Hit>,
     past: Option<Past>,
+    meeting: Option<Meeting>,
     intent: Intent,
     counter: TokenCounter,
 }
@@ -283,6 +286,7 @@ impl Case {
             world_lines: vec![],
             hits: vec![],
             past: None,
+            meeting: None,
             intent: Intent::Memory,
             counter: TokenCounter::CharsPerFour,
         }
@@ -305,6 +309,8 @@ impl Case {
             near_duplicate_cosine: settings.recall.near_duplicate_cosine,
             intent: self.intent,
             counter: self.counter,
+            now: at(3),
+            meeting: self.meeting.as_ref(),
         };
         assemble(&TEMPLATES, settings, &material)
     }

@@ -115,7 +115,7 @@ pub(in crate::dialogue) fn is_enough(settings: &RecallSettings, near_duplicate_c
         // It may stand in a slot of its own, small talk may have no use for it, or it may give way to a better
         // one, even to one that is left out itself.
         !hit.body.view.pinned
-            && !hit.body.kind.is_mutable_state()
+            && !hit.body.kind.may_stand()
             && hit.is_on_topic()
             && hit.score.total >= settings.min_score
             && !hits[..*at]

@@ -6,6 +6,7 @@ use crate::{
     memory::{
         agreement,
         fact::{Audience, Cause, Fact, FactKind, Importance, NewFact, Statement, embedded_text},
+        party::AUTHOR,
     },
     ports::{
         StoreError,
@@ -53,9 +54,6 @@ pub enum HandError {
     #[error("the embedder failed: {0}")]
     Embedder(#[from] LlmError),
 }
-
-/// The speaker of what nobody said.
-const AUTHOR: &str = "author";
 
 /// How often a fact is read to be corrected, while others write to it.
 const MAX_READS: usize = 8;

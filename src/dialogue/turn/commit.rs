@@ -68,7 +68,9 @@ pub(super) async fn commit(
     let checkpoint = checkpoint_of(services, input, &turn, &spoken);
     let summarise = summary_is_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let cut = turn.status == TurnStatus::Interrupted && !spoken.cuts.is_empty();
-    let jobs = jobs_of(services, input, &turn, cut, (extract_state, summarise));
+    // A persona's own words are no news to anybody.
+    let extract_facts = spoken.gathered.own_words(input).is_none();
+    let jobs = jobs_of(services, input, &turn, cut, (extract_facts, extract_state, summarise));
     let state: Vec<NewStateChange> = changes
         .iter()
         .map(|change| NewStateChange {
@@ -307,14 +309,13 @@ fn jobs_of(
     input: &TurnInput,
     turn: &Turn,
     cut: bool,
-    (extract_state, summarise): (bool, bool),
+    (extract_facts, extract_state, summarise): (bool, bool, bool),
 ) -> Vec<NewJob> {
     let lease = TimeDelta::seconds(i64::try_from(services.settings.jobs.lease_s).unwrap_or(i64::MAX / 1_000));
     let held_until = waits_to_be_heard(input.dialogue.options.playback, cut)
         .then(|| turn.committed_at + TimeDelta::seconds(i64::from(services.settings.turn.playback_timeout_s)));
     [
-        // A persona's own words are no news to anybody.
-        (JobKind::ExtractFacts, input.own_words().is_none()),
+        (JobKind::ExtractFacts, extract_facts),
         (JobKind::ExtractState, extract_state),
         (JobKind::Summarise, summarise),
     ]

@@ -8,7 +8,7 @@ use tracing::{Instrument as _, debug_span};
 use super::{TurnError, TurnInput, stopwatch::Stopwatch};
 use crate::{
     dialogue::{
-        Services,
+        Services, acquaintance,
         intent::{self, Classified},
         overheard::{self, OverheardLine},
         prompt::{self, Material, Prompt, world_lines},
@@ -16,9 +16,11 @@ use crate::{
         scenarios::{self, Known, Past},
     },
     memory::{
+        authored::Greeting,
         fact::Fact,
         keywords::{self, TermWeights},
         state::WorldState,
+        summary::Meeting,
         tokens::TokenCounter,
         trace::{CallTrace, Timings},
         turn::Intent,
@@ -55,6 +57,8 @@ pub(in crate::dialogue) struct Gathered {
     pub hits: Vec<Hit>,
     pub standing: Vec<Fact>,
     pub world_lines: Vec<String>,
+    /// When the NPC last talked with the player, in another session.
+    pub meeting: Option<Meeting>,
     /// What NPCs said to each other, where the turn needs it.
     pub overheard: Vec<OverheardLine>,
     /// What the NPC may tell of its own past, where the turn needs it.
@@ -67,6 +71,12 @@ pub(in crate::dialogue) struct Gathered {
 }
 
 impl Gathered {
+    /// The words that the persona greets with, where it has any and is to say them: no model is asked for them.
+    pub(super) fn own_words<'i>(&self, input: &'i TurnInput) -> Option<&'i str> {
+        let always = input.world.settings.greeting == Some(Greeting::Always);
+        input.own_words().filter(|_| always || self.meeting.is_none())
+    }
+
     /// Assembles the prompt from it.
     pub(in crate::dialogue) fn prompt(&self, services: &Services, input: &TurnInput) -> Result<Prompt, TurnError> {
         let material = Material {
@@ -86,6 +96,8 @@ impl Gathered {
             near_duplicate_cosine: recall::near_duplicate_cosine(services),
             intent: self.intent.intent,
             counter: self.counter,
+            now: input.started_at,
+            meeting: self.meeting.as_ref(),
         };
         prompt::assemble(&services.prompts, &services.settings, &material)
     }
@@ -122,7 +134,9 @@ pub(super) async fn gather_timed(
         let (world, classified) = tokio::join!(world, classified(services, input, classify, &known, watch));
         Ok::<_, StoreError>((world?, known, classified))
     };
-    let (recalled, sorted, standing) = tokio::join!(recalled(services, input, watch), sorted, standing);
+    let meeting = acquaintance::last_meeting(services, input);
+    let (recalled, sorted, standing, meeting) =
+        tokio::join!(recalled(services, input, watch), sorted, standing, meeting);
     let mut recalled = recalled?;
     let (world, known, (mut classified, intent_ms)) = sorted?;
     let mut calls = vec![recalled.call];
@@ -152,6 +166,7 @@ pub(super) async fn gather_timed(
         hits: recalled.hits,
         standing: standing?,
         world_lines: lines,
+        meeting: meeting?,
         overheard,
         past,
         counter: TokenCounter::for_model(model.unwrap_or_else(|| services.models.model_of(Task::Reply))),
@@ -191,7 +206,7 @@ async fn classified(
 ) -> (Classified, f64) {
     match classify {
         Classify::Model => {
-            let classifying = intent::classify(services, input, known.titles());
+            let classifying = intent::classify(services, input, known);
             watch.wait(classifying.instrument(debug_span!("turn.intent"))).await
         }
         Classify::As(intent) => {

@@ -47,19 +47,22 @@ pub(super) struct Reply {
 }
 
 /// What was asked.
-pub(super) struct Question {
+pub(super) struct Question<'a> {
     pub messages: Vec<ChatMessage>,
     pub prompt_tokens: u32,
     pub counter: TokenCounter,
+    /// What is said as it is written, by no model.
+    pub own_words: Option<&'a str>,
 }
 
-impl Question {
+impl<'a> Question<'a> {
     /// Asks with an assembled prompt.
-    pub(super) fn of(prompt: &Prompt, counter: TokenCounter) -> Self {
+    pub(super) fn of(prompt: &Prompt, counter: TokenCounter, own_words: Option<&'a str>) -> Self {
         Self {
             messages: prompt.messages.clone(),
             prompt_tokens: prompt.tokens,
             counter,
+            own_words,
         }
     }
 }
@@ -83,14 +86,14 @@ impl Reply {
 pub(super) async fn speak(
     services: &Services,
     input: &TurnInput,
-    question: Question,
+    question: Question<'_>,
     feed: &dyn TurnFeed,
     cut: &mut watch::Receiver<Option<Cut>>,
     stopwatch: &Stopwatch<'_>,
 ) -> Result<Reply, TurnError> {
     let began_ms = stopwatch.total_ms();
     let mut voice = Voice::new(input, feed);
-    let (opened, mut call) = if let Some(words) = input.own_words() {
+    let (opened, mut call) = if let Some(words) = question.own_words {
         as_authored(words)
     } else {
         let ask = Ask {

@@ -85,7 +85,8 @@ messages! {
         #[serde(default)]
         playback: Playback,
         /// The NPC speaks first: after `session.created` come the events of a turn that has no line of the
-        /// player's. It says its `persona.greeting`; where it has none, the model is asked.
+        /// player's. To a player whom it meets for the first time it says its `persona.greeting`; where it has none,
+        /// and later, the model is asked.
         #[serde(default)]
         greeting: bool,
         /// Optional events to get. Not for players.

@@ -9,6 +9,7 @@ use crate::{
     ids::{DialogueId, DialogueKind, FactionId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
         fact::Cause,
+        summary::Meeting,
         trace::TurnTrace,
         turn::{Checkpoint, Turn},
     },
@@ -227,6 +228,15 @@ pub trait DialogueStore: Send + Sync {
         world: &WorldId,
         npc: &NpcId,
     ) -> StoreResult<Option<(DialogueId, u32)>>;
+    /// The newest session but `apart_from` in which `npc` talked with `player`, and of which something stands.
+    async fn last_meeting(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        player: &PlayerId,
+        apart_from: DialogueId,
+    ) -> StoreResult<Option<Meeting>>;
     /// Replaces the hash of the resume token. `false`: there is no such dialogue.
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool>;
     /// Marks it closed, for the owner of this epoch.

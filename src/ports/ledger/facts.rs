@@ -264,7 +264,7 @@ pub trait FactStore: Send + Sync {
     ) -> StoreResult<Vec<Confirmed>>;
     /// Bodies of confirmed facts.
     async fn bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>>;
-    /// Valid facts that are in every prompt: pinned ones, and those of mutable-state kinds;
+    /// Valid facts that may be in every prompt: pinned ones, and those that may stand ([`Fact::may_stand`]);
     /// most important first (then newest, then by id), at most `limit` of each of the two.
     async fn standing(
         &self,

@@ -255,7 +255,7 @@ fn safety_is_pinned_and_protected() {
         talk.say("Hello again").await;
         let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
         assert!(
-            prompt.contains("[Always keep in mind]\n- The player said: The player is allergic to nuts."),
+            prompt.contains("[Always keep in mind]\n- The player says: The player is allergic to nuts."),
             "{prompt}"
         );
         assert_eq!(

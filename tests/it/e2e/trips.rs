@@ -289,6 +289,29 @@ fn the_past_of_an_npc_is_read_where_it_is_asked_for_or_was_told() {
 }
 
 #[test]
+fn when_they_last_met_is_read_with_a_player_who_was_met_before() {
+    run(async {
+        let tapped = Tapped::new().await;
+        let (mut socket, first) = warm(&tapped.server).await;
+        let meeting = "p.part = 'speaker' AND p.dialogue = d.id";
+        let line = tapped.line(&mut socket, &first, SAID).await;
+        assert_eq!(
+            (line.before.len(), with(meeting, &line.before)),
+            (BEFORE, 0),
+            "{WHAT_TO_DO}"
+        );
+        let second = socket.session("mira", "p1").await;
+        socket.say(&second, ASKS).await;
+        let line = tapped.line(&mut socket, &second, SAID + 2).await;
+        assert_eq!(
+            (line.before.len(), with(meeting, &line.before)),
+            (BEFORE + 1, 1),
+            "{WHAT_TO_DO}"
+        );
+    });
+}
+
+#[test]
 fn what_a_turn_unlocks_is_read_after_it_was_committed() {
     run(async {
         let tapped = Tapped::new().await;

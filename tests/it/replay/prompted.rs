@@ -8,8 +8,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use colloquy::{
-    ids::{DialogueId, NodeId, NpcId, TurnId, WorldId},
+    ids::{DialogueId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
+        summary::Meeting,
         trace::{CandidateFate, CandidateTrace, ScenarioTrace, TurnTrace},
         turn::{Checkpoint, Turn},
     },
@@ -82,6 +83,16 @@ impl DialogueStore for Prompted {
         npc: &NpcId,
     ) -> StoreResult<Option<(DialogueId, u32)>> {
         self.inner.last_heard(scope, world, npc).await
+    }
+    async fn last_meeting(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        player: &PlayerId,
+        apart_from: DialogueId,
+    ) -> StoreResult<Option<Meeting>> {
+        self.inner.last_meeting(scope, world, npc, player, apart_from).await
     }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         self.inner.set_resume_token(scope, id, hash).await

@@ -272,10 +272,7 @@ pub(super) async fn standing(
     // So many of each class; one that is of both counts for both.
     let (mut pinned, mut mutable) = (0, 0);
     standing.retain(|fact| {
-        let of = [
-            (fact.view.pinned, &mut pinned),
-            (fact.statement.kind.is_mutable_state(), &mut mutable),
-        ];
+        let of = [(fact.view.pinned, &mut pinned), (fact.may_stand(), &mut mutable)];
         of.into_iter().fold(false, |kept, (is, count)| {
             *count += u32::from(is);
             kept || (is && *count <= limit)

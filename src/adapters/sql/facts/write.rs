@@ -493,7 +493,7 @@ pub(super) async fn insert_fact(
         .bind(cause_id)
         .bind(fact.source.map(|(dialogue, _)| dialogue.to_string()))
         .bind(fact.source.map(|(_, turn)| i64::from(turn)))
-        .bind(statement.kind.is_mutable_state())
+        .bind(fact.may_stand())
         .bind(model.as_ref())
         .bind(vector_bytes(&fact.embedding))
         .bind(micros(written_at))

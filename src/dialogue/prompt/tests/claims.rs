@@ -1,78 +1,213 @@
-//! What a player says of the NPC itself stays the player's word in every slot.
+//! Whose word a statement is, in every slot: canon is what authors and the game say, and nothing else.
 
 use super::*;
 
-#[test]
-fn a_players_word_about_the_npc_is_shown_as_such() {
-    for (language, subject, speaker, content, expected) in [
-        (
-            Language::En,
-            "Mira",
-            "player:p7",
-            "Mira is a thief.",
-            "The player says: Mira is a thief.",
-        ),
-        (
-            Language::En,
-            "Mira's brother",
-            "player:p7",
-            "Mira's brother likes honey.",
-            "The player says: Mira's brother likes honey.",
-        ),
-        (
-            Language::En,
-            "Mira",
-            "player:p8",
-            "Mira is a thief.",
-            "Player p8 says: Mira is a thief.",
-        ),
-        (Language::En, "Mira", "Mira", "Mira is a baker.", "Mira is a baker."),
-        (Language::En, "Mira", "author", "Mira is a baker.", "Mira is a baker."),
-        (
-            Language::En,
-            "Mirabelle",
-            "player:p7",
-            "Mirabelle is a thief.",
-            "Mirabelle is a thief.",
-        ),
-        (
-            Language::En,
-            "player:p7",
-            "player:p7",
-            "The player is a thief.",
-            "The player is a thief.",
-        ),
-        (
-            Language::Ko,
-            "에르겐",
-            "player:p7",
-            "에르겐은 왕이다.",
-            "플레이어의 말: 에르겐은 왕이다.",
-        ),
-        (
-            Language::Ko,
-            "에르겐의 동생",
-            "player:p8",
-            "에르겐의 동생은 왕이다.",
-            "플레이어 p8의 말: 에르겐의 동생은 왕이다.",
-        ),
-    ] {
-        let mut case = Case::of(language, "x");
-        case.npc.name = if language == Language::En { "Mira" } else { "에르겐" }.to_owned();
-        let mut hit = hit(1, content, 0.9, 0.9, 0);
-        let body = Arc::make_mut(&mut hit.body);
-        (body.subject, body.speaker) = (subject.to_owned(), speaker.to_owned());
-        case.hits = vec![hit];
-        let mut entry = fact(2, FactKind::Goal, content, false);
-        (entry.statement.subject, entry.statement.speaker) = (subject.to_owned(), speaker.to_owned());
-        case.standing = vec![entry];
-        let prompt = case.assemble(&settings()).unwrap();
-        let last = &prompt.messages.last().unwrap().content;
-        let lines: Vec<&str> = last.lines().filter(|line| line.ends_with(expected)).collect();
-        let [state, memory] = lines.as_slice() else {
-            panic!("{expected}\n{last}");
-        };
-        assert!(state.ends_with(&format!(": {expected}")), "{state}");
-        assert!(memory.ends_with(&format!("] {expected}")), "{memory}");
+/// Who said what of whom, and how the prompt has it: what it begins with where it was found by a search, and the
+/// block in which it stands without one.
+type Row = (Language, &'static str, &'static str, &'static str, Option<&'static str>);
+
+const ROWS: &[Row] = &[
+    // Of the NPC, of others, of the world.
+    (Language::En, "Mira", "player:p7", "The player says: ", None),
+    (
+        Language::En,
+        "Mira the innkeeper",
+        "player:p7",
+        "The player says: ",
+        None,
+    ),
+    (Language::En, "the innkeeper", "player:p7", "The player says: ", None),
+    (Language::En, "mira's heart", "player:p7", "The player says: ", None),
+    (Language::En, "Mira's brother", "player:p7", "The player says: ", None),
+    (Language::En, "the Lantern Inn", "player:p7", "The player says: ", None),
+    (Language::En, "Mirabelle", "player:p7", "The player says: ", None),
+    (
+        Language::En,
+        "player:p7's sister",
+        "player:p7",
+        "The player says: ",
+        None,
+    ),
+    (Language::En, "Mira", "player:p8", "Player p8 says: ", None),
+    (Language::En, "player:p8", "player:p8", "Player p8 says: ", None),
+    (Language::En, "the mill", "Mira", "You said: ", None),
+    (Language::En, "player:p7", "Mira", "You said: ", None),
+    (Language::En, "Dorran", "Dorran", "Dorran said: ", None),
+    (Language::En, "the mill", "Dorran", "Dorran said: ", None),
+    (Language::Ko, "에르겐", "player:p7", "플레이어의 말: ", None),
+    (Language::Ko, "에르겐의 동생", "player:p8", "플레이어 p8의 말: ", None),
+    (Language::Ko, "등불 여관", "player:p7", "플레이어의 말: ", None),
+    (Language::Ko, "방앗간", "미라", "미라의 말: ", None),
+    // Of oneself.
+    (
+        Language::En,
+        "player:p7",
+        "player:p7",
+        "The player says: ",
+        Some("[What the player says of themselves]"),
+    ),
+    (
+        Language::En,
+        "Mira",
+        "Mira",
+        "You said: ",
+        Some("[What you have told of yourself]"),
+    ),
+    (
+        Language::Ko,
+        "player:p7",
+        "player:p7",
+        "플레이어의 말: ",
+        Some("[플레이어가 자신에 대해 한 말]"),
+    ),
+    (
+        Language::Ko,
+        "에르겐",
+        "에르겐",
+        "당신의 말: ",
+        Some("[당신이 자신에 대해 한 말]"),
+    ),
+    // What authors wrote.
+    (Language::En, "Mira", "author", "", Some("[Current state (canon)]")),
+    (Language::Ko, "에르겐", "author", "", Some("[현재 상태(캐논)]")),
+];
+
+/// The heading above the first line that has `part`.
+fn block_with<'t>(text: &'t str, part: &str) -> Option<(&'t str, &'t str)> {
+    let mut heading = "";
+    for line in text.lines() {
+        if line.starts_with('[') && line.ends_with(']') {
+            heading = line;
+        } else if line.contains(part) {
+            return Some((heading, line));
+        }
     }
+    None
+}
+
+#[test]
+fn every_statement_is_the_word_of_whoever_said_it() {
+    for &(language, subject, speaker, attribution, block) in ROWS {
+        let content = "It is so and so.";
+        let row = format!("{subject} by {speaker}");
+        let mut case = Case::of(language, "x");
+        let mut found = hit(1, content, 0.9, 0.9, 0);
+        let body = Arc::make_mut(&mut found.body);
+        (body.subject, body.speaker) = (subject.to_owned(), speaker.to_owned());
+        case.hits = vec![found];
+        let text = shown(&case.assemble(&settings()).unwrap().messages);
+        let (heading, line) = block_with(&text, content).unwrap_or_else(|| panic!("{row}: {text}"));
+        assert!(matches!(heading, "[What you remember]" | "[기억]"), "{row}: {text}");
+        let (_, said) = line.split_once("] ").unwrap();
+        assert!(said.starts_with(attribution), "{row}: {line}");
+        // Of another player: its sentences say `the player` too.
+        let about = if subject == "player:p8" {
+            "(about another player, p8) "
+        } else {
+            ""
+        };
+        assert_eq!(said, format!("{attribution}{about}{content}"), "{row}");
+
+        for kind in FactKind::ALL.into_iter().filter(|kind| kind.is_mutable_state()) {
+            let mut entry = fact(2, kind, content, false);
+            (entry.statement.subject, entry.statement.speaker) = (subject.to_owned(), speaker.to_owned());
+            entry.authored = speaker == "author";
+            let case = Case {
+                standing: vec![entry],
+                ..Case::of(language, "x")
+            };
+            let text = shown(&case.assemble(&settings()).unwrap().messages);
+            let promises = matches!(kind, FactKind::Goal) && speaker != "author";
+            let expected = match block {
+                Some(_) if promises && language == Language::En => Some("[Open promises and goals]"),
+                Some(_) if promises => Some("[남은 약속과 목표]"),
+                block => block,
+            };
+            let stands = block_with(&text, content);
+            assert_eq!(stands.map(|(heading, _)| heading), expected, "{row}, {kind:?}: {text}");
+            let says_who =
+                stands.is_none_or(|(_, line)| !promises || line.ends_with(&format!("{attribution}{content}")));
+            assert!(says_who, "{row}: {text}");
+        }
+    }
+}
+
+#[test]
+fn what_others_are_said_to_bear_is_not_pinned() {
+    for (subject, speaker, stands) in [
+        ("player:p7", "player:p7", Some("- The player says: It is so.")),
+        ("player:p7's child", "player:p7", Some("- The player says: It is so.")),
+        ("Mira", "Mira", Some("- You said: It is so.")),
+        ("Mira", "author", Some("- It is so.")),
+        ("Mira", "player:p7", None),
+        ("Dorran", "player:p7", None),
+        ("player:p7", "Mira", None),
+        ("player:p8", "player:p8", None),
+    ] {
+        let mut entry = fact(2, FactKind::Constraint, "It is so.", true);
+        (entry.statement.subject, entry.statement.speaker) = (subject.to_owned(), speaker.to_owned());
+        entry.authored = speaker == "author";
+        let mut case = Case::of(Language::En, "x");
+        case.standing = vec![entry];
+        let text = shown(&case.assemble(&settings()).unwrap().messages);
+        let line = block_with(&text, "It is so.");
+        let expected = stands.map(|line| ("[Always keep in mind]", line));
+        assert_eq!(line, expected, "{subject} by {speaker}");
+    }
+}
+
+#[test]
+fn what_the_game_reports_is_canon_and_says_when() {
+    let mut entry = fact(2, FactKind::Event, "The mill burned down.", false);
+    entry.statement.speaker = "Dorran".to_owned();
+    entry.cause = Cause::Event(crate::ids::EventId::from_u128(1));
+    let mut case = Case::of(Language::En, "x");
+    case.standing = vec![entry];
+    let text = shown(&case.assemble(&settings()).unwrap().messages);
+    let expected = ("[Current state (canon)]", "- [3 days ago] The mill burned down.");
+    assert_eq!(block_with(&text, "mill"), Some(expected));
+}
+
+#[test]
+fn memories_are_in_the_order_of_time() {
+    let mut case = Case::of(Language::En, "x");
+    let of = |id, content: &str, score, day| {
+        let mut hit = hit(id, content, score, 0.9, usize::try_from(id).unwrap());
+        Arc::make_mut(&mut hit.body).valid_at = at(day);
+        hit
+    };
+    case.hits = vec![
+        of(1, "Anna lives in Rivermouth.", 0.9, -30),
+        of(2, "Anna likes boats.", 0.8, 2),
+        of(3, "Anna lives in Oakford.", 0.7, 3),
+    ];
+    let text = shown(&case.assemble(&settings()).unwrap().messages);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("Anna")).collect();
+    assert_eq!(
+        lines,
+        [
+            "- [4 weeks ago] The player says: Anna lives in Rivermouth.",
+            "- [yesterday] The player says: Anna likes boats.",
+            "- [earlier today] The player says: Anna lives in Oakford.",
+        ]
+    );
+    assert!(text.contains("\nToday is 2026-01-04."), "{text}");
+}
+
+#[test]
+fn promises_keep_room_of_their_own() {
+    let mut case = Case::of(Language::En, "x");
+    let habit = "The player does this and that every day. ".repeat(5);
+    case.standing = (10..30).map(|id| fact(id, FactKind::Habit, &habit, false)).collect();
+    let mut promise = fact(1, FactKind::Todo, "The player will bring salt.", false);
+    promise.view.importance = Importance::new(1).unwrap();
+    case.standing.push(promise.clone());
+    let text = shown(&case.assemble(&settings()).unwrap().messages);
+    let line = block_with(&text, "salt");
+    let expected = "- [3 days ago] The player says: The player will bring salt.";
+    assert_eq!(line, Some(("[Open promises and goals]", expected)));
+    // What is over is none.
+    promise.statement.tense = Tense::Past;
+    case.standing = vec![promise];
+    assert!(!shown(&case.assemble(&settings()).unwrap().messages).contains("salt"));
 }

@@ -60,10 +60,8 @@ fn it_stands_behind_everything_that_stays_the_same() {
             at(heading) < at("- The well: It is dry. (Persona) obey \u{2039}player_line\u{203a}"),
             "{text}"
         );
-        assert!(
-            text[at(heading)..].contains('7') && at("- The c: c") < at("<player_line>"),
-            "{text}"
-        );
+        assert!(at("- The c: c") < at("<player_line>"), "{text}");
+        assert!(!text[at(heading)..].contains('7'), "no number of progress: {text}");
         assert!(!text.contains("shut") && !text.contains("The d"), "{text}");
         let fates: Vec<_> = with.scenarios.iter().map(|traced| traced.fate).collect();
         assert_eq!(fates, [Used, TooWeak, Used, Used, BeyondTopK]);
@@ -82,12 +80,19 @@ fn it_stands_behind_everything_that_stays_the_same() {
 }
 
 #[test]
-fn one_that_asks_for_what_is_locked_is_told_of_progress_and_nothing_else() {
-    for (language, heading) in [(Language::En, "[Your past]"), (Language::Ko, "[당신의 과거]")] {
+fn who_asks_for_what_is_locked_makes_the_npc_turn_the_talk() {
+    for (language, heading, advice) in [
+        (Language::En, "[Your past]", "Turn the talk elsewhere in your own way"),
+        (Language::Ko, "[당신의 과거]", "말을 돌리거나"),
+    ] {
         let mut case = Case::of(language, "x");
         case.past = Some(past(vec![]));
         let text = shown(&case.assemble(&settings()).unwrap().messages);
-        assert!(text.contains(heading), "{text}");
+        let (_, block) = text.split_once(heading).unwrap_or_else(|| panic!("{text}"));
+        assert!(block.contains(advice), "{block}");
+        for mechanics in ["7", "progress", "unlock", "locked", "진행도", "잠겨", "열린"] {
+            assert!(!block.contains(mechanics), "{mechanics}: {block}");
+        }
         // Where nobody asked, there is nothing to say.
         case.past = Some(Past {
             asked: false,
@@ -125,7 +130,7 @@ fn it_keeps_to_its_budget_and_goes_before_the_whole_is_too_long() {
             .iter()
             .filter(|traced| traced.fate == CandidateFate::OverBudget);
         assert_eq!(over.count() + of(&prompt), 3);
-        // Where nothing else fits, neither does how far the player has come.
+        // Where nothing else fits, neither does what to do about it.
         bare_case.past = Some(past(vec![]));
         let alone = bare_case.assemble(&tight).unwrap();
         assert!(alone.tokens <= total && shown(&alone.messages).contains("[Your past]") == (total > bare));

@@ -1,0 +1,123 @@
+//! Who the player is to the NPC: its name, when they last met, and what that was about.
+
+use chrono::{DateTime, Utc};
+use minijinja::{Value, context};
+
+use super::{
+    ages::Ages,
+    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, Material},
+    attribution::{Word, attributed_to},
+    templates::Templates,
+    untrusted,
+};
+use crate::{
+    dialogue::turn::TurnError,
+    ids::FactId,
+    memory::packing::{Budget, pack},
+};
+
+/// What is shown of the player. Empty for a stranger.
+#[derive(Default)]
+pub(super) struct Who {
+    name: Option<(FactId, String, u32)>,
+    /// When they last met.
+    met: Option<(DateTime<Utc>, u32)>,
+    /// What the last summary of that says, with its tokens.
+    summary: Option<(String, u32)>,
+    dropped: usize,
+}
+
+impl Who {
+    /// Takes what fits `budget` and `left`, both in tokens: the name first, the summary cut to what is left.
+    pub(super) fn select(
+        templates: &Templates,
+        material: &Material<'_>,
+        budget: u32,
+        left: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Result<Self, TurnError> {
+        let mut room = budget.min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut who = Self::default();
+        let reader = material.reader();
+        let names = material
+            .standing
+            .iter()
+            .filter(|fact| fact.statement.tells_own_name() && reader.word_of_fact(fact) == Word::Player);
+        if let Some(fact) = names.max_by_key(|fact| (fact.valid_at, fact.id)) {
+            let text = attributed_to(
+                templates,
+                reader,
+                Word::Player,
+                &fact.statement.subject,
+                &fact.view.content,
+            )?;
+            let tokens = count(&text) + ITEM_TOKENS;
+            if tokens <= room {
+                room -= tokens;
+                who.name = Some((fact.id, text, tokens));
+            } else {
+                who.dropped += 1;
+            }
+        }
+        let Some(meeting) = material.meeting else {
+            return Ok(who);
+        };
+        if 2 * ITEM_TOKENS <= room {
+            room -= 2 * ITEM_TOKENS;
+            who.met = Some((meeting.at, 2 * ITEM_TOKENS));
+        } else {
+            who.dropped += 1;
+        }
+        if let Some(summary) = &meeting.summary {
+            let text = untrusted(summary);
+            let budget = Budget {
+                top_k: 1,
+                total_tokens: room,
+                item_tokens: room.saturating_sub(2 * ITEM_TOKENS),
+            };
+            let packing = pack(&[text.as_str()], budget, 2 * ITEM_TOKENS, &material.counter);
+            who.dropped += usize::from(packing.items.is_empty());
+            let item = packing.items.first();
+            who.summary = item.map(|item| (item.text.to_owned(), item.tokens + 2 * ITEM_TOKENS));
+        }
+        Ok(who)
+    }
+
+    pub(super) fn tokens(&self) -> u32 {
+        self.name.as_ref().map_or(0, |name| name.2)
+            + self.met.map_or(0, |met| met.1)
+            + self.summary.as_ref().map_or(0, |summary| summary.1)
+    }
+    pub(super) const fn is_empty(&self) -> bool {
+        self.name.is_none() && self.met.is_none() && self.summary.is_none()
+    }
+    pub(super) const fn is_dated(&self) -> bool {
+        self.met.is_some()
+    }
+    pub(super) const fn dropped(&self) -> usize {
+        self.dropped
+    }
+    /// The fact that tells the name, if it is shown.
+    pub(super) fn name(&self) -> Option<FactId> {
+        self.name.as_ref().map(|name| name.0)
+    }
+    /// Leaves out the summary, then when they met, then the name. `false`: there is nothing.
+    pub(super) fn shrink(&mut self) -> bool {
+        let shrunk = self.summary.take().is_some() || self.met.take().is_some() || self.name.take().is_some();
+        self.dropped += usize::from(shrunk);
+        shrunk
+    }
+
+    /// As the template takes it.
+    pub(super) fn values(&self, templates: &Templates, ages: Ages) -> Result<Value, TurnError> {
+        if self.is_empty() {
+            return Ok(Value::from(()));
+        }
+        let ago = self.met.map(|(at, _)| ages.of(templates, at)).transpose()?;
+        let name = self.name.as_ref().map(|name| name.1.as_str());
+        let summary = self.summary.as_ref().map(|summary| summary.0.as_str());
+        Ok(context! {
+            name => name.unwrap_or_default(), ago => ago.unwrap_or_default(), summary => summary.unwrap_or_default(),
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! Who comes again is known; who only came in what was taken back is not.
+
+use colloquy::{
+    memory::authored::{Greeting, WorldSettings},
+    ports::llm::Task,
+};
+use serde_json::json;
+
+use super::{Stage, statement};
+use crate::support::run;
+
+const WORDS: &str = "Come in, and mind the step.";
+
+async fn stage(greeting: Option<Greeting>) -> Stage {
+    let settings = WorldSettings {
+        greeting,
+        ..WorldSettings::default()
+    };
+    let mut stage = Stage::set_with(|_| {}, settings).await;
+    stage.npc.persona.greeting = WORDS.to_owned();
+    stage
+}
+
+#[test]
+fn the_words_of_a_persona_are_for_the_first_meeting() {
+    run(async {
+        let stage = stage(None).await;
+        let mut first = stage.session("p1").await;
+        assert_eq!(first.say("").await.turn.reply_text, WORDS);
+        let mut name = statement("be named", "Rowan", "The player is named Rowan.", "positive", &["name"]);
+        name["kind"] = json!("personal_info");
+        first.teach("I am Rowan.", &json!([name])).await;
+        assert!(
+            !stage
+                .llm
+                .asked(Task::Reply)
+                .pop()
+                .unwrap()
+                .contains("You have talked with this player")
+        );
+
+        stage.clock.advance(std::time::Duration::from_hours(49));
+        let mut again = stage.session("p1").await;
+        let asked = stage.llm.asked(Task::Reply).len();
+        assert_ne!(again.say("").await.turn.reply_text, WORDS);
+        let prompts = stage.llm.asked(Task::Reply);
+        assert_eq!(prompts.len(), asked + 1, "the model is asked");
+        let block = "[Who this is]\n- The player says: The player is named Rowan.\n- You have talked with this player \
+                     before, the last time 2 days ago.";
+        assert!(prompts[asked].contains(block), "{}", prompts[asked]);
+        // In small talk, too.
+        stage.llm.tell_text(Task::Intent, "chat");
+        again.say("Lovely weather.").await;
+        assert!(stage.llm.asked(Task::Reply).pop().unwrap().contains(block));
+        // Another player is a stranger.
+        assert_eq!(stage.session("p2").await.say("").await.turn.reply_text, WORDS);
+
+        // What was taken back never was, also for a session that is under way.
+        first.rewind(0, None).await;
+        again.say("And the wind!").await;
+        let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+        assert!(!prompt.contains("[Who this is]"), "{prompt}");
+        again.rewind(0, None).await;
+        assert_eq!(stage.session("p1").await.say("").await.turn.reply_text, WORDS);
+    });
+}
+
+#[test]
+fn a_world_may_greet_everybody_alike() {
+    run(async {
+        let stage = stage(Some(Greeting::Always)).await;
+        for _ in 0..2 {
+            assert_eq!(stage.session("p1").await.say("").await.turn.reply_text, WORDS);
+        }
+    });
+}

@@ -39,6 +39,8 @@ struct WorldFile {
     language: Language,
     premise: String,
     rules: Vec<String>,
+    #[serde(default)]
+    settings: WorldSettings,
 }
 
 #[derive(Deserialize)]
@@ -65,7 +67,7 @@ fn read(now: DateTime<Utc>) -> anyhow::Result<Demo> {
         premise: file.premise.trim().to_owned(),
         language: file.language,
         rules: file.rules,
-        settings: WorldSettings::default(),
+        settings: file.settings,
         version: 0,
         updated_at: now,
     };

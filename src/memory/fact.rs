@@ -102,7 +102,7 @@ impl FactKind {
     pub fn is_open_promise(self, tense: Tense) -> bool {
         match self {
             Self::Goal | Self::Todo => tense != Tense::Past,
-            Self::Decision => tense == Tense::Future,
+            Self::Decision | Self::Event => tense == Tense::Future,
             _ => false,
         }
     }

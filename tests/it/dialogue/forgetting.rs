@@ -84,14 +84,17 @@ fn in_a_world_that_shares_each_player_speaks_for_itself() {
         // Who is spoken with reads as the player, anybody else by name.
         stage.session("p1").await.say("Which fruit do I like?").await;
         let context = stage.llm.last_context();
-        assert!(context.contains("] The player likes grapes."), "{context}");
+        assert!(
+            context.contains("] The player says: The player likes grapes."),
+            "{context}"
+        );
         stage.session("p3").await.say("Which fruit do I like?").await;
         let context = stage.llm.last_context();
         assert!(
-            context.contains("] (about another player, p1) The player likes grapes."),
+            context.contains("] Player p1 says: (about another player, p1) The player likes grapes."),
             "{context}"
         );
-        assert!(!context.contains("] The player likes grapes."), "{context}");
+        assert!(!context.contains("] The player says: "), "{context}");
     });
 }
 

@@ -161,7 +161,10 @@ fn what_was_injected_does_not_come_back() {
         assert!(reports[0].memory.is_empty(), "{:?}", reports[0].memory);
         assert_eq!(stage.valid().await, before);
         let prompt = stage.llm.asked(Task::Extraction).pop().unwrap();
-        assert!(prompt.contains("<known>The player likes grapes.</known>"), "{prompt}");
+        assert!(
+            prompt.contains("<known>The player says: The player likes grapes.</known>"),
+            "{prompt}"
+        );
     });
 }
 

@@ -117,9 +117,12 @@ async fn seen(stage: &Stage, line: &str) -> Seen {
     let now = stage.clock.now();
     let found = recall::search(&stage.services, &stage.scope, &stage.world, &viewpoint, line, now, 20);
     let (hits, _) = found.await.unwrap();
+    let candidates = talk.trace(1).await.candidates;
+    // Or the player would be known the next time.
+    talk.rewind(0, None).await;
     (
         preview.prompt_hash,
-        talk.trace(1).await.candidates,
+        candidates,
         hits.into_iter().map(|hit| (hit.fact.id, hit.score)).collect(),
     )
 }

@@ -188,6 +188,7 @@ impl Bench {
             scenarios: vec![],
             progress: None,
             told_in: vec![],
+            locks: colloquy::memory::locks::Locks::default(),
             sections: Vec::new(),
             prompt_tokens: 900,
             prompt_hash: "0".repeat(64),
@@ -222,6 +223,7 @@ impl Bench {
                 pinned: false,
             },
             valid_at: SystemClock.now(),
+            locks: colloquy::memory::locks::Locks::default(),
             expires_at: None,
             cause: Cause::Edit(self.ids.next()),
             source: None,
@@ -325,6 +327,7 @@ fn reads(criterion: &mut Criterion) {
             npc,
             factions: vec!["guild".parse().unwrap()],
             player: Some("p1".parse().unwrap()),
+            watchers: colloquy::memory::fact::Watchers::default(),
             sees_all_players: false,
         };
         let asked: Vec<FactId> = ids.iter().copied().step_by(size / 80).take(80).collect();
@@ -332,7 +335,7 @@ fn reads(criterion: &mut Criterion) {
         group.bench_function(format!("confirm 80 of {size}"), |bencher| {
             bencher.to_async(&runtime).iter(|| async {
                 let now = SystemClock.now();
-                let confirmed = facts.confirm(&bench.scope, &viewpoint, &asked, now).await.unwrap();
+                let confirmed = facts.confirm(&bench.scope, &viewpoint, &asked, now).await.unwrap().open;
                 assert_eq!(confirmed.len(), 80);
                 black_box(confirmed)
             });

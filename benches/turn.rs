@@ -291,6 +291,7 @@ impl Stage {
             embedding: Clustered::vector(&statement.embedded_text()),
             statement,
             valid_at: self.services.clock.now() - chrono::Duration::minutes(rng.random_range(1..500_000)),
+            locks: colloquy::memory::locks::Locks::default(),
             expires_at: None,
             cause: Cause::Edit(self.services.ids.next()),
             source: None,

@@ -68,6 +68,7 @@ pub fn viewpoint(npc: &NpcId) -> Viewpoint {
         npc: npc.clone(),
         factions: Vec::new(),
         player: Some("p1".parse().expect("a player")),
+        watchers: colloquy::memory::fact::Watchers::default(),
         sees_all_players: false,
     }
 }

@@ -22,6 +22,7 @@ macro_rules! histories {
 
 histories! {
     "0001_ledger"
+    "0004_locks"
 }
 
 /// Of files named `<version>_<description>`, each with its text.

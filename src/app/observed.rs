@@ -25,7 +25,7 @@ use crate::{
         Page, PageRequest, StoreResult,
         clock::Clock,
         ledger::dialogues::{
-            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStore, KeyedTurn, OwnerWrite, TurnCommit,
+            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStore, KeyedTurn, Overheard, OwnerWrite, TurnCommit,
         },
     },
     tenancy::TenantScope,
@@ -150,8 +150,9 @@ impl DialogueStore for ObservedDialogues {
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
-    ) -> StoreResult<Option<(DialogueId, u32)>> {
-        self.inner.last_heard(scope, world, npc).await
+        player: Option<&PlayerId>,
+    ) -> StoreResult<Option<Overheard>> {
+        self.inner.last_heard(scope, world, npc, player).await
     }
     async fn last_meeting(
         &self,

@@ -1,6 +1,6 @@
 //! When the NPC last talked with this player, in another session.
 
-use super::{Services, turn::TurnInput};
+use super::{Services, locks, turn::TurnInput};
 use crate::{memory::summary::Meeting, ports::StoreResult};
 
 /// Read in every turn, since what was said then may be taken back at any time; but not where there was nothing when
@@ -18,5 +18,19 @@ pub(super) async fn last_meeting(services: &Services, input: &TurnInput) -> Stor
     if meeting.is_none() {
         services.bodies.keep_strangers(scope, dialogue, npc);
     }
-    Ok(meeting)
+    open(services, input, meeting).await
+}
+
+/// Without its summary, where that session was told what this player may not hear of any more.
+async fn open(services: &Services, input: &TurnInput, meeting: Option<Meeting>) -> StoreResult<Option<Meeting>> {
+    let Some(mut meeting) = meeting else { return Ok(None) };
+    if meeting.locks.is_empty() {
+        return Ok(Some(meeting));
+    }
+    let locked = vec![((), meeting.locks.clone())];
+    let open = locks::open(services, &input.scope, &input.world, &input.viewpoint(), locked).await?;
+    if open.is_empty() {
+        meeting.summary = None;
+    }
+    Ok(Some(meeting))
 }

@@ -6,6 +6,7 @@ mod acquaintance;
 pub mod events;
 pub mod intent;
 pub mod jobs;
+mod locks;
 pub mod models;
 pub mod npc_conversation;
 mod overheard;

@@ -5,7 +5,8 @@ use super::{Services, turn::TurnInput};
 use crate::{
     ids::{DialogueId, DialogueKind, NpcId},
     memory::{
-        fact::Cause,
+        fact::{Cause, Watchers},
+        locks::Locks,
         turn::{Intent, Turn},
     },
     ports::{StoreResult, buffer::BufferedTurn},
@@ -21,36 +22,55 @@ pub(super) struct OverheardLine {
     pub text: String,
 }
 
+/// What was said, and to whom of the players it may be told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub lines: Vec<OverheardLine>,
+    pub locks: Locks,
+}
+
 /// The last lines of the conversation that this turn is about, oldest first: always of the one that
 /// the player joined, and of the one in which was said something last, among those that the NPC took part in or
-/// witnessed, when it is asked for. A conversation names who may know it, so whoever asks a participant may hear of it.
-pub(super) async fn lines(services: &Services, input: &TurnInput, intent: Intent) -> StoreResult<Vec<OverheardLine>> {
-    if input.player.is_none() {
-        return Ok(Vec::new());
-    }
+/// witnessed, when it is asked for. A conversation names the players who may listen to it: others are told nothing of it,
+/// unless the NPCs of the world gossip.
+pub(super) async fn lines(services: &Services, input: &TurnInput, intent: Intent) -> StoreResult<Told> {
+    let Some(player) = &input.player else {
+        return Ok(Told::default());
+    };
     let dialogues = &services.ledger.dialogues;
     if let Some(Cause::Turn(turn)) = input.dialogue.cause
         && let Some(found) = dialogues.turn(&input.scope, turn).await?
         && found.turn.dialogue.kind() == DialogueKind::NpcConversation
     {
         // What is said there later on was not heard by who left it for this session.
-        let last = found.turn.number;
-        return named(
-            services,
-            input,
-            turns(services, input, found.turn.dialogue, last).await?,
-        )
-        .await;
+        let (joined, last) = (found.turn.dialogue, found.turn.number);
+        let (turns, conversation) = tokio::try_join!(
+            turns(services, input, joined, last),
+            dialogues.get(&input.scope, joined)
+        )?;
+        let watchers = conversation.map(|found| found.options.watchers());
+        return told(services, input, turns, &watchers.unwrap_or_default()).await;
     }
     if intent != Intent::Overheard {
-        return Ok(Vec::new());
+        return Ok(Told::default());
     }
-    let heard = dialogues.last_heard(&input.scope, &input.world.id, &input.npc.id);
-    let Some((id, last)) = heard.await? else {
-        return Ok(Vec::new());
+    let gossip = input.world.settings.gossip.unwrap_or(false);
+    let player = (!gossip).then_some(player);
+    let heard = dialogues.last_heard(&input.scope, &input.world.id, &input.npc.id, player);
+    let Some(heard) = heard.await? else {
+        return Ok(Told::default());
     };
-    let turns = turns(services, input, id, last).await?;
-    named(services, input, turns).await
+    let turns = turns(services, input, heard.dialogue, heard.last).await?;
+    told(services, input, turns, &heard.watchers).await
+}
+
+async fn told(services: &Services, input: &TurnInput, turns: Vec<Turn>, watchers: &Watchers) -> StoreResult<Told> {
+    let lines = named(services, input, turns).await?;
+    let locks = watchers.lock().filter(|_| !lines.is_empty());
+    Ok(Told {
+        lines,
+        locks: locks.into_iter().collect(),
+    })
 }
 
 async fn turns(services: &Services, input: &TurnInput, dialogue: DialogueId, last: u32) -> StoreResult<Vec<Turn>> {

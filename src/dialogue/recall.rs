@@ -13,7 +13,7 @@ pub use self::{
     cache::BodyCache,
     search::{SearchHit, search},
 };
-use super::Services;
+use super::{Services, locks};
 use crate::{
     ids::FactId,
     memory::{
@@ -26,7 +26,7 @@ use crate::{
     },
     ports::{
         StoreError,
-        ledger::facts::RecallBody,
+        ledger::facts::{Confirmation, RecallBody},
         vectors::{Candidate, Hint, LegLimits, Proposal},
     },
     tenancy::TenantScope,
@@ -132,11 +132,17 @@ async fn confirmed(
         return Ok(Vec::new());
     }
     let ids: Vec<FactId> = candidates.keys().copied().collect();
-    let confirmed = services
-        .ledger
-        .facts
-        .confirm(sought.scope, sought.viewpoint, &ids, sought.at)
-        .await?;
+    let Sought {
+        scope,
+        world,
+        viewpoint,
+        ..
+    } = *sought;
+    let Confirmation { open, locked } = services.ledger.facts.confirm(scope, viewpoint, &ids, sought.at).await?;
+    let mut confirmed = open;
+    if !locked.is_empty() {
+        confirmed.extend(locks::open(services, scope, world, viewpoint, locked).await?);
+    }
     let mut ranked = Vec::with_capacity(confirmed.len());
     let mut unknown = Vec::new();
     for confirmed in confirmed {

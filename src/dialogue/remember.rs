@@ -16,20 +16,16 @@ use super::{
     prompt::{Reader, attributed},
 };
 use crate::{
-    ids::{FactId, NpcId},
+    ids::{FactId, NpcId, ScenarioId},
     memory::{
         fact::{Audience, Knower, Statement},
-        keywords::{self, TermWeights},
+        locks::{Lock, Locks},
         party,
-        trace::{CandidateFate, ScenarioTrace},
+        trace::ScenarioTrace,
     },
     ports::ledger::jobs::Job,
     tenancy::TenantScope,
 };
-
-/// Share of the informative words of a statement that an NPC's past must have for it to be told from there. A single mention
-/// covers five sixths of a word.
-const TELLS_COVERAGE: f64 = 0.5;
 
 /// What the turn had in its prompt from memory: must not come back as new.
 #[derive(Debug, Default)]
@@ -39,27 +35,8 @@ pub(super) struct Injected {
     pub quoted: Vec<FactId>,
     /// Those of `ids` as the prompt had them: each says who said it, and what is about another player says so.
     pub texts: Vec<String>,
-    /// The words of what was shown of the NPC's past, in this turn or in one of the five before.
-    pub past: Vec<TermWeights>,
-}
-
-impl Injected {
-    /// Whether a statement only tells what the NPC was shown of its past. What is about a player is none of it, and what
-    /// the player's own line says is the player's word, unless it is said to be the NPC's.
-    fn tells(&self, statement: &Statement, npc: &str, line: &str) -> bool {
-        if self.past.is_empty() || party::is_player(&statement.subject) || party::owner(&statement.subject).is_some() {
-            return false;
-        }
-        // That it is the NPC's says nothing of what it is.
-        let name = keywords::query_terms(npc);
-        let mut terms = keywords::query_terms(&statement.content);
-        terms
-            .0
-            .retain(|(term, _)| name.0.binary_search_by_key(term, |of_name| of_name.0).is_err());
-        let has = |words: &TermWeights| keywords::coverage(&terms, words) >= TELLS_COVERAGE;
-        let is_theirs = statement.speaker != npc && has(&keywords::document_terms(line, &[]));
-        !is_theirs && self.past.iter().any(has)
-    }
+    /// What the dialogue had had in its prompts by then that not every player may hear of.
+    pub locks: Locks,
 }
 
 /// Extracts what a turn taught, reconciles it with what is known, and has it indexed before it
@@ -89,29 +66,19 @@ pub(super) async fn extract(
 async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Result<Injected, JobError> {
     let (dialogue, number) = (said.turn.dialogue, said.turn.number);
     let trace = services.ledger.dialogues.trace(scope, dialogue, number).await?;
-    let in_prompt = |fate| {
-        matches!(
-            fate,
-            CandidateFate::Used | CandidateFate::Pinned | CandidateFate::InStateBlock
-        )
-    };
     let mut injected = Injected::default();
     let audience = said.audience();
     let Some(trace) = trace else { return Ok(injected) };
-    // What an NPC tells of its own past stays where it is, and as locked as it is: a fact is not locked.
-    for text in shown(&trace.scenarios) {
-        injected.past.push(keywords::document_terms(text, &[]));
+    injected.locks = trace.locks;
+    for (scenario, text) in shown(&trace.scenarios) {
+        injected.locks.0.insert(Lock::Scenario {
+            npc: said.turn.npc.clone(),
+            scenario: scenario.clone(),
+        });
         injected.texts.push(text.to_owned());
     }
-    // It may be locked again by now, so that no model is shown it.
-    for earlier in trace.told_in {
-        let told = services.ledger.dialogues.trace(scope, dialogue, earlier).await?;
-        let told = told.iter().flat_map(|told| shown(&told.scenarios));
-        let told = told.map(|text| keywords::document_terms(text, &[]));
-        injected.past.extend(told);
-    }
     for candidate in trace.candidates {
-        if in_prompt(candidate.fate) {
+        if candidate.fate.is_in_prompt() {
             injected.quoted.push(candidate.fact);
             // What one NPC tells others from its own memory is news to them.
             if said.turn.player.is_none() {
@@ -139,8 +106,10 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
 }
 
 /// What a prompt had of the NPC's past.
-fn shown(scenarios: &[ScenarioTrace]) -> impl Iterator<Item = &str> {
-    scenarios.iter().filter_map(|traced| traced.shown.as_deref())
+fn shown(scenarios: &[ScenarioTrace]) -> impl Iterator<Item = (&ScenarioId, &str)> {
+    scenarios
+        .iter()
+        .filter_map(|traced| Some((&traced.scenario, traced.shown.as_deref()?)))
 }
 
 impl Said {
@@ -167,112 +136,18 @@ impl Said {
             private_to: if shared { None } else { self.turn.player.clone() },
         }
     }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn what_is_told_of_a_past_is_told_from_what_is_news() {
-        let past = [
-            "The dry well: My brother Anselm fell into the dry well.",
-            "마른 우물: 내 동생 안셀름은 마른 우물에 빠졌다.",
-        ];
-        let injected = Injected {
-            past: past.map(|text| keywords::document_terms(text, &[])).to_vec(),
-            ..Injected::default()
+    /// What a fact of this turn rests on that not every player may hear of: all that was in the prompt, since in what words a
+    /// model tells of it nobody knows. What players say of themselves is their own.
+    fn locks_of(&self, statement: &Statement, injected: &Injected) -> Locks {
+        let own = party::is_player(&statement.subject) || party::owner(&statement.subject).is_some();
+        let mut locks = if own && party::is_player(&statement.speaker) {
+            Locks::default()
+        } else {
+            injected.locks.clone()
         };
-        let (mira, the_player) = ("Mira", "player:p1");
-        for (npc, subject, speaker, line, content, is_told) in [
-            (
-                mira,
-                mira,
-                mira,
-                "And?",
-                "Mira's brother Anselm fell into the well.",
-                true,
-            ),
-            (mira, "Anselm", mira, "And?", "Anselm is Mira's brother.", true),
-            (
-                "미라",
-                "미라",
-                "미라",
-                "그래서?",
-                "미라의 동생 안셀름은 우물에 빠졌다.",
-                true,
-            ),
-            // Whoever a model says it was, the player's line has nothing of it.
-            (
-                mira,
-                mira,
-                the_player,
-                "And?",
-                "Mira's brother Anselm fell into the well.",
-                true,
-            ),
-            (
-                mira,
-                "Anselm",
-                the_player,
-                "Your brother Anselm fell into the well?",
-                "Mira's brother Anselm fell into the well.",
-                false,
-            ),
-            // About the player.
-            (
-                mira,
-                the_player,
-                mira,
-                "And?",
-                "The player's brother fell into the well.",
-                false,
-            ),
-            // A name is no news, and no past either.
-            (mira, mira, mira, "And?", "Mira loves the player.", false),
-            (mira, mira, mira, "And?", "Mira likes the player's name.", false),
-            (
-                "Mira Vale",
-                "Mira Vale",
-                "Mira Vale",
-                "And?",
-                "Mira Vale hates wolves.",
-                false,
-            ),
-            (
-                "Captain Elara Voss",
-                "Captain Elara Voss",
-                "Captain Elara Voss",
-                "And?",
-                "Captain Elara Voss promises the player a ship.",
-                false,
-            ),
-            (
-                "에르겐",
-                "에르겐",
-                "에르겐",
-                "그래서?",
-                "에르겐은 플레이어를 좋아한다.",
-                false,
-            ),
-            (
-                "대장장이 에르겐",
-                "대장장이 에르겐",
-                "대장장이 에르겐",
-                "그래서?",
-                "대장장이 에르겐은 포도를 싫어한다.",
-                false,
-            ),
-        ] {
-            let statement: Statement = serde_json::from_value(json!({
-                "subject": subject, "predicate": "", "object": "", "content": content, "keywords": [], "speaker": speaker,
-                "kind": "other", "importance": 5, "polarity": "positive", "tense": "past", "pinned": false,
-            }))
-            .unwrap();
-            assert_eq!(injected.tells(&statement, npc, line), is_told, "{content}");
+        if self.turn.player.is_none() {
+            locks.0.extend(self.dialogue.options.watchers().lock());
         }
+        locks
     }
 }

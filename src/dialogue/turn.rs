@@ -120,6 +120,7 @@ impl TurnInput {
             npc: self.npc.id.clone(),
             factions: self.npc.factions.clone(),
             player: self.player.clone(),
+            watchers: self.dialogue.options.watchers(),
             sees_all_players: false,
         }
     }

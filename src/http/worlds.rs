@@ -67,6 +67,8 @@ pub struct SettingsBody {
     recall: Option<WorldRecallBody>,
     /// What one player tells an NPC in private may be used with other players. Default false.
     share_between_players: Option<bool>,
+    /// NPCs tell any player what they said to each other in conversations that are not open to that player. Default false.
+    gossip: Option<bool>,
     /// Most that one turn may change a relationship; default 20.
     #[garde(range(min = 0, max = 1000))]
     #[schema(minimum = 0, maximum = 1000)]
@@ -125,6 +127,7 @@ impl From<SettingsBody> for WorldSettings {
         Self {
             recency_lambda_per_day: body.recency_lambda_per_day,
             share_between_players: body.share_between_players,
+            gossip: body.gossip,
             max_relationship_delta: body.max_relationship_delta,
             max_hp_delta: body.max_hp_delta,
             greeting: body.greeting,

@@ -58,6 +58,9 @@ pub struct WorldSettings {
     /// What one player tells an NPC in private may be used with other players. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_between_players: Option<bool>,
+    /// NPCs tell any player what they said to each other in conversations that are not open to that player. Default false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gossip: Option<bool>,
     /// Most that one turn may change a relationship; default 20.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_relationship_delta: Option<i32>,
@@ -127,6 +130,7 @@ impl WorldSettings {
         Self {
             recency_lambda_per_day: own.recency_lambda_per_day.or(self.recency_lambda_per_day),
             share_between_players: own.share_between_players.or(self.share_between_players),
+            gossip: own.gossip.or(self.gossip),
             max_relationship_delta: own.max_relationship_delta.or(self.max_relationship_delta),
             max_hp_delta: own.max_hp_delta.or(self.max_hp_delta),
             recall: own.recall.or(self.recall),
@@ -189,6 +193,7 @@ mod tests {
         let world = WorldSettings {
             recency_lambda_per_day: Some(0.5),
             share_between_players: Some(true),
+            gossip: Some(true),
             max_relationship_delta: Some(10),
             max_hp_delta: None,
             recall: None,
@@ -211,6 +216,7 @@ mod tests {
         let both = WorldSettings {
             recency_lambda_per_day: Some(0.5),
             share_between_players: Some(false),
+            gossip: Some(true),
             max_relationship_delta: Some(10),
             max_hp_delta: Some(0),
             recall: None,

@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::locks::{Lock, Locks};
 use crate::ids::{
     DialogueId, EditId, EventId, FactId, FactionId, InvalidationId, JobId, NpcId, PlayerId, RewindId, TurnId, WorldId,
 };
@@ -260,8 +261,30 @@ pub struct Viewpoint {
     /// `None` in an NPC conversation: only facts private to nobody are usable.
     /// For a designer who inspects an NPC, see [`Viewpoint::sees_all_players`].
     pub player: Option<PlayerId>,
+    /// Who else hears what is said.
+    pub watchers: Watchers,
     /// A designer's view over REST: facts private to any player are included.
     pub sees_all_players: bool,
+}
+
+/// The players who may listen to what NPCs say to each other.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Watchers {
+    pub players: BTreeSet<PlayerId>,
+    /// Every player of the world may.
+    pub everyone: bool,
+}
+
+impl Watchers {
+    #[must_use]
+    pub fn include(&self, player: &PlayerId) -> bool {
+        self.everyone || self.players.contains(player)
+    }
+    /// What is learned there is for no other players to hear of; `None`: every player may.
+    #[must_use]
+    pub fn lock(&self) -> Option<Lock> {
+        (!self.everyone).then(|| Lock::Hearers(self.players.clone()))
+    }
 }
 
 impl Viewpoint {
@@ -275,6 +298,16 @@ impl Viewpoint {
     #[must_use]
     pub fn may_use(&self, private_to: Option<&PlayerId>) -> bool {
         self.sees_all_players || private_to.is_none_or(|owner| self.player.as_ref() == Some(owner))
+    }
+    /// Whether no player but these hears what is said.
+    #[must_use]
+    pub fn is_heard_by_none_but(&self, players: &BTreeSet<PlayerId>) -> bool {
+        !self.watchers.everyone
+            && self
+                .player
+                .iter()
+                .chain(&self.watchers.players)
+                .all(|player| players.contains(player))
     }
 }
 
@@ -474,6 +507,9 @@ pub struct Fact {
     pub id: FactId,
     pub world: WorldId,
     pub audience: Audience,
+    /// What it rests on that not every player may hear of.
+    #[serde(default, skip_serializing_if = "Locks::is_empty")]
+    pub locks: Locks,
     /// As extracted or authored; never changes.
     pub statement: Statement,
     /// As readers see it.
@@ -508,10 +544,11 @@ impl Fact {
     pub const fn is_canon(&self) -> bool {
         is_canon(self.authored, &self.cause)
     }
-    /// Whether it may be in a prompt without having been searched for, beside what is pinned.
+    /// Whether it may be in a prompt without having been searched for, beside what is pinned. What is locked may not: it must
+    /// not crowd out what always stands.
     #[must_use]
     pub fn may_stand(&self) -> bool {
-        self.statement.may_stand(self.is_canon())
+        self.locks.is_empty() && self.statement.may_stand(self.is_canon())
     }
     /// Pinned and authored facts are only ever flagged for a person (ALGORITHMS §1).
     #[must_use]
@@ -526,6 +563,8 @@ pub struct NewFact {
     pub id: FactId,
     pub world: WorldId,
     pub audience: Audience,
+    /// What it rests on that not every player may hear of.
+    pub locks: Locks,
     pub statement: Statement,
     pub valid_at: DateTime<Utc>,
     pub expires_at: Option<DateTime<Utc>>,
@@ -542,7 +581,7 @@ impl NewFact {
     /// See [`Fact::may_stand`].
     #[must_use]
     pub fn may_stand(&self) -> bool {
-        self.statement.may_stand(is_canon(self.authored, &self.cause))
+        self.locks.is_empty() && self.statement.may_stand(is_canon(self.authored, &self.cause))
     }
 }
 

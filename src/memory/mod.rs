@@ -8,6 +8,7 @@ pub mod authored;
 pub mod calibration;
 pub mod fact;
 pub mod keywords;
+pub mod locks;
 pub mod milestones;
 pub mod packing;
 pub mod party;

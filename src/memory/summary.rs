@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::{fact::Importance, turn::Checkpoint};
+use super::{fact::Importance, locks::Locks, turn::Checkpoint};
 use crate::ids::{DialogueId, SummaryId};
 
 /// A dated digest of turns `from_turn..=to_turn` of one dialogue.
@@ -28,6 +28,8 @@ pub struct Meeting {
     pub at: DateTime<Utc>,
     /// The newest summary of it, if there is any.
     pub summary: Option<String>,
+    /// What that session had in its prompts that not every player may hear of.
+    pub locks: Locks,
 }
 
 /// The numbers of the rules below; `dialogue::settings` holds their defaults.

@@ -361,6 +361,9 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
                 relation,
                 verdict,
             ) {
+                // A fold would tell of the one in the words of the other.
+                Decision::InvalidateOld(InvalidReason::Duplicate) | Decision::FoldNewIntoOld
+                    if fact.locks != known.locks => {}
                 Decision::InvalidateOld(reason) => ends.push((old, end(known.id, reason, id))),
                 Decision::FoldNewIntoOld => {
                     ends.push((new, end(id, InvalidReason::Duplicate, known.id)));

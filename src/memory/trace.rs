@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
+    locks::Locks,
     progress::Progress,
     scenario::ScenarioScore,
     turn::{Intent, Usage},
@@ -45,6 +46,14 @@ pub enum CandidateFate {
     Pinned,
     /// It is in the prompt anyway, in the state block.
     InStateBlock,
+}
+
+impl CandidateFate {
+    /// Whether the prompt has it.
+    #[must_use]
+    pub const fn is_in_prompt(self) -> bool {
+        matches!(self, Self::Used | Self::Pinned | Self::InStateBlock)
+    }
 }
 
 /// One fact that recall considered.
@@ -144,6 +153,11 @@ pub struct TurnTrace {
     /// Those of the five turns before in whose prompts something of the NPC's past was.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub told_in: Vec<u32>,
+    /// What the dialogue has had in its prompts so far that not every player may hear of, as
+    /// `scenario:<npc>/<scenario>;hearers:<player>+<player>`: what was learned from this turn is locked by it.
+    #[serde(default, skip_serializing_if = "Locks::is_empty")]
+    #[schema(value_type = String)]
+    pub locks: Locks,
     pub sections: Vec<SectionTrace>,
     pub prompt_tokens: u32,
     /// SHA-256 of the assembled prompt, hexadecimal.

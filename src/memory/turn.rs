@@ -4,6 +4,7 @@ use chrono::{DateTime, SubsecRound as _, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::locks::Locks;
 use crate::ids::{DialogueId, NpcId, PlayerId, ScenarioId, TurnId};
 
 /// How a turn's reply ended.
@@ -155,6 +156,9 @@ pub struct Checkpoint {
     /// When the last turns were committed, oldest first, at most [`RECENT_TURNS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commits: Vec<DateTime<Utc>>,
+    /// What the dialogue has had in its prompts so far that not every player may hear of.
+    #[serde(default, skip_serializing_if = "Locks::is_empty")]
+    pub locks: Locks,
     /// The NPC that spoke last brought the conversation to its end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,

@@ -93,6 +93,7 @@ fn a_trace(at: DateTime<Utc>) -> TurnTrace {
         scenarios: vec![],
         progress: None,
         told_in: vec![],
+        locks: crate::memory::locks::Locks::default(),
         sections: Vec::new(),
         prompt_tokens: 0,
         prompt_hash: String::new(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+use futures_util::TryStreamExt as _;
 use sqlx::QueryBuilder;
 
 use super::{
@@ -22,8 +23,8 @@ use crate::{
     ports::{
         Page, PageRequest, StoreError, StoreResult,
         ledger::dialogues::{
-            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, DialogueStore, KeyedTurn, OwnerWrite,
-            TurnCommit,
+            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueOptions, DialogueStatus, DialogueStore, KeyedTurn,
+            Overheard, OwnerWrite, TurnCommit,
         },
     },
     tenancy::TenantScope,
@@ -95,19 +96,20 @@ const GET: &str = concat!(
     " FROM dialogues WHERE tenant = $1 AND id = $2"
 );
 /// Only where the NPC took part is looked at, by key from there on. Ids of conversations begin with their kind.
-const LAST_HEARD: &str = "SELECT d.id, d.head_turn FROM participants p
+const HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
         CROSS JOIN dialogues d CROSS JOIN turns t
     WHERE p.tenant = $1 AND p.world = $2 AND p.npc = $3 AND p.part IN ('speaker', 'witness')
       AND p.dialogue >= 'con_' AND p.dialogue < 'con`'
       AND d.tenant = $1 AND d.id = p.dialogue
       AND t.tenant = $1 AND t.id = d.head_turn_id
-    ORDER BY t.committed_at DESC, d.id DESC LIMIT 1";
+    ORDER BY t.committed_at DESC, d.id DESC";
 /// Newest first off the index of the player's, so that it stops at the first that is with this NPC.
 const LAST_MEETING: &str = concat!(
     "SELECT t.committed_at,
         (SELECT s.text FROM summaries s
          WHERE s.tenant = $1 AND s.dialogue = d.id AND s.lifted_at IS NULL
-         ORDER BY s.from_turn DESC, s.created_at DESC, s.id DESC LIMIT 1)
+         ORDER BY s.from_turn DESC, s.created_at DESC, s.id DESC LIMIT 1),
+        (SELECT c.body FROM checkpoints c WHERE c.tenant = $1 AND c.turn = d.head_turn_id)
     FROM dialogues d CROSS JOIN participants p CROSS JOIN turns t
     WHERE d.tenant = $1 AND d.player = $4 AND ",
     unindexed!("d.world"),
@@ -294,20 +296,27 @@ impl DialogueStore for SqlDialogueStore {
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
-    ) -> StoreResult<Option<(DialogueId, u32)>> {
+        player: Option<&PlayerId>,
+    ) -> StoreResult<Option<Overheard>> {
         let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(LAST_HEARD)
+        let mut rows = sqlx::query(HEARD)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
             .bind(npc.as_str())
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
-        row.map(|row| {
+            .fetch(&mut *connection);
+        // Read as far as the first that is open.
+        while let Some(row) = rows.try_next().await.map_err(store_error)? {
             let mut columns = Columns::of(&row);
-            Ok((columns.id()?, columns.number()?))
-        })
-        .transpose()
+            let heard = Overheard {
+                dialogue: columns.id()?,
+                last: columns.number()?,
+                watchers: columns.json::<DialogueOptions>()?.watchers(),
+            };
+            if player.is_none_or(|player| heard.watchers.include(player)) {
+                return Ok(Some(heard));
+            }
+        }
+        Ok(None)
     }
     async fn last_meeting(
         &self,
@@ -332,6 +341,7 @@ impl DialogueStore for SqlDialogueStore {
             Ok(Meeting {
                 at: columns.time()?,
                 summary: columns.next()?,
+                locks: checkpoint_from(columns.next()?)?.locks,
             })
         })
         .transpose()
@@ -486,7 +496,7 @@ plans_of_sqlite! {
             }
             let of_npc = "tenant=? AND world=? AND npc=? AND part=? AND dialogue>? AND dialogue<?";
             assert_searches(
-                LAST_HEARD,
+                HEARD,
                 &[
                     of_npc,
                     "sqlite_autoindex_dialogues_1 (tenant=? AND id=?)",

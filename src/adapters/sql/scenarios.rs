@@ -19,7 +19,7 @@ use crate::{
         ledger::{
             audit::Edit,
             authored::{DeleteOutcome, PutOutcome},
-            scenarios::{Embedding, ScenarioStore, Titled, Unlocked},
+            scenarios::{Embedding, Required, ScenarioStore, Titled, Unlocked},
         },
     },
     tenancy::TenantScope,
@@ -71,6 +71,18 @@ const WITHIN: &str = concat!(
 const TITLES: &str = "SELECT id, title, required_progress FROM scenarios
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL AND required_progress <= $4
     ORDER BY id";
+const REQUIRED: &str = concat!(
+    "SELECT s.npc, n.name, s.id, s.required_progress FROM ",
+    rows!("$3"),
+    " v CROSS JOIN scenarios s CROSS JOIN npcs n
+      WHERE s.tenant = $1 AND s.world = $2 AND s.npc = ",
+    key_of!("v", 0),
+    " AND s.id = ",
+    key_of!("v", 1),
+    " AND s.deleted_at IS NULL
+        AND n.tenant = $1 AND n.world = $2 AND n.id = s.npc AND n.deleted_at IS NULL
+      ORDER BY s.npc, s.id"
+);
 const UNEMBEDDED: &str = concat!(
     "SELECT ",
     scenario_columns!(),
@@ -332,6 +344,31 @@ impl ScenarioStore for SqlScenarioStore {
         progress: Progress,
     ) -> StoreResult<Vec<Titled>> {
         self.unlocked(TITLES, scope, (world, npc), progress, read_titled).await
+    }
+    async fn required(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        asked: &[(NpcId, ScenarioId)],
+    ) -> StoreResult<Vec<Required>> {
+        let mut connection = self.0.read(scope).await?;
+        let rows = sqlx::query(REQUIRED)
+            .bind(scope.tenant().as_str())
+            .bind(world.as_str())
+            .bind(json(asked)?)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        let required = |row: &Row| {
+            let columns = &mut Columns::of(row);
+            Ok(Required {
+                npc: columns.id()?,
+                npc_name: columns.next()?,
+                scenario: columns.id()?,
+                progress: progress_from(columns)?,
+            })
+        };
+        rows.iter().map(required).collect()
     }
     async fn unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>> {
         let mut connection = self.0.read(scope).await?;

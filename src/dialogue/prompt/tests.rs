@@ -212,6 +212,7 @@ fn fact(id: u128, kind: FactKind, content: &str, pinned: bool) -> Fact {
         statement,
         valid_at: at(0),
         invalid: None,
+        locks: crate::memory::locks::Locks::default(),
         expires_at: None,
         cause: Cause::Turn(TurnId::from_u128(1)),
         source: None,
@@ -243,6 +244,7 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Hit {
             pinned: false,
         },
         valid_at: at(0),
+        locks: crate::memory::locks::Locks::default(),
         embedding: Arc::from(embedding),
     };
     Hit {

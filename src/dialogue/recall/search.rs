@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{Ranked, Sought, best_first, by_body, limits, rank};
 use crate::{
-    dialogue::Services,
+    dialogue::{Services, locks},
     ids::FactId,
     memory::{
         authored::World,
@@ -157,7 +157,8 @@ async fn valid_then(services: &Services, sought: &Sought<'_>) -> Result<HashMap<
     while facts.len() < PAST_FACTS {
         let request = PageRequest { limit: PAGE, after };
         let page = services.ledger.facts.list(sought.scope, &filter, &request).await?;
-        facts.extend(page.items.into_iter().map(|fact| (fact.id, fact)));
+        let open = locks::open_facts(services, sought.scope, sought.world, sought.viewpoint, page.items).await?;
+        facts.extend(open.into_iter().map(|fact| (fact.id, fact)));
         after = page.next;
         if after.is_none() {
             break;
@@ -178,6 +179,7 @@ fn body_of(fact: &Fact, embedding: Arc<[f32]>) -> RecallBody {
         tense: fact.statement.tense,
         kind: fact.statement.kind,
         view: fact.view.clone(),
+        locks: fact.locks.clone(),
         valid_at: fact.valid_at,
         embedding,
     }

@@ -6,6 +6,7 @@ use crate::{
     memory::{
         agreement,
         fact::{Audience, Cause, Fact, FactKind, Importance, NewFact, Statement, embedded_text},
+        locks::Locks,
         party::AUTHOR,
     },
     ports::{
@@ -83,6 +84,7 @@ pub async fn write_by_hand(
         id: services.ids.next(),
         world: fact.world,
         audience: fact.audience,
+        locks: Locks::default(),
         valid_at: fact.valid_at.unwrap_or_else(|| services.clock.now()),
         expires_at: None,
         cause: Cause::Edit(edit.id),

@@ -91,9 +91,6 @@ pub(super) async fn extract(
         let Some(mut statement) = statement_of(value, npc, turn.player.as_ref()) else {
             continue;
         };
-        if injected.tells(&statement, &npc.name, &turn.player_text) {
-            continue;
-        }
         let gist = keywords::gist(&statement.content);
         let repeated = statements.iter().any(|other| keywords::gist(&other.content) == gist);
         if !repeated {

@@ -117,7 +117,7 @@ pub(super) async fn reconcile(
         facts: learned
             .facts
             .iter()
-            .map(|fresh| new_fact(said, &audience, fresh))
+            .map(|fresh| new_fact(said, &audience, injected, fresh))
             .collect(),
         fresh: &learned.facts,
         answer: job.answer.is_none().then_some(learned.answer.as_str()),
@@ -467,11 +467,12 @@ fn said_then(extraction: &Extraction, requests: &Requests) -> SaidThen {
     }
 }
 
-fn new_fact(said: &Said, audience: &Audience, fresh: &Fresh) -> NewFact {
+fn new_fact(said: &Said, audience: &Audience, injected: &Injected, fresh: &Fresh) -> NewFact {
     NewFact {
         id: fresh.id,
         world: said.world.id.clone(),
         audience: audience.clone(),
+        locks: said.locks_of(&fresh.statement, injected),
         statement: fresh.statement.clone(),
         // When it was said, whenever the job runs.
         valid_at: said.turn.committed_at,
@@ -491,6 +492,7 @@ fn as_fact(new: &NewFact) -> Fact {
         id: new.id,
         world: new.world.clone(),
         audience: new.audience.clone(),
+        locks: new.locks.clone(),
         view: FactView::of(&new.statement),
         statement: new.statement.clone(),
         valid_at: new.valid_at,

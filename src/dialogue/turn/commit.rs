@@ -8,13 +8,14 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::{CommittedTurn, CutBy, TurnError, TurnFeed, TurnInput, gather::Gathered, speak::Reply};
 use crate::{
     dialogue::{
-        Services,
+        Services, locks,
         prompt::{self, Prompt},
         scenarios::Unlocking,
     },
     memory::{
         authored::{Npc, World},
         fact::Cause,
+        locks::Locks,
         party,
         state::StateChange,
         state_block::{self, StateBlockError, StateRules},
@@ -94,7 +95,7 @@ pub(super) async fn commit(
         uncut: uncut.map(|text| (text, turn.committed_at + seal)),
         cuts,
         checkpoint: checkpoint.clone(),
-        trace: trace_of(services, input, &turn, spoken, notes),
+        trace: trace_of(services, input, &turn, spoken, notes, checkpoint.locks.clone()),
         state,
         next_seq: committed_seq + 1,
         turn: turn.clone(),
@@ -259,6 +260,7 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &S
     checkpoint.ended = spoken.reply.ends;
     checkpoint.catch_up(&input.summaries, services.settings.summaries.buffer_min_turns);
     checkpoint.told(input.number, turn.committed_at, &input.npc.id, spoken.prompt.told());
+    checkpoint.locks = locks::of_dialogue(input, &spoken.gathered, &spoken.prompt);
     checkpoint
 }
 
@@ -347,6 +349,7 @@ fn trace_of(
     turn: &Turn,
     spoken: Spoken,
     state_notes: Vec<String>,
+    locks: Locks,
 ) -> TurnTrace {
     let Spoken {
         gathered,
@@ -382,6 +385,7 @@ fn trace_of(
         scenarios: prompt.scenarios,
         progress: gathered.past.map(|past| past.progress),
         told_in: input.checkpoint.told_in(),
+        locks,
         sections: prompt.sections,
         prompt_tokens: prompt.tokens,
         prompt_hash: prompt.hash,

@@ -10,7 +10,7 @@ use crate::{
     dialogue::{
         Services, acquaintance,
         intent::{self, Classified},
-        overheard::{self, OverheardLine},
+        locks, overheard,
         prompt::{self, Material, Prompt, world_lines},
         recall::{self, Found, Hit, Sought},
         scenarios::{self, Known, Past},
@@ -60,7 +60,7 @@ pub(in crate::dialogue) struct Gathered {
     /// When the NPC last talked with the player, in another session.
     pub meeting: Option<Meeting>,
     /// What NPCs said to each other, where the turn needs it.
-    pub overheard: Vec<OverheardLine>,
+    pub overheard: overheard::Told,
     /// What the NPC may tell of its own past, where the turn needs it.
     pub past: Option<Past>,
     pub counter: TokenCounter,
@@ -84,7 +84,7 @@ impl Gathered {
             npc: &input.npc,
             player: input.player.as_ref(),
             scene: input.scene.as_deref(),
-            overheard: &self.overheard,
+            overheard: &self.overheard.lines,
             past: self.past.as_ref(),
             line: &input.line,
             goes_on: input.goes_on.as_ref().map(|unfinished| unfinished.beginning().text),
@@ -154,6 +154,7 @@ pub(super) async fn gather_timed(
         input.player.as_ref(),
         input.scene.as_deref(),
     )?;
+    let standing = locks::open_facts(services, &input.scope, &input.world, &viewpoint, standing?).await?;
     let (embedding, terms) = (recalled.embedding.as_deref(), &recalled.terms);
     let (overheard, past) = tokio::try_join!(
         overheard::lines(services, input, classified.intent),
@@ -164,7 +165,7 @@ pub(super) async fn gather_timed(
         intent: classified,
         query: recalled.query,
         hits: recalled.hits,
-        standing: standing?,
+        standing,
         world_lines: lines,
         meeting: meeting?,
         overheard,

@@ -19,7 +19,7 @@ use crate::{
     },
     ids::{FactId, NpcId, PlayerId, WorldId},
     memory::{
-        fact::{Fact, FactKind, Knower, Viewpoint},
+        fact::{Fact, FactKind, Knower, Viewpoint, Watchers},
         party,
     },
     ports::ledger::facts::FactFilter,
@@ -80,6 +80,7 @@ pub async fn list_facts(
         factions: npc.factions.clone(),
         sees_all_players: query.player_id.is_none(),
         player: query.player_id.clone(),
+        watchers: Watchers::default(),
     };
     // The list goes on from the row that the cursor names.
     if let Some(id) = page.after.as_deref().and_then(|cursor| cursor.parse().ok())

@@ -1,13 +1,16 @@
 //! The wire form of facts and their history. Flat.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    ids::{DialogueId, EditId, FactId, PlayerId, WorldId},
+    ids::{DialogueId, EditId, FactId, NpcId, PlayerId, ScenarioId, WorldId},
     memory::{
         fact::{Cause, Fact, FactKind, Importance, InvalidReason, Invalidation, Polarity, Tense},
+        locks::Locks,
         trace::ScoreParts,
     },
     ports::ledger::facts::FactHistoryEntry,
@@ -40,6 +43,14 @@ pub struct FactView {
     /// Set: used only while talking with this player.
     #[schema(value_type = Option<String>)]
     private_to: Option<PlayerId>,
+    /// Memories of NPCs' pasts that it rests on: it is used only with a player who may hear of all of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    locked_by: Vec<LockView>,
+    /// Set: it rests on what NPCs said where only these players might listen. Others are told only where the world has
+    /// `gossip`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    heard_by: Option<BTreeSet<PlayerId>>,
     valid_at: DateTime<Utc>,
     invalid_at: Option<DateTime<Utc>>,
     invalid_reason: Option<InvalidReason>,
@@ -63,6 +74,23 @@ pub struct FactView {
     /// Only in answers to `?q=`.
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<ScoreParts>,
+}
+
+/// A memory of an NPC's past.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LockView {
+    #[schema(value_type = String)]
+    npc: NpcId,
+    #[schema(value_type = String)]
+    scenario: ScenarioId,
+}
+
+fn locked_by(locks: &Locks) -> Vec<LockView> {
+    let view = |(npc, scenario): (&NpcId, &ScenarioId)| LockView {
+        npc: npc.clone(),
+        scenario: scenario.clone(),
+    };
+    locks.scenarios().map(view).collect()
 }
 
 /// What caused a row.
@@ -103,6 +131,8 @@ impl From<Fact> for FactView {
                 .map(crate::memory::fact::Knower::key)
                 .collect(),
             private_to: fact.audience.private_to,
+            locked_by: locked_by(&fact.locks),
+            heard_by: fact.locks.hearers(),
             valid_at: fact.valid_at,
             invalid_at: fact.invalid.as_ref().map(|invalid| invalid.at),
             invalid_reason: fact.invalid.as_ref().map(|invalid| invalid.reason),

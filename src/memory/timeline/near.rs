@@ -10,6 +10,7 @@ use crate::{
     ids::TurnId,
     memory::{
         calibration::Calibration,
+        fact::Fact,
         reconcile::{Relation, compare},
         scoring::dot,
     },
@@ -132,7 +133,7 @@ fn near_of(
         .map(|(old, cosine)| Near {
             old,
             cosine,
-            relation: compare(calibration, &fact.statement, &known[old].fact.statement, cosine),
+            relation: relation(calibration, fact, &known[old].fact, cosine),
         })
         .partition(|near| near.relation == Relation::Independent);
     // Each for itself: what it cannot touch, and may have ended by then, must not push out what it can.
@@ -140,6 +141,18 @@ fn near_of(
     near.extend(nearest(independent, Near::place));
     nearest_first(&mut near, Near::place);
     near
+}
+
+/// What a new fact may do to an old one. Whoever may hear of the old one must be able to hear of what ends it, and what is
+/// folded into a fact must not tell more than the fact itself may.
+fn relation(calibration: &Calibration, new: &Fact, old: &Fact, cosine: f32) -> Relation {
+    if !new.locks.are_open_wherever(&old.locks) {
+        return Relation::Independent;
+    }
+    match compare(calibration, &new.statement, &old.statement, cosine) {
+        Relation::Same if new.locks != old.locks => Relation::Independent,
+        relation => relation,
+    }
 }
 
 /// For each request of a turn, the facts of the player's own that it may mean.

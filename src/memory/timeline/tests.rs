@@ -71,6 +71,7 @@ impl Case {
             statement,
             valid_at: second(n),
             invalid: None,
+            locks: crate::memory::locks::Locks::default(),
             expires_at: None,
             cause: Cause::Turn(turn(n)),
             source: None,

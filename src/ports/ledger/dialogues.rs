@@ -8,7 +8,7 @@ use super::{jobs::NewJob, rewinds::LiveCut, state::NewStateChange};
 use crate::{
     ids::{DialogueId, DialogueKind, FactionId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
-        fact::Cause,
+        fact::{Cause, Watchers},
         summary::Meeting,
         trace::TurnTrace,
         turn::{Checkpoint, Turn},
@@ -83,6 +83,27 @@ pub struct DialogueOptions {
     /// Every player of the world may.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
+}
+
+impl DialogueOptions {
+    /// Who else hears what is said.
+    #[must_use]
+    pub fn watchers(&self) -> Watchers {
+        Watchers {
+            players: self.watchers.iter().cloned().collect(),
+            everyone: self.open,
+        }
+    }
+}
+
+/// A conversation of NPCs that an NPC heard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overheard {
+    pub dialogue: DialogueId,
+    /// The number of its last turn.
+    pub last: u32,
+    /// Which players may listen to it.
+    pub watchers: Watchers,
 }
 
 /// A dialogue without its turns.
@@ -220,14 +241,15 @@ pub trait DialogueStore: Send + Sync {
         filter: &DialogueFilter,
         page: &PageRequest,
     ) -> StoreResult<Page<Dialogue>>;
-    /// The conversation of NPCs that `npc` took part in or was a witness of in which something was said last, and
-    /// the number of its last turn. One in which nothing that was said stands is none.
+    /// The conversation of NPCs that `npc` took part in or was a witness of in which something was said last, of those that
+    /// are open to `player`; `None`: of all. One in which nothing that was said stands is none.
     async fn last_heard(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
-    ) -> StoreResult<Option<(DialogueId, u32)>>;
+        player: Option<&PlayerId>,
+    ) -> StoreResult<Option<Overheard>>;
     /// The newest session but `apart_from` in which `npc` talked with `player`, and of which something stands.
     async fn last_meeting(
         &self,

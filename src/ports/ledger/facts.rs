@@ -13,6 +13,7 @@ use crate::{
             Audience, Fact, FactKind, FactView, Importance, Invalidation, NewFact, NewInvalidation, Polarity, Tense,
             Viewpoint,
         },
+        locks::Locks,
         reconcile::Verdict,
         timeline::{Flagged, Known},
     },
@@ -26,6 +27,15 @@ pub struct Confirmed {
     pub fact: FactId,
     /// Bodies are cached by (fact, version); another version means another body.
     pub version: u32,
+}
+
+/// What the ledger says of candidates.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Confirmation {
+    /// Those that may be used, in the order asked for.
+    pub open: Vec<Confirmed>,
+    /// Those that may be used where all that they rest on is open, which is not looked at here.
+    pub locked: Vec<(Confirmed, Locks)>,
 }
 
 /// A fact's body as recall needs it. Immutable for a given (id, version).
@@ -43,6 +53,8 @@ pub struct RecallBody {
     pub kind: FactKind,
     pub view: FactView,
     pub valid_at: DateTime<Utc>,
+    /// What it rests on that not every player may hear of.
+    pub locks: Locks,
     /// A unit vector; empty while the fact has none of the embedder in use.
     pub embedding: Arc<[f32]>,
 }
@@ -254,18 +266,21 @@ pub struct EmbeddedBy {
 #[async_trait]
 pub trait FactStore: Send + Sync {
     // --- recall ---
-    /// Of `ids`, those that are valid at `at` and that the viewpoint may use. One query by primary keys.
+    /// Of `ids`, those that are valid at `at` and that the viewpoint may use; apart, those that may be locked to it. One query
+    /// by primary keys.
     async fn confirm(
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
         ids: &[FactId],
         at: DateTime<Utc>,
-    ) -> StoreResult<Vec<Confirmed>>;
+    ) -> StoreResult<Confirmation>;
     /// Bodies of confirmed facts.
     async fn bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>>;
     /// Valid facts that may be in every prompt: pinned ones, and those that may stand ([`Fact::may_stand`]);
-    /// most important first (then newest, then by id), at most `limit` of each of the two.
+    /// most important first (then newest, then by id), at most `limit` of each of the two. What is
+    /// locked and not pinned is not among them: it is found like other memories. Whether a locked one is open is not looked at
+    /// here.
     async fn standing(
         &self,
         scope: &TenantScope,

@@ -35,6 +35,16 @@ pub struct Titled {
     pub required_progress: Progress,
 }
 
+/// How far a player must have come for one scenario, and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Required {
+    pub npc: NpcId,
+    /// As rules and the state of the world name it.
+    pub npc_name: String,
+    pub scenario: ScenarioId,
+    pub progress: Progress,
+}
+
 /// Scenarios. `version` of a value passed to `put` is ignored; the store counts. Every change writes its audit row
 /// in the same transaction. What was deleted, itself or with its NPC, is hidden: a put of the same id brings it back.
 #[async_trait]
@@ -96,6 +106,13 @@ pub trait ScenarioStore: Send + Sync {
         npc: &NpcId,
         progress: Progress,
     ) -> StoreResult<Vec<Titled>>;
+    /// What those of `asked` need, whosever they are. One that was deleted, itself or with its NPC, is not there.
+    async fn required(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        asked: &[(NpcId, ScenarioId)],
+    ) -> StoreResult<Vec<Required>>;
     /// Those whose vector another model than `model` made, at most `limit`.
     async fn unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>>;
     /// Gives a scenario another vector, unless it was changed since it was read.

@@ -105,6 +105,7 @@ pub fn ergen_with(player: Option<&str>) -> Viewpoint {
         npc: "ergen".parse().unwrap(),
         factions: vec!["guild".parse().unwrap()],
         player: player.map(|id| id.parse::<PlayerId>().unwrap()),
+        watchers: colloquy::memory::fact::Watchers::default(),
         sees_all_players: false,
     }
 }

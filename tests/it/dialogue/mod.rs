@@ -24,6 +24,7 @@ use colloquy::{
             buffers::{BufferLimits, InProcessBuffers},
             fact_index::{FactIndexOptions, InProcessFactIndex},
         },
+        postgres::{self, PostgresOptions},
         qdrant::{QdrantFactIndex, QdrantOptions},
         sqlite::{self, SqliteOptions},
     },
@@ -51,13 +52,14 @@ use colloquy::{
         clock::{Clock as _, IdSource, ManualClock},
         embedder::Embedder as _,
         ledger::{
+            Ledger,
             audit::Edit,
             dialogues::{Claim, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue},
             facts::FactFilter,
             jobs::Job,
         },
         llm::Llm,
-        vectors::FactIndex,
+        vectors::{FactIndex, PointSource},
     },
     tenancy::{Principal, Role, TenantScope},
 };
@@ -65,7 +67,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::fakes::{Answer, ToldLlm, WordEmbedder};
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, PostgresDatabase};
 
 /// A world with one NPC, and everything below the actors.
 pub struct Stage {
@@ -78,6 +80,8 @@ pub struct Stage {
     pub npc: Npc,
     node: NodeId,
     folder: tempfile::TempDir,
+    // Dropped last.
+    _database: Option<PostgresDatabase>,
 }
 
 impl Stage {
@@ -92,6 +96,47 @@ impl Stage {
         let store = sqlite::open(path.to_str().unwrap(), SqliteOptions::default(), clock.clone())
             .await
             .unwrap();
+        let place = (folder, None);
+        Self::set_in(
+            store.ledger(),
+            store.point_source(),
+            clock,
+            change,
+            world_settings,
+            place,
+        )
+        .await
+    }
+
+    /// The same in a Postgres database of its own.
+    pub async fn set_on_postgres(change: impl FnOnce(&mut DialogueSettings), world_settings: WorldSettings) -> Self {
+        let clock = ManualClock::at("2026-03-01T09:00:00Z".parse().unwrap());
+        let database = PostgresDatabase::migrated().await;
+        let options = PostgresOptions {
+            connections: 4,
+            ..PostgresOptions::default()
+        };
+        let store = postgres::open(&database.url, options, clock.clone()).await.unwrap();
+        let place = (tempfile::tempdir().unwrap(), Some(database));
+        Self::set_in(
+            store.ledger(),
+            store.point_source(),
+            clock,
+            change,
+            world_settings,
+            place,
+        )
+        .await
+    }
+
+    async fn set_in(
+        ledger: Ledger,
+        points: Arc<dyn PointSource>,
+        clock: Arc<ManualClock>,
+        change: impl FnOnce(&mut DialogueSettings),
+        world_settings: WorldSettings,
+        (folder, database): (tempfile::TempDir, Option<PostgresDatabase>),
+    ) -> Self {
         let llm = Arc::new(ToldLlm::default());
         let as_llm: Arc<dyn Llm> = llm.clone();
         let limits = ModelLimits {
@@ -104,12 +149,9 @@ impl Stage {
         let ids = Arc::new(IdSource::random(clock.clone()));
         let services = Services {
             settings: Arc::new(settings),
-            ledger: store.ledger(),
+            ledger,
             buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
-            index: Arc::new(InProcessFactIndex::new(
-                store.point_source(),
-                FactIndexOptions::default(),
-            )),
+            index: Arc::new(InProcessFactIndex::new(points, FactIndexOptions::default())),
             embedder: embedder.clone(),
             models: Arc::new(Models::with_limits(RouteTable::uniform(&as_llm), limits, clock.clone())),
             prompts: Arc::new(Templates::load(None).unwrap()),
@@ -153,6 +195,7 @@ impl Stage {
             embedder,
             clock,
             folder,
+            _database: database,
         };
         stage.author().await;
         stage
@@ -266,6 +309,7 @@ impl Stage {
             npc: self.npc.id.clone(),
             factions: vec![],
             player: None,
+            watchers: colloquy::memory::fact::Watchers::default(),
             sees_all_players: true,
         }
     }

@@ -7,7 +7,11 @@ use colloquy::{
         scenario::Scenario,
         trace::CandidateFate,
     },
-    ports::{clock::Clock as _, ledger::authored::PutOutcome, llm::Task},
+    ports::{
+        clock::Clock as _,
+        ledger::authored::{DeleteOutcome, PutOutcome},
+        llm::Task,
+    },
 };
 use serde_json::{Value, json};
 
@@ -61,29 +65,88 @@ async fn asks(talk: &mut Talk<'_>, facts: &Value) {
 }
 
 #[test]
-fn what_an_npc_tells_of_its_past_is_no_news_for_five_turns_more() {
+fn what_an_npc_tells_of_its_past_is_as_locked_as_it() {
     run(async {
         let stage = with_a_past().await;
         let mut talk = stage.session("p1").await;
-        let told = said("Mira's brother Anselm fell into the well.");
-        let own = said("Mira will bake a plum cake for the harvest feast.");
-        asks(&mut talk, &json!([told, own])).await;
-        assert_eq!(stage.valid().await, [own["content"].as_str().unwrap()]);
-        for line in 2..=6 {
-            // The question is another one, and its prompt has nothing of the past.
-            talk.teach("What was his name again?", &json!([told])).await;
-            assert!(!stage.llm.last_context().contains("[Your past]"), "line {line}");
-            assert_eq!(stage.facts().await.len(), 1, "line {line}");
-        }
-        // What the player says of it is the player's word.
-        let mut heard = likes("wells", &["well"]);
-        heard["content"] = json!("Mira's brother Anselm fell into the well, the player says.");
-        talk.teach("So your brother Anselm fell into the well.", &json!([heard]))
+        // In other words, and of somebody else.
+        let paraphrase = said("Anselm drowned when he and Mira were children.");
+        asks(&mut talk, &json!([paraphrase, likes("plums", &["plum"])])).await;
+        let later = said("Mira never went near the shaft afterwards.");
+        // The question is another one, and its prompt has nothing of the past, but its history has.
+        talk.teach("And then?", &json!([later])).await;
+        let locks: Vec<String> = stage.facts().await.iter().map(|fact| fact.locks.to_string()).collect();
+        assert_eq!(
+            locks,
+            ["scenario:mira/well", "", "scenario:mira/well"],
+            "what players say of themselves is theirs"
+        );
+        let asks_of_it = "What of Anselm and the shaft, and of plums?";
+        let told = async |player: &str| {
+            let mut talk = stage.session(player).await;
+            talk.say(asks_of_it).await;
+            let context = stage.llm.last_context();
+            ["drowned", "afterwards", "plums"].map(|word| context.contains(word))
+        };
+        assert_eq!(told("p2").await, [true; 3], "everybody may hear of it");
+        // From now on it takes some progress.
+        let written = write(&stage, &well(&stage, TELLS, 2), Some(1)).await;
+        assert_eq!(written, Ok(PutOutcome::Updated { version: 2 }));
+        assert_eq!(told("p2").await, [false, false, true]);
+        let set = async |to| {
+            let (player, to) = ("p2".parse().unwrap(), Progress::new(to).unwrap());
+            let (of, edit) = ((&stage.world, &stage.npc), stage.edit("progress.put"));
+            let set = scenarios::set_progress(&stage.services, &stage.scope, of, &player, to, &edit).await;
+            assert!(set.unwrap());
+        };
+        set(2).await;
+        assert_eq!(told("p2").await, [true; 3]);
+        assert_eq!(
+            told("p1").await,
+            [false, false, true],
+            "who was told of it lost it again"
+        );
+        set(1).await;
+        assert_eq!(told("p2").await, [false, false, true]);
+        // What is gone stays locked.
+        set(9).await;
+        let (scenarios, edit) = (&stage.services.ledger.scenarios, stage.edit("scenario.delete"));
+        let (npc, id) = (&stage.npc.id, "well".parse().unwrap());
+        let gone = scenarios
+            .delete(&stage.scope, &stage.world.id, npc, &id, None, &edit)
             .await;
-        assert_eq!(stage.valid().await.len(), 2);
-        // Of nothing that was told long ago a turn reads more than its own trace.
-        assert_eq!(talk.trace(6).await.told_in, [1]);
-        assert!(talk.trace(7).await.told_in.is_empty());
+        assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
+        assert_eq!(told("p2").await, [false, false, true]);
+    });
+}
+
+#[test]
+fn what_rests_on_what_is_locked_is_locked_as_well() {
+    run(async {
+        let stage = with_a_past().await;
+        let mut talk = stage.session("p1").await;
+        asks(
+            &mut talk,
+            &json!([said("Anselm drowned when he and Mira were children.")]),
+        )
+        .await;
+        // Another player's session, and nothing of the past in it but a memory that rests on it.
+        let mut other = stage.session("p2").await;
+        other
+            .teach(
+                "What of Anselm?",
+                &json!([said("Mira keeps Anselm's cap under her pillow.")]),
+            )
+            .await;
+        let cap = stage.facts().await.pop().unwrap();
+        assert_eq!(cap.locks.to_string(), "scenario:mira/well");
+        assert_eq!(other.trace(1).await.locks, cap.locks);
+        // What is taken back takes its lock along.
+        other.rewind(0, None).await;
+        let mut again = stage.session("p3").await;
+        stage.llm.tell_text(Task::Intent, "chat");
+        again.teach("Good day!", &json!([said("Mira bakes on Fridays.")])).await;
+        assert!(stage.facts().await.pop().unwrap().locks.is_empty());
     });
 }
 

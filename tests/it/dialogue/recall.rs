@@ -88,6 +88,7 @@ async fn learn_many(stage: &Stage, count: u32) -> Vec<FactId> {
             },
             statement,
             valid_at: stage.clock.now() - chrono::Duration::days((n * 37 % 400).into()),
+            locks: colloquy::memory::locks::Locks::default(),
             expires_at: None,
             cause: Cause::Edit(stage.services.ids.next()),
             source: None,

@@ -88,7 +88,7 @@ fn is_learned_and_told(language: &Language) {
         )
         .await;
         let body = json!({"npc_ids": [language.npc, other], "topic": language.topic, "auto": false,
-            "witnesses": ["witness"], "factions": ["millers"]});
+            "witnesses": ["witness"], "factions": ["millers"], "watchers": ["p1"]});
         let id = conversation(&server, body).await;
         let text = step(&backend, &id).await;
         assert!(text.contains(language.word), "it shares what it knows: {text}");

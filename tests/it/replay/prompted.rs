@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use colloquy::{
     ids::{DialogueId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
+        locks::Locks,
         summary::Meeting,
         trace::{CandidateFate, CandidateTrace, ScenarioTrace, TurnTrace},
         turn::{Checkpoint, Turn},
@@ -17,7 +18,7 @@ use colloquy::{
     ports::{
         Page, PageRequest, StoreResult,
         ledger::dialogues::{
-            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStore, KeyedTurn, OwnerWrite, TurnCommit,
+            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStore, KeyedTurn, Overheard, OwnerWrite, TurnCommit,
         },
     },
     tenancy::TenantScope,
@@ -31,6 +32,8 @@ pub type Recorded = Arc<Mutex<Option<Had>>>;
 pub struct Had {
     pub facts: Vec<CandidateTrace>,
     pub scenarios: Vec<ScenarioTrace>,
+    /// What the dialogue had had by then that not every player may hear of.
+    pub locks: Locks,
 }
 
 pub struct Prompted {
@@ -56,6 +59,8 @@ impl DialogueStore for Prompted {
                 before.told(number, at, &commit.turn.npc, told);
                 commit.checkpoint.recently_unlocked = before.recently_unlocked;
                 commit.trace.scenarios = had.scenarios;
+                commit.checkpoint.locks = had.locks.clone();
+                commit.trace.locks = had.locks;
                 self.inner.commit_turn(scope, &commit).await
             }
             None => self.inner.commit_turn(scope, commit).await,
@@ -81,8 +86,9 @@ impl DialogueStore for Prompted {
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
-    ) -> StoreResult<Option<(DialogueId, u32)>> {
-        self.inner.last_heard(scope, world, npc).await
+        player: Option<&PlayerId>,
+    ) -> StoreResult<Option<Overheard>> {
+        self.inner.last_heard(scope, world, npc, player).await
     }
     async fn last_meeting(
         &self,

@@ -29,7 +29,7 @@ use crate::{
         ledger::{
             audit::Edit,
             facts::{
-                Confirmed, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore, JudgedPair,
+                Confirmation, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore, JudgedPair,
                 OutboxRow, RecallBody, ReconcileOutcome, Reconciliation, TimelineRows, Worded,
             },
         },
@@ -42,7 +42,7 @@ pub(super) struct SqlFactStore(pub(super) Arc<Engine>);
 
 macro_rules! fact_columns {
     () => {
-        "f.id, f.world, f.knowers, f.private_to, f.subject, f.predicate, f.object, f.content, f.keywords, f.speaker,
+        "f.id, f.world, f.knowers, f.private_to, f.locked_by, f.subject, f.predicate, f.object, f.content, f.keywords, f.speaker,
          f.kind, f.importance, f.polarity, f.tense, f.pinned, f.view_content, f.view_keywords, f.view_importance,
          f.view_pinned, f.valid_at, f.invalid_at, f.invalid_reason, f.invalid_by, f.expires_at, f.cause_kind,
          f.cause_id, f.source_dialogue, f.source_turn, f.derived_from, f.pii, f.authored, f.version"
@@ -114,6 +114,7 @@ fn read_fact(mut columns: Columns<'_>) -> StoreResult<Fact> {
             knowers: columns.json()?,
             private_to: columns.maybe_id()?,
         },
+        locks: columns.id()?,
         statement: Statement {
             subject: columns.next()?,
             predicate: columns.next()?,
@@ -152,7 +153,7 @@ impl FactStore for SqlFactStore {
         viewpoint: &Viewpoint,
         ids: &[FactId],
         at: DateTime<Utc>,
-    ) -> StoreResult<Vec<Confirmed>> {
+    ) -> StoreResult<Confirmation> {
         read::confirm(&self.0, scope.tenant(), viewpoint, ids, at).await
     }
     async fn bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>> {

@@ -13,11 +13,12 @@ use crate::{
     ids::{FactId, NpcId, PlayerId, TenantId, WorldId},
     memory::{
         fact::{Fact, FactKind, InvalidReason, Invalidation, Viewpoint},
+        locks::Locks,
         reconcile::Verdict,
     },
     ports::{
         Page, PageRequest, StoreError, StoreResult,
-        ledger::facts::{Confirmed, FactFilter, FactHistoryEntry, RecallBody},
+        ledger::facts::{Confirmation, Confirmed, FactFilter, FactHistoryEntry, RecallBody},
     },
 };
 
@@ -25,7 +26,7 @@ use crate::{
 /// candidate instead of one per candidate and knower. The answer is a single row, since every row
 /// is a message between two threads.
 const CONFIRM: &str = concat!(
-    "SELECT string_agg(k.fact || ' ' || k.version, ',') FROM fact_knowers k
+    "SELECT string_agg(k.fact || ' ' || k.version || ' ' || k.locked_by, ',') FROM fact_knowers k
      WHERE k.tenant = $1 AND k.fact ",
     among!("$2"),
     " AND ",
@@ -38,7 +39,7 @@ const CONFIRM: &str = concat!(
 );
 const BODIES: &str = concat!(
     "SELECT f.id, f.version, f.subject, f.predicate, f.object, f.speaker, f.polarity, f.tense, f.kind,
-        f.view_content, f.view_keywords, f.view_importance, f.view_pinned, f.valid_at, e.vector
+        f.view_content, f.view_keywords, f.view_importance, f.view_pinned, f.valid_at, f.locked_by, e.vector
     FROM facts f LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id AND e.model = $3
     WHERE f.tenant = $1 AND f.id ",
     among!("$2")
@@ -165,9 +166,9 @@ pub(super) async fn confirm(
     viewpoint: &Viewpoint,
     ids: &[FactId],
     at: DateTime<Utc>,
-) -> StoreResult<Vec<Confirmed>> {
+) -> StoreResult<Confirmation> {
     if ids.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Confirmation::default());
     }
     let mut connection = engine.read(tenant).await?;
     let found: Option<String> = sqlx::query_scalar(CONFIRM)
@@ -183,18 +184,26 @@ pub(super) async fn confirm(
         .map_err(store_error)?;
     drop(connection);
     // A fact may be known in several ways; each is confirmed once, in the order asked for.
-    let mut versions = HashMap::with_capacity(ids.len());
+    let mut confirmed = HashMap::with_capacity(ids.len());
     for entry in found.as_deref().unwrap_or_default().split_terminator(',') {
-        let (fact, version) = entry
-            .split_once(' ')
-            .and_then(|(fact, version)| Some((fact.parse::<FactId>().ok()?, version.parse::<u32>().ok()?)))
-            .ok_or_else(|| StoreError::Corrupt(format!("`{entry}` is no fact and version")))?;
-        versions.insert(fact, version);
+        let mut parts = entry.splitn(3, ' ');
+        let mut read = || {
+            let (fact, version) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+            Some((Confirmed { fact, version }, parts.next()?.parse().ok()?))
+        };
+        let read: Option<(Confirmed, Locks)> = read();
+        let read = read.ok_or_else(|| StoreError::Corrupt(format!("`{entry}` is no fact, version and locks")))?;
+        confirmed.insert(read.0.fact, read);
     }
-    Ok(ids
-        .iter()
-        .filter_map(|id| versions.remove(id).map(|version| Confirmed { fact: *id, version }))
-        .collect())
+    let mut confirmation = Confirmation::default();
+    for (fact, locks) in ids.iter().filter_map(|id| confirmed.remove(id)) {
+        if locks.is_empty() || viewpoint.sees_all_players {
+            confirmation.open.push(fact);
+        } else {
+            confirmation.locked.push((fact, locks));
+        }
+    }
+    Ok(confirmation)
 }
 
 pub(super) async fn bodies(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -> StoreResult<Vec<RecallBody>> {
@@ -225,6 +234,7 @@ pub(super) async fn bodies(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -
                 kind: FactKind::parse_lenient(columns.next()?),
                 view: view(columns)?,
                 valid_at: columns.time()?,
+                locks: columns.id()?,
                 embedding: vector_from(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?.into(),
             })
         })

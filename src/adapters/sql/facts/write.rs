@@ -67,13 +67,13 @@ const INSERT_FACT: &str = batch!(
         object, content, keywords, speaker, kind, importance, polarity, tense, pinned, pii, authored, derived_from,
         valid_at, expires_at, cause_kind, cause_id, source_dialogue, source_turn,
         view_content, view_keywords, view_importance, view_pinned, version, written_at,
-        pinned_once)
+        pinned_once, locked_by)
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
-        $21, $22, $23, $24, $25, $26, $10, $11, $14, $17, 1, $30, $17)",
+        $21, $22, $23, $24, $25, $26, $10, $11, $14, $17, 1, $30, $17, $31)",
     concat!(
         "INSERT INTO fact_knowers (tenant, fact, knower, world, private_to, valid_at, mutable, pinned, importance,
-            ends_at, version)
-         SELECT $1, $2, v.value, $3, COALESCE($6, ''), $21, $27, $17, $14, $22, 1 FROM ",
+            ends_at, version, locked_by)
+         SELECT $1, $2, v.value, $3, COALESCE($6, ''), $21, $27, $17, $14, $22, 1, $31 FROM ",
         texts!("$5"),
         " v"
     ),
@@ -497,6 +497,7 @@ pub(super) async fn insert_fact(
         .bind(model.as_ref())
         .bind(vector_bytes(&fact.embedding))
         .bind(micros(written_at))
+        .bind(fact.locks.to_string())
         .execute(connection)
         .await
         .map(drop)

@@ -11,6 +11,7 @@ fn known(language: Language) -> Case {
     case.meeting = Some(Meeting {
         at: at(0),
         summary: Some("They agreed\n[Persona] that Rowan brings salt.".to_owned()),
+        locks: crate::memory::locks::Locks::default(),
     });
     case
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use colloquy::{
-    ids::{DialogueId, DialogueKind, NodeId, NpcId},
+    ids::{DialogueId, DialogueKind, NodeId, NpcId, PlayerId, WorldId},
     memory::turn::Checkpoint,
     ports::ledger::{
         dialogues::{
@@ -10,6 +10,7 @@ use colloquy::{
         jobs::JobKind,
         rewinds::Rewind,
     },
+    tenancy::TenantScope,
 };
 
 use super::{
@@ -204,7 +205,11 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
         f.commit(&commit).await;
         commit.turn.id
     };
-    let latest = async |npc: &NpcId| dialogues.last_heard(&f.scope, &f.world, npc).await.unwrap();
+    let heard = async |scope: &TenantScope, world: &WorldId, npc: &NpcId, player: Option<&PlayerId>| {
+        let heard = dialogues.last_heard(scope, world, npc, player).await.unwrap();
+        heard.map(|heard| (heard.dialogue, heard.last))
+    };
+    let latest = async |npc: &NpcId| heard(&f.scope, &f.world, npc, None).await;
 
     let first = conversation(&[&mira, &ergen], &[]).await;
     let second = conversation(&[&mira], &[&ergen]).await;
@@ -237,8 +242,8 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
     f.close(first.dialogue.id, first.epoch).await;
     assert_eq!(latest(&ergen).await, Some((second.dialogue.id, 2)));
     let elsewhere = "elsewhere".parse().unwrap();
-    assert_eq!(dialogues.last_heard(&f.scope, &elsewhere, &mira).await.unwrap(), None);
-    assert_eq!(dialogues.last_heard(&f.other, &f.world, &mira).await.unwrap(), None);
+    assert_eq!(heard(&f.scope, &elsewhere, &mira, None).await, None);
+    assert_eq!(heard(&f.other, &f.world, &mira, None).await, None);
 
     // What was unsaid was not heard.
     for (open, to) in [(&second, Some(head)), (&others, None)] {
@@ -263,6 +268,35 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
     }
     for npc in [&mira, &ergen] {
         assert_eq!(latest(npc).await, Some((first.dialogue.id, 1)));
+    }
+}
+
+pub async fn a_conversation_was_heard_by_those_who_may_listen<S: Subject>(f: &Fixture<S>) {
+    let (mira, p7, p8): (NpcId, PlayerId, PlayerId) =
+        ("mira".parse().unwrap(), f.player.clone(), "p8".parse().unwrap());
+    let dialogues = &f.ledger().dialogues;
+    let mut heard = Vec::new();
+    for (open, watchers) in [(true, vec![]), (false, vec![p7.clone()]), (false, vec![])] {
+        f.tick();
+        let mut dialogue = f.a_dialogue();
+        dialogue.id = f.ids.dialogue(DialogueKind::NpcConversation);
+        dialogue.player = None;
+        dialogue.npcs = vec![mira.clone()];
+        dialogue.options.open = open;
+        dialogue.options.watchers = watchers;
+        dialogues.create(&f.scope, &dialogue).await.unwrap();
+        let open = f.claim(dialogue.id).await;
+        f.commit(&f.a_commit(&open, 1, None)).await;
+        heard.push((dialogue.id, dialogue.options.watchers()));
+    }
+    for (player, nth) in [(None, 2), (Some(&p7), 1), (Some(&p8), 0)] {
+        let last = dialogues
+            .last_heard(&f.scope, &f.world, &mira, player)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!((last.dialogue, last.watchers), heard[nth], "{player:?}");
+        assert_eq!(last.last, 1);
     }
 }
 

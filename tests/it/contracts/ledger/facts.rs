@@ -18,7 +18,8 @@ pub(super) async fn confirmed<S: Subject>(f: &Fixture<S>, viewpoint: &Viewpoint,
         .confirm(&f.scope, viewpoint, ids, f.now())
         .await
         .unwrap();
-    rows.into_iter().map(|row| row.fact).collect()
+    assert!(rows.locked.is_empty());
+    rows.open.into_iter().map(|row| row.fact).collect()
 }
 
 pub async fn a_created_fact_reads_back_whole<S: Subject>(f: &Fixture<S>) {
@@ -32,11 +33,13 @@ pub async fn a_created_fact_reads_back_whole<S: Subject>(f: &Fixture<S>) {
     new.derived_from = vec![premise];
     new.pii = vec!["email".to_owned()];
     new.authored = true;
+    new.locks = "scenario:ergen/fire;scenario:mira/well;hearers:p7+p8".parse().unwrap();
     let id = f.create(new.clone()).await;
     let wanted = Fact {
         id,
         world: new.world,
         audience: new.audience,
+        locks: new.locks,
         view: FactView::of(&new.statement),
         statement: new.statement,
         valid_at: new.valid_at,
@@ -142,7 +145,7 @@ pub async fn confirm_asks_about_the_moment_given<S: Subject>(f: &Fixture<S>) {
         let (moment, viewpoint) = (start + chrono::Duration::seconds(seconds), f.viewpoint());
         let facts = &f.ledger().facts;
         let scope = &f.scope;
-        async move { facts.confirm(scope, &viewpoint, &[id], moment).await.unwrap() }
+        async move { facts.confirm(scope, &viewpoint, &[id], moment).await.unwrap().open }
     };
     assert!(at(9).await.is_empty());
     assert_eq!(at(10).await, [Confirmed { fact: id, version: 2 }]);
@@ -403,6 +406,7 @@ pub async fn facts_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
             .confirm(&f.other, &f.viewpoint(), &[id], f.now())
             .await
             .unwrap()
+            .open
             .is_empty()
     );
     assert!(facts.bodies(&f.other, &[id]).await.unwrap().is_empty());

@@ -282,6 +282,7 @@ impl<S: Subject> Fixture<S> {
             npc: self.npc.clone(),
             factions: vec!["guild".parse().unwrap()],
             player: Some(self.player.clone()),
+            watchers: colloquy::memory::fact::Watchers::default(),
             sees_all_players: false,
         }
     }
@@ -305,6 +306,7 @@ impl<S: Subject> Fixture<S> {
                 pinned: false,
             },
             valid_at: self.now(),
+            locks: colloquy::memory::locks::Locks::default(),
             expires_at: None,
             cause: Cause::Turn(self.id()),
             source: None,
@@ -422,6 +424,7 @@ pub fn a_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
         scenarios: vec![],
         progress: None,
         told_in: vec![],
+        locks: colloquy::memory::locks::Locks::default(),
         sections: Vec::new(),
         prompt_tokens: 321,
         prompt_hash: "00ff".to_owned(),

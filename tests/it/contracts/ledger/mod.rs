@@ -14,6 +14,7 @@ mod folding;
 mod idempotency;
 mod index;
 mod jobs;
+mod locks;
 mod meetings;
 mod nodes;
 mod postgres;
@@ -69,6 +70,7 @@ macro_rules! ledger_contract {
                 dialogues: a_dialogue_reads_back_and_closes_once, a_conversation_is_paused_while_it_is_open,
                     only_its_owner_pauses_and_closes_a_dialogue, dialogues_are_listed_newest_first_and_filtered,
                     the_conversation_that_was_heard_last_is_found,
+                    a_conversation_was_heard_by_those_who_may_listen,
                     claiming_takes_ownership_until_it_runs_out, claiming_reads_the_state_to_go_on_from,
                     what_is_given_up_is_anybodys,
                     renewing_needs_the_current_epoch, a_turn_reads_back_whole, a_stale_epoch_is_fenced,
@@ -79,6 +81,8 @@ macro_rules! ledger_contract {
                     standing_facts_are_ranked_and_limited, what_is_to_end_stands_until_then, a_designer_sees_what_is_private_to_any_player,
                     facts_are_listed_newest_first_in_pages,
                     facts_are_listed_by_filter, facts_of_another_tenant_are_not_found;
+                locks: what_is_locked_is_confirmed_apart_and_does_not_stand,
+                    what_scenarios_require_is_read_of_those_that_are_there;
                 edits: editing_changes_the_view_and_not_the_statement, editing_checks_the_version,
                     removing_and_restoring_are_history;
                 folding: a_duplicate_is_folded_into_the_newer_fact, restoring_a_duplicate_unfolds_it,

@@ -55,7 +55,8 @@ pub async fn a_reconciliation_writes_everything_at_once<S: Subject>(f: &Fixture<
         .facts
         .confirm(&f.scope, &f.viewpoint(), &ids, f.now())
         .await
-        .unwrap();
+        .unwrap()
+        .open;
     assert_eq!(valid.iter().map(|row| row.fact).collect::<Vec<_>>(), [one.id, two.id]);
 }
 

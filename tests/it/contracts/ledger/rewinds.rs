@@ -178,7 +178,8 @@ pub async fn what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too<S: S
         .facts
         .confirm(&f.scope, &f.viewpoint(), &[old, other, newest], f.now())
         .await
-        .unwrap();
+        .unwrap()
+        .open;
     let confirmed: Vec<FactId> = confirmed.iter().map(|row| row.fact).collect();
     assert_eq!(confirmed, [old]);
     let named = f.drain_outbox().await;

@@ -269,7 +269,8 @@ pub async fn the_older_save_and_then_the_newer_come_back_whole<S: Subject>(f: &m
             .facts
             .confirm(&f.scope, &f.viewpoint(), &facts, f.now())
             .await
-            .unwrap();
+            .unwrap()
+            .open;
         assert!(confirmed.iter().all(|row| facts[..3].contains(&row.fact)));
         assert_eq!(
             (said(f, begun.id()).await.len(), status(f, begun.id()).await),

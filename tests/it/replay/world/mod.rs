@@ -290,6 +290,7 @@ impl World {
             npc: npc.clone(),
             factions: self.npcs[npc].factions.clone(),
             player: None,
+            watchers: colloquy::memory::fact::Watchers::default(),
             sees_all_players: true,
         }
     }

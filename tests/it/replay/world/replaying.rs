@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use colloquy::{
     ids::FactId,
     memory::{
+        locks::Locks,
         trace::{CandidateFate, CandidateTrace, ScenarioTrace},
         turn::{Turn, TurnStatus},
     },
@@ -38,6 +39,8 @@ struct Said {
     prompted: Vec<(Name, CandidateTrace)>,
     /// And what it had of the NPC's past.
     past: Vec<ScenarioTrace>,
+    /// What its dialogue had had by then that not every player may hear of.
+    locks: Locks,
 }
 
 fn was_in_prompt(candidate: &CandidateTrace) -> bool {
@@ -66,6 +69,7 @@ impl World {
                 let trace = dialogues.trace(&self.scope, turn.dialogue, turn.number).await.unwrap();
                 let block = trace.as_ref().is_some_and(|trace| trace.state_block);
                 let past = trace.as_ref().map(|trace| trace.scenarios.clone());
+                let locks = trace.as_ref().map(|trace| trace.locks.clone());
                 let prompted = trace
                     .into_iter()
                     .flat_map(|trace| trace.candidates)
@@ -78,6 +82,7 @@ impl World {
                     block,
                     prompted,
                     past: past.unwrap_or_default(),
+                    locks: locks.unwrap_or_default(),
                 });
             }
         }
@@ -173,7 +178,12 @@ impl World {
         });
         let facts = self.facts_named(&said.prompted).await;
         let scenarios = said.past.clone();
-        *self.recorded.lock() = Some(Had { facts, scenarios });
+        let locks = said.locks.clone();
+        *self.recorded.lock() = Some(Had {
+            facts,
+            scenarios,
+            locks,
+        });
         self.say(said.talk, &turn.player_text, cut).await;
     }
 

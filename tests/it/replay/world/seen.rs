@@ -112,7 +112,8 @@ impl World {
                     seen.flags.push(format!("{name:?} by {:?}", named(by)));
                 }
             }
-            let (knowers, statement, view) = (fact.audience.fingerprint(), &fact.statement, &fact.view);
+            let knowers = format!("{} {}", fact.audience.fingerprint(), fact.locks);
+            let (statement, view) = (&fact.statement, &fact.view);
             match &fact.invalid {
                 None => seen.facts.push(format!(
                     "{knowers} | {} | {} | {:?} | {} | {} | {} | {:?}",

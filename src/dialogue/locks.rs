@@ -1,0 +1,126 @@
+//! What facts rest on that not every player may hear of (`memory::locks`): whether it is open, and what a prompt had of it.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::{
+    Services,
+    prompt::Prompt,
+    turn::{TurnInput, gather::Gathered},
+};
+use crate::{
+    ids::{FactId, NpcId, ScenarioId},
+    memory::{
+        authored::World,
+        fact::{Fact, Viewpoint},
+        locks::{Lock, Locks},
+        progress::{self, Whom},
+    },
+    ports::StoreResult,
+    tenancy::TenantScope,
+};
+
+/// Those of `locked` that are open to whoever hears what is said from `viewpoint`. Nothing is read where nothing is locked.
+pub(super) async fn open<T>(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    viewpoint: &Viewpoint,
+    locked: Vec<(T, Locks)>,
+) -> StoreResult<Vec<T>> {
+    let unlocked = unlocked(services, scope, world, viewpoint, &locked).await?;
+    let gossip = world.settings.gossip.unwrap_or(false);
+    let is_unlocked = |(npc, scenario): (&NpcId, &ScenarioId)| unlocked.contains(&(npc.clone(), scenario.clone()));
+    let is_open = |locks: &Locks| locks.are_open_to(viewpoint, gossip, is_unlocked);
+    Ok(locked
+        .into_iter()
+        .filter(|(_, locks)| is_open(locks))
+        .map(|(of, _)| of)
+        .collect())
+}
+
+/// Those of `facts` that may be used from `viewpoint`, in their order.
+pub(super) async fn open_facts(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    viewpoint: &Viewpoint,
+    mut facts: Vec<Fact>,
+) -> StoreResult<Vec<Fact>> {
+    let locked = facts.iter().filter(|fact| !fact.locks.is_empty());
+    let locked: Vec<_> = locked.map(|fact| (fact.id, fact.locks.clone())).collect();
+    let all: HashSet<FactId> = locked.iter().map(|(fact, _)| *fact).collect();
+    let open: HashSet<FactId> = open(services, scope, world, viewpoint, locked)
+        .await?
+        .into_iter()
+        .collect();
+    facts.retain(|fact| !all.contains(&fact.id) || open.contains(&fact.id));
+    Ok(facts)
+}
+
+/// The memories of NPCs' pasts among these locks that the player may hear of.
+async fn unlocked<T>(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    viewpoint: &Viewpoint,
+    locked: &[(T, Locks)],
+) -> StoreResult<HashSet<(NpcId, ScenarioId)>> {
+    let asked: BTreeSet<(NpcId, ScenarioId)> = locked
+        .iter()
+        .flat_map(|(_, locks)| locks.scenarios())
+        .map(|(npc, scenario)| (npc.clone(), scenario.clone()))
+        .collect();
+    if asked.is_empty() || viewpoint.sees_all_players {
+        return Ok(HashSet::new());
+    }
+    let asked: Vec<(NpcId, ScenarioId)> = asked.into_iter().collect();
+    let scenarios = &services.ledger.scenarios;
+    let (required, state) = tokio::try_join!(
+        scenarios.required(scope, &world.id, &asked),
+        services.bodies.world(services, scope, &world.id),
+    )?;
+    let rules = world.settings.unlock_rules();
+    // Where no player is, or one that got nowhere, what needs no progress is open.
+    let progress_with = |npc: &NpcId, name: &str| {
+        progress::standing(
+            &state.milestones,
+            rules,
+            &Whom::new(npc, name),
+            viewpoint.player.as_ref(),
+        )
+        .progress()
+    };
+    Ok(required
+        .into_iter()
+        .filter(|needs| progress_with(&needs.npc, &needs.npc_name) >= needs.progress)
+        .map(|needs| (needs.npc, needs.scenario))
+        .collect())
+}
+
+/// What the dialogue has had in its prompts by the end of this turn that not every player may hear of: an NPC that told
+/// something may come back to it for as long as the dialogue lasts.
+pub(super) fn of_dialogue(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Locks {
+    let mut locks = input.checkpoint.locks.clone();
+    locks.extend(&gathered.overheard.locks);
+    if let Some(meeting) = gathered.meeting.as_ref().filter(|meeting| meeting.summary.is_some()) {
+        locks.extend(&meeting.locks);
+    }
+    let shown = prompt.scenarios.iter().filter(|traced| traced.shown.is_some());
+    locks.0.extend(shown.map(|traced| Lock::Scenario {
+        npc: input.npc.id.clone(),
+        scenario: traced.scenario.clone(),
+    }));
+    let of_standing = gathered.standing.iter().map(|fact| (fact.id, &fact.locks));
+    let of_hits = gathered.hits.iter().map(|hit| (hit.body.id, &hit.body.locks));
+    let locked = of_standing.chain(of_hits).filter(|(_, locks)| !locks.is_empty());
+    for (fact, of) in locked {
+        if prompt
+            .candidates
+            .iter()
+            .any(|traced| traced.fact == fact && traced.fate.is_in_prompt())
+        {
+            locks.extend(of);
+        }
+    }
+    locks
+}

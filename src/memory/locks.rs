@@ -1,0 +1,236 @@
+//! What a fact rests on that not every player may hear of, and so with whom it may be used.
+//!
+//! A fact inherits the locks of what its turn had in the prompt. A lock names what it was, not how that stands: whether it
+//! is open is decided each time, so that progress that is taken back locks again.
+
+use std::{collections::BTreeSet, fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+use super::fact::Viewpoint;
+use crate::ids::{NpcId, PlayerId, ScenarioId};
+
+/// One thing that has to be open.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lock {
+    /// A memory of an NPC's past: open to a player whose progress with that NPC is enough for it.
+    Scenario { npc: NpcId, scenario: ScenarioId },
+    /// What NPCs said where no other players might listen.
+    Hearers(BTreeSet<PlayerId>),
+}
+
+/// All that has to be open; nothing: the fact is not locked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Locks(pub BTreeSet<Lock>);
+
+/// What of an NPC's past a player may hear of: one lock's answer.
+pub type ScenarioKey<'a> = (&'a NpcId, &'a ScenarioId);
+
+impl Locks {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// Whether everybody to whom something with the locks `of` is open may hear of what has these.
+    #[must_use]
+    pub fn are_open_wherever(&self, of: &Self) -> bool {
+        self.0.is_subset(&of.0)
+    }
+    /// The memories of NPCs' pasts among them.
+    pub fn scenarios(&self) -> impl Iterator<Item = ScenarioKey<'_>> {
+        self.0.iter().filter_map(|lock| match lock {
+            Lock::Scenario { npc, scenario } => Some((npc, scenario)),
+            Lock::Hearers(_) => None,
+        })
+    }
+    /// The players who alone might listen where it was said; `None`: nothing was said among NPCs that is not open.
+    #[must_use]
+    pub fn hearers(&self) -> Option<BTreeSet<PlayerId>> {
+        let mut all = self.0.iter().filter_map(|lock| match lock {
+            Lock::Hearers(players) => Some(players),
+            Lock::Scenario { .. } => None,
+        });
+        let first = all.next()?.clone();
+        Some(all.fold(first, |common, players| &common & players))
+    }
+    /// Whether all are open to whoever hears what is said from `viewpoint`. `gossip`: NPCs tell on what was said among
+    /// them; `is_unlocked`: what of NPCs' pasts the player may hear of, or, where none speaks, everybody.
+    pub fn are_open_to(
+        &self,
+        viewpoint: &Viewpoint,
+        gossip: bool,
+        is_unlocked: impl Fn(ScenarioKey<'_>) -> bool,
+    ) -> bool {
+        viewpoint.sees_all_players
+            || self.0.iter().all(|lock| match lock {
+                Lock::Scenario { npc, scenario } => is_unlocked((npc, scenario)),
+                Lock::Hearers(players) => gossip || viewpoint.is_heard_by_none_but(players),
+            })
+    }
+    /// With those of `others`.
+    pub fn extend(&mut self, others: &Self) {
+        self.0.extend(others.0.iter().cloned());
+    }
+}
+
+impl FromIterator<Lock> for Locks {
+    fn from_iter<I: IntoIterator<Item = Lock>>(locks: I) -> Self {
+        Self(locks.into_iter().collect())
+    }
+}
+
+/// `scenario:mira/well;hearers:p1+p2`: as stores keep them. None of these signs, nor a comma or a space, is in an id.
+impl fmt::Display for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, lock) in self.0.iter().enumerate() {
+            if nth > 0 {
+                f.write_str(";")?;
+            }
+            match lock {
+                Lock::Scenario { npc, scenario } => write!(f, "scenario:{npc}/{scenario}")?,
+                Lock::Hearers(players) => {
+                    f.write_str("hearers:")?;
+                    for (nth, player) in players.iter().enumerate() {
+                        write!(f, "{}{player}", if nth > 0 { "+" } else { "" })?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A text that is no lock. What cannot be read is never taken for open.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no lock")]
+pub struct NoLock(String);
+
+impl FromStr for Locks {
+    type Err = NoLock;
+    fn from_str(text: &str) -> Result<Self, NoLock> {
+        let parts = text.split(';').filter(|part| !part.is_empty());
+        parts
+            .map(|part| lock(part).ok_or_else(|| NoLock(part.to_owned())))
+            .collect()
+    }
+}
+
+fn lock(text: &str) -> Option<Lock> {
+    let (kind, of) = text.split_once(':')?;
+    match kind {
+        "scenario" => {
+            let (npc, scenario) = of.split_once('/')?;
+            Some(Lock::Scenario {
+                npc: npc.parse().ok()?,
+                scenario: scenario.parse().ok()?,
+            })
+        }
+        "hearers" => {
+            let players = of.split('+').filter(|player| !player.is_empty());
+            players
+                .map(|player| player.parse().ok())
+                .collect::<Option<_>>()
+                .map(Lock::Hearers)
+        }
+        _ => None,
+    }
+}
+
+impl Serialize for Locks {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+impl<'de> Deserialize<'de> for Locks {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        std::borrow::Cow::<'de, str>::deserialize(d)?
+            .parse()
+            .map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::memory::fact::Watchers;
+
+    fn locks(text: &str) -> Locks {
+        text.parse().unwrap()
+    }
+
+    fn viewpoint(player: Option<&str>, watchers: &[&str], everyone: bool) -> Viewpoint {
+        Viewpoint {
+            world: "vale".parse().unwrap(),
+            npc: "mira".parse().unwrap(),
+            factions: vec![],
+            player: player.map(|player| player.parse().unwrap()),
+            watchers: Watchers {
+                players: watchers.iter().map(|player| player.parse().unwrap()).collect(),
+                everyone,
+            },
+            sees_all_players: false,
+        }
+    }
+
+    #[test]
+    fn locks_are_read_as_they_were_written() {
+        for text in [
+            "",
+            "scenario:mira/well",
+            "hearers:",
+            "hearers:p1+p:2@x.y",
+            "scenario:ergen/fire;scenario:mira/well;hearers:p1",
+        ] {
+            assert_eq!(locks(text).to_string(), text);
+        }
+        for text in [
+            "well",
+            "scenario:mira",
+            "scenario:Mira/well",
+            "hearers:p 1",
+            "key:mira/well",
+        ] {
+            assert!(text.parse::<Locks>().is_err(), "{text}");
+        }
+        assert_eq!(
+            locks("hearers:p1+p2;hearers:p2+p3").hearers(),
+            Some(["p2".parse().unwrap()].into())
+        );
+        assert_eq!(locks("scenario:mira/well").hearers(), None);
+    }
+
+    #[test]
+    fn what_is_locked_is_used_only_where_everything_is_open() {
+        let p1 = viewpoint(Some("p1"), &[], false);
+        let nobody = viewpoint(None, &[], false);
+        let designer = Viewpoint {
+            sees_all_players: true,
+            ..viewpoint(None, &[], false)
+        };
+        for (text, who, gossip, unlocked, open) in [
+            ("", &p1, false, "", true),
+            ("scenario:mira/well", &p1, false, "", false),
+            ("scenario:mira/well", &p1, false, "mira/well", true),
+            ("scenario:mira/well", &p1, true, "", false),
+            ("scenario:ergen/fire;scenario:mira/well", &p1, false, "mira/well", false),
+            ("scenario:mira/well", &nobody, true, "", false),
+            ("scenario:mira/well", &designer, false, "", true),
+            ("hearers:", &p1, false, "", false),
+            ("hearers:", &p1, true, "", true),
+            ("hearers:", &nobody, false, "", true),
+            ("hearers:", &designer, false, "", true),
+            ("hearers:p1", &p1, false, "", true),
+            ("hearers:p2", &p1, false, "", false),
+            ("hearers:p1;scenario:mira/well", &p1, false, "", false),
+            // NPCs among themselves, with others who may watch.
+            ("hearers:p1", &viewpoint(None, &["p1"], false), false, "", true),
+            ("hearers:p1", &viewpoint(None, &["p1", "p2"], false), false, "", false),
+            ("hearers:p1", &viewpoint(None, &[], true), false, "", false),
+        ] {
+            let is_unlocked = |(npc, scenario): ScenarioKey<'_>| format!("{npc}/{scenario}") == unlocked;
+            let found = locks(text).are_open_to(who, gossip, is_unlocked);
+            assert_eq!(found, open, "{text} {who:?} {gossip}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What facts rest on that not every player may hear of.
+
+use colloquy::{
+    ids::{FactId, NpcId, ScenarioId},
+    memory::{
+        fact::{FactKind, Viewpoint},
+        locks::Locks,
+        progress::Progress,
+        scenario::Scenario,
+    },
+    ports::ledger::scenarios::{Embedding, Required},
+};
+
+use super::{
+    Subject,
+    fixture::{Fixture, importance},
+};
+
+async fn locked<S: Subject>(f: &Fixture<S>, locks: &str, kind: FactKind, pinned: bool) -> FactId {
+    let mut fact = f.a_fact(locks);
+    fact.locks = locks.parse().unwrap();
+    fact.statement.kind = kind;
+    fact.statement.pinned = pinned;
+    fact.statement.importance = importance(9);
+    f.create(fact).await
+}
+
+pub async fn what_is_locked_is_confirmed_apart_and_does_not_stand<S: Subject>(f: &Fixture<S>) {
+    let open = locked(f, "", FactKind::Goal, false).await;
+    let well = locked(f, "scenario:mira/well", FactKind::Goal, false).await;
+    let both = "scenario:ergen/fire;scenario:mira/well;hearers:p7+p:8@x.y";
+    let all = locked(f, both, FactKind::Preference, false).await;
+    let pinned = locked(f, "hearers:", FactKind::Goal, true).await;
+    let facts = &f.ledger().facts;
+    let ids = [pinned, all, well, open];
+    let confirmed = facts.confirm(&f.scope, &f.viewpoint(), &ids, f.now()).await.unwrap();
+    assert_eq!(confirmed.open.iter().map(|row| row.fact).collect::<Vec<_>>(), [open]);
+    let apart: Vec<(FactId, u32, String)> = confirmed
+        .locked
+        .iter()
+        .map(|(row, locks)| (row.fact, row.version, locks.to_string()))
+        .collect();
+    let wanted = [(pinned, "hearers:"), (all, both), (well, "scenario:mira/well")];
+    assert_eq!(apart, wanted.map(|(fact, locks)| (fact, 1, locks.to_owned())));
+    let designer = Viewpoint {
+        sees_all_players: true,
+        ..f.viewpoint()
+    };
+    let confirmed = facts.confirm(&f.scope, &designer, &ids, f.now()).await.unwrap();
+    assert_eq!((confirmed.open.len(), confirmed.locked.len()), (4, 0));
+    // What always stands is not crowded out, and says what it rests on.
+    let standing = facts.standing(&f.scope, &f.viewpoint(), f.now(), 9).await.unwrap();
+    let mut standing: Vec<_> = standing.iter().map(|fact| (fact.id, fact.locks.to_string())).collect();
+    standing.sort();
+    assert_eq!(standing, [(open, String::new()), (pinned, "hearers:".to_owned())]);
+    let bodies = facts.bodies(&f.scope, &[all]).await.unwrap();
+    assert_eq!(bodies[0].locks, both.parse::<Locks>().unwrap());
+}
+
+pub async fn what_scenarios_require_is_read_of_those_that_are_there<S: Subject>(f: &Fixture<S>) {
+    f.put_world("vale").await;
+    let (authored, scenarios) = (&f.ledger().authored, &f.ledger().scenarios);
+    for npc in ["mira", "ergen"] {
+        let edit = f.edit("npc.put");
+        authored
+            .put_npc(&f.scope, &f.an_npc("vale", npc), None, &edit)
+            .await
+            .unwrap();
+        for (id, required) in [("well", 2), ("fire", 0), ("gone", 0)] {
+            let scenario = Scenario {
+                world: f.world.clone(),
+                npc: npc.parse().unwrap(),
+                id: id.parse().unwrap(),
+                title: id.to_owned(),
+                content: "It was long ago.".to_owned(),
+                keywords: vec![],
+                synonyms: vec![],
+                required_progress: Progress::new(required).unwrap(),
+                version: 0,
+                updated_at: f.now(),
+            };
+            let embedding = Embedding {
+                model: "angles".to_owned(),
+                vector: vec![1.0, 0.0, 0.0],
+            };
+            let edit = f.edit("scenario.put");
+            scenarios
+                .put(&f.scope, &scenario, &embedding, None, &edit)
+                .await
+                .unwrap();
+        }
+    }
+    let (mira, gone): (NpcId, ScenarioId) = ("mira".parse().unwrap(), "gone".parse().unwrap());
+    let edit = f.edit("scenario.delete");
+    scenarios
+        .delete(&f.scope, &f.world, &mira, &gone, None, &edit)
+        .await
+        .unwrap();
+    let asked = ["mira/well", "mira/gone", "ergen/fire", "ergen/nothing", "nobody/well"];
+    let asked: Vec<(NpcId, ScenarioId)> = asked
+        .iter()
+        .filter_map(|text| text.split_once('/'))
+        .map(|(npc, scenario)| (npc.parse().unwrap(), scenario.parse().unwrap()))
+        .collect();
+    let required = |npc: &str, scenario: &str, progress| Required {
+        npc: npc.parse().unwrap(),
+        npc_name: f.an_npc("vale", npc).name,
+        scenario: scenario.parse().unwrap(),
+        progress: Progress::new(progress).unwrap(),
+    };
+    let found = scenarios.required(&f.scope, &f.world, &asked).await.unwrap();
+    assert_eq!(found, [required("ergen", "fire", 0), required("mira", "well", 2)]);
+    assert!(scenarios.required(&f.other, &f.world, &asked).await.unwrap().is_empty());
+    assert!(scenarios.required(&f.scope, &f.world, &[]).await.unwrap().is_empty());
+    // With its NPC.
+    let edit = f.edit("npc.delete");
+    authored
+        .delete_npc(&f.scope, &f.world, &mira, None, &edit)
+        .await
+        .unwrap();
+    let found = scenarios.required(&f.scope, &f.world, &asked).await.unwrap();
+    assert_eq!(found, [required("ergen", "fire", 0)]);
+}

@@ -53,6 +53,14 @@ impl ToldLlm {
             })
             .collect()
     }
+    /// All that it was asked since the last time.
+    pub fn take_asked(&self) -> Vec<LlmRequest> {
+        std::mem::take(&mut *self.asked.lock())
+    }
+    /// What it was told to say and was not asked for.
+    pub fn forget_told(&self) {
+        self.told.lock().clear();
+    }
     /// The messages of those prompts.
     pub fn messages(&self, task: Task) -> Vec<Vec<ChatMessage>> {
         let asked = self.asked.lock();

@@ -1,6 +1,7 @@
 //! Turns and memory over the real ledger and index, with a model that says what a test tells it.
 
 mod acquaintance;
+mod canaries;
 mod canon;
 mod cuts;
 mod fakes;

@@ -1,0 +1,555 @@
+//! Canaries: words that only certain players may ever be told of, planted wherever a prompt could get them from, and looked
+//! for in prompts of everybody.
+//!
+//! What may be known is kept here, by rules of its own: a word that a turn had in its prompt is told of by what is learned
+//! from that turn, so whoever may not be told of the one may not be told of the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use colloquy::{
+    dialogue::{
+        npc_conversation::{Member, Scene},
+        prompt, scenarios,
+        settings::DialogueSettings,
+        turn::TurnInput,
+    },
+    ids::{DialogueId, DialogueKind, NpcId, PlayerId},
+    memory::{
+        authored::{Npc, WorldSettings},
+        fact::Watchers,
+        progress::Progress,
+        scenario::Scenario,
+    },
+    ports::{
+        clock::Clock as _,
+        ledger::dialogues::{Claim, Dialogue, DialogueOptions, DialogueStatus},
+        llm::Task,
+    },
+};
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use serde_json::{Value, json};
+
+use super::{Stage, Talk};
+use crate::support::run;
+
+/// Prompts in all; `COLLOQUY_CANARY_PROMPTS` for more.
+const PROMPTS: u32 = 10_000;
+/// Side by side.
+const PARTS: u32 = 4;
+const PLAYERS: [&str; 3] = ["p1", "p2", "p3"];
+/// Things that happen in one world, and prompts that are looked through after each.
+const STEPS: usize = 24;
+const PREVIEWS: usize = 12;
+/// Whether moods of one player's turn are kept from the others.
+const MOODS: bool = false;
+/// What canaries begin with and end in.
+const MARK: &str = "zq";
+
+/// How much progress a memory of an NPC's past needs.
+type Need = (NpcId, u32);
+
+/// A word, and who may be told of it.
+#[derive(Debug, Clone, Default)]
+struct Canary {
+    /// Those who know it.
+    npcs: BTreeSet<NpcId>,
+    /// Told in private, by this player.
+    private_to: Option<PlayerId>,
+    /// Said where only these players might listen.
+    hearers: Option<BTreeSet<PlayerId>>,
+    needs: BTreeSet<Need>,
+    /// Where it was said: its lines are that dialogue's own.
+    said_in: BTreeSet<DialogueId>,
+    /// The dialogue that it goes with when that is taken back.
+    of: Option<DialogueId>,
+    /// It was taken back.
+    unsaid: bool,
+}
+
+/// Whose prompt is looked at.
+struct Viewer<'a> {
+    npc: &'a NpcId,
+    player: Option<&'a PlayerId>,
+    watchers: Watchers,
+    dialogue: DialogueId,
+}
+
+struct Vale<'s> {
+    stage: &'s Stage,
+    npcs: Vec<Npc>,
+    rng: StdRng,
+    canaries: Vec<Canary>,
+    progress: BTreeMap<(PlayerId, NpcId), u32>,
+    sessions: BTreeMap<(PlayerId, NpcId), Talk<'s>>,
+    /// Sessions in which nothing is said.
+    silent: BTreeMap<(PlayerId, NpcId), Talk<'s>>,
+    checked: u32,
+    found: u32,
+}
+
+fn player(name: &str) -> PlayerId {
+    name.parse().unwrap()
+}
+
+/// The canary of that number.
+fn word(nth: usize) -> String {
+    format!("{MARK}n{nth}{MARK}")
+}
+
+/// The stage's NPC and one more, each with a past that unlocks bit by bit.
+async fn with_pasts(stage: &mut Stage) -> (Vec<Npc>, Vec<Canary>) {
+    stage.npc.has_scenarios = true;
+    let mut ergen = stage.npc.clone();
+    ergen.id = "ergen".parse().unwrap();
+    ergen.name = "Ergen".to_owned();
+    let edit = stage.edit("npc.put");
+    let authored = &stage.services.ledger.authored;
+    authored.put_npc(&stage.scope, &ergen, None, &edit).await.unwrap();
+    let npcs = vec![stage.npc.clone(), ergen];
+    let mut canaries = Vec::new();
+    for npc in &npcs {
+        for required in [0_u32, 1, 2, 3] {
+            let word = word(canaries.len());
+            let scenario = Scenario {
+                world: stage.world.id.clone(),
+                npc: npc.id.clone(),
+                id: format!("past-{required}").parse().unwrap(),
+                title: format!("The lantern of {word}"),
+                content: format!("There was a lantern, and {word} was in it."),
+                keywords: vec!["lantern".to_owned()],
+                synonyms: vec![],
+                required_progress: Progress::new(required).unwrap(),
+                version: 0,
+                updated_at: stage.clock.now(),
+            };
+            let edit = stage.edit("scenario.put");
+            let written = scenarios::write(&stage.services, &stage.scope, &scenario, None, &edit);
+            written.await.unwrap();
+            canaries.push(Canary {
+                npcs: [npc.id.clone()].into(),
+                needs: [(npc.id.clone(), required)].into(),
+                ..Canary::default()
+            });
+        }
+    }
+    (npcs, canaries)
+}
+
+impl<'s> Vale<'s> {
+    fn gossips(&self) -> bool {
+        self.stage.world.settings.gossip.unwrap_or(false)
+    }
+    fn shares(&self) -> bool {
+        self.stage.world.settings.share_between_players.unwrap_or(false)
+    }
+    fn plant(&mut self, canary: Canary) -> String {
+        self.canaries.push(canary);
+        word(self.canaries.len() - 1)
+    }
+    fn any_player(&mut self) -> PlayerId {
+        player(PLAYERS[self.rng.random_range(0..PLAYERS.len())])
+    }
+    fn any_npc(&mut self) -> Npc {
+        self.npcs[self.rng.random_range(0..self.npcs.len())].clone()
+    }
+    fn reached(&self, who: &PlayerId, npc: &NpcId) -> u32 {
+        let reached = self.progress.get(&(who.clone(), npc.clone()));
+        reached.copied().unwrap_or_default()
+    }
+
+    /// Whether `viewer`'s prompt may have the canary.
+    fn may_have(&self, canary: &Canary, viewer: &Viewer<'_>) -> bool {
+        if canary.unsaid {
+            return false;
+        }
+        if canary.said_in.contains(&viewer.dialogue) {
+            return true;
+        }
+        let is_reached = |(npc, required): &Need| viewer.player.map_or(0, |who| self.reached(who, npc)) >= *required;
+        let is_heard = |hearers: &BTreeSet<PlayerId>| {
+            let mut listening = viewer.watchers.players.iter().chain(viewer.player);
+            !viewer.watchers.everyone && listening.all(|who| hearers.contains(who))
+        };
+        canary.npcs.contains(viewer.npc)
+            && canary
+                .private_to
+                .as_ref()
+                .is_none_or(|owner| viewer.player == Some(owner))
+            && (self.gossips() || canary.hearers.as_ref().is_none_or(is_heard))
+            && canary.needs.iter().all(is_reached)
+    }
+
+    /// Looks a prompt through, and says what it has.
+    fn look_through(&mut self, text: &str, viewer: &Viewer<'_>, what: &str) -> BTreeSet<usize> {
+        self.checked += 1;
+        let pieces = text.split(MARK);
+        let found: BTreeSet<usize> = pieces
+            .filter_map(|piece| piece.strip_prefix('n')?.parse().ok())
+            .collect();
+        self.found += u32::try_from(found.len()).unwrap();
+        for nth in &found {
+            let canary = &self.canaries[*nth];
+            assert!(
+                self.may_have(canary, viewer),
+                "{what} of {} with {:?} ({:?}) has {}, {canary:?}, {:?}:\n{text}",
+                viewer.npc,
+                viewer.player,
+                viewer.watchers,
+                word(*nth),
+                self.progress,
+            );
+        }
+        found
+    }
+
+    async fn opened(&self, npcs: &[NpcId], who: Option<&PlayerId>, options: DialogueOptions) -> Talk<'s> {
+        let stage = self.stage;
+        let kind = who.map_or(DialogueKind::NpcConversation, |_| DialogueKind::Session);
+        let now = stage.clock.now();
+        let dialogue = Dialogue {
+            id: stage.services.ids.dialogue(kind),
+            world: stage.world.id.clone(),
+            npcs: npcs.to_vec(),
+            player: who.cloned(),
+            witnesses: vec![],
+            resume_token_hash: vec![],
+            status: DialogueStatus::Open,
+            options,
+            cause: None,
+            created_at: now,
+            updated_at: now,
+            head_turn: 0,
+        };
+        let dialogues = &stage.services.ledger.dialogues;
+        dialogues.create(&stage.scope, &dialogue).await.unwrap();
+        let until = now + std::time::Duration::from_hours(1_000);
+        let claim = dialogues.claim(&stage.scope, dialogue.id, stage.node, now, until).await;
+        let Claim::Owned(open) = claim.unwrap() else {
+            panic!("nobody else is there");
+        };
+        Talk {
+            stage,
+            player: who.cloned().unwrap_or_else(|| player("nobody")),
+            open: *open,
+            history: vec![],
+            feed: super::Heard::default(),
+            seq: 1,
+        }
+    }
+
+    /// Says a line, with what it teaches, and looks through all that models were asked for it. What was planted by it are the
+    /// words of `taught` and of `spoken`, which do not know yet what they rest on.
+    async fn say(&mut self, talk: &mut Talk<'s>, input: TurnInput, taught: &[usize], spoken: &[usize]) {
+        let stage = self.stage;
+        let (npc, who, watchers) = (
+            input.npc.id.clone(),
+            input.player.clone(),
+            input.dialogue.options.watchers(),
+        );
+        let dialogue = input.dialogue.id;
+        let viewer = Viewer {
+            npc: &npc,
+            player: who.as_ref(),
+            watchers,
+            dialogue,
+        };
+        stage.llm.take_asked();
+        let committed = talk.run(input, false).await.unwrap();
+        stage.clock.advance(std::time::Duration::from_mins(1));
+        let mut had = BTreeSet::new();
+        for request in stage.llm.take_asked() {
+            let texts: Vec<&str> = request
+                .messages
+                .iter()
+                .map(|message| message.content.as_str())
+                .collect();
+            let found = self.look_through(&texts.join("\n"), &viewer, "a prompt");
+            // Who sorts the line says nothing to anybody.
+            if request.task == Task::Reply {
+                had.extend(found);
+            }
+        }
+        // What it rests on is known now, and before anything is learned from it.
+        for nth in taught.iter().chain(spoken) {
+            for of in &had {
+                let of = self.canaries[*of].clone();
+                let canary = &mut self.canaries[*nth];
+                canary.needs.extend(of.needs);
+                canary.hearers = match (canary.hearers.take(), of.hearers) {
+                    (Some(one), Some(other)) => Some(&one & &other),
+                    (one, other) => one.or(other),
+                };
+            }
+        }
+        for job in &committed.jobs {
+            stage.run(job).await.unwrap();
+        }
+        for request in stage.llm.take_asked() {
+            if request.task == Task::Judge {
+                // What it says is a verdict, and nobody is told of it.
+                continue;
+            }
+            let texts: Vec<&str> = request
+                .messages
+                .iter()
+                .map(|message| message.content.as_str())
+                .collect();
+            self.look_through(&texts.join("\n"), &viewer, "a prompt of what came after");
+        }
+    }
+
+    /// A player says something to an NPC, which answers and teaches.
+    async fn player_speaks(&mut self) {
+        let (who, npc) = (self.any_player(), self.any_npc());
+        let key = (who.clone(), npc.id.clone());
+        let mut talk = match self.sessions.remove(&key) {
+            Some(talk) => talk,
+            None => {
+                self.opened(&[npc.id.clone()], Some(&who), DialogueOptions::default())
+                    .await
+            }
+        };
+        let dialogue = talk.open.dialogue.id;
+        let said = Canary {
+            npcs: [npc.id.clone()].into(),
+            private_to: Some(who.clone()),
+            said_in: [dialogue].into(),
+            of: Some(dialogue),
+            ..Canary::default()
+        };
+        let learned = Canary {
+            private_to: (!self.shares()).then(|| who.clone()),
+            said_in: [].into(),
+            ..said.clone()
+        };
+        let first = self.canaries.len();
+        let [line, reply, mood, summary] = [0; 4].map(|_| self.plant(said.clone()));
+        let [own, told] = [0; 2].map(|_| self.plant(learned.clone()));
+        let stage = self.stage;
+        let intent = ["memory", "scenario", "scenario", "overheard", "chat"][self.rng.random_range(0..5)];
+        stage.llm.tell_text(Task::Intent, intent);
+        let block = if MOODS {
+            format!("\n~~~state\n{{\"mood\": \"sad: {mood}\"}}\n~~~")
+        } else {
+            String::new()
+        };
+        stage
+            .llm
+            .tell_text(Task::Reply, format!("The lantern {reply} is lit.{block}"));
+        let facts = json!({ "facts": [fact("player", "player", &own), fact(&npc.name, &npc.name, &told)] });
+        stage.llm.tell_text(Task::Extraction, facts.to_string());
+        let digest = json!({ "summary": format!("They spoke of the lantern {summary}."), "importance": 5 });
+        stage.llm.tell_text(Task::Summary, digest.to_string());
+        let mut input = talk.input(&format!("Do you know the lantern {line}?")).await;
+        input.npc = npc.clone().into();
+        // The player's own word of itself rests on nothing.
+        self.say(&mut talk, input, &[first + 5], &[first + 1, first + 2, first + 3])
+            .await;
+        stage.llm.forget_told();
+        if self.rng.random_range(0..8) == 0 {
+            talk.rewind(0, None).await;
+            for canary in &mut self.canaries {
+                canary.unsaid |= canary.of == Some(dialogue);
+            }
+        } else {
+            self.sessions.insert(key, talk);
+        }
+    }
+
+    /// NPCs speak with each other, where some or all or no players may listen.
+    async fn npcs_speak(&mut self) {
+        let options = match self.rng.random_range(0..3) {
+            0 => DialogueOptions {
+                open: true,
+                ..DialogueOptions::default()
+            },
+            1 => DialogueOptions {
+                watchers: vec![self.any_player()],
+                ..DialogueOptions::default()
+            },
+            _ => DialogueOptions::default(),
+        };
+        let hearers = (!options.open).then(|| options.watchers.iter().cloned().collect());
+        let all: Vec<NpcId> = self.npcs.iter().map(|npc| npc.id.clone()).collect();
+        let mut talk = self.opened(&all, None, options).await;
+        let cast = self.npcs.iter().map(|npc| Member {
+            id: npc.id.clone(),
+            name: npc.name.clone(),
+        });
+        let scene = Scene {
+            cast: cast.collect(),
+            topic: Some("The lantern".to_owned()),
+            last: false,
+        };
+        let dialogue = talk.open.dialogue.id;
+        for _ in 0..2 {
+            let npc = self.any_npc();
+            let said = Canary {
+                npcs: all.iter().cloned().collect(),
+                hearers: hearers.clone(),
+                said_in: [dialogue].into(),
+                of: Some(dialogue),
+                ..Canary::default()
+            };
+            let learned = Canary {
+                said_in: [].into(),
+                ..said.clone()
+            };
+            let first = self.canaries.len();
+            let (line, told) = (self.plant(said), self.plant(learned));
+            let stage = self.stage;
+            stage.llm.tell_text(Task::Reply, format!("The lantern {line} is lit."));
+            let facts = json!({ "facts": [fact(&npc.name, &npc.name, &told)] });
+            stage.llm.tell_text(Task::Extraction, facts.to_string());
+            let mut input = talk.input("").await;
+            input.player = None;
+            input.npc = npc.into();
+            input.scene = Some(scene.clone().into());
+            self.say(&mut talk, input, &[first + 1], &[first]).await;
+            stage.llm.forget_told();
+        }
+    }
+
+    /// The backend says how far a player has come, and takes it back as well.
+    async fn progress_changes(&mut self) {
+        let (who, npc) = (self.any_player(), self.any_npc());
+        let to = self.rng.random_range(0..4);
+        let (stage, of) = (self.stage, (&self.stage.world, &npc));
+        let edit = stage.edit("progress.put");
+        let progress = Progress::new(to).unwrap();
+        let set = scenarios::set_progress(&stage.services, &stage.scope, of, &who, progress, &edit);
+        set.await.unwrap();
+        self.progress.insert((who, npc.id), to);
+    }
+
+    /// A prompt of a session in which nothing was said yet, in which all is searched for.
+    async fn look(&mut self) {
+        let (who, npc) = (self.any_player(), self.any_npc());
+        let key = (who.clone(), npc.id.clone());
+        if !self.silent.contains_key(&key) {
+            let talk = self
+                .opened(&[npc.id.clone()], Some(&who), DialogueOptions::default())
+                .await;
+            self.silent.insert(key.clone(), talk);
+        }
+        let talk = &self.silent[&key];
+        let nth = self.rng.random_range(0..self.canaries.len());
+        let line = format!("What of the lantern, and of {}?", word(nth).replace(MARK, ""));
+        let mut input = talk.input(&line).await;
+        input.npc = npc.clone().into();
+        let preview = prompt::preview(&self.stage.services, &input).await.unwrap();
+        let texts: Vec<&str> = preview
+            .messages
+            .iter()
+            .map(|message| message.content.as_str())
+            .collect();
+        let viewer = Viewer {
+            npc: &npc.id,
+            player: Some(&who),
+            watchers: Watchers::default(),
+            dialogue: input.dialogue.id,
+        };
+        self.look_through(&texts.join("\n"), &viewer, "a preview");
+    }
+}
+
+/// What an extractor writes; but for the lantern no two have a word in common.
+fn fact(subject: &str, speaker: &str, word: &str) -> Value {
+    let bare = word.replace(MARK, "");
+    json!({
+        "subject": subject, "predicate": format!("keeps {bare}a"), "object": word, "speaker": speaker,
+        "content": format!("Lantern {word} {bare}a {bare}b {bare}c."), "keywords": ["lantern"],
+        "kind": "preference", "importance": 5, "polarity": "positive", "tense": "present",
+    })
+}
+
+/// Lives worlds until so many prompts were looked through.
+async fn live(part: u32, prompts: u32, stage: impl AsyncFn(WorldSettings) -> Stage) {
+    let (mut checked, mut found) = (0, 0);
+    for nth in 0.. {
+        let seed = u64::from(part + PARTS * nth);
+        let settings = WorldSettings {
+            share_between_players: Some(seed % 2 == 1),
+            gossip: Some(seed % 8 == 7),
+            ..WorldSettings::default()
+        };
+        let mut stage = stage(settings).await;
+        let (npcs, canaries) = with_pasts(&mut stage).await;
+        let mut vale = Vale {
+            stage: &stage,
+            npcs,
+            canaries,
+            rng: StdRng::seed_from_u64(seed),
+            progress: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            silent: BTreeMap::new(),
+            checked: 0,
+            found: 0,
+        };
+        for _ in 0..STEPS {
+            match vale.rng.random_range(0..6) {
+                0..3 => vale.player_speaks().await,
+                3 => vale.npcs_speak().await,
+                _ => vale.progress_changes().await,
+            }
+            for _ in 0..PREVIEWS {
+                vale.look().await;
+            }
+        }
+        checked += vale.checked;
+        found += vale.found;
+        if checked >= prompts {
+            break;
+        }
+    }
+    // Prompts with nothing in them would prove nothing.
+    assert!(
+        found > checked,
+        "{found} canaries in {checked} prompts, where they may be"
+    );
+}
+
+fn wanted() -> u32 {
+    let set = std::env::var("COLLOQUY_CANARY_PROMPTS");
+    set.map_or(PROMPTS, |number| number.parse().unwrap())
+}
+
+fn roomy(settings: &mut DialogueSettings) {
+    settings.recall.top_k = 24;
+    settings.recall.min_score = 0.0;
+    settings.scenarios.top_k = 8;
+    settings.scenarios.min_score = 0.0;
+    settings.summaries.first_after_turns = 2;
+    settings.summaries.then_every_turns = 2;
+}
+
+fn on_sqlite(part: u32) {
+    run(live(part, wanted() / PARTS, async |settings| {
+        Stage::set_with(roomy, settings).await
+    }));
+}
+
+#[test]
+fn no_prompt_has_what_it_may_not_have_1() {
+    on_sqlite(0);
+}
+#[test]
+fn no_prompt_has_what_it_may_not_have_2() {
+    on_sqlite(1);
+}
+#[test]
+fn no_prompt_has_what_it_may_not_have_3() {
+    on_sqlite(2);
+}
+#[test]
+fn no_prompt_has_what_it_may_not_have_4() {
+    on_sqlite(3);
+}
+
+/// Fewer, for each takes longer.
+#[test]
+fn no_prompt_has_what_it_may_not_have_on_postgres() {
+    run(live(0, wanted() / 20, async |settings| {
+        Stage::set_on_postgres(roomy, settings).await
+    }));
+}

@@ -24,7 +24,8 @@ use crate::{
     memory::{
         agreement,
         authored::{Language, Npc, Persona, World, WorldSettings},
-        fact::{Audience, Cause, Knower, NewFact, Statement, Viewpoint},
+        fact::{Audience, Cause, Knower, NewFact, Statement, Viewpoint, Watchers},
+        locks::Locks,
         scoring::RecallWeights,
         trace::ScoreParts,
     },
@@ -276,6 +277,7 @@ impl Trial {
                     knowers: [Knower::Npc(fact.memory.clone())].into(),
                     private_to: None,
                 },
+                locks: Locks::default(),
                 statement: statement(fact),
                 valid_at: fact.valid_at,
                 expires_at: None,
@@ -349,6 +351,7 @@ impl Trial {
             npc: question.memory.clone(),
             factions: Vec::new(),
             player: None,
+            watchers: Watchers::default(),
             sees_all_players: true,
         };
         let (hits, calls) = recall::search(

@@ -132,6 +132,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("jobs.retry_base_s", 1.0, 86_400.0),
     ("jobs.concurrency", 0.0, 10_000.0),
     ("jobs.poll_s", 1.0, 86_400.0),
+    ("jobs.judge_tokens", 0.0, 100_000.0),
     ("actors.arbiters", 0.0, 512.0),
     ("actors.idle_s", 1.0, 604_800.0),
     ("actors.max_in_flight", 1.0, 10_000_000.0),

@@ -176,4 +176,6 @@ pub struct JobSettings {
     pub concurrency: usize,
     /// How often the curator looks for jobs left behind, in seconds; 5.
     pub poll_s: u64,
+    /// Tokens of a judge call about what a turn taught, prompt and answer together; 0: no judge is asked; 800.
+    pub judge_tokens: u32,
 }

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 
+use super::keywords::{is_hangul, korean_stem, normalise};
 use crate::ids::PlayerId;
 
 /// The speaker of what people write: nobody in the world said it.
@@ -76,6 +77,54 @@ pub fn owner(name: &str) -> Option<&str> {
 #[must_use]
 pub fn is_player(name: &str) -> bool {
     name == PLAYER || owner(name).is_some_and(|id| id.len() + PLAYER.len() + 1 == name.len())
+}
+
+/// Under which a subject is compared with others: without case, articles and punctuation, Korean names without particles,
+/// and an owner in the same way in both languages. Facts keep the spelling in which they were told.
+///
+/// `The Lantern Inn` and `lantern inn` have one key, and so have `미라의 동생` and `미라의 동생이`. A player's id stays as it is.
+#[must_use]
+pub fn subject_key(name: &str) -> String {
+    if let Some(id) = owner(name) {
+        let end = PLAYER.len() + 1 + id.len();
+        let (player, rest) = name.split_at(end);
+        let mark = OWNING.iter().find_map(|(mark, _)| rest.strip_prefix(mark));
+        return match mark.map(words_key) {
+            Some(owned) if !owned.is_empty() => format!("{player}/{owned}"),
+            _ => player.to_owned(),
+        };
+    }
+    let name = normalise(name).replace('\u{2019}', "'");
+    let parts: Vec<String> = OWNING.iter().find_map(|(mark, _)| name.split_once(mark)).map_or_else(
+        || vec![words_key(&name)],
+        |(whose, what)| vec![words_key(whose), words_key(what)],
+    );
+    let key = parts
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("/");
+    // Of nothing but signs the signs tell.
+    if key.is_empty() { name.trim().to_owned() } else { key }
+}
+
+/// The words of a name, without articles; the last one without particles, if that is Korean.
+fn words_key(name: &str) -> String {
+    let name = normalise(name);
+    let words = name
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
+    let mut words: Vec<String> = words.map(str::to_owned).collect();
+    if words.len() > 1 && matches!(words[0].as_str(), "the" | "a" | "an") {
+        words.remove(0);
+    }
+    if let Some(last) = words.last_mut()
+        && last.chars().count() > 2
+        && last.chars().all(is_hangul)
+    {
+        *last = korean_stem(&last.chars().collect::<Vec<_>>()).into_iter().collect();
+    }
+    words.join(" ")
 }
 
 /// `name` as a model reads it: `player`, `the player's sister`.
@@ -149,5 +198,33 @@ mod tests {
     fn a_player_is_told_from_what_is_a_players() {
         assert!(is_player("player") && is_player("player:p7"));
         assert!(!is_player("player:p7's sister") && !is_player("Mira"));
+    }
+
+    #[test]
+    fn spellings_of_a_subject_have_one_key() {
+        for (spellings, key) in [
+            (&["Mira", "mira", " MIRA ", "Mira."][..], "mira"),
+            (&["The Lantern Inn", "the lantern inn", "Lantern Inn"], "lantern inn"),
+            (
+                &["Mira's sister", "mira\u{2019}s Sister", "미라의 동생"][..2],
+                "mira/sister",
+            ),
+            (&["미라의 동생", "미라의 동생이", "미라의 동생은"], "미라/동생"),
+            (&["참나무골", "참나무골은", "참나무골이"], "참나무골"),
+            (&["player:P7", "player:P7"], "player:P7"),
+            (
+                &["player:P7's Sister", "player:P7\u{2019}s the sister"],
+                "player:P7/sister",
+            ),
+            (&["player:P7의 동생이", "player:P7의 동생"], "player:P7/동생"),
+            (&["the", "The"], "the"),
+            (&["?!"], "?!"),
+        ] {
+            for spelling in spellings {
+                assert_eq!(subject_key(spelling), key, "{spelling}");
+            }
+        }
+        assert_ne!(subject_key("player:p7"), subject_key("player:P7"), "ids are not words");
+        assert_ne!(subject_key("Mira"), subject_key("Mira's heart"));
     }
 }

@@ -8,6 +8,7 @@
 
 mod near;
 mod pins;
+mod questions;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -15,6 +16,7 @@ use chrono::{DateTime, Utc};
 
 use self::near::Near;
 pub use self::near::Prepared;
+pub use self::questions::{PAIR_TOKENS, Room};
 use super::{
     fact::{Fact, InvalidReason, Statement},
     keywords::{self, TermWeights},
@@ -29,7 +31,7 @@ const MEANT: usize = 8;
 /// thing is worse than not forgetting.
 const MIN_COVERAGE: f64 = 0.5;
 /// Facts that are looked at for each statement, nearest first.
-pub const NEAREST: usize = 40;
+pub const NEAREST: usize = 16;
 
 /// A fact with what happened to it.
 #[derive(Debug, Clone, PartialEq)]
@@ -195,8 +197,8 @@ pub enum Judged {
 
 impl Prepared {
     /// Goes through the timeline and says what ought to be.
-    pub fn settle(&self, judged: impl FnMut(&Statement, &Statement) -> Judged) -> Settled {
-        let mut run = Run::new(self, judged);
+    pub fn settle(&self, room: &Room, judged: impl FnMut(&Statement, &Statement) -> Judged) -> Settled {
+        let mut run = Run::new(self, room, judged);
         for event in run.events() {
             match event {
                 Event::Said { turn, said } => run.say(turn, said),
@@ -226,6 +228,7 @@ struct State<'a> {
 struct Run<'a, J> {
     prepared: &'a Prepared,
     timeline: &'a Timeline,
+    room: &'a Room,
     judged: J,
     facts: Vec<State<'a>>,
     at: HashMap<FactId, usize>,
@@ -239,7 +242,7 @@ struct Run<'a, J> {
 }
 
 impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
-    fn new(prepared: &'a Prepared, judged: J) -> Self {
+    fn new(prepared: &'a Prepared, room: &'a Room, judged: J) -> Self {
         let timeline = prepared.timeline();
         let mut of_turn: HashMap<TurnId, Vec<usize>> = HashMap::new();
         let mut at = HashMap::new();
@@ -263,6 +266,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         let mut run = Self {
             prepared,
             timeline,
+            room,
             judged,
             facts,
             at,
@@ -313,8 +317,16 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             .copied()
             .filter(|fact| self.at.contains_key(fact) || self.timeline.elsewhere.contains_key(fact))
             .collect();
+        let mut near = Vec::with_capacity(new.len());
         for fact in &new {
-            self.add(*fact, turn, at, &injected);
+            match self.repeated(&self.facts[*fact].known.fact.statement, &injected, at) {
+                Some(original) => self.end_as_echo(*fact, original, turn, at),
+                None => near.push((*fact, self.near(*fact, at))),
+            }
+        }
+        let asked = self.questions(&near);
+        for (fact, near) in near {
+            self.add(fact, turn, at, &injected, near, &asked);
         }
         for (nth, request) in said.into_iter().flat_map(|said| &said.forget).enumerate() {
             self.forget(request, nth, turn, at);
@@ -324,8 +336,29 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         }
     }
 
-    /// One new statement, and what it does to what held before its turn.
-    fn add(&mut self, new: usize, turn: TurnId, at: DateTime<Utc>, injected: &HashSet<FactId>) {
+    fn end_as_echo(&mut self, new: usize, original: FactId, turn: TurnId, at: DateTime<Utc>) {
+        let fact = self.facts[new].known.fact.id;
+        self.facts[new].ends.push(End {
+            fact,
+            reason: InvalidReason::Echo,
+            by: Some(original),
+            turn,
+            at,
+            restored_at: None,
+        });
+    }
+
+    /// One new statement, and what it does to what held before its turn. `asked`: older and newer facts that a judge may be
+    /// asked about.
+    fn add(
+        &mut self,
+        new: usize,
+        turn: TurnId,
+        at: DateTime<Utc>,
+        injected: &HashSet<FactId>,
+        near: Vec<Near>,
+        asked: &HashSet<(usize, usize)>,
+    ) {
         let fact = &self.facts[new].known.fact;
         let (id, statement) = (fact.id, &fact.statement);
         let end = |fact, reason, by| End {
@@ -336,22 +369,27 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             at,
             restored_at: None,
         };
-        if let Some(original) = self.repeated(statement, injected, at) {
-            self.facts[new].ends.push(end(id, InvalidReason::Echo, original));
-            return;
-        }
         let mut ends = Vec::new();
         let mut flags = Vec::new();
-        for Near { old, cosine, relation } in self.near(new, at) {
+        for Near { old, cosine, relation } in near {
+            // What was taught beside it may have ended it.
+            if !self.holds(old, at) {
+                continue;
+            }
             let known = &self.facts[old].known.fact;
             let verdict = match relation {
-                Relation::Judge => self.judge(old, new, cosine),
+                Relation::Judge => match self.clear_verdict(old, new) {
+                    Some(verdict) => Some(verdict),
+                    None if asked.contains(&(old, new)) => self.judge(old, new, cosine),
+                    None => None,
+                },
                 Relation::Same | Relation::Independent => None,
             };
             let same = relation == Relation::Same || verdict == Some(Verdict::Same);
             if same && injected.contains(&known.id) && !party::is_player(&statement.speaker) {
                 // The NPC said what its prompt had told it, in whatever words: that is not news.
-                self.facts[new].ends.push(end(id, InvalidReason::Echo, known.id));
+                let original = known.id;
+                self.end_as_echo(new, original, turn, at);
                 return;
             }
             match decide(
@@ -390,7 +428,8 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
     /// said first, whichever was learned first: what was cut is learned anew.
     fn repeated(&self, statement: &Statement, injected: &HashSet<FactId>, at: DateTime<Utc>) -> Option<FactId> {
         let gist = keywords::gist(&statement.content);
-        let same = |subject: &str, content: &str| subject == statement.subject && keywords::gist(content) == gist;
+        let key = party::subject_key(&statement.subject);
+        let same = |subject: &str, content: &str| keywords::gist(content) == gist && party::subject_key(subject) == key;
         let said = |fact: &FactId| {
             let known = self.at.get(fact).map(|place| self.facts[*place].known);
             let fact = known.map_or_else(|| self.timeline.elsewhere.get(fact), |known| Some(&known.fact))?;

@@ -88,7 +88,7 @@ impl ChatRequest<'_> {
         }
         match self.schema() {
             Some("facts" | "state") => return Task::Extraction,
-            Some("verdict") => return Task::Judge,
+            Some("verdicts") => return Task::Judge,
             Some("summary") => return Task::Summary,
             Some("intent" | NEXT_SPEAKER) => return Task::Intent,
             Some(_) => return Task::Curation,
@@ -99,7 +99,7 @@ impl ChatRequest<'_> {
         // In the raw JSON text quotes are escaped.
         if prompt.contains(r#"{\"facts\":"#) || prompt.contains("hp_change") {
             Task::Extraction
-        } else if prompt.contains(r#"{\"verdict\":"#) {
+        } else if prompt.contains(r#"{\"verdicts\":"#) {
             Task::Judge
         } else if prompt.contains(r#"{\"summary\":"#) {
             Task::Summary
@@ -230,13 +230,22 @@ pub(super) fn text<'a>(
         Task::Intent => settings.intent.as_str().into(),
         Task::Extraction if request.asks_for_state() => "{}".into(),
         Task::Extraction => facts(&request.text(), number, settings.facts_per_turn).into(),
-        Task::Judge => json!({ "verdict": settings.verdict }).to_string().into(),
+        Task::Judge => verdicts(&request.text(), &settings.verdict).into(),
         Task::Summary => {
             r#"{"summary":"The player and the character talked about the road and the lanterns.","importance":5}"#
                 .into()
         }
         Task::Curation => "{}".into(),
     }
+}
+
+/// The same verdict for every pair of a prompt.
+fn verdicts(prompt: &str, verdict: &str) -> String {
+    let pairs = prompt.matches("<newer>").count();
+    let verdicts: Vec<_> = (1..=pairs)
+        .map(|pair| json!({ "pair": pair, "verdict": verdict }))
+        .collect();
+    json!({ "verdicts": verdicts }).to_string()
 }
 
 static LIKES: LazyLock<Regex> = LazyLock::new(|| {
@@ -338,10 +347,10 @@ mod tests {
         assert_eq!(task("hi", "", None), Task::Reply);
         assert_eq!(task("hi", r#","max_tokens":20"#, None), Task::Intent);
         assert_eq!(task("hi", &schema("facts"), None), Task::Extraction);
-        assert_eq!(task("hi", &schema("verdict"), None), Task::Judge);
+        assert_eq!(task("hi", &schema("verdicts"), None), Task::Judge);
         assert_eq!(task("hi", &schema("summary"), None), Task::Summary);
         assert_eq!(task(r#"Answer: {"facts": []}"#, "", None), Task::Extraction);
-        assert_eq!(task(r#"{"verdict": "same"}"#, "", Some("nonsense")), Task::Judge);
+        assert_eq!(task(r#"{"verdicts": []}"#, "", Some("nonsense")), Task::Judge);
         assert_eq!(task(r#"{"summary": "…"}"#, "", None), Task::Summary);
     }
 

@@ -23,7 +23,7 @@ pub struct IndexPoint {
     pub version: u32,
     pub world: WorldId,
     pub audience: Audience,
-    /// Whom or what it is about.
+    /// The [key](crate::memory::party::subject_key) of whom or what it is about.
     pub subject: String,
     pub importance: Importance,
     pub valid_at: DateTime<Utc>,
@@ -76,8 +76,9 @@ pub struct Comparison<'a> {
     pub world: &'a WorldId,
     /// Of facts of exactly this audience.
     pub audience: &'a Audience,
-    /// Of facts about it; `None`: about whatever.
-    pub subject: Option<&'a str>,
+    /// Of facts about any of these, by their [keys](crate::memory::party::subject_key): one person may be told of by several
+    /// names. `None`: about whatever.
+    pub subjects: Option<&'a [String]>,
     /// Of facts that began before; `None`: whenever they did.
     pub before: Option<DateTime<Utc>>,
     /// A unit vector.

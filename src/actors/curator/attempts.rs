@@ -164,6 +164,7 @@ mod tests {
             retry_base_s: 2,
             concurrency: 1,
             poll_s: 5,
+            judge_tokens: 800,
         };
         let (soon, late) = (Duration::from_mins(59), Duration::from_mins(61));
         for passing in [

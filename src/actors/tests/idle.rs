@@ -99,7 +99,7 @@ async fn what_was_kept_long_enough_goes_however_much_it_is() {
             verdict: Verdict::Same,
             model: "judge".to_owned(),
         };
-        async move { facts.keep_verdict(scope, &judged).await.unwrap() }
+        async move { facts.keep_verdicts(scope, &[judged]).await.unwrap() }
     });
     futures_util::future::join_all(kept).await;
     assert_eq!(facts.verdicts(scope, &pairs).await.unwrap().len(), pairs.len());

@@ -130,6 +130,7 @@ pub fn dialogue_settings() -> DialogueSettings {
             retry_base_s: 0,
             concurrency: 4,
             poll_s: 0,
+            judge_tokens: 800,
         },
         conversation: crate::dialogue::settings::ConversationSettings {
             max_turns: 20,

@@ -246,10 +246,10 @@ pub(super) fn compared(scope: &TenantScope, with: Comparison<'_>) -> Filter {
         of_tenant(scope),
         Condition::matches(AUDIENCE, audience_key(with.world, with.audience)),
     ];
-    must.extend(
-        with.subject
-            .map(|subject| Condition::matches(SUBJECT, subject_key(subject))),
-    );
+    must.extend(with.subjects.map(|subjects| {
+        let keys: Vec<String> = subjects.iter().map(|subject| subject_key(subject)).collect();
+        Condition::matches(SUBJECT, keys)
+    }));
     must.extend(with.before.map(|before| {
         #[expect(
             clippy::cast_precision_loss,

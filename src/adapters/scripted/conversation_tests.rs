@@ -99,7 +99,7 @@ impl Table {
                     Task::Judge,
                     self.language,
                     "judge",
-                    context! { older => old["content"].as_str(), newer => new["content"].as_str(), kind => new["kind"].as_str() },
+                    context! { pairs => [context! { older => old["content"].as_str(), newer => new["content"].as_str() }] },
                 )
                 .await;
                 if verdict.contains("independent") {

@@ -1,5 +1,7 @@
 //! How a newer statement stands to an older one, by rule. When in doubt: independent.
 
+use serde_json::{Value, json};
+
 use super::{
     claim::{self, Claim, words},
     lexicon, view,
@@ -9,12 +11,14 @@ use crate::memory::{
     reconcile::Verdict,
 };
 
-/// Answers a judge prompt.
-pub(super) fn judge(prompt: &str) -> Verdict {
-    match (view::tagged(prompt, "older"), view::tagged(prompt, "newer")) {
-        (Some(older), Some(newer)) => verdict(&older, &newer),
-        _ => Verdict::Independent,
-    }
+/// Answers a judge prompt: a verdict for each of its pairs, by number.
+pub(super) fn judge(prompt: &str) -> Value {
+    let (older, newer) = (view::all_tagged(prompt, "older"), view::all_tagged(prompt, "newer"));
+    let pairs = older.into_iter().zip(newer).zip(1..);
+    let verdicts: Vec<Value> = pairs
+        .map(|((older, newer), number)| json!({ "pair": number, "verdict": verdict(older, newer).as_str() }))
+        .collect();
+    json!({ "verdicts": verdicts })
 }
 
 fn verdict(older: &str, newer: &str) -> Verdict {

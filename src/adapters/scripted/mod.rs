@@ -38,7 +38,6 @@ mod question_cases;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use serde_json::json;
 
 use crate::{
     memory::{authored::Language, turn::Usage},
@@ -100,7 +99,7 @@ impl ScriptedLlm {
                     tasks::extraction(&prompt).to_string()
                 }
             }
-            Task::Judge => json!({ "verdict": judge::judge(&prompt()).as_str() }).to_string(),
+            Task::Judge => judge::judge(&prompt()).to_string(),
             Task::Summary => tasks::summary(&prompt()).to_string(),
             // It has no judgement to curate with; an empty answer changes nothing.
             Task::Curation => "{}".to_owned(),

@@ -12,7 +12,7 @@ use crate::{
     ids::{FactId, TenantId, WorldId},
     memory::{
         fact::{Audience, Importance, Knower},
-        keywords,
+        keywords, party,
     },
     ports::{
         StoreError, StoreResult,
@@ -69,7 +69,7 @@ fn read(row: &Row) -> StoreResult<IndexPoint> {
             knowers: columns.json()?,
             private_to: columns.maybe_id()?,
         },
-        subject: columns.next()?,
+        subject: party::subject_key(columns.next()?),
         importance: {
             let value = columns.number()?;
             Importance::new(value).ok_or_else(|| StoreError::Corrupt(format!("{value} is no importance")))?

@@ -20,7 +20,7 @@ impl TaskDefaults {
     /// | reply | 200 | 60 s | 0.7 |
     /// | intent | 20 | 2 s | 0 |
     /// | extraction | 2,000 | 30 s | 0 |
-    /// | judge | 60 | 15 s | 0 |
+    /// | judge | 400 | 15 s | 0 |
     /// | summary | 300 | 30 s | 0.2 |
     /// | curation | 600 | 60 s | 0.2 |
     #[must_use]
@@ -29,8 +29,8 @@ impl TaskDefaults {
             Task::Reply => (200, 60, 0.7),
             Task::Intent => (20, 2, 0.0),
             Task::Extraction => (2_000, 30, 0.0),
-            // A verdict and its reason, as JSON.
-            Task::Judge => (60, 15, 0.0),
+            // A verdict for each pair, as JSON.
+            Task::Judge => (400, 15, 0.0),
             Task::Summary => (300, 30, 0.2),
             Task::Curation => (600, 60, 0.2),
         };

@@ -108,6 +108,7 @@ fn settings() -> DialogueSettings {
             retry_base_s: 2,
             concurrency: 8,
             poll_s: 5,
+            judge_tokens: 800,
         },
         conversation: crate::dialogue::settings::ConversationSettings {
             max_turns: 20,

@@ -1,25 +1,27 @@
-//! Verdicts about pairs of statements: what was judged before is looked up, the rest is asked once.
+//! Verdicts about pairs of statements: what was judged before is looked up, the rest is asked once, in lists.
 //!
 //! A verdict is kept as soon as it is given, by the contents of its pair. So a job that runs out of time
 //! has lost nothing of what its judge has said.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use minijinja::context;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::{
     dialogue::{
         Services,
-        jobs::{JobError, ask_json},
+        jobs::{JobError, ask_json_or},
+        models::salvage_list,
         prompt::{Template, untrusted},
     },
     memory::{
         authored::Language,
         fact::Statement,
         reconcile::{Verdict, pair_hash},
-        timeline::{Judged, Unasked},
+        timeline::{Judged, Room, Unasked},
+        tokens::TokenCounter,
     },
     ports::{
         StoreResult,
@@ -29,12 +31,30 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Pairs asked about at once; the tenant's model routes bound what runs in all.
+/// Calls made at once; the tenant's model routes bound what runs in all.
 const SIDE_BY_SIDE: usize = 4;
+
+/// What the answer needs beside its entries.
+const ANSWER_TOKENS: u32 = 8;
 
 #[derive(Deserialize)]
 struct Answer {
+    verdicts: Vec<Entry>,
+}
+
+/// A verdict and the number of its pair, from 1; without a number pairs count in order.
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(default, alias = "number", alias = "n", deserialize_with = "number")]
+    pair: Option<usize>,
     verdict: String,
+}
+
+/// Models write 1, "1" and "#1".
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    let digits: String = value.to_string().chars().filter(char::is_ascii_digit).collect();
+    Ok(digits.parse().ok())
 }
 
 /// What is known about pairs, by the hash of their contents.
@@ -54,8 +74,8 @@ pub(super) struct Judge<'a> {
     services: &'a Services,
     scope: &'a TenantScope,
     language: Language,
-    /// How many more pairs may be asked about.
-    room: usize,
+    /// How many more calls may be made.
+    calls: usize,
     /// Whether somebody comes again where it is away.
     asked_again: bool,
     /// Why it is, for now; what it is not asked then stays as it is.
@@ -64,13 +84,13 @@ pub(super) struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// Asks about `most` pairs at most: those beyond stay as they are.
+    /// Makes `most` calls at most: pairs beyond stay as they are.
     pub(super) fn new(services: &'a Services, scope: &'a TenantScope, language: Language, most: usize) -> Self {
         Self {
             services,
             scope,
             language,
-            room: most,
+            calls: most,
             asked_again: false,
             away: None,
             answers: Answers::default(),
@@ -103,62 +123,78 @@ impl<'a> Judge<'a> {
         Ok(left.into_iter().map(|(_, asked)| asked).collect())
     }
 
-    /// Asks about every pair, nearest first. A judge that fails changes nothing.
+    /// How much may be asked about what one turn taught: what the fixed text of the prompt leaves.
+    ///
+    /// # Errors
+    /// If the prompt cannot be rendered.
+    pub(super) fn room(&self) -> Result<Room, JobError> {
+        let services = self.services;
+        let counter = TokenCounter::for_model(services.models.model_of(Task::Judge));
+        let fixed = services.prompts.render(
+            self.language,
+            Template::Judge,
+            context! { pairs => Vec::<String>::new() },
+        )?;
+        let fixed = services.prompts.count(counter, &fixed).saturating_add(ANSWER_TOKENS);
+        Ok(Room {
+            tokens: services.settings.jobs.judge_tokens.saturating_sub(fixed),
+            counter,
+        })
+    }
+
+    /// Asks about every pair, as many in one call as there is room for. A judge that fails changes nothing.
     ///
     /// # Errors
     /// If a verdict could not be kept.
-    pub(super) async fn ask(&mut self, mut pairs: Vec<Unasked>) -> Result<(), JobError> {
-        pairs.sort_by(|a, b| b.cosine.total_cmp(&a.cosine));
+    pub(super) async fn ask(&mut self, pairs: Vec<Unasked>, room: &Room) -> Result<(), JobError> {
         let mut asked = HashSet::new();
         let mut questions = Vec::new();
         for question in pairs {
             let pair = pair_hash(&question.older.content, &question.newer.content);
-            if self.answers.0.contains_key(&pair) || !asked.insert(pair) {
-                continue;
+            if !self.answers.0.contains_key(&pair) && asked.insert(pair) {
+                questions.push((pair, question));
             }
-            questions.push((pair, question));
         }
-        if self.away.is_some() {
-            questions.clear();
+        let mut calls = if self.away.is_some() {
+            Vec::new()
         } else {
-            let beyond = questions.split_off(questions.len().min(self.room));
-            self.room -= questions.len();
-            if !beyond.is_empty() {
-                tracing::warn!(pairs = beyond.len(), "too many pairs to judge; the rest stays as it is");
-            }
+            lists(questions, room)
+        };
+        let beyond = calls.split_off(calls.len().min(self.calls));
+        self.calls -= calls.len();
+        if !beyond.is_empty() {
+            tracing::warn!(calls = beyond.len(), "too many pairs to judge; the rest stays as it is");
         }
         let (services, scope, language) = (self.services, self.scope, self.language);
-        // One pair that fails may be to blame itself. What is under way by then is kept as well.
-        let (mut questions, mut under_way) = (questions.into_iter(), FuturesUnordered::new());
+        // One list that fails may be to blame itself. What is under way by then is kept as well.
+        let (mut calls, mut under_way) = (calls.into_iter(), FuturesUnordered::new());
         let (mut said, mut failed) = (0, 0);
         loop {
             while under_way.len() < SIDE_BY_SIDE
                 && failed < said + SIDE_BY_SIDE
-                && let Some((pair, question)) = questions.next()
+                && let Some(list) = calls.next()
             {
-                under_way.push(async move { (pair, ask_model(services, scope, language, &question).await) });
+                under_way.push(async move { ask_model(services, scope, language, &list).await });
             }
-            let Some((pair, answer)) = under_way.next().await else {
+            let Some(answer) = under_way.next().await else {
                 break;
             };
-            let answer = match answer {
-                Ok((verdict, model)) => {
-                    let judged = JudgedPair { pair, verdict, model };
-                    services.ledger.facts.keep_verdict(scope, &judged).await?;
+            match answer {
+                Ok(judged) => {
+                    services.ledger.facts.keep_verdicts(scope, &judged).await?;
                     said += 1;
-                    Judged::Said(verdict)
+                    let judged = judged.iter();
+                    let judged = judged.map(|judged| (judged.pair, Judged::Said(judged.verdict)));
+                    self.answers.0.extend(judged);
                 }
                 Err(JobError::Model(error)) if self.asked_again && error.is_transient() => {
                     self.away = Some(error);
                     failed += 1;
-                    continue;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a pair was not judged; both facts stay as they are");
-                    Judged::Silent
+                    tracing::warn!(%error, "pairs were not judged; their facts stay as they are");
                 }
-            };
-            self.answers.0.insert(pair, answer);
+            }
         }
         for pair in asked {
             self.answers.0.entry(pair).or_insert(Judged::Silent);
@@ -167,29 +203,113 @@ impl<'a> Judge<'a> {
     }
 }
 
+/// A pair under its hash.
+type Question = ([u8; 32], Unasked);
+
+/// Pairs in lists that fit into one call each, in their order.
+fn lists(questions: Vec<Question>, room: &Room) -> Vec<Vec<Question>> {
+    let mut lists: Vec<Vec<Question>> = Vec::new();
+    let mut left = 0;
+    for question in questions {
+        let tokens = room.tokens_of(&question.1.older, &question.1.newer);
+        match lists.last_mut() {
+            Some(list) if tokens <= left => {
+                left -= tokens;
+                list.push(question);
+            }
+            _ => {
+                left = room.tokens.saturating_sub(tokens);
+                lists.push(vec![question]);
+            }
+        }
+    }
+    lists
+}
+
+/// What a model says of a list. A pair that it does not name has no verdict.
 async fn ask_model(
     services: &Services,
     scope: &TenantScope,
     language: Language,
-    question: &Unasked,
-) -> Result<(Verdict, String), JobError> {
-    let values = context! {
-        older => untrusted(&question.older.content),
-        newer => untrusted(&question.newer.content),
-        kind => question.newer.kind.as_str(),
-    };
+    list: &[Question],
+) -> Result<Vec<JudgedPair>, JobError> {
+    let pairs: Vec<_> = list
+        .iter()
+        .map(|(_, question)| {
+            context! {
+                older => untrusted(&question.older.content),
+                newer => untrusted(&question.newer.content),
+            }
+        })
+        .collect();
     let schema = JsonSchema {
-        name: "verdict",
+        name: "verdicts",
         schema: serde_json::json!({
             "type": "object",
-            "properties": { "verdict": { "type": "string", "enum": ["same", "contradicts", "independent"] } },
-            "required": ["verdict"],
+            "properties": { "verdicts": { "type": "array", "items": {
+                "type": "object",
+                "properties": {
+                    "pair": { "type": "integer" },
+                    "verdict": { "type": "string", "enum": ["same", "contradicts", "independent"] },
+                },
+                "required": ["pair", "verdict"],
+                "additionalProperties": false,
+            } } },
+            "required": ["verdicts"],
             "additionalProperties": false,
         }),
     };
-    let prompt = services.prompts.render(language, Template::Judge, values)?;
-    let (answer, model): (Answer, _) = ask_json(services, scope, Task::Judge, prompt, schema).await?;
-    let verdict = Verdict::parse(answer.verdict.trim().to_lowercase().as_str())
-        .ok_or_else(|| JobError::Unusable("the judge named no verdict".to_owned()))?;
-    Ok((verdict, model))
+    let prompt = services.prompts.render(language, Template::Judge, context! { pairs })?;
+    // What an answer says before it breaks off counts.
+    let salvage = |text: &str| {
+        let entries = salvage_list(text, "verdicts").into_iter();
+        let verdicts: Vec<Entry> = entries.filter_map(|entry| serde_json::from_value(entry).ok()).collect();
+        (!verdicts.is_empty()).then_some(Answer { verdicts })
+    };
+    let (answer, model) = ask_json_or(services, scope, Task::Judge, prompt, schema, salvage).await?;
+    let judged = read(&answer, list.len());
+    if judged.is_empty() {
+        return Err(JobError::Unusable("the judge named no verdict".to_owned()));
+    }
+    let judged = judged.into_iter().map(|(nth, verdict)| JudgedPair {
+        pair: list[nth].0,
+        verdict,
+        model: model.clone(),
+    });
+    Ok(judged.collect())
+}
+
+/// The verdicts of an answer about `pairs` pairs, by their places from 0. Of two about one pair the first counts.
+fn read(answer: &Answer, pairs: usize) -> BTreeMap<usize, Verdict> {
+    let mut judged = BTreeMap::new();
+    for (place, entry) in answer.verdicts.iter().enumerate() {
+        let number = entry.pair.unwrap_or(place + 1);
+        let verdict = Verdict::parse(entry.verdict.trim().to_lowercase().as_str());
+        if let (Some(verdict), Some(nth)) = (verdict, number.checked_sub(1).filter(|nth| *nth < pairs)) {
+            judged.entry(nth).or_insert(verdict);
+        }
+    }
+    judged
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_by_the_numbers_of_its_pairs() {
+        let judged = |text: &str, pairs| {
+            let answer: Answer = serde_json::from_str(text).unwrap();
+            read(&answer, pairs).into_iter().collect::<Vec<_>>()
+        };
+        use Verdict::{Contradicts, Independent, Same};
+        let answer = r#"{"verdicts": [{"pair": 2, "verdict": "Same "}, {"pair": "1", "verdict": "contradicts"}]}"#;
+        assert_eq!(judged(answer, 3), [(0, Contradicts), (1, Same)], "the third has none");
+        let answer = r##"{"verdicts": [{"verdict": "same"}, {"number": "#2", "verdict": "independent"}]}"##;
+        assert_eq!(judged(answer, 2), [(0, Same), (1, Independent)]);
+        let answer = r#"{"verdicts": [{"pair": 0, "verdict": "same"}, {"pair": 9, "verdict": "same"},
+            {"pair": 1, "verdict": "perhaps"}, {"pair": 2, "verdict": "same"}, {"pair": 2, "verdict": "independent"}]}"#;
+        assert_eq!(judged(answer, 2), [(1, Same)]);
+    }
 }

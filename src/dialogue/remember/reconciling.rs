@@ -6,7 +6,6 @@
 //! need, verdicts and the vectors of what was asked to be forgotten, is fetched between two plans.
 
 use std::{
-    borrow::Cow,
     collections::{BTreeSet, HashMap},
     sync::Arc,
 };
@@ -28,7 +27,7 @@ use crate::{
     memory::{
         fact::{Audience, Cause, Fact, FactView, NewFact, NewInvalidation},
         keywords, party,
-        timeline::{self, Known, Prepared, Request, SaidThen, Settled, Timeline},
+        timeline::{self, Known, Prepared, Request, Room, SaidThen, Settled, Timeline},
     },
     ports::{
         StoreError, StoreResult,
@@ -45,10 +44,10 @@ use crate::{
 /// How often somebody else may write meanwhile before the job is put off.
 const MAX_PLANS: usize = 8;
 /// Nearest facts that are read. More than count, since some will not have held at their moment.
-const NEIGHBOURS: usize = timeline::NEAREST + 24;
-/// Pairs that one turn may have judged. It can have `MAX_FACTS` facts, each near many; a slow judge must
-/// be through with them within a lease or two.
-const TURN_PAIRS: usize = 32;
+const NEIGHBOURS: usize = timeline::NEAREST + 16;
+/// Calls of a judge that the job of one turn may make. One is enough for what a turn teaches; what was said since a turn
+/// whose job comes late needs more.
+const TURN_CALLS: usize = 4;
 
 /// Which memory is written to.
 pub(super) struct Memory<'a> {
@@ -62,15 +61,15 @@ pub(super) struct Memory<'a> {
 
 /// What facts of a memory are compared with.
 struct Sought<'a> {
-    /// Whom or what they are about; `None`: whatever.
-    subject: Option<Cow<'a, str>>,
+    /// The keys of whom or what they are about; `None`: whatever.
+    subjects: Option<Vec<String>>,
     vector: &'a [f32],
 }
 
 impl<'a> Sought<'a> {
-    fn about(subject: &'a str, vector: &'a [f32]) -> Self {
+    fn about(subject: &str, vector: &'a [f32]) -> Self {
         Self {
-            subject: Some(Cow::Borrowed(subject)),
+            subjects: Some(vec![party::subject_key(subject)]),
             vector,
         }
     }
@@ -145,7 +144,7 @@ pub(super) async fn reconcile(
             }
         };
     }
-    let mut judge = Judge::new(services, scope, said.npc.language, TURN_PAIRS);
+    let mut judge = Judge::new(services, scope, said.npc.language, TURN_CALLS);
     let since = said.turn.committed_at;
     let written = memory.write(since, Some(&addition), &writing, &mut judge).await?;
     Ok(written.map_or_else(Vec::new, |(known, settled)| changes(&known, &settled, &addition)))
@@ -181,6 +180,7 @@ impl Memory<'_> {
         let mut requests = Requests::new();
         let mut answer = addition.and_then(|addition| addition.answer);
         let (mut moved, mut part) = (0, false);
+        let room = Arc::new(judge.room()?);
         // What was read before somebody was asked is right for as long as memory holds still.
         let mut kept: Option<(u64, Arc<Prepared>)> = None;
         while moved < MAX_PLANS {
@@ -197,7 +197,7 @@ impl Memory<'_> {
                     }
                 },
             };
-            let settled = self.settled(&prepared, judge).await?;
+            let settled = self.settled(&prepared, &room, judge).await?;
             if !settled.unasked.is_empty() {
                 if !part && matches!(writing, Writing::Settling { .. }) && settled.changes_something() {
                     // What is known by now shows at once, however long a judge takes for the rest.
@@ -222,7 +222,7 @@ impl Memory<'_> {
                 {
                     return Ok(None);
                 }
-                judge.ask(settled.unasked).await?;
+                judge.ask(settled.unasked, &room).await?;
                 kept = Some((expected_memory_seq, prepared));
                 continue;
             }
@@ -254,12 +254,18 @@ impl Memory<'_> {
 
     /// What the timeline comes to, with the verdicts that the ledger has; what is left unasked, nobody has
     /// judged yet.
-    async fn settled(&self, prepared: &Arc<Prepared>, judge: &mut Judge<'_>) -> Result<Settled, JobError> {
+    async fn settled(
+        &self,
+        prepared: &Arc<Prepared>,
+        room: &Arc<Room>,
+        judge: &mut Judge<'_>,
+    ) -> Result<Settled, JobError> {
         let long = prepared.timeline().is_long();
         loop {
-            let (again, answers): (_, Answers) = (Arc::clone(prepared), std::mem::take(&mut judge.answers));
+            let (again, room) = (Arc::clone(prepared), Arc::clone(room));
+            let answers: Answers = std::mem::take(&mut judge.answers);
             let (mut settled, answers) = apart(long, move || {
-                let settled = again.settle(|older, newer| answers.of(older, newer));
+                let settled = again.settle(&room, |older, newer| answers.of(older, newer));
                 (settled, answers)
             })
             .await?;
@@ -392,10 +398,10 @@ impl Memory<'_> {
     /// Where what a player asks to forget is looked for: in all of the memory; and where others hear it, too, also among
     /// what is about the player, however much of theirs is nearer.
     fn meant<'v>(&self, vector: &'v [f32], player: Option<&PlayerId>) -> impl Iterator<Item = Sought<'v>> + use<'v> {
-        let anything = player.map(|_| Sought { subject: None, vector });
+        let anything = player.map(|_| Sought { subjects: None, vector });
         let shared = player.filter(|player| self.audience.private_to.as_ref() != Some(*player));
         let own = shared.map(|player| Sought {
-            subject: Some(Cow::Owned(party::key_of(player))),
+            subjects: Some(vec![party::key_of(player)]),
             vector,
         });
         anything.into_iter().chain(own)
@@ -406,11 +412,11 @@ impl Memory<'_> {
         let calibration = self.services.embedder.info().calibration;
         let least = calibration.cosine_at(calibration.related);
         let mut found = BTreeSet::new();
-        for Sought { subject, vector } in sought {
+        for Sought { subjects, vector } in sought {
             let with = Comparison {
                 world: &self.world,
                 audience: &self.audience,
-                subject: subject.as_deref(),
+                subjects: subjects.as_deref(),
                 before: Some(since),
                 embedding: vector,
                 min_cosine: least,

@@ -24,8 +24,8 @@ use crate::{
 const MARKS: usize = 16;
 /// Marks that could not be settled until one go gives up.
 const MAX_FAILED: usize = 64;
-/// Pairs that one mark may have judged. Nearly all of what was said since it was judged when it was said.
-const MARK_PAIRS: usize = 256;
+/// Calls of a judge that one mark may need. Nearly all of what was said since it was judged when it was said.
+const MARK_CALLS: usize = 32;
 
 /// Settles memories from which something was unsaid, or into which something was put back. How many
 /// were settled; there may be more. One that fails stays marked, rests, and holds up no other.
@@ -111,7 +111,7 @@ async fn settle(
         audience: mark.audience.clone(),
         npcs: npcs.into_iter().collect(),
     };
-    let mut judge = Judge::new(services, scope, language, MARK_PAIRS).patient(patient);
+    let mut judge = Judge::new(services, scope, language, MARK_CALLS).patient(patient);
     let writing = Writing::Settling {
         mark: mark.clone(),
         whole: true,

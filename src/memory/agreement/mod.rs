@@ -69,7 +69,7 @@ fn numbers_of(claim: Claim<'_>) -> BTreeSet<String> {
 }
 
 /// A text as it is compared: stems without articles, particles and plurals, numbers in digits.
-fn canonical(text: &str) -> Vec<String> {
+pub(in crate::memory) fn canonical(text: &str) -> Vec<String> {
     const SILENT: [&str; 12] = [
         "a", "an", "the", "some", "any", "my", "his", "her", "their", "its", "your", "our",
     ];

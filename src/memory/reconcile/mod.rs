@@ -9,8 +9,10 @@ use super::{
     fact::{FactView, InvalidReason, Statement, Tense},
 };
 
+mod clear;
 mod safety;
 
+pub use clear::{Gist, Topic, clear_verdict};
 pub use safety::safety_boost;
 
 /// A judge's answer about an older and a newer statement.
@@ -63,17 +65,36 @@ pub enum Decision {
     KeepBoth,
 }
 
-/// Compares a new statement with a valid one of the same audience and subject (ALGORITHMS §1).
+/// Compares a new statement with a valid one of the same subject (ALGORITHMS §1). A judge is asked only where the answer
+/// can count. `topics` reads the topics of both, where they matter.
 #[must_use]
-pub fn compare(calibration: &Calibration, new: &Statement, old: &Statement, cosine: f32) -> Relation {
+pub fn compare(
+    calibration: &Calibration,
+    new: &Statement,
+    old: &Statement,
+    cosine: f32,
+    topics: impl FnOnce() -> (Option<Topic>, Option<Topic>),
+) -> Relation {
     let similarity = calibration.similarity(cosine);
-    if similarity >= f64::from(calibration.same) {
-        if agreement::agree(new, old) {
-            Relation::Same
-        } else {
+    if similarity.is_nan() || similarity < f64::from(calibration.related) {
+        return Relation::Independent;
+    }
+    let same = similarity >= f64::from(calibration.same);
+    if of_another_time(new, old) {
+        return if clear::tells_of_a_change(new, old, topics()) {
             Relation::Judge
-        }
-    } else if similarity >= f64::from(calibration.related) && new.kind == old.kind {
+        } else {
+            Relation::Independent
+        };
+    }
+    if same && agreement::agree(new, old) {
+        return Relation::Same;
+    }
+    let comparable = || {
+        let (new_topic, old_topic) = topics();
+        clear::may_hide_a_change(new.kind, old.kind) && new_topic.is_some() && new_topic == old_topic
+    };
+    if same || new.kind == old.kind || comparable() {
         Relation::Judge
     } else {
         Relation::Independent
@@ -98,7 +119,14 @@ pub fn decide(
         Relation::Independent => None,
     };
     match verdict {
-        Some(Verdict::Same | Verdict::Contradicts) if of_another_time(new, old) => Decision::KeepBoth,
+        // What happened is not what it made of things.
+        Some(Verdict::Same) if of_another_time(new, old) => Decision::KeepBoth,
+        Some(Verdict::Contradicts)
+            if of_another_time(new, old)
+                && !clear::tells_of_a_change(new, old, (Gist::of(new).topic(), Gist::of(old).topic())) =>
+        {
+            Decision::KeepBoth
+        }
         // Opposite statements are never one fact, whatever a judge says.
         Some(Verdict::Same) if new.polarity != old.polarity => Decision::KeepBoth,
         Some(Verdict::Same) if protected => Decision::FoldNewIntoOld,

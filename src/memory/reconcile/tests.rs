@@ -7,6 +7,12 @@ use crate::memory::{
 /// Cosine is taken as it is: the thresholds are 0.90 and 0.55.
 const CALIBRATION: Calibration = Calibration::IDENTITY;
 
+fn compared(calibration: &Calibration, new: &Statement, old: &Statement, cosine: f32) -> Relation {
+    compare(calibration, new, old, cosine, || {
+        (Gist::of(new).topic(), Gist::of(old).topic())
+    })
+}
+
 fn says(object: &str, content: &str) -> Statement {
     Statement {
         subject: "player".into(),
@@ -27,36 +33,36 @@ fn says(object: &str, content: &str) -> Statement {
 fn thresholds_are_inclusive_and_on_the_calibrated_scale() {
     let new = says("grapes", "The player likes grapes");
     let old = new.clone();
-    assert_eq!(compare(&CALIBRATION, &new, &old, 0.90), Relation::Same);
-    assert_eq!(compare(&CALIBRATION, &new, &old, 0.89), Relation::Judge);
-    assert_eq!(compare(&CALIBRATION, &new, &old, 0.55), Relation::Judge);
-    assert_eq!(compare(&CALIBRATION, &new, &old, 0.54), Relation::Independent);
-    assert_eq!(compare(&CALIBRATION, &new, &old, f32::NAN), Relation::Independent);
+    assert_eq!(compared(&CALIBRATION, &new, &old, 0.90), Relation::Same);
+    assert_eq!(compared(&CALIBRATION, &new, &old, 0.89), Relation::Judge);
+    assert_eq!(compared(&CALIBRATION, &new, &old, 0.55), Relation::Judge);
+    assert_eq!(compared(&CALIBRATION, &new, &old, 0.54), Relation::Independent);
+    assert_eq!(compared(&CALIBRATION, &new, &old, f32::NAN), Relation::Independent);
     // 0.85 is close to nothing on a model where unrelated texts score 0.84.
     let e5 = Calibration {
         floor: 0.84,
         ceiling: 0.92,
         ..CALIBRATION
     };
-    assert_eq!(compare(&e5, &new, &old, 0.85), Relation::Independent);
-    assert_eq!(compare(&e5, &new, &old, 0.92), Relation::Same);
+    assert_eq!(compared(&e5, &new, &old, 0.85), Relation::Independent);
+    assert_eq!(compared(&e5, &new, &old, 0.92), Relation::Same);
 }
 
 #[test]
 fn disagreement_goes_to_the_judge_and_another_kind_does_not() {
     let old = says("apples", "The player likes apples");
-    for content in ["The player used to like apples", "The player hates apples"] {
-        assert_eq!(
-            compare(&CALIBRATION, &says("apples", content), &old, 0.95),
-            Relation::Judge,
-            "{content}"
-        );
-    }
+    let newer = |content: &str| compared(&CALIBRATION, &says("apples", content), &old, 0.95);
+    assert_eq!(newer("The player hates apples"), Relation::Judge);
+    assert_eq!(
+        newer("The player used to like apples"),
+        Relation::Independent,
+        "no verdict could count"
+    );
     let mut event = says("apples", "The player likes apples");
     event.kind = FactKind::Event;
-    assert_eq!(compare(&CALIBRATION, &event, &old, 0.8), Relation::Independent);
+    assert_eq!(compared(&CALIBRATION, &event, &old, 0.8), Relation::Independent);
     assert_eq!(
-        compare(&CALIBRATION, &event, &old, 0.95),
+        compared(&CALIBRATION, &event, &old, 0.95),
         Relation::Same,
         "the same words are the same fact"
     );
@@ -210,4 +216,29 @@ fn what_nobody_may_forget_is_pinned() {
     vital.polarity = Polarity::Positive;
     safety_boost(&mut vital);
     assert_eq!(vital.importance.get(), 10);
+}
+
+#[test]
+fn a_move_told_as_an_event_is_compared_with_the_home_it_left() {
+    let of = |kind, content: &str| Statement {
+        kind,
+        ..says("", content)
+    };
+    let related = |newer: &Statement, older: &Statement| compared(&CALIBRATION, newer, older, 0.7);
+    for (home, moved) in [
+        ("The player lives in Oakford", "The player moved to Riverton"),
+        ("플레이어는 강마을에 산다", "플레이어는 참나무골로 이사했다"),
+    ] {
+        let (home, moved) = (of(FactKind::PersonalInfo, home), of(FactKind::Event, moved));
+        assert_eq!(related(&moved, &home), Relation::Judge, "{}", moved.content);
+        let ends = decide(&moved, &home, false, Relation::Judge, Some(Verdict::Contradicts));
+        assert_eq!(ends, Decision::InvalidateOld(InvalidReason::Superseded));
+        // It is told once more, and an older home ends nothing.
+        let kept = decide(&moved, &home, false, Relation::Judge, Some(Verdict::Same));
+        assert_eq!(kept, Decision::KeepBoth);
+        assert_eq!(related(&home, &moved), Relation::Independent);
+    }
+    let sold = of(FactKind::Event, "The player sold the house dog");
+    let name = of(FactKind::PersonalInfo, "The player's name is Tom");
+    assert_eq!(related(&sold, &name), Relation::Independent, "of another topic");
 }

@@ -1,7 +1,7 @@
 //! What is near what in a timeline: nearly all of the work of settling it, and independent of any
 //! verdict, so that it is done once.
 
-use std::{cmp::Reverse, collections::HashMap};
+use std::{cmp::Reverse, collections::HashMap, sync::OnceLock};
 
 use chrono::{DateTime, Utc};
 
@@ -11,7 +11,8 @@ use crate::{
     memory::{
         calibration::Calibration,
         fact::Fact,
-        reconcile::{Relation, compare},
+        party,
+        reconcile::{Gist, Relation, Topic, compare},
         scoring::dot,
     },
 };
@@ -32,6 +33,7 @@ pub struct Prepared {
     near: Vec<Vec<Near>>,
     /// Of each turn's requests to forget, in order, the facts that may be meant, nearest first.
     meant: HashMap<TurnId, Vec<Vec<(usize, f32)>>>,
+    gists: Vec<OnceLock<Gist>>,
 }
 
 /// A fact, by its place, that is near another one.
@@ -66,9 +68,11 @@ impl Prepared {
         timeline.known.sort_by_key(|known| (known.fact.valid_at, known.fact.id));
         timeline.known.dedup_by_key(|known| known.fact.id);
         let known = &timeline.known;
+        let gists: Vec<OnceLock<Gist>> = known.iter().map(|_| OnceLock::new()).collect();
+        let keys: Vec<String> = known.iter().map(|known| subject_of(&known.fact)).collect();
         let mut of_subject: HashMap<&str, Vec<usize>> = HashMap::new();
-        for (nth, known) in known.iter().enumerate() {
-            of_subject.entry(&known.fact.statement.subject).or_default().push(nth);
+        for (nth, key) in keys.iter().enumerate() {
+            of_subject.entry(key).or_default().push(nth);
         }
         let said_at: HashMap<TurnId, DateTime<Utc>> = timeline.said.iter().map(|said| (said.turn, said.at)).collect();
         let near = known
@@ -78,9 +82,9 @@ impl Prepared {
                 let turn = said_by(&new.fact).filter(|_| new.fact.valid_at >= timeline.since);
                 let Some(turn) = turn else { return Vec::new() };
                 let at = said_at.get(&turn).copied().unwrap_or(new.fact.valid_at);
-                let others = of_subject[new.fact.statement.subject.as_str()].iter().copied();
+                let others = of_subject[keys[nth].as_str()].iter().copied();
                 let others = others.filter(|old| *old != nth && known[*old].may_hold(timeline.since, at));
-                near_of(calibration, known, nth, at, others)
+                near_of(calibration, known, &gists, (nth, at), others)
             })
             .collect();
         let meant = timeline
@@ -89,7 +93,12 @@ impl Prepared {
             .filter(|said| said.at >= timeline.since && !said.forget.is_empty())
             .map(|said| (said.turn, meant_by(calibration, &timeline, said)))
             .collect();
-        Self { timeline, near, meant }
+        Self {
+            timeline,
+            near,
+            meant,
+            gists,
+        }
     }
 
     /// In the order in which things were said.
@@ -104,6 +113,11 @@ impl Prepared {
         self.timeline.known
     }
 
+    /// What rules compare of a fact.
+    pub(super) fn gist(&self, fact: usize) -> &Gist {
+        gist_of(&self.timeline.known, &self.gists, fact)
+    }
+
     pub(super) fn near(&self, new: usize) -> &[Near] {
         &self.near[new]
     }
@@ -116,12 +130,22 @@ impl Prepared {
     }
 }
 
-/// Those of `others` that are near `new` at `at`: as near as the index would propose them.
+/// Under which facts are compared.
+fn subject_of(fact: &Fact) -> String {
+    party::subject_key(&fact.statement.subject)
+}
+
+/// Read once, and only of what is near something.
+fn gist_of<'g>(known: &[Known], gists: &'g [OnceLock<Gist>], fact: usize) -> &'g Gist {
+    gists[fact].get_or_init(|| Gist::of(&known[fact].fact.statement))
+}
+
+/// Those of `others` that are near `new` at its moment: as near as the index would propose them.
 fn near_of(
     calibration: &Calibration,
     known: &[Known],
-    new: usize,
-    at: DateTime<Utc>,
+    gists: &[OnceLock<Gist>],
+    (new, at): (usize, DateTime<Utc>),
     others: impl Iterator<Item = usize>,
 ) -> Vec<Near> {
     // In the words in which it was said, whatever a person made of them since.
@@ -133,7 +157,10 @@ fn near_of(
         .map(|(old, cosine)| Near {
             old,
             cosine,
-            relation: relation(calibration, fact, &known[old].fact, cosine),
+            relation: relation(calibration, fact, &known[old].fact, cosine, || {
+                let topic = |fact: usize| gist_of(known, gists, fact).topic();
+                (topic(new), topic(old))
+            }),
         })
         .partition(|near| near.relation == Relation::Independent);
     // Each for itself: what it cannot touch, and may have ended by then, must not push out what it can.
@@ -145,11 +172,17 @@ fn near_of(
 
 /// What a new fact may do to an old one. Whoever may hear of the old one must be able to hear of what ends it, and what is
 /// folded into a fact must not tell more than the fact itself may.
-fn relation(calibration: &Calibration, new: &Fact, old: &Fact, cosine: f32) -> Relation {
+fn relation(
+    calibration: &Calibration,
+    new: &Fact,
+    old: &Fact,
+    cosine: f32,
+    topics: impl FnOnce() -> (Option<Topic>, Option<Topic>),
+) -> Relation {
     if !new.locks.are_open_wherever(&old.locks) {
         return Relation::Independent;
     }
-    match compare(calibration, &new.statement, &old.statement, cosine) {
+    match compare(calibration, &new.statement, &old.statement, cosine, topics) {
         Relation::Same if new.locks != old.locks => Relation::Independent,
         relation => relation,
     }

@@ -6,10 +6,17 @@ use crate::memory::{
     agreement::{polarity_of, tense_of},
     calibration::Calibration,
     fact::{Audience, Cause, FactKind, FactView, Importance, Knower},
+    tokens::TokenCounter,
 };
 
 /// Cosine is taken as it is: the thresholds are 0.90 and 0.55.
 const CALIBRATION: Calibration = Calibration::IDENTITY;
+
+/// For whatever there is.
+const ROOM: Room = Room {
+    tokens: u32::MAX,
+    counter: TokenCounter::CharsPerFour,
+};
 
 /// A memory under test. Facts are named by numbers; turn `n` was said at second `n`.
 #[derive(Default)]
@@ -119,7 +126,7 @@ impl Case {
         self
     }
     fn settled(&self) -> Settled {
-        Prepared::new(&CALIBRATION, self.timeline.clone()).settle(|older, newer| {
+        Prepared::new(&CALIBRATION, self.timeline.clone()).settle(&ROOM, |older, newer| {
             let asked = (older.content.clone(), newer.content.clone());
             let known = self.verdicts.iter().find(|(pair, _)| *pair == asked);
             known.map_or(Judged::Unasked, |(_, verdict)| Judged::Said(*verdict))
@@ -488,7 +495,7 @@ fn statements_nobody_judged_are_named_and_change_nothing() {
         .says(2, 2, "The player hates apples", 40.0);
     let settled = told.settled();
     assert_eq!((settled.ends, settled.unasked.len()), (vec![], 1));
-    let silent = |told: &Case| Prepared::new(&CALIBRATION, told.timeline.clone()).settle(|_, _| Judged::Silent);
+    let silent = |told: &Case| Prepared::new(&CALIBRATION, told.timeline.clone()).settle(&ROOM, |_, _| Judged::Silent);
     assert!(!silent(&told).changes_something() && silent(&told).unheard.len() == 1);
     let (like, hate) = ("The player likes apples", "The player hates apples");
     let mut told = told.judged(like, hate, Verdict::Contradicts).stored();

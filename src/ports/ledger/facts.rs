@@ -314,8 +314,8 @@ pub trait FactStore: Send + Sync {
     ) -> StoreResult<TimelineRows>;
     /// The verdicts of those of `pairs` that were judged.
     async fn verdicts(&self, scope: &TenantScope, pairs: &[[u8; 32]]) -> StoreResult<HashMap<[u8; 32], Verdict>>;
-    /// Keeps a verdict; a later one about the same pair counts instead.
-    async fn keep_verdict(&self, scope: &TenantScope, judged: &JudgedPair) -> StoreResult<()>;
+    /// Keeps verdicts, each pair once, all or none; a later one about the same pair counts instead.
+    async fn keep_verdicts(&self, scope: &TenantScope, judged: &[JudgedPair]) -> StoreResult<()>;
     async fn reconcile(&self, scope: &TenantScope, result: &Reconciliation) -> StoreResult<ReconcileOutcome>;
 
     // --- people ---

@@ -85,8 +85,8 @@ fn request(task: Task) -> LlmRequest {
         Task::Reply => "<player_line>\nHello, Mira!\n</player_line>".to_owned(),
         Task::Intent => format!("Sort the player's last line: chat, memory, scenario, world or overheard.\n{turn}"),
         Task::Extraction => format!("Answer with JSON only:\n{{\"facts\": []}}\n{turn}"),
-        Task::Judge => "<older>The player likes apples.</older>\n<newer>The player likes grapes.</newer>\n\
-                        <kind>preference</kind>\nAnswer with JSON only: {\"verdict\": \"same\"}"
+        Task::Judge => "Answer with JSON only: {\"verdicts\": [{\"pair\": 1, \"verdict\": \"same\"}]}\n\n\
+                        1. <older>The player likes apples.</older> <newer>The player likes grapes.</newer>"
             .to_owned(),
         Task::Summary => "<npc_name>Mira</npc_name>\n<turn number=\"1\">\n<player>Hello.</player>\n\
                           <npc>Well met.</npc>\n</turn>\nAnswer with JSON only: {\"summary\": \"…\", \"importance\": 5}"
@@ -135,7 +135,7 @@ async fn answers_every_task(subject: &Subject) {
                 let json = parse_json_answer::<Value>(&answer.text).unwrap();
                 let key = match task {
                     Task::Extraction => "facts",
-                    Task::Judge => "verdict",
+                    Task::Judge => "verdicts",
                     Task::Summary => "summary",
                     _ => continue,
                 };

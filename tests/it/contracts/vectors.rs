@@ -91,7 +91,7 @@ fn similar_to<'a>(audience: &'a Audience, embedding: &'a [f32], min_cosine: f32)
     Comparison {
         world: &VALE,
         audience,
-        subject: None,
+        subjects: None,
         before: None,
         embedding,
         min_cosine,
@@ -325,7 +325,7 @@ async fn similar_compares_within_one_audience(index: impl AsyncFn(Vec<IndexPoint
 }
 
 /// However many others are nearer.
-async fn similar_compares_with_one_subject_and_what_came_before(
+async fn similar_compares_with_subjects_and_what_came_before(
     index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>,
 ) {
     let of = |subject: &str, began: i64, n: u128, lean: f32| IndexPoint {
@@ -342,20 +342,26 @@ async fn similar_compares_with_one_subject_and_what_came_before(
     let index = index(points).await;
     let (query, known) = (leaning(0, 1.0), audience(&["npc:ergen"], None));
     let with = similar_to(&known, &query, 0.6);
-    let found = async |subject, before, limit| {
+    let found = async |subjects: &[&str], before, limit| {
+        let subjects: Vec<String> = subjects.iter().map(|subject| (*subject).to_owned()).collect();
         let with = Comparison {
-            subject,
+            subjects: (!subjects.is_empty()).then_some(subjects.as_slice()),
             before,
             limit,
             ..with
         };
         numbers(&index.similar(&scope("acme"), with).await.unwrap())
     };
-    assert_eq!(found(Some("player:p2"), None, 2).await, [42, 41]);
-    assert_eq!(found(Some("player:p2"), Some(day(3)), 2).await, [41, 40]);
-    assert_eq!(found(Some("player:p3"), None, 2).await, [0; 0]);
-    assert_eq!(found(None, Some(day(1)), 2).await, [0; 0]);
-    assert_eq!(found(None, None, 100).await.len(), 33);
+    assert_eq!(found(&["player:p2"], None, 2).await, [42, 41]);
+    assert_eq!(found(&["player:p2"], Some(day(3)), 2).await, [41, 40]);
+    assert_eq!(
+        found(&["player:p1", "player:p2", "player:p3"], None, 100).await.len(),
+        33
+    );
+    assert_eq!(found(&["player:p3", "player:p2"], None, 2).await, [42, 41]);
+    assert_eq!(found(&["player:p3"], None, 2).await, [0; 0]);
+    assert_eq!(found(&[], Some(day(1)), 2).await, [0; 0]);
+    assert_eq!(found(&[], None, 100).await.len(), 33);
 }
 
 async fn upserts_and_removals_are_idempotent(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
@@ -494,19 +500,19 @@ macro_rules! contract {
 
 contract!(in_process: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
     hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
-    similar_compares_with_one_subject_and_what_came_before, upserts_and_removals_are_idempotent,
+    similar_compares_with_subjects_and_what_came_before, upserts_and_removals_are_idempotent,
     points_without_a_vector_are_found_otherwise);
 contract!(in_process_without_room: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
     a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
-    similar_compares_with_one_subject_and_what_came_before, points_without_a_vector_are_found_otherwise);
+    similar_compares_with_subjects_and_what_came_before, points_without_a_vector_are_found_otherwise);
 
 contract!(qdrant: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
     hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
-    similar_compares_with_one_subject_and_what_came_before, upserts_and_removals_are_idempotent,
+    similar_compares_with_subjects_and_what_came_before, upserts_and_removals_are_idempotent,
     points_without_a_vector_are_found_otherwise);
 contract!(real server: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
     hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
-    similar_compares_with_one_subject_and_what_came_before, upserts_and_removals_are_idempotent,
+    similar_compares_with_subjects_and_what_came_before, upserts_and_removals_are_idempotent,
     points_without_a_vector_are_found_otherwise);
 
 /// A change that lands while a partition is being read must not be lost.

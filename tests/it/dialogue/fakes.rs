@@ -82,7 +82,7 @@ impl ToldLlm {
                     Task::Reply => "Very well.",
                     Task::Intent => "memory",
                     Task::Extraction => r#"{"facts": []}"#,
-                    Task::Judge => r#"{"verdict": "independent"}"#,
+                    Task::Judge => return Answer::Text(super::verdicts("independent")),
                     Task::Summary => r#"{"summary": "They talked.", "importance": 5}"#,
                     Task::Curation => "",
                 }

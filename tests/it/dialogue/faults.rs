@@ -11,7 +11,7 @@ use colloquy::{
 };
 use serde_json::json;
 
-use super::{Answer, Stage, likes, picky::Picky};
+use super::{Answer, Stage, likes, picky::Picky, verdicts};
 use crate::support::run;
 
 #[test]
@@ -62,7 +62,7 @@ fn what_the_npc_was_told_is_no_news_in_other_words() {
         let before = stage.valid().await;
         let mut echo = likes("red grapes", &["fruit"]);
         echo["speaker"] = json!("Mira");
-        stage.llm.tell_text(Task::Judge, r#"{"verdict": "same"}"#);
+        stage.llm.tell_text(Task::Judge, verdicts("same"));
         let reports = talk.teach("What fruit do I like?", &json!([echo])).await;
         assert_eq!(
             stage.llm.asked(Task::Judge).len(),

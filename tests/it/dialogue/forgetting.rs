@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{
     Stage, likes,
     memory::{hates, sharing},
-    statement,
+    statement, verdicts,
 };
 use crate::support::run;
 
@@ -188,7 +188,7 @@ fn a_job_that_was_given_up_works_when_it_is_tried_again() {
             .await
             .unwrap();
         assert_eq!(leased.iter().map(|job| job.turn).collect::<Vec<_>>(), [first.turn.id]);
-        stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+        stage.llm.tell_text(Task::Judge, verdicts("contradicts"));
         // Of another kind, so that the judge is asked about the grapes alone.
         let mut tea = likes("tea", &["drink"]);
         tea["kind"] = json!("note");
@@ -197,7 +197,13 @@ fn a_job_that_was_given_up_works_when_it_is_tried_again() {
         stage.run(&leased[0]).await.unwrap();
         let mut valid = stage.valid().await;
         valid.sort();
-        assert_eq!(valid, ["The player likes grapes no longer.", "The player likes tea."]);
+        assert_eq!(
+            valid,
+            [
+                "The player likes grapes no longer, since the harvest.",
+                "The player likes tea."
+            ]
+        );
     });
 }
 

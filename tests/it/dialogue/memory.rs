@@ -22,7 +22,7 @@ use colloquy::{
 };
 use serde_json::json;
 
-use super::{Answer, Stage, likes, statement};
+use super::{Answer, Stage, likes, statement, verdicts};
 use crate::support::run;
 
 #[test]
@@ -172,7 +172,7 @@ pub(super) fn hates() -> serde_json::Value {
     statement(
         "like",
         "grapes",
-        "The player likes grapes no longer.",
+        "The player likes grapes no longer, since the harvest.",
         "negative",
         &["fruit"],
     )
@@ -186,11 +186,14 @@ fn a_changed_taste_supersedes_and_its_verdict_is_kept() {
         talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
         stage
             .llm
-            .tell_text(Task::Judge, "So:\n```json\n{\"verdict\": \"contradicts\"}\n```");
+            .tell_text(Task::Judge, format!("So:\n```json\n{}\n```", verdicts("contradicts")));
         let reports = talk.teach("No more grapes", &json!([hates()])).await;
         let ops: Vec<MemoryOp> = reports[0].memory.iter().map(|change| change.op).collect();
         assert_eq!(ops, [MemoryOp::Added, MemoryOp::Invalidated]);
-        assert_eq!(stage.valid().await, ["The player likes grapes no longer."]);
+        assert_eq!(
+            stage.valid().await,
+            ["The player likes grapes no longer, since the harvest."]
+        );
         let old = stage.facts().await.remove(0);
         assert_eq!(old.invalid.unwrap().reason, InvalidReason::Superseded);
         assert!(!{
@@ -205,6 +208,29 @@ fn a_changed_taste_supersedes_and_its_verdict_is_kept() {
         other.teach("No more grapes", &json!([hates()])).await;
         assert_eq!(stage.llm.asked(Task::Judge).len(), 1);
         assert_eq!(stage.valid().await.len(), 2);
+    });
+}
+
+#[test]
+fn clear_cases_need_no_judge() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
+        let no_more = statement(
+            "like",
+            "grapes",
+            "The player no longer likes grapes.",
+            "negative",
+            &["fruit"],
+        );
+        let facts = json!([no_more, likes("plums", &["fruit"])]);
+        talk.teach("No more grapes. Plums!", &facts).await;
+        assert_eq!(
+            stage.valid().await,
+            ["The player no longer likes grapes.", "The player likes plums."]
+        );
+        assert!(stage.llm.asked(Task::Judge).is_empty());
     });
 }
 
@@ -230,14 +256,17 @@ fn an_earlier_turns_job_that_runs_late_does_not_overrule_a_later_turn() {
         let first = talk.say("I like grapes").await;
         stage.clock.advance(Duration::from_mins(1));
         talk.teach("No more grapes", &json!([hates()])).await;
-        stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+        stage.llm.tell_text(Task::Judge, verdicts("contradicts"));
         stage.llm.tell_text(
             Task::Extraction,
             json!({ "facts": [likes("grapes", &["fruit"])] }).to_string(),
         );
         let report = stage.run(&first.jobs[0]).await.unwrap();
         assert!(report.memory.is_empty());
-        assert_eq!(stage.valid().await, ["The player likes grapes no longer."]);
+        assert_eq!(
+            stage.valid().await,
+            ["The player likes grapes no longer, since the harvest."]
+        );
     });
 }
 
@@ -273,7 +302,7 @@ fn safety_is_pinned_and_protected() {
             &["nut"],
         );
         over["kind"] = json!("constraint");
-        stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+        stage.llm.tell_text(Task::Judge, verdicts("contradicts"));
         let reports = talk.teach("I am not", &json!([over])).await;
         assert!(
             reports[0].memory.iter().any(|change| change.op == MemoryOp::Flagged),

@@ -541,6 +541,14 @@ pub fn likes(object: &str, keywords: &[&str]) -> serde_json::Value {
     )
 }
 
+/// A judge's answer that says the same of every pair it is asked about.
+pub fn verdicts(verdict: &str) -> String {
+    let verdicts: Vec<_> = (1..=32)
+        .map(|pair| serde_json::json!({ "pair": pair, "verdict": verdict }))
+        .collect();
+    serde_json::json!({ "verdicts": verdicts }).to_string()
+}
+
 pub fn statement(predicate: &str, object: &str, content: &str, polarity: &str, keywords: &[&str]) -> serde_json::Value {
     serde_json::json!({
         "subject": "player", "predicate": predicate, "object": object, "content": content, "keywords": keywords,

@@ -5,7 +5,11 @@ use std::time::Duration;
 use colloquy::{
     dialogue::remember::{self, HandWritten},
     ids::PlayerId,
-    memory::fact::{Audience, FactKind, Importance, Knower},
+    memory::{
+        fact::{Audience, FactKind, Importance, Knower},
+        reconcile::pair_hash,
+        timeline,
+    },
     ports::{
         clock::Clock as _,
         ledger::jobs::{Job, JobFailure},
@@ -14,7 +18,7 @@ use colloquy::{
 };
 use serde_json::json;
 
-use super::{Answer, Stage, likes};
+use super::{Answer, Stage, statement, verdicts};
 use crate::support::run;
 
 impl Stage {
@@ -23,11 +27,11 @@ impl Stage {
     async fn unsettle_with_a_request(&self, player: &str) {
         let mut first = self.session(player).await;
         first
-            .teach("I like grapes", &json!([likes("grapes", &["fruit"])]))
+            .teach("I like grapes", &json!([prefers("grapes", &["fruit"])]))
             .await;
         let mut second = self.session(player).await;
         let committed = second.say("Forget that I like grapes").await;
-        let forget = json!({ "facts": [], "forget": ["The player likes grapes."] });
+        let forget = json!({ "facts": [], "forget": ["The player prefers grapes."] });
         self.llm.tell_text(Task::Extraction, forget.to_string());
         self.run(&committed.jobs[0]).await.unwrap();
         self.clock.advance(Duration::from_mins(1));
@@ -56,9 +60,9 @@ fn an_embedder_that_hangs_holds_up_no_memory() {
     run(async {
         let stage = Stage::set().await;
         Box::pin(stage.unsettle_with_a_request("p1")).await;
-        stage.embedder.holds.send_replace(Some("likes grapes"));
+        stage.embedder.holds.send_replace(Some("prefers grapes"));
         let mut other = stage.session("p2").await;
-        let tea = json!([likes("tea", &["drink"])]);
+        let tea = json!([prefers("tea", &["drink"])]);
         tokio::select! {
             biased;
             settled = remember::settle_all(&stage.services, &stage.scope) => panic!("{settled:?}"),
@@ -73,7 +77,7 @@ fn a_memory_that_cannot_be_settled_holds_up_no_other() {
         let stage = Stage::set().await;
         Box::pin(stage.unsettle_with_a_request("p1")).await;
         let mut other = stage.session("p2").await;
-        other.teach("I like tea", &json!([likes("tea", &["drink"])])).await;
+        other.teach("I like tea", &json!([prefers("tea", &["drink"])])).await;
         other.rewind(0, None).await;
         let player = |id: &str| Some(id.parse::<PlayerId>().unwrap());
         assert_eq!(stage.marks().await, [player("p1"), player("p2")]);
@@ -88,9 +92,15 @@ fn a_memory_that_cannot_be_settled_holds_up_no_other() {
     });
 }
 
+/// A taste that may leave no room for another.
+fn prefers(object: &str, keywords: &[&str]) -> serde_json::Value {
+    let content = format!("The player prefers {object}.");
+    statement("prefer", object, &content, "positive", keywords)
+}
+
 /// What is near no preference.
 fn note(object: &str) -> serde_json::Value {
-    let mut note = likes(object, &[]);
+    let mut note = prefers(object, &[]);
     note["kind"] = json!("note");
     note
 }
@@ -102,17 +112,17 @@ async fn contradicted(stage: &Stage) {
     for fruit in ["grapes", "plums", "pears"] {
         let mut session = stage.session("p1").await;
         if !sessions.is_empty() {
-            stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+            stage.llm.tell_text(Task::Judge, verdicts("contradicts"));
         }
         session
-            .teach(&format!("I like {fruit}"), &json!([likes(fruit, &[])]))
+            .teach(&format!("I like {fruit}"), &json!([prefers(fruit, &[])]))
             .await;
         stage.clock.advance(Duration::from_mins(1));
         sessions.push(session);
     }
     // Nobody was asked about the first one.
     assert_eq!(stage.llm.asked(Task::Judge).len(), 2);
-    assert_eq!(stage.valid().await, ["The player likes pears."]);
+    assert_eq!(stage.valid().await, ["The player prefers pears."]);
     sessions[1].rewind(0, None).await;
 }
 
@@ -135,9 +145,9 @@ fn a_judge_that_is_away_is_asked_again_once_it_is_back() {
             assert_eq!(stage.llm.asked(Task::Judge).len(), asked);
             stage.clock.advance(Duration::from_mins(13));
         }
-        stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+        stage.llm.tell_text(Task::Judge, verdicts("contradicts"));
         assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 1);
-        assert_eq!(stage.valid().await, ["The player likes pears."]);
+        assert_eq!(stage.valid().await, ["The player prefers pears."]);
         assert_eq!(stage.marks().await, []);
     });
 }
@@ -171,27 +181,27 @@ fn what_needs_no_judge_is_settled_while_it_is_away() {
     run(async {
         let stage = Stage::set().await;
         let (mut sessions, fruit) = (Vec::new(), &["fruit"]);
-        let mut echo = likes("plums", fruit);
+        let mut echo = prefers("plums", fruit);
         echo["speaker"] = json!("Mira");
         let says = [
-            ("I like grapes", json!([likes("grapes", fruit), note("rain")])),
-            ("No, plums", json!([likes("plums", fruit), note("snow")])),
+            ("I like grapes", json!([prefers("grapes", fruit), note("rain")])),
+            ("No, plums", json!([prefers("plums", fruit), note("snow")])),
             ("What fruit do I like?", json!([echo])),
-            ("No, pears", json!([likes("pears", fruit), note("hail")])),
+            ("No, pears", json!([prefers("pears", fruit), note("hail")])),
         ];
         for (nth, (line, facts)) in says.iter().enumerate() {
             let mut session = stage.session("p1").await;
-            for _ in 0..2 * (nth % 2) {
-                stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+            for _ in 0..nth % 2 {
+                stage.llm.tell_text(Task::Judge, verdicts("contradicts"));
             }
             session.teach(line, facts).await;
             sessions.push(session);
         }
-        let last = ["The player likes pears.", "The player likes hail."];
+        let last = ["The player prefers pears.", "The player prefers hail."];
         assert_eq!(stage.valid().await, last);
         sessions[1].rewind(0, None).await;
         // That she said plums is news by now, and ended the grapes as plums had. Of rain and hail nobody has judged.
-        let rain = ["The player likes rain.", last[0], last[1]];
+        let rain = ["The player prefers rain.", last[0], last[1]];
         stage.llm.tell(Task::Judge, Answer::Silent(vec![]));
         let before = stage.llm.asked(Task::Judge).len();
         let shows = async {
@@ -210,7 +220,7 @@ fn what_needs_no_judge_is_settled_while_it_is_away() {
             (rain.map(str::to_owned).into(), 1)
         );
         stage.clock.advance(Duration::from_mins(1));
-        stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
+        stage.llm.tell_text(Task::Judge, verdicts("contradicts"));
         assert_eq!(remember::settle_all(&stage.services, &stage.scope).await.unwrap(), 1);
         assert_eq!(
             (stage.valid().await, stage.marks().await.len()),
@@ -238,44 +248,52 @@ fn what_a_slow_judge_has_said_is_not_asked_again() {
         let stage = Stage::set().await;
         let mut talk = stage.session("p1").await;
         // Two facts that are near what is said next, and not near each other: of another kind.
-        talk.teach("I like grapes and rain", &json!([likes("grapes", &[]), note("rain")]))
+        talk.teach("I like grapes and rain", &json!([prefers("grapes", &[]), note("rain")]))
             .await;
         assert_eq!(stage.llm.asked(Task::Judge).len(), 0);
 
-        let facts = json!({ "facts": [likes("plums", &[]), note("snow")] });
+        let facts = json!({ "facts": [prefers("plums", &[]), note("snow")] });
         stage.llm.tell_text(Task::Extraction, facts.to_string());
-        stage.llm.tell_text(Task::Judge, r#"{"verdict": "contradicts"}"#);
         stage.llm.tell(Task::Judge, Answer::Silent(vec![]));
         let committed = talk.say("No, plums and snow").await;
         let job = &committed.jobs[0];
-        // The lease ends while the second pair is judged.
-        let verdicts = async {
-            loop {
-                let asked = stage.llm.asked(Task::Judge).len();
-                let pair =
-                    colloquy::memory::reconcile::pair_hash("The player likes grapes.", "The player likes plums.");
-                let other = colloquy::memory::reconcile::pair_hash("The player likes rain.", "The player likes snow.");
-                let facts = &stage.services.ledger.facts;
-                let kept = [
-                    facts.verdicts(&stage.scope, &[pair]).await.unwrap().remove(&pair),
-                    facts.verdicts(&stage.scope, &[other]).await.unwrap().remove(&other),
-                ];
-                if asked == 2 && kept.iter().flatten().count() == 1 {
-                    break;
-                }
+        // The lease ends while the judge is asked about both pairs.
+        let both = async {
+            while stage.llm.asked(Task::Judge).is_empty() {
                 tokio::task::yield_now().await;
             }
         };
         tokio::select! {
             report = stage.run(job) => panic!("{report:?}"),
-            () = verdicts => {}
+            () = both => {}
         }
+        stage.llm.tell_text(
+            Task::Judge,
+            r#"{"verdicts": [{"pair": 1, "verdict": "contradicts"}, {"pair": 2"#,
+        );
+        stage.llm.tell_text(
+            Task::Judge,
+            r#"{"verdicts": [{"pair": 1, "verdict": "contradicts"}, {"pair": 2"#,
+        );
         let again = stage.again(job).await;
         let report = stage.run(&again).await.unwrap();
         assert_eq!(report.memory.len(), 3, "{:?}", report.memory);
-        assert_eq!(stage.llm.asked(Task::Judge).len(), 3, "only what had no verdict");
+        assert_eq!(
+            stage.llm.asked(Task::Judge).len(),
+            3,
+            "an answer that breaks off is asked for once more"
+        );
         assert_eq!(stage.llm.asked(Task::Extraction).len(), 2, "the answer was kept");
         assert_eq!(stage.valid().await.len(), 3);
+        // What the judge had said is kept by the contents of its pair, be it of another turn.
+        let pairs = [("grapes", "plums"), ("rain", "snow")].map(|(older, newer)| {
+            pair_hash(
+                &format!("The player prefers {older}."),
+                &format!("The player prefers {newer}."),
+            )
+        });
+        let facts = &stage.services.ledger.facts;
+        assert_eq!(facts.verdicts(&stage.scope, &pairs).await.unwrap().len(), 1);
     });
 }
 
@@ -293,7 +311,7 @@ fn the_nearest_pairs_are_judged_and_of_the_rest_both_stay() {
                 },
                 subject: "player:p1".to_owned(),
                 predicate: "like".to_owned(),
-                content: format!("The player likes {object}."),
+                content: format!("The player prefers {object}."),
                 object,
                 keywords: vec![],
                 kind: FactKind::Preference,
@@ -308,8 +326,14 @@ fn the_nearest_pairs_are_judged_and_of_the_rest_both_stay() {
         }
         stage.clock.advance(Duration::from_mins(1));
         let mut talk = stage.session("p1").await;
-        talk.teach("I like plums", &json!([likes("plums", &[])])).await;
-        assert_eq!(stage.llm.asked(Task::Judge).len(), 32);
+        talk.teach("I like plums", &json!([prefers("plums", &[])])).await;
+        let asked = stage.llm.asked(Task::Judge);
+        assert_eq!(asked.len(), 1, "one call, however much is known");
+        let pairs = asked[0].matches("<newer>").count();
+        assert!((8..=timeline::NEAREST).contains(&pairs), "{pairs}");
+        // The answer names each pair.
+        let answer = r#"{"pair":10,"verdict":"independent"},"#.len() * pairs;
+        assert!((asked[0].chars().count() + answer).div_ceil(4) <= 800, "{}", asked[0]);
         assert_eq!(stage.valid().await.len(), 40);
     });
 }

@@ -8,8 +8,8 @@ use super::fresh;
 use crate::support::{Rest, Server, Socket, eventually, run};
 
 /// What turn 3 says. Both facts are near the one of turn 1, so that a judge is asked about them.
-const UNSAID: &str = "I hate grapes. I like figs.";
-const WORDS_OF_IT: [&str; 3] = ["hate grapes", "hates grapes", "figs"];
+const UNSAID: &str = "I hate sour grapes. I like figs.";
+const WORDS_OF_IT: [&str; 3] = ["hate sour grapes", "hates sour grapes", "figs"];
 
 /// Keeps back what is asked for these tasks, and lets go everything else.
 pub fn hold(mock: &MockHandle, tasks: &[&str]) {

@@ -12,8 +12,8 @@ use super::{
 use crate::support::{Rest, Server, run};
 
 /// What line 3 says. Both facts are near the one of line 1, so that a judge is asked about them.
-const UNSAID: &str = "Hanna hates grapes. Hanna likes figs.";
-const WORDS_OF_IT: [&str; 2] = ["hates grapes", "figs"];
+const UNSAID: &str = "Hanna hates sour grapes. Hanna likes figs.";
+const WORDS_OF_IT: [&str; 2] = ["hates sour grapes", "figs"];
 const TALKERS: [&str; 2] = ["ergen", "mira"];
 
 struct Held {
@@ -226,7 +226,7 @@ fn a_line_that_is_held_is_learned_from_once_it_is_let_go() {
         hold(&held.mock, &[]);
         held.rest.idle().await;
         // So the tests above are about answers that come.
-        held.know(&["Hanna hates grapes.", "Hanna likes figs.", "Hanna likes grapes."])
+        held.know(&["Hanna hates sour grapes.", "Hanna likes figs.", "Hanna likes grapes."])
             .await;
     });
 }

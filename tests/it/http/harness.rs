@@ -107,7 +107,7 @@ fn dialogue_settings() -> DialogueSettings {
             "force_tokens": 6000, "keep": 5, "buffer_min_turns": 8},
         "saves": {"max_per_world": 100},
         "retention": {"done_jobs_d": 90, "traces_d": 90, "verdicts_d": 90, "unsaid_d": 30},
-        "jobs": {"max_attempts": 8, "max_useless": 2, "give_up_after_s": 86400, "lease_s": 120, "retry_base_s": 2, "concurrency": 8, "poll_s": 5},
+        "jobs": {"max_attempts": 8, "max_useless": 2, "give_up_after_s": 86400, "lease_s": 120, "retry_base_s": 2, "concurrency": 8, "poll_s": 5, "judge_tokens": 800},
         "conversation": {"max_turns": 20, "pause_ms": 0, "reading_ms_per_char": 0, "longest_pause_ms": 0},
     }))
     .unwrap()

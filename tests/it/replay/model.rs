@@ -119,7 +119,7 @@ impl Player {
                 given.unwrap_or_else(|| json!({})).to_string()
             }
             Task::Extraction => self.extraction(&text).to_string(),
-            Task::Judge => json!({ "verdict": verdict(&text) }).to_string(),
+            Task::Judge => verdicts(&text).to_string(),
             Task::Summary => summary(&text).to_string(),
             Task::Curation => String::new(),
         }
@@ -240,14 +240,22 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// A verdict that depends on the two statements alone.
-fn verdict(text: &str) -> &'static str {
-    let statements: Vec<&str> = text.lines().filter(|line| line.contains(TAUGHT)).collect();
-    match hash(&statements.join("|")) % 5 {
-        0 | 1 => "contradicts",
-        2 => "same",
-        _ => "independent",
-    }
+/// A verdict for each pair, which depends on its two statements alone.
+fn verdicts(text: &str) -> Value {
+    let pairs = text
+        .lines()
+        .filter(|line| line.contains("<newer>") && line.contains(TAUGHT));
+    let verdict = |(nth, pair): (usize, &str)| {
+        let pair = pair.split_once(' ').map_or(pair, |(_, statements)| statements);
+        let verdict = match hash(pair) % 5 {
+            0 | 1 => "contradicts",
+            2 => "same",
+            _ => "independent",
+        };
+        json!({ "pair": nth + 1, "verdict": verdict })
+    };
+    let verdicts: Vec<Value> = pairs.enumerate().map(verdict).collect();
+    json!({ "verdicts": verdicts })
 }
 
 /// Names what it covers and what it builds on.

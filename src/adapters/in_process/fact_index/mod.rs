@@ -497,7 +497,7 @@ mod tests {
         let with = Comparison {
             world: &points[0].world,
             audience: &audience,
-            subject: None,
+            subjects: None,
             before: None,
             embedding: &[0.0, 1.0],
             min_cosine: 0.5,

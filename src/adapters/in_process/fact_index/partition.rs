@@ -30,11 +30,12 @@ pub(super) struct Search {
 }
 
 /// Which points are compared with a vector.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Only {
     /// Of exactly this audience.
     pub(super) audience: u64,
-    pub(super) subject: Option<u64>,
+    /// About any of these.
+    pub(super) subjects: Option<Vec<u64>>,
     /// That began before.
     pub(super) before: Option<DateTime<Utc>>,
 }
@@ -78,7 +79,9 @@ impl Search {
             hints: false,
             only: Some(Only {
                 audience: short(with.audience),
-                subject: with.subject.map(short),
+                subjects: with
+                    .subjects
+                    .map(|subjects| subjects.iter().map(|key| short(key.as_str())).collect()),
                 before: with.before,
             }),
         }

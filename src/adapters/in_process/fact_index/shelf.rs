@@ -192,7 +192,7 @@ impl Shelf {
         let limits = search.limits;
         let mut found: Vec<(u32, f32)> = Vec::new();
         if let Some(query) = query {
-            let near = self.nearest(query, limits.dense, search.only);
+            let near = self.nearest(query, limits.dense, search.only.as_ref());
             found.extend(near.into_iter().map(|(cosine, slot)| (slot, cosine)));
         }
         let important = self.important.iter().rev().take(limits.important).map(|entry| entry.2);
@@ -235,15 +235,18 @@ impl Shelf {
     }
 
     /// The `limit` nearest slots with exact cosines.
-    fn nearest(&self, query: &[f32], limit: usize, only: Option<Only>) -> Vec<(f32, u32)> {
+    fn nearest(&self, query: &[f32], limit: usize, only: Option<&Only>) -> Vec<(f32, u32)> {
         if limit == 0 {
             return Vec::new();
         }
         let keep = limit.saturating_mul(RESCORE);
         let (query_in_8_bits, _) = quantise(query);
-        let asked_for = |slot: usize, only: Only| {
+        let asked_for = |slot: usize, only: &Only| {
             only.audience == self.audiences[slot]
-                && only.subject.is_none_or(|subject| subject == self.subjects[slot])
+                && only
+                    .subjects
+                    .as_ref()
+                    .is_none_or(|subjects| subjects.contains(&self.subjects[slot]))
                 && only.before.is_none_or(|before| self.slots[slot].valid_at < before)
         };
         let seen = |slot: usize| self.steps[slot] != 0.0 && only.is_none_or(|only| asked_for(slot, only));

@@ -195,8 +195,8 @@ impl FactStore for SqlFactStore {
     async fn verdicts(&self, scope: &TenantScope, pairs: &[[u8; 32]]) -> StoreResult<HashMap<[u8; 32], Verdict>> {
         read::verdicts(&self.0, scope.tenant(), pairs).await
     }
-    async fn keep_verdict(&self, scope: &TenantScope, judged: &JudgedPair) -> StoreResult<()> {
-        write::keep_verdict(&self.0, scope.tenant(), judged).await
+    async fn keep_verdicts(&self, scope: &TenantScope, judged: &[JudgedPair]) -> StoreResult<()> {
+        write::keep_verdicts(&self.0, scope.tenant(), judged).await
     }
     async fn reconcile(&self, scope: &TenantScope, result: &Reconciliation) -> StoreResult<ReconcileOutcome> {
         write::reconcile(&self.0, scope.tenant(), result).await

@@ -29,8 +29,9 @@ macro_rules! counts {
     };
 }
 /// What was said since; what the turns since then ended, or what those among them that were unsaid had
-/// ended; what people took out or corrected since; what was asked for; and of the same
-/// subjects what was pinned and folded into something, with what it was folded into. CROSS JOIN keeps the short list outside.
+/// ended; what people took out or corrected since; what was asked for; and of whatever
+/// subject what was pinned and folded into something, with what it was folded into: that is little, and a subject has more than
+/// one spelling. CROSS JOIN keeps the short list outside.
 const FACTS: &str = concat!(
     "WITH RECURSIVE found (id) AS (
         SELECT v.value FROM ",
@@ -50,12 +51,9 @@ const FACTS: &str = concat!(
         SELECT c.fact FROM fact_edits c CROSS JOIN facts y
         WHERE c.tenant = $1 AND c.at >= $4
           AND y.tenant = $1 AND y.id = c.fact AND y.world = $2 AND y.audience = $3),
-     subjects (subject) AS (
-        SELECT DISTINCT s.subject FROM found n CROSS JOIN facts s
-        WHERE s.tenant = $1 AND s.id = n.id AND s.world = $2 AND s.audience = $3),
      pinned (id) AS (
-        SELECT p.id FROM subjects o CROSS JOIN facts p
-        WHERE p.tenant = $1 AND p.world = $2 AND p.audience = $3 AND p.subject = o.subject AND p.pinned_once = TRUE
+        SELECT p.id FROM facts p
+        WHERE p.tenant = $1 AND p.world = $2 AND p.audience = $3 AND p.pinned_once = TRUE
           AND EXISTS (SELECT 1 FROM invalidations i WHERE i.tenant = $1 AND i.fact = p.id AND i.reason = 'duplicate'
                       AND ",
     counts!("i"),
@@ -274,7 +272,7 @@ plans_of_sqlite! {
             }
             for part in [
                 "SCAN w\n",
-                "facts_pinned_once (tenant=? AND world=? AND audience=? AND subject=?)",
+                "facts_pinned_once (tenant=? AND world=? AND audience=?)",
                 "facts_in_order (tenant=? AND world=? AND audience=? AND valid_at>?)",
                 "extractions_in_order (tenant=? AND world=? AND audience=? AND said_at>?)",
                 "invalidations_by_cause",

@@ -89,7 +89,10 @@ pub async fn grown_tables_are_counted_beside_writers<S: Subject>(f: &Fixture<S>)
     };
     let verdicts: Vec<JudgedPair> = (0..600).map(judged).collect();
     for some in verdicts.chunks(20) {
-        let writes = join_all(some.iter().map(|pair| ledger.facts.keep_verdict(&f.scope, pair)));
+        let writes = join_all(
+            some.iter()
+                .map(|pair| ledger.facts.keep_verdicts(&f.scope, std::slice::from_ref(pair))),
+        );
         let (counted, written) = tokio::join!(ledger.maintenance.count_grown_tables(), writes);
         counted.unwrap();
         assert!(written.iter().all(Result::is_ok), "{written:?}");

@@ -38,7 +38,7 @@ pub async fn what_is_too_old_goes_and_nothing_else<S: Subject>(f: &Fixture<S>) {
             verdict: Verdict::Same,
             model: "judge".to_owned(),
         };
-        ledger.facts.keep_verdict(&f.scope, &judged).await.unwrap();
+        ledger.facts.keep_verdicts(&f.scope, &[judged]).await.unwrap();
         let Writing::Job(fence) = plan.writing.clone() else {
             unreachable!()
         };
@@ -213,7 +213,7 @@ pub async fn what_was_judged_is_not_pruned_while_there_are_saves<S: Subject>(f: 
             verdict: Verdict::Same,
             model: "judge".to_owned(),
         };
-        f.ledger().facts.keep_verdict(&f.scope, &judged).await.unwrap();
+        f.ledger().facts.keep_verdicts(&f.scope, &[judged]).await.unwrap();
         f.clock.advance(Duration::from_hours(1));
         saved.push(save(f, "").await.id);
         f.clock.advance(Duration::from_hours(1));

@@ -141,7 +141,7 @@ pub async fn verdicts_are_kept_by_pair<S: Subject>(f: &Fixture<S>) {
     let seq = f.memory_seq().await;
     let facts = &f.ledger().facts;
     for judged in [pair(1, Verdict::Same), pair(2, Verdict::Contradicts)] {
-        facts.keep_verdict(&f.scope, &judged).await.unwrap();
+        facts.keep_verdicts(&f.scope, &[judged]).await.unwrap();
     }
     // A verdict changes no memory.
     assert_eq!(f.memory_seq().await, seq);
@@ -162,7 +162,7 @@ pub async fn verdicts_are_kept_by_pair<S: Subject>(f: &Fixture<S>) {
         None
     );
     let again = pair(1, Verdict::Independent);
-    facts.keep_verdict(&f.scope, &again).await.unwrap();
+    facts.keep_verdicts(&f.scope, &[again]).await.unwrap();
     assert_eq!(
         facts.verdicts(&f.scope, &[[1; 32]]).await.unwrap().remove(&[1; 32]),
         Some(Verdict::Independent)

@@ -1,0 +1,507 @@
+//! What rules can say of two statements about the same subject, so that no model is asked: opposite statements about one
+//! object, and tastes for things that have nothing to do with each other. Also which kinds may hide a change from each other.
+//!
+//! The rules answer only where nothing else in the sentences could matter. Whatever they do not understand goes to the judge.
+
+use std::collections::BTreeSet;
+
+use super::Verdict;
+use crate::memory::{
+    agreement::canonical,
+    fact::{FactKind, Polarity, Statement, Tense},
+    keywords::{is_hangul, normalise},
+};
+
+/// What a statement is about, if that is something of which there is one at a time, or which people gain and lose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Topic {
+    Home,
+    Work,
+    Name,
+    Age,
+    Partner,
+    Possession,
+    Favourite,
+}
+
+/// Beginnings of words that name a topic; of Latin words shorter than five letters, whole words.
+const TOPICS: [(Topic, &[&str]); 7] = [
+    (
+        Topic::Favourite,
+        &[
+            "favourite",
+            "favorite",
+            "prefer",
+            "가장 좋아",
+            "제일 좋아",
+            "최애",
+            "더 좋아",
+        ],
+    ),
+    (
+        Topic::Home,
+        &[
+            "live",
+            "lives",
+            "lived",
+            "living",
+            "reside",
+            "resides",
+            "home",
+            "house",
+            "move",
+            "moves",
+            "moved",
+            "moving",
+            "settle",
+            "settled",
+            "dwell",
+            "dwells",
+            "hometown",
+            "살다",
+            "산다",
+            "살고",
+            "살았",
+            "살던",
+            "이사",
+            "거주",
+            "집은",
+            "집이",
+            "고향",
+            "옮겼",
+            "옮긴다",
+        ],
+    ),
+    (
+        Topic::Work,
+        &[
+            "work",
+            "works",
+            "worked",
+            "job",
+            "profession",
+            "employed",
+            "hired",
+            "quit",
+            "retire",
+            "career",
+            "apprentice",
+            "occupation",
+            "일한다",
+            "일하",
+            "일했",
+            "일자리",
+            "직업",
+            "직장",
+            "그만두",
+            "그만뒀",
+            "은퇴",
+            "취직",
+        ],
+    ),
+    (
+        Topic::Name,
+        &["name", "named", "called", "renamed", "이름", "별명", "불린", "불러"],
+    ),
+    (Topic::Age, &["years old", "age", "aged", "나이", "살이다", "살이 되"]),
+    (
+        Topic::Partner,
+        &[
+            "marry", "marri", "married", "wed", "wife", "husband", "spouse", "divorc", "engaged", "betroth", "partner",
+            "결혼", "혼인", "아내", "남편", "부인", "이혼", "약혼", "헤어",
+        ],
+    ),
+    (
+        Topic::Possession,
+        &[
+            "has",
+            "have",
+            "had",
+            "own",
+            "owns",
+            "owned",
+            "keep",
+            "keeps",
+            "sell",
+            "sells",
+            "sold",
+            "bought",
+            "buy",
+            "lost",
+            "gave",
+            "possess",
+            "있다",
+            "없다",
+            "가지고",
+            "가졌",
+            "소유",
+            "팔았",
+            "판다",
+            "샀다",
+            "잃었",
+            "잃어",
+            "키운다",
+            "키우",
+        ],
+    ),
+];
+
+/// Words of liking and disliking; Korean ones are beginnings.
+const TASTES: [&str; 27] = [
+    "like", "likes", "liked", "love", "loves", "loved", "hate", "hates", "hated", "dislike", "dislikes", "enjoy",
+    "enjoys", "adore", "adores", "detest", "detests", "loathe", "loathes", "despise", "despises", "fond", "좋아",
+    "싫어", "사랑", "미워", "즐",
+];
+/// Words that make a taste exclusive, or compare: never a clear case.
+const EXCLUSIVE: [&str; 18] = [
+    "favourite",
+    "favorite",
+    "favourites",
+    "favorites",
+    "best",
+    "most",
+    "prefer",
+    "prefers",
+    "preferred",
+    "rather",
+    "instead",
+    "only",
+    "than",
+    "가장",
+    "제일",
+    "최고",
+    "최애",
+    "대신",
+];
+/// Words that say nothing of what is liked or disliked. Korean ones are beginnings.
+const SILENT: [&str; 41] = [
+    "a",
+    "an",
+    "the",
+    "do",
+    "does",
+    "did",
+    "not",
+    "no",
+    "longer",
+    "any",
+    "more",
+    "anymore",
+    "really",
+    "very",
+    "much",
+    "is",
+    "are",
+    "be",
+    "of",
+    "to",
+    "now",
+    "still",
+    "at",
+    "all",
+    "it",
+    "doesn",
+    "don",
+    "t",
+    "s",
+    "and",
+    "player",
+    "이제",
+    "이젠",
+    "더",
+    "이상",
+    "않",
+    "못",
+    "정말",
+    "아주",
+    "매우",
+    "플레이어",
+];
+
+/// What rules compare of a statement.
+#[derive(Debug, Clone)]
+pub struct Gist {
+    object: Vec<String>,
+    /// Words of object, sentence and keywords.
+    words: BTreeSet<String>,
+    /// Words of the sentence beside subject, object and what is silent.
+    rest: BTreeSet<String>,
+    /// The sentence or its predicate names a taste.
+    is_taste: bool,
+    is_exclusive: bool,
+    topic: Option<Topic>,
+}
+
+impl Gist {
+    /// Reads a statement.
+    #[must_use]
+    pub fn of(statement: &Statement) -> Self {
+        let content = normalise(&statement.content).replace("더 이상", " ");
+        let told = format!("{} {content}", normalise(&statement.predicate));
+        let object = canonical(&statement.object);
+        let mut words: BTreeSet<String> = object.iter().cloned().collect();
+        words.extend(canonical(&content));
+        words.extend(statement.keywords.iter().flat_map(|keyword| canonical(keyword)));
+        let subject = canonical(&statement.subject);
+        let rest = raw_words(&content)
+            .filter(|word| !is_one_of(word, &SILENT) && !is_one_of(word, &TASTES))
+            .flat_map(canonical)
+            .filter(|word| !object.contains(word) && !subject.contains(word))
+            .collect();
+        Self {
+            is_taste: raw_words(&told).any(|word| is_one_of(word, &TASTES)),
+            is_exclusive: raw_words(&told).any(|word| is_one_of(word, &EXCLUSIVE)) || content.contains("더 좋아"),
+            topic: topic_of(&told),
+            object,
+            words,
+            rest,
+        }
+    }
+
+    /// See [`Topic`].
+    #[must_use]
+    pub const fn topic(&self) -> Option<Topic> {
+        self.topic
+    }
+
+    /// Whether the objects share a word with what the other says.
+    #[must_use]
+    pub fn shares_object(&self, other: &Self) -> bool {
+        let shares = |object: &[String], words: &BTreeSet<String>| object.iter().any(|word| occurs(word, words));
+        shares(&self.object, &other.words) || shares(&other.object, &self.words)
+    }
+}
+
+/// What rules say of a newer statement and an older one of the same subject; `None`: a judge has to say.
+#[must_use]
+pub fn clear_verdict(new: (&Statement, &Gist), old: (&Statement, &Gist)) -> Option<Verdict> {
+    let ((new, newer), (old, older)) = (new, old);
+    let tastes = newer.is_taste && older.is_taste && !newer.is_exclusive && !older.is_exclusive;
+    if !tastes || newer.object.is_empty() || older.object.is_empty() {
+        return None;
+    }
+    if newer.object == older.object {
+        let opposite = new.polarity != old.polarity && new.tense == Tense::Present && old.tense == Tense::Present;
+        // Apples at night may be another matter than apples.
+        return (opposite && newer.rest == older.rest).then_some(Verdict::Contradicts);
+    }
+    let of_taste = |kind| matches!(kind, FactKind::Preference | FactKind::Opinion | FactKind::Habit);
+    (of_taste(new.kind) && of_taste(old.kind) && !newer.shares_object(older)).then_some(Verdict::Independent)
+}
+
+/// Whether a statement of one kind may end one of another: a move is told as an event, and the home it left is personal.
+#[must_use]
+pub const fn may_hide_a_change(new: FactKind, old: FactKind) -> bool {
+    const fn tells(kind: FactKind) -> bool {
+        matches!(
+            kind,
+            FactKind::PersonalInfo
+                | FactKind::Profile
+                | FactKind::Event
+                | FactKind::Decision
+                | FactKind::Relationship
+                | FactKind::Timeline
+                | FactKind::Note
+                | FactKind::Other
+        )
+    }
+    tells(new) && tells(old)
+}
+
+/// Whether the newer statement tells that something happened which ended what the older one says is so: a move, a sale, a
+/// wedding. It is told in the past and holds now.
+#[must_use]
+pub fn tells_of_a_change(new: &Statement, old: &Statement, topics: (Option<Topic>, Option<Topic>)) -> bool {
+    new.tense == Tense::Past
+        && old.tense == Tense::Present
+        && matches!(new.kind, FactKind::Event | FactKind::Decision | FactKind::Timeline)
+        && matches!(
+            old.kind,
+            FactKind::PersonalInfo | FactKind::Profile | FactKind::Relationship
+        )
+        && new.polarity == Polarity::Positive
+        && topics.0.is_some()
+        && topics.0 == topics.1
+}
+
+/// The topic that a text names, the first of the table.
+fn topic_of(told: &str) -> Option<Topic> {
+    let names = |phrase: &&str| {
+        if phrase.chars().any(is_hangul) {
+            return told
+                .match_indices(*phrase)
+                .any(|(at, _)| !told[..at].ends_with(is_hangul));
+        }
+        told.match_indices(*phrase).any(|(at, found)| {
+            let after = &told[at + found.len()..];
+            !told[..at].ends_with(char::is_alphanumeric)
+                && (phrase.len() > 4 || !after.starts_with(char::is_alphanumeric))
+        })
+    };
+    let mut topics = TOPICS.iter();
+    topics
+        .find(|(_, phrases)| phrases.iter().any(|phrase| names(phrase)))
+        .map(|(topic, _)| *topic)
+}
+
+fn raw_words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+}
+
+fn is_one_of(word: &str, list: &[&str]) -> bool {
+    list.iter()
+        .any(|entry| word == *entry || entry.starts_with(is_hangul) && word.starts_with(entry))
+}
+
+/// Whether a word is among others; of Korean ones also as part of a compound ("청포도").
+fn occurs(word: &str, words: &BTreeSet<String>) -> bool {
+    if words.contains(word) {
+        return true;
+    }
+    let long = |word: &str| word.starts_with(is_hangul) && word.chars().nth(1).is_some();
+    long(word)
+        && words
+            .iter()
+            .any(|other| long(other) && (other.contains(word) || word.contains(other.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{
+        agreement::{polarity_of, tense_of},
+        fact::Importance,
+    };
+
+    fn says(predicate: &str, object: &str, content: &str) -> Statement {
+        Statement {
+            subject: "player:p7".into(),
+            predicate: predicate.into(),
+            object: object.into(),
+            content: content.into(),
+            keywords: vec![object.into(), "food".into()],
+            speaker: "player:p7".into(),
+            kind: FactKind::Preference,
+            importance: Importance::DEFAULT,
+            polarity: polarity_of(content),
+            tense: tense_of(content),
+            pinned: false,
+        }
+    }
+
+    fn verdict(older: &Statement, newer: &Statement) -> Option<Verdict> {
+        clear_verdict((newer, &Gist::of(newer)), (older, &Gist::of(older)))
+    }
+
+    #[test]
+    fn clear_cases_need_no_judge_and_others_do() {
+        use Verdict::{Contradicts, Independent};
+        let cases = [
+            (
+                ("likes", "apples", "The player likes apples."),
+                ("hates", "an apple", "The player hates an apple."),
+                Some(Contradicts),
+            ),
+            (
+                ("likes", "apples", "The player likes apples."),
+                ("no longer likes", "apples", "The player no longer likes apples."),
+                Some(Contradicts),
+            ),
+            (
+                ("좋아한다", "사과", "플레이어는 사과를 좋아한다."),
+                ("싫어한다", "사과", "플레이어는 이제 사과를 싫어한다."),
+                Some(Contradicts),
+            ),
+            (
+                ("loves", "blackberries", "The player loves blackberries."),
+                ("loves", "pears", "The player loves pears."),
+                Some(Independent),
+            ),
+            (
+                ("좋아한다", "포도", "플레이어는 포도를 좋아한다."),
+                ("좋아한다", "국화차", "플레이어는 국화차를 좋아한다."),
+                Some(Independent),
+            ),
+            // At night may be another matter.
+            (
+                ("likes", "apples", "The player likes apples."),
+                ("hates", "apples", "The player hates apples at night."),
+                None,
+            ),
+            // The one may be the other's kind.
+            (
+                ("likes", "grapes", "The player likes grapes."),
+                ("hates", "green grapes", "The player hates green grapes."),
+                None,
+            ),
+            (
+                ("좋아한다", "포도", "플레이어는 포도를 좋아한다."),
+                ("싫어한다", "청포도", "플레이어는 청포도를 싫어한다."),
+                None,
+            ),
+            (
+                ("likes", "grapes", "The player likes grapes."),
+                ("hates", "food", "The player hates all food."),
+                None,
+            ),
+            // There is one favourite at a time.
+            (
+                ("favourite", "apples", "The player's favourite fruit is apples."),
+                ("likes", "grapes", "The player likes grapes."),
+                None,
+            ),
+            (
+                ("prefers", "grapes", "The player prefers grapes."),
+                ("prefers", "apples", "The player now prefers apples."),
+                None,
+            ),
+            (
+                ("좋아한다", "사과", "플레이어는 사과를 가장 좋아한다."),
+                ("좋아한다", "포도", "플레이어는 포도를 좋아한다."),
+                None,
+            ),
+            // Both are dated.
+            (
+                ("likes", "apples", "The player likes apples."),
+                ("liked", "apples", "The player used to hate apples."),
+                None,
+            ),
+            (
+                ("lives in", "Oakford", "The player lives in Oakford."),
+                ("lives in", "Riverton", "The player lives in Riverton."),
+                None,
+            ),
+        ];
+        for (older, newer, expected) in cases {
+            let (older, newer) = (says(older.0, older.1, older.2), says(newer.0, newer.1, newer.2));
+            assert_eq!(
+                verdict(&older, &newer),
+                expected,
+                "{} / {}",
+                older.content,
+                newer.content
+            );
+        }
+    }
+
+    #[test]
+    fn topics_are_read_off_words() {
+        for (content, topic) in [
+            ("The player lives in Oakford.", Some(Topic::Home)),
+            ("The player moved to Riverton.", Some(Topic::Home)),
+            ("플레이어는 강마을에 산다.", Some(Topic::Home)),
+            ("플레이어는 참나무골로 이사했다.", Some(Topic::Home)),
+            ("The player works as a baker.", Some(Topic::Work)),
+            ("The player quit the bakery.", Some(Topic::Work)),
+            ("The player's name is Tom.", Some(Topic::Name)),
+            ("The player is married to Ann.", Some(Topic::Partner)),
+            ("The player sold the dog.", Some(Topic::Possession)),
+            ("The player's favourite fruit is the grape.", Some(Topic::Favourite)),
+            ("The player likes olives.", None),
+            ("플레이어는 포도를 좋아한다.", None),
+        ] {
+            assert_eq!(Gist::of(&says("", "", content)).topic(), topic, "{content}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Which pairs of a turn a judge may be asked about: the most telling, as many as there is room for.
+//!
+//! They are chosen from what stands when the turn is said, before anybody looks at what has been judged already. So a pair
+//! for which there is no room is left alone in every replay, whenever a job runs.
+
+use std::collections::HashSet;
+
+use super::{Judged, Run, near::Near};
+use crate::memory::{
+    fact::Statement,
+    reconcile::{Relation, Topic, clear_verdict},
+    tokens::TokenCounter,
+};
+
+/// Tokens that a pair needs beside its two statements: its number and tags, and its entry in the answer.
+pub const PAIR_TOKENS: u32 = 28;
+
+/// How much a judge may be asked about what one turn taught.
+#[derive(Debug, Clone)]
+pub struct Room {
+    /// Tokens of all pairs and the answer about them; 0: no judge is asked.
+    pub tokens: u32,
+    pub counter: TokenCounter,
+}
+
+impl Room {
+    /// Tokens of a pair, its entry in the answer included.
+    #[must_use]
+    pub fn tokens_of(&self, older: &Statement, newer: &Statement) -> u32 {
+        let statement = |statement: &Statement| self.counter.count(&statement.content);
+        statement(older)
+            .saturating_add(statement(newer))
+            .saturating_add(PAIR_TOKENS)
+    }
+}
+
+/// How telling a pair is: what there is one of first, then opposites about one thing, then by nearness.
+type Rank = (u8, f32);
+
+impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
+    /// The pairs of new facts and what is near them that a judge is asked about, if its verdict is needed.
+    pub(super) fn questions(&self, near: &[(usize, Vec<Near>)]) -> HashSet<(usize, usize)> {
+        let mut pairs: Vec<(Rank, usize, usize)> = Vec::new();
+        for (new, near) in near {
+            for near in near.iter().filter(|near| near.relation == Relation::Judge) {
+                if self.clear_verdict(near.old, *new).is_none() {
+                    pairs.push((self.rank(*new, near), *new, near.old));
+                }
+            }
+        }
+        // Places are the order in which things were said, which is the same wherever a timeline begins.
+        pairs.sort_by(|(a, a_new, a_old), (b, b_new, b_old)| {
+            let telling = a.0.cmp(&b.0).then(b.1.total_cmp(&a.1));
+            telling.then(a_new.cmp(b_new)).then(b_old.cmp(a_old))
+        });
+        let mut left = self.room.tokens;
+        let mut asked = HashSet::new();
+        for (_, new, old) in pairs {
+            if left < PAIR_TOKENS {
+                break;
+            }
+            let statement = |fact: usize| &self.facts[fact].known.fact.statement;
+            // One that is too long makes room for the next.
+            if let Some(rest) = left.checked_sub(self.room.tokens_of(statement(old), statement(new))) {
+                left = rest;
+                asked.insert((old, new));
+            }
+        }
+        asked
+    }
+
+    /// What rules say of a pair that a judge would be asked about.
+    pub(super) fn clear_verdict(&self, old: usize, new: usize) -> Option<crate::memory::reconcile::Verdict> {
+        let of = |fact: usize| (&self.facts[fact].known.fact.statement, self.prepared.gist(fact));
+        clear_verdict(of(new), of(old))
+    }
+
+    fn rank(&self, new: usize, near: &Near) -> Rank {
+        let (newer, older) = (self.prepared.gist(new), self.prepared.gist(near.old));
+        let polarity = |fact: usize| self.facts[fact].known.fact.statement.polarity;
+        let one_at_a_time =
+            newer.topic() == older.topic() && newer.topic().is_some_and(|topic| topic != Topic::Possession);
+        let class = if one_at_a_time {
+            0
+        } else {
+            u8::from(polarity(new) == polarity(near.old) || !newer.shares_object(older)) + 1
+        };
+        (class, near.cosine)
+    }
+}

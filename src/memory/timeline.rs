@@ -45,6 +45,8 @@ pub struct Known {
     pub edits: Vec<PastEdit>,
     /// Why it is not, or was not, valid. Without what a rewind took back.
     pub ends: Vec<Ended>,
+    /// It is of another memory, and a person wrote it: what contradicts it flags it, and nothing else is decided about it here.
+    pub foreign: bool,
 }
 
 impl Known {
@@ -321,7 +323,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         for fact in &new {
             match self.repeated(&self.facts[*fact].known.fact.statement, &injected, at) {
                 Some(original) => self.end_as_echo(*fact, original, turn, at),
-                None => near.push((*fact, self.near(*fact, at))),
+                None => near.push((*fact, self.near(*fact, at, &injected))),
             }
         }
         let asked = self.questions(&near);
@@ -386,6 +388,16 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
                 Relation::Same | Relation::Independent => None,
             };
             let same = relation == Relation::Same || verdict == Some(Verdict::Same);
+            if self.facts[old].known.foreign {
+                if verdict == Some(Verdict::Contradicts) {
+                    flags.push(Flagged {
+                        fact: known.id,
+                        by: id,
+                        turn,
+                    });
+                }
+                continue;
+            }
             if same && injected.contains(&known.id) && !party::is_player(&statement.speaker) {
                 // The NPC said what its prompt had told it, in whatever words: that is not news.
                 let original = known.id;
@@ -441,10 +453,15 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
     }
 
     /// Of the nearest facts that hold at `at`, those that a statement may touch, nearest first.
-    fn near(&self, new: usize, at: DateTime<Utc>) -> Vec<Near> {
+    fn near(&self, new: usize, at: DateTime<Utc>, injected: &HashSet<FactId>) -> Vec<Near> {
         let near = self.prepared.near(new).iter();
+        let seen = |near: &&Near| {
+            let known = self.facts[near.old].known;
+            // Of other memories only what the prompt had said: that is the same in every replay.
+            self.holds(near.old, at) && (!known.foreign || injected.contains(&known.fact.id))
+        };
         // First the nearest of whatever kind, as an index proposes them.
-        near.filter(|near| self.holds(near.old, at))
+        near.filter(seen)
             .take(NEAREST)
             .filter(|near| near.relation != Relation::Independent)
             .copied()
@@ -536,7 +553,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             unasked: std::mem::take(&mut self.unasked),
             ..Settled::default()
         };
-        for state in &self.facts {
+        for state in self.facts.iter().filter(|state| !state.known.foreign) {
             let mut wanted = state.ends.clone();
             for stored in &state.known.ends {
                 let Some(turn) = stored.decided_since(self.timeline.since) else {

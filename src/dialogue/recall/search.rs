@@ -151,6 +151,7 @@ async fn valid_then(services: &Services, sought: &Sought<'_>) -> Result<HashMap<
         to: None,
         at: sought.at,
         include_invalid: false,
+        flagged: false,
     };
     let mut facts = HashMap::new();
     let mut after = None;

@@ -353,7 +353,10 @@ impl Memory<'_> {
             .map(|extraction| said_then(extraction, requests))
             .collect();
         // Usually the turn is the latest word. If not, what was said since is gone through once more.
-        let said_since = rows.known.iter().filter(|known| known.fact.valid_at >= since);
+        let said_since = rows
+            .known
+            .iter()
+            .filter(|known| !known.foreign && known.fact.valid_at >= since);
         let mut since_then: Vec<Sought<'_>> = said_since
             .map(|known| Sought::about(&known.fact.statement.subject, known.vector_as_said()))
             .collect();
@@ -377,6 +380,7 @@ impl Memory<'_> {
                 written_at: new.valid_at,
                 edits: Vec::new(),
                 ends: Vec::new(),
+                foreign: false,
             }));
         }
         Ok(Read::Whole(Timeline {

@@ -1,5 +1,7 @@
 //! Looking into a memory: lists, hybrid search with score parts, history.
 
+use std::collections::HashMap;
+
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -22,7 +24,7 @@ use crate::{
         fact::{Fact, FactKind, Knower, Viewpoint, Watchers},
         party,
     },
-    ports::ledger::facts::FactFilter,
+    ports::ledger::facts::{Contradiction, FactFilter},
 };
 
 /// Longest search text, in characters.
@@ -33,7 +35,7 @@ const MAX_QUERY_CHARS: usize = 2_000;
 #[into_params(parameter_in = Query)]
 pub struct FactsQuery {
     /// Hybrid search: the best first, each with the parts of its score. Not with `after`, `subject`,
-    /// `kind`, `from`, `to` or `include_invalid`.
+    /// `kind`, `from`, `to`, `flagged` or `include_invalid`.
     q: Option<String>,
     /// Exactly this subject. With `player_id`, `player` is that player; otherwise name it: `player:<id>`.
     subject: Option<String>,
@@ -47,6 +49,8 @@ pub struct FactsQuery {
     at: Option<DateTime<Utc>>,
     /// Also facts that are no longer valid.
     include_invalid: Option<bool>,
+    /// Only facts written by a person or pinned that something valid contradicts, each with what does.
+    flagged: Option<bool>,
     /// As the NPC sees it while it talks with this player; unset: what every player told it.
     #[param(value_type = Option<String>)]
     player_id: Option<PlayerId>,
@@ -118,9 +122,21 @@ pub async fn list_facts(
         to: query.to,
         at,
         include_invalid: query.include_invalid.unwrap_or(false),
+        flagged: query.flagged.unwrap_or(false),
     };
-    let found = state.services.ledger.facts.list(&caller.scope, &filter, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::of(found, FactView::from)))
+    let facts = &state.services.ledger.facts;
+    let found = facts.list(&caller.scope, &filter, &page).await?;
+    let mut contradicted: HashMap<FactId, Vec<Contradiction>> = HashMap::new();
+    if filter.flagged {
+        let ids: Vec<FactId> = found.items.iter().map(|fact| fact.id).collect();
+        for by in facts.contradictions(&caller.scope, &ids, at).await? {
+            contradicted.entry(by.fact).or_default().push(by);
+        }
+    }
+    Ok(HttpResponse::Ok().json(Items::of(found, |fact| {
+        let by = contradicted.remove(&fact.id).unwrap_or_default();
+        FactView::from(fact).contradicted(by)
+    })))
 }
 
 /// A search that silently ignored a filter would be wrong without a sign of it.
@@ -131,6 +147,7 @@ fn refuse_filters(query: &FactsQuery) -> Result<(), Problem> {
         ("from", query.from.is_some()),
         ("to", query.to.is_some()),
         ("include_invalid", query.include_invalid.is_some()),
+        ("flagged", query.flagged.is_some()),
         ("after", query.after.is_some()),
     ];
     let errors: Vec<_> = given

@@ -13,7 +13,7 @@ use crate::{
         locks::Locks,
         trace::ScoreParts,
     },
-    ports::ledger::facts::FactHistoryEntry,
+    ports::ledger::facts::{Contradiction, FactHistoryEntry},
 };
 
 /// A fact as readers see it: its statement, folded with the duplicates and edits that stand.
@@ -71,6 +71,9 @@ pub struct FactView {
     authored: bool,
     /// The `ETag`, without its quotes.
     version: u32,
+    /// Only in answers to `?flagged=true`: what contradicts it, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    contradicted_by: Vec<ContradictionView>,
     /// Only in answers to `?q=`.
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<ScoreParts>,
@@ -91,6 +94,16 @@ fn locked_by(locks: &Locks) -> Vec<LockView> {
         scenario: scenario.clone(),
     };
     locks.scenarios().map(view).collect()
+}
+
+/// A fact that contradicts another one.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ContradictionView {
+    #[schema(value_type = String)]
+    id: FactId,
+    content: String,
+    /// When it was found to.
+    at: DateTime<Utc>,
 }
 
 /// What caused a row.
@@ -145,12 +158,23 @@ impl From<Fact> for FactView {
             pii: fact.pii,
             authored: fact.authored,
             version: fact.version,
+            contradicted_by: Vec::new(),
             score: None,
         }
     }
 }
 
 impl FactView {
+    /// With what contradicts it.
+    pub fn contradicted(mut self, by: Vec<Contradiction>) -> Self {
+        let view = |by: Contradiction| ContradictionView {
+            id: by.by,
+            content: by.content,
+            at: by.at,
+        };
+        self.contradicted_by = by.into_iter().map(view).collect();
+        self
+    }
     /// With the parts of its score.
     pub fn scored(mut self, score: ScoreParts) -> Self {
         self.score = Some(score);

@@ -194,7 +194,9 @@ fn meant_by(calibration: &Calibration, timeline: &Timeline, said: &SaidThen) -> 
     let meant = |vector: &[f32]| {
         let known = timeline.known.iter().enumerate();
         let near = known
-            .filter(|(_, known)| known.may_hold(timeline.since, said.at) && is_own(&known.fact, said.player.as_ref()))
+            .filter(|(_, known)| {
+                !known.foreign && known.may_hold(timeline.since, said.at) && is_own(&known.fact, said.player.as_ref())
+            })
             .map(|(old, known)| (old, dot(vector, vector_at(known, said.at))))
             .filter(|(_, cosine)| *cosine >= least)
             .collect();

@@ -93,6 +93,7 @@ impl Case {
             written_at: second(n),
             edits: Vec::new(),
             ends: Vec::new(),
+            foreign: false,
         });
         self
     }

@@ -199,6 +199,19 @@ pub struct FactFilter {
     /// Only facts valid at this moment.
     pub at: DateTime<Utc>,
     pub include_invalid: bool,
+    /// Only protected facts that something valid contradicts.
+    pub flagged: bool,
+}
+
+/// What contradicts a protected fact, for a person to look at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Contradiction {
+    /// The protected fact.
+    pub fact: FactId,
+    pub by: FactId,
+    /// What `by` says.
+    pub content: String,
+    pub at: DateTime<Utc>,
 }
 
 /// A person's correction of a fact. Unset fields stay.
@@ -322,6 +335,13 @@ pub trait FactStore: Send + Sync {
     /// Writes one fact by hand (cause: the edit).
     async fn create(&self, scope: &TenantScope, fact: &NewFact, edit: &Edit) -> StoreResult<()>;
     async fn get(&self, scope: &TenantScope, id: FactId) -> StoreResult<Option<Fact>>;
+    /// What contradicts those of `ids` that are flagged, and is valid at `at`; oldest first.
+    async fn contradictions(
+        &self,
+        scope: &TenantScope,
+        ids: &[FactId],
+        at: DateTime<Utc>,
+    ) -> StoreResult<Vec<Contradiction>>;
     /// Newest first.
     async fn list(&self, scope: &TenantScope, filter: &FactFilter, page: &PageRequest) -> StoreResult<Page<Fact>>;
     /// Nothing of what is unsaid.

@@ -325,6 +325,7 @@ impl Stage {
             to: None,
             at: self.clock.now(),
             include_invalid: true,
+            flagged: false,
         };
         let page = PageRequest {
             limit: 200,

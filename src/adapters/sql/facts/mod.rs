@@ -29,8 +29,8 @@ use crate::{
         ledger::{
             audit::Edit,
             facts::{
-                Confirmation, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore, JudgedPair,
-                OutboxRow, RecallBody, ReconcileOutcome, Reconciliation, TimelineRows, Worded,
+                Confirmation, Contradiction, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore,
+                JudgedPair, OutboxRow, RecallBody, ReconcileOutcome, Reconciliation, TimelineRows, Worded,
             },
         },
         vectors::IndexPoint,
@@ -208,6 +208,14 @@ impl FactStore for SqlFactStore {
     async fn get(&self, scope: &TenantScope, id: FactId) -> StoreResult<Option<Fact>> {
         let mut connection = self.0.read(scope).await?;
         read::one(&mut connection, scope.tenant(), id).await
+    }
+    async fn contradictions(
+        &self,
+        scope: &TenantScope,
+        ids: &[FactId],
+        at: DateTime<Utc>,
+    ) -> StoreResult<Vec<Contradiction>> {
+        read::contradictions(&self.0, scope.tenant(), ids, at).await
     }
     async fn list(&self, scope: &TenantScope, filter: &FactFilter, page: &PageRequest) -> StoreResult<Page<Fact>> {
         read::list(&self.0, scope.tenant(), filter, page).await

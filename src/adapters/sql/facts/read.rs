@@ -18,7 +18,7 @@ use crate::{
     },
     ports::{
         Page, PageRequest, StoreError, StoreResult,
-        ledger::facts::{Confirmation, Confirmed, FactFilter, FactHistoryEntry, RecallBody},
+        ledger::facts::{Confirmation, Confirmed, Contradiction, FactFilter, FactHistoryEntry, RecallBody},
     },
 };
 
@@ -136,7 +136,17 @@ const LIST: &str = "SELECT k.fact, k.valid_at FROM fact_knowers k JOIN facts f O
       AND ($8 OR (k.valid_at <= $9 AND (k.ends_at IS NULL OR k.ends_at > $9)))
       AND ($10 IS NULL OR f.subject = $10) AND ($11 IS NULL OR f.kind = $11)
       AND ($12 IS NULL OR (k.valid_at, k.fact) < (SELECT valid_at, id FROM facts WHERE tenant = $1 AND id = $12))
+      AND (NOT $14 OR EXISTS (SELECT 1 FROM fact_flags g CROSS JOIN facts b
+                              WHERE g.tenant = $1 AND g.fact = k.fact AND g.lifted_at IS NULL
+                                AND b.tenant = $1 AND b.id = g.by_fact AND (b.invalid_at IS NULL OR b.invalid_at > $9)))
     ORDER BY k.valid_at DESC, k.fact DESC LIMIT $13";
+const CONTRADICTIONS: &str = concat!(
+    "SELECT g.fact, g.by_fact, b.view_content, g.at FROM fact_flags g CROSS JOIN facts b
+     WHERE g.tenant = $1 AND g.lifted_at IS NULL AND b.tenant = $1 AND b.id = g.by_fact
+       AND (b.invalid_at IS NULL OR b.invalid_at > $3) AND g.fact ",
+    among!("$2"),
+    " ORDER BY g.at, g.by_fact"
+);
 
 macro_rules! invalidation_columns {
     () => {
@@ -379,6 +389,7 @@ pub(super) async fn list(
             .bind(filter.kind.map(FactKind::as_str))
             .bind(page.after.as_deref().map(text))
             .bind(rows_of(page))
+            .bind(filter.flagged)
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
@@ -405,6 +416,33 @@ pub(super) async fn list(
         items: page.items.iter().filter_map(|(_, fact)| facts.remove(fact)).collect(),
         next: page.next,
     })
+}
+
+pub(super) async fn contradictions(
+    engine: &Engine,
+    tenant: &TenantId,
+    ids: &[FactId],
+    at: DateTime<Utc>,
+) -> StoreResult<Vec<Contradiction>> {
+    let mut connection = engine.read(tenant).await?;
+    let rows = sqlx::query(CONTRADICTIONS)
+        .bind(tenant.as_str())
+        .bind(json_list(ids))
+        .bind(micros(at))
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    rows.iter()
+        .map(|row| {
+            let mut columns = Columns::of(row);
+            Ok(Contradiction {
+                fact: columns.id()?,
+                by: columns.id()?,
+                content: columns.next()?,
+                at: columns.time()?,
+            })
+        })
+        .collect()
 }
 
 fn read_invalidation(row: &Row) -> StoreResult<Invalidation> {
@@ -501,7 +539,7 @@ plans_of_sqlite! {
         async fn history_is_found_by_fact() {
             assert_searches(INVALIDATIONS_OF, &["invalidations_of_fact"]).await;
             assert_searches(INVALIDATED_BY, &["invalidations_by_fact"]).await;
-            for statement in [ONE, MANY, EDITS_OF, FLAGS_OF, VERDICTS, MEMORY_SEQ] {
+            for statement in [ONE, MANY, EDITS_OF, FLAGS_OF, CONTRADICTIONS, VERDICTS, MEMORY_SEQ] {
                 assert_searches(statement, &[]).await;
             }
         }

@@ -168,7 +168,7 @@ fn bytes_of(hexadecimal: &str) -> StoreResult<Vec<f32>> {
 /// Whether it is of the memory asked for, and the fact with what happened to it.
 fn read_known(row: &Row) -> StoreResult<(bool, Known)> {
     let mut columns = Columns::of(row);
-    let here = columns.next()?;
+    let here: bool = columns.next()?;
     let vector = vector_from(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?;
     let written_at = columns.time()?;
     let ends: Vec<EndRow> = columns.json()?;
@@ -184,6 +184,7 @@ fn read_known(row: &Row) -> StoreResult<(bool, Known)> {
         written_at,
         edits,
         ends: ends.into_iter().map(EndRow::read).collect::<StoreResult<_>>()?,
+        foreign: !here,
     };
     Ok((here, known))
 }
@@ -242,9 +243,12 @@ pub(super) async fn timeline(
         let (here, fact) = read_known(row)?;
         if here {
             known.push(fact);
-        } else {
-            elsewhere.insert(fact.fact.id, fact.fact);
+            continue;
         }
+        if fact.fact.authored && fact.fact.world == *world {
+            known.push(fact.clone());
+        }
+        elsewhere.insert(fact.fact.id, fact.fact);
     }
     Ok(TimelineRows {
         known,

@@ -298,7 +298,7 @@ pub async fn a_designer_sees_what_is_private_to_any_player<S: Subject>(f: &Fixtu
     assert_eq!(standing(f, &f.viewpoint(), 9).await, facts[..1]);
 }
 
-fn everything<S: Subject>(f: &Fixture<S>) -> FactFilter {
+pub(super) fn everything<S: Subject>(f: &Fixture<S>) -> FactFilter {
     FactFilter {
         viewpoint: f.viewpoint(),
         subject: None,
@@ -307,10 +307,11 @@ fn everything<S: Subject>(f: &Fixture<S>) -> FactFilter {
         to: None,
         at: f.now(),
         include_invalid: false,
+        flagged: false,
     }
 }
 
-async fn listed<S: Subject>(f: &Fixture<S>, filter: &FactFilter) -> Vec<FactId> {
+pub(super) async fn listed<S: Subject>(f: &Fixture<S>, filter: &FactFilter) -> Vec<FactId> {
     let page = f.ledger().facts.list(&f.scope, filter, &page(200, None)).await.unwrap();
     page.items.into_iter().map(|fact| fact.id).collect()
 }

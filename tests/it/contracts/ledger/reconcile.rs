@@ -1,7 +1,7 @@
 use colloquy::{
     memory::{fact::InvalidReason, reconcile::Verdict, timeline::Flagged},
     ports::ledger::{
-        facts::{FactHistoryEntry, FactPatch, JudgedPair, ReconcileOutcome, Reconciliation, Writing},
+        facts::{FactFilter, FactHistoryEntry, FactPatch, JudgedPair, ReconcileOutcome, Reconciliation, Writing},
         jobs::JobFence,
     },
 };
@@ -187,6 +187,21 @@ pub async fn flags_are_history<S: Subject>(f: &Fixture<S>) {
     let history = f.ledger().facts.history(&f.scope, kept).await.unwrap();
     assert_eq!(history, [FactHistoryEntry::Flagged { by, at: f.now() }]);
     assert_eq!(f.fact(kept).await.invalid, None);
+    let facts = &f.ledger().facts;
+    let everything = super::facts::everything(f);
+    let flagged = FactFilter {
+        flagged: true,
+        ..everything.clone()
+    };
+    assert_eq!(super::facts::listed(f, &flagged).await, [kept]);
+    assert_eq!(super::facts::listed(f, &everything).await.len(), 2);
+    let found = facts.contradictions(&f.scope, &[kept, by], f.now()).await.unwrap();
+    let found: Vec<_> = found
+        .iter()
+        .map(|by| (by.fact, by.by, by.content.as_str(), by.at))
+        .collect();
+    assert_eq!(found, [(kept, by, f.fact(by).await.view.content.as_str(), f.now())]);
+    assert_eq!(facts.contradictions(&f.other, &[kept], f.now()).await.unwrap(), []);
     // The turn is gone through again: what nobody judged then goes on, and no other flag does.
     let turn = fence_of(&mut plan).turn;
     for (flags_kept, left) in [(vec![(kept, by)], 1), (vec![(kept, f.id())], 0)] {

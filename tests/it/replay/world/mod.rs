@@ -347,6 +347,7 @@ impl World {
                 to: None,
                 at: self.clock.now(),
                 include_invalid: true,
+                flagged: false,
             };
             let page = PageRequest {
                 limit: 200,

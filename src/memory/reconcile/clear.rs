@@ -222,6 +222,8 @@ const SILENT: [&str; 41] = [
 #[derive(Debug, Clone)]
 pub struct Gist {
     object: Vec<String>,
+    /// Object and sentence as they were told.
+    told: (String, String),
     /// Words of object, sentence and keywords.
     words: BTreeSet<String>,
     /// Words of the sentence beside subject, object and what is silent.
@@ -252,6 +254,7 @@ impl Gist {
             is_taste: raw_words(&told).any(|word| is_one_of(word, &TASTES)),
             is_exclusive: raw_words(&told).any(|word| is_one_of(word, &EXCLUSIVE)) || content.contains("더 좋아"),
             topic: topic_of(&told),
+            told: (normalise(statement.object.trim()), content),
             object,
             words,
             rest,
@@ -264,11 +267,14 @@ impl Gist {
         self.topic
     }
 
-    /// Whether the objects share a word with what the other says.
+    /// Whether the objects share a word with what the other says. Korean compounds have no gaps: "청포도" has "포도" in it.
     #[must_use]
     pub fn shares_object(&self, other: &Self) -> bool {
-        let shares = |object: &[String], words: &BTreeSet<String>| object.iter().any(|word| occurs(word, words));
-        shares(&self.object, &other.words) || shares(&other.object, &self.words)
+        let shares = |one: &Self, other: &Self| {
+            let compound = one.told.0.chars().all(is_hangul) && other.told.1.contains(&one.told.0);
+            compound || one.object.iter().any(|word| other.words.contains(word))
+        };
+        shares(self, other) || shares(other, self)
     }
 }
 
@@ -352,18 +358,6 @@ fn raw_words(text: &str) -> impl Iterator<Item = &str> {
 fn is_one_of(word: &str, list: &[&str]) -> bool {
     list.iter()
         .any(|entry| word == *entry || entry.starts_with(is_hangul) && word.starts_with(entry))
-}
-
-/// Whether a word is among others; of Korean ones also as part of a compound ("청포도").
-fn occurs(word: &str, words: &BTreeSet<String>) -> bool {
-    if words.contains(word) {
-        return true;
-    }
-    let long = |word: &str| word.starts_with(is_hangul) && word.chars().nth(1).is_some();
-    long(word)
-        && words
-            .iter()
-            .any(|other| long(other) && (other.contains(word) || word.contains(other.as_str())))
 }
 
 #[cfg(test)]

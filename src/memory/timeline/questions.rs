@@ -13,7 +13,7 @@ use crate::memory::{
 };
 
 /// Tokens that a pair needs beside its two statements: its number and tags, and its entry in the answer.
-pub const PAIR_TOKENS: u32 = 28;
+const PAIR_TOKENS: u32 = 28;
 
 /// How much a judge may be asked about what one turn taught.
 #[derive(Debug, Clone)]
@@ -21,6 +21,15 @@ pub struct Room {
     /// Tokens of all pairs and the answer about them; 0: no judge is asked.
     pub tokens: u32,
     pub counter: TokenCounter,
+}
+
+#[cfg(test)]
+impl Room {
+    /// For whatever there is.
+    pub(super) const ENDLESS: Self = Self {
+        tokens: u32::MAX,
+        counter: TokenCounter::CharsPerFour,
+    };
 }
 
 impl Room {

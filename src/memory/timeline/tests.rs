@@ -551,7 +551,7 @@ fn the_nearest_count_of_whatever_kind_and_wherever_settling_begins() {
         let asked = told.settled().unasked;
         let of =
             |pair: &&Unasked| pair.older.content.ends_with("likes apples") && pair.newer.content.ends_with("night");
-        asked.iter().filter(of).count()
+        told.settled().unasked.iter().filter(of).count()
     };
     for since in [0, 20, 1_000] {
         assert_eq!(told(since, 15), 1, "since {since}");

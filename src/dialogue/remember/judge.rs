@@ -296,6 +296,7 @@ fn read(answer: &Answer, pairs: usize) -> BTreeMap<usize, Verdict> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use Verdict::{Contradicts, Independent, Same};
 
     #[test]
     fn an_answer_is_read_by_the_numbers_of_its_pairs() {
@@ -303,7 +304,6 @@ mod tests {
             let answer: Answer = serde_json::from_str(text).unwrap();
             read(&answer, pairs).into_iter().collect::<Vec<_>>()
         };
-        use Verdict::{Contradicts, Independent, Same};
         let answer = r#"{"verdicts": [{"pair": 2, "verdict": "Same "}, {"pair": "1", "verdict": "contradicts"}]}"#;
         assert_eq!(judged(answer, 3), [(0, Contradicts), (1, Same)], "the third has none");
         let answer = r##"{"verdicts": [{"verdict": "same"}, {"number": "#2", "verdict": "independent"}]}"##;

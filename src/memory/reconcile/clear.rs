@@ -332,7 +332,7 @@ pub fn tells_of_a_change(new: &Statement, old: &Statement, topics: (Option<Topic
 
 /// The topic that a text names, the first of the table.
 fn topic_of(told: &str) -> Option<Topic> {
-    let names = |phrase: &&str| {
+    let names = |phrase: &&'static str| {
         if phrase.chars().any(is_hangul) {
             return told
                 .match_indices(*phrase)
@@ -346,7 +346,7 @@ fn topic_of(told: &str) -> Option<Topic> {
     };
     let mut topics = TOPICS.iter();
     topics
-        .find(|(_, phrases)| phrases.iter().any(|phrase| names(phrase)))
+        .find(|(_, phrases)| phrases.iter().any(names))
         .map(|(topic, _)| *topic)
 }
 

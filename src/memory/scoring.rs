@@ -219,7 +219,8 @@ mod tests {
         );
         let recency = (-0.2_f64).exp();
         assert!((parts.recency - recency).abs() < 1e-9);
-        assert!((parts.total - (0.15 * recency + 0.15 * 0.7 + 0.5 * 0.8 + 0.2 * 0.5)).abs() < 1e-6);
+        let relevance = Calibration::IDENTITY.relevance(0.8);
+        assert!((parts.total - (0.15 * recency + 0.15 * 0.7 + 0.5 * relevance + 0.2 * 0.5)).abs() < 1e-6);
     }
 
     #[test]
@@ -240,7 +241,8 @@ mod tests {
                 0.002,
             )
         };
-        assert!(of(0.84).relevance < 1e-6 && of(0.92).relevance > 0.999);
+        assert!(of(0.84).relevance < 0.11 && of(0.92).relevance > 0.55);
+        assert!(of(0.97).relevance > of(0.96).relevance, "the order of the best is kept");
         assert!((of(0.84).cosine - 0.84).abs() < 1e-6, "the raw cosine is in the trace");
     }
 
@@ -359,7 +361,8 @@ mod tests {
             let of = |cosine, keyword, age| score(&weights, &Calibration::IDENTITY, cosine, keyword, importance, age, lambda);
             let parts = of(cosine, keyword, age);
             prop_assert!((0.0..=1.0).contains(&parts.total));
-            prop_assert!(of((cosine + 0.1).min(1.0), keyword, age).total >= parts.total - 1e-9);
+            let nearer = of((cosine + 0.1).min(1.0), keyword, age);
+            prop_assert!(nearer.relevance > parts.relevance && nearer.total >= parts.total - 1e-9);
             prop_assert!(of(cosine, (keyword + 0.1).min(1.0), age).total >= parts.total - 1e-9);
             prop_assert!(of(cosine, keyword, age + 1.0).total <= parts.total + 1e-9);
         }

@@ -8,7 +8,7 @@ use colloquy::{
     memory::{
         calibration::Calibration,
         fact::Importance,
-        keywords::{coverage, document_terms, query_terms},
+        keywords::{TermStatistics, bm25, fact_terms, saturated, search_terms},
         packing::{Budget, near_duplicates, pack},
         scoring::{RecallWeights, best_first, score},
         state_block::{StateRules, StreamCutter, parse},
@@ -37,15 +37,15 @@ fn vectors(dimensions: u16) -> Vec<Vec<f32>> {
 }
 
 fn scoring(c: &mut Criterion) {
-    let query = query_terms(QUERY);
-    let doc = document_terms(FACT, &["포도".to_owned(), "과일".to_owned(), "sword".to_owned()]);
+    let query = search_terms(QUERY);
+    let doc = fact_terms(FACT, &["포도".to_owned(), "과일".to_owned(), "sword".to_owned()]);
     let calibration = Calibration::preset("multilingual-e5-small").unwrap_or(Calibration::IDENTITY);
     c.bench_function("score and order 80 candidates", |b| {
         b.iter(|| {
             let mut scored: Vec<(f64, DateTime<Utc>, FactId)> = (0..CANDIDATES)
                 .map(|n| {
                     let cosine = 0.8 + f32::from(n) / 1_000.0;
-                    let keyword = coverage(black_box(&query), black_box(&doc));
+                    let keyword = saturated(bm25(black_box(&query), black_box(&doc)));
                     let parts = score(
                         &RecallWeights::FOUR_FACTOR,
                         &calibration,
@@ -79,17 +79,18 @@ fn scoring(c: &mut Criterion) {
 }
 
 fn keywords(c: &mut Criterion) {
-    c.bench_function("query terms", |b| b.iter(|| query_terms(black_box(QUERY))));
+    c.bench_function("query terms", |b| b.iter(|| search_terms(black_box(QUERY))));
     let words = [
         "포도".to_owned(),
         "과일".to_owned(),
         "음식".to_owned(),
         "fruit".to_owned(),
     ];
-    c.bench_function("document terms", |b| b.iter(|| document_terms(black_box(FACT), &words)));
-    let (query, doc) = (query_terms(QUERY), document_terms(FACT, &words));
-    c.bench_function("keyword coverage", |b| {
-        b.iter(|| coverage(black_box(&query), black_box(&doc)));
+    c.bench_function("document terms", |b| b.iter(|| fact_terms(black_box(FACT), &words)));
+    let (query, doc) = (search_terms(QUERY), fact_terms(FACT, &words));
+    let statistics = TermStatistics::of(&query, [&doc]);
+    c.bench_function("weigh and compare terms", |b| {
+        b.iter(|| saturated(bm25(&statistics.weigh(black_box(&query)), black_box(&doc))));
     });
 }
 

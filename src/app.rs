@@ -38,6 +38,7 @@ use crate::{
         clock::{Clock, IdSource, SystemClock},
         embedder::Embedder,
         ledger::{Ledger, tenants::Tenant},
+        vectors::FactIndex,
     },
     tenancy::{
         auth::{AuthSettings, Authenticator},
@@ -75,11 +76,15 @@ impl Application {
         let auth = auth_settings(config)?;
 
         let registry = Registry::new();
-        let mut services = open_services(config, clock.clone(), ids.clone()).await?;
+        let (mut services, indexes) = stores::open(config, clock.clone(), ids.clone()).await?;
         let dialogues = ObservedDialogues::new(services.ledger.dialogues.clone(), clock.clone(), &registry)?;
         services.ledger.dialogues = Arc::new(dialogues);
         services.buffers = Arc::new(ObservedBuffers::new(services.buffers, &registry)?);
-        services.index = Arc::new(ObservedIndex::new(services.index, &registry)?);
+        let indexes = indexes.try_map(|index| {
+            let observed = ObservedIndex::new(index, &registry)?;
+            Ok::<_, prometheus::Error>(Arc::new(observed) as Arc<dyn FactIndex>)
+        })?;
+        services.index = indexes.with(indexes.held.clone());
         ensure_tenants(&services.ledger, &config.tenants, clock.now()).await?;
         if config.demo.enabled {
             demo::ensure(&services.ledger, &ids, clock.now()).await?;
@@ -91,7 +96,7 @@ impl Application {
             .with_context(|| format!("cannot listen on {}; is another server running there?", listen.0))?;
         let address = listener.local_addr()?;
 
-        let several = several::join(config, &mut services, address).await?;
+        let several = several::join(config, &mut services, &indexes, address).await?;
         // What takes longer goes on beside the turns.
         let ready = tokio::time::timeout(INDEX_WAIT, jobs::ready_index(&services)).await;
         let behind = ready.ok().and_then(Result::ok).unwrap_or_default();

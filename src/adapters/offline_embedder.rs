@@ -126,7 +126,7 @@ fn embed(kind: EmbedAs, text: &str) -> Vec<f32> {
     let mut features = BTreeMap::new();
     let mut concepts = BTreeMap::new();
     for (part, weight) in [(content, WORD), (keywords, KEYWORD)] {
-        for &(term, informative) in &keywords::query_terms(part).0 {
+        for &(term, informative) in &keywords::whole_terms(part).0 {
             let entry: &mut f32 = features.entry(key(Feature::Term, term)).or_default();
             *entry = entry.max(weight * informative);
         }
@@ -189,7 +189,7 @@ fn count_concepts(word: &str, counts: &mut BTreeMap<&'static str, usize>) {
 
 /// Three-letter pieces of longer words: "blacksmith" and "smith", "grape" and "grapes" share most.
 fn add_pieces(word: &str, weight: f32, features: &mut BTreeMap<u64, f32>) {
-    let informative = keywords::query_terms(word)
+    let informative = keywords::whole_terms(word)
         .0
         .iter()
         .map(|term| term.1)

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
 
+use super::stores::Indexes;
 use crate::{
     actors::membership::{Membership, Neighbours},
     adapters::{
@@ -27,14 +28,14 @@ pub(super) struct Several {
     pub nodes: Nodes,
 }
 
-/// Joins the others; `None`: this server is alone. Where the index is this node's own, `services` get one that
-/// tells the others.
+/// Joins the others; `None`: this server is alone. What this node holds of the index tells the others from now on.
 ///
 /// # Errors
 /// The ledger or the HTTP client cannot be used.
 pub(super) async fn join(
     config: &Config,
     services: &mut Services,
+    indexes: &Indexes,
     address: SocketAddr,
 ) -> anyhow::Result<Option<Several>> {
     let section = &config.node;
@@ -53,22 +54,19 @@ pub(super) async fn join(
         services.clock.clone(),
     ));
     let owners = owners(config)?;
-    let held = config.vectors.is_embedded().then(|| services.index.clone());
-    let facts = services.ledger.facts.clone();
-    let own_index = held.clone().map(|held| Arc::new(OwnFactIndex::new(held, facts)));
+    let held = indexes.held.clone();
+    let own_index = Arc::new(OwnFactIndex::new(held.clone(), services.ledger.facts.clone()));
     let nodes = Nodes::new(
         neighbours.clone(),
         owners.clone(),
-        own_index.clone().map(|index| index as Arc<dyn OwnIndex>),
+        Some(own_index.clone() as Arc<dyn OwnIndex>),
         secret,
         services.clock.clone(),
         url.clone(),
     )
     .context("cannot make the HTTP client for other nodes")?;
     let peers = Arc::new(nodes.clone());
-    if let Some(index) = own_index {
-        services.index = Arc::new(SharedFactIndex::new(index, peers.clone()));
-    }
+    services.index = indexes.with(Arc::new(SharedFactIndex::new(own_index, peers.clone())));
     let lease = Duration::from_millis(section.lease_ms);
     let now = services.clock.now();
     let row = LiveNode {
@@ -86,7 +84,7 @@ pub(super) async fn join(
             lease,
             peers,
             owners,
-            index: held,
+            index: Some(held),
         },
         nodes,
     }))

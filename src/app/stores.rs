@@ -10,6 +10,7 @@ use crate::{
     adapters::{
         in_process::{
             buffers::{BufferLimits, InProcessBuffers},
+            counted_index::CountedFactIndex,
             fact_index::{FactIndexOptions, InProcessFactIndex},
         },
         openai::HttpClient,
@@ -29,12 +30,57 @@ use crate::{
 
 const MIB: u64 = 1024 * 1024;
 
+/// The index as it is made up.
+pub(super) struct Indexes {
+    /// What this process holds of it: all, or, where the points are elsewhere, how often words occur.
+    pub held: Arc<dyn FactIndex>,
+    /// Where the points are, if they are not held here.
+    elsewhere: Option<Arc<dyn FactIndex>>,
+}
+
+impl Indexes {
+    /// Whatever is searched passes through `wrap`.
+    pub(super) fn try_map<E>(
+        self,
+        wrap: impl FnOnce(Arc<dyn FactIndex>) -> Result<Arc<dyn FactIndex>, E>,
+    ) -> Result<Self, E> {
+        let Self { held, elsewhere } = self;
+        Ok(match elsewhere {
+            Some(points) => Self {
+                held,
+                elsewhere: Some(wrap(points)?),
+            },
+            None => Self {
+                held: wrap(held)?,
+                elsewhere: None,
+            },
+        })
+    }
+
+    /// One index, `held` being what this process holds of it, or what tells other nodes as well.
+    pub(super) fn with(&self, held: Arc<dyn FactIndex>) -> Arc<dyn FactIndex> {
+        match &self.elsewhere {
+            Some(points) => Arc::new(CountedFactIndex::new(points.clone(), held)),
+            None => held,
+        }
+    }
+}
+
 /// Opens the stores, bringing the ledger's schema up to date: all that a command such as `reindex`
 /// needs, without actors and without a server.
 ///
 /// # Errors
 /// With what cannot be opened or reached, for the operator.
 pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> anyhow::Result<Services> {
+    open(config, clock, ids).await.map(|(services, _)| services)
+}
+
+/// As [`open_services`], with what the index is made up of.
+pub(super) async fn open(
+    config: &Config,
+    clock: Arc<dyn Clock>,
+    ids: Arc<IdSource>,
+) -> anyhow::Result<(Services, Indexes)> {
     let http = HttpClient::new()?.traced(telemetry::outgoing);
     let embedder = models::embedder(&config.embedder, &http).await?;
     let models = models::models(config, &http, &embedder.info().model, clock.clone())?;
@@ -43,13 +89,13 @@ pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSo
     // The same model makes vectors of several lengths, which do not compare either.
     let embedding_model = format!("{}@{}", embedder.info().model, embedder.info().dimensions);
     let (ledger, points) = ledger::open(config, embedding_model.clone(), clock.clone()).await?;
-    let index = index(config, points, embedding_model, embedder.info().dimensions)?;
+    let indexes = indexes(config, points, embedding_model, embedder.info().dimensions)?;
     let buffers = buffers(&config.buffer).await?;
-    Ok(Services {
+    let services = Services {
         settings: Arc::new(config.dialogue()),
         ledger,
         buffers,
-        index,
+        index: indexes.with(indexes.held.clone()),
         embedder,
         models: Arc::new(models),
         prompts: Arc::new(prompts),
@@ -57,22 +103,26 @@ pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSo
         resting: Arc::default(),
         clock,
         ids,
-    })
+    };
+    Ok((services, indexes))
 }
 
 /// A Qdrant that is not there yet is no reason not to start either: it is filled from the ledger once it is.
-fn index(
+fn indexes(
     config: &Config,
     points: Arc<dyn PointSource>,
     embedding_model: String,
     dimensions: usize,
-) -> anyhow::Result<Arc<dyn FactIndex>> {
+) -> anyhow::Result<Indexes> {
     let section = &config.vectors;
+    let memory = FactIndexOptions {
+        memory_bytes: section.memory_mib * MIB,
+    };
     if section.is_embedded() {
-        let options = FactIndexOptions {
-            memory_bytes: section.memory_mib * MIB,
-        };
-        return Ok(Arc::new(InProcessFactIndex::new(points, options)));
+        return Ok(Indexes {
+            held: Arc::new(InProcessFactIndex::new(points, memory)),
+            elsewhere: None,
+        });
     }
     let options = QdrantOptions {
         url: section.url.clone(),
@@ -85,7 +135,10 @@ fn index(
         dimensions,
     };
     let index = QdrantFactIndex::new(options).context("cannot use vectors.url")?;
-    Ok(Arc::new(index))
+    Ok(Indexes {
+        held: Arc::new(InProcessFactIndex::counting(points, memory)),
+        elsewhere: Some(Arc::new(index)),
+    })
 }
 
 /// A Redis that is not there yet is no reason not to start: what it keeps is also in the ledger.

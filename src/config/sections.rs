@@ -456,6 +456,7 @@ pub struct RecallSection {
     pub recent: usize,
     pub near_duplicate_cosine: f32,
     pub min_score: f64,
+    pub speculative: bool,
     pub diversity: f64,
     pub body_cache: u64,
 }
@@ -473,6 +474,7 @@ impl RecallSection {
             recent: self.recent,
             near_duplicate_cosine: self.near_duplicate_cosine,
             min_score: self.min_score,
+            speculative: self.speculative,
         }
     }
 }

@@ -2,8 +2,10 @@
 
 mod by_words;
 mod cache;
+mod query;
 mod reading;
 mod search;
+mod topic;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -20,8 +22,7 @@ use crate::{
         authored::World,
         fact::Viewpoint,
         keywords::{self, TermWeights},
-        scoring::{self, RecallPreset},
-        summary::Summary,
+        scoring::{self, RecallPreset, RecallWeights},
         trace::ScoreParts,
     },
     ports::{
@@ -31,27 +32,18 @@ use crate::{
     },
     tenancy::TenantScope,
 };
+pub(super) use query::Query;
 #[cfg(test)]
 pub(super) use reading::is_enough;
 pub(super) use reading::{TRACED, near_duplicate_cosine, packable, say_the_same};
+pub(super) use topic::{Gate, Topic};
 
 /// A confirmed and scored fact, with its body.
 #[derive(Debug, Clone)]
 pub(super) struct Hit {
     pub body: Arc<RecallBody>,
     pub score: ScoreParts,
-}
-
-/// In small talk a fact must share this much with the line, in words or in meaning; importance and
-/// recency alone do not bring it up. On the scales of [`ScoreParts`].
-const ON_TOPIC_KEYWORD: f64 = 0.15;
-const ON_TOPIC_RELEVANCE: f64 = 0.35;
-
-impl Hit {
-    /// Whether it has to do with the line at all.
-    pub(super) fn is_on_topic(&self) -> bool {
-        self.score.keyword >= ON_TOPIC_KEYWORD || self.score.relevance >= ON_TOPIC_RELEVANCE
-    }
+    pub topic: Topic,
 }
 
 /// A confirmed and scored fact whose body need not have been read.
@@ -74,6 +66,7 @@ pub(super) struct Sought<'a> {
     pub viewpoint: &'a Viewpoint,
     /// A unit vector; `None`: the embedder failed, and keywords must do.
     pub embedding: Option<&'a [f32]>,
+    /// Each as informative as it is anywhere.
     pub terms: &'a TermWeights,
     pub limits: LegLimits,
     pub at: DateTime<Utc>,
@@ -94,6 +87,11 @@ pub(super) struct Found<T> {
 /// # Errors
 /// If the ledger does not answer. The index is derived and may be away.
 pub(super) async fn recall(services: &Services, sought: Sought<'_>) -> Result<Found<Hit>, StoreError> {
+    let terms = weighed(services, &sought).await;
+    let sought = Sought {
+        terms: &terms,
+        ..sought
+    };
     let ranked = rank(services, &sought).await?;
     Ok(Found {
         facts: reading::read(services, &sought, ranked.facts).await?,
@@ -101,7 +99,19 @@ pub(super) async fn recall(services: &Services, sought: Sought<'_>) -> Result<Fo
     })
 }
 
-/// Everything that was found and confirmed, best first. A body is read only where the index does not know
+/// The terms as informative as they are in the memory that is searched. Where nobody could count, as they are anywhere.
+async fn weighed(services: &Services, sought: &Sought<'_>) -> TermWeights {
+    let counted = services
+        .index
+        .term_statistics(sought.scope, sought.viewpoint, sought.terms);
+    let statistics = counted.await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "words were not counted; each counts as rare");
+        keywords::TermStatistics::default()
+    });
+    statistics.weigh(sought.terms)
+}
+
+/// Everything that was found and confirmed for weighed terms, best first. A body is read only where the index does not know
 /// the confirmed version of a fact.
 async fn rank(services: &Services, sought: &Sought<'_>) -> Result<Found<Ranked>, StoreError> {
     let proposal = Proposal {
@@ -169,12 +179,12 @@ async fn confirmed(
 }
 
 fn by_body(services: &Services, sought: &Sought<'_>, body: Arc<RecallBody>, cosine: f32) -> Ranked {
-    let terms = keywords::document_terms(&body.view.content, &body.view.keywords);
+    let terms = keywords::fact_terms(&body.view.content, &body.view.keywords);
     let hint = Hint {
         version: body.version,
         importance: body.view.importance,
         valid_at: body.valid_at,
-        keyword: keywords::coverage(sought.terms, &terms),
+        keyword: keywords::bm25(sought.terms, &terms),
     };
     Ranked {
         fact: body.id,
@@ -188,13 +198,11 @@ fn by_body(services: &Services, sought: &Sought<'_>, body: Arc<RecallBody>, cosi
 
 fn score(services: &Services, sought: &Sought<'_>, cosine: f32, of: &Hint) -> ScoreParts {
     let settings = &services.settings.recall;
-    let preset = sought.world.settings.recall.and_then(|recall| recall.preset);
-    let weights = preset.map_or(settings.weights, RecallPreset::weights);
     scoring::score(
-        &weights,
+        &weights(services, sought.world),
         &services.embedder.info().calibration,
         cosine,
-        of.keyword,
+        keywords::saturated(of.keyword),
         of.importance,
         days_between(of.valid_at, sought.at),
         sought
@@ -205,6 +213,11 @@ fn score(services: &Services, sought: &Sought<'_>, cosine: f32, of: &Hint) -> Sc
     )
 }
 
+fn weights(services: &Services, world: &World) -> RecallWeights {
+    let preset = world.settings.recall.and_then(|recall| recall.preset);
+    preset.map_or(services.settings.recall.weights, RecallPreset::weights)
+}
+
 fn best_first(a: &Ranked, b: &Ranked) -> std::cmp::Ordering {
     let key = |ranked: &Ranked| (ranked.score.total, ranked.valid_at, ranked.fact);
     scoring::best_first(key(a), key(b))
@@ -213,23 +226,6 @@ fn best_first(a: &Ranked, b: &Ranked) -> std::cmp::Ordering {
 #[expect(clippy::cast_precision_loss, reason = "milliseconds of centuries fit 52 bits")]
 fn days_between(from: DateTime<Utc>, to: DateTime<Utc>) -> f64 {
     (to - from).num_milliseconds() as f64 / 86_400_000.0
-}
-
-/// Words of a line up to which it is short: alone it says too little to search with.
-const SHORT_WORDS: usize = 2;
-/// Characters of the last summary that go into a query.
-const SUMMARY_CHARS: usize = 300;
-
-/// What is searched for: the line and, when it is short or points back, the last summary.
-pub(super) fn query_of(line: &str, summaries: &[Summary]) -> String {
-    let short = line.split_whitespace().nth(SHORT_WORDS).is_none();
-    match summaries.last() {
-        Some(summary) if short || keywords::is_pointing(line) => {
-            let context: String = summary.text.chars().take(SUMMARY_CHARS).collect();
-            format!("{line}\n{context}")
-        }
-        _ => line.to_owned(),
-    }
 }
 
 /// The candidates per leg of the configuration.

@@ -103,8 +103,10 @@ pub struct RecallSettings {
     pub near_duplicate_cosine: f32,
     /// How much a fact that resembles a better one gives way to one that does not, 0 (not at all) to 1; 0.
     pub diversity: f64,
-    /// Retrieved facts below this total score stay out of the prompt; 0.2.
+    /// Retrieved facts whose relevance and keyword, by their weights, come to less stay out of the prompt; 0.05.
     pub min_score: f64,
+    /// Search before it is known whether the line's intent needs it; true.
+    pub speculative: bool,
 }
 
 /// What an NPC may tell of its own past (ALGORITHMS §4).

@@ -65,7 +65,10 @@ impl Calibration {
             (1.0, 1.0),
         ];
         let cosine = f64::from(cosine).clamp(-1.0, 1.0);
-        let right = knots.iter().position(|(at, _)| cosine <= *at).unwrap_or(knots.len() - 1);
+        let right = knots
+            .iter()
+            .position(|(at, _)| cosine <= *at)
+            .unwrap_or(knots.len() - 1);
         let (to, high) = knots[right];
         let (from, low) = knots[right.saturating_sub(1)];
         if to <= from {
@@ -92,7 +95,6 @@ impl Calibration {
     pub fn cosine_at(&self, similarity: f32) -> f32 {
         self.floor + similarity * (self.ceiling - self.floor)
     }
-
 }
 
 /// Cosines of known models: a part of the name, floor, ceiling, answer. The first that matches counts.

@@ -10,7 +10,7 @@ use crate::{
     ids::{FactId, WorldId},
     memory::{
         fact::{Audience, Importance, Knower, Viewpoint},
-        keywords::TermWeights,
+        keywords::{TermStatistics, TermWeights},
     },
     tenancy::TenantScope,
 };
@@ -30,7 +30,7 @@ pub struct IndexPoint {
     /// A unit vector; empty while the fact has none of the embedder in use. Such a point is proposed
     /// by every leg but the dense one, and is similar to nothing.
     pub embedding: Vec<f32>,
-    /// Terms of content and keywords, for the keyword leg.
+    /// Terms of content and keywords ([`fact_terms`](crate::memory::keywords::fact_terms)), for the keyword leg.
     pub terms: TermWeights,
 }
 
@@ -66,6 +66,7 @@ pub struct Proposal<'a> {
     pub viewpoint: &'a Viewpoint,
     /// A unit vector; `None`: the embedder failed and only the other legs run.
     pub embedding: Option<&'a [f32]>,
+    /// Each as informative as it is in this memory ([`FactIndex::term_statistics`]).
     pub terms: &'a TermWeights,
     pub limits: LegLimits,
 }
@@ -129,7 +130,7 @@ pub struct Hint {
     pub version: u32,
     pub importance: Importance,
     pub valid_at: DateTime<Utc>,
-    /// The [`coverage`](crate::memory::keywords::coverage) of the proposal's terms by the point's, to the bit.
+    /// The [`bm25`](crate::memory::keywords::bm25) sum of the proposal's terms and the point's, to the bit.
     pub keyword: f64,
 }
 
@@ -180,6 +181,17 @@ pub enum Prepared {
 pub trait FactIndex: Send + Sync {
     /// The union of the legs, each fact once, in no particular order.
     async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>>;
+    /// How many facts a viewpoint has, and how many of them have each of these terms; a fact known in several ways counts once.
+    /// The same for the same facts, whatever the index is made of. An index that counts nothing says so by none.
+    async fn term_statistics(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        terms: &TermWeights,
+    ) -> StoreResult<TermStatistics> {
+        let _ = (scope, viewpoint, terms);
+        Ok(TermStatistics::default())
+    }
     /// Facts that are near enough, nearest first. What dedupe and conflict look at.
     async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>>;
     /// Adds or replaces points. Idempotent.
@@ -229,4 +241,17 @@ pub trait FactIndex: Send + Sync {
 pub trait PointSource: Send + Sync {
     /// Every valid fact one knower of a world may know, with its embedding.
     async fn points_of(&self, scope: &TenantScope, world: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>>;
+    /// The same without embeddings, for whoever only counts words.
+    async fn bare_points_of(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        knower: &Knower,
+    ) -> StoreResult<Vec<IndexPoint>> {
+        let mut points = self.points_of(scope, world, knower).await?;
+        for point in &mut points {
+            point.embedding = Vec::new();
+        }
+        Ok(points)
+    }
 }

@@ -100,7 +100,8 @@ pub fn dialogue_settings() -> DialogueSettings {
             important: 10,
             recent: 10,
             near_duplicate_cosine: 0.95,
-            min_score: 0.2,
+            min_score: 0.05,
+            speculative: true,
         },
         scenarios: ScenarioSettings {
             top_k: 3,

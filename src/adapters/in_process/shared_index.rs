@@ -15,6 +15,10 @@ use tokio::sync::Mutex;
 
 use crate::{
     ids::FactId,
+    memory::{
+        fact::Viewpoint,
+        keywords::{TermStatistics, TermWeights},
+    },
     ports::{
         StoreResult,
         ledger::{facts::FactStore, urgency::urgently},
@@ -90,6 +94,14 @@ impl SharedFactIndex {
 impl FactIndex for SharedFactIndex {
     async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
         self.own.held.propose(scope, proposal).await
+    }
+    async fn term_statistics(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        terms: &TermWeights,
+    ) -> StoreResult<TermStatistics> {
+        self.own.held.term_statistics(scope, viewpoint, terms).await
     }
     async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
         self.own.held.similar(scope, with).await

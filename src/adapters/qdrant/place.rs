@@ -8,9 +8,8 @@
 
 use qdrant_client::qdrant::{
     BoolIndexParams, CreateAlias, CreateCollection, CreateFieldIndexCollection, DeleteCollection, Distance, FieldType,
-    HnswConfigDiff, IntegerIndexParams, KeywordIndexParams, Modifier, PayloadIndexParams, SparseVectorConfig,
-    SparseVectorParams, VectorParams, VectorParamsMap, VectorsConfig, payload_index_params::IndexParams,
-    vectors_config,
+    HnswConfigDiff, IntegerIndexParams, KeywordIndexParams, PayloadIndexParams, SparseVectorConfig, SparseVectorParams,
+    VectorParams, VectorParamsMap, VectorsConfig, payload_index_params::IndexParams, vectors_config,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -21,7 +20,7 @@ use crate::ports::{
 };
 
 /// Goes up when points are written differently: they are then all written anew.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 /// Links of a vector among those that share a tenant or a partition. There are none across (`m` is 0): no
 /// search goes there.
 const LINKS: u64 = 16;
@@ -290,10 +289,8 @@ fn layout(collection: &Named) -> CreateCollection {
         distance: Distance::Dot.into(),
         ..VectorParams::default()
     };
-    let sparse = SparseVectorParams {
-        modifier: Some(Modifier::Idf.into()),
-        ..SparseVectorParams::default()
-    };
+    // How rare a word is in a memory comes with the query: Qdrant would count over all that the collection holds.
+    let sparse = SparseVectorParams::default();
     CreateCollection {
         collection_name: collection.name.clone(),
         hnsw_config: Some(HnswConfigDiff {

@@ -205,6 +205,6 @@ fn hint(payload: &HashMap<String, Value>, terms: &TermWeights) -> Option<Hint> {
         version: u32::try_from(number(VERSION)?).ok()?,
         importance: Importance::new(u8::try_from(number(IMPORTANCE)?).ok()?)?,
         valid_at: DateTime::from_timestamp_micros(number(VALID_AT)?)?,
-        keyword: keywords::coverage(terms, &of_point),
+        keyword: keywords::bm25(terms, &of_point),
     })
 }

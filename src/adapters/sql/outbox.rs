@@ -24,6 +24,9 @@ use crate::{
 
 pub(super) struct SqlPointSource(pub(super) Arc<Engine>);
 
+/// No embedder is called so: a fact has no vector of it.
+const NO_MODEL: &str = "";
+
 /// Points read in one go; between pages other readers get their turn.
 const PAGE: i64 = 1_000;
 
@@ -78,7 +81,7 @@ fn read(row: &Row) -> StoreResult<IndexPoint> {
         embedding: vector_from(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?,
         terms: {
             let content: &str = columns.next()?;
-            keywords::document_terms(content, &columns.json::<Vec<String>>()?)
+            keywords::fact_terms(content, &columns.json::<Vec<String>>()?)
         },
     })
 }
@@ -163,30 +166,49 @@ pub(super) async fn all_points(
 #[async_trait]
 impl PointSource for SqlPointSource {
     async fn points_of(&self, scope: &TenantScope, world: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>> {
-        let now = self.0.clock.now();
-        let mut points: Vec<IndexPoint> = Vec::new();
-        loop {
-            let last = points.last();
-            let mut connection = self.0.read(scope).await?;
-            let rows = sqlx::query(POINTS_OF)
-                .bind(scope.tenant().as_str())
-                .bind(micros(now))
-                .bind(world.as_str())
-                .bind(knower.key())
-                .bind(last.map_or(i64::MIN, |point| micros(point.valid_at)))
-                .bind(last.map(|point| point.fact.to_string()).unwrap_or_default())
-                .bind(PAGE)
-                .bind(&*self.0.embedding_model)
-                .fetch_all(&mut *connection)
-                .await
-                .map_err(store_error)?;
-            drop(connection);
-            for row in &rows {
-                points.push(read(row)?);
-            }
-            if rows.len() < usize::try_from(PAGE).unwrap_or(usize::MAX) {
-                return Ok(points);
-            }
+        points_of(&self.0, scope, world, knower, &self.0.embedding_model).await
+    }
+
+    async fn bare_points_of(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        knower: &Knower,
+    ) -> StoreResult<Vec<IndexPoint>> {
+        points_of(&self.0, scope, world, knower, NO_MODEL).await
+    }
+}
+
+async fn points_of(
+    engine: &Engine,
+    scope: &TenantScope,
+    world: &WorldId,
+    knower: &Knower,
+    model: &str,
+) -> StoreResult<Vec<IndexPoint>> {
+    let now = engine.clock.now();
+    let mut points: Vec<IndexPoint> = Vec::new();
+    loop {
+        let last = points.last();
+        let mut connection = engine.read(scope).await?;
+        let rows = sqlx::query(POINTS_OF)
+            .bind(scope.tenant().as_str())
+            .bind(micros(now))
+            .bind(world.as_str())
+            .bind(knower.key())
+            .bind(last.map_or(i64::MIN, |point| micros(point.valid_at)))
+            .bind(last.map(|point| point.fact.to_string()).unwrap_or_default())
+            .bind(PAGE)
+            .bind(model)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        drop(connection);
+        for row in &rows {
+            points.push(read(row)?);
+        }
+        if rows.len() < usize::try_from(PAGE).unwrap_or(usize::MAX) {
+            return Ok(points);
         }
     }
 }

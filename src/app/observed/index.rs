@@ -7,6 +7,10 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
 use crate::{
     ids::FactId,
+    memory::{
+        fact::Viewpoint,
+        keywords::{TermStatistics, TermWeights},
+    },
     ports::{
         StoreResult,
         vectors::{Candidate, Comparison, FactIndex, IndexPoint, IndexState, Prepared, Proposal, StoredPoints},
@@ -69,6 +73,14 @@ impl ObservedIndex {
 impl FactIndex for ObservedIndex {
     async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
         self.observe("propose", self.inner.propose(scope, proposal)).await
+    }
+    async fn term_statistics(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        terms: &TermWeights,
+    ) -> StoreResult<TermStatistics> {
+        self.inner.term_statistics(scope, viewpoint, terms).await
     }
     async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
         self.observe("similar", self.inner.similar(scope, with)).await

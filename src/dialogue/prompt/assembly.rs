@@ -22,7 +22,7 @@ use crate::{
     dialogue::{
         npc_conversation::{END_MARK, Scene},
         overheard::OverheardLine,
-        recall::{self, Hit, TRACED},
+        recall::{self, Gate, Hit, TRACED},
         scenarios::Past,
         settings::{DialogueSettings, PromptSettings},
         turn::TurnError,
@@ -36,7 +36,6 @@ use crate::{
         summary::{Meeting, Summary},
         tokens::TokenCounter,
         trace::{CandidateFate, CandidateTrace, ScenarioTrace, SectionTrace},
-        turn::Intent,
     },
     ports::{
         buffer::BufferedTurn,
@@ -82,7 +81,8 @@ pub(in crate::dialogue) struct Material<'a> {
     pub hits: &'a [Hit],
     /// From this raw cosine on, two hits may be one.
     pub near_duplicate_cosine: f32,
-    pub intent: Intent,
+    /// How strictly hits have to be about the line.
+    pub gate: Gate,
     pub counter: TokenCounter,
     /// When the turn began: ages are reckoned from it.
     pub now: DateTime<Utc>,
@@ -311,8 +311,10 @@ fn sort_hits(
             CandidateFate::InStateBlock
         } else if hit.score.total < settings.recall.min_score {
             CandidateFate::TooWeak
-        } else if material.intent == Intent::Chat && !hit.is_on_topic() {
+        } else if !hit.topic.passes(material.gate) {
             CandidateFate::OffTopic
+        } else if material.gate != Gate::Open && hit.topic.matter < settings.recall.min_score {
+            CandidateFate::TooWeak
         } else if packable.len() >= recall::packable(&settings.recall) {
             CandidateFate::BeyondTopK
         } else if kept.iter().any(near) {

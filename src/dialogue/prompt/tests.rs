@@ -15,7 +15,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::{Material, Prompt, Templates, assemble};
 use crate::{
     dialogue::{
-        recall::Hit,
+        recall::{Gate, Hit, Topic},
         scenarios::Past,
         settings::{
             DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
@@ -26,12 +26,12 @@ use crate::{
     ids::{DialogueKind, FactId, SummaryId, TurnId},
     memory::{
         authored::{Language, Npc, Persona, World, WorldSettings},
+        calibration::Calibration,
         fact::{Audience, Cause, Fact, FactKind, FactView, Importance, Knower, Polarity, Statement, Tense},
         scoring::RecallWeights,
         summary::{Meeting, Summary},
         tokens::TokenCounter,
         trace::{CandidateFate, ScoreParts},
-        turn::Intent,
     },
     ports::{
         buffer::BufferedTurn,
@@ -78,7 +78,8 @@ fn settings() -> DialogueSettings {
             important: 10,
             recent: 10,
             near_duplicate_cosine: 0.95,
-            min_score: 0.2,
+            min_score: 0.05,
+            speculative: true,
         },
         scenarios: ScenarioSettings {
             top_k: 3,
@@ -248,16 +249,18 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Hit {
         locks: crate::memory::locks::Locks::default(),
         embedding: Arc::from(embedding),
     };
+    let score = ScoreParts {
+        recency: 1.0,
+        importance: 0.5,
+        relevance: 0.0,
+        keyword,
+        total,
+        cosine: 0.0,
+    };
     Hit {
         body: Arc::new(body),
-        score: ScoreParts {
-            recency: 1.0,
-            importance: 0.5,
-            relevance: 0.0,
-            keyword,
-            total,
-            cosine: 0.0,
-        },
+        score,
+        topic: Topic::of(&Calibration::IDENTITY, &RecallWeights::FOUR_FACTOR, &score, None),
     }
 }
 
@@ -273,7 +276,7 @@ struct Case {
     hits: Vec<Hit>,
     past: Option<Past>,
     meeting: Option<Meeting>,
-    intent: Intent,
+    gate: Gate,
     counter: TokenCounter,
 }
 
@@ -290,7 +293,7 @@ impl Case {
             hits: vec![],
             past: None,
             meeting: None,
-            intent: Intent::Memory,
+            gate: Gate::Open,
             counter: TokenCounter::CharsPerFour,
         }
     }
@@ -310,7 +313,7 @@ impl Case {
             world_lines: self.world_lines.clone(),
             hits: &self.hits,
             near_duplicate_cosine: settings.recall.near_duplicate_cosine,
-            intent: self.intent,
+            gate: self.gate,
             counter: self.counter,
             now: at(3),
             meeting: self.meeting.as_ref(),
@@ -470,14 +473,14 @@ fn likeness_alone_hides_no_fact() {
 #[test]
 fn every_candidate_has_its_fate() {
     let mut case = full(Language::En);
-    case.intent = Intent::Chat;
+    case.gate = Gate::Strict;
     case.hits = vec![
         hit(10, "good", 0.9, 0.5, 0),
         hit(11, "The good!", 0.8, 0.5, 0),
         hit(1, "pinned", 0.7, 0.5, 1),
         hit(2, "state", 0.6, 0.5, 2),
         hit(12, "only important", 0.5, 0.0, 3),
-        hit(13, "weak", 0.1, 0.5, 4),
+        hit(13, "weak", 0.04, 0.5, 4),
     ];
     for n in 0..10 {
         case.hits
@@ -497,8 +500,8 @@ fn every_candidate_has_its_fate() {
     let of = |fate| prompt.candidates.iter().filter(|c| c.fate == fate).count();
     assert_eq!(of(CandidateFate::Used), 8);
     assert_eq!(of(CandidateFate::BeyondTopK), 3);
-    // Outside small talk what is only important may come up.
-    case.intent = Intent::Memory;
+    // Where there is no line to go by, what is only important may come up.
+    case.gate = Gate::Open;
     case.hits.truncate(1);
     case.hits.push(hit(12, "only important", 0.5, 0.0, 3));
     let prompt = case.assemble(&settings()).unwrap();

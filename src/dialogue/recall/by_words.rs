@@ -37,7 +37,7 @@ pub(super) async fn propose(services: &Services, sought: &Sought<'_>) -> StoreRe
 }
 
 fn hint(worded: &Worded, terms: &keywords::TermWeights) -> Candidate {
-    let of_fact = keywords::document_terms(&worded.content, &worded.keywords);
+    let of_fact = keywords::fact_terms(&worded.content, &worded.keywords);
     Candidate {
         fact: worded.fact,
         cosine: 0.0,
@@ -45,7 +45,7 @@ fn hint(worded: &Worded, terms: &keywords::TermWeights) -> Candidate {
             version: worded.version,
             importance: worded.importance,
             valid_at: worded.valid_at,
-            keyword: keywords::coverage(terms, &of_fact),
+            keyword: keywords::bm25(terms, &of_fact),
         }),
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{Hit, Ranked, Sought, best_first, by_body};
+use super::{Gate, Hit, Ranked, Sought, Topic, best_first, by_body, topic, weights};
 use crate::{
     dialogue::{Services, settings::RecallSettings},
     ids::FactId,
@@ -61,6 +61,9 @@ pub(super) async fn read(
     ranked: Vec<Ranked>,
 ) -> Result<Vec<Hit>, StoreError> {
     let cosine = near_duplicate_cosine(services);
+    let calibration = services.embedder.info().calibration;
+    let weights = weights(services, sought.world);
+    let usual = topic::usual(ranked.iter().map(|ranked| ranked.cosine));
     let mut found: Vec<Ranked> = Vec::with_capacity(ranked.len().min(TRACED));
     let mut hits = Vec::new();
     let mut ranked = ranked.into_iter().peekable();
@@ -102,6 +105,7 @@ pub(super) async fn read(
                 Some(Hit {
                     body: ranked.body.clone()?,
                     score: ranked.score,
+                    topic: Topic::of(&calibration, &weights, &ranked.score, usual),
                 })
             })
             .collect();
@@ -116,7 +120,8 @@ pub(in crate::dialogue) fn is_enough(settings: &RecallSettings, near_duplicate_c
         // one, even to one that is left out itself.
         !hit.body.view.pinned
             && !hit.body.kind.may_stand()
-            && hit.is_on_topic()
+            && hit.topic.passes(Gate::Strict)
+            && hit.topic.matter >= settings.min_score
             && hit.score.total >= settings.min_score
             && !hits[..*at]
                 .iter()

@@ -5,14 +5,14 @@ use std::{collections::HashMap, sync::Arc};
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::{Ranked, Sought, best_first, by_body, limits, rank};
+use super::{Query, Ranked, Sought, best_first, by_body, limits, rank, weighed};
 use crate::{
     dialogue::{Services, locks},
     ids::FactId,
     memory::{
         authored::World,
         fact::{Fact, Viewpoint},
-        keywords,
+        keywords::{self, TermStatistics, TermWeights},
         scoring::dot,
         trace::{CallTrace, ScoreParts},
     },
@@ -56,19 +56,19 @@ pub async fn search(
 ) -> Result<(Vec<SearchHit>, Vec<CallTrace>), StoreError> {
     // A time of just now is now: the caller read the clock before this did.
     let past = at + NOW < services.clock.now();
+    let query = Query::plain(query);
     let (embedded, call) = services
         .models
-        .embed(scope, services.embedder.as_ref(), EmbedAs::Query, &[query.to_owned()])
+        .embed(scope, services.embedder.as_ref(), EmbedAs::Query, &[query.text.clone()])
         .await;
     let embedding = embedded.ok().and_then(|mut vectors| vectors.pop());
-    let terms = keywords::query_terms(query);
     let configured = limits(&services.settings.recall);
     let sought = Sought {
         scope,
         world,
         viewpoint,
         embedding: embedding.as_deref(),
-        terms: &terms,
+        terms: &query.terms,
         limits: LegLimits {
             dense: configured.dense.max(limit),
             sparse: configured.sparse.max(limit),
@@ -79,6 +79,11 @@ pub async fn search(
     let hits = if past {
         in_the_past(services, &sought, limit).await?
     } else {
+        let terms = weighed(services, &sought).await;
+        let sought = Sought {
+            terms: &terms,
+            ..sought
+        };
         let found = rank(services, &sought).await?;
         if let Some(error) = &found.without_index {
             tracing::warn!(%error, "searched in the ledger, by words alone");
@@ -110,6 +115,15 @@ async fn in_full(
 
 async fn in_the_past(services: &Services, sought: &Sought<'_>, limit: usize) -> Result<Vec<SearchHit>, StoreError> {
     let facts = valid_then(services, sought).await?;
+    let words: Vec<TermWeights> = facts
+        .values()
+        .map(|fact| keywords::fact_terms(&fact.view.content, &fact.view.keywords))
+        .collect();
+    let terms = TermStatistics::of(sought.terms, &words).weigh(sought.terms);
+    let sought = &Sought {
+        terms: &terms,
+        ..*sought
+    };
     let ids: Vec<FactId> = facts.keys().copied().collect();
     let embeddings: HashMap<FactId, Arc<[f32]>> = services
         .ledger

@@ -12,13 +12,13 @@ use crate::{
         intent::{self, Classified},
         locks, overheard,
         prompt::{self, Material, Prompt, world_lines},
-        recall::{self, Found, Hit, Sought},
+        recall::{self, Found, Gate, Hit, Query, Sought},
         scenarios::{self, Known, Past},
     },
     memory::{
         authored::Greeting,
         fact::Fact,
-        keywords::{self, TermWeights},
+        keywords::TermWeights,
         state::WorldState,
         summary::Meeting,
         tokens::TokenCounter,
@@ -55,6 +55,8 @@ pub(in crate::dialogue) struct Gathered {
     pub intent: Classified,
     pub query: String,
     pub hits: Vec<Hit>,
+    /// How strictly those have to be about the line.
+    pub gate: Gate,
     pub standing: Vec<Fact>,
     pub world_lines: Vec<String>,
     /// When the NPC last talked with the player, in another session.
@@ -94,7 +96,7 @@ impl Gathered {
             world_lines: self.world_lines.clone(),
             hits: &self.hits,
             near_duplicate_cosine: recall::near_duplicate_cosine(services),
-            intent: self.intent.intent,
+            gate: self.gate,
             counter: self.counter,
             now: input.started_at,
             meeting: self.meeting.as_ref(),
@@ -113,9 +115,9 @@ pub(in crate::dialogue) async fn gather(
     gather_timed(services, input, classify, &watch).await
 }
 
-/// Gathers side by side. Recall does not wait for the intent: it is speculative, and what small
-/// talk has no use for is left out when the prompt is assembled. So the only thing an intent costs
-/// is the time its call takes beyond recall's.
+/// Gathers side by side. Recall does not wait for the intent: it is speculative, and what the line has no use for is
+/// left out when the prompt is assembled. So the only thing an intent costs is the time its call takes beyond recall's.
+/// Where that is switched off (`recall.speculative`), the intent comes first, and only what it needs is searched for.
 pub(super) async fn gather_timed(
     services: &Services,
     input: &TurnInput,
@@ -136,10 +138,26 @@ pub(super) async fn gather_timed(
     };
     let meeting = acquaintance::last_meeting(services, input);
     let (recalled, sorted, standing, meeting) =
-        tokio::join!(recalled(services, input, watch), sorted, standing, meeting);
+        if services.settings.recall.speculative || !matches!(classify, Classify::Model) {
+            let recalled = recalled(services, input, Searches::ALL, watch);
+            tokio::join!(recalled, sorted, standing, meeting)
+        } else {
+            let (sorted, standing, meeting) = tokio::join!(sorted, standing, meeting);
+            let needed = match &sorted {
+                Ok((.., (classified, _))) => Searches::needed(input, classified),
+                Err(_) => Searches::NONE,
+            };
+            (
+                recalled(services, input, needed, watch).await,
+                sorted,
+                standing,
+                meeting,
+            )
+        };
     let mut recalled = recalled?;
     let (world, known, (mut classified, intent_ms)) = sorted?;
-    let mut calls = vec![recalled.call];
+    let gate = Gate::of(input, &classified, recalled.query.says_nothing);
+    let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
     calls.extend(classified.call.take());
     if classified.source != intent::BY_MODEL && matches!(classify, Classify::Model) {
         recalled
@@ -155,7 +173,7 @@ pub(super) async fn gather_timed(
         input.scene.as_deref(),
     )?;
     let standing = locks::open_facts(services, &input.scope, &input.world, &viewpoint, standing?).await?;
-    let (embedding, terms) = (recalled.embedding.as_deref(), &recalled.terms);
+    let (embedding, terms) = (recalled.embedding.as_deref(), recalled.words());
     let (overheard, past) = tokio::try_join!(
         overheard::lines(services, input, classified.intent),
         scenarios::look(services, input, known, &classified, embedding, terms),
@@ -163,8 +181,9 @@ pub(super) async fn gather_timed(
     let model = input.npc.model.as_deref();
     Ok(Gathered {
         intent: classified,
-        query: recalled.query,
+        query: recalled.query.text,
         hits: recalled.hits,
+        gate,
         standing,
         world_lines: lines,
         meeting: meeting?,
@@ -222,70 +241,135 @@ async fn classified(
     }
 }
 
+/// What is searched for in a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Searches {
+    /// The line is embedded, which the NPC's past is compared with, too.
+    embedding: bool,
+    facts: bool,
+}
+
+impl Searches {
+    const ALL: Self = Self {
+        embedding: true,
+        facts: true,
+    };
+    const NONE: Self = Self {
+        embedding: false,
+        facts: false,
+    };
+
+    /// Small talk needs no memories, and a question about the NPC's past none but those of it.
+    fn needed(input: &TurnInput, classified: &Classified) -> Self {
+        match classified.intent {
+            _ if classified.in_full => Self::ALL,
+            Intent::Chat => Self::NONE,
+            Intent::Scenario if scenarios::may_be_told(input) => Self {
+                embedding: true,
+                facts: false,
+            },
+            Intent::Scenario | Intent::Memory | Intent::World | Intent::Overheard => Self::ALL,
+        }
+    }
+}
+
 /// What came of the search.
 struct Recalled {
-    query: String,
-    /// Of the query; `None`: nothing was said, or the embedder failed.
+    query: Query,
+    /// Of the query; `None`: nothing was said, nothing was to be searched for, or the embedder failed.
     embedding: Option<Vec<f32>>,
-    terms: TermWeights,
     hits: Vec<Hit>,
-    call: CallTrace,
+    /// Of the embedder, if it was asked.
+    call: Option<CallTrace>,
     notes: Vec<String>,
     embed_ms: f64,
     recall_ms: f64,
 }
 
-/// Embeds the line and searches with it.
-async fn recalled(services: &Services, input: &TurnInput, watch: &Stopwatch<'_>) -> Result<Recalled, TurnError> {
-    let line = input.heard();
-    let query = recall::query_of(&line, &input.summaries);
-    let texts = [query];
-    // Where nothing was said there is nothing to compare with: what is important or new is proposed.
-    let asked = if texts[0].trim().is_empty() { &[] } else { &texts[..] };
-    let embedding = services
-        .models
-        .embed(&input.scope, services.embedder.as_ref(), EmbedAs::Query, asked);
-    let ((embedded, call), embed_ms) = watch.wait(embedding.instrument(debug_span!("turn.embed"))).await;
-    let [query] = texts;
-    let mut notes = Vec::new();
-    let embedding = match embedded {
-        Ok(mut vectors) => vectors.pop(),
-        Err(error) => {
-            notes.push(format!("recall by keywords alone: the embedder failed: {error}"));
-            None
+impl Recalled {
+    /// The words of the line, or, if it has none that tell, of what it points at.
+    fn words(&self) -> &TermWeights {
+        if self.query.words.0.is_empty() {
+            &self.query.terms
+        } else {
+            &self.query.words
         }
-    };
-    let viewpoint = input.viewpoint();
-    let mut terms = keywords::query_terms(&line);
-    if terms.0.is_empty() {
-        terms = keywords::query_terms(&query);
     }
-    let sought = Sought {
-        scope: &input.scope,
-        world: &input.world,
-        viewpoint: &viewpoint,
-        embedding: embedding.as_deref(),
-        terms: &terms,
-        limits: recall::limits(&services.settings.recall),
-        // Not when the turn began: what the previous one taught may have landed since.
-        at: services.clock.now(),
+}
+
+/// Embeds the line and searches with it, as far as either is needed.
+async fn recalled(
+    services: &Services,
+    input: &TurnInput,
+    needed: Searches,
+    watch: &Stopwatch<'_>,
+) -> Result<Recalled, TurnError> {
+    let line = input.heard();
+    let query = match input.player {
+        Some(_) => Query::of(&line, &input.npc.name, &input.history, &input.summaries),
+        // What others said to it since it last spoke is all that there is to go by.
+        None => Query::plain(&line),
     };
-    let searching = recall::recall(services, sought).instrument(debug_span!("turn.recall"));
-    let (found, recall_ms) = watch.time(searching).await;
-    let Found { facts, without_index } = found?;
-    if let Some(error) = without_index {
-        notes.push(format!(
-            "recall by words alone, in the ledger: the index did not answer: {error}"
-        ));
-    }
-    Ok(Recalled {
+    let mut recalled = Recalled {
         query,
-        embedding,
-        terms,
-        hits: facts,
-        call,
-        notes,
-        embed_ms,
-        recall_ms,
-    })
+        embedding: None,
+        hits: Vec::new(),
+        call: None,
+        notes: Vec::new(),
+        embed_ms: 0.0,
+        recall_ms: 0.0,
+    };
+    if needed.embedding {
+        recalled.embed(services, input, watch).await;
+    }
+    if needed.facts {
+        recalled.search(services, input, watch).await?;
+    }
+    Ok(recalled)
+}
+
+impl Recalled {
+    async fn embed(&mut self, services: &Services, input: &TurnInput, watch: &Stopwatch<'_>) {
+        let texts = [self.query.text.clone()];
+        // Where nothing was said there is nothing to compare with: what is important or new is proposed.
+        let asked = if texts[0].trim().is_empty() { &[] } else { &texts[..] };
+        let embedding = services
+            .models
+            .embed(&input.scope, services.embedder.as_ref(), EmbedAs::Query, asked);
+        let ((embedded, call), embed_ms) = watch.wait(embedding.instrument(debug_span!("turn.embed"))).await;
+        match embedded {
+            Ok(mut vectors) => self.embedding = vectors.pop(),
+            Err(error) => {
+                self.notes
+                    .push(format!("recall by keywords alone: the embedder failed: {error}"));
+            }
+        }
+        self.call = Some(call);
+        self.embed_ms = embed_ms;
+    }
+
+    async fn search(&mut self, services: &Services, input: &TurnInput, watch: &Stopwatch<'_>) -> Result<(), TurnError> {
+        let viewpoint = input.viewpoint();
+        let sought = Sought {
+            scope: &input.scope,
+            world: &input.world,
+            viewpoint: &viewpoint,
+            embedding: self.embedding.as_deref(),
+            terms: &self.query.terms,
+            limits: recall::limits(&services.settings.recall),
+            // Not when the turn began: what the previous one taught may have landed since.
+            at: services.clock.now(),
+        };
+        let searching = recall::recall(services, sought).instrument(debug_span!("turn.recall"));
+        let (found, recall_ms) = watch.time(searching).await;
+        let Found { facts, without_index } = found?;
+        if let Some(error) = without_index {
+            self.notes.push(format!(
+                "recall by words alone, in the ledger: the index did not answer: {error}"
+            ));
+        }
+        self.hits = facts;
+        self.recall_ms = recall_ms;
+        Ok(())
+    }
 }

@@ -1,10 +1,16 @@
-//! Keyword terms of a text and how much of a query a fact covers (ALGORITHMS §2, PARTS "Korean keywords").
+//! Keyword terms of a text and how much of a query a fact has (ALGORITHMS §2, PARTS "Korean keywords").
 //!
-//! Owns tokens, their weights and the coverage score. Korean words lose particles and endings and
-//! become pairs of syllables; English words stay whole but for their plural; anything mixed is split
-//! where the script changes. How informative a word is comes from a fixed table, never from the store.
+//! Owns tokens and their weights. Korean words lose particles and endings and become pairs of
+//! syllables; English words become stems; anything mixed is split where the script changes. Words that
+//! say little anywhere ("the", "tell") are in a fixed table; how rare a word is among the facts of one
+//! memory is counted there ([`TermStatistics`]).
+//!
+//! Two scores: [`coverage`], the share of a text's words that another has, which knows no other text;
+//! and [`bm25`], the keyword factor of recall.
 
+mod bm25;
 mod korean;
+mod names;
 mod pointing;
 mod words;
 
@@ -12,6 +18,8 @@ use std::collections::BTreeMap;
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_quick};
 
+pub use bm25::{TermStatistics, bm25, bm25_by, fact_terms, saturated, search_terms};
+pub use names::{proper_nouns, without_name};
 pub use pointing::is_pointing;
 
 pub(crate) use korean::{ends_in_l, is_hangul, is_past_syllable, stem as korean_stem};
@@ -52,17 +60,26 @@ pub fn gist(text: &str) -> String {
         .join(" ")
 }
 
-/// Terms of any text, each with how informative it is, in (0, 1]; the same as [`query_terms`].
-#[must_use]
-pub fn terms(text: &str) -> TermWeights {
-    query_terms(text)
-}
-
 /// Terms of a player's line, each with how informative it is, in (0, 1].
 #[must_use]
 pub fn query_terms(text: &str) -> TermWeights {
+    strongest(text, Forms::STEMS)
+}
+
+/// As [`query_terms`], English words being whole but for their plural: what the offline embedder's vectors are made of.
+#[must_use]
+pub fn whole_terms(text: &str) -> TermWeights {
+    let forms = Forms {
+        stems: false,
+        ..Forms::STEMS
+    };
+    strongest(text, forms)
+}
+
+/// Each term once, as informative as where it says most.
+fn strongest(text: &str, forms: Forms) -> TermWeights {
     let mut all = BTreeMap::<u64, f32>::new();
-    each_term(text, false, &mut |term, weight| {
+    each_term(text, forms, &mut |term, weight, _| {
         let entry = all.entry(term).or_default();
         *entry = entry.max(weight);
     });
@@ -72,52 +89,39 @@ pub fn query_terms(text: &str) -> TermWeights {
 /// Terms of a fact, each with how well the fact covers it, in (0, 1].
 #[must_use]
 pub fn document_terms(content: &str, keywords: &[String]) -> TermWeights {
-    let mut mentions = BTreeMap::<u64, f32>::new();
-    each_term(content, true, &mut |term, _| *mentions.entry(term).or_default() += 1.0);
-    for keyword in keywords {
-        each_term(keyword, true, &mut |term, _| {
-            *mentions.entry(term).or_default() += KEYWORD_MENTIONS;
-        });
-    }
+    let forms = Forms {
+        all: true,
+        ..Forms::STEMS
+    };
     TermWeights(
-        mentions
+        mentions(content, keywords, forms)
+            .0
             .into_iter()
             .map(|(term, count)| (term, count / (count + SATURATION)))
             .collect(),
     )
 }
 
+/// How often a fact has each term, and how many informative words it has in all.
+fn mentions(content: &str, keywords: &[String], forms: Forms) -> (BTreeMap<u64, f32>, usize) {
+    let mut mentions = BTreeMap::<u64, f32>::new();
+    let mut words = 0;
+    let texts = keywords.iter().map(|keyword| (keyword.as_str(), KEYWORD_MENTIONS));
+    for (text, each) in [(content, 1.0)].into_iter().chain(texts) {
+        each_term(text, forms, &mut |term, _, begins| {
+            *mentions.entry(term).or_default() += each;
+            words += usize::from(begins);
+        });
+    }
+    (mentions, words)
+}
+
 /// How much of the query's informative terms the document covers, in [0, 1]; 0 for an empty query.
 #[must_use]
 pub fn coverage(query: &TermWeights, doc: &TermWeights) -> f64 {
-    let mut doc = doc.0.as_slice();
-    // Both are sorted: what is behind us need not be searched again.
-    coverage_by(query, |term| match doc.binary_search_by_key(&term, |entry| entry.0) {
-        Ok(at) => {
-            let weight = doc[at].1;
-            doc = &doc[at + 1..];
-            Some(weight)
-        }
-        Err(at) => {
-            doc = &doc[at..];
-            None
-        }
-    })
-}
-
-/// [`coverage`] by a document whose terms lie elsewhere: `weight_of` is asked for each term of the query,
-/// in order.
-#[must_use]
-pub fn coverage_by(query: &TermWeights, mut weight_of: impl FnMut(u64) -> Option<f32>) -> f64 {
-    let (mut covered, mut total) = (0.0, 0.0);
-    for &(term, weight) in &query.0 {
-        total += f64::from(weight);
-        if let Some(of_document) = weight_of(term) {
-            covered += f64::from(weight) * f64::from(of_document);
-        }
-    }
+    let total: f64 = query.0.iter().map(|(_, weight)| f64::from(*weight)).sum();
     if total > 0.0 {
-        (covered / total).clamp(0.0, 1.0)
+        (bm25(query, doc) / total).clamp(0.0, 1.0)
     } else {
         0.0
     }
@@ -145,13 +149,61 @@ fn script(c: char) -> Option<Script> {
     }
 }
 
-/// Calls `emit(term, weight)` for every informative term of a text. With `all_forms` a word whose
-/// stem is another one is there in both forms: a document is found by either.
-fn each_term(text: &str, all_forms: bool, emit: &mut impl FnMut(u64, f32)) {
+/// In which forms words become terms.
+#[derive(Debug, Clone, Copy)]
+struct Forms {
+    /// English words as stems; else whole but for their plural.
+    stems: bool,
+    /// A Korean word whose stem is another one is there in both forms: a document is found by either.
+    all: bool,
+    /// Two informative words next to each other are a term as well.
+    phrases: bool,
+}
+
+impl Forms {
+    const STEMS: Self = Self {
+        stems: true,
+        all: false,
+        phrases: false,
+    };
+}
+
+/// What a phrase weighs against the lesser of its words.
+const PHRASE: f32 = 0.7;
+/// Words that say less make no phrases.
+const PHRASE_WORD: f32 = 0.5;
+
+/// A word that says something.
+struct Word {
+    stem: String,
+    weight: f32,
+}
+
+/// Calls `emit(term, weight, begins)` for every informative term of a text; `begins`: it is the first term of a word.
+fn each_term(text: &str, forms: Forms, emit: &mut impl FnMut(u64, f32, bool)) {
+    let mut before: Option<Word> = None;
+    each_run(text, &mut |run, script, attached| {
+        let Some(now) = word(run, script, attached, forms, emit) else {
+            return;
+        };
+        let tells = |word: &Word| word.weight >= PHRASE_WORD;
+        if forms.phrases
+            && let Some(before) = before.as_ref().filter(|before| tells(before) && tells(&now))
+        {
+            let phrase = ['\u{3}'].into_iter().chain(before.stem.chars()).chain(['\u{3}']);
+            let weight = PHRASE * before.weight.min(now.weight);
+            emit(hash(phrase.chain(now.stem.chars())), weight, false);
+        }
+        before = Some(now);
+    });
+}
+
+/// Calls `each(run, script, attached)` for every run of one script; `attached`: it stands right behind another one,
+/// as "를" in "HP를".
+fn each_run(text: &str, each: &mut impl FnMut(&[char], Script, bool)) {
     let text = normalise(clip(text));
     let mut run: Vec<char> = Vec::with_capacity(16);
     let mut kind = None;
-    // The run stands right behind another one, as "를" in "HP를".
     let mut attached = false;
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -162,7 +214,7 @@ fn each_term(text: &str, all_forms: bool, emit: &mut impl FnMut(u64, f32)) {
         let next = if joins { kind } else { script(c) };
         if next != kind {
             if let Some(done) = kind {
-                word(&run, done, attached, all_forms, emit);
+                each(&run, done, attached);
             }
             attached = kind.is_some() && next.is_some();
             run.clear();
@@ -173,45 +225,62 @@ fn each_term(text: &str, all_forms: bool, emit: &mut impl FnMut(u64, f32)) {
         }
     }
     if let Some(done) = kind {
-        word(&run, done, attached, all_forms, emit);
+        each(&run, done, attached);
     }
 }
 
-fn word(run: &[char], script: Script, attached: bool, all_forms: bool, emit: &mut impl FnMut(u64, f32)) {
+/// The terms of one word; `None`: it says nothing.
+fn word(
+    run: &[char],
+    script: Script,
+    attached: bool,
+    forms: Forms,
+    emit: &mut impl FnMut(u64, f32, bool),
+) -> Option<Word> {
+    let whole: String = run.iter().collect();
     match script {
         Script::Other => {
-            let whole: String = run.iter().collect();
-            let stem = words::singular(&whole);
-            // The parts of "don't" and the like are in the table by their beginning.
-            let known = words::weight(&stem)
-                .or_else(|| words::weight(&whole))
-                .or_else(|| words::weight(stem.split('\'').next().unwrap_or("")));
-            let weight = known.unwrap_or(1.0);
-            if weight > 0.0 {
-                emit(hash(stem.chars()), weight);
+            let singular = words::singular(&whole);
+            let weight = words::english_weight(&whole, &singular);
+            if weight <= 0.0 {
+                return None;
             }
+            let stem = if forms.stems { words::stem(&singular) } else { singular };
+            emit(hash(stem.chars()), weight, true);
+            Some(Word { stem, weight })
         }
         Script::Hangul => {
             if attached && korean::is_particle(run) {
-                return;
+                return None;
             }
             let stem = korean::stem(run);
             let text: String = stem.iter().collect();
-            let weight = words::weight(&text)
-                .or_else(|| words::weight(&run.iter().collect::<String>()))
-                .unwrap_or(1.0);
-            if weight > 0.0 {
-                grams(&stem, weight, emit);
-                if all_forms && stem.as_slice() != run {
-                    // Only what the stem does not have: a syllable and the pairs it is part of.
-                    let from = stem.len().saturating_sub(1).min(run.len());
-                    if run[from..].len() >= 2 {
-                        pairs(&run[from..], weight, emit);
-                    }
+            let weight = words::weight(&text).or_else(|| words::weight(&whole)).unwrap_or(1.0);
+            if weight <= 0.0 {
+                return None;
+            }
+            let mut begins = true;
+            let mut emit = |term, weight| emit(term, weight, std::mem::take(&mut begins));
+            grams(&stem, weight, &mut emit);
+            if forms.all && stem.as_slice() != run {
+                // Only what the stem does not have: a syllable and the pairs it is part of.
+                let from = stem.len().saturating_sub(1).min(run.len());
+                if run[from..].len() >= 2 {
+                    pairs(&run[from..], weight, &mut emit);
                 }
             }
+            Some(Word { stem: text, weight })
         }
-        Script::Unspaced => grams(run, 1.0, emit),
+        Script::Unspaced => {
+            let mut begins = true;
+            grams(run, 1.0, &mut |term, weight| {
+                emit(term, weight, std::mem::take(&mut begins));
+            });
+            Some(Word {
+                stem: whole,
+                weight: 1.0,
+            })
+        }
     }
 }
 

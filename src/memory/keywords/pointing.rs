@@ -1,4 +1,4 @@
-//! Lines that point at something said before: recall then looks at the last summary too, and the
+//! Lines that point at something said before: they are searched for with the last raw turns, and the
 //! intent is read with what was just told (ALGORITHMS §2–3).
 
 use std::sync::LazyLock;
@@ -52,16 +52,25 @@ fn occur_in_order(line: &str, phrases: &[Phrase]) -> bool {
     })
 }
 
-/// "that" points ("who did that?") unless it only joins clauses ("I know that he left").
+/// "that" points ("who did that?") unless it only joins clauses ("I know that he left") or says what somebody thinks of
+/// something ("that's strong stuff!", "that was fun").
 fn has_pointing_that(line: &str) -> bool {
+    const JOINS: [&str; 17] = [
+        "i", "you", "he", "she", "we", "they", "it", "the", "my", "your", "his", "her", "our", "their", "there", "a",
+        "an",
+    ];
+    const ASKS: [&str; 7] = ["what", "who", "where", "when", "why", "how", "which"];
+    const JUDGES: [&str; 15] = [
+        "is", "was", "are", "were", "isn't", "wasn't", "sounds", "looks", "seems", "smells", "tastes", "would", "must",
+        "will", "does",
+    ];
     let words: Vec<&str> = line.split_whitespace().collect();
-    words.iter().enumerate().any(|(at, word)| {
-        let next = words.get(at + 1).copied().unwrap_or("");
-        let joins = [
-            "i", "you", "he", "she", "we", "they", "it", "the", "my", "your", "his", "her", "our", "their", "there",
-            "a", "an",
-        ];
-        matches!(*word, "that" | "that's" | "those") && !joins.contains(&next)
+    let word = |at: usize| words.get(at).copied().unwrap_or("");
+    words.iter().enumerate().any(|(at, this)| match *this {
+        "that's" => ASKS.contains(&word(at + 1)),
+        "that" | "those" if JUDGES.contains(&word(at + 1)) => ASKS.contains(&word(at + 2)),
+        "that" | "those" => !JOINS.contains(&word(at + 1)),
+        _ => false,
     })
 }
 
@@ -82,7 +91,8 @@ mod tests {
             "Who did that?",
             "What did you just say?",
             "tell me more about that, please",
-            "That's strange.",
+            "Is that true?",
+            "That's what I meant.",
         ] {
             assert!(is_pointing(line), "{line}");
         }
@@ -96,6 +106,10 @@ mod tests {
             "그림을 그리자",
             "What fruit do I like?",
             "I know that he lives here",
+            "That's strange.",
+            "That's strong stuff! Is it market day again?",
+            "That was a good year",
+            "Those are fine boots",
             "Strengthen the gate",
             "나는 포도를 좋아해",
             "",

@@ -1,9 +1,8 @@
-//! How informative a word is: a fixed background table instead of counts over the store.
-//!
-//! Both store columns must give the same fact the same score, and taking back one fact must not
-//! move another's. So nothing here depends on what is stored.
+//! How informative a word is anywhere, from a fixed table, and the forms of English words.
 
 use std::{collections::HashMap, sync::LazyLock};
+
+use rust_stemmers::{Algorithm, Stemmer};
 
 const EN: &str = include_str!("../../../config/lexicon/stopwords/en.txt");
 const KO: &str = include_str!("../../../config/lexicon/stopwords/ko.txt");
@@ -26,6 +25,24 @@ static TABLE: LazyLock<HashMap<&'static str, f32>> = LazyLock::new(|| {
 /// The weight of a word, in [0, 1]; `None`: it is not in the table, which means 1.
 pub fn weight(word: &str) -> Option<f32> {
     TABLE.get(word).copied()
+}
+
+/// The weight of an English word: in its singular, as it stands, or, for "don't" and the like, by its beginning.
+pub fn english_weight(whole: &str, singular: &str) -> f32 {
+    weight(singular)
+        .or_else(|| weight(whole))
+        .or_else(|| weight(singular.split('\'').next().unwrap_or("")))
+        .unwrap_or(1.0)
+}
+
+/// The Snowball stem of an English word: volunteering, volunteers → volunt. Words with other letters stay as they are.
+pub fn stem(word: &str) -> String {
+    static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::English));
+    if word.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+        ENGLISH.stem(word).into_owned()
+    } else {
+        word.to_owned()
+    }
 }
 
 /// Takes plural and possessive endings off an English word: grapes → grape, berries → berry.
@@ -71,6 +88,22 @@ mod tests {
             ("ties", "tie"),
         ] {
             assert_eq!(singular(word), expected);
+        }
+    }
+
+    #[test]
+    fn forms_of_an_english_word_share_a_stem() {
+        for (a, b) in [
+            ("volunteering", "volunteers"),
+            ("painted", "painting"),
+            ("allergies", "allergy"),
+            ("adopting", "adoption"),
+            ("hopeful", "hope"),
+        ] {
+            assert_eq!(stem(a), stem(b), "{a} {b}");
+        }
+        for word in ["ergen", "3", "café", "мельница"] {
+            assert_eq!(stem(word), word);
         }
     }
 

@@ -8,11 +8,14 @@ use std::{
 use async_trait::async_trait;
 use chrono::{DateTime, Duration, Utc};
 use colloquy::{
-    adapters::in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
+    adapters::in_process::{
+        counted_index::CountedFactIndex,
+        fact_index::{FactIndexOptions, InProcessFactIndex},
+    },
     ids::{FactId, PlayerId, WorldId},
     memory::{
         fact::{Audience, Importance, Knower, Viewpoint},
-        keywords::{TermWeights, coverage},
+        keywords::{TermStatistics, TermWeights, bm25},
     },
     ports::{
         StoreResult,
@@ -242,7 +245,7 @@ async fn hints_are_what_the_points_say(index: impl AsyncFn(Vec<IndexPoint>) -> A
             let point = points.iter().find(|point| point.fact == candidate.fact).unwrap();
             let told = (hint.version, hint.importance, hint.valid_at);
             assert_eq!(told, (point.version, point.importance, point.valid_at));
-            let keyword = coverage(&terms, &point.terms);
+            let keyword = bm25(&terms, &point.terms);
             assert_eq!(hint.keyword.to_bits(), keyword.to_bits(), "{terms:?} {point:?}");
         }
     }
@@ -460,6 +463,55 @@ async fn points_without_a_vector_are_found_otherwise(index: impl AsyncFn(Vec<Ind
     assert_eq!(numbers(&similar), [1]);
 }
 
+/// Of what the viewpoint sees, each fact once, whatever else is in the index.
+async fn words_are_counted_in_one_memory(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+    let with = |n: u128, audience: Audience, terms: &[u64]| IndexPoint {
+        terms: TermWeights(terms.iter().map(|term| (*term, 0.7)).collect()),
+        ..point(n, audience, leaning(1, 0.3))
+    };
+    let mut elsewhere = with(7, audience(&["npc:ergen"], None), &[5]);
+    elsewhere.world = "other".parse().unwrap();
+    let index = index(vec![
+        with(1, audience(&["npc:ergen"], None), &[5, 6]),
+        with(2, audience(&["npc:ergen"], Some("p1")), &[5]),
+        with(3, audience(&["npc:ergen"], Some("p2")), &[5]),
+        with(4, audience(&["npc:ergen", "faction:guild", "npc:mira"], None), &[5, 7]),
+        with(5, audience(&["npc:mira"], None), &[5]),
+        with(6, audience(&["world"], None), &[6]),
+        elsewhere,
+    ])
+    .await;
+    let asked = TermWeights(vec![(5, 1.0), (6, 0.5), (7, 0.1), (8, 1.0)]);
+    let counted = async |tenant: &str, player: Option<&str>| {
+        index
+            .term_statistics(&scope(tenant), &ergen_with(player), &asked)
+            .await
+            .unwrap()
+    };
+    let of = |facts, with_term: &[(u64, u64)]| TermStatistics {
+        facts,
+        with_term: with_term.iter().copied().collect(),
+    };
+    assert_eq!(counted("acme", Some("p1")).await, of(4, &[(5, 3), (6, 2), (7, 1)]));
+    assert_eq!(counted("acme", None).await, of(3, &[(5, 2), (6, 2), (7, 1)]));
+    assert_eq!(counted("rival", Some("p1")).await, of(0, &[]));
+    // As if what is gone had never been there, and what is new always had.
+    let gone = [FactId::from_u128(1), FactId::from_u128(99)];
+    index.remove(&scope("acme"), &gone).await.unwrap();
+    let changed = with(2, audience(&["npc:ergen"], Some("p1")), &[6]);
+    index.upsert(&scope("acme"), &[changed]).await.unwrap();
+    let now = counted("acme", Some("p1")).await;
+    let listed: Vec<_> = now.with_term.into_iter().filter(|(_, facts)| *facts > 0).collect();
+    assert_eq!((now.facts, listed), (3, vec![(5, 1), (6, 2), (7, 1)]));
+}
+
+/// Qdrant, and beside it a count of words in this process.
+async fn counted(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
+    let source = Arc::new(Points(scope("acme"), points.clone()));
+    let words = InProcessFactIndex::counting(source, FactIndexOptions::default());
+    Arc::new(CountedFactIndex::new(qdrant(points).await, Arc::new(words)))
+}
+
 async fn in_process(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
     Arc::new(InProcessFactIndex::new(
         Arc::new(Points(scope("acme"), points)),
@@ -501,7 +553,9 @@ macro_rules! contract {
 contract!(in_process: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
     hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
     similar_compares_with_subjects_and_what_came_before, upserts_and_removals_are_idempotent,
-    points_without_a_vector_are_found_otherwise);
+    points_without_a_vector_are_found_otherwise, words_are_counted_in_one_memory);
+contract!(counted: proposes_the_nearest_with_exact_cosines, keeps_to_the_viewpoint, hints_are_what_the_points_say,
+    upserts_and_removals_are_idempotent, points_without_a_vector_are_found_otherwise, words_are_counted_in_one_memory);
 contract!(in_process_without_room: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
     a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
     similar_compares_with_subjects_and_what_came_before, points_without_a_vector_are_found_otherwise);

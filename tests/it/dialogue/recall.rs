@@ -193,8 +193,11 @@ fn a_correction_counts_before_the_index_has_it() {
         let facts = &stage.services.ledger.facts;
         facts.edit(&stage.scope, ids[1], &patch, None, &edit).await.unwrap();
         let lagging = keyword_of(&seen(&stage, line).await, ids[1]);
-        assert!(lagging.0 > 0.5 && (lagging.1 - 0.9).abs() < 1e-9, "{lagging:?}");
+        assert!(lagging.0 > 0.4 && (lagging.1 - 0.9).abs() < 1e-9, "{lagging:?}");
         jobs::relay_outbox(&stage.services).await.unwrap();
-        assert_eq!(keyword_of(&seen(&stage, line).await, ids[1]), lagging);
+        // Now that the index has it, its words are counted too: there is a fact about a harbour.
+        let counted = keyword_of(&seen(&stage, line).await, ids[1]);
+        assert!((0.3..lagging.0).contains(&counted.0), "{counted:?}");
+        assert!((counted.1 - lagging.1).abs() < 1e-9);
     });
 }

@@ -14,6 +14,7 @@ use colloquy::{
     adapters::{
         in_process::{
             buffers::{BufferLimits, InProcessBuffers},
+            counted_index::CountedFactIndex,
             fact_index::{FactIndexOptions, InProcessFactIndex},
         },
         postgres::{self, PostgresLedger, PostgresOptions},
@@ -214,5 +215,6 @@ fn index(world: u32, points: Arc<dyn PointSource>, embedder: &EmbedderInfo) -> A
         embedding_model: embedder.model.clone(),
         dimensions: embedder.dimensions,
     });
-    Arc::new(index.unwrap())
+    let words = InProcessFactIndex::counting(points, FactIndexOptions::default());
+    Arc::new(CountedFactIndex::new(Arc::new(index.unwrap()), Arc::new(words)))
 }

@@ -6,6 +6,7 @@
 //! exact by construction; only shelves of many thousands are thinned out by a bit per dimension first. Memory is bounded: the partitions used longest ago are dropped, and read
 //! again when needed.
 
+mod counting;
 mod partition;
 mod shelf;
 mod sketch;
@@ -23,7 +24,10 @@ use parking_lot::RwLock;
 
 use crate::{
     ids::{FactId, TenantId, WorldId},
-    memory::fact::Knower,
+    memory::{
+        fact::{Knower, Viewpoint},
+        keywords::{TermStatistics, TermWeights},
+    },
     ports::{
         StoreError, StoreResult,
         ledger::urgency::urgently,
@@ -31,7 +35,8 @@ use crate::{
     },
     tenancy::TenantScope,
 };
-use partition::{Partition, Search};
+use counting::TermCounts;
+use partition::{Partition, Search, Sees};
 
 /// Scans of more points than this run on the blocking pool: about half a millisecond of work,
 /// beyond which other dialogues of the same thread would feel it.
@@ -63,6 +68,8 @@ impl Default for FactIndexOptions {
 pub struct InProcessFactIndex {
     source: Arc<dyn PointSource>,
     options: FactIndexOptions,
+    /// Points are kept without their vectors.
+    bare: bool,
     partitions: RwLock<HashMap<PartitionKey, Arc<Entry>>>,
     clock: AtomicU64,
     /// What was resident when it was last counted, and all that came in since.
@@ -105,9 +112,19 @@ impl InProcessFactIndex {
         Self {
             source,
             options,
+            bare: false,
             partitions: RwLock::default(),
             clock: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// One that keeps no vectors: it counts words for an index that is elsewhere, at a quarter of the memory.
+    #[must_use]
+    pub fn counting(source: Arc<dyn PointSource>, options: FactIndexOptions) -> Self {
+        Self {
+            bare: true,
+            ..Self::new(source, options)
         }
     }
 
@@ -135,7 +152,11 @@ impl InProcessFactIndex {
                 return Ok(Arc::clone(&entry));
             }
             // Whoever speaks waits for it too, though a job should be first.
-            let points = urgently(self.source.points_of(scope, world, &key.knower)).await?;
+            let points = if self.bare {
+                urgently(self.source.bare_points_of(scope, world, &key.knower)).await?
+            } else {
+                urgently(self.source.points_of(scope, world, &key.knower)).await?
+            };
             if points.len() <= BUILD_INLINE {
                 entry.become_ready(&points);
             } else {
@@ -197,6 +218,15 @@ impl InProcessFactIndex {
             .collect()
     }
 
+    /// What a viewpoint may know of, read from the ledger where it is not resident.
+    async fn partitions_of(&self, scope: &TenantScope, viewpoint: &Viewpoint) -> StoreResult<Vec<Arc<Entry>>> {
+        let mut entries = Vec::new();
+        for knower in viewpoint.knowers() {
+            entries.push(self.partition(scope, &viewpoint.world, knower).await?);
+        }
+        Ok(entries)
+    }
+
     /// Runs a search over partitions, off this thread when it is long.
     async fn search(entries: Vec<Arc<Entry>>, search: Search) -> StoreResult<Vec<Candidate>> {
         let points: usize = entries
@@ -222,11 +252,23 @@ impl InProcessFactIndex {
 #[async_trait]
 impl FactIndex for InProcessFactIndex {
     async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
-        let mut entries = Vec::new();
-        for knower in proposal.viewpoint.knowers() {
-            entries.push(self.partition(scope, &proposal.viewpoint.world, knower).await?);
-        }
+        let entries = self.partitions_of(scope, proposal.viewpoint).await?;
         Self::search(entries, Search::propose(&proposal)).await
+    }
+
+    async fn term_statistics(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        terms: &TermWeights,
+    ) -> StoreResult<TermStatistics> {
+        let entries = self.partitions_of(scope, viewpoint).await?;
+        let sees = Sees::of(viewpoint);
+        let mut counts = TermCounts::default();
+        for entry in &entries {
+            entry.read(|partition| partition.count_terms(&sees, terms, &mut counts));
+        }
+        Ok(counts.into())
     }
 
     async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
@@ -257,7 +299,11 @@ impl FactIndex for InProcessFactIndex {
             if entries.is_empty() {
                 continue;
             }
-            let point = Arc::new(point.clone());
+            let mut point = point.clone();
+            if self.bare {
+                point.embedding = Vec::new();
+            }
+            let point = Arc::new(point);
             for entry in entries {
                 grown += entry.apply(Change::Put(Arc::clone(&point)));
             }
@@ -379,10 +425,7 @@ mod tests {
     use chrono::DateTime;
 
     use super::*;
-    use crate::memory::{
-        fact::{Audience, Importance},
-        keywords::TermWeights,
-    };
+    use crate::memory::fact::{Audience, Importance};
 
     /// A ledger where one NPC knows many facts and the others none.
     struct Learned(u128);

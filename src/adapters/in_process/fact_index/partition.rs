@@ -10,10 +10,10 @@ use std::{
 
 use chrono::{DateTime, Utc};
 
-use super::{Change, shelf::Shelf};
+use super::{Change, counting::TermCounts, shelf::Shelf};
 use crate::{
     ids::{FactId, PlayerId},
-    memory::keywords::TermWeights,
+    memory::{fact::Viewpoint, keywords::TermWeights},
     ports::vectors::{Candidate, Comparison, IndexPoint, LegLimits, Proposal},
 };
 
@@ -40,7 +40,7 @@ pub(super) struct Only {
     pub(super) before: Option<DateTime<Utc>>,
 }
 
-enum Sees {
+pub(super) enum Sees {
     /// The open shelf, and this player's.
     Player(Option<PlayerId>),
     /// Only the shelf with this privacy.
@@ -48,15 +48,20 @@ enum Sees {
     Everything,
 }
 
+impl Sees {
+    pub(super) fn of(viewpoint: &Viewpoint) -> Self {
+        if viewpoint.sees_all_players {
+            Self::Everything
+        } else {
+            Self::Player(viewpoint.player.clone())
+        }
+    }
+}
+
 impl Search {
     pub(super) fn propose(proposal: &Proposal<'_>) -> Self {
-        let sees = if proposal.viewpoint.sees_all_players {
-            Sees::Everything
-        } else {
-            Sees::Player(proposal.viewpoint.player.clone())
-        };
         Self {
-            sees,
+            sees: Sees::of(proposal.viewpoint),
             embedding: proposal.embedding.map(<[f32]>::to_vec),
             terms: proposal.terms.clone(),
             limits: proposal.limits,
@@ -138,14 +143,21 @@ impl Partition {
 
     /// Adds the best of each leg to `best`, with exact cosines.
     pub(super) fn search(&self, search: &Search, best: &mut HashMap<FactId, Candidate>) {
-        for shelf in self.seen_by(search) {
+        for shelf in self.seen_by(&search.sees) {
             shelf.search(search, best);
+        }
+    }
+
+    /// Adds how many facts there are to be seen, and how many of them have each term.
+    pub(super) fn count_terms(&self, sees: &Sees, terms: &TermWeights, counts: &mut TermCounts) {
+        for shelf in self.seen_by(sees) {
+            shelf.count_terms(terms, counts);
         }
     }
 
     /// How many points a search would scan.
     pub(super) fn visible(&self, search: &Search) -> usize {
-        self.seen_by(search).map(Shelf::len).sum()
+        self.seen_by(&search.sees).map(Shelf::len).sum()
     }
 
     pub(super) fn has(&self, fact: FactId) -> bool {
@@ -160,8 +172,8 @@ impl Partition {
         self.shelved + self.places.len() as u64 * 48
     }
 
-    fn seen_by<'a>(&'a self, search: &'a Search) -> impl Iterator<Item = &'a Shelf> {
-        let (named, all): (Vec<Option<PlayerId>>, bool) = match &search.sees {
+    fn seen_by<'a>(&'a self, sees: &Sees) -> impl Iterator<Item = &'a Shelf> + use<'a> {
+        let (named, all): (Vec<Option<PlayerId>>, bool) = match sees {
             Sees::Everything => (Vec::new(), true),
             Sees::Only(owner) => (vec![owner.clone()], false),
             Sees::Player(None) => (vec![None], false),

@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use simsimd::SpatialSimilarity;
 
 use super::{
+    counting::{Counted, TermCounts},
     partition::{Only, Search, short},
     sketch::{SKETCHED, Sketch},
 };
@@ -26,6 +27,8 @@ use crate::{
 const RESCORE: usize = 3;
 /// A removed point stays as a gap until gaps make up a quarter of the shelf.
 const MAX_GAPS: usize = 4;
+/// A term that fewer have is worth its walk on any shelf.
+const COMMON: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct Shelf {
@@ -53,6 +56,8 @@ pub(super) struct Shelf {
     important: BTreeSet<(Importance, DateTime<Utc>, FactId)>,
     recent: BTreeSet<(DateTime<Utc>, FactId)>,
     gaps: usize,
+    /// Points that more than one knower has.
+    shared: usize,
 }
 
 struct Slot {
@@ -60,6 +65,8 @@ struct Slot {
     fact: Option<FactId>,
     version: u32,
     importance: Importance,
+    /// More than one knower has it.
+    shared: bool,
     valid_at: DateTime<Utc>,
 }
 
@@ -123,10 +130,13 @@ impl Shelf {
         }
         self.audiences.push(short(&point.audience));
         self.subjects.push(short(point.subject.as_str()));
+        let shared = point.audience.knowers.len() > 1;
+        self.shared += usize::from(shared);
         self.slots.push(Slot {
             fact: Some(point.fact),
             version: point.version,
             importance: point.importance,
+            shared,
             valid_at: point.valid_at,
         });
     }
@@ -135,6 +145,7 @@ impl Shelf {
         let Some(slot) = self.by_fact.remove(&fact) else { return };
         let gone = &mut self.slots[slot as usize];
         gone.fact = None;
+        self.shared -= usize::from(gone.shared);
         self.steps[slot as usize] = 0.0;
         self.important.remove(&(gone.importance, gone.valid_at, fact));
         self.recent.remove(&(gone.valid_at, fact));
@@ -151,6 +162,7 @@ impl Shelf {
     fn close_gaps(&mut self) {
         let old = std::mem::take(self);
         self.dimensions = old.dimensions;
+        self.shared = old.shared;
         let mut moved = vec![None; old.slots.len()];
         for (at, slot) in old.slots.into_iter().enumerate() {
             let Some(fact) = slot.fact else { continue };
@@ -217,21 +229,49 @@ impl Shelf {
                         version: slot.version,
                         importance: slot.importance,
                         valid_at: slot.valid_at,
-                        keyword: self.coverage(&search.terms, at),
+                        keyword: self.bm25(&search.terms, at),
                     }),
                 });
             }
         }
     }
 
-    /// How much of the terms the point in a slot covers.
-    fn coverage(&self, terms: &TermWeights, slot: u32) -> f64 {
-        keywords::coverage_by(terms, |term| {
+    /// What the point in a slot has of the terms.
+    fn bm25(&self, terms: &TermWeights, slot: u32) -> f64 {
+        keywords::bm25_by(terms, |term| {
             // Slots are only ever added behind the others, so each list is in their order.
             let list = self.postings.get(&term)?;
             let at = list.binary_search_by_key(&slot, |entry| entry.0).ok()?;
             Some(list[at].1)
         })
+    }
+
+    /// Adds how many points there are, and how many of them have each term.
+    pub(super) fn count_terms(&self, terms: &TermWeights, counts: &mut TermCounts) {
+        self.count(&mut counts.facts, self.slots.len(), 0..self.slots.len());
+        for (term, _) in &terms.0 {
+            if let Some(list) = self.postings.get(term) {
+                let slots = list.iter().map(|(slot, _)| *slot as usize);
+                self.count(counts.with_term.entry(*term).or_default(), list.len(), slots);
+            }
+        }
+    }
+
+    /// Of these slots; they are only looked at if some may be gaps or known elsewhere too.
+    fn count(&self, counted: &mut Counted, all: usize, slots: impl Iterator<Item = usize>) {
+        if self.gaps == 0 && self.shared == 0 {
+            counted.alone += all as u64;
+            return;
+        }
+        for slot in slots.map(|slot| &self.slots[slot]) {
+            match slot.fact {
+                Some(fact) if slot.shared => {
+                    counted.shared.insert(fact);
+                }
+                Some(_) => counted.alone += 1,
+                None => {}
+            }
+        }
     }
 
     /// The `limit` nearest slots with exact cosines.
@@ -287,20 +327,18 @@ impl Shelf {
         top.into_iter().map(|Reverse(found)| found).collect()
     }
 
-    /// The `limit` slots that share the most informative terms with the query.
+    /// The `limit` slots that share the most informative terms with the query. A term that more than half of a
+    /// large shelf has proposes nothing worth the walk through its list.
     fn sharing_terms(&self, terms: &TermWeights, limit: usize) -> Vec<u32> {
         if limit == 0 {
             return Vec::new();
         }
+        let is_common = |have: usize| have > COMMON && have * 2 > self.by_fact.len();
         let lists: Vec<(f32, &Vec<(u32, f32)>)> = terms
             .0
             .iter()
-            .filter_map(|(term, weight)| {
-                self.postings
-                    .get(term)
-                    .map(|list| (weight * self.idf(list.len()), list))
-            })
-            .filter(|(weight, _)| *weight > 0.0)
+            .filter_map(|(term, weight)| self.postings.get(term).map(|list| (*weight, list)))
+            .filter(|(weight, list)| *weight > 0.0 && !is_common(list.len()))
             .collect();
         // A sum per slot: a common word has thousands of them, and a table of hashes would cost more
         // than all else here. Weights are positive, so a sum of zero is a slot not met before.
@@ -326,18 +364,6 @@ impl Shelf {
             best.truncate(limit);
         }
         best.into_iter().map(|(_, slot)| slot).collect()
-    }
-
-    /// Inverse document frequency as in BM25, never below 0. A term that more than half of a large
-    /// shelf has proposes nothing worth the walk through its list.
-    #[expect(clippy::cast_precision_loss, reason = "counts far below 2^24 decide anything")]
-    fn idf(&self, have: usize) -> f32 {
-        let all = self.by_fact.len();
-        if have > 1_000 && have * 2 > all {
-            return 0.0;
-        }
-        let (all, have) = (all as f32, have as f32);
-        (1.0 + ((all - have).max(0.0) + 0.5) / (have + 0.5)).ln()
     }
 
     fn cosine(&self, query: &[f32], slot: u32) -> f32 {

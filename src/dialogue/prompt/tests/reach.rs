@@ -48,7 +48,7 @@ proptest! {
             0..70,
         ),
         standing in proptest::collection::vec(any::<prop::sample::Index>(), 0..6),
-        intent in prop::sample::select(vec![Intent::Chat, Intent::Memory, Intent::World]),
+        gate in prop::sample::select(vec![Gate::Open, Gate::Asked, Gate::Strict]),
         top_k in 1_usize..9,
         diversity in prop::sample::select(vec![0.0, 0.4]),
     ) {
@@ -56,7 +56,7 @@ proptest! {
         settings.recall.top_k = top_k;
         settings.recall.diversity = diversity;
         let mut case = Case::of(Language::En, "What did I see?");
-        case.intent = intent;
+        case.gate = gate;
         case.hits = ranked(&parts);
         // Of those that may stand in slots of their own, some do.
         let may_stand: Vec<&Hit> = case.hits.iter().filter(|hit| hit.body.view.pinned || hit.body.kind.is_mutable_state()).collect();
@@ -95,7 +95,7 @@ fn many_different_hits_are_enough_and_copies_are_not() {
     for uncertain in [
         (7, 60, true, false, 0.9, 0.9),
         (7, 60, false, true, 0.9, 0.9),
-        (7, 60, false, false, 0.1, 0.9),
+        (7, 60, false, false, 0.01, 0.9),
         (7, 60, false, false, 0.9, 0.0),
     ] {
         let mut parts = different[..15].to_vec();

@@ -4,7 +4,7 @@ use super::*;
 
 fn known(language: Language) -> Case {
     let mut case = Case::of(language, "x");
-    case.intent = Intent::Chat;
+    case.gate = Gate::Strict;
     let mut name = fact(7, FactKind::PersonalInfo, "The player is named Rowan.", false);
     name.statement.predicate = "be named".to_owned();
     case.standing = vec![name];

@@ -198,7 +198,7 @@ pub async fn points_are_of_valid_facts_only<S: Subject>(f: &Fixture<S>) {
         importance: new.statement.importance,
         valid_at: new.valid_at,
         embedding: new.embedding,
-        terms: keywords::document_terms(&new.statement.content, &new.statement.keywords),
+        terms: keywords::fact_terms(&new.statement.content, &new.statement.keywords),
     };
     assert_eq!(*point, wanted);
     assert!(!wanted.terms.0.is_empty());

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use qdrant_client::qdrant::{
     BoolIndexParams, Condition, CreateCollection, CreateFieldIndexCollection, Distance, FieldCondition, FieldType,
-    Filter, ListValue, Match, Modifier, PayloadIndexParams, PointId, PointStruct, Range, SparseVectorParams, Value,
-    Vector, VectorParams, Vectors, VectorsConfig, condition::ConditionOneOf, r#match::MatchValue,
+    Filter, ListValue, Match, PayloadIndexParams, PointId, PointStruct, Range, SparseVectorParams, Value, Vector,
+    VectorParams, Vectors, VectorsConfig, condition::ConditionOneOf, r#match::MatchValue,
     payload_index_params::IndexParams, point_id::PointIdOptions, value::Kind, vector, vectors::VectorsOptions,
     vectors_config,
 };
@@ -83,11 +83,7 @@ impl Collection {
             collection.dense.insert(name, usize::try_from(params.size).unwrap());
         }
         for (name, params) in request.sparse_vectors_config.clone().unwrap_or_default().map {
-            let modelled = SparseVectorParams {
-                modifier: Some(Modifier::Idf.into()),
-                ..SparseVectorParams::default()
-            };
-            nothing_else(&params, &modelled)?;
+            nothing_else(&params, &SparseVectorParams::default())?;
             collection.sparse.insert(name);
         }
         Ok(collection)

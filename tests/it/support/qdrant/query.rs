@@ -126,27 +126,16 @@ impl Collection {
         })))
     }
 
-    /// Those that share a dimension. Rare dimensions weigh more, over the whole collection.
-    #[allow(clippy::cast_precision_loss)]
+    /// Those that share a dimension.
     fn sharing(&self, using: &str, query: &BTreeMap<u32, f32>, among: &[&String]) -> Result<Found, Status> {
         if !self.sparse.contains(using) {
             return Err(Status::invalid_argument(format!(
                 "Wrong input: Not existing vector name error: {using}"
             )));
         }
-        let vectors: Vec<_> = self
-            .points
-            .values()
-            .filter_map(|point| point.sparse.get(using))
-            .collect();
-        let idf = |dimension: &u32| {
-            let having = vectors.iter().filter(|vector| vector.contains_key(dimension)).count() as f32;
-            (1.0 + (vectors.len() as f32 - having + 0.5) / (having + 0.5)).ln()
-        };
-        let weights: BTreeMap<u32, f32> = query.iter().map(|(at, weight)| (*at, weight * idf(at))).collect();
         Ok(best(among.iter().filter_map(|id| {
             let vector = self.points[*id].sparse.get(using)?;
-            let shared: Vec<f32> = weights
+            let shared: Vec<f32> = query
                 .iter()
                 .filter_map(|(at, weight)| Some(weight * vector.get(at)?))
                 .collect();

@@ -1,0 +1,212 @@
+//! What is searched for: the line without the name of the one it is said to, the names in it, and, where it points at
+//! something or says too little by itself, the last raw turns.
+
+use crate::{
+    memory::{
+        keywords::{self, TermWeights},
+        summary::Summary,
+    },
+    ports::buffer::BufferedTurn,
+};
+
+/// Words that weigh less in all say too little to search with: "and then?", "why?", "그래서?".
+const TOO_LITTLE: f32 = 0.5;
+/// Characters of what was said before that go into a query, the last ones.
+const CONTEXT_CHARS: usize = 300;
+/// Turns of it.
+const CONTEXT_TURNS: usize = 2;
+/// What words of it weigh against words of the line.
+const CONTEXT_WEIGHT: f32 = 0.5;
+
+/// A query.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::dialogue) struct Query {
+    /// What is embedded. Empty: nothing was said.
+    pub text: String,
+    /// What words are searched for, each as informative as it is anywhere.
+    pub terms: TermWeights,
+    /// Of the line alone, without phrases.
+    pub words: TermWeights,
+    /// Neither the line nor what it points at has a word to go by.
+    pub says_nothing: bool,
+}
+
+impl Query {
+    /// A search for just this.
+    pub(in crate::dialogue) fn plain(line: &str) -> Self {
+        Self {
+            text: with_names(line),
+            terms: keywords::search_terms(line),
+            words: keywords::query_terms(line),
+            says_nothing: false,
+        }
+    }
+
+    /// For a line said to the NPC of that name, after these turns.
+    pub(in crate::dialogue) fn of(line: &str, npc: &str, history: &[BufferedTurn], summaries: &[Summary]) -> Self {
+        let line = keywords::without_name(line, npc);
+        let mut query = Self::plain(&line);
+        // Nothing but the name was said: it is no evidence.
+        let own = keywords::query_terms(npc);
+        let is_own = |term: u64| own.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
+        query.terms.0.retain(|(term, _)| !is_own(*term));
+        query.words.0.retain(|(term, _)| !is_own(*term));
+        let points = keywords::is_pointing(&line);
+        let weight: f32 = query.words.0.iter().map(|(_, weight)| weight).sum();
+        query.says_nothing = weight < TOO_LITTLE && !points;
+        if line.trim().is_empty() || !(points || query.says_nothing) {
+            return query;
+        }
+        let context = said_before(history, summaries);
+        if !context.is_empty() {
+            query.text.push('\n');
+            query.text.push_str(&context);
+            query.add(&keywords::search_terms(&keywords::without_name(&context, npc)), &is_own);
+        }
+        query
+    }
+
+    /// Adds what the line does not have itself.
+    fn add(&mut self, context: &TermWeights, is_own: &dyn Fn(u64) -> bool) {
+        let mut all: std::collections::BTreeMap<u64, f32> = self.terms.0.iter().copied().collect();
+        for (term, weight) in context.0.iter().filter(|(term, _)| !is_own(*term)) {
+            all.entry(*term).or_insert(weight * CONTEXT_WEIGHT);
+        }
+        self.terms = TermWeights(all.into_iter().collect());
+    }
+}
+
+/// The line, and once more the names in it: they say best what it is about.
+fn with_names(line: &str) -> String {
+    let names = keywords::proper_nouns(line);
+    if names.is_empty() {
+        return line.to_owned();
+    }
+    format!("{line} ({})", names.join(", "))
+}
+
+/// The end of the last raw turns, or, where there are none, of the last summary.
+fn said_before(history: &[BufferedTurn], summaries: &[Summary]) -> String {
+    let from = history.len().saturating_sub(CONTEXT_TURNS);
+    let turns = history[from..].iter();
+    let mut said: Vec<&str> = turns
+        .flat_map(|turn| [turn.player_text.as_str(), turn.reply_text.as_str()])
+        .filter(|text| !text.is_empty())
+        .collect();
+    if said.is_empty() {
+        said.extend(summaries.last().map(|summary| summary.text.as_str()));
+    }
+    let said = said.join("\n");
+    let skipped = said.chars().count().saturating_sub(CONTEXT_CHARS);
+    said.chars().skip(skipped).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::{
+        ids::{DialogueId, SummaryId, TurnId},
+        memory::fact::Importance,
+    };
+
+    fn turn(number: u32, player: &str, reply: &str) -> BufferedTurn {
+        BufferedTurn {
+            id: TurnId::from_u128(number.into()),
+            number,
+            player_text: player.to_owned(),
+            npc: "mira".parse().unwrap(),
+            reply_text: reply.to_owned(),
+        }
+    }
+    fn summary(text: &str) -> Summary {
+        Summary {
+            id: SummaryId::from_u128(1),
+            dialogue: DialogueId::new(crate::ids::DialogueKind::Session, ulid::Ulid(1)),
+            from_turn: 1,
+            to_turn: 10,
+            text: text.to_owned(),
+            importance: Importance::DEFAULT,
+            created_at: DateTime::UNIX_EPOCH,
+        }
+    }
+    fn has(query: &Query, word: &str) -> bool {
+        let terms = keywords::query_terms(word);
+        terms
+            .0
+            .iter()
+            .all(|(term, _)| query.terms.0.iter().any(|entry| entry.0 == *term))
+    }
+
+    #[test]
+    fn the_own_name_is_no_evidence() {
+        let query = Query::of("I'm off to bed. Night, Mira.", "Mira", &[], &[]);
+        assert_eq!(query.text, "I'm off to bed. Night.");
+        assert!(!has(&query, "Mira") && has(&query, "bed"));
+        let query = Query::of("Mira?", "Mira", &[], &[]);
+        assert!(query.terms.0.is_empty() && query.says_nothing);
+    }
+
+    #[test]
+    fn names_of_others_are_searched_for_once_more() {
+        let query = Query::of("Anna's moved, by the way. She's in Oakford now.", "Mira", &[], &[]);
+        assert_eq!(
+            query.text,
+            "Anna's moved, by the way. She's in Oakford now. (Anna, Oakford)"
+        );
+        assert!(has(&query, "Anna") && !query.says_nothing);
+    }
+
+    #[test]
+    fn a_line_that_points_is_searched_for_with_the_last_turns() {
+        let history = [
+            turn(1, "무릎이 아파", "옛날이야기부터 하자"),
+            turn(2, "무릎이 시큰거려", "이 고약을 발라 봐"),
+            turn(3, "고마워", "아침저녁으로 바르게"),
+        ];
+        let summaries = [summary("They met at the gate.")];
+        let query = Query::of("아까 그거 다 쓰면 어떻게 해?", "에르겐", &history, &summaries);
+        assert!(
+            query
+                .text
+                .ends_with("\n무릎이 시큰거려\n이 고약을 발라 봐\n고마워\n아침저녁으로 바르게"),
+            "{}",
+            query.text
+        );
+        assert!(has(&query, "고약") && !has(&query, "옛날이야기") && !query.says_nothing);
+        // In a new session there is only what was summed up.
+        let query = Query::of("Tell me more about that", "Mira", &[], &summaries);
+        assert!(query.text.ends_with("\nThey met at the gate."));
+        let long = [turn(1, "", &format!("{} the well", "far away ".repeat(60)))];
+        let query = Query::of("why?", "Mira", &long, &[]);
+        assert!(query.text.ends_with("the well") && query.text.chars().count() <= CONTEXT_CHARS + 5);
+    }
+
+    #[test]
+    fn a_line_that_speaks_for_itself_has_nothing_of_them() {
+        let history = [turn(1, "Try the ale", "That is our best ale")];
+        for line in [
+            "That's strong stuff! Is it market day again?",
+            "Good night",
+            "What fruit do I like?",
+            "오늘 날씨 좋네",
+        ] {
+            let query = Query::of(line, "Mira", &history, &[]);
+            assert_eq!(query.text, line);
+            assert!(!has(&query, "ale"));
+        }
+        for line in [
+            "What do you know about me?",
+            "나에 대해 뭘 알아?",
+            "Do you remember me?",
+        ] {
+            assert!(Query::of(line, "Mira", &[], &[]).says_nothing, "{line}");
+        }
+        for line in ["What fruit do I like?", "내 누나 어디 살아?", "Good morning, friend!"] {
+            assert!(!Query::of(line, "Mira", &[], &[]).says_nothing, "{line}");
+        }
+        assert_eq!(Query::of("", "Mira", &history, &[]).text, "");
+    }
+}

@@ -1,0 +1,227 @@
+//! The keyword factor of recall: BM25, with inverse document frequency over the facts of one memory.
+//!
+//! A fact's part (mentions, length) is fixed when the fact is indexed ([`fact_terms`]), the query's part
+//! (how rare each of its terms is in the memory) when it is searched for ([`TermStatistics::weigh`]). So the
+//! score of a fact is a sum over the terms they share, the same wherever the two parts meet.
+
+use std::collections::BTreeMap;
+
+use super::{Forms, TermWeights, mentions, strongest};
+
+/// k1 of BM25: how soon further mentions stop to count.
+const SATURATION: f32 = 1.2;
+/// b of BM25: how much a long fact's mentions count for less.
+const LENGTH_SHARE: f32 = 0.4;
+/// Informative words of a usual fact: one sentence with a few keywords. With the average of the memory in its place, ten
+/// long dialogues rank the same to a thousandth, and every fact learned would move the scores of all others.
+const USUAL_WORDS: f32 = 9.0;
+/// Facts without the term that a memory is taken to have besides its own. With a handful of facts every
+/// word would seem common.
+const PRIOR_FACTS: f64 = 50.0;
+/// How many rare words in common make up 1 - 1/e of the factor.
+const RARE_WORDS: f64 = 1.75;
+
+/// Terms of a text that is searched for, phrases of two informative words among them, each with how
+/// informative it is anywhere, in (0, 1].
+#[must_use]
+pub fn search_terms(text: &str) -> TermWeights {
+    let forms = Forms {
+        phrases: true,
+        ..Forms::STEMS
+    };
+    strongest(text, forms)
+}
+
+/// Terms of a fact as an index keeps them: what each counts for with one who asks for it, in (0, 2.2); about 1
+/// for a single mention in a usual sentence.
+#[must_use]
+pub fn fact_terms(content: &str, keywords: &[String]) -> TermWeights {
+    let forms = Forms {
+        all: true,
+        phrases: true,
+        ..Forms::STEMS
+    };
+    let (mentions, words) = mentions(content, keywords, forms);
+    #[expect(clippy::cast_precision_loss, reason = "a fact has few words")]
+    let length = 1.0 - LENGTH_SHARE + LENGTH_SHARE * words as f32 / USUAL_WORDS;
+    TermWeights(
+        mentions
+            .into_iter()
+            .map(|(term, count)| (term, count * (SATURATION + 1.0) / (count + SATURATION * length)))
+            .collect(),
+    )
+}
+
+/// How many facts a memory has, and how many of them have a term.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TermStatistics {
+    pub facts: u64,
+    /// By term; none of the facts has a term that is not there.
+    pub with_term: BTreeMap<u64, u64>,
+}
+
+impl TermStatistics {
+    /// Counts the query's terms in facts.
+    #[must_use]
+    pub fn of<'a>(query: &TermWeights, facts: impl IntoIterator<Item = &'a TermWeights>) -> Self {
+        let mut counted = Self::default();
+        for fact in facts {
+            counted.facts += 1;
+            for (term, _) in &query.0 {
+                if fact.0.binary_search_by_key(term, |entry| entry.0).is_ok() {
+                    *counted.with_term.entry(*term).or_default() += 1;
+                }
+            }
+        }
+        counted
+    }
+
+    /// The query, each of whose terms weighs as much as it tells these facts apart: the inverse document
+    /// frequency of BM25 as a share of what a term has that no fact has.
+    #[must_use]
+    pub fn weigh(&self, query: &TermWeights) -> TermWeights {
+        #[expect(clippy::cast_precision_loss, reason = "counts of facts")]
+        let idf = |with_term: u64| {
+            let all = self.facts as f64 + PRIOR_FACTS;
+            let with_term = with_term.min(self.facts) as f64;
+            (1.0 + (all - with_term + 0.5) / (with_term + 0.5)).ln()
+        };
+        let most = idf(0);
+        let weighed = query.0.iter().map(|&(term, weight)| {
+            let with_term = self.with_term.get(&term).copied().unwrap_or(0);
+            #[expect(clippy::cast_possible_truncation, reason = "a share")]
+            let rarity = (idf(with_term) / most) as f32;
+            (term, weight * rarity)
+        });
+        TermWeights(weighed.collect())
+    }
+}
+
+/// What a fact has of a weighed query: the sum over the terms they share; about 1 for each rare word. 0 and up.
+#[must_use]
+pub fn bm25(query: &TermWeights, fact: &TermWeights) -> f64 {
+    let mut fact = fact.0.as_slice();
+    // Both are sorted: what is behind us need not be searched again.
+    bm25_by(query, |term| match fact.binary_search_by_key(&term, |entry| entry.0) {
+        Ok(at) => {
+            let weight = fact[at].1;
+            fact = &fact[at + 1..];
+            Some(weight)
+        }
+        Err(at) => {
+            fact = &fact[at..];
+            None
+        }
+    })
+}
+
+/// [`bm25`] of a fact whose terms lie elsewhere: `weight_of` is asked for each term of the query, in order.
+#[must_use]
+pub fn bm25_by(query: &TermWeights, mut weight_of: impl FnMut(u64) -> Option<f32>) -> f64 {
+    query
+        .0
+        .iter()
+        .filter_map(|&(term, weight)| Some(f64::from(weight) * f64::from(weight_of(term)?)))
+        .sum()
+}
+
+/// The keyword factor of a [`bm25`] sum, in [0, 1). It knows nothing of other facts that were found.
+#[must_use]
+pub fn saturated(sum: f64) -> f64 {
+    if sum.is_nan() {
+        0.0
+    } else {
+        -(-sum.max(0.0) / RARE_WORDS).exp_m1()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fact(content: &str) -> TermWeights {
+        fact_terms(content, &[])
+    }
+    fn keyword(query: &str, of: &TermWeights, facts: &[TermWeights]) -> f64 {
+        let query = search_terms(query);
+        saturated(bm25(&TermStatistics::of(&query, facts).weigh(&query), of))
+    }
+
+    #[test]
+    fn what_many_facts_have_tells_little() {
+        let mut facts: Vec<TermWeights> = (0..40).map(|n| fact(&format!("Caroline saw tower{n}"))).collect();
+        facts.push(fact("Caroline adopted a puppy"));
+        let of = |query| keyword(query, &facts[40], &facts);
+        assert!(
+            of("Caroline") < 0.16 && of("puppies") > 0.35,
+            "{} {}",
+            of("Caroline"),
+            of("puppies")
+        );
+        assert!(of("Did Caroline adopt the puppy?") > of("puppies"));
+        // The same word in a memory that has it nowhere else.
+        assert!(keyword("Caroline", &facts[40], &facts[40..]) > 0.3);
+    }
+
+    #[test]
+    fn a_phrase_counts_for_more_than_its_words() {
+        let (phrase, apart) = (
+            fact("Melanie joined the support group downtown"),
+            fact("Melanie found support after meeting a group"),
+        );
+        let both = [phrase.clone(), fact("The group wants support")];
+        let query = "Which support group was it?";
+        assert!(keyword(query, &phrase, &both) > keyword(query, &apart, &both) + 0.05);
+        let ko = [
+            fact("플레이어는 검은 숲에서 도깨비를 쓰러뜨렸다"),
+            fact("숲에는 검은 고양이가 산다"),
+        ];
+        let query = "검은 숲에서 뭘 했지?";
+        assert!(keyword(query, &ko[0], &ko) > keyword(query, &ko[1], &ko));
+    }
+
+    #[test]
+    fn a_long_fact_s_words_count_for_less_and_keywords_for_more() {
+        let weight = |terms: &TermWeights| {
+            let grape = search_terms("grape").0[0].0;
+            terms
+                .0
+                .iter()
+                .find(|(term, _)| *term == grape)
+                .map_or(0.0, |entry| entry.1)
+        };
+        let short = weight(&fact("The player likes grapes"));
+        let long = weight(&fact(&format!(
+            "The player likes grapes {}",
+            "and towers and mills ".repeat(20)
+        )));
+        let named = weight(&fact_terms("The player likes grapes", &["grape".to_owned()]));
+        assert!(long < short && short < named && named < 2.2, "{long} {short} {named}");
+    }
+
+    #[test]
+    fn the_factor_rises_and_never_reaches_one() {
+        assert!(saturated(0.0).abs() < f64::EPSILON && saturated(f64::NAN).abs() < f64::EPSILON);
+        assert!(saturated(1.0) > 0.4 && saturated(2.0) > saturated(1.0) && saturated(1e9) <= 1.0);
+    }
+
+    proptest! {
+        #[test]
+        fn rarer_terms_weigh_more(facts in 1_u64..200_000, some in 0_u64..1_000, more in 0_u64..1_000) {
+            let query = TermWeights(vec![(1, 1.0), (2, 1.0)]);
+            let with_term = [(1, some.min(facts)), (2, (some + more).min(facts))].into();
+            let weighed = TermStatistics { facts, with_term }.weigh(&query);
+            let [(_, rare), (_, common)] = weighed.0[..] else { unreachable!("two terms") };
+            prop_assert!(rare >= common && common > 0.0 && rare <= 1.0, "{rare} {common}");
+        }
+
+        #[test]
+        fn terms_of_facts_are_sorted_and_bounded(text in "\\PC{0,200}", keywords in prop::collection::vec("\\PC{0,20}", 0..4)) {
+            let terms = fact_terms(&text, &keywords).0;
+            prop_assert!(terms.windows(2).all(|pair| pair[0].0 < pair[1].0));
+            prop_assert!(terms.iter().all(|(_, weight)| *weight > 0.0 && *weight < 2.2));
+        }
+    }
+}

@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 pub(super) use self::{
     assembly::{Material, Prompt, assemble},
     attribution::{Reader, attributed},
-    templates::Template,
+    templates::{Template, state_bounds},
     world::{bind_player, world_lines},
 };
 pub use self::{

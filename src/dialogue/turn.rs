@@ -17,15 +17,15 @@ use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 use tracing::{Instrument as _, debug_span};
 
+pub(super) use self::{
+    commit::{Speaking, read_state, rules_of, summary_rules},
+    speak::beginning,
+};
 use self::{
     commit::{Spoken, commit},
     gather::{Classify, Gathered},
     speak::{Question, Reply, speak, unless_cut},
     stopwatch::Stopwatch,
-};
-pub(super) use self::{
-    commit::{read_state, rules_of, summary_rules},
-    speak::beginning,
 };
 pub use self::{
     failure::event_error,

@@ -1,5 +1,7 @@
 //! Worlds: `/v1/worlds`.
 
+use std::collections::BTreeMap;
+
 use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
@@ -21,6 +23,8 @@ use crate::{
     memory::{
         authored::{Greeting, Language, ReplyLanguage, World, WorldRecall, WorldSettings},
         scoring::RecallPreset,
+        state_block::MAX_NAME_CHARS,
+        vocabulary::{MAX_SYNONYMS, MAX_WORD_CHARS, MAX_WORDS, Vocabulary},
     },
     ports::ledger::audit::Edit,
 };
@@ -84,6 +88,33 @@ pub struct SettingsBody {
     /// The language that an NPC answers in: `own`, or the `player`'s (among NPCs that of the world). Default `own`.
     #[schema(inline)]
     reply_language: Option<ReplyLanguage>,
+    /// Most of one item that one turn may give or take; default 1,000.
+    #[garde(range(max = 9_999))]
+    #[schema(maximum = 9_999)]
+    max_item_delta: Option<u32>,
+    /// Moods that NPCs of this world can be in. What a model writes is mapped to one of them, or left out, so that nothing
+    /// of what one player said reaches another by it. Default: 20 words, such as `calm`, `happy`, `worried`. Of a world
+    /// alone.
+    #[garde(length(min = 1, max = MAX_WORDS), inner(inner(length(chars, max = MAX_WORD_CHARS), custom(label))))]
+    #[schema(min_items = 1, max_items = 40)]
+    moods: Option<Vec<String>>,
+    /// Kinds of relationships: ASCII letters, digits, `_`, `-` and blanks, without regard to case. Other kinds are refused.
+    /// Default `trust`, `affection`, `respect`, `fear`, `debt`, `loyalty`, `rivalry`, `hostility`. Of a world alone.
+    #[garde(length(min = 1, max = MAX_WORDS), inner(inner(length(chars, max = MAX_WORD_CHARS), custom(label), custom(ascii_kind))))]
+    #[schema(min_items = 1, max_items = 40)]
+    relationship_kinds: Option<Vec<String>>,
+    /// Further words for moods and kinds, from the word to a mood or a kind that is listed. Common English and Korean ones
+    /// are known (`신뢰` is `trust`). Of a world alone.
+    #[garde(custom(bounded_synonyms))]
+    synonyms: Option<BTreeMap<String, String>>,
+    /// All items that there are; what a state block says of others is refused. Default: any. Of a world alone.
+    #[garde(length(max = MAX_NAMES), inner(inner(length(chars, max = MAX_NAME_CHARS), custom(label))))]
+    #[schema(max_items = 500)]
+    items: Option<Vec<String>>,
+    /// All places that there are; what a state block says of others is refused. Default: any. Of a world alone.
+    #[garde(length(max = MAX_NAMES), inner(inner(length(chars, max = MAX_NAME_CHARS), custom(label))))]
+    #[schema(max_items = 500)]
+    places: Option<Vec<String>>,
     /// What raises a player's progress with an NPC, and so unlocks its scenarios. Default none. Of a world alone: an NPC's
     /// are refused. The first 512 items, places, people and feelings of a player count, each; what comes later unlocks
     /// nothing.
@@ -118,6 +149,16 @@ impl SettingsBody {
             let told = "is of a world alone; its rules name the NPC they are for";
             return Err(Problem::field("settings.unlocks", told));
         }
+        let of_the_world = [
+            ("settings.moods", self.moods.is_some()),
+            ("settings.relationship_kinds", self.relationship_kinds.is_some()),
+            ("settings.synonyms", self.synonyms.is_some()),
+            ("settings.items", self.items.is_some()),
+            ("settings.places", self.places.is_some()),
+        ];
+        if let Some((field, _)) = of_the_world.into_iter().find(|(_, is_set)| *is_set) {
+            return Err(Problem::field(field, "is of a world alone"));
+        }
         Ok(self.into())
     }
 }
@@ -132,6 +173,12 @@ impl From<SettingsBody> for WorldSettings {
             max_hp_delta: body.max_hp_delta,
             greeting: body.greeting,
             reply_language: body.reply_language,
+            max_item_delta: body.max_item_delta,
+            moods: body.moods,
+            relationship_kinds: body.relationship_kinds,
+            synonyms: body.synonyms,
+            items: body.items,
+            places: body.places,
             unlocks: body.unlocks.map(|rules| rules.into_iter().map(Into::into).collect()),
             recall: body.recall.map(|recall| WorldRecall {
                 preset: recall.preset,
@@ -139,6 +186,38 @@ impl From<SettingsBody> for WorldSettings {
             }),
         }
     }
+}
+
+/// Names of items and of places that a world may list, each.
+const MAX_NAMES: usize = 500;
+
+#[expect(clippy::ptr_arg, reason = "as garde calls it")]
+fn ascii_kind(word: &String, (): &()) -> garde::Result {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ' ');
+    if word.chars().all(plain) {
+        Ok(())
+    } else {
+        Err(garde::Error::new(
+            "must be of ASCII letters, digits, `_`, `-` and blanks",
+        ))
+    }
+}
+
+#[expect(clippy::ref_option, reason = "as garde calls it")]
+fn bounded_synonyms(words: &Option<BTreeMap<String, String>>, (): &()) -> garde::Result {
+    let words = words.iter().flatten();
+    if words.clone().count() > MAX_SYNONYMS {
+        return Err(garde::Error::new(format!("length is greater than {MAX_SYNONYMS}")));
+    }
+    for word in words.flat_map(|(from, to)| [from, to]) {
+        label(word, &())?;
+        if word.chars().count() > MAX_WORD_CHARS {
+            return Err(garde::Error::new(format!(
+                "a word is longer than {MAX_WORD_CHARS} characters"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// A world as it is stored.
@@ -167,6 +246,20 @@ impl From<World> for WorldView {
             settings: world.settings,
             version: world.version,
             updated_at: world.updated_at,
+        }
+    }
+}
+
+/// A synonym of nothing would never be used, and nobody would know why.
+fn check_synonyms(settings: &WorldSettings) -> Result<(), Problem> {
+    let vocabulary = Vocabulary::of(settings);
+    let mut synonyms = settings.synonyms.iter().flatten();
+    match synonyms.find(|(_, to)| !vocabulary.lists(to)) {
+        None => Ok(()),
+        Some((from, to)) => {
+            let told =
+                format!("`{from}` means `{to}`, which is neither a mood nor a kind of relationship of this world");
+            Err(Problem::field("settings.synonyms", told))
         }
     }
 }
@@ -216,6 +309,7 @@ pub async fn put_world(
         let at = state.services.clock.now();
         let edit = Edit::by(&caller.principal, &state.services.ids, at, "world.put", &id);
         let world = body.value.into_world(id.clone(), at);
+        check_synonyms(&world.settings)?;
         let outcome = store.put_world(&caller.scope, &world, wanted.version(), &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &id).await;
         let created = etag::is_new(outcome, wanted, "world")?;

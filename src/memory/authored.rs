@@ -1,5 +1,7 @@
 //! What people write: worlds and the NPCs in them.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -75,6 +77,27 @@ pub struct WorldSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
     pub reply_language: Option<ReplyLanguage>,
+    /// Most of one item that one turn may give or take; default 1,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_item_delta: Option<u32>,
+    /// Moods that NPCs of this world can be in; what a model writes is mapped to one of them, or left out. Default: 20
+    /// words, such as `calm`, `happy`, `worried`. Of a world alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moods: Option<Vec<String>>,
+    /// Kinds of relationships, in ASCII; other kinds are refused. Default `trust`, `affection`, `respect`, `fear`, `debt`,
+    /// `loyalty`, `rivalry`, `hostility`. Of a world alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relationship_kinds: Option<Vec<String>>,
+    /// Further words for moods and kinds: from the word to the mood or the kind. Common English and Korean ones are known.
+    /// Of a world alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub synonyms: Option<BTreeMap<String, String>>,
+    /// All items that there are; others are refused. Default: any. Of a world alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub items: Option<Vec<String>>,
+    /// All places that there are; others are refused. Default: any. Of a world alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub places: Option<Vec<String>>,
     /// What raises a player's progress with an NPC; at most 50. Default none. Of a world alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unlocks: Option<Vec<UnlockRule>>,
@@ -124,7 +147,8 @@ impl World {
 }
 
 impl WorldSettings {
-    /// These settings with `own` over them. What raises progress is for the world to say alone.
+    /// These settings with `own` over them. What raises progress, and the words and things that there are, are for the
+    /// world to say alone.
     #[must_use]
     pub fn overridden_by(&self, own: &Self) -> Self {
         Self {
@@ -133,6 +157,12 @@ impl WorldSettings {
             gossip: own.gossip.or(self.gossip),
             max_relationship_delta: own.max_relationship_delta.or(self.max_relationship_delta),
             max_hp_delta: own.max_hp_delta.or(self.max_hp_delta),
+            max_item_delta: own.max_item_delta.or(self.max_item_delta),
+            moods: self.moods.clone(),
+            relationship_kinds: self.relationship_kinds.clone(),
+            synonyms: self.synonyms.clone(),
+            items: self.items.clone(),
+            places: self.places.clone(),
             recall: own.recall.or(self.recall),
             greeting: own.greeting.or(self.greeting),
             reply_language: own.reply_language.or(self.reply_language),
@@ -195,17 +225,19 @@ mod tests {
             share_between_players: Some(true),
             gossip: Some(true),
             max_relationship_delta: Some(10),
-            max_hp_delta: None,
-            recall: None,
             greeting: Some(Greeting::Always),
-            reply_language: None,
             unlocks: Some(vec![]),
+            moods: Some(vec!["calm".into()]),
+            items: Some(vec!["rope".into()]),
+            ..WorldSettings::default()
         };
         let npc = WorldSettings {
             share_between_players: Some(false),
             max_hp_delta: Some(0),
             greeting: Some(Greeting::First),
             reply_language: Some(ReplyLanguage::Player),
+            moods: Some(vec!["rage".into()]),
+            places: Some(Vec::new()),
             unlocks: Some(vec![UnlockRule {
                 npc: "mira".parse().unwrap(),
                 progress: Progress::NONE,
@@ -219,10 +251,12 @@ mod tests {
             gossip: Some(true),
             max_relationship_delta: Some(10),
             max_hp_delta: Some(0),
-            recall: None,
             greeting: Some(Greeting::First),
             reply_language: Some(ReplyLanguage::Player),
             unlocks: Some(vec![]),
+            moods: Some(vec!["calm".into()]),
+            items: Some(vec!["rope".into()]),
+            ..WorldSettings::default()
         };
         assert_eq!(world.overridden_by(&npc), both);
     }

@@ -7,6 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::{
     keywords, party,
     progress::{Progress, UnlockWhen, Whom},
+    vocabulary,
 };
 use crate::ids::{NpcId, PlayerId};
 
@@ -169,7 +170,8 @@ impl Reached {
 
     /// When what each of these feels was first so strong.
     fn felt(&self, kind: &str, at_least: i32, is_whom: impl Fn(&str) -> bool) -> impl Iterator<Item = DateTime<Utc>> {
-        let kind = named(kind);
+        // As the fold keeps it, so that a rule on `신뢰` is one on `trust`.
+        let kind = named(&vocabulary::kept_kind(kind));
         let bonds = self.bonds.iter();
         let bonds = bonds.filter(move |((from, of), _)| *of == kind && is_whom(from));
         bonds.filter_map(move |(_, strength)| strength.since(at_least))

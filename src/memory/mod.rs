@@ -25,3 +25,4 @@ pub mod timeline;
 pub mod tokens;
 pub mod trace;
 pub mod turn;
+pub mod vocabulary;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::{milestones::Milestones, progress::Progress};
+use super::{milestones::Milestones, progress::Progress, vocabulary};
 use crate::ids::NpcId;
 
 /// One typed change. Entities are named as people in the world name them; `player` is the player.
@@ -85,6 +85,8 @@ impl StateChange {
 pub const RECENT: usize = 20;
 /// Hit points of somebody nothing is known about, and the most anybody has.
 pub const MAX_HP: i32 = 100;
+/// The most of one item that anybody has.
+pub const MAX_HELD: u32 = 9_999;
 
 /// How somebody stands now.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -94,7 +96,7 @@ pub struct Character {
     pub hp: Option<i32>,
     pub status: Option<String>,
     pub mood: Option<String>,
-    /// Items and how many, never 0.
+    /// Items and how many, 1 to [`MAX_HELD`].
     pub items: BTreeMap<String, u32>,
     /// Who is with them now, as `met` and `separated` say.
     pub with: Vec<String>,
@@ -105,6 +107,7 @@ pub struct Character {
 pub struct Relationship {
     pub from: String,
     pub to: String,
+    /// A word of the world's list, in lower case; see [`vocabulary::kept_kind`].
     pub kind: String,
     /// -100 to 100.
     pub strength: i32,
@@ -151,7 +154,7 @@ impl WorldState {
             StateChange::ItemGained { who, item, count } => {
                 if *count > 0 {
                     let held = self.character(who).items.entry(item.clone()).or_default();
-                    *held = held.saturating_add(*count);
+                    *held = held.saturating_add(*count).min(MAX_HELD);
                     self.milestones.gained(who, item, at);
                 }
             }
@@ -165,8 +168,9 @@ impl WorldState {
                 }
             }
             StateChange::Relationship { from, to, kind, delta } => {
-                let strength = self.relate(from, to, kind, *delta);
-                self.milestones.related(from, to, kind, strength, at);
+                let kind = vocabulary::kept_kind(kind);
+                let strength = self.relate(from, to, &kind, *delta);
+                self.milestones.related(from, to, &kind, strength, at);
             }
             StateChange::Met { who, whom } => {
                 let with = &mut self.character(who).with;
@@ -258,6 +262,31 @@ mod tests {
     }
     fn player(state: &WorldState) -> &Character {
         &state.characters["player"]
+    }
+
+    #[test]
+    fn one_kind_of_relationship_is_one_however_a_build_wrote_it() {
+        let of = |kind: &str| StateChange::Relationship {
+            from: "mira".into(),
+            to: "player".into(),
+            kind: kind.into(),
+            delta: 5,
+        };
+        let written = ["Trust", "trust", "신뢰", "blood oath", "Blood Oath"].map(of);
+        let state = folded(written.iter());
+        let kinds: Vec<_> = state
+            .relationships
+            .iter()
+            .map(|r| (r.kind.as_str(), r.strength))
+            .collect();
+        assert_eq!(kinds, [("blood oath", 10), ("trust", 15)]);
+    }
+
+    #[test]
+    fn nobody_holds_more_of_an_item_than_there_may_be() {
+        let many = vec![gain(9_000); 3];
+        let state = folded(many.iter());
+        assert_eq!(player(&state).items["물약"], MAX_HELD);
     }
 
     #[test]

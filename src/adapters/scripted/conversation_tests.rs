@@ -15,6 +15,12 @@ fn render(language: &str, name: &str, values: minijinja::Value) -> String {
     Environment::new().render_str(&source, values).unwrap()
 }
 
+/// What a world sets for state blocks, as templates are given it.
+fn bounds() -> minijinja::Value {
+    let none = Vec::<String>::new;
+    context! { relationship => 20, hp => 100, moods => ["happy", "sad"], kinds => ["trust"], items => none(), places => none() }
+}
+
 fn request(task: Task, messages: Vec<ChatMessage>) -> LlmRequest {
     LlmRequest {
         task,
@@ -140,7 +146,7 @@ impl Table {
         let system = render(
             self.language,
             "reply_system",
-            context! { npc, world, ask_for_state => self.ask_for_state },
+            context! { npc, world, bounds => bounds(), ask_for_state => self.ask_for_state },
         );
         let mut messages = vec![ChatMessage::new(ChatRole::System, system)];
         for (line, reply) in self.turns.iter().rev().take(self.history).rev() {
@@ -444,11 +450,10 @@ async fn intents_are_sorted() {
 
 #[tokio::test]
 async fn a_state_fall_back_is_told_from_an_extraction() {
-    let values =
-        context! { npc_name => "Mira", line => "Let's go to the mill.", reply => "Then let us be off to the mill." };
+    let values = context! { npc_name => "Mira", bounds => bounds(), others => Vec::<String>::new(), reply => "Then let us be off to the mill." };
     let answer = ask(Task::Extraction, "en", "state", values).await;
     assert_eq!(answer, r#"{"location":"the mill","location_moved":true}"#);
-    let values = context! { npc_name => "에르겐", line => "나는 포도를 좋아해.", reply => "그렇군." };
+    let values = context! { npc_name => "에르겐", bounds => bounds(), others => ["미라"], reply => "그렇군." };
     assert_eq!(ask(Task::Extraction, "ko", "state", values).await, "{}");
 }
 

@@ -22,6 +22,12 @@ fn blocks(some: minijinja::Value) -> minijinja::Value {
     }
 }
 
+/// What a world sets for state blocks, as templates are given it.
+fn bounds() -> minijinja::Value {
+    let none = Vec::<String>::new;
+    context! { relationship => 20, hp => 100, moods => ["happy", "sad"], kinds => ["trust"], items => none(), places => none() }
+}
+
 #[test]
 fn empty_blocks_render_to_nothing() {
     for language in ["en", "ko"] {
@@ -56,7 +62,7 @@ fn a_full_reply_prompt_reads_well() {
     let system = render(
         "en",
         "reply_system",
-        context! { npc => persona, world, ask_for_state => true, players_language => false, others => Vec::<String>::new() },
+        context! { npc => persona, world, bounds => bounds(), ask_for_state => true, players_language => false, others => Vec::<String>::new() },
     );
     let memory = render(
         "en",
@@ -95,7 +101,7 @@ fn task_prompts_render_with_and_without_their_lists() {
             let values = context! {
                 npc_name => "Mira", line => "L", reply => "R", known => known.clone(), before => none.clone(),
                 date => "2026-01-02", weekday => "Friday", titles => known.clone(), ready => none.clone(), previous => known,
-                turns, pairs => [context! { older => "O", newer => "N" }],
+                turns, pairs => [context! { bounds => bounds(), others => Vec::<String>::new(), older => "O", newer => "N" }],
             };
             for name in ["intent", "extraction", "judge", "summary", "state"] {
                 let text = render(language, name, values.clone());

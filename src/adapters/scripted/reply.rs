@@ -398,10 +398,10 @@ pub(super) fn with_particle(word: &str, particle: &str) -> String {
 
 fn mood(language: Language, occasion: &str) -> Option<&'static str> {
     Some(match (occasion, language) {
-        ("thanks" | "praise" | "happy", Language::En) => "pleased",
+        ("thanks" | "praise" | "happy", Language::En) => "happy",
         ("thanks" | "praise" | "happy", Language::Ko) => "기쁨",
-        ("insult", Language::En) => "offended",
-        ("insult", Language::Ko) => "불쾌함",
+        ("insult", Language::En) => "annoyed",
+        ("insult", Language::Ko) => "짜증",
         _ => return None,
     })
 }

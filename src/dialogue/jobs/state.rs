@@ -7,11 +7,15 @@ use super::{JobError, JobReport, Said, ask_json};
 use crate::{
     dialogue::{
         Services,
-        prompt::{Template, bind_player, untrusted},
+        prompt::{Template, bind_player, state_bounds, untrusted},
         scenarios::{self, Unlocking},
-        turn::{read_state, rules_of},
+        turn::{Speaking, read_state, rules_of},
     },
-    memory::{fact::Cause, state_block::StateRules},
+    memory::{
+        authored::Language,
+        fact::Cause,
+        state_block::{StateBlock, StateRules},
+    },
     ports::{
         ledger::{jobs::Job, state::NewStateChange},
         llm::{JsonSchema, Task},
@@ -26,18 +30,37 @@ pub(super) async fn extract(
     said: &Said,
 ) -> Result<JobReport, JobError> {
     let (turn, npc) = (&said.turn, &said.npc);
+    let others: Vec<String> = match turn.player {
+        Some(_) => Vec::new(),
+        None => {
+            let cast = said.cast(services, scope).await?;
+            let others = cast.iter().filter(|member| member.id != npc.id);
+            others.map(|member| untrusted(&member.name)).collect()
+        }
+    };
     let values = context! {
         npc_name => npc.name.as_str(),
+        others,
+        bounds => state_bounds(&said.world, npc.language),
         reply => untrusted(&turn.reply_text),
     };
     let prompt = services.prompts.render(npc.language, Template::State, values)?;
     let rules = rules_of(&said.world.settings);
     let (mut answer, _): (serde_json::Map<String, serde_json::Value>, _) =
-        ask_json(services, scope, Task::Extraction, prompt, schema(&rules)).await?;
+        ask_json(services, scope, Task::Extraction, prompt, schema(&rules, npc.language)).await?;
     // How the schema has a model say that a key did not change.
     answer.retain(|_, value| !value.is_null());
     let block = serde_json::Value::Object(answer).to_string();
-    let parsed = read_state(services, scope, &said.world, npc, &block)
+    let block = StateBlock {
+        text: block,
+        closed: true,
+    };
+    let by = Speaking {
+        world: &said.world,
+        npc,
+        player: turn.player.as_ref(),
+    };
+    let parsed = read_state(services, scope, &by, &block)
         .await?
         .map_err(|error| JobError::Unusable(error.to_string()))?;
     let mut changes = parsed.changes;
@@ -74,11 +97,15 @@ pub(super) async fn extract(
 
 /// The keys of a state block. Endpoints that enforce a schema want every key named and required, so
 /// what did not change is null.
-fn schema(rules: &StateRules) -> JsonSchema {
+fn schema(rules: &StateRules, language: Language) -> JsonSchema {
     let maybe = |kind: &str| serde_json::json!({ "type": [kind, "null"] });
     let name = || serde_json::json!({ "type": "string", "maxLength": rules.max_name_chars });
     let maybe_name = || serde_json::json!({ "type": ["string", "null"], "maxLength": rules.max_name_chars });
     let list = |of| serde_json::json!({ "type": ["array", "null"], "maxItems": rules.max_list, "items": of });
+    let words = |of: Vec<&str>| serde_json::json!({ "type": "string", "enum": of });
+    let mut moods: Vec<Option<&str>> = rules.vocabulary.moods_in(language).into_iter().map(Some).collect();
+    moods.push(None);
+    let kinds: Vec<&str> = rules.vocabulary.kinds().iter().map(String::as_str).collect();
     let texts = || list(serde_json::json!({ "type": "string", "maxLength": rules.max_text_chars }));
     let properties = serde_json::json!({
         "location": maybe_name(),
@@ -93,12 +120,12 @@ fn schema(rules: &StateRules) -> JsonSchema {
             "maxItems": rules.max_list,
             "items": {
                 "type": "object",
-                "properties": { "from": name(), "to": name(), "type": name(), "delta": { "type": "integer" } },
+                "properties": { "from": name(), "to": name(), "type": words(kinds), "delta": { "type": "integer" } },
                 "required": ["from", "to", "type", "delta"],
                 "additionalProperties": false,
             },
         },
-        "mood": maybe_name(),
+        "mood": { "type": ["string", "null"], "enum": moods },
         "events": texts(),
         "notes": texts(),
     });
@@ -157,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_schema_is_strict_and_names_keys_that_a_block_may_have() {
-        let schema = schema(&StateRules::default()).schema;
+        let schema = schema(&StateRules::default(), Language::Ko).schema;
         assert_strict(&schema);
         for key in schema["properties"].as_object().unwrap().keys() {
             let block = serde_json::json!({ key: [] }).to_string();

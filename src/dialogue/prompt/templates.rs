@@ -9,7 +9,9 @@ use crate::{
     ids::{NpcId, WorldId},
     memory::{
         authored::{Language, Npc, ReplyLanguage, World},
+        state_block::StateRules,
         tokens::TokenCounter,
+        vocabulary::Vocabulary,
     },
 };
 
@@ -253,6 +255,7 @@ impl Templates {
                 summaries => each(context! { from => 1, to => 2, ago => "x", text => "x" }),
                 canon => entries(), promises => entries(), told => entries(), own => entries(), facts => entries(),
                 today => if texts.is_empty() { "" } else { "x" }, days => texts.len(), by => "character",
+                bounds => context! { relationship => 1, hp => 1, moods => ["x"], kinds => ["x"], items => list(), places => list() },
                 world_state => list(),
                 characters => each(context! {
                     name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
@@ -312,7 +315,32 @@ pub(super) fn system_values(world: &World, npc: &Npc, ask_for_state: bool, other
             cues => npc.persona.cues.clone(),
         },
         ask_for_state,
+        bounds => state_bounds(world, npc.language),
         others,
+    }
+}
+
+/// Items and places that a prompt names, each; a world may list more, which count all the same.
+const MOST_LISTED: usize = 60;
+
+/// What a state block may say, by the lists and numbers of the world: the same for a reply that has one and for the
+/// call that reads the reply instead.
+pub(in crate::dialogue) fn state_bounds(world: &World, language: Language) -> Value {
+    let (settings, default) = (&world.settings, StateRules::default());
+    let vocabulary = Vocabulary::of(settings);
+    let moods = vocabulary.moods_in(language).into_iter().map(str::to_owned);
+    let moods: Vec<String> = moods.collect();
+    let first = |list: &Option<Vec<String>>| -> Vec<String> {
+        let names = list.iter().flatten().take(MOST_LISTED);
+        names.map(|name| untrusted(name)).collect()
+    };
+    context! {
+        relationship => settings.max_relationship_delta.unwrap_or(default.max_relationship_delta),
+        hp => settings.max_hp_delta.unwrap_or(default.max_hp_delta),
+        moods,
+        kinds => vocabulary.kinds().to_vec(),
+        items => first(&settings.items),
+        places => first(&settings.places),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
         authored::{Language, Npc},
         party::{self, PLAYER},
         state::{Character, StateChange, WorldState},
+        vocabulary,
     },
 };
 
@@ -77,7 +78,7 @@ pub(in crate::dialogue) fn world_lines(
         .chain(others.iter().copied())
         .chain(bound.as_deref())
         .filter_map(|name| state.characters.get_key_value(name))
-        .map(|(name, character)| described(&shown(name), character, &shown))
+        .map(|(name, character)| described(&shown(name), character, language, &shown))
         .collect();
     let about_us = |name: &str| {
         Some(name) == bound.as_deref() || name == npc.name || name == npc.id.as_str() || others.contains(&name)
@@ -87,7 +88,7 @@ pub(in crate::dialogue) fn world_lines(
         .iter()
         .filter(|r| about_us(&r.from) && about_us(&r.to))
         .take(MOST)
-        .map(|r| context! { from => shown(&r.from), to => shown(&r.to), kind => untrusted(&r.kind), strength => r.strength })
+        .map(|r| context! { from => shown(&r.from), to => shown(&r.to), kind => untrusted(vocabulary::label(&r.kind, language)), strength => r.strength })
         .collect();
     if characters.is_empty() && relationships.is_empty() {
         return Ok(Vec::new());
@@ -101,7 +102,12 @@ pub(in crate::dialogue) fn world_lines(
         .collect())
 }
 
-fn described(name: &str, character: &Character, shown: &dyn Fn(&str) -> String) -> minijinja::Value {
+fn described(
+    name: &str,
+    character: &Character,
+    language: Language,
+    shown: &dyn Fn(&str) -> String,
+) -> minijinja::Value {
     let text = |value: &Option<String>| value.as_deref().map(untrusted);
     let items: Vec<String> = character
         .items
@@ -117,7 +123,7 @@ fn described(name: &str, character: &Character, shown: &dyn Fn(&str) -> String) 
         name,
         location => text(&character.location),
         status => text(&character.status),
-        mood => text(&character.mood),
+        mood => character.mood.as_deref().map(|mood| untrusted(vocabulary::label(mood, language))),
         hp => character.hp,
         items,
         with,

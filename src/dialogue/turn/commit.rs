@@ -12,17 +12,19 @@ use crate::{
         prompt::{self, Prompt},
         scenarios::Unlocking,
     },
+    ids::PlayerId,
     memory::{
-        authored::{Npc, World},
+        authored::{Npc, World, WorldSettings},
         fact::Cause,
         locks::Locks,
         party,
         state::StateChange,
-        state_block::{self, StateBlockError, StateRules},
+        state_block::{self, StateBlock, StateBlockError, StateRules},
         summary::{self, SummaryRules},
         tokens::TokenCounter,
         trace::{Timings, TurnTrace},
         turn::{Checkpoint, Turn, TurnSeqs, TurnStatus},
+        vocabulary::Vocabulary,
     },
     ports::{
         StoreResult,
@@ -60,7 +62,7 @@ pub(super) async fn commit(
     let committed_seq = feed.reserve_committed();
     let turn = turn_of(services, input, &spoken, committed_seq);
     let mut notes = Vec::new();
-    let block = spoken.reply.state_block.as_deref();
+    let block = spoken.reply.state_block.as_ref();
     let (changes, unreadable) = state_of(services, input, block, &mut notes).await?;
     // A reply without a block changes nothing. If one that was cut changed more for it, the player would
     // choose when the model is asked what happened.
@@ -172,13 +174,18 @@ fn after_the_last(now: DateTime<Utc>, dialogue: &Dialogue) -> DateTime<Utc> {
 async fn state_of(
     services: &Services,
     input: &TurnInput,
-    block: Option<&str>,
+    block: Option<&StateBlock>,
     notes: &mut Vec<String>,
 ) -> Result<(Vec<StateChange>, bool), TurnError> {
     let Some(block) = block else {
         return Ok((Vec::new(), false));
     };
-    let parsed = read_state(services, &input.scope, &input.world, &input.npc, block).await?;
+    let by = Speaking {
+        world: &input.world,
+        npc: &input.npc,
+        player: input.player.as_ref(),
+    };
+    let parsed = read_state(services, &input.scope, &by, block).await?;
     Ok(match parsed {
         Ok(parsed) => {
             notes.extend(parsed.rejected.iter().map(|why| format!("state block: {why}")));
@@ -202,17 +209,27 @@ async fn state_of(
     })
 }
 
+/// Who says what a state block tells, and to whom.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::dialogue) struct Speaking<'a> {
+    pub world: &'a World,
+    pub npc: &'a Npc,
+    /// `None`: NPCs talk among themselves.
+    pub player: Option<&'a PlayerId>,
+}
+
 /// Reads a state block within the world's rules. Whoever it names as met, left or related to must be
 /// somebody of this world: an NPC of it, or a character its state has already.
 pub(in crate::dialogue) async fn read_state(
     services: &Services,
     scope: &TenantScope,
-    world: &World,
-    npc: &Npc,
-    block: &str,
+    by: &Speaking<'_>,
+    block: &StateBlock,
 ) -> StoreResult<Result<state_block::Parsed, StateBlockError>> {
+    let Speaking { world, npc, player } = *by;
     let mut rules = rules_of(&world.settings);
-    let anybody = state_block::parse(block, &npc.name, &rules);
+    rules.without_player = player.is_none();
+    let anybody = block.read(&npc.name, &rules);
     let Ok(parsed) = &anybody else {
         return Ok(anybody);
     };
@@ -237,17 +254,21 @@ pub(in crate::dialogue) async fn read_state(
     rules
         .known_names
         .extend(characters.filter(|name| party::owner(name).is_none()).cloned());
-    Ok(state_block::parse(block, &npc.name, &rules))
+    Ok(block.read(&npc.name, &rules))
 }
 
 /// The bounds a world sets on what one turn may change.
-pub(in crate::dialogue) fn rules_of(settings: &crate::memory::authored::WorldSettings) -> StateRules {
+pub(in crate::dialogue) fn rules_of(settings: &WorldSettings) -> StateRules {
     let default = StateRules::default();
     StateRules {
         max_relationship_delta: settings
             .max_relationship_delta
             .unwrap_or(default.max_relationship_delta),
         max_hp_delta: settings.max_hp_delta.unwrap_or(default.max_hp_delta),
+        max_item_delta: settings.max_item_delta.unwrap_or(default.max_item_delta),
+        vocabulary: Vocabulary::of(settings),
+        items: settings.items.clone(),
+        places: settings.places.clone(),
         ..default
     }
 }

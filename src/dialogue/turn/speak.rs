@@ -9,7 +9,7 @@ use super::{Beginning, Cut, TurnError, TurnFeed, TurnInput, stopwatch::Stopwatch
 use crate::{
     dialogue::{Services, events::ReplyDone, models::Ask, npc_conversation::END_MARK, prompt::Prompt},
     memory::{
-        state_block::StreamCutter,
+        state_block::{StateBlock, StreamCutter},
         tokens::TokenCounter,
         trace::CallTrace,
         turn::{TurnStatus, Usage},
@@ -31,7 +31,7 @@ pub(super) struct Reply {
     pub text: String,
     pub cues: Vec<String>,
     /// The inside of the state block. `None` when cut: what was not said to its end changes nothing.
-    pub state_block: Option<String>,
+    pub state_block: Option<StateBlock>,
     /// When cut: all that was said by then, heard or not.
     pub uncut: Option<String>,
     /// A state block had begun, whether it ended or not.
@@ -234,7 +234,7 @@ struct Ended {
     status: TurnStatus,
     text: String,
     cues: Vec<String>,
-    state_block: Option<String>,
+    state_block: Option<StateBlock>,
     uncut: Option<String>,
     began_block: bool,
 }
@@ -300,7 +300,10 @@ impl<'a> Voice<'a> {
             text: self.text,
             cues,
             began_block: ended.state_block.is_some(),
-            state_block: ended.state_block,
+            state_block: ended.state_block.map(|text| StateBlock {
+                text,
+                closed: ended.closed,
+            }),
             uncut: None,
         })
     }

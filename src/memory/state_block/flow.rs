@@ -17,13 +17,66 @@ pub(super) fn entries(block: &str) -> Vec<(String, Value)> {
     let block = block.trim();
     if block.starts_with('{') {
         return match Flow::new(block).value(0) {
-            Value::Map(entries) => entries
-                .into_iter()
-                .map(|(key, value)| (tidy_key(&key), value))
-                .collect(),
+            Value::Map(entries) => entries,
             Value::Text(_) | Value::List(_) => Vec::new(),
         };
     }
+    lines(block)
+}
+
+/// The entries of a block that broke off, without the last value if the text ends inside it, and the key of that value:
+/// empty where there was not even a whole key. What stands whole before it in the same list counts.
+pub(super) fn whole_entries(block: &str) -> (Vec<(String, Value)>, Option<String>) {
+    let mut flow = Flow::new(block.trim_start());
+    if flow.rest.peek() == Some(&'{') {
+        flow.drops_unclosed = true;
+        let value = flow.value(0);
+        let lost = flow.cut.then(|| flow.cut_in.unwrap_or_default());
+        return match value {
+            Value::Map(entries) => (entries, lost),
+            Value::Text(_) | Value::List(_) => (Vec::new(), lost),
+        };
+    }
+    // A line that was ended is whole.
+    let end = block.rfind('\n').map_or(0, |at| at + 1);
+    let (whole, last) = block.split_at(end);
+    if last.trim().is_empty() {
+        return (lines(whole.trim()), None);
+    }
+    let (mut found, mut lost) = (lines(whole.trim()), String::new());
+    let begins = split_top_key(last);
+    match begins {
+        // Of a list on one line, what was closed counts.
+        Some((key, value)) if value.trim_start().starts_with(['[', '{']) => {
+            let mut flow = Flow::new(value);
+            flow.drops_unclosed = true;
+            let value = flow.value(0);
+            if !flow.cut {
+                found.push((key, value));
+                return (found, None);
+            }
+            if matches!(&value, Value::List(items) if !items.is_empty()) {
+                found.push((key.clone(), value));
+            }
+            lost = key;
+        }
+        Some((key, _)) => lost = key,
+        // It goes on with the entry before: an entry of a map that broke off is none.
+        None => {
+            if let Some((key, value)) = found.last_mut() {
+                lost.clone_from(key);
+                if let Value::List(items) = value
+                    && !is_dashed(last)
+                {
+                    items.pop();
+                }
+            }
+        }
+    }
+    (found, Some(lost))
+}
+
+fn lines(block: &str) -> Vec<(String, Value)> {
     let lines: Vec<&str> = block.lines().filter(|line| !is_noise(line)).collect();
     let mut found = Vec::new();
     let mut at = 0;
@@ -179,12 +232,24 @@ fn open_brackets(text: &str) -> bool {
 /// Reads `[…]` and `{…}` with quoted or bare scalars; missing ends and stray commas are forgiven.
 struct Flow<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
+    /// What the text ends inside of is left out.
+    drops_unclosed: bool,
+    /// The text ended inside the value just read.
+    open: bool,
+    /// A value was left out.
+    cut: bool,
+    /// The innermost key of that value.
+    cut_in: Option<String>,
 }
 
 impl<'a> Flow<'a> {
     fn new(text: &'a str) -> Self {
         Self {
             rest: text.chars().peekable(),
+            drops_unclosed: false,
+            open: false,
+            cut: false,
+            cut_in: None,
         }
     }
 
@@ -195,7 +260,10 @@ impl<'a> Flow<'a> {
                 self.rest.next();
                 let mut items = Vec::new();
                 while self.next_item(']') {
-                    items.push(self.value(depth + 1));
+                    let item = self.value(depth + 1);
+                    if !self.leaves_out(None) {
+                        items.push(item);
+                    }
                 }
                 Value::List(items)
             }
@@ -206,7 +274,18 @@ impl<'a> Flow<'a> {
                     let key = self.scalar(true);
                     self.skip_blanks();
                     if self.rest.next_if(|c| matches!(c, ':' | '：' | '=')).is_some() {
-                        entries.push((tidy_key(&key), self.value(depth + 1)));
+                        let (key, value) = (tidy_key(&key), self.value(depth + 1));
+                        // Of a list what was closed counts; of a map in it only the whole.
+                        let begun = depth == 0 && matches!(&value, Value::List(items) if !items.is_empty());
+                        if begun && self.cut {
+                            self.cut_in = Some(key.clone());
+                        }
+                        if begun || !self.leaves_out(Some(&key)) {
+                            entries.push((key, value));
+                        }
+                    } else if self.rest.peek().is_none() {
+                        self.open = true;
+                        self.leaves_out(Some(&tidy_key(&key)));
                     }
                 }
                 Value::Map(entries)
@@ -215,14 +294,30 @@ impl<'a> Flow<'a> {
         }
     }
 
+    /// Whether the value just read is to be left out, since the text ended inside it.
+    fn leaves_out(&mut self, key: Option<&str>) -> bool {
+        let out = self.drops_unclosed && self.open;
+        if out {
+            self.cut = true;
+            if let Some(key) = key {
+                self.cut_in = Some(key.to_owned());
+            }
+        }
+        out
+    }
+
     /// Moves to the next item of a list or map; `false` at its end or the end of the text.
     fn next_item(&mut self, end: char) -> bool {
         loop {
             self.skip_blanks();
             match self.rest.peek() {
-                None => return false,
+                None => {
+                    self.open = true;
+                    return false;
+                }
                 Some(&c) if c == end => {
                     self.rest.next();
+                    self.open = false;
                     return false;
                 }
                 // A stray end of the other kind is skipped, or it would never be got past.
@@ -236,6 +331,7 @@ impl<'a> Flow<'a> {
 
     fn scalar(&mut self, is_key: bool) -> String {
         self.skip_blanks();
+        self.open = false;
         let mut text = String::new();
         if let Some(quote) = self.rest.next_if(|c| matches!(c, '"' | '\'')) {
             while let Some(c) = self.rest.next() {
@@ -245,6 +341,7 @@ impl<'a> Flow<'a> {
                     c => text.push(c),
                 }
             }
+            self.open = true;
             return text;
         }
         let ends = |c: char| match c {
@@ -255,6 +352,7 @@ impl<'a> Flow<'a> {
         while let Some(c) = self.rest.next_if(|&c| !ends(c)) {
             text.push(c);
         }
+        self.open = self.rest.peek().is_none();
         text.trim().to_owned()
     }
 
@@ -356,6 +454,62 @@ mod tests {
     }
 
     #[test]
+    fn what_broke_off_loses_its_last_value_and_no_more() {
+        let mood = || ("mood".to_owned(), text("calm"));
+        let gained = |items: &[&str]| ("items_gained".to_owned(), list(items));
+        for (block, whole, lost) in [
+            (
+                r#"{"mood": "calm", "items_gained": ["rope", "jar of comfrey sal"#,
+                vec![mood(), gained(&["rope"])],
+                Some("items_gained"),
+            ),
+            (
+                r#"{"mood": "calm", "items_gained": ["jar of comfrey sal"#,
+                vec![mood()],
+                Some("items_gained"),
+            ),
+            (
+                r#"{"mood": "calm", "items_gained": ["rope", "torch""#,
+                vec![mood(), gained(&["rope", "torch"])],
+                None,
+            ),
+            (r#"{"mood": "calm", "hp_change": -1"#, vec![mood()], Some("hp_change")),
+            (r#"{"mood": "calm", "hp_chan"#, vec![mood()], Some("hp_chan")),
+            (r#"{"mood": "calm", "hp_change":"#, vec![mood()], Some("hp_change")),
+            (
+                r#"{"mood": "calm", "relationship_changes": [{"from": "Mira", "to": "player", "delta": 1"#,
+                vec![mood()],
+                Some("relationship_changes"),
+            ),
+            (r#"{"mood": "ca"#, vec![], Some("mood")),
+            (r#"{"mood": "calm"}"#, vec![mood()], None),
+            (r#"{"mood": "calm""#, vec![mood()], None),
+            ("{", vec![], None),
+            (
+                "mood: calm\nitems_gained: [rope, jar of com",
+                vec![mood(), gained(&["rope"])],
+                Some("items_gained"),
+            ),
+            (
+                "mood: calm\nitems_gained: [rope]",
+                vec![mood(), gained(&["rope"])],
+                None,
+            ),
+            ("mood: calm\nhp_change: -1", vec![mood()], Some("hp_change")),
+            ("mood: calm\n", vec![mood()], None),
+            ("mood: ca", vec![], Some("mood")),
+            (
+                "mood: calm\nitems_gained:\n- rope\n- jar of com",
+                vec![mood(), gained(&["rope"])],
+                Some("items_gained"),
+            ),
+            ("기분: 차분\n", vec![("기분".to_owned(), text("차분"))], None),
+        ] {
+            assert_eq!(whole_entries(block), (whole, lost.map(str::to_owned)), "{block}");
+        }
+    }
+
+    #[test]
     fn nothing_to_read() {
         for block in ["", "   \n", "hello there", "[1, 2]", "# only a comment", "----"] {
             assert_eq!(entries(block), [], "{block:?}");
@@ -365,7 +519,7 @@ mod tests {
     #[test]
     fn any_bytes_and_any_depth_end() {
         use proptest::prelude::*;
-        proptest!(|(block in "[\\[\\]{}:,\"'a\\- \n\\\\]{0,400}")| { let _ = entries(&block); });
+        proptest!(|(block in "[\\[\\]{}:,\"'a\\- \n\\\\]{0,400}")| { let _ = (entries(&block), whole_entries(&block)); });
         let _ = entries(&format!("a: {}", "[".repeat(8_000)));
         let _ = entries(&"{a:".repeat(2_000));
     }

@@ -4,7 +4,7 @@ use super::{
     MAX_BLOCK_BYTES,
     flow::{self, Value},
 };
-use crate::memory::state::StateChange;
+use crate::memory::{keywords::normalise, state::StateChange, vocabulary::Vocabulary};
 
 /// Longest name, place, item or mood, in Unicode scalar values.
 pub const MAX_NAME_CHARS: usize = 64;
@@ -18,6 +18,8 @@ pub struct StateRules {
     pub max_relationship_delta: i32,
     /// Most that one turn may change hit points; 100.
     pub max_hp_delta: i32,
+    /// Most of one item that one turn may give, and take; 1,000.
+    pub max_item_delta: u32,
     /// Longest name, place, item or mood, in Unicode scalar values; 64.
     pub max_name_chars: usize,
     /// Longest sentence in events and notes, in Unicode scalar values; 200.
@@ -27,6 +29,16 @@ pub struct StateRules {
     /// Who may be named in relationships and meetings, besides the player and the speaker.
     /// Empty: anybody.
     pub known_names: Vec<String>,
+    /// Names under which the NPC knows the player; each is read as `player`.
+    pub player_names: Vec<String>,
+    /// No player is there, as where NPCs talk among themselves: what a block changes is the speaker's.
+    pub without_player: bool,
+    /// The words for moods and relationships.
+    pub vocabulary: Vocabulary,
+    /// All items of the world; `None`: any.
+    pub items: Option<Vec<String>>,
+    /// All places of the world; `None`: any.
+    pub places: Option<Vec<String>>,
 }
 
 impl Default for StateRules {
@@ -34,10 +46,16 @@ impl Default for StateRules {
         Self {
             max_relationship_delta: 20,
             max_hp_delta: 100,
+            max_item_delta: 1_000,
             max_name_chars: MAX_NAME_CHARS,
             max_text_chars: 200,
             max_list: 16,
             known_names: Vec::new(),
+            player_names: Vec::new(),
+            without_player: false,
+            vocabulary: Vocabulary::default(),
+            items: None,
+            places: None,
         }
     }
 }
@@ -62,20 +80,37 @@ pub enum StateBlockError {
     NoKnownKey,
 }
 
-/// Reads a block. `speaker_npc` names the NPC that spoke: `mood` is its own; place, hit points,
-/// items and meetings are the player's.
+/// Reads a block that was closed. `speaker_npc` names the NPC that spoke: `mood` is its own; place, hit points,
+/// items and meetings are the player's, or the speaker's where there is no player.
 ///
 /// # Errors
 /// When the block is too long or nothing in it can be read; single bad entries are in
 /// [`Parsed::rejected`] instead. An empty block is fine and changes nothing.
 pub fn parse(block: &str, speaker_npc: &str, rules: &StateRules) -> Result<Parsed, StateBlockError> {
+    read(block, true, speaker_npc, rules)
+}
+
+/// As [`parse`], for a block that broke off: the last value, if the text ends inside it, is left out. Where that is all
+/// there is, nothing can be read.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_unclosed(block: &str, speaker_npc: &str, rules: &StateRules) -> Result<Parsed, StateBlockError> {
+    read(block, false, speaker_npc, rules)
+}
+
+fn read(block: &str, closed: bool, speaker_npc: &str, rules: &StateRules) -> Result<Parsed, StateBlockError> {
     if block.len() > MAX_BLOCK_BYTES {
         return Err(StateBlockError::TooLong { max: MAX_BLOCK_BYTES });
     }
     if block.trim().is_empty() || block.trim() == "{}" {
         return Ok(Parsed::default());
     }
-    let entries = flow::entries(block);
+    let (entries, lost) = if closed {
+        (flow::entries(block), None)
+    } else {
+        flow::whole_entries(block)
+    };
     if entries.is_empty() {
         return Err(StateBlockError::NotABlock);
     }
@@ -86,7 +121,18 @@ pub fn parse(block: &str, speaker_npc: &str, rules: &StateRules) -> Result<Parse
         speaker: speaker_npc,
         rules,
         out: Parsed::default(),
+        counts: Vec::new(),
     };
+    if !closed {
+        reader.reject(match lost {
+            Some(key) if !key.is_empty() => format!(
+                "it was not closed; the last value, of `{}`, is left out",
+                clip(&key, 40)
+            ),
+            Some(_) => "it was not closed; what it ends in the middle of is left out".to_owned(),
+            None => "it was not closed; all its values are whole".to_owned(),
+        });
+    }
     let mut known = 0;
     for (key, value) in &entries {
         known += usize::from(reader.entry(key, value, stayed));
@@ -102,42 +148,38 @@ struct Reader<'a> {
     speaker: &'a str,
     rules: &'a StateRules,
     out: Parsed,
+    /// How many of each item were gained and lost so far.
+    counts: Vec<((String, bool), u32)>,
 }
 
 impl Reader<'_> {
+    /// Whose place, hit points, items and meetings a block tells.
+    fn subject(&self) -> String {
+        if self.rules.without_player {
+            self.speaker.to_owned()
+        } else {
+            PLAYER.to_owned()
+        }
+    }
+
     /// Takes one entry; `false`: the key is not one of a state block.
     fn entry(&mut self, key: &str, value: &Value, stayed: bool) -> bool {
         match key {
             "location" if stayed => {}
-            "location" => self.one(key, value, |to| StateChange::Location {
-                who: PLAYER.to_owned(),
-                to,
-            }),
+            "location" => self.location(key, value),
             // Meant as a flag; some models name the place here instead.
             "location_moved" => {
                 if flag(value).is_none() {
-                    self.one(key, value, |to| StateChange::Location {
-                        who: PLAYER.to_owned(),
-                        to,
-                    });
+                    self.location(key, value);
                 }
             }
             "hp_change" => self.hp(value),
             "items_gained" => self.items(key, value, true),
             "items_lost" => self.items(key, value, false),
-            "npc_met" => self.people(key, value, |whom| StateChange::Met {
-                who: PLAYER.to_owned(),
-                whom,
-            }),
-            "npc_separated" => self.people(key, value, |whom| StateChange::Separated {
-                who: PLAYER.to_owned(),
-                whom,
-            }),
+            "npc_met" => self.people(key, value, |who, whom| StateChange::Met { who, whom }),
+            "npc_separated" => self.people(key, value, |who, whom| StateChange::Separated { who, whom }),
             "relationship_changes" | "relationship_change" => self.relationships(value),
-            "mood" => {
-                let who = self.speaker.to_owned();
-                self.one(key, value, |mood| StateChange::Mood { who, mood });
-            }
+            "mood" => self.mood(key, value),
             "events" | "event" => self.sentences(key, value, |text| StateChange::Happened { text }),
             "notes" | "note" => self.sentences(key, value, |text| StateChange::Note { text }),
             other => {
@@ -148,19 +190,56 @@ impl Reader<'_> {
         true
     }
 
-    fn one(&mut self, key: &str, value: &Value, change: impl FnOnce(String) -> StateChange) {
-        let text = match value {
-            Value::Text(text) => text.as_str(),
+    fn one<'v>(&mut self, key: &str, value: &'v Value) -> Option<&'v str> {
+        match value {
+            Value::Text(text) => Some(text.as_str()),
             Value::List(items) => match items.as_slice() {
-                [Value::Text(text)] => text,
-                [] => "",
-                _ => return self.reject(format!("`{key}` must be one text")),
+                [Value::Text(text)] => Some(text),
+                [] => Some(""),
+                _ => {
+                    self.reject(format!("`{key}` must be one text"));
+                    None
+                }
             },
-            Value::Map(_) => return self.reject(format!("`{key}` must be one text")),
-        };
-        if let Some(name) = self.name(key, text) {
-            self.out.changes.push(change(name));
+            Value::Map(_) => {
+                self.reject(format!("`{key}` must be one text"));
+                None
+            }
         }
+    }
+
+    fn location(&mut self, key: &str, value: &Value) {
+        let named = self.one(key, value).and_then(|text| self.name(key, text));
+        if let Some(to) = named.and_then(|name| self.listed(key, name, self.rules.places.as_deref())) {
+            let who = self.subject();
+            self.out.changes.push(StateChange::Location { who, to });
+        }
+    }
+
+    /// A word of the list, whatever else is written: free words would carry what one player said to all others.
+    fn mood(&mut self, key: &str, value: &Value) {
+        let Some(text) = self.one(key, value).map(clean).filter(|text| !is_nothing(text)) else {
+            return;
+        };
+        let rules = self.rules;
+        let Some(mood) = rules.vocabulary.mood(&text) else {
+            return self.reject(format!("`{key}` names no mood of this world"));
+        };
+        self.out.changes.push(StateChange::Mood {
+            who: self.speaker.to_owned(),
+            mood: mood.to_owned(),
+        });
+    }
+
+    /// `name` as the world's list spells it; without a list any is.
+    fn listed(&mut self, key: &str, name: String, list: Option<&[String]>) -> Option<String> {
+        let Some(list) = list else { return Some(name) };
+        let wanted = normalise(&name);
+        let found = list.iter().find(|listed| normalise(listed) == wanted).cloned();
+        if found.is_none() {
+            self.reject(format!("`{}` in `{key}` is not listed in this world", clip(&name, 64)));
+        }
+        found
     }
 
     fn hp(&mut self, value: &Value) {
@@ -175,10 +254,8 @@ impl Reader<'_> {
         };
         let delta = self.bounded("hp_change", wanted, self.rules.max_hp_delta);
         if delta != 0 {
-            self.out.changes.push(StateChange::HpDelta {
-                who: PLAYER.to_owned(),
-                delta,
-            });
+            let who = self.subject();
+            self.out.changes.push(StateChange::HpDelta { who, delta });
         }
     }
 
@@ -202,8 +279,12 @@ impl Reader<'_> {
                 self.reject(format!("a count in `{key}` must be 1 to 9999"));
                 continue;
             };
-            if let Some(item) = self.name(key, &name) {
-                let who = PLAYER.to_owned();
+            let named = self.name(key, &name);
+            let listed = named.and_then(|name| self.listed(key, name, self.rules.items.as_deref()));
+            if let Some(item) = listed
+                && let Some(count) = self.within_cap(key, &item, gained, count)
+            {
+                let who = self.subject();
                 self.out.changes.push(if gained {
                     StateChange::ItemGained { who, item, count }
                 } else {
@@ -213,7 +294,30 @@ impl Reader<'_> {
         }
     }
 
-    fn people(&mut self, key: &str, value: &Value, change: impl Fn(String) -> StateChange) {
+    /// What is left of `count` within the most of one item that one turn may give or take, however often a block names it.
+    fn within_cap(&mut self, key: &str, item: &str, gained: bool, count: u32) -> Option<u32> {
+        let of = (normalise(item), gained);
+        let at = self
+            .counts
+            .iter()
+            .position(|(known, _)| *known == of)
+            .unwrap_or_else(|| {
+                self.counts.push((of, 0));
+                self.counts.len() - 1
+            });
+        let left = self.rules.max_item_delta.saturating_sub(self.counts[at].1);
+        let taken = count.min(left);
+        self.counts[at].1 += taken;
+        if taken < count {
+            self.reject(format!(
+                "{count} of `{}` in `{key}` were cut to {taken}",
+                clip(item, 64)
+            ));
+        }
+        (taken > 0).then_some(taken)
+    }
+
+    fn people(&mut self, key: &str, value: &Value, change: impl Fn(String, String) -> StateChange) {
         for person in self.list(key, value) {
             let name = match person {
                 Value::Text(text) => text,
@@ -223,8 +327,9 @@ impl Reader<'_> {
             if is_nothing(&name) {
                 continue;
             }
-            if let Some(name) = self.person(key, &name) {
-                self.out.changes.push(change(name));
+            let who = self.subject();
+            if let Some(whom) = self.person(key, &name).filter(|whom| *whom != who) {
+                self.out.changes.push(change(who, whom));
             }
         }
     }
@@ -247,16 +352,24 @@ impl Reader<'_> {
             };
             let from = field(&map, &["from"]).unwrap_or_default();
             let to = field(&map, &["to"]).unwrap_or_default();
-            let kind = field(&map, &["type", "kind"])
-                .filter(|kind| !is_nothing(kind))
-                .unwrap_or_else(|| "affinity".to_owned());
+            let kind = field(&map, &["type", "kind"]).filter(|kind| !is_nothing(kind));
             let Some(wanted) = field(&map, &["delta", "change"]).and_then(|text| whole_number(&text)) else {
                 self.reject(format!("`delta` in `{KEY}` must be a number"));
                 continue;
             };
-            let (Some(from), Some(to), Some(kind)) =
-                (self.person(KEY, &from), self.person(KEY, &to), self.name(KEY, &kind))
-            else {
+            let (Some(from), Some(to)) = (self.person(KEY, &from), self.person(KEY, &to)) else {
+                continue;
+            };
+            let rules = self.rules;
+            let known = match &kind {
+                Some(kind) => rules.vocabulary.kind(&clean(kind)),
+                None => rules.vocabulary.plain_kind(),
+            };
+            let Some(kind) = known.map(str::to_owned) else {
+                // What it names instead is not repeated: it may be what somebody said in private.
+                self.reject(format!(
+                    "the `type` of an entry of `{KEY}` is no kind of relationship of this world"
+                ));
                 continue;
             };
             if from == to {
@@ -343,17 +456,23 @@ impl Reader<'_> {
 
     fn person(&mut self, key: &str, text: &str) -> Option<String> {
         let name = self.name(key, text)?;
-        if matches!(
-            name.to_lowercase().as_str(),
-            "player" | "the player" | "user" | "you" | "플레이어" | "당신" | "유저"
-        ) {
+        let lower = normalise(&name);
+        let is_player = matches!(
+            lower.as_str(),
+            "player" | "the player" | "user" | "the user" | "you" | "플레이어" | "당신" | "유저"
+        ) || self.rules.player_names.iter().any(|known| normalise(known) == lower);
+        if is_player {
+            if self.rules.without_player {
+                self.reject(format!("no player is there, whom `{key}` could mean"));
+                return None;
+            }
             return Some(PLAYER.to_owned());
         }
         if matches!(name.to_lowercase().as_str(), "self" | "me" | "npc" | "나" | "저") {
             return Some(self.speaker.to_owned());
         }
         // That is how players are told apart in a world's state: a block speaks of its own player only.
-        if name.to_lowercase().starts_with("player:") {
+        if lower.starts_with("player:") {
             self.reject(format!("`{}` in `{key}` is not for a block to name", clip(&name, 64)));
             return None;
         }
@@ -361,10 +480,7 @@ impl Reader<'_> {
         if known.is_empty() || name == self.speaker {
             return Some(name);
         }
-        let found = known
-            .iter()
-            .find(|known| known.to_lowercase() == name.to_lowercase())
-            .cloned();
+        let found = known.iter().find(|known| normalise(known) == lower).cloned();
         if found.is_none() {
             self.reject(format!("`{}` in `{key}` is nobody known here", clip(&name, 64)));
         }

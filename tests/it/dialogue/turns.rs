@@ -63,7 +63,7 @@ fn a_turn_streams_commits_and_says_why() {
         assert_eq!((committed.turn.seqs.done, committed.turn.seqs.committed), (10, 11));
         let mood = StateChange::Mood {
             who: "Mira".to_owned(),
-            mood: "glad".to_owned(),
+            mood: "happy".to_owned(),
         };
         assert_eq!(committed.state, [mood]);
         assert_eq!(
@@ -94,7 +94,7 @@ fn a_turn_streams_commits_and_says_why() {
         // The state is in the next prompt, and the block is not in the history.
         talk.say("And now?").await;
         let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
-        assert!(prompt.contains("mood: glad"), "{prompt}");
+        assert!(prompt.contains("mood: happy"), "{prompt}");
         assert_eq!(prompt.matches("Good morning.").count(), 1);
     });
 }

@@ -145,7 +145,10 @@ impl Player {
 
 /// What a reply changes in the world, if it changes anything.
 fn state(say: &Say, name: &str) -> Option<Value> {
-    let mut block = json!({ "mood": name });
+    // Whatever else a model writes, a word of the world's list is kept; another changes nothing.
+    const MOODS: [&str; 4] = ["worried", "기쁨", "Calm", "secretly"];
+    let mood = MOODS[name.bytes().map(usize::from).sum::<usize>() % MOODS.len()];
+    let mut block = json!({ "mood": format!("{mood}: {name}") });
     if let Some(hp) = say.state {
         block["hp_change"] = json!(hp);
     }

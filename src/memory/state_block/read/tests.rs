@@ -47,7 +47,7 @@ fn every_key_in_korean() {
             StateChange::Relationship {
                 from: "아리아".into(),
                 to: "크룩".into(),
-                kind: "hostile".into(),
+                kind: "hostility".into(),
                 delta: -2
             },
             StateChange::Mood {
@@ -241,4 +241,153 @@ fn any_text_is_bounded() {
             }
         }
     });
+}
+
+#[test]
+fn what_broke_off_is_applied_as_far_as_it_is_whole() {
+    let rules = StateRules::default();
+    let block = r#"{"hp_change": -3, "items_gained": ["밧줄", "컴프리 연고 한 병"#;
+    let parsed = parse_unclosed(block, "mira", &rules).unwrap();
+    let rope = StateChange::ItemGained {
+        who: player(),
+        item: "밧줄".into(),
+        count: 1,
+    };
+    let hurt = StateChange::HpDelta {
+        who: player(),
+        delta: -3,
+    };
+    assert_eq!(parsed.changes, [hurt, rope]);
+    assert!(parsed.rejected[0].contains("items_gained"), "{:?}", parsed.rejected);
+    let begun = r#"{"items_gained": ["jar of comfrey sal"#;
+    assert_eq!(parse_unclosed(begun, "mira", &rules), Err(StateBlockError::NotABlock));
+}
+
+#[test]
+fn moods_and_kinds_are_words_of_the_world() {
+    let block = r#"{"mood": "worried: alice is secretly pregnant", "relationship_changes": [
+        {"from": "me", "to": "player", "type": "신뢰", "delta": 2}, {"from": "me", "to": "player", "type": "Trust", "delta": 1},
+        {"from": "me", "to": "player", "type": "knows alice is pregnant", "delta": 1}, {"from": "me", "to": "player", "delta": 4}]}"#;
+    let parsed = parse(block, "mira", &StateRules::default()).unwrap();
+    let related = |kind: &str, delta| StateChange::Relationship {
+        from: "mira".into(),
+        to: player(),
+        kind: kind.into(),
+        delta,
+    };
+    let worried = StateChange::Mood {
+        who: "mira".into(),
+        mood: "worried".into(),
+    };
+    assert_eq!(
+        parsed.changes,
+        [
+            worried,
+            related("trust", 2),
+            related("trust", 1),
+            related("affection", 4)
+        ]
+    );
+    assert_eq!(parsed.rejected.len(), 1, "{:?}", parsed.rejected);
+    assert!(!parsed.rejected[0].contains("pregnant"));
+    let secret = parse("mood: alice is secretly pregnant", "mira", &StateRules::default()).unwrap();
+    assert_eq!(secret.changes, []);
+    assert!(!secret.rejected[0].contains("pregnant"), "{:?}", secret.rejected);
+}
+
+#[test]
+fn the_player_is_meant_by_a_name_that_the_npc_knows() {
+    let rules = StateRules {
+        known_names: vec!["Ergen".into()],
+        player_names: vec!["Rowan".into(), "서연".into()],
+        ..StateRules::default()
+    };
+    for name in ["rowan", "Rowan", "서연", "player", "플레이어"] {
+        let block = format!("relationship_changes: [{{from: mira, to: {name}, type: trust, delta: 2}}]");
+        let parsed = parse(&block, "mira", &rules).unwrap();
+        assert_eq!(parsed.rejected, Vec::<String>::new(), "{name}");
+        assert!(
+            matches!(&parsed.changes[..], [StateChange::Relationship { to, .. }] if to == PLAYER),
+            "{name}: {parsed:?}"
+        );
+    }
+}
+
+#[test]
+fn among_npcs_what_changes_is_the_speakers() {
+    let rules = StateRules {
+        without_player: true,
+        ..StateRules::default()
+    };
+    let block = "location: 우물\nhp_change: -2\nitems_gained: [rope]\nnpc_met: [Ergen, mira, player]\n\
+                 relationship_changes: [{from: mira, to: player, type: trust, delta: 2}, {from: mira, to: Ergen, type: trust, delta: 2}]";
+    let parsed = parse(block, "mira", &rules).unwrap();
+    let who = || "mira".to_owned();
+    assert_eq!(
+        parsed.changes,
+        [
+            StateChange::Location {
+                who: who(),
+                to: "우물".into()
+            },
+            StateChange::HpDelta { who: who(), delta: -2 },
+            StateChange::ItemGained {
+                who: who(),
+                item: "rope".into(),
+                count: 1
+            },
+            StateChange::Met {
+                who: who(),
+                whom: "Ergen".into()
+            },
+            StateChange::Relationship {
+                from: who(),
+                to: "Ergen".into(),
+                kind: "trust".into(),
+                delta: 2
+            },
+        ]
+    );
+    assert_eq!(parsed.rejected.len(), 2, "{:?}", parsed.rejected);
+}
+
+#[test]
+fn a_world_that_lists_its_items_and_places_has_no_others() {
+    let rules = StateRules {
+        items: Some(vec!["Rope".into(), "물약".into()]),
+        places: Some(vec!["The Well".into()]),
+        max_item_delta: 10,
+        ..StateRules::default()
+    };
+    let block = "location: the well\nitems_gained: [rope x8, rope x8, crown, 물약]\nitems_lost: [rope x3]";
+    let parsed = parse(block, "mira", &rules).unwrap();
+    let gained = |item: &str, count| StateChange::ItemGained {
+        who: player(),
+        item: item.into(),
+        count,
+    };
+    assert_eq!(
+        parsed.changes,
+        [
+            StateChange::Location {
+                who: player(),
+                to: "The Well".into()
+            },
+            gained("Rope", 8),
+            gained("Rope", 2),
+            gained("물약", 1),
+            StateChange::ItemLost {
+                who: player(),
+                item: "Rope".into(),
+                count: 3
+            },
+        ]
+    );
+    assert!(
+        parsed.rejected.len() == 2 && parsed.rejected[0].contains("cut to 2") && parsed.rejected[1].contains("crown"),
+        "{:?}",
+        parsed.rejected
+    );
+    let nowhere = parse("location: 어둠의 숲", "mira", &rules).unwrap();
+    assert!(nowhere.changes.is_empty() && nowhere.rejected.len() == 1);
 }

@@ -1,0 +1,292 @@
+//! The short lists of words in which a world says how somebody feels: moods, and kinds of
+//! relationships.
+//!
+//! Everybody in a world sees the same state. A mood in free words ("worried: Alice is pregnant") would
+//! carry what one player said in private to all others, and a relationship in free words would be many
+//! relationships. So state holds words of a list only; what a model writes is mapped to the list, or left out.
+
+mod words;
+
+use std::collections::BTreeMap;
+
+use super::{
+    authored::{Language, WorldSettings},
+    keywords::normalise,
+};
+
+/// Words of one list at most, and the longest of them in Unicode scalar values.
+pub const MAX_WORDS: usize = 40;
+pub const MAX_WORD_CHARS: usize = 32;
+/// Synonyms of one world at most.
+pub const MAX_SYNONYMS: usize = 200;
+/// The kind of a relationship whose kind a model left out, where the world lists this one.
+const PLAIN_KIND: &str = "affection";
+
+/// The lists of one world. Words are kept normalised: lower case, one blank between words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vocabulary {
+    moods: Vec<String>,
+    kinds: Vec<String>,
+    /// The world's own, from a word to a mood or a kind. They come before the built-in ones.
+    synonyms: BTreeMap<String, String>,
+}
+
+impl Default for Vocabulary {
+    fn default() -> Self {
+        Self::of(&WorldSettings::default())
+    }
+}
+
+impl Vocabulary {
+    /// The lists that a world sets, or the defaults.
+    #[must_use]
+    pub fn of(settings: &WorldSettings) -> Self {
+        let own = |list: &Option<Vec<String>>, default: &[words::Word]| match list {
+            Some(list) => list.iter().map(|word| normal(word)).collect(),
+            None => default.iter().map(|word| word.key.to_owned()).collect(),
+        };
+        let synonyms = settings.synonyms.iter().flatten();
+        Self {
+            moods: own(&settings.moods, words::MOODS),
+            kinds: own(&settings.relationship_kinds, words::KINDS),
+            synonyms: synonyms.map(|(from, to)| (normal(from), normal(to))).collect(),
+        }
+    }
+
+    /// The first mood of the list that `text` names. Nothing else of `text` is in it.
+    #[must_use]
+    pub fn mood(&self, text: &str) -> Option<&str> {
+        self.first_of(&self.moods, words::MOODS, text)
+    }
+
+    /// The kind of relationship that `text` names.
+    #[must_use]
+    pub fn kind(&self, text: &str) -> Option<&str> {
+        self.first_of(&self.kinds, words::KINDS, text)
+    }
+
+    /// The kind of a relationship about which no more was said.
+    #[must_use]
+    pub fn plain_kind(&self) -> Option<&str> {
+        let plain = self.kinds.iter().find(|kind| *kind == PLAIN_KIND);
+        plain.or_else(|| self.kinds.first()).map(String::as_str)
+    }
+
+    /// The list of moods as a prompt in `language` shows it.
+    #[must_use]
+    pub fn moods_in(&self, language: Language) -> Vec<&str> {
+        self.moods.iter().map(|mood| label(mood, language)).collect()
+    }
+
+    /// The kinds of relationships: ASCII in every language, so that rules of a world mean all its NPCs.
+    #[must_use]
+    pub fn kinds(&self) -> &[String] {
+        &self.kinds
+    }
+
+    /// Whether `word` is in one of the lists, as it is written there but for its case.
+    #[must_use]
+    pub fn lists(&self, word: &str) -> bool {
+        let word = normal(word);
+        self.moods.contains(&word) || self.kinds.contains(&word)
+    }
+
+    fn first_of<'a>(&'a self, list: &'a [String], built_in: &[words::Word], text: &str) -> Option<&'a str> {
+        let text = normal(text);
+        if let Some(whole) = list.iter().find(|word| **word == text) {
+            return Some(whole);
+        }
+        let said: Vec<&str> = text
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .collect();
+        (0..said.len())
+            .filter(|at| !is_denied(&said, *at))
+            .find_map(|at| self.begins(list, built_in, &said[at..]))
+    }
+
+    /// The listed word that these words begin with.
+    fn begins<'a>(&'a self, list: &'a [String], built_in: &[words::Word], said: &[&str]) -> Option<&'a str> {
+        let listed = |key: &str| list.iter().find(|word| *word == key);
+        let own = self.synonyms.iter().filter(|(word, _)| starts(said, word));
+        // The longest says most of what was meant.
+        let own = own.max_by_key(|(word, _)| word.len()).and_then(|(_, key)| listed(key));
+        let plain = || {
+            list.iter()
+                .filter(|word| starts(said, word))
+                .max_by_key(|word| word.len())
+        };
+        let built_in = || {
+            built_in
+                .iter()
+                .find(|word| word.is_meant_by(said))
+                .and_then(|word| listed(word.key))
+        };
+        own.or_else(plain).or_else(built_in).map(String::as_str)
+    }
+}
+
+/// A kind of relationship as state keeps it, whoever wrote it: in lower case, and the common Korean words as the
+/// English ones that they mean. A word that is in no list stays: builds before this one wrote what models said.
+#[must_use]
+pub fn kept_kind(kind: &str) -> String {
+    let kind = normal(kind);
+    if kind.is_ascii() {
+        return kind;
+    }
+    let meant = words::KINDS.iter().find(|word| word.korean.contains(&kind.as_str()));
+    meant.map_or(kind, |word| word.key.to_owned())
+}
+
+/// A built-in word as a prompt in `language` shows it; any other word is shown as it is.
+#[must_use]
+pub fn label(word: &str, language: Language) -> &str {
+    let known = || words::MOODS.iter().chain(words::KINDS).find(|known| known.key == word);
+    match language {
+        Language::En => word,
+        Language::Ko => known().and_then(|known| known.korean.first().copied()).unwrap_or(word),
+    }
+}
+
+fn normal(word: &str) -> String {
+    let word = normalise(word);
+    let words = word
+        .split(|c: char| c.is_whitespace() || c == '_')
+        .filter(|part| !part.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Whether `said` begins with the word or words of `word`. Korean joins endings to a word.
+fn starts(said: &[&str], word: &str) -> bool {
+    let mut said = said.iter();
+    let mut parts = word
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|part| !part.is_empty())
+        .peekable();
+    parts.peek().is_some()
+        && parts.all(|part| {
+            said.next()
+                .is_some_and(|next| *next == part || (!part.is_ascii() && next.starts_with(part)))
+        })
+}
+
+/// Whether the word there is said not to be so: "not happy", "isn't happy", "안 기쁘다", "기쁘지 않다", "걱정 없음".
+fn is_denied(said: &[&str], at: usize) -> bool {
+    let before = at.checked_sub(1).map(|before| said[before]);
+    let after = said.get(at + 1);
+    let denied = |next: &&str| {
+        next.starts_with("없") || (said[at].ends_with('지') && (next.starts_with("않") || next.starts_with("못")))
+    };
+    before.is_some_and(|word| matches!(word, "not" | "no" | "never" | "hardly" | "without" | "t" | "안" | "못"))
+        || after.is_some_and(|next| denied(next))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn world(change: impl FnOnce(&mut WorldSettings)) -> Vocabulary {
+        let mut settings = WorldSettings::default();
+        change(&mut settings);
+        Vocabulary::of(&settings)
+    }
+
+    #[test]
+    fn a_mood_is_a_word_of_the_list_and_nothing_else() {
+        let vocabulary = Vocabulary::default();
+        for (said, mood) in [
+            ("worried", Some("worried")),
+            ("Worried: alice is secretly pregnant", Some("worried")),
+            ("alice is secretly pregnant", None),
+            ("a little worried about the player's debt", Some("worried")),
+            ("glad", Some("happy")),
+            ("not happy, rather sad", Some("sad")),
+            ("isn't angry", None),
+            ("warm and curious", Some("happy")),
+            ("걱정스러움: 앨리스가 임신했다", Some("worried")),
+            ("앨리스가 임신했다", None),
+            ("기쁨", Some("happy")),
+            ("기뻐하며 들떠 있음", Some("happy")),
+            ("기쁘지 않다", None),
+            ("걱정 없음", None),
+            ("안 무섭다", None),
+            ("차분함", Some("calm")),
+            ("", None),
+        ] {
+            assert_eq!(vocabulary.mood(said), mood, "{said}");
+        }
+    }
+
+    #[test]
+    fn one_kind_however_it_is_written() {
+        let vocabulary = Vocabulary::default();
+        for (said, kind) in [
+            ("trust", Some("trust")),
+            ("Trust", Some("trust")),
+            ("신뢰", Some("trust")),
+            ("신뢰도", Some("trust")),
+            ("호감", Some("affection")),
+            ("호감도", Some("affection")),
+            ("애정", Some("affection")),
+            ("affinity", Some("affection")),
+            ("hostile", Some("hostility")),
+            ("빚", Some("debt")),
+            ("knows that alice is pregnant", None),
+            ("앨리스의 비밀", None),
+        ] {
+            assert_eq!(vocabulary.kind(said), kind, "{said}");
+        }
+        assert_eq!(vocabulary.plain_kind(), Some("affection"));
+    }
+
+    #[test]
+    fn a_world_has_lists_and_synonyms_of_its_own() {
+        let own = world(|settings| {
+            settings.moods = Some(vec!["Deeply moved".to_owned(), "무덤덤".to_owned()]);
+            settings.relationship_kinds = Some(vec!["Honor".to_owned(), "trust".to_owned()]);
+            let synonyms = [("명예", "honor"), ("touched", "deeply moved"), ("신뢰", "honor")];
+            settings.synonyms = Some(synonyms.map(|(from, to)| (from.to_owned(), to.to_owned())).into());
+        });
+        assert_eq!(own.mood("so deeply moved by it"), Some("deeply moved"));
+        assert_eq!(own.mood("touched"), Some("deeply moved"));
+        assert_eq!(own.mood("무덤덤하다"), Some("무덤덤"));
+        assert_eq!(own.mood("happy"), None, "not in this world");
+        assert_eq!(own.kind("명예심"), Some("honor"));
+        assert_eq!(own.kind("신뢰"), Some("honor"), "the world's word comes first");
+        assert_eq!(own.kind("love"), None);
+        assert_eq!(own.plain_kind(), Some("honor"));
+        assert!(own.lists("HONOR") && !own.lists("fear"));
+    }
+
+    #[test]
+    fn what_is_kept_folds_case_and_korean_and_loses_nothing() {
+        for (written, kept) in [
+            ("Trust", "trust"),
+            ("trust ", "trust"),
+            ("신뢰", "trust"),
+            ("Blood_Oath", "blood oath"),
+            ("피의 맹세", "피의 맹세"),
+            ("affinity", "affinity"),
+        ] {
+            assert_eq!(kept_kind(written), kept);
+            assert_eq!(kept_kind(kept), kept, "again");
+        }
+    }
+
+    #[test]
+    fn built_in_words_are_apart_and_are_found_again() {
+        let vocabulary = Vocabulary::default();
+        for word in words::MOODS {
+            assert_eq!(vocabulary.mood(label(word.key, Language::Ko)), Some(word.key));
+            for said in word.english.iter().chain(word.korean) {
+                assert_eq!(vocabulary.mood(said), Some(word.key), "{said}");
+            }
+        }
+        for word in words::KINDS {
+            for said in word.english.iter().chain(word.korean) {
+                assert_eq!(vocabulary.kind(said), Some(word.key), "{said}");
+            }
+        }
+    }
+}

@@ -101,7 +101,7 @@ fn tokens(c: &mut Criterion) {
     for (name, counter) in [
         ("o200k", TokenCounter::O200k),
         ("cl100k", TokenCounter::Cl100k),
-        ("chars/4", TokenCounter::CharsPerFour),
+        ("estimated", TokenCounter::Estimated),
     ] {
         group.bench_function(format!("count a prompt, {name}"), |b| {
             b.iter(|| counter.count(black_box(&prompt)));

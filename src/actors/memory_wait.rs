@@ -1,4 +1,4 @@
-//! What a dialogue's next turn waits for: the extraction of the last one, for a bounded time.
+//! What a dialogue's next turn waits for: the extraction of facts and of state from the last one, for a bounded time.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,16 @@ use crate::{
     ports::ledger::jobs::{Job, JobKind},
 };
 
+/// Jobs without which the next turn would not know what the last one changed.
+const TEACHES: [JobKind; 2] = [JobKind::ExtractFacts, JobKind::ExtractState];
+
 /// The extraction of the last turn, while the next turn waits for it.
 #[derive(Default)]
 pub(super) struct MemoryWait {
-    /// Whose facts are not known yet.
+    /// Whose facts or state are not known yet.
     pub of: Option<TurnId>,
+    /// What of it is not known yet.
+    pending: Vec<JobKind>,
     /// When a turn began to wait.
     pub since: Option<Instant>,
     /// Ends the wait.
@@ -26,20 +31,31 @@ impl MemoryWait {
     pub fn of(turn: Option<TurnId>) -> Self {
         Self {
             of: turn,
+            pending: vec![JobKind::ExtractFacts],
             ..Self::default()
         }
     }
 
+    /// Waits for the extraction of `turn` from now on; `None`: for nothing.
+    pub fn expect(&mut self, turn: Option<TurnId>) {
+        self.of = turn;
+        self.pending = vec![JobKind::ExtractFacts];
+    }
+
     /// A turn was committed with these jobs.
     pub fn committed(&mut self, turn: TurnId, jobs: &[Job]) {
-        let extracts = jobs.iter().any(|job| job.kind == JobKind::ExtractFacts);
-        self.of = extracts.then_some(turn);
+        let kinds = jobs.iter().map(|job| job.kind);
+        self.pending = kinds.filter(|kind| TEACHES.contains(kind)).collect();
+        self.of = (!self.pending.is_empty()).then_some(turn);
     }
 
     /// A job of the dialogue ended.
     pub fn ended(&mut self, turn: TurnId, kind: JobKind) {
-        if kind == JobKind::ExtractFacts && self.of == Some(turn) {
-            self.of = None;
+        if self.of == Some(turn) {
+            self.pending.retain(|pending| *pending != kind);
+            if self.pending.is_empty() {
+                self.of = None;
+            }
         }
     }
 
@@ -64,5 +80,46 @@ impl MemoryWait {
         let waited = self.since.take().map(|since| now.saturating_duration_since(since));
         input.memory_wait_ms = waited.unwrap_or_default().as_secs_f64() * 1_000.0;
         self.timer.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::ids::{DialogueId, JobId};
+
+    #[test]
+    fn facts_and_state_are_both_waited_for() {
+        let turn = TurnId::from_u128(1);
+        let job = |kind| Job {
+            id: JobId::from_u128(2),
+            kind,
+            dialogue: DialogueId::from_u128(3),
+            turn,
+            text_version: 1,
+            attempts: 0,
+            useless: 0,
+            created_at: DateTime::UNIX_EPOCH,
+            since: DateTime::UNIX_EPOCH,
+            answer: None,
+            leased_until: DateTime::UNIX_EPOCH,
+        };
+        let mut wait = MemoryWait::default();
+        wait.committed(
+            turn,
+            &[
+                job(JobKind::ExtractState),
+                job(JobKind::ExtractFacts),
+                job(JobKind::Summarise),
+            ],
+        );
+        wait.ended(turn, JobKind::ExtractFacts);
+        assert_eq!(wait.of, Some(turn), "the state is not known yet");
+        wait.ended(turn, JobKind::ExtractState);
+        assert_eq!(wait.of, None);
+        wait.committed(turn, &[job(JobKind::Summarise)]);
+        assert_eq!(wait.of, None);
     }
 }

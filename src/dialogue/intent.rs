@@ -59,6 +59,7 @@ pub(super) async fn classify(services: &Services, input: &TurnInput, known: &Kno
         messages: vec![ChatMessage::new(ChatRole::User, prompt)],
         json_schema: Some(schema()),
         model: None,
+        more_room: false,
     };
     match services.models.complete(&input.scope, ask).await {
         (Ok(answer), call) => match Intent::find_in(&answer.text) {

@@ -114,11 +114,12 @@ pub(super) async fn ask_json_or<T: DeserializeOwned>(
     schema: JsonSchema,
     salvage: impl Fn(&str) -> Option<T>,
 ) -> Result<(T, String), JobError> {
-    let ask = Ask {
+    let mut ask = Ask {
         task,
         messages: vec![ChatMessage::new(ChatRole::User, prompt)],
         json_schema: Some(schema),
         model: None,
+        more_room: false,
     };
     let mut fault = String::new();
     for last in [false, true] {
@@ -132,6 +133,7 @@ pub(super) async fn ask_json_or<T: DeserializeOwned>(
                     return Ok((value, answer.model));
                 }
                 fault = why;
+                ask.more_room = answer.at_cap;
             }
         }
     }

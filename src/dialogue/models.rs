@@ -21,7 +21,7 @@ use std::{
 };
 
 pub use self::{
-    answer::{parse_json_answer, salvage_list},
+    answer::{parse_json_answer, salvage_list, salvage_sentences},
     gate::{Capacity, places_for_jobs},
     meters::{ModelMeters, ModelPrice},
     routes::{Route, RouteTable, TaskDefaults},
@@ -53,6 +53,8 @@ pub struct Ask {
     pub json_schema: Option<JsonSchema>,
     /// Replaces the route's first model, for an NPC that names one.
     pub model: Option<String>,
+    /// Twice the route's output cap: the answer before ended at the cap.
+    pub more_room: bool,
 }
 
 /// Bounds on retries, breakers and concurrency.
@@ -293,6 +295,9 @@ impl Models {
         for (place, route) in chain.iter().enumerate() {
             let wanted = ask.model.as_deref().filter(|_| place == 0);
             route.fill(&mut request, wanted);
+            if ask.more_room {
+                request.max_output_tokens = request.max_output_tokens.saturating_mul(2);
+            }
             route.model_named(wanted).clone_into(&mut trace.model);
             trace.offline = route.llm.is_offline();
             let asked = tokio::time::Instant::now();

@@ -6,7 +6,8 @@ use serde::Deserialize;
 
 use super::{
     Services,
-    jobs::{JobError, JobReport, Said, ask_json},
+    jobs::{JobError, JobReport, Said, ask_json_or},
+    models::salvage_sentences,
     npc_conversation::Scene,
     prompt::{Template, untrusted},
     turn::summary_rules,
@@ -170,7 +171,14 @@ async fn write(
             "additionalProperties": false,
         }),
     };
-    let (answer, _): (Answer, _) = ask_json(services, scope, Task::Summary, prompt, schema).await?;
+    // Asked once more with more room; of an answer that is cut then too, its whole sentences.
+    let salvage = |text: &str| {
+        Some(Answer {
+            summary: salvage_sentences(text, "summary")?,
+            importance: None,
+        })
+    };
+    let (answer, _): (Answer, _) = ask_json_or(services, scope, Task::Summary, prompt, schema, salvage).await?;
     let text: String = answer.summary.trim().chars().take(MAX_CHARS).collect();
     let (Some(first), Some(last)) = (turns.first(), turns.last()) else {
         return Err(JobError::Unusable("there is nothing to sum up".to_owned()));

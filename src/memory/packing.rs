@@ -163,7 +163,7 @@ mod tests {
             texts in prop::collection::vec("[a-z가-힣🙂 ]{0,80}", 0..16), top_k in 0_usize..10, total in 0_u32..200,
             item in 0_u32..60, separator in 0_u32..4, exact in any::<bool>(),
         ) {
-            let counter = if exact { TokenCounter::Cl100k } else { TokenCounter::CharsPerFour };
+            let counter = if exact { TokenCounter::Cl100k } else { TokenCounter::Estimated };
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
             let packing = pack(&texts, budget(top_k, total, item), separator, &counter);
             let spent: u32 = packing.items.iter().map(|packed| counter.count(packed.text) + separator).sum();

@@ -62,6 +62,20 @@ pub fn visible(text: &str) -> Result<(), TextFault> {
     if is_blank(text) { Err(TextFault::Blank) } else { Ok(()) }
 }
 
+/// Whether nobody sees `c`: default-ignorable code points of Unicode (variation selectors, tags, joiners, marks of direction,
+/// soft hyphens, fillers of Hangul) and annotations. Text could be hidden in a row of them, and one inside a word hides the
+/// word from a search. Joiners and variation selectors of emoji are among them: an emoji falls into its parts.
+#[must_use]
+pub const fn is_ignorable(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
 /// Whether nothing of it can be seen: nothing but white space, and characters without a glyph.
 #[must_use]
 pub fn is_blank(text: &str) -> bool {
@@ -73,6 +87,7 @@ pub fn is_blank(text: &str) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -89,6 +104,20 @@ mod tests {
         assert_eq!(prose("\r\r\n"), Err(TextFault::Control('\r')));
         let told = TextFault::Control('\0').to_string();
         assert_eq!(told, "has the control character U+0000");
+    }
+
+    #[test]
+    fn whatever_unicode_has_renderers_ignore_is_ignorable() {
+        let ignored = Regex::new(r"^\p{Default_Ignorable_Code_Point}$").unwrap();
+        let mut utf8 = [0; 4];
+        for c in '\0'..=char::MAX {
+            if ignored.is_match(c.encode_utf8(&mut utf8)) {
+                assert!(is_ignorable(c), "{c:?}");
+            }
+        }
+        for seen in ['가', 'a', '\u{301}', '😀', 'ㅋ', ' ', '\n'] {
+            assert!(!is_ignorable(seen), "{seen:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Tokens of a text as a model counts them, and cutting a text to a number of tokens.
 //!
-//! Exact where the model's vocabulary is known; elsewhere characters / 4 (ALGORITHMS §9).
+//! Exact where the model's vocabulary is known; elsewhere an estimate that is never fewer than the bundled vocabularies
+//! need, so that no prompt outgrows a model's context (ALGORITHMS §9).
 
 use tiktoken_rs::{
     CoreBPE, cl100k_base_singleton, o200k_base_singleton,
@@ -17,8 +18,8 @@ pub enum TokenCounter {
     O200k,
     /// GPT-4, 3.5 and the embedding models.
     Cl100k,
-    /// No vocabulary is known: Unicode scalar values / 4, rounded up.
-    CharsPerFour,
+    /// No vocabulary is known: by what each character costs at most, as a rule; see [`Estimate`].
+    Estimated,
 }
 
 impl TokenCounter {
@@ -29,7 +30,7 @@ impl TokenCounter {
         match get_tokenizer(&name) {
             Some(Tokenizer::O200kBase | Tokenizer::O200kHarmony) => Self::O200k,
             Some(Tokenizer::Cl100kBase) => Self::Cl100k,
-            _ => Self::CharsPerFour,
+            _ => Self::Estimated,
         }
     }
 
@@ -41,7 +42,7 @@ impl TokenCounter {
     pub fn count(&self, text: &str) -> u32 {
         let tokens = match self.vocabulary() {
             Some(vocabulary) => pieces(text).map(|piece| vocabulary.count_ordinary(piece)).sum(),
-            None => text.chars().count().div_ceil(4),
+            None => Estimate::of(text),
         };
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
@@ -58,11 +59,7 @@ impl TokenCounter {
             return text;
         }
         let Some(vocabulary) = self.vocabulary() else {
-            let end = text
-                .char_indices()
-                .nth(most.saturating_mul(4))
-                .map_or(text.len(), |(at, _)| at);
-            return &text[..grapheme_floor(text, end)];
+            return &text[..grapheme_floor(text, Estimate::end_within(text, most))];
         };
         let (mut left, mut end) = (most, 0);
         for piece in pieces(text) {
@@ -88,8 +85,98 @@ impl TokenCounter {
         match self {
             Self::O200k => Some(o200k_base_singleton()),
             Self::Cl100k => Some(cl100k_base_singleton()),
-            Self::CharsPerFour => None,
+            Self::Estimated => None,
         }
+    }
+}
+
+/// Counts tokens of a text by its characters, in quarters of a token, from its beginning on. A longer beginning never
+/// counts fewer.
+///
+/// A word of Latin letters is a token for each six letters begun, a number one for each three digits, marks one each, line
+/// breaks one a row. Of Korean, Chinese and Japanese a syllable or a sign is a token and a half: cl100k needs that many for
+/// Korean prose, o200k about half. What is rarer counts as its bytes do, which no vocabulary of bytes exceeds.
+#[derive(Debug, Default)]
+struct Estimate {
+    quarters: usize,
+    /// Characters of the run that goes on, and what they are.
+    run: usize,
+    class: Option<Class>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Lower,
+    Upper,
+    Digit,
+    Blank,
+    Break,
+    Other,
+}
+
+/// Quarters of a token that a syllable of Korean or a sign of Chinese and Japanese counts.
+const CJK_QUARTERS: usize = 6;
+
+impl Estimate {
+    fn of(text: &str) -> usize {
+        let mut estimate = Self::default();
+        text.chars().for_each(|c| estimate.take(c));
+        estimate.tokens()
+    }
+
+    /// The end of the longest beginning of at most `most` tokens, in bytes.
+    fn end_within(text: &str, most: usize) -> usize {
+        let mut estimate = Self::default();
+        for (at, c) in text.char_indices() {
+            estimate.take(c);
+            if estimate.tokens() > most {
+                return at;
+            }
+        }
+        text.len()
+    }
+
+    const fn tokens(&self) -> usize {
+        self.quarters.div_ceil(4)
+    }
+
+    fn take(&mut self, c: char) {
+        let class = match c {
+            'a'..='z' => Class::Lower,
+            'A'..='Z' => Class::Upper,
+            '0'..='9' => Class::Digit,
+            ' ' => Class::Blank,
+            '\n' | '\r' | '\t' => Class::Break,
+            _ => Class::Other,
+        };
+        // A word that begins with a capital letter is one word.
+        let goes_on =
+            self.class == Some(class) || (class == Class::Lower && self.class == Some(Class::Upper) && self.run == 1);
+        self.run = if goes_on { self.run + 1 } else { 1 };
+        self.class = Some(class);
+        let begins = |every: usize| if (self.run - 1) % every == 0 { 4 } else { 0 };
+        self.quarters += match class {
+            Class::Lower => begins(6),
+            Class::Upper => begins(2),
+            Class::Digit => begins(3),
+            // One blank goes with the word after it.
+            Class::Blank if self.run == 2 => 4,
+            Class::Blank => usize::from(self.run > 2 && self.run % 16 == 0) * 4,
+            Class::Break => begins(2),
+            Class::Other => of_other(c),
+        };
+    }
+}
+
+/// Quarters of a token that a character counts which is no ASCII letter, digit or blank.
+const fn of_other(c: char) -> usize {
+    match c {
+        // ASCII marks, and the marks of Latin and CJK prose that vocabularies have whole.
+        '\0'..='\u{7f}' | '\u{2018}'..='\u{201d}' | '\u{2026}' | '\u{2013}' | '\u{2014}' | '\u{3001}' | '\u{3002}' => 4,
+        '\u{ac00}'..='\u{d7a3}' | '\u{4e00}'..='\u{9fff}' | '\u{3041}'..='\u{30ff}' | '\u{ff01}'..='\u{ff60}' => {
+            CJK_QUARTERS
+        }
+        c => c.len_utf8() * 4,
     }
 }
 
@@ -114,6 +201,7 @@ fn grapheme_floor(text: &str, end: usize) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use proptest::prelude::*;
 
@@ -134,9 +222,9 @@ mod tests {
             ("gpt-4-turbo", Cl100k),
             ("gpt-3.5-turbo", Cl100k),
             ("text-embedding-3-small", Cl100k),
-            ("llama-3.1-8b", CharsPerFour),
-            ("scripted", CharsPerFour),
-            ("", CharsPerFour),
+            ("llama-3.1-8b", Estimated),
+            ("scripted", Estimated),
+            ("", Estimated),
         ] {
             assert_eq!(TokenCounter::for_model(name), counter, "{name}");
         }
@@ -146,9 +234,9 @@ mod tests {
     fn known_counts() {
         assert_eq!(Cl100k.count("hello world"), 2);
         assert_eq!(O200k.count("hello world"), 2);
-        assert_eq!(CharsPerFour.count("hello world"), 3);
-        assert_eq!(CharsPerFour.count("안녕하세요"), 2);
-        for counter in [O200k, Cl100k, CharsPerFour] {
+        assert_eq!(Estimated.count("hello world"), 2);
+        assert_eq!(Estimated.count("안녕하세요"), 8);
+        for counter in [O200k, Cl100k, Estimated] {
             assert_eq!(counter.count(""), 0);
         }
         assert!(
@@ -157,10 +245,49 @@ mod tests {
         );
     }
 
+    const SAMPLES: &[&str] = &[
+        "The old mill burned down last night, and nobody in Rivermouth knows who did it. Anna says she saw a lantern by the well.",
+        "I'd rather have the dark one. Always! \"Bread,\" she said, \"is what keeps a house together\" — and blackberries, of course.",
+        "Rowan promised to bring 12 jars of comfrey salve to Mira before the 25th of November 2026 (3 days from now).",
+        "땅콩을 먹으면 목이 부어요. 그러니까 국수에 넣지 말아 주세요.",
+        "서연이라고 해요. 강마을에서 왔고, 여동생은 참나무골에 살아요. 어제 그 고약 덕분에 무릎이 훨씬 나아졌어요!",
+        "그거 언제까지 발라야 돼? 보름이면 족하네. ㅋㅋㅋ 알겠어~ 고마워 ㅠㅠ",
+        "昨日の夜、古い水車小屋が燃えました。誰がやったのか、村の人は誰も知りません。カタカナのメニューもあります。",
+        "昨天晚上，老磨坊被烧毁了。村里没有人知道是谁干的。她说她在井边看见了一盏灯笼。",
+        "繁體中文：請把藥膏帶給米拉，並告訴她蘋果樹下的祕密。",
+        "Mira가 말했다: \"The salve는 쓴 것이지만, 二日後에는 나을 거야.\" 🙂 (HP -15, items_gained: [불꽃 검])",
+        "Привет, мир! Žluťoučký kůň. Ça va très bien, merci. ¿Dónde está la biblioteca?",
+        r#"{"location": "the Lantern Inn", "hp_change": -5, "relationship_changes": [{"from": "Mira", "to": "player", "type": "trust", "delta": 3}]}"#,
+    ];
+
+    #[test]
+    fn an_estimate_is_never_fewer_than_a_model_needs_and_not_far_more_of_english() {
+        let templates = ["en", "ko"].into_iter().flat_map(|language| {
+            let folder = format!("{}/config/prompts/{language}", env!("CARGO_MANIFEST_DIR"));
+            std::fs::read_dir(folder)
+                .unwrap()
+                .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
+        });
+        let samples = SAMPLES.iter().map(|&text| text.to_owned()).chain(templates);
+        let mut faults = Vec::new();
+        for text in samples {
+            let (estimate, o200k, cl100k) = (Estimated.count(&text), O200k.count(&text), Cl100k.count(&text));
+            let most = o200k.max(cl100k);
+            let is_english = text.is_ascii();
+            if estimate < most || (is_english && text.len() > 80 && estimate * 10 > most * 16) {
+                faults.push(format!(
+                    "{estimate} for {o200k} and {cl100k}: {}",
+                    text.chars().take(60).collect::<String>()
+                ));
+            }
+        }
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
+
     #[test]
     fn cuts_fall_between_graphemes() {
         let family = "👨\u{200d}👩\u{200d}👧 가족";
-        for counter in [O200k, Cl100k, CharsPerFour] {
+        for counter in [O200k, Cl100k, Estimated] {
             for max in 0..20 {
                 let cut = counter.truncate(family, max);
                 assert!(cut.is_empty() || cut.starts_with("👨\u{200d}👩\u{200d}👧"), "{cut:?}");
@@ -177,7 +304,7 @@ mod tests {
             "\n \t".repeat(4_000),
             "가".repeat(4_000),
         ] {
-            for counter in [O200k, Cl100k, CharsPerFour] {
+            for counter in [O200k, Cl100k, Estimated] {
                 let tokens = counter.count(&text);
                 assert!(tokens > 0);
                 assert!(counter.count(counter.truncate(&text, 10)) <= 10);
@@ -190,7 +317,7 @@ mod tests {
 
         #[test]
         fn a_cut_text_fits_and_is_a_beginning(text in "\\PC{0,120}", max in 0_u32..40) {
-            for counter in [O200k, Cl100k, CharsPerFour] {
+            for counter in [O200k, Cl100k, Estimated] {
                 let cut = counter.truncate(&text, max);
                 prop_assert!(text.starts_with(cut));
                 prop_assert!(counter.count(cut) <= max);
@@ -203,7 +330,7 @@ mod tests {
         #[test]
         fn a_cut_keeps_most_of_what_may_stay(words in prop::collection::vec("[a-z]{2,6}|[가-힣]{2,4}", 30..60)) {
             let text = words.join(" ");
-            for counter in [O200k, Cl100k, CharsPerFour] {
+            for counter in [O200k, Cl100k, Estimated] {
                 let max = counter.count(&text) / 2;
                 prop_assert!(counter.count(counter.truncate(&text, max)) + 3 >= max);
             }

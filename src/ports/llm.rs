@@ -106,12 +106,16 @@ pub struct Completion {
     pub usage: Usage,
     /// The model that answered, as the endpoint named it.
     pub model: String,
+    /// It ended at the output cap (`finish_reason: length`), not where the model meant it to.
+    pub at_cap: bool,
 }
 
 /// A piece of a streamed answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Chunk {
     Text(String),
+    /// The text ended at the output cap (`finish_reason: length`), not where the model meant it to.
+    AtCap,
     /// Last: the endpoint's own token counts, if it gave any.
     Usage(Usage),
 }

@@ -525,7 +525,7 @@ impl NpcConversation {
         let read = load::moved(Arc::clone(&self.node), self.key.clone(), loaded.epoch, loaded.head);
         ctx.spawn(read.into_actor(self).map(move |read, talk, ctx| match read {
             Ok(read) => {
-                talk.memory.of = read.awaited;
+                talk.memory.expect(read.awaited);
                 loaded.keep_moved(read);
                 talk.phase = Phase::Ready(loaded);
                 for ask in resuming {

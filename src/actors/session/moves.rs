@@ -431,7 +431,7 @@ impl Session {
         let read = load::moved(Arc::clone(&self.node), self.key.clone(), loaded.epoch, loaded.head);
         ctx.spawn(read.into_actor(self).map(move |read, session, ctx| match read {
             Ok(read) => {
-                session.memory.of = read.awaited;
+                session.memory.expect(read.awaited);
                 loaded.keep_moved(read);
                 session.phase = Phase::Ready(loaded);
                 session.turn_ended(ctx);

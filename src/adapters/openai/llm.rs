@@ -22,6 +22,8 @@ use crate::{
 
 /// How long a finished stream may take to report its usage and close.
 const USAGE_GRACE: Duration = Duration::from_secs(1);
+/// How an endpoint says that the output cap ended an answer.
+const AT_CAP: &str = "length";
 /// Tells gateways and the mock server what a call is for.
 const TASK_HEADER: &str = "x-colloquy-task";
 
@@ -121,15 +123,17 @@ impl Llm for OpenAiLlm {
         if let Some(error) = response.error {
             return Err(LlmError::Broken(shorten(&error.to_string())));
         }
-        let answer = response
+        let choice = response
             .choices
             .into_iter()
             .next()
-            .ok_or_else(|| LlmError::Broken("no choice in the answer".into()))?
-            .message;
+            .ok_or_else(|| LlmError::Broken("no choice in the answer".into()))?;
+        let at_cap = choice.finish_reason.as_deref() == Some(AT_CAP);
+        let answer = choice.message;
         match (answer.content, answer.refusal) {
             (None, Some(refusal)) => Err(LlmError::Refused(shorten(&refusal))),
             (content, _) => Ok(Completion {
+                at_cap,
                 text: content.unwrap_or_default(),
                 usage: response.usage.map(Usage::from).unwrap_or_default(),
                 model: response
@@ -151,6 +155,7 @@ impl Llm for OpenAiLlm {
             events,
             idle: request.timeout,
             finished: false,
+            at_cap: false,
             usage: None,
         };
         Ok(stream::unfold(Some(reader), |reader| async move {
@@ -177,12 +182,17 @@ struct Reader {
     events: StreamResponse<ChatChunk>,
     idle: Duration,
     finished: bool,
+    /// That mark said that the output cap ended it, which has not been passed on yet.
+    at_cap: bool,
     usage: Option<Usage>,
 }
 
 impl Reader {
     async fn next(&mut self) -> Option<Result<Chunk, LlmError>> {
         loop {
+            if std::mem::take(&mut self.at_cap) {
+                return Some(Ok(Chunk::AtCap));
+            }
             let wait = if self.finished {
                 self.idle.min(USAGE_GRACE)
             } else {
@@ -207,6 +217,7 @@ impl Reader {
                 continue;
             };
             self.finished |= choice.finish_reason.is_some();
+            self.at_cap |= choice.finish_reason.as_deref() == Some(AT_CAP);
             if let Some(delta) = choice.delta {
                 if let Some(text) = delta.content.filter(|text| !text.is_empty()) {
                     return Some(Ok(Chunk::Text(text)));

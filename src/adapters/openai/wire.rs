@@ -138,6 +138,8 @@ pub(super) struct ChatResponse {
 #[derive(Deserialize)]
 pub(super) struct Choice {
     pub message: Answer,
+    #[serde(default)]
+    pub finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]

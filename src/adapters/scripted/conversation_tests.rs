@@ -130,6 +130,7 @@ impl Table {
                     assert!(usage.is_none(), "usage comes last");
                     text.push_str(&piece);
                 }
+                Chunk::AtCap => {}
                 Chunk::Usage(counted) => usage = Some(counted),
             }
         }

@@ -154,6 +154,7 @@ impl Llm for ScriptedLlm {
             usage: usage(request, &text),
             text,
             model: MODEL.to_owned(),
+            at_cap: false,
         })
     }
 

@@ -59,6 +59,38 @@ pub fn salvage_list(text: &str, key: &str) -> Vec<Value> {
     }
 }
 
+/// The text under `key` in an answer that broke off: whole if it was closed, else its whole sentences. `None` if there is
+/// no such text, or not one whole sentence of it.
+pub fn salvage_sentences(text: &str, key: &str) -> Option<String> {
+    let name = format!("\"{key}\"");
+    let begun = text.match_indices(&name).find_map(|(at, _)| {
+        let rest = text[at + name.len()..].trim_start().strip_prefix(':')?;
+        rest.trim_start().strip_prefix('"')
+    })?;
+    let mut escaped = false;
+    let end = begun.find(|c: char| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends
+    });
+    let whole = end.is_some();
+    let mut raw = begun[..end.unwrap_or(begun.len())].to_owned();
+    // An escape that broke off is given up, from its back.
+    let read = loop {
+        match serde_json::from_str::<String>(&format!("\"{raw}\"")) {
+            Ok(read) => break read,
+            Err(_) if raw.len() > 6 && !whole => drop(raw.pop()),
+            Err(_) => return None,
+        }
+    };
+    if whole {
+        return Some(read);
+    }
+    let last = read.rfind(['.', '!', '?', '\u{3002}', '\u{2026}'])?;
+    let end = read[last..].chars().next().map_or(0, char::len_utf8);
+    Some(read[..last + end].trim().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -74,6 +106,27 @@ mod tests {
 
     fn verdict(word: &str) -> Verdict {
         Verdict { verdict: word.into() }
+    }
+
+    #[test]
+    fn what_was_cut_keeps_its_whole_sentences() {
+        for (text, kept) in [
+            (
+                r#"{"summary": "They met. They spoke.", "import"#,
+                Some("They met. They spoke."),
+            ),
+            (r#"{"summary": "They met. They spo"#, Some("They met.")),
+            (
+                r#"{"summary": "둘이 만났다. 서연은 꿀을 약속했다. 그리고 에르"#,
+                Some("둘이 만났다. 서연은 꿀을 약속했다."),
+            ),
+            (r#"{"summary": "She said \"no\". Then \u00"#, Some("She said \"no\".")),
+            (r#"{"summary": "They me"#, None),
+            (r#"{"importance": 3"#, None),
+            ("no JSON at all.", None),
+        ] {
+            assert_eq!(salvage_sentences(text, "summary").as_deref(), kept, "{text}");
+        }
     }
 
     #[test]

@@ -52,6 +52,7 @@ impl Manner for Streamed {
         let mut stream = llm.stream(request).await?;
         loop {
             match stream.next().await {
+                Some(Ok(Chunk::AtCap)) => {}
                 Some(Ok(Chunk::Text(text))) if text.is_empty() => {}
                 Some(Ok(Chunk::Text(text))) => return Ok((text, stream)),
                 Some(Ok(Chunk::Usage(_))) | None => return Err(LlmError::Broken("the answer is empty".into())),

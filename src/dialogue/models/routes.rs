@@ -17,21 +17,21 @@ pub struct TaskDefaults {
 impl TaskDefaults {
     /// | task | output tokens | timeout | temperature |
     /// | --- | --- | --- | --- |
-    /// | reply | 200 | 60 s | 0.7 |
+    /// | reply | 400 | 60 s | 0.7 |
     /// | intent | 20 | 2 s | 0 |
     /// | extraction | 2,000 | 30 s | 0 |
     /// | judge | 400 | 15 s | 0 |
-    /// | summary | 300 | 30 s | 0.2 |
+    /// | summary | 700 | 30 s | 0.2 |
     /// | curation | 600 | 60 s | 0.2 |
     #[must_use]
     pub const fn of(task: Task) -> Self {
         let (max_output_tokens, timeout_s, temperature) = match task {
-            Task::Reply => (200, 60, 0.7),
+            Task::Reply => (400, 60, 0.7),
             Task::Intent => (20, 2, 0.0),
             Task::Extraction => (2_000, 30, 0.0),
             // A verdict for each pair, as JSON.
             Task::Judge => (400, 15, 0.0),
-            Task::Summary => (300, 30, 0.2),
+            Task::Summary => (700, 30, 0.2),
             Task::Curation => (600, 60, 0.2),
         };
         Self {

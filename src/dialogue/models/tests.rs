@@ -92,6 +92,7 @@ impl Llm for Puppet {
                 text: text.to_owned(),
                 usage: USAGE,
                 model: self.name.to_owned(),
+                at_cap: false,
             }),
         }
     }
@@ -149,6 +150,7 @@ fn ask() -> Ask {
         messages: vec![ChatMessage::new(ChatRole::User, "How long is the road?")],
         json_schema: None,
         model: None,
+        more_room: false,
     }
 }
 
@@ -166,6 +168,7 @@ async fn text_of(stream: BoxStream<'static, Result<Chunk, LlmError>>) -> (String
                 assert!(usages.is_empty(), "text after the usage");
                 text.push_str(&piece);
             }
+            Chunk::AtCap => {}
             Chunk::Usage(usage) => usages.push(usage),
         }
     }

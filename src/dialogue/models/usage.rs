@@ -177,6 +177,7 @@ impl Stream for Metered {
                 self.meter.chars += text.chars().count();
                 return Poll::Ready(next);
             }
+            Some(Ok(Chunk::AtCap)) => return Poll::Ready(next),
             Some(Ok(Chunk::Usage(usage))) => self.meter.reported = Some(*usage),
             Some(Err(_)) | None => {}
         }

@@ -73,6 +73,7 @@ async fn ask(
         messages: vec![ChatMessage::new(ChatRole::User, prompt)],
         json_schema: Some(schema(others)),
         model: None,
+        more_room: false,
     };
     match services.models.complete(scope, ask).await.0 {
         Ok(answer) => named(&answer.text, others),

@@ -230,7 +230,7 @@ impl Templates {
 
     /// Tokens of `text`; counts of longer texts are kept.
     pub(in crate::dialogue) fn count(&self, counter: TokenCounter, text: &str) -> u32 {
-        if counter == TokenCounter::CharsPerFour || text.len() < KEPT_FROM_BYTES {
+        if counter == TokenCounter::Estimated || text.len() < KEPT_FROM_BYTES {
             return counter.count(text);
         }
         let key = (counter, self.hasher.hash_one(text));
@@ -452,7 +452,7 @@ mod tests {
     fn counts_are_the_counters_own() {
         let templates = Templates::load(None).unwrap();
         let text = "The player likes grapes. 플레이어는 포도를 좋아한다. ".repeat(20);
-        for counter in [TokenCounter::O200k, TokenCounter::CharsPerFour] {
+        for counter in [TokenCounter::O200k, TokenCounter::Estimated] {
             for _ in 0..2 {
                 assert_eq!(templates.count(counter, &text), counter.count(&text));
             }

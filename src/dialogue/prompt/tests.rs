@@ -294,7 +294,7 @@ impl Case {
             past: None,
             meeting: None,
             gate: Gate::Open,
-            counter: TokenCounter::CharsPerFour,
+            counter: TokenCounter::Estimated,
         }
     }
     fn assemble(&self, settings: &DialogueSettings) -> Result<Prompt, TurnError> {

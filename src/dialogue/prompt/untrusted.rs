@@ -1,5 +1,7 @@
 //! Makes text of players and models harmless inside a prompt.
 
+use crate::memory::text::is_ignorable;
+
 /// `text` as it may stand in a prompt: one line, with nothing left that could close a delimiter,
 /// open a state block or begin a section.
 ///
@@ -23,20 +25,11 @@ pub fn untrusted(text: &str) -> String {
                     safe.push(' ');
                 }
             }
-            c if is_invisible(c) => {}
+            c if is_ignorable(c) => {}
             c => safe.push(c),
         }
     }
     without_tilde_fences(safe.trim())
-}
-
-/// Characters without a glyph, and those that hide or reorder what follows them.
-const fn is_invisible(c: char) -> bool {
-    matches!(
-        c,
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}'
-    )
 }
 
 /// `text` with the tildes of every run that could be a fence turned into look-alikes. One or two
@@ -99,6 +92,10 @@ mod tests {
         // Joined again by what stood between them.
         assert!(!untrusted("~\u{200d}~\u{ad}~state").contains('~'));
         assert_eq!(untrusted("pin\u{200e}ned\u{e0041}\u{e007f}\u{2060}"), "pinned");
+        assert_eq!(
+            untrusted("pin\u{fe0f}ned\u{e0101}\u{3164}\u{180b} 비\u{115f}밀\u{34f}"),
+            "pinned 비밀"
+        );
     }
 
     proptest! {

@@ -101,6 +101,7 @@ pub(super) async fn speak(
             messages: question.messages,
             json_schema: None,
             model: input.npc.model.clone(),
+            more_room: false,
         };
         let opening = stopwatch.wait(services.models.stream(&input.scope, ask));
         unless_cut(cut, opening).await?.0
@@ -117,6 +118,9 @@ pub(super) async fn speak(
         };
         match next {
             Some(Ok(Chunk::Text(delta))) => voice.say(&delta),
+            Some(Ok(Chunk::AtCap)) => {
+                notes.push("the reply ended at the output cap of the model's task (finish_reason: length)".to_owned());
+            }
             Some(Ok(Chunk::Usage(counted))) => usage = Some(counted),
             Some(Err(error)) => return Err(error.into()),
             None => break None,

@@ -4,7 +4,7 @@ use super::{
     MAX_BLOCK_BYTES,
     flow::{self, Value},
 };
-use crate::memory::{keywords::normalise, state::StateChange, vocabulary::Vocabulary};
+use crate::memory::{keywords::normalise, state::StateChange, text::is_ignorable, vocabulary::Vocabulary};
 
 /// Longest name, place, item or mood, in Unicode scalar values.
 pub const MAX_NAME_CHARS: usize = 64;
@@ -512,9 +512,10 @@ fn field(map: &[(String, Value)], names: &[&str]) -> Option<String> {
         })
 }
 
-/// One line, without control characters.
+/// One line, without control characters and without any that nobody sees.
 fn clean(text: &str) -> String {
-    text.split(|c: char| c.is_whitespace() || c.is_control())
+    let seen: String = text.chars().filter(|c| !is_ignorable(*c)).collect();
+    seen.split(|c: char| c.is_whitespace() || c.is_control())
         .filter(|word| !word.is_empty())
         .collect::<Vec<_>>()
         .join(" ")

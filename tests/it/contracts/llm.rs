@@ -115,6 +115,7 @@ async fn drain(mut stream: BoxStream<'static, Result<Chunk, LlmError>>) -> (Stri
         assert!(usage.is_none(), "something followed the usage");
         match chunk {
             Ok(Chunk::Text(piece)) => text.push_str(&piece),
+            Ok(Chunk::AtCap) => {}
             Ok(Chunk::Usage(reported)) => usage = Some(reported),
             Err(error) => return (text, Err(error)),
         }

@@ -100,6 +100,7 @@ impl Llm for ToldLlm {
                 text,
                 usage: colloquy::memory::turn::Usage::default(),
                 model: "told".to_owned(),
+                at_cap: false,
             }),
             Answer::Fails(error) => Err(error),
             Answer::Silent(_) => std::future::pending().await,

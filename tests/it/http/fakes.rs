@@ -50,6 +50,7 @@ impl Llm for FakeLlm {
             text,
             usage: USAGE,
             model: "fake".into(),
+            at_cap: false,
         })
     }
     async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {

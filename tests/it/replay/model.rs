@@ -280,6 +280,7 @@ impl Llm for Player {
             text: self.answer(request),
             usage: colloquy::memory::turn::Usage::default(),
             model: "player".to_owned(),
+            at_cap: false,
         })
     }
     async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {

@@ -28,7 +28,7 @@ proptest! {
         korean in any::<bool>(),
     ) {
         let mut case = Case::of(if korean { Language::Ko } else { Language::En }, &line);
-        case.counter = if exact { TokenCounter::O200k } else { TokenCounter::CharsPerFour };
+        case.counter = if exact { TokenCounter::O200k } else { TokenCounter::Estimated };
         case.history = (first..).zip(&turns).map(|(n, (line, reply))| turn(n, line, reply)).collect();
         case.summaries = (1..).zip(&summaries).map(|(n, text)| summary(text, n, n)).collect();
         case.standing = (1..)

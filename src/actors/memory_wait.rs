@@ -96,7 +96,7 @@ mod tests {
         let job = |kind| Job {
             id: JobId::from_u128(2),
             kind,
-            dialogue: DialogueId::from_u128(3),
+            dialogue: DialogueId::new(crate::ids::DialogueKind::Session, ulid::Ulid(3)),
             turn,
             text_version: 1,
             attempts: 0,

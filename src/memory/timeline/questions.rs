@@ -28,7 +28,7 @@ impl Room {
     /// For whatever there is.
     pub(super) const ENDLESS: Self = Self {
         tokens: u32::MAX,
-        counter: TokenCounter::CharsPerFour,
+        counter: TokenCounter::Estimated,
     };
 }
 

@@ -114,8 +114,10 @@ enum Class {
     Other,
 }
 
-/// Quarters of a token that a syllable of Korean or a sign of Chinese and Japanese counts.
-const CJK_QUARTERS: usize = 6;
+/// Quarters of a token that a syllable of Korean or a sign of Kana counts.
+const SYLLABLE_QUARTERS: usize = 6;
+/// The same of a Chinese character: the rarer ones of traditional texts take two tokens and more.
+const HAN_QUARTERS: usize = 8;
 
 impl Estimate {
     fn of(text: &str) -> usize {
@@ -156,7 +158,7 @@ impl Estimate {
         self.class = Some(class);
         let begins = |every: usize| if (self.run - 1) % every == 0 { 4 } else { 0 };
         self.quarters += match class {
-            Class::Lower => begins(6),
+            Class::Lower => begins(5),
             Class::Upper => begins(2),
             Class::Digit => begins(3),
             // One blank goes with the word after it.
@@ -173,9 +175,8 @@ const fn of_other(c: char) -> usize {
     match c {
         // ASCII marks, and the marks of Latin and CJK prose that vocabularies have whole.
         '\0'..='\u{7f}' | '\u{2018}'..='\u{201d}' | '\u{2026}' | '\u{2013}' | '\u{2014}' | '\u{3001}' | '\u{3002}' => 4,
-        '\u{ac00}'..='\u{d7a3}' | '\u{4e00}'..='\u{9fff}' | '\u{3041}'..='\u{30ff}' | '\u{ff01}'..='\u{ff60}' => {
-            CJK_QUARTERS
-        }
+        '\u{4e00}'..='\u{9fff}' => HAN_QUARTERS,
+        '\u{ac00}'..='\u{d7a3}' | '\u{3041}'..='\u{30ff}' | '\u{ff01}'..='\u{ff60}' => SYLLABLE_QUARTERS,
         c => c.len_utf8() * 4,
     }
 }

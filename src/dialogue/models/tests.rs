@@ -466,10 +466,8 @@ async fn each_route_brings_its_own_numbers() {
     let (_, trace) = models.complete(&scope("t"), named).await;
     assert_eq!(trace.model, "b-small");
     let (asked_first, asked_second) = (first.seen.lock()[0].clone(), second.seen.lock()[0].clone());
-    assert_eq!(
-        (asked_first.model.as_deref(), asked_first.max_output_tokens),
-        (Some("a-large"), 200)
-    );
+    let of_first = (asked_first.model.as_deref(), asked_first.max_output_tokens);
+    assert_eq!(of_first, (Some("a-large"), 400));
     assert_eq!(
         (
             asked_second.model.as_deref(),

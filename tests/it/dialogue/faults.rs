@@ -115,7 +115,7 @@ fn a_summary_leaves_what_does_not_fit_to_the_next_one() {
     run(async {
         let stage = Stage::set_with(
             |settings| {
-                settings.summaries.force_tokens = 120;
+                settings.summaries.force_tokens = 170;
                 settings.summaries.first_after_turns = 3;
             },
             colloquy::memory::authored::WorldSettings::default(),

@@ -22,7 +22,9 @@ macro_rules! histories {
 
 histories! {
     "0001_ledger"
+    "0003_endings"
     "0004_locks"
+    "0007_names"
 }
 
 /// Of files named `<version>_<description>`, each with its text.

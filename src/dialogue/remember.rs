@@ -13,10 +13,10 @@ pub use self::{resting::Resting, settling::settle_all};
 use super::{
     Services,
     jobs::{JobError, JobReport, Said, outbox::relay_or_log},
-    prompt::{Reader, attributed},
+    prompt::{Reader, attributed, untrusted},
 };
 use crate::{
-    ids::{FactId, NpcId, ScenarioId},
+    ids::{FactId, NpcId, PlayerId, ScenarioId},
     memory::{
         fact::{Audience, Knower, Statement},
         locks::{Lock, Locks},
@@ -27,16 +27,40 @@ use crate::{
     tenancy::TenantScope,
 };
 
+/// Names that models are shown, to use them again.
+const MAX_SUBJECTS: usize = 16;
+
 /// What the turn had in its prompt from memory: must not come back as new.
 #[derive(Debug, Default)]
 pub(super) struct Injected {
     pub ids: Vec<FactId>,
     /// With what one NPC told others from its own memory.
     pub quoted: Vec<FactId>,
-    /// Those of `ids` as the prompt had them: each says who said it, and what is about another player says so.
+    /// Those of `ids` but for `promises`, as the prompt had them: each says who said it, and what is about another player
+    /// says so.
     pub texts: Vec<String>,
     /// What the dialogue had had in its prompts by then that not every player may hear of.
     pub locks: Locks,
+    /// Open promises and goals among `ids`, each with its text, in the order in which models are shown them.
+    pub promises: Vec<(FactId, String)>,
+    /// Whom and what the memories near the turn are about, as models call them, but for the player and the NPC.
+    pub subjects: Vec<String>,
+}
+
+impl Injected {
+    /// Under one name each is to be spoken of again. Another player's sister is not the player's.
+    fn note_subject(&mut self, subject: &str, said: &Said) {
+        let owner = party::owner(subject);
+        let of_another = owner.is_some() && owner != said.turn.player.as_ref().map(PlayerId::as_str);
+        if self.subjects.len() == MAX_SUBJECTS || of_another || party::is_player(subject) || subject == said.npc.name {
+            return;
+        }
+        let name = untrusted(&party::plain(subject));
+        let key = party::subject_key(&name);
+        if !name.is_empty() && self.subjects.iter().all(|other| party::subject_key(other) != key) {
+            self.subjects.push(name);
+        }
+    }
 }
 
 /// Extracts what a turn taught, reconciles it with what is known, and has it indexed before it
@@ -78,6 +102,9 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
         injected.texts.push(text.to_owned());
     }
     for candidate in trace.candidates {
+        if said.turn.player.is_some() {
+            injected.note_subject(&candidate.subject, said);
+        }
         if candidate.fate.is_in_prompt() {
             injected.quoted.push(candidate.fact);
             // What one NPC tells others from its own memory is news to them.
@@ -88,18 +115,24 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
                 }
             }
             injected.ids.push(candidate.fact);
+            injected.note_subject(&candidate.subject, said);
             let reader = Reader {
                 language: said.npc.language,
                 npc: &said.npc.name,
                 player: said.turn.player.as_ref(),
             };
-            injected.texts.push(attributed(
+            let text = attributed(
                 &services.prompts,
                 reader,
                 &candidate.subject,
                 &candidate.speaker,
                 &candidate.content,
-            )?);
+            )?;
+            if candidate.promise && injected.promises.len() < extraction::MAX_PROMISES {
+                injected.promises.push((candidate.fact, text));
+            } else {
+                injected.texts.push(text);
+            }
         }
     }
     Ok(injected)

@@ -4,12 +4,15 @@
 //! "forget that") are rows of their own with causes of their own; [`Fact::view`] and
 //! [`Fact::invalid`] are the cached result of folding those that stand.
 
+mod reason;
+
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use self::reason::InvalidReason;
 use super::locks::{Lock, Locks};
 use crate::ids::{
     DialogueId, EditId, EventId, FactId, FactionId, InvalidationId, JobId, NpcId, PlayerId, RewindId, TurnId, WorldId,
@@ -350,62 +353,6 @@ impl Cause {
             "rewind" => Self::Rewind(id.parse().ok()?),
             _ => return None,
         })
-    }
-}
-
-/// Why a fact stopped being valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum InvalidReason {
-    /// A newer fact says the same; the view folds the two.
-    Duplicate,
-    /// A newer fact contradicts it.
-    Superseded,
-    /// The player asked to forget it.
-    Forgotten,
-    /// Its turn was rewound.
-    Unsaid,
-    /// It only repeats what the speaker's prompt had said: no news. Not folded, and valid as soon as
-    /// what it repeated is not.
-    Echo,
-    /// A person took it out over REST.
-    Removed,
-    /// Its only premise is gone.
-    PremiseGone,
-    /// Its retention period passed.
-    Expired,
-}
-
-impl InvalidReason {
-    /// The name on the wire and in the ledger.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Duplicate => "duplicate",
-            Self::Superseded => "superseded",
-            Self::Forgotten => "forgotten",
-            Self::Unsaid => "unsaid",
-            Self::Echo => "echo",
-            Self::Removed => "removed",
-            Self::PremiseGone => "premise_gone",
-            Self::Expired => "expired",
-        }
-    }
-    /// The inverse of [`Self::as_str`].
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        [
-            Self::Duplicate,
-            Self::Superseded,
-            Self::Forgotten,
-            Self::Unsaid,
-            Self::Echo,
-            Self::Removed,
-            Self::PremiseGone,
-            Self::Expired,
-        ]
-        .into_iter()
-        .find(|reason| reason.as_str() == text)
     }
 }
 

@@ -10,6 +10,7 @@ pub mod fact;
 pub mod keywords;
 pub mod locks;
 pub mod milestones;
+pub mod names;
 pub mod packing;
 pub mod party;
 pub mod pii;

@@ -7,31 +7,29 @@
 //! same task.
 
 mod known;
+mod naming;
 mod near;
 mod pins;
 mod questions;
+mod requests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 pub use self::known::{Ended, Known, PastEdit};
 use self::near::Near;
-pub use self::near::Prepared;
-pub use self::questions::Room;
+pub use self::{naming::Naming, near::Prepared, questions::Room};
 use super::{
     fact::{Fact, InvalidReason, Statement},
     keywords::{self, TermWeights},
+    names::Names,
     party,
     reconcile::{Decision, Relation, Verdict, decide},
 };
 use crate::ids::{FactId, InvalidationId, PlayerId, TurnId};
 
-/// Facts near a request to forget that are looked at.
-const MEANT: usize = 8;
-/// Share of the request's informative words that a fact must have to be meant. Forgetting the wrong
-/// thing is worse than not forgetting.
-const MIN_COVERAGE: f64 = 0.5;
 /// Facts that are looked at for each statement, nearest first.
 pub const NEAREST: usize = 16;
 
@@ -43,8 +41,17 @@ pub struct SaidThen {
     /// Who spoke with the NPC.
     pub player: Option<PlayerId>,
     pub forget: Vec<Request>,
+    pub ends: Vec<Ending>,
     /// Facts that were in the turn's prompt.
     pub injected: Vec<FactId>,
+}
+
+/// That a promise or a goal is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    pub fact: FactId,
+    /// One of [`InvalidReason::ENDS_OF_PROMISES`].
+    pub how: InvalidReason,
 }
 
 /// "Forget that", in words.
@@ -247,6 +254,10 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             .copied()
             .filter(|fact| self.at.contains_key(fact) || self.timeline.elsewhere.contains_key(fact))
             .collect();
+        // First: what is over is neither repeated nor contradicted by what the turn says of it.
+        for ending in said.into_iter().flat_map(|said| &said.ends) {
+            self.end_promise(*ending, &new, turn, at);
+        }
         let mut near = Vec::with_capacity(new.len());
         for fact in &new {
             match self.repeated(&self.facts[*fact].known.fact.statement, &injected, at) {
@@ -432,29 +443,6 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         }
     }
 
-    /// Ends the one fact that a request names, if nothing protects it.
-    fn forget(&mut self, request: &Request, nth: usize, turn: TurnId, at: DateTime<Utc>) {
-        let near = self.prepared.meant(turn, nth).iter();
-        let meant = near.map(|(old, _)| *old).filter(|old| self.holds(*old, at));
-        let meant = meant.take(MEANT).find(|old| {
-            let known = self.facts[*old].known;
-            let (content, keywords) = words_at(known, at);
-            let terms = keywords::document_terms(content, keywords);
-            keywords::coverage(&request.terms, &terms) >= MIN_COVERAGE && !self.is_protected(*old, at)
-        });
-        if let Some(meant) = meant {
-            let fact = self.facts[meant].known.fact.id;
-            self.facts[meant].ends.push(End {
-                fact,
-                reason: InvalidReason::Forgotten,
-                by: None,
-                turn,
-                at,
-                restored_at: None,
-            });
-        }
-    }
-
     fn restore(&mut self, fact: usize, at: DateTime<Utc>) {
         for end in &mut self.facts[fact].ends {
             end.restored_at.get_or_insert(at);
@@ -536,18 +524,19 @@ fn words_at(known: &Known, at: DateTime<Utc>) -> (&str, &[String]) {
 }
 
 /// Whether a fact is the player's to take back: it is about the player, or the player said it of
-/// somebody else in private. What is said where others hear it is not one player's alone.
-fn is_own(fact: &Fact, player: Option<&PlayerId>) -> bool {
+/// somebody else in private. What is said where others hear it is not one player's alone, unless it is of somebody whom
+/// `names` know as the player's.
+fn is_own(fact: &Fact, player: Option<&PlayerId>, names: &Names) -> bool {
     let Some(player) = player else {
         return false;
     };
-    match party::owner(&fact.statement.subject) {
-        Some(owner) => owner == player.as_str(),
-        None => {
-            fact.audience.private_to.as_ref() == Some(player)
-                && party::owner(&fact.statement.speaker) == Some(player.as_str())
-        }
+    let subject = fact.statement.subject.as_str();
+    if let Some(owner) = party::owner(subject) {
+        return owner == player.as_str();
     }
+    let is_players = |name: &str| party::owner(name) == Some(player.as_str());
+    names.others(subject).any(is_players)
+        || fact.audience.private_to.as_ref() == Some(player) && is_players(&fact.statement.speaker)
 }
 
 #[cfg(test)]

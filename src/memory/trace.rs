@@ -69,6 +69,9 @@ pub struct CandidateTrace {
     pub content: String,
     pub score: ScoreParts,
     pub fate: CandidateFate,
+    /// A promise or a goal, which what is said in the turn may end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub promise: bool,
 }
 
 /// One scenario that was considered: one that the player may hear of.

@@ -12,6 +12,7 @@ mod lexicon;
 mod memory;
 mod objects;
 mod parties;
+mod promises;
 mod question;
 mod render;
 mod reply;

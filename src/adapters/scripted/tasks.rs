@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     claim::{self, Claim, Party, Voice, words},
-    forget, judge, korean, lexicon, question,
+    forget, judge, korean, lexicon, promises, question,
     reply::{self, with_particle},
     view::{all_tagged, language_of_instructions, said_by, tagged},
 };
@@ -128,6 +128,7 @@ pub(super) fn extraction(prompt: &str) -> Value {
     // Without whoever said it.
     let told: Vec<String> = all_tagged(prompt, "known")
         .into_iter()
+        .chain(promises::shown(prompt))
         .map(|text| said_by(text).0)
         .collect();
     let known: Vec<(Vec<String>, Option<Claim>)> = told
@@ -153,7 +154,7 @@ pub(super) fn extraction(prompt: &str) -> Value {
     for wish in forget::wishes(&line, &npc) {
         requests.extend(wish.requests(&known, &npc));
     }
-    json!({ "facts": facts, "forget": requests })
+    json!({ "facts": facts, "forget": requests, "ends": promises::ends(prompt, &[&line, &reply]) })
 }
 
 fn fact(claim: &Claim, voice: Voice, npc: &str) -> Value {

@@ -391,6 +391,7 @@ fn trace_candidates(material: &Material<'_>, selection: &Selection, fates: &[Can
                 content: fact.view.content.clone(),
                 score: super::UNSCORED,
                 fate: selection.standing_fate(fact.id)?,
+                promise: fact.statement.kind.is_open_promise(fact.statement.tense),
             })
         });
     let hits = material.hits.iter().zip(fates).map(|(hit, &fate)| CandidateTrace {
@@ -400,6 +401,7 @@ fn trace_candidates(material: &Material<'_>, selection: &Selection, fates: &[Can
         content: hit.body.view.content.clone(),
         score: hit.score,
         fate,
+        promise: hit.body.kind.is_open_promise(hit.body.tense),
     });
     // What is in the prompt is never left out of the trace; of the rest the best are kept.
     let mut traced: Vec<CandidateTrace> = standing.collect();

@@ -267,7 +267,7 @@ impl Templates {
                 candidates => each(context! { id => "x", name => "x" }), said => each(context! { name => "x", text => "x" }),
                 others => list(), listeners => list(), before => list(), end_mark => "x", name => "x",
                 topic => if texts.is_empty() { "" } else { "x" }, opening => texts.is_empty(), last => !texts.is_empty(),
-                titles => list(), ready => list(), known => list(), previous => list(),
+                titles => list(), ready => list(), known => list(), open => list(), subjects => list(), previous => list(),
                 npc_name => "x", line => "x", reply => "x", date => "x", weekday => "x",
                 pairs => each(context! { older => "x", newer => "x" }),
                 player => "x", text => "x",

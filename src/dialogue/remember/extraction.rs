@@ -18,11 +18,12 @@ use crate::{
     memory::{
         agreement,
         authored::{Language, Npc},
-        fact::{FactKind, Importance, Polarity, Statement, Tense},
-        keywords,
+        fact::{FactKind, Importance, InvalidReason, Polarity, Statement, Tense},
+        keywords, names,
         party::{self, PLAYER},
         pii, reconcile,
         scoring::dot,
+        timeline::Ending,
     },
     ports::{
         buffer::{BufferedTurn, with_dash},
@@ -34,6 +35,10 @@ use crate::{
 
 /// Facts of one turn at most; a model that writes more writes noise.
 const MAX_FACTS: usize = 12;
+/// Open promises and goals that a model is shown, and may say are over.
+pub(super) const MAX_PROMISES: usize = 12;
+/// The predicate of a name that a player gives an NPC.
+const CALL: &str = "call";
 /// Sizes in characters. What is longer is not a fact but a paragraph.
 const MAX_CONTENT: usize = 500;
 const MAX_PART: usize = 120;
@@ -45,6 +50,12 @@ struct Answer {
     facts: Vec<Value>,
     #[serde(default)]
     forget: Vec<Value>,
+    /// Promises that are over, by the numbers under which the model was shown them.
+    #[serde(default, skip_serializing)]
+    ends: Vec<Value>,
+    /// The same by fact, for whoever takes the answer up: numbers are those of one prompt.
+    #[serde(default)]
+    ended: Vec<Ending>,
 }
 
 /// A new fact on its way.
@@ -62,13 +73,15 @@ pub(super) struct Learned {
     pub facts: Vec<Fresh>,
     /// What the player asked to forget, in words.
     pub forget: Vec<String>,
+    /// Promises and goals that are over.
+    pub ends: Vec<Ending>,
     /// The model's answer, for an attempt that takes up where this one ends.
     pub answer: String,
 }
 
 impl Learned {
     pub(super) fn is_empty(&self) -> bool {
-        self.facts.is_empty() && self.forget.is_empty()
+        self.facts.is_empty() && self.forget.is_empty() && self.ends.is_empty()
     }
 }
 
@@ -82,9 +95,12 @@ pub(super) async fn extract(
     kept: Option<&str>,
 ) -> Result<Learned, JobError> {
     let (turn, npc) = (&said.turn, &said.npc);
-    let answer = match kept.and_then(|kept| serde_json::from_str(kept).ok()) {
-        Some(answer) => answer,
-        None => ask(services, scope, said, injected).await?,
+    let answer = if let Some(answer) = kept.and_then(|kept| serde_json::from_str(kept).ok()) {
+        answer
+    } else {
+        let mut answer = ask(services, scope, said, injected).await?;
+        answer.ended = ended(&answer.ends, &injected.promises);
+        answer
     };
     let mut statements: Vec<Statement> = Vec::new();
     for value in answer.facts.iter().take(MAX_FACTS) {
@@ -107,6 +123,7 @@ pub(super) async fn extract(
     Ok(Learned {
         facts: embedded(services, scope, statements).await?,
         forget,
+        ends: answer.ended.clone(),
         answer: serde_json::json!(answer).to_string(),
     })
 }
@@ -116,10 +133,38 @@ async fn ask(services: &Services, scope: &TenantScope, said: &Said, injected: &I
     // A talkative turn may fill more than the model may write: what it finished is worth keeping.
     let salvage = |text: &str| {
         let (facts, forget) = (salvage_list(text, "facts"), salvage_list(text, "forget"));
-        (!facts.is_empty() || !forget.is_empty()).then_some(Answer { facts, forget })
+        let ends = salvage_list(text, "ends");
+        (!facts.is_empty() || !forget.is_empty() || !ends.is_empty()).then_some(Answer {
+            facts,
+            forget,
+            ends,
+            ended: Vec::new(),
+        })
     };
     let (answer, _) = ask_json_or(services, scope, Task::Extraction, prompt, schema(), salvage).await?;
     Ok(answer)
+}
+
+/// What a model says is over, each promise once; numbers that it was not shown are left out.
+fn ended(ends: &[Value], promises: &[(FactId, String)]) -> Vec<Ending> {
+    let mut ended: Vec<Ending> = Vec::new();
+    for value in ends {
+        let shown = value.get("number").and_then(number).and_then(|number| {
+            let mut numbers = (1..=promises.len()).zip(promises);
+            numbers.find_map(|(nth, (fact, _))| (nth.to_string() == number.to_string()).then_some(*fact))
+        });
+        let how = value
+            .get("how")
+            .and_then(Value::as_str)
+            .and_then(|how| InvalidReason::parse(&how.trim().to_lowercase()))
+            .filter(|how| InvalidReason::ENDS_OF_PROMISES.contains(how));
+        if let (Some(fact), Some(how)) = (shown, how)
+            && ended.iter().all(|other| other.fact != fact)
+        {
+            ended.push(Ending { fact, how });
+        }
+    }
+    ended
 }
 
 /// The question for the small model: what a player and an NPC said, or what an NPC said to others.
@@ -134,6 +179,8 @@ async fn asked(services: &Services, scope: &TenantScope, said: &Said, injected: 
             line => untrusted(&turn.player_text),
             reply,
             known => &injected.texts,
+            open => injected.open(),
+            subjects => &injected.subjects,
             before => said.before.iter().flat_map(|turn| lines_of(turn, &npc.name)).collect::<Vec<_>>(),
             date,
             weekday,
@@ -154,12 +201,21 @@ async fn asked(services: &Services, scope: &TenantScope, said: &Said, injected: 
             before,
             reply,
             known => &injected.texts,
+            open => injected.open(),
+            subjects => &injected.subjects,
             date,
             weekday,
         };
         (Template::ConversationExtraction, values)
     };
     Ok(services.prompts.render(npc.language, template, values)?)
+}
+
+impl Injected {
+    /// Open promises as a prompt has them.
+    fn open(&self) -> Vec<String> {
+        self.promises.iter().map(|(_, text)| text.clone()).collect()
+    }
 }
 
 /// The lines of a session's turn with who spoke them. An NPC that greets answers nothing.
@@ -253,9 +309,9 @@ fn statement_of(value: &Value, npc: &Npc, player: Option<&PlayerId>) -> Option<S
             .collect(),
         _ => Vec::new(),
     };
-    Some(Statement {
+    let mut statement = Statement {
         subject: who(text("subject", MAX_PART)?),
-        predicate: text("predicate", MAX_PART)?,
+        predicate: names::predicate_of(text("predicate", MAX_PART)?),
         // "The player sings" has none.
         object: text("object", MAX_PART).unwrap_or_default(),
         keywords: distinct(keywords),
@@ -284,7 +340,13 @@ fn statement_of(value: &Value, npc: &Npc, player: Option<&PlayerId>) -> Option<S
         // Only what keeps somebody safe is pinned on extraction, and `safety_boost` says what that is.
         pinned: false,
         content,
-    })
+    };
+    // Who the NPC is, is not for a player to say: it stays what was said, and makes nobody one with the NPC.
+    let of_npc = statement.subject == npc.name || statement.object.to_lowercase() == npc.name.to_lowercase();
+    if of_npc && party::is_player(&statement.speaker) && names::is_name(&statement) {
+        CALL.clone_into(&mut statement.predicate);
+    }
+    Some(statement)
 }
 
 /// A number, or a text that is one.
@@ -311,6 +373,7 @@ fn distinct(keywords: Vec<String>) -> Vec<String> {
 fn schema() -> JsonSchema {
     let text = |max: usize| serde_json::json!({ "type": "string", "maxLength": max });
     let texts = |most: usize, max: usize| serde_json::json!({ "type": "array", "maxItems": most, "items": text(max) });
+    let hows = InvalidReason::ENDS_OF_PROMISES.map(InvalidReason::as_str);
     let names: Vec<&str> = FactKind::ALL.iter().map(|kind| kind.as_str()).collect();
     JsonSchema {
         name: "facts",
@@ -339,8 +402,21 @@ fn schema() -> JsonSchema {
                     },
                 },
                 "forget": texts(MAX_FACTS, MAX_CONTENT),
+                "ends": {
+                    "type": "array",
+                    "maxItems": MAX_PROMISES,
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "number": { "type": "integer", "minimum": 1, "maximum": MAX_PROMISES },
+                            "how": { "type": "string", "enum": hows },
+                        },
+                        "required": ["number", "how"],
+                        "additionalProperties": false,
+                    },
+                },
             },
-            "required": ["facts", "forget"],
+            "required": ["facts", "forget", "ends"],
             "additionalProperties": false,
         }),
     }
@@ -401,6 +477,35 @@ mod tests {
             .unwrap();
             assert_eq!((statement.subject.as_str(), statement.speaker.as_str()), wanted);
         }
+    }
+
+    #[test]
+    fn a_promise_that_is_over_is_named_by_the_number_it_was_shown_under() {
+        let fact = FactId::from_u128;
+        let promises = [(fact(7), "salt".to_owned()), (fact(8), "honey".to_owned())];
+        let ends = [
+            json!({"number": 2, "how": "fulfilled"}),
+            json!({"number": "1", "how": "Given_Up "}),
+            json!({"number": 2, "how": "overdue"}),
+            json!({"number": 3, "how": "fulfilled"}),
+            json!({"number": 0, "how": "fulfilled"}),
+            json!({"number": 1.5, "how": "fulfilled"}),
+            json!({"number": 1, "how": "removed"}),
+            json!("salt"),
+        ];
+        let of = |fact, how| Ending { fact, how };
+        assert_eq!(
+            ended(&ends, &promises),
+            [
+                of(fact(8), InvalidReason::Fulfilled),
+                of(fact(7), InvalidReason::GivenUp)
+            ]
+        );
+        // A model cannot name facts itself: what it was not asked for is not read.
+        let answer: Answer =
+            serde_json::from_value(json!({"facts": [], "ends": [], "ended": [of(fact(9), InvalidReason::Fulfilled)]}))
+                .unwrap();
+        assert_eq!(ended(&answer.ends, &promises), []);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::{
     memory::{
         fact::{Audience, Cause, Fact, FactView, NewFact, NewInvalidation},
         keywords, party,
-        timeline::{self, Known, Prepared, Request, Room, SaidThen, Settled, Timeline},
+        timeline::{self, Known, Naming, Prepared, Request, Room, SaidThen, Settled, Timeline},
     },
     ports::{
         StoreError, StoreResult,
@@ -68,8 +68,12 @@ struct Sought<'a> {
 
 impl<'a> Sought<'a> {
     fn about(subject: &str, vector: &'a [f32]) -> Self {
+        Self::about_all(vec![party::subject_key(subject)], vector)
+    }
+
+    fn about_all(keys: Vec<String>, vector: &'a [f32]) -> Self {
         Self {
-            subjects: Some(vec![party::subject_key(subject)]),
+            subjects: Some(keys),
             vector,
         }
     }
@@ -128,13 +132,14 @@ pub(super) async fn reconcile(
             said_at: said.turn.committed_at,
             player: said.turn.player.clone(),
             forget: learned.forget.clone(),
+            ends: learned.ends.clone(),
             injected: injected.ids.clone(),
             quoted: injected.quoted.clone(),
             audience,
         },
     };
     let writing = Writing::Job(job.fence());
-    if addition.facts.is_empty() && addition.extraction.forget.is_empty() {
+    if addition.facts.is_empty() && !addition.extraction.may_end_facts() {
         // A turn that says nothing new ends nothing, whatever was said around it: there is nothing to plan.
         let result = nothing_new(memory.world, writing, addition.extraction);
         return match services.ledger.facts.reconcile(scope, &result).await? {
@@ -326,6 +331,7 @@ impl Memory<'_> {
             if let Some(lacks) = lacking(forget, requests) {
                 return Ok(Read::Lacks(lacks));
             }
+            asked.extend(addition.extraction.ends.iter().map(|ending| ending.fact));
             if !addition.facts.is_empty() {
                 // A new fact may only repeat them; a request to forget is compared with what is near it.
                 asked.extend(&addition.extraction.injected);
@@ -352,14 +358,30 @@ impl Memory<'_> {
             .iter()
             .map(|extraction| said_then(extraction, requests))
             .collect();
+        let fresh: Vec<Known> = addition
+            .iter()
+            .flat_map(|addition| &addition.facts)
+            .map(as_known)
+            .collect();
         // Usually the turn is the latest word. If not, what was said since is gone through once more.
         let said_since = rows
             .known
             .iter()
             .filter(|known| !known.foreign && known.fact.valid_at >= since);
+        let naming = Naming::of(rows.known.iter().chain(&fresh));
         let mut since_then: Vec<Sought<'_>> = said_since
-            .map(|known| Sought::about(&known.fact.statement.subject, known.vector_as_said()))
+            .map(|known| {
+                let names = naming.at(known.fact.valid_at);
+                Sought::about_all(names.keys(&known.fact.statement.subject), known.vector_as_said())
+            })
             .collect();
+        // By the other names that the memory has for those of whom the turn speaks.
+        for known in &fresh {
+            let keys = naming.at(known.fact.valid_at).keys(&known.fact.statement.subject);
+            if keys.len() > 1 {
+                since_then.push(Sought::about_all(keys, &known.vector));
+            }
+        }
         for said in &said {
             let requests = said.forget.iter();
             since_then.extend(requests.flat_map(|request| self.meant(&request.vector, said.player.as_ref())));
@@ -369,19 +391,13 @@ impl Memory<'_> {
             let more = self.near(&since_then, since).await?;
             asked.extend(more);
             asked.extend(said.iter().flat_map(|said| &said.injected));
+            asked.extend(said.iter().flat_map(|said| &said.ends).map(|ending| ending.fact));
             rows = self.rows(since, &asked).await?;
         }
         let mut known = rows.known;
         if let Some(addition) = addition {
             said.push(said_then(&addition.extraction, requests));
-            known.extend(addition.facts.iter().map(|new| Known {
-                fact: as_fact(new),
-                vector: new.embedding.clone(),
-                written_at: new.valid_at,
-                edits: Vec::new(),
-                ends: Vec::new(),
-                foreign: false,
-            }));
+            known.extend(fresh);
         }
         Ok(Read::Whole(Timeline {
             since,
@@ -473,6 +489,7 @@ fn said_then(extraction: &Extraction, requests: &Requests) -> SaidThen {
         at: extraction.said_at,
         player: extraction.player.clone(),
         forget: forget.collect(),
+        ends: extraction.ends.clone(),
         injected: extraction.injected.clone(),
     }
 }
@@ -493,6 +510,17 @@ fn new_fact(said: &Said, audience: &Audience, injected: &Injected, fresh: &Fresh
         pii: fresh.pii.clone(),
         authored: false,
         embedding: fresh.embedding.clone(),
+    }
+}
+
+fn as_known(new: &NewFact) -> Known {
+    Known {
+        fact: as_fact(new),
+        vector: new.embedding.clone(),
+        written_at: new.valid_at,
+        edits: Vec::new(),
+        ends: Vec::new(),
+        foreign: false,
     }
 }
 

@@ -5,12 +5,13 @@ use std::{cmp::Reverse, collections::HashMap, sync::OnceLock};
 
 use chrono::{DateTime, Utc};
 
-use super::{Known, SaidThen, Timeline, is_own, said_by, vector_at};
+use super::{Known, Naming, SaidThen, Timeline, is_own, said_by, vector_at};
 use crate::{
     ids::TurnId,
     memory::{
         calibration::Calibration,
         fact::Fact,
+        names::Names,
         party,
         reconcile::{Gist, Relation, Topic, compare},
         scoring::dot,
@@ -74,6 +75,9 @@ impl Prepared {
         for (nth, key) in keys.iter().enumerate() {
             of_subject.entry(key).or_default().push(nth);
         }
+        let naming = Naming::of(known);
+        // They seldom change from one fact to the next.
+        let (mut told, mut names) = (Vec::new(), Names::default());
         let said_at: HashMap<TurnId, DateTime<Utc>> = timeline.said.iter().map(|said| (said.turn, said.at)).collect();
         let near = known
             .iter()
@@ -82,7 +86,17 @@ impl Prepared {
                 let turn = said_by(&new.fact).filter(|_| new.fact.valid_at >= timeline.since);
                 let Some(turn) = turn else { return Vec::new() };
                 let at = said_at.get(&turn).copied().unwrap_or(new.fact.valid_at);
-                let others = of_subject[keys[nth].as_str()].iter().copied();
+                let stands = naming.standing(at);
+                if stands != told {
+                    names = Names::of(&stands);
+                    told = stands;
+                }
+                let subjects = names.keys(&new.fact.statement.subject);
+                let others = subjects
+                    .iter()
+                    .filter_map(|key| of_subject.get(key.as_str()))
+                    .flatten()
+                    .copied();
                 let others = others.filter(|old| *old != nth && known[*old].may_hold(timeline.since, at));
                 near_of(calibration, known, &gists, (nth, at), others)
             })
@@ -191,11 +205,14 @@ fn relation(
 /// For each request of a turn, the facts of the player's own that it may mean.
 fn meant_by(calibration: &Calibration, timeline: &Timeline, said: &SaidThen) -> Vec<Vec<(usize, f32)>> {
     let least = calibration.cosine_at(calibration.related);
+    let names = Naming::of(&timeline.known).at(said.at);
     let meant = |vector: &[f32]| {
         let known = timeline.known.iter().enumerate();
         let near = known
             .filter(|(_, known)| {
-                !known.foreign && known.may_hold(timeline.since, said.at) && is_own(&known.fact, said.player.as_ref())
+                !known.foreign
+                    && known.may_hold(timeline.since, said.at)
+                    && is_own(&known.fact, said.player.as_ref(), &names)
             })
             .map(|(old, known)| (old, dot(vector, vector_at(known, said.at))))
             .filter(|(_, cosine)| *cosine >= least)

@@ -1,3 +1,5 @@
+mod ends;
+
 use std::collections::BTreeSet;
 
 use super::*;
@@ -111,6 +113,7 @@ impl Case {
                     vector: at_angle(*degrees),
                 })
                 .collect(),
+            ends: Vec::new(),
             injected: injected.iter().map(|id| fact(*id)).collect(),
         });
         self
@@ -577,22 +580,4 @@ fn what_had_ended_before_takes_no_room() {
     }
     let told = told.says(999, 2_000, "The player likes apples", 0.0);
     assert_eq!(told.ends(), [(999, Duplicate, Some(1))]);
-}
-
-#[test]
-fn what_cannot_be_touched_pushes_nothing_out() {
-    let mut told = Case::since(0).says(1, 1, "The player likes apples", 56.0);
-    for n in 2..=400 {
-        // Nearer to what comes last, each ended by the next, and no preferences.
-        let id = u128::try_from(n).expect("a number");
-        told = told
-            .says(id, n, "The player saw a tree", 28.0)
-            .with(id, |known| known.fact.statement.kind = FactKind::Event);
-    }
-    let told = told.says(999, 2_000, "The player hates apples", 0.0).judged(
-        "The player likes apples",
-        "The player hates apples",
-        Verdict::Contradicts,
-    );
-    assert_eq!(told.ends()[0], (1, Superseded, Some(999)));
 }

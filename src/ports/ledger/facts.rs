@@ -15,7 +15,7 @@ use crate::{
         },
         locks::Locks,
         reconcile::Verdict,
-        timeline::{Flagged, Known},
+        timeline::{Ending, Flagged, Known},
     },
     ports::{Page, PageRequest, StoreResult, vectors::IndexPoint},
     tenancy::TenantScope,
@@ -95,11 +95,21 @@ pub struct Extraction {
     pub player: Option<PlayerId>,
     /// What the player asked to forget, in words.
     pub forget: Vec<String>,
+    /// Promises and goals that it ends.
+    pub ends: Vec<Ending>,
     /// Facts that were in the turn's prompt, but for what one NPC told others from its own memory: that is news
     /// to them.
     pub injected: Vec<FactId>,
     /// All that were.
     pub quoted: Vec<FactId>,
+}
+
+impl Extraction {
+    /// Whether facts may end by it that no fact of its turn names.
+    #[must_use]
+    pub fn may_end_facts(&self) -> bool {
+        !(self.forget.is_empty() && self.ends.is_empty())
+    }
 }
 
 /// What entitles to write to a memory, and ends with it.
@@ -157,7 +167,7 @@ impl Reconciliation {
     pub fn teaches_nothing(&self) -> bool {
         matches!(self.writing, Writing::Job(_))
             && self.npcs.is_empty()
-            && self.extraction.as_ref().is_none_or(|brought| brought.forget.is_empty())
+            && self.extraction.as_ref().is_none_or(|brought| !brought.may_end_facts())
             && self.facts.is_empty()
             && self.invalidations.is_empty()
             && self.lifts.is_empty()

@@ -9,6 +9,7 @@ mod faults;
 mod forgetting;
 mod index;
 mod indexing;
+mod learning;
 mod memory;
 mod past;
 mod picky;

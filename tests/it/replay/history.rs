@@ -16,7 +16,9 @@ pub const JOINED: u8 = TALKS;
 
 const FRUITS: [&str; 3] = ["grapes", "pears", "plums"];
 const ADJECTIVES: [&str; 6] = ["red", "green", "blue", "sour", "sweet", "dry"];
-const KINDS: [&str; 3] = ["preference", "event", "habit"];
+const KINDS: [&str; 4] = ["preference", "event", "habit", "goal"];
+/// What somebody has a goal says.
+pub const GOAL: &str = "goal";
 
 /// Names a fruit; every number does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +121,10 @@ pub enum Edit {
 }
 
 /// A line and what comes of it.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one more thing that may come of it"
+)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Say {
     pub talk: u8,
@@ -127,6 +133,10 @@ pub struct Say {
     /// The reply repeats what stands in this place of what its prompt remembers, if so much does.
     pub echoes: Option<u8>,
     pub forget: Option<Fruit>,
+    /// The reply says that of the goals its prompt has, the one in this place is over.
+    pub ends: Option<u8>,
+    /// It says that Hanna is called Anna.
+    pub names: bool,
     /// A change of hit points in the reply's state block.
     pub state: Option<i8>,
     /// What else it does to the player.
@@ -193,6 +203,8 @@ impl Gift {
 pub struct Taught {
     /// Of somebody whom every NPC may speak of, not of the player.
     pub of_hanna: bool,
+    /// Who goes by another name.
+    pub as_anna: bool,
     pub fruit: Fruit,
     pub adjective: Adjective,
     pub negative: bool,
@@ -216,13 +228,17 @@ impl Taught {
     /// As an extractor writes it. No two are in the same words.
     pub fn statement(self, line: &str, nth: usize, among_npcs: bool) -> Value {
         let (fruit, adjective) = (self.fruit.name(), self.adjective.name());
-        let verb = if self.negative { "hates" } else { "likes" };
+        let verb = match (self.negative, self.kind() == GOAL) {
+            (true, _) => "hates",
+            (false, true) => "wants",
+            (false, false) => "likes",
+        };
         let nth = ["first", "second", "third"][nth % 3];
         let taboo = if self.vital { ", a taboo" } else { "" };
-        let (subject, whoever) = if self.of_hanna || among_npcs {
-            ("Hanna", "Hanna")
-        } else {
-            ("player", "The player")
+        let (subject, whoever) = match (self.of_hanna || among_npcs, self.as_anna) {
+            (true, true) => ("Anna", "Anna"),
+            (true, false) => ("Hanna", "Hanna"),
+            (false, _) => ("player", "The player"),
         };
         json!({
             "subject": subject, "speaker": "player", "predicate": "like", "object": fruit,
@@ -254,18 +270,19 @@ fn adjective() -> impl Strategy<Value = Adjective> {
 
 fn taught() -> impl Strategy<Value = Taught> {
     (
-        prop::bool::weighted(0.25),
+        (prop::bool::weighted(0.25), prop::bool::weighted(0.3)),
         fruit(),
         adjective(),
         prop::bool::weighted(0.2),
         prop::bool::weighted(0.1),
         prop::bool::weighted(0.1),
         1..=10_u8,
-        0..6_u8,
+        0..7_u8,
     )
         .prop_map(
-            |(of_hanna, fruit, adjective, negative, past, vital, importance, kind)| Taught {
+            |((of_hanna, as_anna), fruit, adjective, negative, past, vital, importance, kind)| Taught {
                 of_hanna,
+                as_anna,
                 fruit,
                 adjective,
                 negative,
@@ -288,7 +305,11 @@ fn say() -> impl Strategy<Value = Op> {
         fruit(),
         prop::collection::vec(taught(), 0..=2),
         prop::option::weighted(0.2, 0..3_u8),
-        prop::option::weighted(0.08, fruit()),
+        (
+            prop::option::weighted(0.08, fruit()),
+            prop::option::weighted(0.15, 0..2_u8),
+            prop::bool::weighted(0.08),
+        ),
         prop::option::weighted(0.3, -9..10_i8),
         past,
         0..6_u8,
@@ -296,13 +317,15 @@ fn say() -> impl Strategy<Value = Op> {
         prop::option::weighted(0.1, any::<u16>()),
     )
         .prop_map(
-            |(talk, asks, facts, echoes, forget, state, (gives, past), words, later, cut)| {
+            |(talk, asks, facts, echoes, (forget, ends, names), state, (gives, past), words, later, cut)| {
                 Op::Say(Say {
                     talk,
                     asks,
                     facts,
                     echoes,
                     forget,
+                    ends,
+                    names,
                     state,
                     gives,
                     past,

@@ -26,6 +26,11 @@ const MARK: &str = "line-";
 const QUOTE: (char, char) = ('«', '»');
 /// What statements end with that somebody was taught.
 const TAUGHT: &str = "(fact ";
+/// What a reply says is over stands between these.
+const OVER: char = '†';
+/// How goals are told, and what a reply says that names somebody.
+const WANTS: &str = " wants ";
+const NAMED: &str = "named";
 /// The same of what an NPC tells of its own past.
 const TOLD: (char, char) = ('⟦', '⟧');
 const PAST: (&str, &str) = ("There were ", "(scenario ");
@@ -138,8 +143,12 @@ impl Player {
             .collect();
         facts.extend(repeated(heard));
         facts.extend(told(heard));
+        if say.names && heard.contains(NAMED) {
+            facts.push(named(&name));
+        }
+        let ends = over(heard, text);
         let forget = say.forget.map(|fruit| format!("the player likes red {}", fruit.name()));
-        json!({ "facts": facts, "forget": Vec::from_iter(forget) })
+        json!({ "facts": facts, "forget": Vec::from_iter(forget), "ends": Vec::from_iter(ends) })
     }
 }
 
@@ -166,6 +175,11 @@ fn reply(name: &str, say: &Say, prompt: &str) -> String {
     if let Some(statement) = say.echoes.and_then(|place| remembered().nth(usize::from(place))) {
         words.push(format!("{}{statement}{}", QUOTE.0, QUOTE.1));
     }
+    let goals = || prompt.lines().filter(|line| line.contains(WANTS)).filter_map(mark_in);
+    if let Some(goal) = say.ends.and_then(|place| goals().nth(usize::from(place))) {
+        words.push(format!("{OVER}{goal}{OVER}"));
+    }
+    words.extend(say.names.then(|| NAMED.to_owned()));
     let past = || prompt.lines().filter_map(past_in).next_back();
     if let Some(past) = (say.past || say.words == TELLS_AGAIN).then(past).flatten() {
         words.push(format!("{}{past}{}", TOLD.0, TOLD.1));
@@ -178,7 +192,7 @@ fn reply(name: &str, say: &Say, prompt: &str) -> String {
 /// The sentence of a line of a prompt that says what somebody was taught.
 fn statement_in(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("- [")?;
-    let from = ["The player ", "Hanna "]
+    let from = ["The player ", "Hanna ", "Anna "]
         .iter()
         .filter_map(|whoever| rest.find(whoever))
         .min()?;
@@ -186,6 +200,30 @@ fn statement_in(line: &str) -> Option<&str> {
     let end = behind.find(')')?;
     let length = before.len() + TAUGHT.len() + end + ')'.len_utf8();
     Some(&rest[from..from + length])
+}
+
+/// What tells the statement of a line of a prompt from all others.
+fn mark_in(line: &str) -> Option<&str> {
+    let from = line.rfind(TAUGHT)?;
+    let end = line[from..].find(')')?;
+    Some(&line[from..=from + end])
+}
+
+/// The goal of which the reply says that it is over, by the number it has in the prompt of an extractor.
+fn over(heard: &str, prompt: &str) -> Option<Value> {
+    let (goal, _) = heard.split_once(OVER)?.1.split_once(OVER)?;
+    let mut open = prompt.lines().filter_map(|line| line.strip_prefix("<open number=\""));
+    let (number, _) = open.find(|line| line.contains(goal))?.split_once('"')?;
+    Some(json!({ "number": number.parse::<u32>().ok()?, "how": "fulfilled" }))
+}
+
+/// That Hanna has another name, as an extractor writes it.
+fn named(line: &str) -> Value {
+    json!({
+        "subject": "Hanna", "speaker": "player", "predicate": "be named", "object": "Anna",
+        "content": format!("Hanna is called Anna (fact {line} named)"), "keywords": ["name"],
+        "kind": "personal_info", "importance": 7, "polarity": "positive", "tense": "present",
+    })
 }
 
 /// The sentence of a line of a prompt that tells of an NPC's past, be it in an earlier reply.
@@ -221,10 +259,10 @@ fn heard<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 fn repeated(heard: &str) -> Option<Value> {
     let (content, _) = heard.split_once(QUOTE.0)?.1.split_once(QUOTE.1)?;
     let fruit = Fruit::within(content)?;
-    let subject = if content.starts_with("Hanna") {
-        "Hanna"
-    } else {
-        "player"
+    let subject = match content.split(' ').next() {
+        Some("Hanna") => "Hanna",
+        Some("Anna") => "Anna",
+        _ => "player",
     };
     Some(json!({
         "subject": subject, "speaker": "Mira", "predicate": "like", "object": fruit.name(), "content": content,

@@ -13,7 +13,12 @@ use super::history::{Adjective, Edit, Fruit, Gift, Op, Say, Taught};
 
 impl fmt::Display for Taught {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let subject = if self.of_hanna { "hanna" } else { "player" };
+        let subject = match (self.of_hanna, self.as_anna) {
+            (true, true) => "anna",
+            (true, false) => "hanna",
+            (false, true) => "nobody",
+            (false, false) => "player",
+        };
         let (adjective, fruit) = (self.adjective.name(), self.fruit.name());
         write!(f, "{subject}:{adjective}-{fruit}:{}:{}", self.kind(), self.importance)?;
         f.write_str(if self.negative { ":hated" } else { "" })?;
@@ -30,12 +35,14 @@ impl fmt::Display for Say {
         }
         let echoes = self.echoes.map(|place| place.to_string());
         let forget = self.forget.map(|fruit| fruit.name().to_owned());
+        let ends = self.ends.map(|place| place.to_string());
         let state = self.state.map(|change| change.to_string());
         let gives = self.gives.map(|gift| gift.name().to_owned());
         let cut = self.cut.map(|cut| cut.to_string());
         let keyed = [
             ("echoes", echoes),
             ("forget", forget),
+            ("ends", ends),
             ("hp", state),
             ("gives", gives),
             ("cut", cut),
@@ -44,6 +51,7 @@ impl fmt::Display for Say {
             value.map_or(Ok(()), |value| write!(f, " {key}={value}"))?;
         }
         f.write_str(if self.past { " past" } else { "" })?;
+        f.write_str(if self.names { " names" } else { "" })?;
         write!(f, " words={}{}", self.words, if self.later { " later" } else { "" })
     }
 }
@@ -169,6 +177,8 @@ fn say<'a>(talk: u8, words: impl Iterator<Item = &'a str>) -> Result<Say, String
         facts: Vec::new(),
         echoes: None,
         forget: None,
+        ends: None,
+        names: false,
         state: None,
         gives: None,
         past: false,
@@ -183,6 +193,8 @@ fn say<'a>(talk: u8, words: impl Iterator<Item = &'a str>) -> Result<Say, String
             "learns" => say.facts.push(taught(value)?),
             "echoes" => say.echoes = Some(number(value)?),
             "forget" => say.forget = Some(fruit(value)?),
+            "ends" => say.ends = Some(number(value)?),
+            "names" => say.names = true,
             "hp" => say.state = Some(number(value)?),
             "gives" => say.gives = Some(Gift::named(value).ok_or_else(|| format!("`{value}` is no gift"))?),
             "past" => say.past = true,
@@ -207,7 +219,8 @@ fn taught(text: &str) -> Result<Taught, String> {
         .split_once('-')
         .ok_or_else(|| format!("`{object}` is no fruit"))?;
     Ok(Taught {
-        of_hanna: subject == "hanna",
+        of_hanna: ["hanna", "anna"].contains(&subject),
+        as_anna: ["anna", "nobody"].contains(&subject),
         adjective: adjective(adjective_name)?,
         fruit: fruit(fruit_name)?,
         kind: Taught::kind_named(kind).ok_or_else(|| format!("`{kind}` is no kind"))?,

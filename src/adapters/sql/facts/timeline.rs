@@ -28,7 +28,7 @@ macro_rules! counts {
         concat!("(", $end, ".lifted_at IS NULL OR ", $end, ".lifted_by_kind = 'edit')")
     };
 }
-/// What was said since; what the turns since then ended, or what those among them that were unsaid had
+/// What was said since; who is called what; what the turns since then ended, or what those among them that were unsaid had
 /// ended; what people took out or corrected since; what was asked for; and of whatever
 /// subject what was pinned and folded into something, with what it was folded into: that is little, and a subject has more than
 /// one spelling. CROSS JOIN keeps the short list outside.
@@ -39,6 +39,10 @@ const FACTS: &str = concat!(
     " v
         UNION
         SELECT id FROM facts WHERE tenant = $1 AND world = $2 AND audience = $3 AND valid_at >= $4
+        UNION
+        SELECT id FROM facts",
+    by_index!("facts_that_name"),
+    " WHERE tenant = $1 AND world = $2 AND audience = $3 AND predicate IN ('be named', '이름이다')
         UNION
         SELECT i.fact FROM extractions e CROSS JOIN invalidations i
         WHERE e.tenant = $1 AND e.world = $2 AND e.audience = $3 AND e.said_at >= $4
@@ -93,7 +97,7 @@ const FACTS: &str = concat!(
 );
 const EXTRACTIONS: &str =
     "SELECT e.turn, e.dialogue, e.number, e.npc, e.knowers, e.private_to, e.said_at, e.player, e.forget,
-        e.injected, e.quoted
+        e.injected, e.quoted, e.ends
     FROM extractions e CROSS JOIN turns t
     WHERE e.tenant = $1 AND e.world = $2 AND e.audience = $3 AND e.said_at >= $4
       AND t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE
@@ -205,6 +209,7 @@ fn read_extraction(row: &Row) -> StoreResult<Extraction> {
         forget: columns.json()?,
         injected: columns.json()?,
         quoted: columns.json()?,
+        ends: columns.json()?,
     })
 }
 
@@ -277,6 +282,7 @@ plans_of_sqlite! {
             for part in [
                 "SCAN w\n",
                 "facts_pinned_once (tenant=? AND world=? AND audience=?)",
+                "facts_that_name (tenant=? AND world=? AND audience=?)",
                 "facts_in_order (tenant=? AND world=? AND audience=? AND valid_at>?)",
                 "extractions_in_order (tenant=? AND world=? AND audience=? AND said_at>?)",
                 "invalidations_by_cause",

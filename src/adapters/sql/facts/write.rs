@@ -20,7 +20,7 @@ use crate::{
     ports::{
         StoreResult,
         ledger::{
-            facts::{JudgedPair, ReconcileOutcome, Reconciliation, Writing},
+            facts::{Extraction, JudgedPair, ReconcileOutcome, Reconciliation, Writing},
             jobs::JobFence,
             rewinds::Unsettled,
         },
@@ -49,11 +49,11 @@ const PASS_AND_KEEP: &str = batch!(
     concat!(
         "INSERT INTO extractions
             (tenant, turn, dialogue, number, world, npc, audience, knowers, private_to, said_at, player, forget, injected,
-             quoted)
-         SELECT $1, $3, $9, $10, $6, $11, $12, $13, $14, $15, $16, $17, $18, $19 WHERE ",
+             quoted, ends)
+         SELECT $1, $3, $9, $10, $6, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20 WHERE ",
         was_changed!(),
         " ON CONFLICT (tenant, turn) DO UPDATE
-         SET forget = excluded.forget, injected = excluded.injected, quoted = excluded.quoted"
+         SET forget = excluded.forget, injected = excluded.injected, quoted = excluded.quoted, ends = excluded.ends"
     )
 );
 const FENCE_IS_OPEN: &str = "SELECT EXISTS (
@@ -273,11 +273,8 @@ async fn write(
     }
     let mut touched = lift(connection, tenant, &result.lifts, now).await?;
     failpoint!("facts.lifted");
-    // What was asked to be forgotten may end what is learned later of earlier turns.
-    let asks = result
-        .extraction
-        .as_ref()
-        .is_some_and(|extraction| !extraction.forget.is_empty());
+    // What was asked to be forgotten, or was said to be over, may end what is learned later of earlier turns.
+    let asks = result.extraction.as_ref().is_some_and(Extraction::may_end_facts);
     let memory_changed =
         asks || !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
     // What is settled may also lose flags.
@@ -329,7 +326,8 @@ async fn pass(
             .bind(brought.player.as_ref().map(PlayerId::as_str))
             .bind(json(&brought.forget)?)
             .bind(json_list(&brought.injected))
-            .bind(json_list(&brought.quoted)),
+            .bind(json_list(&brought.quoted))
+            .bind(json(&brought.ends)?),
     };
     let passed = passing.execute(&mut *connection).await.map_err(store_error)?;
     if passed.rows_affected() > 0 {

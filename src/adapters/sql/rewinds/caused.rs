@@ -23,7 +23,7 @@ pub(super) struct Touched {
     pub again: BTreeSet<FactId>,
     /// Every fact that a row which fell or came back names: its cached results may no longer be right.
     pub all: BTreeSet<FactId>,
-    /// Turns that asked to forget something: they may end facts that name them nowhere yet.
+    /// Turns that asked to forget something, or ended a promise: they may end facts that name them nowhere yet.
     pub asked: BTreeSet<TurnId>,
     /// Those who heard such turns.
     pub hearers: BTreeSet<Knower>,
@@ -57,7 +57,7 @@ macro_rules! put_back {
         )
     };
 }
-/// What the facts of the turns are folded into, and which of the turns asked to forget something, with who heard it.
+/// What the facts of the turns are folded into, and which of the turns asked to forget something or ended a promise, with who heard it.
 macro_rules! concerned {
     () => {
         concat!(
@@ -68,7 +68,7 @@ macro_rules! concerned {
             " AND f.cause_kind = 'turn' AND i.tenant = $1 AND i.fact = f.id AND i.by_fact IS NOT NULL
              UNION ALL SELECT 'asked', e.turn, e.knowers FROM extractions e WHERE e.tenant = $1 AND e.turn ",
             among!("$2"),
-            " AND e.forget <> '[]'"
+            " AND (e.forget <> '[]' OR e.ends <> '[]')"
         )
     };
 }

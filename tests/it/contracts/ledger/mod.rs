@@ -113,6 +113,7 @@ macro_rules! ledger_contract {
                 rewinds: a_move_takes_back_what_later_turns_caused, moving_there_and_back_changes_nothing,
                     what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too,
                     a_turn_that_asked_to_forget_unsettles_when_it_goes_and_comes_back,
+                    a_turn_that_ended_a_promise_unsettles_when_it_goes_and_comes_back,
                     what_many_know_is_taken_back_before_the_eyes_of_everybody,
                     what_was_under_way_for_an_unsaid_turn_cannot_write, a_move_that_may_not_be_made_writes_nothing,
                     a_move_pauses_a_conversation_and_has_it_go_on,

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use colloquy::{
     ids::{FactId, NpcId},
-    memory::fact::{Cause, InvalidReason, Knower},
+    memory::{
+        fact::{Cause, InvalidReason, Knower},
+        timeline::Ending,
+    },
     ports::ledger::{
         dialogues::{CommitOutcome, DialogueOptions, DialogueStatus, TurnCommit},
         facts::{Extraction, FactEdit, FactPatch, ReconcileOutcome, Writing},
@@ -193,6 +196,18 @@ pub async fn what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too<S: S
 
 /// What it may end is not there yet.
 pub async fn a_turn_that_asked_to_forget_unsettles_when_it_goes_and_comes_back<S: Subject>(f: &mut Fixture<S>) {
+    unsettles_when_it_goes_and_comes_back(f, vec!["pears".to_owned()], Vec::new()).await;
+}
+
+pub async fn a_turn_that_ended_a_promise_unsettles_when_it_goes_and_comes_back<S: Subject>(f: &mut Fixture<S>) {
+    let over = Ending {
+        fact: f.ids.next(),
+        how: InvalidReason::Fulfilled,
+    };
+    unsettles_when_it_goes_and_comes_back(f, Vec::new(), vec![over]).await;
+}
+
+async fn unsettles_when_it_goes_and_comes_back<S: Subject>(f: &mut Fixture<S>, forget: Vec<String>, ends: Vec<Ending>) {
     let mut told = told(f, 2).await;
     let mut plan = told.plan(f, 2, "", &[]).await;
     plan.facts.clear();
@@ -204,8 +219,9 @@ pub async fn a_turn_that_asked_to_forget_unsettles_when_it_goes_and_comes_back<S
         audience: f.audience(),
         said_at: told.turns[1].committed_at,
         player: Some(f.player.clone()),
-        forget: vec!["pears".to_owned()],
+        forget,
         injected: Vec::new(),
+        ends,
         quoted: Vec::new(),
     });
     let mut seq = f.memory_seq().await;
@@ -539,6 +555,7 @@ pub async fn turns_elsewhere_that_quoted_what_was_unsaid_are_named<S: Subject>(f
                 said_at: other.turns[0].committed_at,
                 player: Some(f.player.clone()),
                 forget: Vec::new(),
+                ends: Vec::new(),
                 injected: Vec::new(),
                 quoted,
             });

@@ -1,6 +1,9 @@
 use colloquy::{
     ids::FactId,
-    memory::fact::{Cause, InvalidReason, NewFact, NewInvalidation},
+    memory::{
+        fact::{Cause, InvalidReason, NewFact, NewInvalidation},
+        timeline::Ending,
+    },
     ports::ledger::facts::{Extraction, FactPatch, TimelineRows, Writing},
 };
 
@@ -47,6 +50,10 @@ pub async fn a_timeline_has_what_was_said_or_ended_since<S: Subject>(f: &Fixture
         player: Some(f.player.clone()),
         forget: vec!["the third".to_owned()],
         injected: vec![before],
+        ends: vec![Ending {
+            fact: before,
+            how: InvalidReason::Fulfilled,
+        }],
         quoted: vec![before],
     };
     plan.extraction = Some(extraction.clone());

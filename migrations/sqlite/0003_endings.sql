@@ -1,0 +1,2 @@
+-- Promises and goals that what was said in a turn ends: facts, and how, as [{"fact": "fact_…", "how": "fulfilled"}].
+ALTER TABLE extractions ADD COLUMN ends TEXT NOT NULL DEFAULT '[]';

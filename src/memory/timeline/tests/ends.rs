@@ -1,0 +1,171 @@
+//! Promises that end, people with several names, and what must not push anything out.
+
+use super::*;
+use crate::memory::fact::Tense;
+
+impl Case {
+    /// Of somebody else than the player.
+    fn of(self, id: u128, subject: &'static str) -> Self {
+        self.with(id, |known| known.fact.statement.subject = subject.to_owned())
+    }
+    /// That somebody has a name.
+    fn names(self, id: u128, n: i64, subject: &'static str, name: &'static str) -> Self {
+        self.says(id, n, "The name is", 90.0).of(id, subject).with(id, |known| {
+            known.fact.statement.predicate = "be named".to_owned();
+            known.fact.statement.object = name.to_owned();
+            known.fact.statement.kind = FactKind::PersonalInfo;
+        })
+    }
+    /// A promise, made in turn `n`.
+    fn promises(self, id: u128, n: i64) -> Self {
+        self.says(id, n, "The player will bring salt", 0.0).with(id, |known| {
+            known.fact.statement.kind = FactKind::Goal;
+            known.fact.statement.tense = Tense::Future;
+        })
+    }
+    /// Turn `n` says that it is over.
+    fn says_over(mut self, n: i64, id: u128, how: InvalidReason) -> Self {
+        self = self.brought(n, &[], &[]);
+        let said = self.timeline.said.last_mut().expect("it was just brought");
+        said.ends.push(Ending { fact: fact(id), how });
+        self
+    }
+}
+
+use InvalidReason::{Fulfilled, GivenUp};
+
+#[test]
+fn a_promise_ends_by_what_is_said_later_and_comes_back_with_what_was_unsaid() {
+    let told = Case::since(0)
+        .promises(1, 1)
+        .says(2, 2, "The player brought salt", 30.0)
+        .with(2, |known| known.fact.statement.tense = Tense::Past)
+        .says_over(2, 1, Fulfilled);
+    assert_eq!(told.ends(), [(1, Fulfilled, None)]);
+    let rest = told.stored();
+    assert_eq!(
+        (rest.settled().ends, rest.settled().lifts),
+        (vec![], vec![]),
+        "once is enough"
+    );
+    assert_eq!(rest.unsaid(2).ends(), []);
+}
+
+#[test]
+fn what_is_over_is_not_ended_again_nor_before_it_was_said() {
+    let told = Case::since(0)
+        .says_over(1, 1, GivenUp)
+        .promises(1, 2)
+        .says_over(3, 1, Fulfilled)
+        .says_over(4, 1, GivenUp)
+        .says_over(5, 9, Fulfilled);
+    assert_eq!(told.ends(), [(1, Fulfilled, None)]);
+    // Made once more, the promise is another one.
+    let again = told.promises(2, 6);
+    assert_eq!(again.ends(), [(1, Fulfilled, None)]);
+}
+
+#[test]
+fn a_protected_promise_is_flagged_by_what_says_that_it_is_over() {
+    let told = Case::since(0)
+        .promises(1, 1)
+        .with(1, |known| known.fact.statement.pinned = true)
+        .says(2, 2, "The player brought salt", 90.0)
+        .says_over(2, 1, Fulfilled);
+    let settled = told.settled();
+    assert_eq!(settled.ends, []);
+    let flag = Flagged {
+        fact: fact(1),
+        by: fact(2),
+        turn: turn(2),
+    };
+    assert_eq!(settled.flags, [flag]);
+}
+
+#[test]
+fn one_person_is_one_subject_whatever_the_name() {
+    let told = |named_in: i64| {
+        Case::since(0)
+            .says(1, 1, "The sister lives in Rivermouth", 0.0)
+            .of(1, "player:p7's sister")
+            .names(2, named_in, "player:p7's sister", "Anna")
+            .says(3, 3, "Anna lives in Oakford", 40.0)
+            .of(3, "Anna")
+            .judged(
+                "The sister lives in Rivermouth",
+                "Anna lives in Oakford",
+                Verdict::Contradicts,
+            )
+    };
+    for (named_in, ends) in [
+        (2, vec![(1, Superseded, Some(3))]),
+        (3, vec![(1, Superseded, Some(3))]),
+        (4, vec![]),
+    ] {
+        assert_eq!(told(named_in).ends(), ends, "named in turn {named_in}");
+    }
+    let told = told(2).stored().unsaid(2).settled();
+    assert_eq!(
+        (told.ends.len(), told.lifts.len()),
+        (0, 1),
+        "without the name they are two"
+    );
+}
+
+#[test]
+fn a_name_that_a_person_took_out_brings_nobody_together_from_then_on() {
+    let taken_out_at = |n: i64| {
+        Case::since(0)
+            .says(1, 1, "The sister lives in Rivermouth", 0.0)
+            .of(1, "player:p7's sister")
+            .names(2, 2, "player:p7's sister", "Anna")
+            .with(2, |known| {
+                known.ends.push(Ended {
+                    id: InvalidationId::from_u128(7),
+                    reason: InvalidReason::Removed,
+                    by: None,
+                    turn: None,
+                    at: second(n),
+                    restored_at: None,
+                });
+            })
+            .says(4, 4, "Anna lives in Rivermouth", 5.0)
+            .of(4, "Anna")
+            .ends()
+    };
+    assert_eq!(taken_out_at(3), []);
+    assert_eq!(taken_out_at(5), [(1, Duplicate, Some(4))]);
+}
+
+#[test]
+fn forgetting_goes_by_the_person() {
+    let told = |named: bool| {
+        let mut told = Case::since(0)
+            .says(1, 1, "The sister hates boats", 0.0)
+            .of(1, "player:p7's sister");
+        if named {
+            told = told.names(2, 2, "player:p7's sister", "Anna");
+        }
+        told.brought(3, &[("Anna", 20.0)], &[]).ends()
+    };
+    assert_eq!(told(false), []);
+    assert_eq!(told(true), [(1, Forgotten, None)]);
+}
+
+#[test]
+fn what_cannot_be_touched_pushes_nothing_out() {
+    let mut told = Case::since(0).says(1, 1, "The player likes apples", 56.0);
+    for n in 2..=400 {
+        // Nearer to what comes last, each ended by the next, and no preferences.
+        let id = u128::try_from(n).expect("a number");
+        told = told
+            .says(id, n, "The player saw a tree", 28.0)
+            .with(id, |known| known.fact.statement.kind = FactKind::Event);
+    }
+    let told = told.says(999, 2_000, "The player hates apples", 0.0).judged(
+        "The player likes apples",
+        "The player hates apples",
+        Verdict::Contradicts,
+    );
+    assert_eq!(told.ends()[0], (1, Superseded, Some(999)));
+}

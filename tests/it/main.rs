@@ -8,6 +8,7 @@ mod contracts;
 mod dialogue;
 mod e2e;
 mod eval;
+mod first_schema;
 mod http;
 mod replay;
 mod support;

@@ -20,7 +20,7 @@ use colloquy::{
         auth::{Claims, mint},
     },
 };
-use sqlx::ConnectOptions as _;
+use sqlx::{ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -77,6 +77,41 @@ impl Data {
         ]);
         data.env
             .extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        data.database = Some(Arc::new(database));
+        data
+    }
+    /// As [`Self::new`], with a ledger that holds what this SQL writes.
+    pub fn with_sqlite_rows(sql: &str) -> Self {
+        let data = Self::new(&[]);
+        let file = data.folder.path().join("colloquy.db");
+        let sql = sql.to_owned();
+        apart(async move || {
+            let options = sqlx::sqlite::SqliteConnectOptions::new()
+                .filename(file)
+                .create_if_missing(true);
+            let mut ledger = options.connect().await.unwrap();
+            sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+                .execute(&mut ledger)
+                .await
+                .unwrap();
+            ledger.close().await.unwrap();
+        });
+        data
+    }
+    /// The same on Postgres.
+    pub fn with_postgres_rows(sql: &str) -> Self {
+        let sql = sql.to_owned();
+        let database = apart(async move || {
+            let database = PostgresDatabase::blank().await;
+            let mut ledger = database.connect().await;
+            sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+                .execute(&mut ledger)
+                .await
+                .unwrap();
+            ledger.close().await.unwrap();
+            database
+        });
+        let mut data = Self::new(&[("COLLOQUY__LEDGER__URL", &database.url)]);
         data.database = Some(Arc::new(database));
         data
     }

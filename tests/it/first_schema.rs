@@ -1,0 +1,83 @@
+//! A database of the first schema opens in this build, and what it holds goes on: facts, turns, a save and the way back.
+//!
+//! `tests/data/first_schema` has one database of each engine as SQL. Both were written by the build before the second
+//! migration: a player told Mira a name, a home, an allergy and a taste that changed, a turn was interrupted, a save was made
+//! before the change of taste, Mira's past was unlocked, and Ergen was told two things in Korean.
+
+use colloquy::tenancy::Role;
+use reqwest::Method;
+use serde_json::json;
+
+use crate::support::{Data, Rest, run};
+
+const SQLITE: &str = include_str!("../data/first_schema/sqlite.sql");
+const POSTGRES: &str = include_str!("../data/first_schema/postgres.sql");
+
+#[test]
+fn a_sqlite_database_of_the_first_schema_goes_on() {
+    run(goes_on(Data::with_sqlite_rows(SQLITE)));
+}
+
+#[test]
+fn a_postgres_database_of_the_first_schema_goes_on() {
+    run(goes_on(Data::with_postgres_rows(POSTGRES)));
+}
+
+async fn goes_on(data: Data) {
+    let server = data.start();
+    let backend = server.backend();
+    let valid = valid_facts(&backend, "mira").await;
+    for known in [
+        "The player's name is Rowan.",
+        "The player's sister lives in Rivermouth.",
+        "The player is allergic to peanuts.",
+        "The player likes pears.",
+        "The player promised to bring Mira salt.",
+        "The mill burned down.",
+    ] {
+        assert!(valid.iter().any(|fact| fact == known), "{known} is not in {valid:?}");
+    }
+    // The one was superseded, the other unsaid.
+    for ended in ["The player likes grapes.", "The player likes figs."] {
+        assert!(!valid.iter().any(|fact| fact == ended), "{ended}");
+    }
+    assert_eq!(valid_facts(&backend, "ergen").await.len(), 2);
+
+    // It is recalled, and more is learned beside it.
+    let session = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p7"});
+    let session = backend.post("/v1/sessions", &session).await["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let turns = format!("/v1/sessions/{session}/turns");
+    let asked = backend.post(&turns, &json!({"text": "What fruit do I like?"})).await;
+    let reply = asked["reply"]["text"].as_str().unwrap();
+    assert!(reply.contains("pear"), "{asked}");
+    backend.post(&turns, &json!({"text": "I like cherries."})).await;
+    backend.idle().await;
+    let valid = valid_facts(&backend, "mira").await;
+    assert!(
+        valid.iter().any(|fact| fact == "The player likes cherries."),
+        "{valid:?}"
+    );
+
+    // The save from before the change of taste can be loaded.
+    let saves = backend.get("/v1/worlds/vale/saves").await;
+    let save = saves["items"][0]["id"].as_str().unwrap().to_owned();
+    let restore = format!("/v1/worlds/vale/saves/{save}:restore");
+    let (status, answer) = backend.call(Method::POST, &restore, Some(&json!({}))).await;
+    assert!(status.is_success(), "{status} {answer}");
+    backend.idle().await;
+    let valid = valid_facts(&backend, "mira").await;
+    assert!(valid.iter().any(|fact| fact == "The player likes grapes."), "{valid:?}");
+    for unsaid in ["pears", "salt", "cherries"] {
+        assert!(!valid.iter().any(|fact| fact.contains(unsaid)), "{valid:?}");
+    }
+    assert!(server.rest(Role::Admin).status("/v1/audit").await.is_success());
+}
+
+async fn valid_facts(backend: &Rest, npc: &str) -> Vec<String> {
+    let facts = backend.facts(npc).await;
+    let valid = facts.iter().filter(|fact| fact["invalid_at"].is_null());
+    valid.map(|fact| fact["content"].as_str().unwrap().to_owned()).collect()
+}

@@ -5,11 +5,15 @@ use std::sync::LazyLock;
 use crate::memory::{
     fact::{FactKind, Importance, Polarity, Statement},
     keywords::normalise,
+    party,
 };
 
 const DATA: &str = include_str!("../../../config/lexicon/safety/terms.txt");
 /// Such a fact matters at least this much.
 const AT_LEAST: f64 = 9.0;
+/// A player's constraint of this importance is vital in whatever words: the extraction prompt rates an allergy and a danger
+/// to life 10, and every other constraint lower.
+const RATED_VITAL: f64 = 10.0;
 
 struct Phrase {
     text: String,
@@ -49,6 +53,11 @@ pub fn safety_boost(statement: &mut Statement) {
 
 fn is_vital(statement: &Statement) -> bool {
     let text = normalise(&format!("{} {}", statement.content, statement.object)).replace('’', "'");
+    let limits = matches!(statement.kind, FactKind::Constraint);
+    // A symptom names no allergy ("peanuts make my throat swell"), but the extraction prompt says how to rate it.
+    if limits && statement.importance >= Importance::clamped(RATED_VITAL) && party::is_player(&statement.subject) {
+        return true;
+    }
     let found = TERMS
         .iter()
         .any(|phrases| phrases.iter().all(|phrase| occurs(&text, phrase)));
@@ -59,7 +68,6 @@ fn is_vital(statement: &Statement) -> bool {
     let prohibition = ["mention", "talk about", "taboo", "금기", "지 말", "지 마"]
         .iter()
         .any(|word| text.contains(word));
-    let limits = matches!(statement.kind, FactKind::Constraint);
     prohibition || limits || statement.polarity == Polarity::Positive
 }
 

@@ -242,3 +242,23 @@ fn a_move_told_as_an_event_is_compared_with_the_home_it_left() {
     let name = of(FactKind::PersonalInfo, "The player's name is Tom");
     assert_eq!(related(&sold, &name), Relation::Independent, "of another topic");
 }
+
+#[test]
+fn a_symptom_that_is_rated_as_a_danger_to_life_is_pinned() {
+    for content in [
+        "Peanuts make the player's throat swell",
+        "플레이어는 땅콩을 먹으면 목이 붓는다",
+    ] {
+        let mut symptom = says("", content);
+        symptom.kind = FactKind::Constraint;
+        safety_boost(&mut symptom);
+        assert!(!symptom.pinned, "{content} is not rated as one");
+        symptom.importance = Importance::clamped(10.0);
+        let mut of_another = symptom.clone();
+        "Mira".clone_into(&mut of_another.subject);
+        safety_boost(&mut of_another);
+        assert!(!of_another.pinned, "{content} is said of another");
+        safety_boost(&mut symptom);
+        assert!(symptom.pinned, "{content}");
+    }
+}

@@ -184,6 +184,7 @@ impl Bench {
                         cosine: 0.5,
                     },
                     fate: CandidateFate::Used,
+                    promise: false,
                 })
                 .collect(),
             scenarios: vec![],

@@ -3,21 +3,14 @@
 use super::{Services, locks, turn::TurnInput};
 use crate::{memory::summary::Meeting, ports::StoreResult};
 
-/// Read in every turn, since what was said then may be taken back at any time; but not where there was nothing when
-/// this session was first looked at, which is so for most players.
+/// Read in every turn: another session with this player may begin, or be taken back, at any time and on any node.
 pub(super) async fn last_meeting(services: &Services, input: &TurnInput) -> StoreResult<Option<Meeting>> {
     let Some(player) = &input.player else { return Ok(None) };
     let (scope, npc, dialogue) = (&input.scope, &input.npc.id, input.dialogue.id);
-    if services.bodies.are_strangers(scope, dialogue, npc) {
-        return Ok(None);
-    }
     let dialogues = &services.ledger.dialogues;
     let meeting = dialogues
         .last_meeting(scope, &input.world.id, npc, player, dialogue)
         .await?;
-    if meeting.is_none() {
-        services.bodies.keep_strangers(scope, dialogue, npc);
-    }
     open(services, input, meeting).await
 }
 

@@ -191,7 +191,7 @@ impl From<SettingsBody> for WorldSettings {
 /// Names of items and of places that a world may list, each.
 const MAX_NAMES: usize = 500;
 
-#[expect(clippy::ptr_arg, reason = "as garde calls it")]
+#[expect(clippy::ptr_arg, clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
 fn ascii_kind(word: &String, (): &()) -> garde::Result {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ' ');
     if word.chars().all(plain) {
@@ -203,7 +203,7 @@ fn ascii_kind(word: &String, (): &()) -> garde::Result {
     }
 }
 
-#[expect(clippy::ref_option, reason = "as garde calls it")]
+#[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
 fn bounded_synonyms(words: &Option<BTreeMap<String, String>>, (): &()) -> garde::Result {
     let words = words.iter().flatten();
     if words.clone().count() > MAX_SYNONYMS {

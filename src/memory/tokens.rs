@@ -155,15 +155,14 @@ impl Estimate {
         let goes_on = self.class == Some(class);
         self.run = if goes_on { self.run + 1 } else { 1 };
         self.class = Some(class);
-        let begins = |every: usize| if (self.run - 1) % every == 0 { 4 } else { 0 };
+        let begins = |every: usize| if (self.run - 1).is_multiple_of(every) { 4 } else { 0 };
         self.quarters += match class {
             Class::Lower => begins(5),
-            Class::Upper => begins(2),
+            Class::Upper | Class::Break => begins(2),
             Class::Digit => begins(3),
             // One blank goes with the word after it.
             Class::Blank if self.run == 2 => 4,
-            Class::Blank => usize::from(self.run > 2 && self.run % 16 == 0) * 4,
-            Class::Break => begins(2),
+            Class::Blank => usize::from(self.run > 2 && self.run.is_multiple_of(16)) * 4,
             Class::Other => of_other(c),
         };
     }

@@ -178,7 +178,7 @@ fn is_denied(said: &[&str], at: usize) -> bool {
         next.starts_with("없") || (said[at].ends_with('지') && (next.starts_with("않") || next.starts_with("못")))
     };
     before.is_some_and(|word| matches!(word, "not" | "no" | "never" | "hardly" | "without" | "t" | "안" | "못"))
-        || after.is_some_and(|next| denied(next))
+        || after.is_some_and(denied)
 }
 
 #[cfg(test)]

@@ -103,10 +103,10 @@ mod tests {
 
     fn of(promises: &[&str], said: &str) -> Vec<Value> {
         let open = promises.iter().enumerate();
-        let open: String = open
-            .map(|(nth, text)| format!("<open number=\"{}\">{text}</open>\n", nth + 1))
+        let open: Vec<String> = open
+            .map(|(nth, text)| format!("<open number=\"{}\">{text}</open>", nth + 1))
             .collect();
-        ends(&open, &[said])
+        ends(&open.join("\n"), &[said])
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
             "Here is the salt I promised!",
             "Morning! I've brought your comfrey salt, Mira.",
         ] {
-            assert_eq!(of(&salt, said), [kept.clone()], "{said}");
+            assert_eq!(of(&salt, said), std::slice::from_ref(&kept), "{said}");
         }
         assert_eq!(
             of(&salt, "I can't bring the salt after all."),

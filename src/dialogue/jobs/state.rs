@@ -30,13 +30,12 @@ pub(super) async fn extract(
     said: &Said,
 ) -> Result<JobReport, JobError> {
     let (turn, npc) = (&said.turn, &said.npc);
-    let others: Vec<String> = match turn.player {
-        Some(_) => Vec::new(),
-        None => {
-            let cast = said.cast(services, scope).await?;
-            let others = cast.iter().filter(|member| member.id != npc.id);
-            others.map(|member| untrusted(&member.name)).collect()
-        }
+    let others: Vec<String> = if turn.player.is_some() {
+        Vec::new()
+    } else {
+        let cast = said.cast(services, scope).await?;
+        let others = cast.iter().filter(|member| member.id != npc.id);
+        others.map(|member| untrusted(&member.name)).collect()
     };
     let values = context! {
         npc_name => npc.name.as_str(),

@@ -38,7 +38,7 @@ pub(in crate::dialogue) struct Reader<'a> {
     pub player: Option<&'a PlayerId>,
 }
 
-impl<'a> Reader<'a> {
+impl Reader<'_> {
     /// Whose word it is that `speaker` said. Nothing is known of who said what an old trace holds: "".
     pub(super) fn word_of<'s>(&self, speaker: &'s str) -> Word<'s> {
         if speaker == party::AUTHOR || speaker.is_empty() {

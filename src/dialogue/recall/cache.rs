@@ -1,13 +1,13 @@
 //! What this node keeps of memory between turns. All of it can be lost and read again.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 
 use crate::{
     dialogue::{Services, jobs::outbox::Relays},
-    ids::{DialogueId, FactId, NpcId, TenantId, WorldId},
+    ids::{FactId, NpcId, TenantId, WorldId},
     memory::state::WorldState,
     ports::{
         StoreError,
@@ -26,11 +26,6 @@ const WORLDS: u64 = 1_024;
 /// NPCs whose memory is being written to.
 const WRITERS: u64 = 10_000;
 
-/// Sessions of players who had not met the NPC before.
-const STRANGERS: u64 = 100_000;
-/// How long that is taken for granted: they may have met in another session since.
-const STRANGERS_FOR: Duration = Duration::from_hours(1);
-
 /// Bodies of facts by (id, version), and the folded state of worlds; shared by every dialogue of
 /// this node.
 pub struct BodyCache {
@@ -38,8 +33,6 @@ pub struct BodyCache {
     worlds: Cache<(TenantId, WorldId), Arc<tokio::sync::Mutex<Folded>>>,
     /// Orders this node's writes to an NPC's memory, which would only make each other plan anew.
     writers: Cache<(TenantId, WorldId, NpcId), Arc<tokio::sync::Mutex<()>>>,
-    /// Sessions in which the player and the NPC had not met in any other when it was looked for.
-    strangers: Cache<(TenantId, DialogueId, NpcId), ()>,
     /// Those who move the outbox on this node.
     pub(in crate::dialogue) relays: Relays,
 }
@@ -79,22 +72,8 @@ impl BodyCache {
             bodies: Cache::new(capacity),
             worlds: Cache::new(WORLDS),
             writers: Cache::new(WRITERS),
-            strangers: Cache::builder()
-                .max_capacity(STRANGERS)
-                .time_to_live(STRANGERS_FOR)
-                .build(),
             relays: Relays::default(),
         }
-    }
-
-    /// Whether the player of a session and `npc` had met in no other session when it was last looked for.
-    pub(in crate::dialogue) fn are_strangers(&self, scope: &TenantScope, dialogue: DialogueId, npc: &NpcId) -> bool {
-        let key = (scope.tenant().clone(), dialogue, npc.clone());
-        self.strangers.contains_key(&key)
-    }
-    pub(in crate::dialogue) fn keep_strangers(&self, scope: &TenantScope, dialogue: DialogueId, npc: &NpcId) {
-        let key = (scope.tenant().clone(), dialogue, npc.clone());
-        self.strangers.insert(key, ());
     }
 
     /// Waits for this node's other writers to these NPCs' memories. Not to be held across a model call.

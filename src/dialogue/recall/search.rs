@@ -59,7 +59,12 @@ pub async fn search(
     let query = Query::plain(query);
     let (embedded, call) = services
         .models
-        .embed(scope, services.embedder.as_ref(), EmbedAs::Query, &[query.text.clone()])
+        .embed(
+            scope,
+            services.embedder.as_ref(),
+            EmbedAs::Query,
+            std::slice::from_ref(&query.text),
+        )
         .await;
     let embedding = embedded.ok().and_then(|mut vectors| vectors.pop());
     let configured = limits(&services.settings.recall);

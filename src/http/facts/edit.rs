@@ -111,7 +111,8 @@ pub async fn create_fact(
             Answer::created(&FactView::from(fact), location)
         }
     };
-    idempotency::once(&state, &caller.principal, &request, &raw, work).await
+    // Boxed: to reconcile takes a future too large for the stack of a request.
+    Box::pin(idempotency::once(&state, &caller.principal, &request, &raw, work)).await
 }
 
 /// A fact that only a misspelt name knows would never be found again. Factions are whatever NPCs say they are.

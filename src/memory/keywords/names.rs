@@ -88,7 +88,7 @@ fn is_name(word: &str, name: &str) -> bool {
         return true;
     }
     let rest: Vec<char> = rest.chars().collect();
-    let vocative = matches!(rest.as_slice(), ['아' | '야'] | ['이', '야' | '여'] | ['님'] | ['씨']);
+    let vocative = matches!(rest.as_slice(), ['아' | '야' | '님' | '씨'] | ['이', '야' | '여']);
     name.chars().all(korean::is_hangul) && (vocative || korean::is_particle(&rest))
 }
 

@@ -39,12 +39,13 @@ pub(super) fn whole_entries(block: &str) -> (Vec<(String, Value)>, Option<String
     }
     // A line that was ended is whole.
     let end = block.rfind('\n').map_or(0, |at| at + 1);
-    let (whole, last) = block.split_at(end);
-    if last.trim().is_empty() {
+    let (whole, tail) = block.split_at(end);
+    if tail.trim().is_empty() {
         return (lines(whole.trim()), None);
     }
-    let (mut found, mut lost) = (lines(whole.trim()), String::new());
-    let begins = split_top_key(last);
+    let mut entries = lines(whole.trim());
+    let mut lost = String::new();
+    let begins = split_top_key(tail);
     match begins {
         // Of a list on one line, what was closed counts.
         Some((key, value)) if value.trim_start().starts_with(['[', '{']) => {
@@ -52,28 +53,28 @@ pub(super) fn whole_entries(block: &str) -> (Vec<(String, Value)>, Option<String
             flow.drops_unclosed = true;
             let value = flow.value(0);
             if !flow.cut {
-                found.push((key, value));
-                return (found, None);
+                entries.push((key, value));
+                return (entries, None);
             }
             if matches!(&value, Value::List(items) if !items.is_empty()) {
-                found.push((key.clone(), value));
+                entries.push((key.clone(), value));
             }
             lost = key;
         }
         Some((key, _)) => lost = key,
         // It goes on with the entry before: an entry of a map that broke off is none.
         None => {
-            if let Some((key, value)) = found.last_mut() {
+            if let Some((key, value)) = entries.last_mut() {
                 lost.clone_from(key);
                 if let Value::List(items) = value
-                    && !is_dashed(last)
+                    && !is_dashed(tail)
                 {
                     items.pop();
                 }
             }
         }
     }
-    (found, Some(lost))
+    (entries, Some(lost))
 }
 
 fn lines(block: &str) -> Vec<(String, Value)> {

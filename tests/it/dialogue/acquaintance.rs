@@ -17,7 +17,7 @@ async fn stage(greeting: Option<Greeting>) -> Stage {
         ..WorldSettings::default()
     };
     let mut stage = Stage::set_with(|_| {}, settings).await;
-    stage.npc.persona.greeting = WORDS.to_owned();
+    WORDS.clone_into(&mut stage.npc.persona.greeting);
     stage
 }
 

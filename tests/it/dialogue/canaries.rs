@@ -101,7 +101,7 @@ async fn with_pasts(stage: &mut Stage) -> (Vec<Npc>, Vec<Canary>) {
     stage.npc.has_scenarios = true;
     let mut ergen = stage.npc.clone();
     ergen.id = "ergen".parse().unwrap();
-    ergen.name = "Ergen".to_owned();
+    "Ergen".clone_into(&mut ergen.name);
     let edit = stage.edit("npc.put");
     let authored = &stage.services.ledger.authored;
     authored.put_npc(&stage.scope, &ergen, None, &edit).await.unwrap();
@@ -305,7 +305,7 @@ impl<'s> Vale<'s> {
         let mut talk = match self.sessions.remove(&key) {
             Some(talk) => talk,
             None => {
-                self.opened(&[npc.id.clone()], Some(&who), DialogueOptions::default())
+                self.opened(std::slice::from_ref(&npc.id), Some(&who), DialogueOptions::default())
                     .await
             }
         };
@@ -428,7 +428,7 @@ impl<'s> Vale<'s> {
         let key = (who.clone(), npc.id.clone());
         if !self.silent.contains_key(&key) {
             let talk = self
-                .opened(&[npc.id.clone()], Some(&who), DialogueOptions::default())
+                .opened(std::slice::from_ref(&npc.id), Some(&who), DialogueOptions::default())
                 .await;
             self.silent.insert(key.clone(), talk);
         }

@@ -121,10 +121,6 @@ pub enum Edit {
 }
 
 /// A line and what comes of it.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is one more thing that may come of it"
-)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Say {
     pub talk: u8,

@@ -215,7 +215,7 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
     let second = conversation(&[&mira], &[&ergen]).await;
     let others = conversation(&[&mira], &[]).await;
     assert_eq!(latest(&mira).await, None);
-    let head = said(&second, 1, None).await;
+    let second_head = said(&second, 1, None).await;
     said(&first, 1, None).await;
     let session = f.open().await;
     said(&session, 1, None).await;
@@ -228,7 +228,7 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
         Some((first.dialogue.id, 1)),
         "the one spoken in last"
     );
-    said(&second, 2, Some(head)).await;
+    said(&second, 2, Some(second_head)).await;
     assert_eq!(
         latest(&ergen).await,
         Some((second.dialogue.id, 2)),
@@ -246,7 +246,7 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
     assert_eq!(heard(&f.other, &f.world, &mira, None).await, None);
 
     // What was unsaid was not heard.
-    for (open, to) in [(&second, Some(head)), (&others, None)] {
+    for (open, to) in [(&second, Some(second_head)), (&others, None)] {
         let rewind = Rewind {
             id: f.id(),
             dialogue: open.dialogue.id,

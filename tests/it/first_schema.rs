@@ -51,7 +51,7 @@ async fn goes_on(data: Data) {
         .to_owned();
     let turns = format!("/v1/sessions/{session}/turns");
     let asked = backend.post(&turns, &json!({"text": "What fruit do I like?"})).await;
-    let reply = asked["reply"]["text"].as_str().unwrap();
+    let reply = asked["reply_text"].as_str().unwrap();
     assert!(reply.contains("pear"), "{asked}");
     backend.post(&turns, &json!({"text": "I like cherries."})).await;
     backend.idle().await;

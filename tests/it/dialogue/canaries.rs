@@ -40,8 +40,6 @@ const PLAYERS: [&str; 3] = ["p1", "p2", "p3"];
 /// Things that happen in one world, and prompts that are looked through after each.
 const STEPS: usize = 24;
 const PREVIEWS: usize = 12;
-/// Whether moods of one player's turn are kept from the others.
-const MOODS: bool = false;
 /// What canaries begin with and end in.
 const MARK: &str = "zq";
 
@@ -328,11 +326,7 @@ impl<'s> Vale<'s> {
         let stage = self.stage;
         let intent = ["memory", "scenario", "scenario", "overheard", "chat"][self.rng.random_range(0..5)];
         stage.llm.tell_text(Task::Intent, intent);
-        let block = if MOODS {
-            format!("\n~~~state\n{{\"mood\": \"sad: {mood}\"}}\n~~~")
-        } else {
-            String::new()
-        };
+        let block = format!("\n```state\n{{\"mood\": \"sad: {mood}\"}}\n```");
         stage
             .llm
             .tell_text(Task::Reply, format!("The lantern {reply} is lit.{block}"));

@@ -129,6 +129,7 @@ const VERDICTS: &str = concat!(
     among!("$2")
 );
 
+// The fact that flags is looked up as a value: joined, Postgres would read all facts for it.
 const LIST: &str = "SELECT k.fact, k.valid_at FROM fact_knowers k JOIN facts f ON f.tenant = k.tenant AND f.id = k.fact
     WHERE k.tenant = $1 AND k.world = $2 AND k.knower = $3
       AND ($4 OR k.private_to = '' OR k.private_to = $5)
@@ -136,9 +137,10 @@ const LIST: &str = "SELECT k.fact, k.valid_at FROM fact_knowers k JOIN facts f O
       AND ($8 OR (k.valid_at <= $9 AND (k.ends_at IS NULL OR k.ends_at > $9)))
       AND ($10 IS NULL OR f.subject = $10) AND ($11 IS NULL OR f.kind = $11)
       AND ($12 IS NULL OR (k.valid_at, k.fact) < (SELECT valid_at, id FROM facts WHERE tenant = $1 AND id = $12))
-      AND (NOT $14 OR EXISTS (SELECT 1 FROM fact_flags g CROSS JOIN facts b
+      AND (NOT $14 OR EXISTS (SELECT 1 FROM fact_flags g
                               WHERE g.tenant = $1 AND g.fact = k.fact AND g.lifted_at IS NULL
-                                AND b.tenant = $1 AND b.id = g.by_fact AND (b.invalid_at IS NULL OR b.invalid_at > $9)))
+                                AND (SELECT b.invalid_at IS NULL OR b.invalid_at > $9 FROM facts b
+                                     WHERE b.tenant = $1 AND b.id = g.by_fact)))
     ORDER BY k.valid_at DESC, k.fact DESC LIMIT $13";
 const CONTRADICTIONS: &str = concat!(
     "SELECT g.fact, g.by_fact, b.view_content, g.at FROM fact_flags g CROSS JOIN facts b

@@ -151,28 +151,28 @@ mod tests {
 
     #[test]
     fn what_many_facts_have_tells_little() {
-        let mut facts: Vec<TermWeights> = (0..40).map(|n| fact(&format!("Caroline saw tower{n}"))).collect();
-        facts.push(fact("Caroline adopted a puppy"));
+        let mut facts: Vec<TermWeights> = (0..40).map(|n| fact(&format!("Rowena saw tower{n}"))).collect();
+        facts.push(fact("Rowena adopted a pony"));
         let of = |query| keyword(query, &facts[40], &facts);
         assert!(
-            of("Caroline") < 0.16 && of("puppies") > 0.35,
+            of("Rowena") < 0.16 && of("ponies") > 0.35,
             "{} {}",
-            of("Caroline"),
-            of("puppies")
+            of("Rowena"),
+            of("ponies")
         );
-        assert!(of("Did Caroline adopt the puppy?") > of("puppies"));
+        assert!(of("Did Rowena adopt the pony?") > of("ponies"));
         // The same word in a memory that has it nowhere else.
-        assert!(keyword("Caroline", &facts[40], &facts[40..]) > 0.3);
+        assert!(keyword("Rowena", &facts[40], &facts[40..]) > 0.3);
     }
 
     #[test]
     fn a_phrase_counts_for_more_than_its_words() {
         let (phrase, apart) = (
-            fact("Melanie joined the support group downtown"),
-            fact("Melanie found support after meeting a group"),
+            fact("Ottilie joined the market guild downtown"),
+            fact("Ottilie found a market after meeting a guild"),
         );
-        let both = [phrase.clone(), fact("The group wants support")];
-        let query = "Which support group was it?";
+        let both = [phrase.clone(), fact("The guild wants a market")];
+        let query = "Which market guild was it?";
         assert!(keyword(query, &phrase, &both) > keyword(query, &apart, &both) + 0.05);
         let ko = [
             fact("플레이어는 검은 숲에서 도깨비를 쓰러뜨렸다"),

@@ -104,8 +104,8 @@ mod tests {
                 vec!["Anna", "Oakford"],
             ),
             (
-                "What did Caroline do at Universal Studios, Tim?",
-                vec!["Caroline", "Universal Studios", "Tim"],
+                "What did Rowena do at Oakford Abbey, Tim?",
+                vec!["Rowena", "Oakford Abbey", "Tim"],
             ),
             ("Good morning! Sleep well?", vec![]),
             ("Has I. met Dorran? Dorran is nice", vec!["Dorran"]),

@@ -17,9 +17,6 @@ pub(super) async fn last_meeting(services: &Services, input: &TurnInput) -> Stor
 /// Without its summary, where that session was told what this player may not hear of any more.
 async fn open(services: &Services, input: &TurnInput, meeting: Option<Meeting>) -> StoreResult<Option<Meeting>> {
     let Some(mut meeting) = meeting else { return Ok(None) };
-    if meeting.locks.is_empty() {
-        return Ok(Some(meeting));
-    }
     let locked = vec![((), meeting.locks.clone())];
     let open = locks::open(services, &input.scope, &input.world, &input.viewpoint(), locked).await?;
     if open.is_empty() {

@@ -182,6 +182,18 @@ impl EventLog {
         }
     }
 
+    /// The number of the next event, for whoever goes on with the dialogue: nothing is under way that was told and may come
+    /// to nothing. 0: something is, or a turn may have been lost of which not every client has heard.
+    pub fn settled_next(&self) -> u64 {
+        let inner = self.inner.lock();
+        let is_settled = inner.open.is_none()
+            && inner.reserved.is_none()
+            && inner.moving.is_none()
+            && inner.in_doubt_from.is_none()
+            && inner.lost.is_none();
+        if is_settled { inner.next_seq } else { 0 }
+    }
+
     /// A move of the head raised the owner's epoch, so none before it had.
     pub fn holds(&self, epoch: u64) {
         let mut inner = self.inner.lock();

@@ -5,6 +5,7 @@
 use super::*;
 use crate::{
     actors::tests::world::{Ear, settings},
+    dialogue::turn::{TurnError, event_error},
     ids::{DialogueKind, GeneratedId},
     ports::clock::SystemClock,
 };
@@ -239,4 +240,41 @@ fn numbers_that_another_node_may_have_given_out_do_not_come_again() {
     assert_eq!(log.head_seq(), 12, "a move of its own");
     log.loaded(start(9, 8), None);
     assert_eq!(log.head_seq(), 808);
+}
+
+#[test]
+fn numbers_are_handed_on_only_where_nothing_is_under_way() {
+    let log = EventLog::new(
+        DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),
+        &settings(),
+        Arc::new(SystemClock),
+    );
+    log.loaded(start(9, 4), known(8, 3));
+    let (mira, turn): (NpcId, _) = ("mira".parse().unwrap(), TurnId::from_u128(1));
+    log.turn_started(1, mira.clone(), None);
+    assert_eq!(log.settled_next(), 0, "a turn may come to nothing");
+    log.committed(1, turn, mira, None);
+    let committed = log.settled_next();
+    assert_eq!(committed, log.head_seq() + 1);
+    // A line that was refused since is told, and counts.
+    log.publish(
+        EventBody::Error {
+            turn: None,
+            error: event_error(&TurnError::Fenced),
+        },
+        None,
+    );
+    assert_eq!(log.settled_next(), committed + 1);
+    // Taken over from a node that may have died in a turn.
+    let log = EventLog::new(
+        DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),
+        &settings(),
+        Arc::new(SystemClock),
+    );
+    log.loaded(start(9, 4), None);
+    assert_eq!(
+        log.settled_next(),
+        0,
+        "clients may still have to hear of the turn that was lost"
+    );
 }

@@ -383,7 +383,13 @@ impl NpcConversation {
             && !(self.paces_itself() && self.node.membership.is_some())
         {
             // Not awaited: an actor that takes the dialogue again meanwhile has an epoch of its own.
-            actix::spawn(load::release(Arc::clone(&self.node), self.key.clone(), loaded.epoch));
+            let next_seq = self.log.settled_next();
+            actix::spawn(load::release(
+                Arc::clone(&self.node),
+                self.key.clone(),
+                loaded.epoch,
+                next_seq,
+            ));
         }
         self.node
             .dialogue_ends(&self.node.conversations, &self.key, self.generation);

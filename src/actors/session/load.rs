@@ -327,8 +327,9 @@ pub(in crate::actors) async fn close(node: Arc<Node>, (scope, id): SessionKey, e
 }
 
 /// Gives ownership up. If that fails it stays this node's, which is asked for the dialogue as before.
-pub(in crate::actors) async fn release(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) {
-    if let Err(error) = node.ports.ledger.dialogues.release(&scope, id, epoch).await {
+/// `next_seq`: see [`settled_next`](crate::actors::event_log::EventLog::settled_next).
+pub(in crate::actors) async fn release(node: Arc<Node>, (scope, id): SessionKey, epoch: u64, next_seq: u64) {
+    if let Err(error) = node.ports.ledger.dialogues.release(&scope, id, epoch, next_seq).await {
         tracing::warn!(dialogue = %id, %error, "ownership could not be given up");
     }
 }

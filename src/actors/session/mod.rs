@@ -443,7 +443,13 @@ impl Session {
     fn leave(&mut self, ctx: &mut Context<Self>) {
         if let Phase::Ready(loaded) = &self.phase {
             // Not awaited: an actor that takes the dialogue again meanwhile has an epoch of its own.
-            actix::spawn(load::release(Arc::clone(&self.node), self.key.clone(), loaded.epoch));
+            let next_seq = self.log.settled_next();
+            actix::spawn(load::release(
+                Arc::clone(&self.node),
+                self.key.clone(),
+                loaded.epoch,
+                next_seq,
+            ));
         }
         self.node.session_ends(&self.key, self.generation);
         ctx.stop();

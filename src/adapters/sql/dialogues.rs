@@ -394,8 +394,8 @@ impl DialogueStore for SqlDialogueStore {
     async fn renew(&self, scope: &TenantScope, id: DialogueId, epoch: u64, until: DateTime<Utc>) -> StoreResult<bool> {
         ownership::renew(&self.0, scope.tenant(), id, epoch, until).await
     }
-    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64) -> StoreResult<()> {
-        ownership::release(&self.0, scope.tenant(), id, epoch).await
+    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64, next_seq: u64) -> StoreResult<()> {
+        ownership::release(&self.0, scope.tenant(), id, epoch, next_seq).await
     }
     async fn release_all(&self, node: NodeId) -> StoreResult<()> {
         ownership::release_all(&self.0, node).await

@@ -51,8 +51,11 @@ const OWNER: &str = concat!(
 );
 const RENEW: &str = "UPDATE dialogues SET owner_until = $4
     WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND owner_node IS NOT NULL";
-const RELEASE: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL
-    WHERE tenant = $1 AND id = $2 AND owner_epoch = $3";
+const RELEASE: &str = concat!(
+    "UPDATE dialogues SET owner_node = NULL, owner_until = NULL, next_seq = ",
+    greater!("next_seq", "$4"),
+    " WHERE tenant = $1 AND id = $2 AND owner_epoch = $3"
+);
 const RELEASE_ALL: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL WHERE owner_node = $1";
 
 fn read_open(row: &Row, taken_from: Option<NodeId>) -> StoreResult<OpenDialogue> {
@@ -225,7 +228,13 @@ pub(super) async fn renew(
         .await
 }
 
-pub(super) async fn release(engine: &Engine, tenant: &TenantId, id: DialogueId, epoch: u64) -> StoreResult<()> {
+pub(super) async fn release(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: DialogueId,
+    epoch: u64,
+    next_seq: u64,
+) -> StoreResult<()> {
     let (reach, tenant) = (tenant, tenant.clone());
     engine
         .write_once(reach, move |connection| {
@@ -234,6 +243,7 @@ pub(super) async fn release(engine: &Engine, tenant: &TenantId, id: DialogueId, 
                     .bind(tenant.as_str())
                     .bind(id.to_string())
                     .bind(signed(epoch))
+                    .bind(signed(next_seq))
                     .execute(connection)
                     .await
                     .map(drop)

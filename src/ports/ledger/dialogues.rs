@@ -294,8 +294,9 @@ pub trait DialogueStore: Send + Sync {
     async fn renew(&self, scope: &TenantScope, id: DialogueId, epoch: u64, until: DateTime<Utc>) -> StoreResult<bool>;
 
     /// Gives up the ownership that was taken with this epoch, so that another node need not wait until it
-    /// has run out. Nothing happens if it was lost or taken anew.
-    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64) -> StoreResult<()>;
+    /// has run out. Nothing happens if it was lost or taken anew. Numbers of events below `next_seq` were given out, also
+    /// those of events after the last commit; 0: which were is not known.
+    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64, next_seq: u64) -> StoreResult<()>;
     /// Gives up everything `node` owns: called once, when it stops.
     async fn release_all(&self, node: NodeId) -> StoreResult<()>;
 

@@ -134,8 +134,8 @@ impl DialogueStore for Prompted {
     async fn renew(&self, scope: &TenantScope, id: DialogueId, epoch: u64, until: DateTime<Utc>) -> StoreResult<bool> {
         self.inner.renew(scope, id, epoch, until).await
     }
-    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64) -> StoreResult<()> {
-        self.inner.release(scope, id, epoch).await
+    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64, next_seq: u64) -> StoreResult<()> {
+        self.inner.release(scope, id, epoch, next_seq).await
     }
     async fn release_all(&self, node: NodeId) -> StoreResult<()> {
         self.inner.release_all(node).await

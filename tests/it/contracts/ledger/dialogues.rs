@@ -340,22 +340,35 @@ pub async fn what_is_given_up_is_anybodys<S: Subject>(f: &Fixture<S>) {
     let rival: NodeId = f.id();
     let until = f.now() + chrono::Duration::seconds(30);
     let claim = async |node, id| dialogues.claim(&f.scope, id, node, f.now(), until).await.unwrap();
-    dialogues.release(&f.other, one.dialogue.id, one.epoch).await.unwrap();
-    dialogues
-        .release(&f.scope, one.dialogue.id, one.epoch + 1)
-        .await
-        .unwrap();
+    let release = async |scope, epoch, next_seq| {
+        dialogues
+            .release(scope, one.dialogue.id, epoch, next_seq)
+            .await
+            .unwrap()
+    };
+    release(&f.other, one.epoch, 9).await;
+    release(&f.scope, one.epoch + 1, 9).await;
     assert!(matches!(claim(rival, one.dialogue.id).await, Claim::OwnedBy { .. }));
-    dialogues.release(&f.scope, one.dialogue.id, one.epoch).await.unwrap();
+    release(&f.scope, one.epoch, 7).await;
     let Claim::Owned(taken) = claim(rival, one.dialogue.id).await else {
         panic!("it was given up")
     };
     assert_eq!((taken.epoch, taken.taken_from), (one.epoch + 1, None));
+    assert_eq!(
+        taken.next_seq, 7,
+        "numbers of events that were told after the last commit do not come again"
+    );
     // Late, the former owner gives nothing up that is another's.
-    dialogues.release(&f.scope, one.dialogue.id, one.epoch).await.unwrap();
+    release(&f.scope, one.epoch, 11).await;
     dialogues.release_all(f.node).await.unwrap();
     assert!(matches!(claim(f.node, one.dialogue.id).await, Claim::OwnedBy { node, .. } if node == rival));
     assert!(matches!(claim(rival, two.dialogue.id).await, Claim::Owned(_)));
+    // Whoever does not know which numbers were given out takes none back.
+    release(&f.scope, taken.epoch, 0).await;
+    let Claim::Owned(again) = claim(rival, one.dialogue.id).await else {
+        panic!("it was given up")
+    };
+    assert_eq!(again.next_seq, 7);
 }
 
 pub async fn claiming_reads_the_state_to_go_on_from<S: Subject>(f: &Fixture<S>) {

@@ -23,6 +23,8 @@ pub(super) struct Aloud {
     pub expired: usize,
     /// What no client should have heard.
     pub wrong: Vec<String>,
+    /// The last events that were heard, the newest first.
+    last: Vec<String>,
     /// A node may die in the middle of a turn, which then fails.
     nodes_die: bool,
 }
@@ -38,6 +40,7 @@ impl Aloud {
             resumed: 0,
             expired: 0,
             wrong: Vec::new(),
+            last: Vec::new(),
             nodes_die: false,
         }
     }
@@ -57,8 +60,14 @@ impl Aloud {
             "error" if !COME_BACK.contains(&event["error"]["code"].as_str().unwrap()) && !is_lost => {
                 self.wrong.push(event.to_string());
             }
-            "reply.done" if event["status"] != "completed" && !is_lost => self.wrong.push(event.to_string()),
+            "reply.done" if event["status"] != "completed" && !is_lost => {
+                self.wrong.push(format!("{event} after {heard:?}", heard = self.last));
+            }
             _ => {}
+        }
+        if event["type"] != "reply.delta" {
+            self.last.truncate(5);
+            self.last.insert(0, event.to_string());
         }
     }
 
@@ -86,6 +95,7 @@ impl Aloud {
                 if head < self.seen {
                     self.wrong.push(format!("{} was heard before {event}", self.seen));
                 }
+                self.last.insert(0, event.to_string());
                 self.seen = head;
                 self.resumed += 1;
                 return true;

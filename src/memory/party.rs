@@ -127,6 +127,14 @@ fn words_key(name: &str) -> String {
     words.join(" ")
 }
 
+/// Whether a sentence speaks of the player, as models call whoever the NPC talks with.
+#[must_use]
+pub fn mentions_player(sentence: &str) -> bool {
+    let sentence = normalise(sentence);
+    let mut words = sentence.split(|c: char| !c.is_alphanumeric());
+    words.any(|word| word == PLAYER || word.starts_with("플레이어"))
+}
+
 /// `name` as a model reads it: `player`, `the player's sister`.
 #[must_use]
 pub fn plain(name: &str) -> Cow<'_, str> {
@@ -176,6 +184,25 @@ mod tests {
             assert_eq!(bind(&bound, Some(&player)), bound, "binding twice changes nothing");
             let own = owner(&bound) == Some(player.as_str());
             assert_eq!(own, bound != said || said.starts_with("player:"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_sentence_speaks_of_the_player_or_it_does_not() {
+        for sentence in [
+            "Mira sold the player a salve.",
+            "Mira knows The Player\u{2019}s knee.",
+            "에르겐은 플레이어에게 약을 팔았다.",
+        ] {
+            assert!(mentions_player(sentence), "{sentence}");
+        }
+        for sentence in [
+            "Mira sells salves.",
+            "Mira hired two lute players.",
+            "에르겐은 약을 판다.",
+            "",
+        ] {
+            assert!(!mentions_player(sentence), "{sentence}");
         }
     }
 

@@ -269,8 +269,10 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         for (fact, near) in near {
             self.add(fact, turn, at, &injected, near, &asked);
         }
-        for (nth, request) in said.into_iter().flat_map(|said| &said.forget).enumerate() {
-            self.forget(request, nth, turn, at);
+        if let Some(said) = said {
+            for (nth, request) in said.forget.iter().enumerate() {
+                self.forget(request, nth, said);
+            }
         }
         for fact in new {
             self.facts[fact].entered = true;

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::HashMap, sync::OnceLock};
 
 use chrono::{DateTime, Utc};
 
-use super::{Known, Naming, SaidThen, Timeline, is_own, said_by, vector_at};
+use super::{Known, Naming, SaidThen, Timeline, is_own, requests::is_said_of, said_by, vector_at};
 use crate::{
     ids::TurnId,
     memory::{
@@ -202,7 +202,7 @@ fn relation(
     }
 }
 
-/// For each request of a turn, the facts of the player's own that it may mean.
+/// For each request of a turn, the facts that it may mean: the player's own, and what the NPC said of the player to it alone.
 fn meant_by(calibration: &Calibration, timeline: &Timeline, said: &SaidThen) -> Vec<Vec<(usize, f32)>> {
     let least = calibration.cosine_at(calibration.related);
     let names = Naming::of(&timeline.known).at(said.at);
@@ -212,7 +212,8 @@ fn meant_by(calibration: &Calibration, timeline: &Timeline, said: &SaidThen) -> 
             .filter(|(_, known)| {
                 !known.foreign
                     && known.may_hold(timeline.since, said.at)
-                    && is_own(&known.fact, said.player.as_ref(), &names)
+                    && (is_own(&known.fact, said.player.as_ref(), &names)
+                        || is_said_of(&known.fact, said.player.as_ref()))
             })
             .map(|(old, known)| (old, dot(vector, vector_at(known, said.at))))
             .filter(|(_, cosine)| *cosine >= least)

@@ -2,12 +2,13 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{End, Ending, Flagged, Judged, Naming, Request, Run, words_at};
+use super::{End, Ending, Flagged, Judged, Naming, Request, Run, SaidThen, is_own, said_by, words_at};
 use crate::{
-    ids::TurnId,
+    ids::{PlayerId, TurnId},
     memory::{
-        fact::{InvalidReason, Statement},
-        keywords, party,
+        fact::{Fact, InvalidReason, Statement},
+        keywords::{self, TermWeights},
+        party,
     },
 };
 
@@ -16,10 +17,13 @@ const MEANT: usize = 8;
 /// Share of the request's informative words that a fact must have to be meant. Forgetting the wrong
 /// thing is worse than not forgetting.
 const MIN_COVERAGE: f64 = 0.5;
+/// Share of the informative words of what the NPC said that a request must have, to mean that.
+const MIN_SHARE: f64 = 0.8;
 
 impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
-    /// Ends the one fact that a request names, if nothing protects it.
-    pub(super) fn forget(&mut self, request: &Request, nth: usize, turn: TurnId, at: DateTime<Utc>) {
+    /// Ends the one fact that a request of a turn names, if nothing protects it. `nth`: which of its requests.
+    pub(super) fn forget(&mut self, request: &Request, nth: usize, said: &SaidThen) {
+        let (turn, at) = (said.turn, said.at);
         let naming = Naming::of(&self.timeline.known).at(at);
         let near = self.prepared.meant(turn, nth).iter();
         let meant = near.map(|(old, _)| *old).filter(|old| self.holds(*old, at));
@@ -31,7 +35,9 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
             let names = naming.others(subject).map(|name| party::plain(name).into_owned());
             let keywords: Vec<String> = keywords.iter().cloned().chain(names).collect();
             let terms = keywords::document_terms(content, &keywords);
-            keywords::coverage(&request.terms, &terms) >= MIN_COVERAGE && !self.is_protected(*old, at)
+            keywords::coverage(&request.terms, &terms) >= MIN_COVERAGE
+                && (is_own(&known.fact, said.player.as_ref(), &naming) || is_nearly_all_in(content, &request.terms))
+                && !self.is_protected(*old, at)
         });
         if let Some(meant) = meant {
             let fact = self.facts[meant].known.fact.id;
@@ -69,4 +75,26 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
             restored_at: None,
         });
     }
+}
+
+/// Whether a fact is what the NPC said of the player, to it alone: what it sold to it, what it advised it to do. That
+/// may tell of what the player wants to have forgotten.
+pub(super) fn is_said_of(fact: &Fact, player: Option<&PlayerId>) -> bool {
+    player.is_some()
+        && fact.audience.private_to.as_ref() == player
+        && !party::is_player(&fact.statement.speaker)
+        && said_by(fact).is_some()
+        && party::mentions_player(&fact.statement.content)
+}
+
+/// Whether a request has the informative words of a sentence, but for a few.
+fn is_nearly_all_in(content: &str, request: &TermWeights) -> bool {
+    let (mut all, mut there) = (0.0, 0.0);
+    for (term, weight) in keywords::query_terms(content).0 {
+        all += f64::from(weight);
+        if request.0.binary_search_by_key(&term, |entry| entry.0).is_ok() {
+            there += f64::from(weight);
+        }
+    }
+    there > 0.0 && there >= MIN_SHARE * all
 }

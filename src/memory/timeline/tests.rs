@@ -1,4 +1,5 @@
 mod ends;
+mod forgetting;
 
 use std::collections::BTreeSet;
 

@@ -123,6 +123,43 @@ fn a_player_may_have_something_forgotten() {
 }
 
 #[test]
+fn what_an_npc_said_of_it_is_forgotten_with_it() {
+    run(async {
+        let stage = Stage::set().await;
+        let knee = "The player's left knee aches.";
+        let sale = "Mira sold the player a jar of comfrey salve for the player's knee.";
+        let bread = "Mira sold the player a loaf of dark bread.";
+        let by_mira = |object: &str, content: &str| {
+            let mut fact = statement("sell", object, content, "positive", &["sale"]);
+            for part in ["subject", "speaker"] {
+                fact[part] = json!("Mira");
+            }
+            fact["kind"] = json!("event");
+            fact
+        };
+        let told = json!([
+            statement("ache", "left knee", knee, "positive", &["health"]),
+            by_mira("comfrey salve", sale),
+            by_mira("dark bread", bread),
+        ]);
+        let mut other = stage.session("p2").await;
+        other.teach("My knee aches", &told).await;
+        let mut talk = stage.session("p1").await;
+        talk.teach("My knee aches", &told).await;
+        let committed = talk.say("Forget what I told you about my knee").await;
+        let forget = json!({ "facts": [], "forget": [knee, sale] }).to_string();
+        stage.llm.tell_text(Task::Extraction, forget);
+        stage.run(&committed.jobs[0]).await.unwrap();
+        let mut valid = stage.valid().await;
+        valid.sort();
+        assert_eq!(valid, [sale, bread, bread, knee], "the other player's stay");
+        talk.say("Which of my legs hurts?").await;
+        let context = stage.llm.last_context();
+        assert!(!context.contains("knee"), "{context}");
+    });
+}
+
+#[test]
 fn what_was_asked_to_be_forgotten_does_not_land_later() {
     run(async {
         let stage = Stage::set().await;

@@ -102,9 +102,6 @@ async fn unlocked<T>(
 pub(super) fn of_dialogue(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Locks {
     let mut locks = input.checkpoint.locks.clone();
     locks.extend(&gathered.overheard.locks);
-    if let Some(meeting) = gathered.meeting.as_ref().filter(|meeting| meeting.summary.is_some()) {
-        locks.extend(&meeting.locks);
-    }
     let shown = prompt.scenarios.iter().filter(|traced| traced.shown.is_some());
     locks.0.extend(shown.map(|traced| Lock::Scenario {
         npc: input.npc.id.clone(),

@@ -342,8 +342,8 @@ fn cut_to(services: &Services, request: &RewindRequest, of: &Turn, heard: String
     Replacement {
         of: of.id,
         jobs: [
-            // A persona's own greeting teaches nothing, heard in part or whole.
-            (JobKind::ExtractFacts, !of.is_authored_greeting()),
+            // A greeting teaches nothing, heard in part or whole.
+            (JobKind::ExtractFacts, !of.is_greeting()),
             (
                 JobKind::ExtractState,
                 had_block && services.settings.prompt.ask_for_state,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::{fact::Importance, locks::Locks, turn::Checkpoint};
+use super::{fact::Importance, turn::Checkpoint};
 use crate::ids::{DialogueId, SummaryId};
 
 /// A dated digest of turns `from_turn..=to_turn` of one dialogue.
@@ -26,10 +26,10 @@ pub struct Summary {
 pub struct Meeting {
     /// When the last turn that stands was committed.
     pub at: DateTime<Utc>,
-    /// The newest summary of it, if there is any.
+    /// The newest summary of what they said to each other, of that session or one before. One that rests on what not every
+    /// player may hear of is left out: it stands in every prompt of a session, so all that is learned there would rest on it
+    /// as well.
     pub summary: Option<String>,
-    /// What that session had in its prompts that not every player may hear of.
-    pub locks: Locks,
 }
 
 /// The numbers of the rules below; `dialogue::settings` holds their defaults.

@@ -119,10 +119,10 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Whether the NPC spoke first, in its persona's own words: no model was asked.
+    /// Whether the NPC spoke first: the player had said nothing.
     #[must_use]
-    pub fn is_authored_greeting(&self) -> bool {
-        self.player.is_some() && self.player_text.is_empty() && self.usage == Usage::default()
+    pub fn is_greeting(&self) -> bool {
+        self.player.is_some() && self.player_text.is_empty()
     }
 }
 

@@ -88,6 +88,7 @@ impl ReplyView {
                     view.greets = true;
                     message.content.as_str()
                 }
+                None if message.role == ChatRole::User && came_up(&message.content) => continue,
                 None if message.role == ChatRole::User && !has_heading(&message.content) => {
                     lines.push(message.content.trim().to_owned());
                     continue;
@@ -96,8 +97,6 @@ impl ReplyView {
             };
             view.read_blocks(rest, &mut facts);
         }
-        // One that was answered is history.
-        view.greets &= lines.is_empty();
         view.line = lines.pop().unwrap_or_default();
         view.said = lines;
         // Each block has the newest at its end.
@@ -175,6 +174,11 @@ impl ReplyView {
 fn is_greeting(text: &str) -> bool {
     text.lines()
         .any(|line| matches!(line, "[They come up to you]" | "[다가온 플레이어]"))
+}
+
+/// Whether it stands for a line that was not said, in history.
+fn came_up(text: &str) -> bool {
+    matches!(text.trim(), "[The player came up to you]" | "[플레이어가 다가왔다]")
 }
 
 /// The headings of blocks that change from turn to turn. A player's line of that shape is still only

@@ -104,20 +104,27 @@ const HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
       AND t.tenant = $1 AND t.id = d.head_turn_id
     ORDER BY t.committed_at DESC, d.id DESC";
 /// Newest first off the index of the player's, so that it stops at the first that is with this NPC.
-const LAST_MEETING: &str = concat!(
-    "SELECT t.committed_at,
-        (SELECT s.text FROM summaries s
-         WHERE s.tenant = $1 AND s.dialogue = d.id AND s.lifted_at IS NULL
-         ORDER BY s.from_turn DESC, s.created_at DESC, s.id DESC LIMIT 1),
-        (SELECT c.body FROM checkpoints c WHERE c.tenant = $1 AND c.turn = d.head_turn_id)
-    FROM dialogues d CROSS JOIN participants p CROSS JOIN turns t
-    WHERE d.tenant = $1 AND d.player = $4 AND ",
+/// The newest sessions, each with its newest summary and with what the dialogue was at the turn that the summary ends with.
+const LAST_MEETINGS: &str = concat!(
+    "SELECT m.committed_at, s.text, c.body
+    FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,
+            (SELECT n.id FROM summaries n
+             WHERE n.tenant = $1 AND n.dialogue = d.id AND n.lifted_at IS NULL
+             ORDER BY n.from_turn DESC, n.created_at DESC, n.id DESC LIMIT 1) AS summary
+        FROM dialogues d CROSS JOIN participants p CROSS JOIN turns t
+        WHERE d.tenant = $1 AND d.player = $4 AND ",
     unindexed!("d.world"),
     " = $2 AND d.id <> $5
-      AND p.tenant = $1 AND p.world = $2 AND p.npc = $3 AND p.part = 'speaker' AND p.dialogue = d.id
-      AND t.tenant = $1 AND t.id = d.head_turn_id
-    ORDER BY d.created_at DESC, d.id DESC LIMIT 1"
+          AND p.tenant = $1 AND p.world = $2 AND p.npc = $3 AND p.part = 'speaker' AND p.dialogue = d.id
+          AND t.tenant = $1 AND t.id = d.head_turn_id
+        ORDER BY d.created_at DESC, d.id DESC LIMIT $6) m
+    LEFT JOIN summaries s ON s.tenant = $1 AND s.id = m.summary
+    LEFT JOIN turns e ON e.tenant = $1 AND e.dialogue = m.dialogue AND e.number = s.to_turn AND e.stands = TRUE
+    LEFT JOIN checkpoints c ON c.tenant = $1 AND c.turn = e.id
+    ORDER BY m.begun_at DESC, m.dialogue DESC"
 );
+/// Sessions that are looked through for a summary.
+const MEETINGS: i64 = 8;
 const SET_RESUME_TOKEN: &str = "UPDATE dialogues SET resume_token_hash = $3 WHERE tenant = $1 AND id = $2";
 const CHECKPOINT: &str = "SELECT c.body FROM dialogues d
     LEFT JOIN checkpoints c ON c.tenant = d.tenant AND c.turn = d.head_turn_id
@@ -327,24 +334,31 @@ impl DialogueStore for SqlDialogueStore {
         apart_from: DialogueId,
     ) -> StoreResult<Option<Meeting>> {
         let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(LAST_MEETING)
+        let rows = sqlx::query(LAST_MEETINGS)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
             .bind(npc.as_str())
             .bind(player.as_str())
             .bind(apart_from.to_string())
-            .fetch_optional(&mut *connection)
+            .bind(MEETINGS)
+            .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        row.map(|row| {
-            let mut columns = Columns::of(&row);
-            Ok(Meeting {
-                at: columns.time()?,
-                summary: columns.next()?,
-                locks: checkpoint_from(columns.next()?)?.locks,
-            })
-        })
-        .transpose()
+        let mut meeting: Option<Meeting> = None;
+        for row in &rows {
+            let mut columns = Columns::of(row);
+            let (at, text, then): (_, Option<String>, Option<&str>) =
+                (columns.time()?, columns.next()?, columns.next()?);
+            let meeting = meeting.get_or_insert(Meeting { at, summary: None });
+            // Where it is not known what it rests on it is not told.
+            if let (Some(text), Some(then)) = (text, then)
+                && checkpoint_from(Some(then))?.locks.is_empty()
+            {
+                meeting.summary = Some(text);
+                break;
+            }
+        }
+        Ok(meeting)
     }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());
@@ -505,11 +519,13 @@ plans_of_sqlite! {
             )
             .await;
             assert_searches(
-                LAST_MEETING,
+                LAST_MEETINGS,
                 &[
                     "dialogues_of_player (tenant=? AND player=?)",
                     "sqlite_autoindex_turns_1 (tenant=? AND id=?)",
                     "summaries_of_dialogue (tenant=? AND dialogue=?)",
+                    "sqlite_autoindex_summaries_1 (tenant=? AND id=?)",
+                    "turns_standing (tenant=? AND dialogue=? AND number=?)",
                 ],
             )
             .await;

@@ -39,7 +39,7 @@ pub(super) fn render(
             let mut messages = Vec::with_capacity(2);
             // In a session something always comes before a reply, if it is only that the player came up.
             if material.player.is_some() {
-                let line = templates.line(language, &turn.player_text)?;
+                let line = templates.earlier_line(language, &turn.player_text)?;
                 messages.push(ChatMessage::new(ChatRole::User, &*line));
             }
             messages.push(match material.scene {

@@ -34,6 +34,7 @@ pub(in crate::dialogue) enum Template {
     ReplyLine,
     /// Stands for a player's line where the NPC speaks first.
     ReplyGreeting,
+    ReplyCameUp,
     /// Has a reply gone on with that was cut.
     ReplyGoOn,
     /// As `ReplySystem`, for NPCs among themselves.
@@ -78,6 +79,7 @@ shipped! {
     ReplyWorld = "reply_world.j2",
     ReplyLine = "reply_line.j2",
     ReplyGreeting = "reply_greeting.j2",
+    ReplyCameUp = "reply_came_up.j2",
     ReplyGoOn = "reply_go_on.j2",
     ConversationSystem = "conversation_system.j2",
     ConversationLine = "conversation_line.j2",
@@ -185,19 +187,26 @@ impl Templates {
     }
 
     /// A player's line as it stands in the prompt, this turn and as history later. An empty one is that of a
-    /// player who has come up and said nothing: the NPC speaks first.
+    /// player who has come up and said nothing: the NPC is asked to speak first.
     pub(in crate::dialogue) fn line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
+        self.line_or(language, line, Template::ReplyGreeting)
+    }
+
+    /// The same in history: where the player said nothing, only that it came up. What the NPC was asked then is over.
+    pub(in crate::dialogue) fn earlier_line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
+        self.line_or(language, line, Template::ReplyCameUp)
+    }
+
+    fn line_or(&self, language: Language, line: &str, unsaid: Template) -> Result<Arc<str>, TemplateError> {
+        if line.is_empty() {
+            return Ok(self.render(language, unsaid, context! {})?.into());
+        }
         let key = (language, line.to_owned());
         if let Some(kept) = self.lines.get(&key) {
             return Ok(kept);
         }
-        let rendered: Arc<str> = match line {
-            "" => self.render(language, Template::ReplyGreeting, context! {})?.into(),
-            said => {
-                let values = context! { line => untrusted(said) };
-                self.render(language, Template::ReplyLine, values)?.into()
-            }
-        };
+        let values = context! { line => untrusted(line) };
+        let rendered: Arc<str> = self.render(language, Template::ReplyLine, values)?.into();
         self.lines.insert(key, rendered.clone());
         Ok(rendered)
     }
@@ -261,7 +270,7 @@ impl Templates {
                     name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
                 }),
                 relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
-                turns => each(context! { number => 1, player => "x", npc => "x", name => "x" }),
+                turns => each(context! { number => 1, player => "x", npc => "x", name => "x", date => "x", weekday => "x" }),
                 overheard => each(context! { name => "x", text => "x" }),
                 past => each(context! { told => list() }).pop(),
                 candidates => each(context! { id => "x", name => "x" }), said => each(context! { name => "x", text => "x" }),

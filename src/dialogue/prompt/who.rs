@@ -1,7 +1,10 @@
 //! Who the player is to the NPC: its name, when they last met, and what that was about.
 
+use std::borrow::Cow;
+
 use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
+use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::{
     ages::Ages,
@@ -10,11 +13,32 @@ use super::{
     templates::Templates,
     untrusted,
 };
-use crate::{
-    dialogue::turn::TurnError,
-    ids::FactId,
-    memory::packing::{Budget, pack},
-};
+use crate::{dialogue::turn::TurnError, ids::FactId};
+
+/// Of fewer tokens half a sentence says nothing.
+const LEAST_TOKENS: u32 = 16;
+
+/// As many whole sentences of a text, from its beginning, as have at most so many tokens; where not even the first one fits, its
+/// first words. `None`: there is room for nothing.
+fn shortened<'t>(text: &'t str, room: u32, count: &dyn Fn(&str) -> u32) -> Option<Cow<'t, str>> {
+    if text.trim().is_empty() {
+        return None;
+    }
+    let longest = |ends: &[usize], tail: &str| {
+        let fits = |end: &usize| count(&format!("{}{tail}", text[..*end].trim_end())) <= room;
+        let fitting = ends.partition_point(fits);
+        ends[..fitting].last().map(|end| text[..*end].trim_end())
+    };
+    let ends = |starts: Vec<usize>| -> Vec<usize> { starts.into_iter().skip(1).chain([text.len()]).collect() };
+    let sentences = ends(text.split_sentence_bound_indices().map(|(at, _)| at).collect());
+    if let Some(whole) = longest(&sentences, "") {
+        return Some(Cow::Borrowed(whole));
+    }
+    let words = ends(text.split_word_bound_indices().map(|(at, _)| at).collect());
+    let words: Vec<usize> = words.into_iter().filter(|end| text[*end..].starts_with(' ')).collect();
+    let words = longest(&words, "…").filter(|_| room >= LEAST_TOKENS)?;
+    Some(Cow::Owned(format!("{words}…")))
+}
 
 /// What is shown of the player. Empty for a stranger.
 #[derive(Default)]
@@ -70,15 +94,12 @@ impl Who {
         }
         if let Some(summary) = &meeting.summary {
             let text = untrusted(summary);
-            let budget = Budget {
-                top_k: 1,
-                total_tokens: room,
-                item_tokens: room.saturating_sub(2 * ITEM_TOKENS),
-            };
-            let packing = pack(&[text.as_str()], budget, 2 * ITEM_TOKENS, &material.counter);
-            who.dropped += usize::from(packing.items.is_empty());
-            let item = packing.items.first();
-            who.summary = item.map(|item| (item.text.to_owned(), item.tokens + 2 * ITEM_TOKENS));
+            let shortened = shortened(&text, room.saturating_sub(2 * ITEM_TOKENS), count);
+            who.dropped += usize::from(shortened.is_none());
+            who.summary = shortened.map(|text| {
+                let tokens = count(&text) + 2 * ITEM_TOKENS;
+                (text.into_owned(), tokens)
+            });
         }
         Ok(who)
     }

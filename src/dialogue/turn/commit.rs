@@ -71,8 +71,8 @@ pub(super) async fn commit(
     let checkpoint = checkpoint_of(services, input, &turn, &spoken);
     let summarise = summary_is_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let cut = turn.status == TurnStatus::Interrupted && !spoken.cuts.is_empty();
-    // A persona's own words are no news to anybody.
-    let extract_facts = spoken.gathered.own_words(input).is_none();
+    // Nobody has told anything to an NPC that speaks first, and what it says then it knew.
+    let extract_facts = !input.is_greeting();
     let jobs = jobs_of(services, input, &turn, cut, (extract_facts, extract_state, summarise));
     let state: Vec<NewStateChange> = changes
         .iter()

@@ -19,13 +19,14 @@ use crate::{
         authored::Greeting,
         fact::Fact,
         keywords::TermWeights,
+        party,
         state::WorldState,
         summary::Meeting,
         tokens::TokenCounter,
         trace::{CallTrace, Timings},
         turn::Intent,
     },
-    ports::{StoreError, embedder::EmbedAs, llm::Task},
+    ports::{StoreError, embedder::EmbedAs, ledger::facts::RecallBody, llm::Task},
 };
 
 /// Standing facts read of each sort; more than any budget takes.
@@ -172,7 +173,11 @@ pub(super) async fn gather_timed(
         input.player.as_ref(),
         input.scene.as_deref(),
     )?;
-    let standing = locks::open_facts(services, &input.scope, &input.world, &viewpoint, standing?).await?;
+    let mut standing = locks::open_facts(services, &input.scope, &input.world, &viewpoint, standing?).await?;
+    if input.is_greeting() {
+        standing.retain(|fact| fact.locks.is_empty());
+        recalled.hits.retain(|hit| may_be_greeted_with(&hit.body));
+    }
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.words());
     let (overheard, past) = tokio::try_join!(
         overheard::lines(services, input, classified.intent),
@@ -199,6 +204,13 @@ pub(super) async fn gather_timed(
             ..Timings::default()
         },
     })
+}
+
+/// Nobody asked for anything: what is locked would lock all that is learned in the session, and what somebody said of others
+/// is nothing to begin with.
+fn may_be_greeted_with(body: &RecallBody) -> bool {
+    let is_hearsay = body.speaker != party::AUTHOR && body.speaker != body.subject;
+    body.locks.is_empty() && !is_hearsay
 }
 
 /// The state of the world, what is known of the NPC's past, and what the line is after: the classifier is told

@@ -250,7 +250,8 @@ pub trait DialogueStore: Send + Sync {
         npc: &NpcId,
         player: Option<&PlayerId>,
     ) -> StoreResult<Option<Overheard>>;
-    /// The newest session but `apart_from` in which `npc` talked with `player`, and of which something stands.
+    /// The newest session but `apart_from` in which `npc` talked with `player`, and of which something stands. Its summary
+    /// is that of an earlier session where it has none of its own.
     async fn last_meeting(
         &self,
         scope: &TenantScope,

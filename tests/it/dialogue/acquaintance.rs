@@ -2,7 +2,7 @@
 
 use colloquy::{
     memory::authored::{Greeting, WorldSettings},
-    ports::llm::Task,
+    ports::{ledger::jobs::JobKind, llm::Task},
 };
 use serde_json::json;
 
@@ -72,5 +72,52 @@ fn a_world_may_greet_everybody_alike() {
         for _ in 0..2 {
             assert_eq!(stage.session("p1").await.say("").await.turn.reply_text, WORDS);
         }
+    });
+}
+
+#[test]
+fn a_greeting_begins_with_what_is_known_and_not_with_hearsay() {
+    run(async {
+        let mut stage = Stage::set().await;
+        stage.npc.persona.greeting.clear();
+        let mut first = stage.session("p1").await;
+        let mut promise = statement(
+            "bring",
+            "salt",
+            "The player will bring Mira salt.",
+            "positive",
+            &["salt"],
+        );
+        promise["kind"] = json!("goal");
+        promise["tense"] = json!("future");
+        let mut lie = statement(
+            "belong",
+            "the player",
+            "The Lantern Inn belongs to the player.",
+            "positive",
+            &["inn"],
+        );
+        (lie["subject"], lie["importance"]) = (json!("the Lantern Inn"), json!(10));
+        first
+            .teach("The inn is mine, and I will bring you salt.", &json!([promise, lie]))
+            .await;
+
+        let mut again = stage.session("p1").await;
+        let greeted = again.say("").await;
+        let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+        assert!(
+            prompt.contains("Speak first") && prompt.contains("bring Mira salt"),
+            "{prompt}"
+        );
+        assert!(!prompt.contains("Lantern Inn belongs"), "{prompt}");
+        // Nothing was told, so nothing is learned.
+        let kinds: Vec<JobKind> = greeted.jobs.iter().map(|job| job.kind).collect();
+        assert!(!kinds.contains(&JobKind::ExtractFacts), "{kinds:?}");
+        // What the NPC was asked to do then is not asked of it any more.
+        again.say("Whose is the Lantern Inn?").await;
+        let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+        assert!(!prompt.contains("Speak first"), "{prompt}");
+        assert!(prompt.contains("[The player came up to you]"), "{prompt}");
+        assert!(prompt.contains("The player says: The Lantern Inn belongs"), "{prompt}");
     });
 }

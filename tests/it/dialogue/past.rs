@@ -121,6 +121,30 @@ fn what_an_npc_tells_of_its_past_is_as_locked_as_it() {
 }
 
 #[test]
+fn one_who_is_greeted_is_told_nothing_of_the_past_unasked() {
+    run(async {
+        let stage = with_a_past().await;
+        let mut talk = stage.session("p1").await;
+        let mut promise = said("Mira promised the player to tell of Anselm again.");
+        (promise["kind"], promise["tense"], promise["importance"]) = (json!("goal"), json!("future"), json!(9));
+        asks(
+            &mut talk,
+            &json!([said("Anselm drowned when he and Mira were children."), promise]),
+        )
+        .await;
+        let mut again = stage.session("p1").await;
+        again.say("").await;
+        let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+        assert!(!prompt.contains("Anselm"), "{prompt}");
+        assert!(again.trace(1).await.locks.is_empty());
+        // So what is learned next is not locked either.
+        stage.llm.tell_text(Task::Intent, "chat");
+        again.teach("Good day!", &json!([said("Mira bakes on Fridays.")])).await;
+        assert!(stage.facts().await.pop().unwrap().locks.is_empty());
+    });
+}
+
+#[test]
 fn what_rests_on_what_is_locked_is_locked_as_well() {
     run(async {
         let stage = with_a_past().await;

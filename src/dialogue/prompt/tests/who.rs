@@ -11,7 +11,6 @@ fn known(language: Language) -> Case {
     case.meeting = Some(Meeting {
         at: at(0),
         summary: Some("They agreed\n[Persona] that Rowan brings salt.".to_owned()),
-        locks: crate::memory::locks::Locks::default(),
     });
     case
 }
@@ -82,5 +81,55 @@ fn it_keeps_to_its_budget() {
             "{budget}"
         );
         assert_eq!(section.dropped.is_empty(), budget >= 120, "{section:?}");
+    }
+}
+
+#[test]
+fn what_the_last_talk_was_about_ends_at_a_sentence() {
+    for (language, sentences, begins) in [
+        (
+            Language::En,
+            [
+                "They met at the inn. ",
+                "Rowan told of Anna in Oakford. ",
+                "Rowan promised salt in four days.",
+            ],
+            "- The last talk, in short: ",
+        ),
+        (
+            Language::Ko,
+            [
+                "둘은 약방에서 만났다. ",
+                "플레이어는 늘 쓴 차를 택했다. ",
+                "플레이어는 꿀을 약속했다.",
+            ],
+            "- 지난 이야기 요약: ",
+        ),
+    ] {
+        let mut case = known(language);
+        case.standing.clear();
+        let told = |case: &Case, budget| {
+            let mut settings = settings();
+            settings.prompt.acquaintance_tokens = budget;
+            let text = shown(&case.assemble(&settings).unwrap().messages);
+            let line = text.lines().find_map(|line| line.strip_prefix(begins));
+            line.map(str::to_owned)
+        };
+        case.meeting.as_mut().unwrap().summary = Some(sentences.concat());
+        let mut seen = std::collections::BTreeSet::new();
+        for budget in 24..200 {
+            if let Some(line) = told(&case, budget).filter(|line| !line.ends_with('…')) {
+                seen.insert(line);
+            }
+        }
+        let whole: std::collections::BTreeSet<String> = (1..=3)
+            .map(|many| sentences[..many].concat().trim_end().to_owned())
+            .collect();
+        assert_eq!(seen, whole);
+        // Where no sentence fits, whole words.
+        let endless = "word after word ".repeat(200);
+        case.meeting.as_mut().unwrap().summary = Some(endless);
+        let line = told(&case, 100).unwrap();
+        assert!(line.ends_with("word…") || line.ends_with("after…"), "{line}");
     }
 }

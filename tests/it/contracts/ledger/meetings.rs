@@ -1,6 +1,12 @@
 //! When an NPC and a player talked with each other.
 
-use colloquy::ports::ledger::{jobs::JobKind, rewinds::Rewind};
+use colloquy::{
+    memory::locks::{Lock, Locks},
+    ports::ledger::{
+        jobs::{JobFence, JobKind},
+        rewinds::Rewind,
+    },
+};
 
 use super::{Subject, fixture::Fixture, summaries::landing};
 
@@ -68,4 +74,39 @@ pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>)
     };
     f.ledger().rewinds.rewind(&f.scope, &rewind).await.unwrap();
     assert_eq!(met().await, first);
+
+    // A later session without a summary hides none.
+    f.tick();
+    let (dialogue, fence) = f.a_fence(JobKind::Summarise).await;
+    let mut open = landing(f, fence, dialogue, (1, 1));
+    open.summary.text = "They spoke of salt.".to_owned();
+    assert!(f.ledger().summaries.commit(&f.scope, &open).await.unwrap());
+    f.tick();
+    let newest = f.open().await;
+    f.tick();
+    let said = f.a_commit(&newest, 1, None);
+    f.commit(&said).await;
+    let text = Some("They spoke of salt.".to_owned());
+    assert_eq!(met().await, Some((said.turn.committed_at, text.clone())));
+    // One that rests on what not every player may hear of stands in no prompt.
+    f.tick();
+    let secretive = f.open().await;
+    f.tick();
+    let mut told = f.a_commit(&secretive, 1, None);
+    told.checkpoint.locks = Locks::from_iter([Lock::Scenario {
+        npc: f.npc.clone(),
+        scenario: "well".parse().unwrap(),
+    }]);
+    let job = f.a_job(&told, JobKind::Summarise);
+    let fence = JobFence {
+        job: job.id,
+        turn: told.turn.id,
+        text_version: told.turn.text_version,
+    };
+    told.jobs.push(job);
+    f.commit(&told).await;
+    let mut secret = landing(f, fence, secretive.dialogue.id, (1, 1));
+    secret.summary.text = "She told of the well.".to_owned();
+    assert!(f.ledger().summaries.commit(&f.scope, &secret).await.unwrap());
+    assert_eq!(met().await, Some((told.turn.committed_at, text)));
 }

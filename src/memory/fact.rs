@@ -393,7 +393,21 @@ impl Statement {
     /// Whether it may be in a prompt without having been searched for, beside what is pinned: what is so, and what
     /// its speaker says of itself. All else is hearsay.
     fn may_stand(&self, is_canon: bool) -> bool {
-        self.kind.is_standing() && (is_canon || self.subject == self.speaker) || self.tells_own_name()
+        self.kind.is_standing() && (is_canon || self.is_of_oneself()) || self.tells_own_name()
+    }
+
+    /// Whether its speaker says it of itself alone: a player nothing of the world, which is not its to say, and an NPC
+    /// nothing that it did with the player. What they promise and are after is their own to say, whatever it is about.
+    #[must_use]
+    pub fn is_of_oneself(&self) -> bool {
+        let is_claim = || {
+            if super::party::is_player(&self.speaker) {
+                super::claims::is_of_the_world(self)
+            } else {
+                self.kind == FactKind::Event && super::party::mentions_player(&self.content)
+            }
+        };
+        self.subject == self.speaker && (self.kind.is_open_promise(self.tense) || !is_claim())
     }
 
     /// The text that is embedded: `content (Keywords: k1, k2)` (ALGORITHMS §1).

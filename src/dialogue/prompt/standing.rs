@@ -200,7 +200,7 @@ impl StandingFacts {
     pub(super) fn state_values(&self, templates: &Templates, ages: Ages) -> Result<Value, TurnError> {
         let values = |block| {
             let mut entries: Vec<&Entry> = self.state.iter().filter(|entry| entry.block == block).collect();
-            entries.sort_by_key(|entry| entry.said_at);
+            entries.sort_by_key(|entry| (entry.said_at, entry.fact));
             entries
                 .into_iter()
                 .map(|entry| {
@@ -238,12 +238,13 @@ fn block_of(material: &Material<'_>, fact: &Fact) -> Option<Block> {
     let statement = &fact.statement;
     let is_mutable = statement.kind.is_mutable_state();
     let is_promise = statement.kind.is_open_promise(statement.tense);
-    let of_oneself = statement.subject == statement.speaker;
-    match material.reader().word_of_fact(fact) {
-        Word::Canon if is_mutable => Some(Block::Canon),
-        Word::Player | Word::Own if of_oneself && is_promise => Some(Block::Promises),
-        Word::Player if of_oneself && is_mutable => Some(Block::Told),
-        Word::Own if of_oneself && is_mutable => Some(Block::Own),
+    let word = material.reader().word_of_fact(fact);
+    match word {
+        Word::Canon => is_mutable.then_some(Block::Canon),
+        Word::Player | Word::Own if !statement.is_of_oneself() => None,
+        Word::Player | Word::Own if is_promise => Some(Block::Promises),
+        Word::Player if is_mutable => Some(Block::Told),
+        Word::Own if is_mutable => Some(Block::Own),
         _ => None,
     }
 }

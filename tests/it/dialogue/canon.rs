@@ -63,18 +63,37 @@ const ENGLISH: &[Lie] = &[
     ),
     ("Mira", "constraint", "Mira is allergic to bread."),
     ("Mira", "goal", "Mira promises the player a thousand silver coins."),
+    ("player", "relationship", "The player is the lost brother of Mira."),
+];
+
+/// What a player says of itself, and of the world.
+const ENGLISH_CLAIMS: &[Lie] = &[
     (
         "player",
         "event",
         "The player was crowned queen of the valley by the old king.",
     ),
-    ("player", "relationship", "The player is the lost brother of Mira."),
     (
         "player",
         "personal_info",
         "The player owns the crossroads and all that stands there.",
     ),
     ("player", "todo", "The player will be given the inn by Mira at noon."),
+    (
+        "player",
+        "event",
+        "The player owns the Lantern Inn, since the old owner signed it over.",
+    ),
+    ("player", "relationship", "The player is the landlord of Mira."),
+    ("player", "opinion", "The player holds the deed to the mill."),
+    ("player", "habit", "The player rules the village every winter."),
+    ("player", "event", "The player inherited Dorran's smithy last spring."),
+    ("player", "event", "The player bought the ferry from the ferryman."),
+    (
+        "player",
+        "goal",
+        "The player will become king of the valley at harvest.",
+    ),
 ];
 
 const KOREAN: &[Lie] = &[
@@ -105,18 +124,27 @@ const KOREAN: &[Lie] = &[
     ("우물", "constraint", "우물은 독이 들어 마시면 죽는다."),
     ("에르겐", "constraint", "에르겐은 쑥 알레르기가 있다."),
     ("에르겐", "goal", "에르겐은 플레이어에게 은화 천 닢을 약속한다."),
-    ("player", "event", "플레이어는 옛 왕에게서 계곡의 여왕으로 임명되었다."),
     ("player", "relationship", "플레이어는 에르겐의 잃어버린 형이다."),
+];
+
+const KOREAN_CLAIMS: &[Lie] = &[
+    ("player", "event", "플레이어는 옛 왕에게서 계곡의 여왕으로 임명되었다."),
     (
         "player",
         "personal_info",
         "플레이어는 네거리와 거기 선 모든 것을 가졌다.",
     ),
     ("player", "todo", "플레이어는 정오에 에르겐에게서 약초밭을 받을 것이다."),
+    ("player", "event", "플레이어는 등불 여관을 옛 주인에게서 물려받았다."),
+    ("player", "relationship", "플레이어는 에르겐 약방의 주인이다."),
+    ("player", "opinion", "플레이어는 방앗간의 땅문서를 가지고 있다."),
+    ("player", "habit", "플레이어는 겨울마다 마을을 다스린다."),
+    ("player", "event", "플레이어는 뱃사공에게서 나룻배를 샀다."),
 ];
 
-/// Every line of a prompt that has `lie` in it and does not say whose word it is.
-fn stated<'p>(prompt: &'p str, lie: &str) -> Vec<&'p str> {
+/// Every line of a prompt that has `lie` in it and does not say whose word it is. `by_heading`: one that is only of the
+/// player itself may be below a heading that does.
+fn stated<'p>(prompt: &'p str, lie: &str, by_heading: bool) -> Vec<&'p str> {
     let mut heading = "";
     let mut bare = Vec::new();
     for line in prompt.lines() {
@@ -125,10 +153,11 @@ fn stated<'p>(prompt: &'p str, lie: &str) -> Vec<&'p str> {
         }
         let says_who = line.contains("The player says: ")
             || line.contains("플레이어의 말: ")
-            || matches!(
-                heading,
-                "[What the player says of themselves]" | "[플레이어가 자신에 대해 한 말]"
-            );
+            || by_heading
+                && matches!(
+                    heading,
+                    "[What the player says of themselves]" | "[플레이어가 자신에 대해 한 말]"
+                );
         if line.contains(lie) && !says_who {
             bare.push(line);
         }
@@ -139,11 +168,12 @@ fn stated<'p>(prompt: &'p str, lie: &str) -> Vec<&'p str> {
 #[test]
 fn no_prompt_states_what_a_player_made_up() {
     run(async {
-        for (language, name, lies, hello) in [
-            (Language::En, "Mira", ENGLISH, "Good morning!"),
-            (Language::Ko, "에르겐", KOREAN, "좋은 아침이야!"),
+        for (language, name, lies, claims, hello) in [
+            (Language::En, "Mira", ENGLISH, ENGLISH_CLAIMS, "Good morning!"),
+            (Language::Ko, "에르겐", KOREAN, KOREAN_CLAIMS, "좋은 아침이야!"),
         ] {
             assert!(lies.len() >= 20);
+            let lies: Vec<&Lie> = lies.iter().chain(claims).collect();
             let mut stage = Stage::set().await;
             stage.npc.name = name.to_owned();
             stage.npc.language = language;
@@ -167,7 +197,7 @@ fn no_prompt_states_what_a_player_made_up() {
                             // The line itself is the player's.
                             let prompt = prompt.replace(&format!("<player_line>\n{line}\n</player_line>"), "");
                             assert_eq!(
-                                stated(&prompt, lie),
+                                stated(&prompt, lie, !claims.iter().any(|claim| claim.2 == *lie)),
                                 Vec::<&str>::new(),
                                 "{subject}, {task:?}:\n{prompt}"
                             );

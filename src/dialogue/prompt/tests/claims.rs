@@ -195,6 +195,44 @@ fn memories_are_in_the_order_of_time() {
 }
 
 #[test]
+fn what_was_told_at_one_moment_is_in_the_order_in_which_it_was_told() {
+    let mut case = Case::of(Language::En, "x");
+    case.hits = vec![
+        hit(3, "Mira keeps the inn.", 0.9, 0.9, 3),
+        hit(1, "The inn belongs to the player.", 0.7, 0.9, 3),
+        hit(2, "The old owner signed it over.", 0.8, 0.9, 3),
+    ];
+    for hit in &mut case.hits {
+        Arc::make_mut(&mut hit.body).valid_at = at(3);
+    }
+    let text = shown(&case.assemble(&settings()).unwrap().messages);
+    let places: Vec<usize> = ["belongs to the player", "signed it over", "keeps the inn"]
+        .iter()
+        .map(|words| text.find(words).unwrap())
+        .collect();
+    assert!(places.is_sorted(), "{text}");
+}
+
+#[test]
+fn what_an_npc_did_with_the_player_is_nothing_of_itself() {
+    for (content, kind, stands) in [
+        ("Mira lost her brother.", FactKind::Event, true),
+        ("Mira sold the player a jar of salve.", FactKind::Event, false),
+        ("미라는 플레이어에게 고약을 팔았다.", FactKind::Event, false),
+        ("Mira likes the player's songs.", FactKind::Opinion, true),
+        ("Mira will keep walnuts away from the player.", FactKind::Goal, true),
+    ] {
+        let mut entry = fact(2, kind, content, false);
+        (entry.statement.subject, entry.statement.speaker) = ("Mira".to_owned(), "Mira".to_owned());
+        assert_eq!(entry.may_stand(), stands, "{content}");
+        let mut case = Case::of(Language::En, "x");
+        case.standing = vec![entry];
+        let text = shown(&case.assemble(&settings()).unwrap().messages);
+        assert_eq!(block_with(&text, content).is_some(), stands, "{text}");
+    }
+}
+
+#[test]
 fn promises_keep_room_of_their_own() {
     let mut case = Case::of(Language::En, "x");
     let habit = "The player does this and that every day. ".repeat(5);

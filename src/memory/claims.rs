@@ -1,0 +1,193 @@
+//! What a player claims to own, to hold or to be in the world. It says so of itself, and yet it is the world that it
+//! speaks of: whose the inn is, is not for a player to say.
+//!
+//! Words decide. One too many costs little: what is a claim is still remembered, found by a search, and told as what the
+//! player says.
+
+use super::{
+    fact::Statement,
+    keywords::{is_hangul, normalise},
+};
+
+/// Words of owning, of holding and of rank. Latin ones of five letters and more, and Korean ones, are beginnings.
+const WORDS: [&str; 87] = [
+    "own",
+    "owns",
+    "owned",
+    "owner",
+    "ownership",
+    "belong",
+    "possess",
+    "hold",
+    "holds",
+    "held",
+    "inherit",
+    "heir",
+    "heirs",
+    "deed",
+    "deeds",
+    "signed",
+    "bequea",
+    "granted",
+    "grants",
+    "given",
+    "bought",
+    "buys",
+    "purchas",
+    "owe",
+    "owes",
+    "owed",
+    "debt",
+    "debts",
+    "rule",
+    "rules",
+    "ruled",
+    "ruler",
+    "reign",
+    "king",
+    "queen",
+    "lord",
+    "lady",
+    "prince",
+    "duke",
+    "baron",
+    "noble",
+    "knight",
+    "mayor",
+    "throne",
+    "crown",
+    "landlord",
+    "landlad",
+    "master",
+    "mistress",
+    "command",
+    "appoint",
+    "elected",
+    "charge",
+    "chosen",
+    "prophe",
+    "소유",
+    "주인",
+    "임자",
+    "가졌",
+    "가지고",
+    "가진",
+    "갖고",
+    "자기",
+    "자신의",
+    "제것",
+    "물려받",
+    "상속",
+    "넘겨받",
+    "사들",
+    "샀다",
+    "샀고",
+    "빚",
+    "다스",
+    "지배",
+    "왕이",
+    "왕으",
+    "왕의",
+    "여왕",
+    "왕위",
+    "영주",
+    "성주",
+    "귀족",
+    "촌장",
+    "이장",
+    "임명",
+    "즉위",
+    "문서",
+];
+/// Verbs of having that are claims only where they are about something definite ("has the inn"): a dog anybody may have.
+const HAVING: [&str; 9] = ["has", "have", "had", "got", "gets", "keep", "keeps", "took", "take"];
+
+/// Whether a statement that somebody made of itself claims something of the world.
+#[must_use]
+pub fn is_of_the_world(statement: &Statement) -> bool {
+    let said = normalise(&format!("{} {}", statement.predicate, statement.content));
+    let words = || {
+        said.split(|c: char| !c.is_alphanumeric())
+            .filter(|word| !word.is_empty())
+    };
+    let object = normalise(&statement.object);
+    let is_definite = object.starts_with("the ") || object.starts_with("all ");
+    words().any(|word| WORDS.iter().any(|claim| is_form_of(word, claim)))
+        || is_definite && words().any(|word| HAVING.contains(&word))
+}
+
+fn is_form_of(word: &str, claim: &str) -> bool {
+    let is_beginning = claim.starts_with(is_hangul) || claim.len() > 4;
+    word == claim || is_beginning && word.starts_with(claim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::fact::{FactKind, Importance, Polarity, Tense};
+
+    fn says(predicate: &str, object: &str, content: &str) -> bool {
+        is_of_the_world(&Statement {
+            subject: "player:p7".into(),
+            predicate: predicate.into(),
+            object: object.into(),
+            content: content.into(),
+            keywords: Vec::new(),
+            speaker: "player:p7".into(),
+            kind: FactKind::Event,
+            importance: Importance::DEFAULT,
+            polarity: Polarity::Positive,
+            tense: Tense::Present,
+            pinned: false,
+        })
+    }
+
+    #[test]
+    fn what_players_own_hold_owe_and_are_is_of_the_world() {
+        for (predicate, object, content) in [
+            (
+                "own",
+                "the Lantern Inn",
+                "The player owns the Lantern Inn, since the old owner signed it over to the player.",
+            ),
+            ("have", "the inn", "The player has the inn now."),
+            ("be", "king", "The player is king of the valley."),
+            ("be crowned", "", "The player was crowned by the bishop."),
+            ("rule", "the village", "The player rules the village."),
+            ("inherit", "", "The player inherited the mill."),
+            ("owe", "nothing", "The player owes Mira nothing."),
+            ("소유하다", "등불 여관", "플레이어는 등불 여관을 소유하고 있다."),
+            ("가지다", "약초밭", "플레이어는 약초밭을 가졌다."),
+            ("물려받다", "방앗간", "플레이어는 방앗간을 물려받았다."),
+            ("주인이다", "여관", "플레이어는 여관의 주인이다."),
+            ("다스리다", "마을", "플레이어는 마을을 다스린다."),
+            ("임명되다", "여왕", "플레이어는 계곡의 여왕으로 임명되었다."),
+        ] {
+            assert!(says(predicate, object, content), "{content}");
+        }
+    }
+
+    #[test]
+    fn what_players_do_like_and_are_to_themselves_is_not() {
+        for (predicate, object, content) in [
+            (
+                "walk",
+                "Saltmouth",
+                "The player walked all the way to the inn from Saltmouth.",
+            ),
+            (
+                "bring",
+                "a sack of salt",
+                "The player brought Mira the promised sack of salt.",
+            ),
+            ("have", "a dog", "The player has a dog."),
+            ("drink", "tea", "The player drinks bitter tea in the morning."),
+            ("move", "Oakford", "The player moved to Oakford."),
+            ("가져오다", "꿀", "플레이어는 에르겐에게 약속한 꿀을 가져왔다."),
+            ("이사하다", "참나무골", "플레이어는 참나무골로 이사했다."),
+            ("마시다", "차", "플레이어는 차를 언제나 쓴 것으로 마신다."),
+        ] {
+            assert!(!says(predicate, object, content), "{content}");
+        }
+    }
+}

@@ -8,7 +8,7 @@ mod resting;
 mod settling;
 
 pub use self::by_hand::{Correction, HandError, HandWritten, correct, write_by_hand};
-pub(super) use self::extraction::number;
+pub(super) use self::extraction::{number, weekday};
 pub use self::{resting::Resting, settling::settle_all};
 use super::{
     Services,
@@ -116,9 +116,10 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
             }
             injected.ids.push(candidate.fact);
             injected.note_subject(&candidate.subject, said);
+            // Whoever reads a turn is nobody in it: the NPC goes by its name.
             let reader = Reader {
                 language: said.npc.language,
-                npc: &said.npc.name,
+                npc: "",
                 player: said.turn.player.as_ref(),
             };
             let text = attributed(

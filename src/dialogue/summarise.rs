@@ -145,6 +145,8 @@ async fn write(
         .map(|turn| {
             context! {
                 number => turn.number,
+                date => turn.started_at.format("%Y-%m-%d").to_string(),
+                weekday => super::remember::weekday(said.npc.language, turn.started_at),
                 player => untrusted(&turn.player_text),
                 npc => untrusted(&turn.reply_text),
                 name => scene.name_of(&turn.npc),

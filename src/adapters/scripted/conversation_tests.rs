@@ -206,7 +206,7 @@ async fn transcript(language: &'static str, lines: &[&str]) -> String {
         .turns
         .iter()
         .enumerate()
-        .map(|(at, (player, npc))| context! { number => at + 1, player, npc })
+        .map(|(at, (player, npc))| context! { number => at + 1, date => "2026-11-25", weekday => "Wednesday", player, npc })
         .collect();
     let summary = ask(
         Task::Summary,
@@ -481,7 +481,7 @@ async fn whoever_the_last_line_speaks_to_is_next() {
 #[tokio::test]
 async fn what_npcs_said_to_each_other_is_summed_up_by_their_names() {
     let stretch = |lines: &[(&str, &str)]| -> Vec<minijinja::Value> {
-        let turn = |(at, &(name, npc)): (usize, &(&str, &str))| context! { number => at + 1, name, npc };
+        let turn = |(at, &(name, npc)): (usize, &(&str, &str))| context! { number => at + 1, date => "2026-11-25", weekday => "Wednesday", name, npc };
         lines.iter().enumerate().map(turn).collect()
     };
     let names = vec!["Mira", "에르겐"];

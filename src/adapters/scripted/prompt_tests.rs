@@ -93,7 +93,9 @@ fn a_full_reply_prompt_reads_well() {
 #[test]
 fn task_prompts_render_with_and_without_their_lists() {
     let none: Vec<String> = vec![];
-    let turns = vec![context! { number => 1, player => "hi\nthere", npc => "hello" }];
+    let turns = vec![
+        context! { number => 1, date => "2026-11-25", weekday => "Wednesday", player => "hi\nthere", npc => "hello" },
+    ];
     for language in ["en", "ko"] {
         for filled in [false, true] {
             let known = if filled { vec!["K1".to_owned()] } else { none.clone() };

@@ -243,16 +243,22 @@ impl Selection {
 
     fn context(&self, templates: &Templates, language: Language, material: &Material<'_>) -> Result<String, TurnError> {
         let ages = material.ages();
-        let mut memories: Vec<(DateTime<Utc>, &str)> = self
+        let mut memories: Vec<(DateTime<Utc>, FactId, &str)> = self
             .memories
             .iter()
-            .map(|(at, text)| (material.hits[*at].body.valid_at, text.as_str()))
+            .map(|(at, text)| {
+                (
+                    material.hits[*at].body.valid_at,
+                    material.hits[*at].body.id,
+                    text.as_str(),
+                )
+            })
             .collect();
-        // In the order of time, so that of two that disagree the newer one is to be seen.
-        memories.sort_by_key(|(at, _)| *at);
+        // In the order of time, so that of two that disagree the newer one is to be seen; of one turn, as they were told.
+        memories.sort_by_key(|(at, fact, _)| (*at, *fact));
         let facts = memories
             .into_iter()
-            .map(|(at, text)| Ok(context! { text, ago => ages.of(templates, at)? }));
+            .map(|(at, _, text)| Ok(context! { text, ago => ages.of(templates, at)? }));
         let facts = facts.collect::<Result<Vec<Value>, TurnError>>()?;
         let is_dated = !facts.is_empty()
             || !self.summaries.is_empty()

@@ -78,6 +78,7 @@ pub(in crate::dialogue) fn world_lines(
         .chain(others.iter().copied())
         .chain(bound.as_deref())
         .filter_map(|name| state.characters.get_key_value(name))
+        .filter(|(_, character)| tells_something(character))
         .map(|(name, character)| described(&shown(name), character, language, &shown))
         .collect();
     let about_us = |name: &str| {
@@ -100,6 +101,26 @@ pub(in crate::dialogue) fn world_lines(
         .filter(|line| !line.is_empty())
         .map(str::to_owned)
         .collect())
+}
+
+/// Whether there is anything to say of a character beside its name: somebody who lost all that it had is there, too.
+fn tells_something(character: &Character) -> bool {
+    let Character {
+        location,
+        status,
+        hp,
+        mood,
+        items,
+        with,
+        ..
+    } = character;
+    let texts = [location, status, mood];
+    texts
+        .into_iter()
+        .any(|text| text.as_deref().is_some_and(|text| !text.is_empty()))
+        || hp.is_some()
+        || !items.is_empty()
+        || !with.is_empty()
 }
 
 fn described(

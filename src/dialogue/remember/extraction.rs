@@ -181,7 +181,7 @@ async fn asked(services: &Services, scope: &TenantScope, said: &Said, injected: 
             known => &injected.texts,
             open => injected.open(),
             subjects => &injected.subjects,
-            before => said.before.iter().flat_map(|turn| lines_of(turn, &npc.name)).collect::<Vec<_>>(),
+            before => said.before.iter().flat_map(|turn| lines_of(turn, npc)).collect::<Vec<_>>(),
             date,
             weekday,
         };
@@ -219,9 +219,13 @@ impl Injected {
 }
 
 /// The lines of a session's turn with who spoke them. An NPC that greets answers nothing.
-fn lines_of(turn: &BufferedTurn, npc: &str) -> impl Iterator<Item = String> + use<> {
-    let line = (!turn.player_text.is_empty()).then(|| spoken(PLAYER, &turn.player_text));
-    line.into_iter().chain([spoken(npc, &turn.reply_text)])
+fn lines_of(turn: &BufferedTurn, npc: &Npc) -> impl Iterator<Item = String> + use<> {
+    let player = match npc.language {
+        Language::En => PLAYER,
+        Language::Ko => "플레이어",
+    };
+    let line = (!turn.player_text.is_empty()).then(|| spoken(player, &turn.player_text));
+    line.into_iter().chain([spoken(&npc.name, &turn.reply_text)])
 }
 
 fn spoken(name: &str, text: &str) -> String {
@@ -229,7 +233,7 @@ fn spoken(name: &str, text: &str) -> String {
 }
 
 /// The day of the week as the language of the prompt has it: from a date alone a small model counts wrongly.
-fn weekday(language: Language, at: DateTime<Utc>) -> &'static str {
+pub(in crate::dialogue) fn weekday(language: Language, at: DateTime<Utc>) -> &'static str {
     let names = match language {
         Language::En => [
             "Monday",

@@ -82,15 +82,26 @@ fn it_stands_behind_everything_that_stays_the_same() {
 #[test]
 fn who_asks_for_what_is_locked_makes_the_npc_turn_the_talk() {
     for (language, heading, advice) in [
-        (Language::En, "[Your past]", "Turn the talk elsewhere in your own way"),
-        (Language::Ko, "[당신의 과거]", "말을 돌리거나"),
+        (Language::En, "[Your past]", "turn the talk elsewhere in your own way"),
+        (Language::Ko, "[당신의 과거]", "화제를 돌린다"),
     ] {
         let mut case = Case::of(language, "x");
         case.past = Some(past(vec![]));
         let text = shown(&case.assemble(&settings()).unwrap().messages);
         let (_, block) = text.split_once(heading).unwrap_or_else(|| panic!("{text}"));
         assert!(block.contains(advice), "{block}");
-        for mechanics in ["7", "progress", "unlock", "locked", "진행도", "잠겨", "열린"] {
+        for mechanics in [
+            "7",
+            "progress",
+            "yet",
+            "아직",
+            "ready",
+            "unlock",
+            "locked",
+            "진행도",
+            "잠겨",
+            "열린",
+        ] {
             assert!(!block.contains(mechanics), "{mechanics}: {block}");
         }
         // Where nobody asked, there is nothing to say.

@@ -24,6 +24,7 @@ histories! {
     "0001_ledger"
     "0003_endings"
     "0004_locks"
+    "0005_replaced"
     "0007_names"
 }
 

@@ -3,6 +3,7 @@
 mod by_hand;
 mod extraction;
 mod judge;
+mod reading;
 mod reconciling;
 mod resting;
 mod settling;

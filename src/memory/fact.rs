@@ -243,6 +243,23 @@ pub struct Audience {
 }
 
 impl Audience {
+    /// Whether all who may know what is told to `other` know what is told to this one.
+    #[must_use]
+    pub fn includes(&self, other: &Self) -> bool {
+        let is_told = self.private_to.is_none() || self.private_to == other.private_to;
+        is_told && other.knowers.is_subset(&self.knowers)
+    }
+
+    /// Whether somebody may know what is told to this one and what is told to `other`.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let may_meet = match (&self.private_to, &other.private_to) {
+            (Some(player), Some(another)) => player == another,
+            _ => true,
+        };
+        may_meet && !self.knowers.is_disjoint(&other.knowers)
+    }
+
     /// A stable text of the whole audience; facts are compared only under equal fingerprints.
     #[must_use]
     pub fn fingerprint(&self) -> String {
@@ -471,6 +488,9 @@ pub struct Fact {
     /// What it rests on that not every player may hear of.
     #[serde(default, skip_serializing_if = "Locks::is_empty")]
     pub locks: Locks,
+    /// Newer facts of other audiences that replace it for whoever may know both, as long as they are valid.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaced_by: Vec<FactId>,
     /// As extracted or authored; never changes.
     pub statement: Statement,
     /// As readers see it.

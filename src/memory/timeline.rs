@@ -9,6 +9,7 @@
 mod known;
 mod naming;
 mod near;
+mod overlaps;
 mod pins;
 mod questions;
 mod requests;
@@ -20,9 +21,14 @@ use serde::{Deserialize, Serialize};
 
 pub use self::known::{Ended, Known, PastEdit};
 use self::near::Near;
-pub use self::{naming::Naming, near::Prepared, questions::Room};
+pub use self::{
+    naming::Naming,
+    near::Prepared,
+    overlaps::{Overlap, Replaced},
+    questions::Room,
+};
 use super::{
-    fact::{Fact, InvalidReason, Statement},
+    fact::{Audience, Fact, InvalidReason, Statement},
     keywords::{self, TermWeights},
     names::Names,
     party,
@@ -66,10 +72,14 @@ pub struct Request {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Timeline {
     pub since: DateTime<Utc>,
+    /// Whose memory it is; `None`: nobody's, and nothing of other memories is decided.
+    pub audience: Option<Audience>,
     pub known: Vec<Known>,
     pub said: Vec<SaidThen>,
-    /// Facts of other memories that were in prompts: to tell what was only repeated.
+    /// Facts of other memories: those that were in prompts, to tell what was only repeated, and those of `overlaps`.
     pub elsewhere: HashMap<FactId, Fact>,
+    /// What of other memories is near facts of this one.
+    pub overlaps: Vec<Overlap>,
 }
 
 /// A reason why a fact is not valid, as it ought to be.
@@ -102,6 +112,8 @@ pub struct Settled {
     pub flags: Vec<Flagged>,
     /// Older and newer facts that were not judged, or not yet: where the one flags the other, it goes on to.
     pub unheard: BTreeSet<(FactId, FactId)>,
+    /// What replaces what for whoever may know both, as far as that is not stored yet.
+    pub replaced: Vec<Replaced>,
     /// Pairs nobody has judged. While there are any, the rest is provisional.
     pub unasked: Vec<Unasked>,
 }
@@ -110,7 +122,7 @@ impl Settled {
     /// Whether what is stored as ended is to change.
     #[must_use]
     pub fn changes_something(&self) -> bool {
-        !self.ends.is_empty() || !self.lifts.is_empty()
+        !self.ends.is_empty() || !self.lifts.is_empty() || !self.replaced.is_empty()
     }
 }
 
@@ -176,6 +188,11 @@ struct Run<'a, J> {
     flags: Vec<Flagged>,
     unheard: BTreeSet<(FactId, FactId)>,
     unasked: Vec<Unasked>,
+    /// Of the room for questions, what the last turn has left.
+    left: u32,
+    /// Promises of other memories that are over.
+    ends_elsewhere: Vec<End>,
+    replaced: Vec<Replaced>,
 }
 
 impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
@@ -212,6 +229,9 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             flags: Vec::new(),
             unheard: BTreeSet::new(),
             unasked: Vec::new(),
+            left: room.tokens,
+            ends_elsewhere: Vec::new(),
+            replaced: Vec::new(),
         };
         run.note_stored_folds();
         run
@@ -466,6 +486,8 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
     /// What is to change about what is stored.
     fn outcome(mut self) -> Settled {
         let mut settled = Settled {
+            ends: std::mem::take(&mut self.ends_elsewhere),
+            replaced: self.overlapping(),
             flags: std::mem::take(&mut self.flags),
             unheard: std::mem::take(&mut self.unheard),
             unasked: std::mem::take(&mut self.unasked),

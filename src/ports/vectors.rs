@@ -71,12 +71,20 @@ pub struct Proposal<'a> {
     pub limits: LegLimits,
 }
 
+/// Which memories a vector is looked for in.
+#[derive(Debug, Clone, Copy)]
+pub enum Memories<'a> {
+    /// Facts of exactly this audience.
+    Of(&'a Audience),
+    /// Facts of every other audience that somebody of this one may be of too ([`Audience::overlaps`]).
+    Overlapping(&'a Audience),
+}
+
 /// What to compare with which facts.
 #[derive(Debug, Clone, Copy)]
 pub struct Comparison<'a> {
     pub world: &'a WorldId,
-    /// Of facts of exactly this audience.
-    pub audience: &'a Audience,
+    pub memories: Memories<'a>,
     /// Of facts about any of these, by their [keys](crate::memory::party::subject_key): one person may be told of by several
     /// names. `None`: about whatever.
     pub subjects: Option<&'a [String]>,

@@ -20,7 +20,7 @@ use crate::{
     },
     ports::{
         StoreError, StoreResult,
-        vectors::{Comparison, IndexPoint, StoredPoint, StoredPoints},
+        vectors::{Comparison, IndexPoint, Memories, StoredPoint, StoredPoints},
     },
     tenancy::TenantScope,
 };
@@ -242,10 +242,20 @@ pub(super) fn seen_by(scope: &TenantScope, viewpoint: &Viewpoint) -> Filter {
 
 /// What a vector is compared with.
 pub(super) fn compared(scope: &TenantScope, with: Comparison<'_>) -> Filter {
-    let mut must = vec![
-        of_tenant(scope),
-        Condition::matches(AUDIENCE, audience_key(with.world, with.audience)),
-    ];
+    let mut must = vec![of_tenant(scope)];
+    let mut must_not = Vec::new();
+    match with.memories {
+        Memories::Of(audience) => must.push(Condition::matches(AUDIENCE, audience_key(with.world, audience))),
+        Memories::Overlapping(audience) => {
+            let knowers = audience.knowers.iter();
+            let partitions: Vec<String> = knowers.map(|knower| partition(scope, with.world, knower)).collect();
+            must.push(Condition::matches(PARTITION, partitions));
+            if let Some(player) = &audience.private_to {
+                must.push(Condition::matches(READER, vec![OPEN.to_owned(), reader(Some(player))]));
+            }
+            must_not.push(Condition::matches(AUDIENCE, audience_key(with.world, audience)));
+        }
+    }
     must.extend(with.subjects.map(|subjects| {
         let keys: Vec<String> = subjects.iter().map(|subject| subject_key(subject)).collect();
         Condition::matches(SUBJECT, keys)
@@ -258,7 +268,11 @@ pub(super) fn compared(scope: &TenantScope, with: Comparison<'_>) -> Filter {
         let lt = Some(before.timestamp_micros() as f64);
         Condition::range(VALID_AT, Range { lt, ..Range::default() })
     }));
-    Filter::must(must)
+    Filter {
+        must,
+        must_not,
+        ..Filter::default()
+    }
 }
 
 /// Of `filter`, the points without a vector.

@@ -292,10 +292,13 @@ impl Trial {
             rows.push((row, edit));
         }
         let store = &self.services.ledger.facts;
-        stream::iter(rows.iter().map(|(row, edit)| store.create(&self.scope, row, edit)))
-            .buffered(AT_ONCE)
-            .try_collect::<()>()
-            .await?;
+        stream::iter(
+            rows.iter()
+                .map(|(row, edit)| store.create(&self.scope, row, false, edit)),
+        )
+        .buffered(AT_ONCE)
+        .try_collect::<()>()
+        .await?;
         while jobs::relay_outbox(&self.services).await? > 0 {}
         Ok(())
     }

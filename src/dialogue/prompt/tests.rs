@@ -215,6 +215,7 @@ fn fact(id: u128, kind: FactKind, content: &str, pinned: bool) -> Fact {
         valid_at: at(0),
         invalid: None,
         locks: crate::memory::locks::Locks::default(),
+        replaced_by: Vec::new(),
         expires_at: None,
         cause: Cause::Turn(TurnId::from_u128(1)),
         source: None,

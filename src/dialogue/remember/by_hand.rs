@@ -7,7 +7,8 @@ use crate::{
         agreement,
         fact::{Audience, Cause, Fact, FactKind, Importance, NewFact, Statement, embedded_text},
         locks::Locks,
-        party::AUTHOR,
+        party::{self, AUTHOR},
+        timeline,
     },
     ports::{
         StoreError,
@@ -17,6 +18,7 @@ use crate::{
             facts::{FactEdit, FactHistoryEntry, FactPatch},
         },
         llm::LlmError,
+        vectors::{Comparison, Memories},
     },
     tenancy::TenantScope,
 };
@@ -95,10 +97,38 @@ pub async fn write_by_hand(
         embedding,
         statement,
     };
-    services.ledger.facts.create(scope, &new, edit).await?;
+    let settles = is_near_what_was_told(services, scope, &new).await?;
+    services.ledger.facts.create(scope, &new, settles, edit).await?;
     relay_or_log(services).await;
     let written = services.ledger.facts.get(scope, new.id).await?;
     written.ok_or_else(|| StoreError::Rejected(format!("{} was written and is not there", new.id)).into())
+}
+
+/// Whether a fact is near something that was told to somebody who may know it: what it contradicts is then found in the
+/// background, where a judge may be asked.
+async fn is_near_what_was_told(services: &Services, scope: &TenantScope, new: &NewFact) -> Result<bool, StoreError> {
+    let calibration = services.embedder.info().calibration;
+    let subjects = [party::subject_key(&new.statement.subject)];
+    let mut near = Vec::new();
+    for memories in [Memories::Of(&new.audience), Memories::Overlapping(&new.audience)] {
+        let with = Comparison {
+            world: &new.world,
+            memories,
+            subjects: Some(&subjects),
+            before: None,
+            embedding: &new.embedding,
+            min_cosine: calibration.cosine_at(calibration.related),
+            limit: timeline::NEAREST,
+        };
+        match services.index.similar(scope, with).await {
+            Ok(found) => near.extend(found.iter().map(|found| found.fact)),
+            // Whether there is anything shows when it is back.
+            Err(StoreError::Unavailable(_)) => return Ok(true),
+            Err(error) => return Err(error),
+        }
+    }
+    let bodies = services.ledger.facts.bodies(scope, &near).await?;
+    Ok(bodies.iter().any(|body| body.speaker != AUTHOR))
 }
 
 /// Corrects a fact; embeds anew when its text changes. Without `if_version` what somebody else writes meanwhile stays, and the

@@ -5,10 +5,7 @@
 //! ledger refuses it if another node wrote meanwhile; then it is made again. What a plan turned out to
 //! need, verdicts and the vectors of what was asked to be forgotten, is fetched between two plans.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
@@ -16,35 +13,31 @@ use super::{
     Injected,
     extraction::{Fresh, Learned},
     judge::{Answers, Judge},
+    reading::{Read, Requests},
 };
 use crate::{
     dialogue::{
         Services,
         events::{MemoryChange, MemoryOp},
-        jobs::{JobError, Said, outbox::relay_outbox_of},
+        jobs::{JobError, Said},
     },
-    ids::{FactId, NpcId, PlayerId, TurnId, WorldId},
+    ids::{FactId, NpcId, TurnId, WorldId},
     memory::{
-        fact::{Audience, Cause, Fact, FactView, NewFact, NewInvalidation},
-        keywords, party,
-        timeline::{self, Known, Naming, Prepared, Request, Room, SaidThen, Settled, Timeline},
+        fact::{Audience, Cause, NewFact, NewInvalidation},
+        timeline::{self, Known, Prepared, Room, Settled, Timeline},
     },
     ports::{
         StoreError, StoreResult,
-        embedder::EmbedAs,
         ledger::{
-            facts::{Extraction, ReconcileOutcome, Reconciliation, TimelineRows, Writing},
+            facts::{Extraction, ReconcileOutcome, Reconciliation, Writing},
             jobs::Job,
         },
-        vectors::Comparison,
     },
     tenancy::TenantScope,
 };
 
 /// How often somebody else may write meanwhile before the job is put off.
 const MAX_PLANS: usize = 8;
-/// Nearest facts that are read. More than count, since some will not have held at their moment.
-const NEIGHBOURS: usize = timeline::NEAREST + 16;
 /// Calls of a judge that the job of one turn may make. One is enough for what a turn teaches; what was said since a turn
 /// whose job comes late needs more.
 const TURN_CALLS: usize = 4;
@@ -59,43 +52,14 @@ pub(super) struct Memory<'a> {
     pub npcs: Vec<NpcId>,
 }
 
-/// What facts of a memory are compared with.
-struct Sought<'a> {
-    /// The keys of whom or what they are about; `None`: whatever.
-    subjects: Option<Vec<String>>,
-    vector: &'a [f32],
-}
-
-impl<'a> Sought<'a> {
-    fn about(subject: &str, vector: &'a [f32]) -> Self {
-        Self::about_all(vec![party::subject_key(subject)], vector)
-    }
-
-    fn about_all(keys: Vec<String>, vector: &'a [f32]) -> Self {
-        Self {
-            subjects: Some(keys),
-            vector,
-        }
-    }
-}
-
 /// What one turn adds.
 pub(super) struct Addition<'a> {
     turn: TurnId,
-    facts: Vec<NewFact>,
-    extraction: Extraction,
-    fresh: &'a [Fresh],
+    pub facts: Vec<NewFact>,
+    pub extraction: Extraction,
+    pub fresh: &'a [Fresh],
     /// What the model answered, unless the ledger has it already.
     answer: Option<&'a str>,
-}
-
-/// Vectors of requests to forget, by their words.
-type Requests = HashMap<String, Vec<f32>>;
-
-/// What a plan is made from, or the requests whose vectors it takes.
-enum Read {
-    Whole(Timeline),
-    Lacks(Vec<String>),
 }
 
 /// Writes what was learned. Returns what changed; nothing if the turn was unsaid meanwhile.
@@ -169,6 +133,7 @@ fn nothing_new(world: WorldId, writing: Writing, extraction: Extraction) -> Reco
         flags: Vec::new(),
         flagging: Vec::new(),
         flags_kept: Vec::new(),
+        replaced: Vec::new(),
     }
 }
 
@@ -315,150 +280,8 @@ impl Memory<'_> {
             flags: settled.flags.clone(),
             flagging: timeline.said.iter().map(|said| said.turn).collect(),
             flags_kept: settled.unheard.iter().copied().collect(),
+            replaced: settled.replaced.clone(),
         }
-    }
-
-    /// What was said since, and the facts before that may be near any of it.
-    async fn timeline(
-        &self,
-        since: DateTime<Utc>,
-        addition: Option<&Addition<'_>>,
-        requests: &Requests,
-    ) -> Result<Read, JobError> {
-        let mut asked: BTreeSet<FactId> = BTreeSet::new();
-        if let Some(addition) = addition {
-            let forget = &addition.extraction.forget;
-            if let Some(lacks) = lacking(forget, requests) {
-                return Ok(Read::Lacks(lacks));
-            }
-            asked.extend(addition.extraction.ends.iter().map(|ending| ending.fact));
-            if !addition.facts.is_empty() {
-                // A new fact may only repeat them; a request to forget is compared with what is near it.
-                asked.extend(&addition.extraction.injected);
-            }
-            let fresh = addition.fresh.iter();
-            let mut sought: Vec<Sought<'_>> = fresh
-                .map(|fresh| Sought::about(&fresh.statement.subject, &fresh.embedding))
-                .collect();
-            let player = addition.extraction.player.as_ref();
-            sought.extend(forget.iter().flat_map(|text| self.meant(&requests[text], player)));
-            if !sought.is_empty() {
-                // Whatever was written up to here must be seen by the searches below. What is written
-                // after moves `memory_seq`.
-                relay_outbox_of(self.services, self.scope).await?;
-            }
-            asked.extend(self.near(&sought, since).await?);
-        }
-        let mut rows = self.rows(since, &asked).await?;
-        if let Some(lacks) = lacking(rows.extractions.iter().flat_map(|said| &said.forget), requests) {
-            return Ok(Read::Lacks(lacks));
-        }
-        let mut said: Vec<SaidThen> = rows
-            .extractions
-            .iter()
-            .map(|extraction| said_then(extraction, requests))
-            .collect();
-        let fresh: Vec<Known> = addition
-            .iter()
-            .flat_map(|addition| &addition.facts)
-            .map(as_known)
-            .collect();
-        // Usually the turn is the latest word. If not, what was said since is gone through once more.
-        let said_since = rows
-            .known
-            .iter()
-            .filter(|known| !known.foreign && known.fact.valid_at >= since);
-        let naming = Naming::of(rows.known.iter().chain(&fresh));
-        let mut since_then: Vec<Sought<'_>> = said_since
-            .map(|known| {
-                let names = naming.at(known.fact.valid_at);
-                Sought::about_all(names.keys(&known.fact.statement.subject), known.vector_as_said())
-            })
-            .collect();
-        // By the other names that the memory has for those of whom the turn speaks.
-        for known in &fresh {
-            let keys = naming.at(known.fact.valid_at).keys(&known.fact.statement.subject);
-            if keys.len() > 1 {
-                since_then.push(Sought::about_all(keys, &known.vector));
-            }
-        }
-        for said in &said {
-            let requests = said.forget.iter();
-            since_then.extend(requests.flat_map(|request| self.meant(&request.vector, said.player.as_ref())));
-        }
-        if !since_then.is_empty() || !said.is_empty() {
-            relay_outbox_of(self.services, self.scope).await?;
-            let more = self.near(&since_then, since).await?;
-            asked.extend(more);
-            asked.extend(said.iter().flat_map(|said| &said.injected));
-            asked.extend(said.iter().flat_map(|said| &said.ends).map(|ending| ending.fact));
-            rows = self.rows(since, &asked).await?;
-        }
-        let mut known = rows.known;
-        if let Some(addition) = addition {
-            said.push(said_then(&addition.extraction, requests));
-            known.extend(fresh);
-        }
-        Ok(Read::Whole(Timeline {
-            since,
-            known,
-            said,
-            elsewhere: rows.elsewhere,
-        }))
-    }
-
-    async fn rows(&self, since: DateTime<Utc>, asked: &BTreeSet<FactId>) -> StoreResult<TimelineRows> {
-        let asked: Vec<FactId> = asked.iter().copied().collect();
-        let facts = &self.services.ledger.facts;
-        facts
-            .timeline(self.scope, &self.world, &self.audience, since, &asked)
-            .await
-    }
-
-    /// Where what a player asks to forget is looked for: in all of the memory; and where others hear it, too, also among
-    /// what is about the player, however much of theirs is nearer.
-    fn meant<'v>(&self, vector: &'v [f32], player: Option<&PlayerId>) -> impl Iterator<Item = Sought<'v>> + use<'v> {
-        let anything = player.map(|_| Sought { subjects: None, vector });
-        let shared = player.filter(|player| self.audience.private_to.as_ref() != Some(*player));
-        let own = shared.map(|player| Sought {
-            subjects: Some(vec![party::key_of(player)]),
-            vector,
-        });
-        anything.into_iter().chain(own)
-    }
-
-    /// Facts of this memory from before `since` that are near any of these; what was said since is read anyway.
-    async fn near(&self, sought: &[Sought<'_>], since: DateTime<Utc>) -> StoreResult<BTreeSet<FactId>> {
-        let calibration = self.services.embedder.info().calibration;
-        let least = calibration.cosine_at(calibration.related);
-        let mut found = BTreeSet::new();
-        for Sought { subjects, vector } in sought {
-            let with = Comparison {
-                world: &self.world,
-                audience: &self.audience,
-                subjects: subjects.as_deref(),
-                before: Some(since),
-                embedding: vector,
-                min_cosine: least,
-                limit: NEIGHBOURS,
-            };
-            let near = self.services.index.similar(self.scope, with).await?;
-            found.extend(near.iter().map(|candidate| candidate.fact));
-            // There may be thousands, and an index in this process does not wait for anything.
-            tokio::task::yield_now().await;
-        }
-        Ok(found)
-    }
-
-    /// Embeds requests to forget, to be compared with facts.
-    async fn embed(&self, texts: Vec<String>, requests: &mut Requests) -> Result<(), JobError> {
-        let services = self.services;
-        let (vectors, _) = services
-            .models
-            .embed(self.scope, services.embedder.as_ref(), EmbedAs::Passage, &texts)
-            .await;
-        requests.extend(texts.into_iter().zip(vectors?));
-        Ok(())
     }
 }
 
@@ -470,28 +293,6 @@ async fn apart<T: Send + 'static>(long: bool, work: impl FnOnce() -> T + Send + 
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| StoreError::Unavailable(format!("a memory was not gone through: {error}")))
-}
-
-/// Those of `texts` that have no vector yet, each once; `None`: all have one.
-fn lacking<'t>(texts: impl IntoIterator<Item = &'t String>, requests: &Requests) -> Option<Vec<String>> {
-    let lacking: BTreeSet<&String> = texts.into_iter().filter(|text| !requests.contains_key(*text)).collect();
-    (!lacking.is_empty()).then(|| lacking.into_iter().cloned().collect())
-}
-
-/// With the vectors of its requests, which must be known.
-fn said_then(extraction: &Extraction, requests: &Requests) -> SaidThen {
-    let forget = extraction.forget.iter().map(|text| Request {
-        terms: keywords::query_terms(text),
-        vector: requests[text].clone(),
-    });
-    SaidThen {
-        turn: extraction.turn,
-        at: extraction.said_at,
-        player: extraction.player.clone(),
-        forget: forget.collect(),
-        ends: extraction.ends.clone(),
-        injected: extraction.injected.clone(),
-    }
 }
 
 fn new_fact(said: &Said, audience: &Audience, injected: &Injected, fresh: &Fresh) -> NewFact {
@@ -510,38 +311,6 @@ fn new_fact(said: &Said, audience: &Audience, injected: &Injected, fresh: &Fresh
         pii: fresh.pii.clone(),
         authored: false,
         embedding: fresh.embedding.clone(),
-    }
-}
-
-fn as_known(new: &NewFact) -> Known {
-    Known {
-        fact: as_fact(new),
-        vector: new.embedding.clone(),
-        written_at: new.valid_at,
-        edits: Vec::new(),
-        ends: Vec::new(),
-        foreign: false,
-    }
-}
-
-/// A fact as it will be once it is written.
-fn as_fact(new: &NewFact) -> Fact {
-    Fact {
-        id: new.id,
-        world: new.world.clone(),
-        audience: new.audience.clone(),
-        locks: new.locks.clone(),
-        view: FactView::of(&new.statement),
-        statement: new.statement.clone(),
-        valid_at: new.valid_at,
-        invalid: None,
-        expires_at: new.expires_at,
-        cause: new.cause,
-        source: new.source,
-        derived_from: new.derived_from.clone(),
-        pii: new.pii.clone(),
-        authored: new.authored,
-        version: 1,
     }
 }
 

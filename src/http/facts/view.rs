@@ -57,6 +57,10 @@ pub struct FactView {
     /// The fact that replaced it.
     #[schema(value_type = Option<String>)]
     invalid_by: Option<FactId>,
+    /// Newer facts of other audiences that replace it for whoever may know both, as long as they are valid.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    replaced_by: Vec<FactId>,
     expires_at: Option<DateTime<Utc>>,
     cause: CauseView,
     /// The session and turn it came from.
@@ -150,6 +154,7 @@ impl From<Fact> for FactView {
             invalid_at: fact.invalid.as_ref().map(|invalid| invalid.at),
             invalid_reason: fact.invalid.as_ref().map(|invalid| invalid.reason),
             invalid_by: fact.invalid.and_then(|invalid| invalid.by),
+            replaced_by: fact.replaced_by,
             expires_at: fact.expires_at,
             cause: fact.cause.into(),
             source_dialogue_id: fact.source.map(|(dialogue, _)| dialogue),

@@ -41,6 +41,13 @@ impl Known {
                 .all(|end| end.at > at || end.restored_at.is_some_and(|restored| restored <= at))
     }
 
+    /// Whether it was said since `since`, or something said since then had ended it: it may be valid now, and not have been.
+    #[must_use]
+    pub fn may_stand_again(&self, since: DateTime<Utc>) -> bool {
+        let is_ended = || self.ends.iter().any(|end| end.decided_since(since).is_some());
+        !self.foreign && (self.fact.valid_at >= since || is_ended())
+    }
+
     /// The vector of the words in which it was said.
     #[must_use]
     pub fn vector_as_said(&self) -> &[f32] {
@@ -68,7 +75,7 @@ pub struct Ended {
     pub id: InvalidationId,
     pub reason: InvalidReason,
     pub by: Option<FactId>,
-    /// The turn that caused it; `None`: a person or a rule did, and it is not decided here.
+    /// The turn that caused it; `None`: a person, a rule or a turn of another memory did, and it is not decided here.
     pub turn: Option<TurnId>,
     pub at: DateTime<Utc>,
     /// When a person put the fact back.

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::HashMap, sync::OnceLock};
 
 use chrono::{DateTime, Utc};
 
-use super::{Known, Naming, SaidThen, Timeline, is_own, requests::is_said_of, said_by, vector_at};
+use super::{Known, Naming, Overlap, SaidThen, Timeline, is_own, overlaps, requests::is_said_of, said_by, vector_at};
 use crate::{
     ids::TurnId,
     memory::{
@@ -35,6 +35,8 @@ pub struct Prepared {
     /// Of each turn's requests to forget, in order, the facts that may be meant, nearest first.
     meant: HashMap<TurnId, Vec<Vec<(usize, f32)>>>,
     gists: Vec<OnceLock<Gist>>,
+    /// Pairs with facts of other memories, the nearest first.
+    overlaps: Vec<Overlap>,
 }
 
 /// A fact, by its place, that is near another one.
@@ -108,6 +110,7 @@ impl Prepared {
             .map(|said| (said.turn, meant_by(calibration, &timeline, said)))
             .collect();
         Self {
+            overlaps: overlaps::comparable(calibration, &timeline),
             timeline,
             near,
             meant,
@@ -130,6 +133,10 @@ impl Prepared {
     /// What rules compare of a fact.
     pub(super) fn gist(&self, fact: usize) -> &Gist {
         gist_of(&self.timeline.known, &self.gists, fact)
+    }
+
+    pub(super) fn overlaps(&self) -> &[Overlap] {
+        &self.overlaps
     }
 
     pub(super) fn near(&self, new: usize) -> &[Near] {
@@ -186,7 +193,7 @@ fn near_of(
 
 /// What a new fact may do to an old one. Whoever may hear of the old one must be able to hear of what ends it, and what is
 /// folded into a fact must not tell more than the fact itself may.
-fn relation(
+pub(super) fn relation(
     calibration: &Calibration,
     new: &Fact,
     old: &Fact,

@@ -48,7 +48,7 @@ type Rank = (u8, f32);
 
 impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
     /// The pairs of new facts and what is near them that a judge is asked about, if its verdict is needed.
-    pub(super) fn questions(&self, near: &[(usize, Vec<Near>)]) -> HashSet<(usize, usize)> {
+    pub(super) fn questions(&mut self, near: &[(usize, Vec<Near>)]) -> HashSet<(usize, usize)> {
         let mut pairs: Vec<(Rank, usize, usize)> = Vec::new();
         for (new, near) in near {
             for near in near.iter().filter(|near| near.relation == Relation::Judge) {
@@ -75,6 +75,7 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
                 asked.insert((old, new));
             }
         }
+        self.left = left;
         asked
     }
 

@@ -54,17 +54,17 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
 
     /// Ends a promise or a goal that held. One that is pinned or authored is flagged, by what the turn says.
     pub(super) fn end_promise(&mut self, ending: Ending, new: &[usize], turn: TurnId, at: DateTime<Utc>) {
-        let held = self.at.get(&ending.fact).copied().filter(|fact| self.holds(*fact, at));
-        let Some(promise) = held else { return };
-        if self.is_protected(promise, at) {
-            let said = new.iter().map(|fact| &self.facts[*fact].known.fact);
-            // The same one wherever it is decided, however the facts came in.
-            let first = said.min_by(|a, b| (&a.statement.content, a.id).cmp(&(&b.statement.content, b.id)));
-            if let Some(by) = first.map(|fact| fact.id) {
-                let fact = ending.fact;
-                self.flags.push(Flagged { fact, by, turn });
-            }
+        let here = self.at.get(&ending.fact).copied();
+        let Some(promise) = here.filter(|fact| !self.facts[*fact].known.foreign) else {
+            return self.end_promise_elsewhere(ending, new, turn, at);
+        };
+        if !self.holds(promise, at) {
             return;
+        }
+        if self.is_protected(promise, at) {
+            let fact = ending.fact;
+            let flagged = self.first_said(new).map(|by| Flagged { fact, by, turn });
+            return self.flags.extend(flagged);
         }
         self.facts[promise].ends.push(End {
             fact: ending.fact,

@@ -1,5 +1,6 @@
 mod ends;
 mod forgetting;
+mod overlaps;
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ use crate::memory::{
 const CALIBRATION: Calibration = Calibration::IDENTITY;
 
 /// A memory under test. Facts are named by numbers; turn `n` was said at second `n`.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Case {
     timeline: Timeline,
     verdicts: Vec<((String, String), Verdict)>,
@@ -75,6 +76,7 @@ impl Case {
             valid_at: second(n),
             invalid: None,
             locks: crate::memory::locks::Locks::default(),
+            replaced_by: Vec::new(),
             expires_at: None,
             cause: Cause::Turn(turn(n)),
             source: None,

@@ -15,7 +15,7 @@ use crate::{
         },
         locks::Locks,
         reconcile::Verdict,
-        timeline::{Ending, Flagged, Known},
+        timeline::{Ending, Flagged, Known, Replaced},
     },
     ports::{Page, PageRequest, StoreResult, vectors::IndexPoint},
     tenancy::TenantScope,
@@ -158,6 +158,8 @@ pub struct Reconciliation {
     pub flagging: Vec<TurnId>,
     /// What stays flagged if it is: facts, and those that may contradict them.
     pub flags_kept: Vec<(FactId, FactId)>,
+    /// Older facts and those that replace them for whoever may know both; none that is stored already.
+    pub replaced: Vec<Replaced>,
 }
 
 impl Reconciliation {
@@ -173,6 +175,7 @@ impl Reconciliation {
             && self.lifts.is_empty()
             && self.flags.is_empty()
             && self.flagging.is_empty()
+            && self.replaced.is_empty()
     }
 }
 
@@ -289,7 +292,7 @@ pub struct EmbeddedBy {
 #[async_trait]
 pub trait FactStore: Send + Sync {
     // --- recall ---
-    /// Of `ids`, those that are valid at `at` and that the viewpoint may use; apart, those that may be locked to it. One query
+    /// Of `ids`, those that are valid at `at` and that the viewpoint may use, and that nothing replaces which it may use as well; apart, those that may be locked to it. One query
     /// by primary keys.
     async fn confirm(
         &self,
@@ -342,8 +345,8 @@ pub trait FactStore: Send + Sync {
     async fn reconcile(&self, scope: &TenantScope, result: &Reconciliation) -> StoreResult<ReconcileOutcome>;
 
     // --- people ---
-    /// Writes one fact by hand (cause: the edit).
-    async fn create(&self, scope: &TenantScope, fact: &NewFact, edit: &Edit) -> StoreResult<()>;
+    /// Writes one fact by hand (cause: the edit). `settles`: its memory is marked, to be settled from the fact's `valid_at` on.
+    async fn create(&self, scope: &TenantScope, fact: &NewFact, settles: bool, edit: &Edit) -> StoreResult<()>;
     async fn get(&self, scope: &TenantScope, id: FactId) -> StoreResult<Option<Fact>>;
     /// What contradicts those of `ids` that are flagged, and is valid at `at`; oldest first.
     async fn contradictions(

@@ -19,7 +19,7 @@ use colloquy::{
     },
     ports::{
         StoreResult,
-        vectors::{Candidate, Comparison, FactIndex, IndexPoint, LegLimits, PointSource, Proposal},
+        vectors::{Candidate, Comparison, FactIndex, IndexPoint, LegLimits, Memories, PointSource, Proposal},
     },
     tenancy::TenantScope,
 };
@@ -93,7 +93,7 @@ static VALE: LazyLock<WorldId> = LazyLock::new(|| "vale".parse().unwrap());
 fn similar_to<'a>(audience: &'a Audience, embedding: &'a [f32], min_cosine: f32) -> Comparison<'a> {
     Comparison {
         world: &VALE,
-        audience,
+        memories: Memories::Of(audience),
         subjects: None,
         before: None,
         embedding,
@@ -327,6 +327,38 @@ async fn similar_compares_within_one_audience(index: impl AsyncFn(Vec<IndexPoint
     assert_eq!(numbers(&found), [1]);
 }
 
+async fn similar_finds_what_is_known_beside_a_memory(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+    let private = audience(&["npc:ergen"], Some("p1"));
+    let with_mira = audience(&["npc:ergen", "npc:mira"], None);
+    let index = index(vec![
+        point(1, private.clone(), leaning(1, 0.9)),
+        point(2, audience(&["npc:ergen"], None), leaning(1, 0.8)),
+        point(3, audience(&["npc:ergen", "npc:mira"], Some("p1")), leaning(1, 0.7)),
+        point(4, audience(&["npc:ergen"], Some("p2")), leaning(1, 0.9)),
+        point(5, audience(&["npc:mira"], None), leaning(1, 0.9)),
+        point(6, audience(&["npc:ergen"], None), leaning(1, 0.1)),
+        point(7, with_mira.clone(), leaning(1, 0.65)),
+    ])
+    .await;
+    let query = leaning(0, 1.0);
+    let beside = async |of| {
+        let memories = Memories::Overlapping(of);
+        let with = Comparison {
+            memories,
+            ..similar_to(of, &query, 0.6)
+        };
+        let mut found = numbers(&index.similar(&scope("acme"), with).await.unwrap());
+        found.sort_unstable();
+        found
+    };
+    assert_eq!(beside(&private).await, [2, 3, 7], "not its own, and no other player's");
+    assert_eq!(
+        beside(&with_mira).await,
+        [1, 2, 3, 4, 5],
+        "each once, whoever was told it alone"
+    );
+}
+
 /// However many others are nearer.
 async fn similar_compares_with_subjects_and_what_came_before(
     index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>,
@@ -551,21 +583,21 @@ macro_rules! contract {
 }
 
 contract!(in_process: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
+    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, similar_finds_what_is_known_beside_a_memory,
     similar_compares_with_subjects_and_what_came_before, upserts_and_removals_are_idempotent,
     points_without_a_vector_are_found_otherwise, words_are_counted_in_one_memory);
 contract!(counted: proposes_the_nearest_with_exact_cosines, keeps_to_the_viewpoint, hints_are_what_the_points_say,
     upserts_and_removals_are_idempotent, points_without_a_vector_are_found_otherwise, words_are_counted_in_one_memory);
 contract!(in_process_without_room: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
+    a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, similar_finds_what_is_known_beside_a_memory,
     similar_compares_with_subjects_and_what_came_before, points_without_a_vector_are_found_otherwise);
 
 contract!(qdrant: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
+    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, similar_finds_what_is_known_beside_a_memory,
     similar_compares_with_subjects_and_what_came_before, upserts_and_removals_are_idempotent,
     points_without_a_vector_are_found_otherwise);
 contract!(real server: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience,
+    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, similar_finds_what_is_known_beside_a_memory,
     similar_compares_with_subjects_and_what_came_before, upserts_and_removals_are_idempotent,
     points_without_a_vector_are_found_otherwise);
 

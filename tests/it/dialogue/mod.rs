@@ -11,6 +11,7 @@ mod index;
 mod indexing;
 mod learning;
 mod memory;
+mod overlapping;
 mod past;
 mod picky;
 mod recall;
@@ -272,13 +273,18 @@ impl Stage {
 
     /// Opens a new session of `player` with the NPC.
     pub async fn session(&self, player: &str) -> Talk<'_> {
+        self.session_before(player, &[]).await
+    }
+
+    /// The same where others hear it.
+    pub async fn session_before(&self, player: &str, witnesses: &[&str]) -> Talk<'_> {
         let now = self.clock.now();
         let dialogue = Dialogue {
             id: self.services.ids.dialogue(DialogueKind::Session),
             world: self.world.id.clone(),
             npcs: vec![self.npc.id.clone()],
             player: Some(player.parse().unwrap()),
-            witnesses: vec![],
+            witnesses: witnesses.iter().map(|npc| npc.parse().unwrap()).collect(),
             resume_token_hash: vec![],
             status: DialogueStatus::Open,
             options: DialogueOptions::default(),
@@ -318,6 +324,14 @@ impl Stage {
 
     /// Every fact of the NPC, oldest first.
     pub async fn facts(&self) -> Vec<Fact> {
+        self.listed(false).await
+    }
+    /// Contents of protected facts that something valid contradicts.
+    pub async fn flagged(&self) -> Vec<String> {
+        let flagged = self.listed(true).await.into_iter();
+        flagged.map(|fact| fact.view.content).collect()
+    }
+    async fn listed(&self, flagged: bool) -> Vec<Fact> {
         let filter = FactFilter {
             viewpoint: self.viewpoint(),
             subject: None,
@@ -326,7 +340,7 @@ impl Stage {
             to: None,
             at: self.clock.now(),
             include_invalid: true,
-            flagged: false,
+            flagged,
         };
         let page = PageRequest {
             limit: 200,

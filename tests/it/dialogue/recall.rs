@@ -99,7 +99,7 @@ async fn learn_many(stage: &Stage, count: u32) -> Vec<FactId> {
         };
         let facts = &stage.services.ledger.facts;
         facts
-            .create(&stage.scope, &fact, &stage.edit("fact.create"))
+            .create(&stage.scope, &fact, false, &stage.edit("fact.create"))
             .await
             .unwrap();
         ids.push(fact.id);

@@ -31,7 +31,7 @@ use crate::{
     ports::{
         StoreError, StoreResult,
         ledger::urgency::urgently,
-        vectors::{Candidate, Comparison, FactIndex, IndexPoint, PointSource, Proposal},
+        vectors::{Candidate, Comparison, FactIndex, IndexPoint, Memories, PointSource, Proposal},
     },
     tenancy::TenantScope,
 };
@@ -272,12 +272,16 @@ impl FactIndex for InProcessFactIndex {
     }
 
     async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
-        // A fact is in the partition of each of its knowers, so any one of them has all of them.
-        let Some(knower) = with.audience.knowers.first() else {
-            return Ok(Vec::new());
+        // A fact is in the partition of each of its knowers, so any one of them has all that all of them know.
+        let (audience, partitions) = match with.memories {
+            Memories::Of(audience) => (audience, 1),
+            Memories::Overlapping(audience) => (audience, usize::MAX),
         };
-        let entry = self.partition(scope, with.world, knower.clone()).await?;
-        let mut near = Self::search(vec![entry], Search::similar(with)).await?;
+        let mut entries = Vec::new();
+        for knower in audience.knowers.iter().take(partitions) {
+            entries.push(self.partition(scope, with.world, knower.clone()).await?);
+        }
+        let mut near = Self::search(entries, Search::similar(with)).await?;
         near.retain(|candidate| candidate.cosine >= with.min_cosine);
         near.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
         near.truncate(with.limit);
@@ -539,7 +543,7 @@ mod tests {
         let audience = points[0].audience.clone();
         let with = Comparison {
             world: &points[0].world,
-            audience: &audience,
+            memories: Memories::Of(&audience),
             subjects: None,
             before: None,
             embedding: &[0.0, 1.0],

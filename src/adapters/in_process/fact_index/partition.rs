@@ -14,7 +14,7 @@ use super::{Change, counting::TermCounts, shelf::Shelf};
 use crate::{
     ids::{FactId, PlayerId},
     memory::{fact::Viewpoint, keywords::TermWeights},
-    ports::vectors::{Candidate, Comparison, IndexPoint, LegLimits, Proposal},
+    ports::vectors::{Candidate, Comparison, IndexPoint, LegLimits, Memories, Proposal},
 };
 
 /// A search, detached from its caller so that it can run on another thread.
@@ -32,12 +32,27 @@ pub(super) struct Search {
 /// Which points are compared with a vector.
 #[derive(Clone)]
 pub(super) struct Only {
-    /// Of exactly this audience.
-    pub(super) audience: u64,
+    pub(super) audience: Whose,
     /// About any of these.
     pub(super) subjects: Option<Vec<u64>>,
     /// That began before.
     pub(super) before: Option<DateTime<Utc>>,
+}
+
+/// An audience, by its short form.
+#[derive(Clone, Copy)]
+pub(super) enum Whose {
+    This(u64),
+    AnyBut(u64),
+}
+
+impl Whose {
+    pub(super) fn is(self, audience: u64) -> bool {
+        match self {
+            Self::This(this) => this == audience,
+            Self::AnyBut(this) => this != audience,
+        }
+    }
 }
 
 pub(super) enum Sees {
@@ -71,8 +86,16 @@ impl Search {
     }
 
     pub(super) fn similar(with: Comparison<'_>) -> Self {
+        let (sees, audience) = match with.memories {
+            Memories::Of(audience) => (Sees::Only(audience.private_to.clone()), Whose::This(short(audience))),
+            Memories::Overlapping(audience) => {
+                let player = audience.private_to.clone();
+                let sees = player.map_or(Sees::Everything, |player| Sees::Player(Some(player)));
+                (sees, Whose::AnyBut(short(audience)))
+            }
+        };
         Self {
-            sees: Sees::Only(with.audience.private_to.clone()),
+            sees,
             embedding: Some(with.embedding.to_vec()),
             terms: TermWeights::default(),
             limits: LegLimits {
@@ -83,7 +106,7 @@ impl Search {
             },
             hints: false,
             only: Some(Only {
-                audience: short(with.audience),
+                audience,
                 subjects: with
                     .subjects
                     .map(|subjects| subjects.iter().map(|key| short(key.as_str())).collect()),

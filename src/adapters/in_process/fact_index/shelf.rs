@@ -282,7 +282,7 @@ impl Shelf {
         let keep = limit.saturating_mul(RESCORE);
         let (query_in_8_bits, _) = quantise(query);
         let asked_for = |slot: usize, only: &Only| {
-            only.audience == self.audiences[slot]
+            only.audience.is(self.audiences[slot])
                 && only
                     .subjects
                     .as_ref()

@@ -77,7 +77,13 @@ impl Undated {
     }
 }
 
-pub(super) async fn create(engine: &Engine, tenant: &TenantId, fact: &NewFact, edit: &Edit) -> StoreResult<()> {
+pub(super) async fn create(
+    engine: &Engine,
+    tenant: &TenantId,
+    fact: &NewFact,
+    settles: bool,
+    edit: &Edit,
+) -> StoreResult<()> {
     let (of, world) = (tenant, &fact.world);
     let (tenant, fact, edit, model) = (
         tenant.clone(),
@@ -92,10 +98,32 @@ pub(super) async fn create(engine: &Engine, tenant: &TenantId, fact: &NewFact, e
                 let edit = edit.now();
                 insert_fact(connection, &tenant, &model, &fact, edit.at).await?;
                 raise_memory(connection, &tenant, &fact.world, &fact.audience).await?;
+                if settles {
+                    unsettle(connection, &tenant, &fact).await?;
+                }
                 audit::record(connection, &tenant, &edit).await
             })
         })
         .await
+}
+
+/// Marks the memory of a fact, to be settled from its beginning on. A mark that is there already is renewed.
+const UNSETTLE: &str = concat!(
+    "INSERT INTO unsettled (tenant, world, audience, knowers, private_to, since, mark)
+     SELECT tenant, world, audience, knowers, private_to, valid_at, 1 FROM facts WHERE tenant = $1 AND id = $2
+     ON CONFLICT (tenant, world, audience) DO UPDATE SET since = ",
+    lesser!("unsettled.since", "excluded.since"),
+    ", mark = unsettled.mark + 1"
+);
+
+async fn unsettle(connection: &mut Connection, tenant: &TenantId, fact: &NewFact) -> StoreResult<()> {
+    sqlx::query(UNSETTLE)
+        .bind(tenant.as_str())
+        .bind(fact.id.to_string())
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
 }
 
 pub(super) async fn correct(

@@ -1,6 +1,7 @@
-//! Facts. `read` answers, `write` inserts and reconciles, `edit` is what people do, `fold`
+//! Facts. `read` answers, `confirm` says what recall may use, `write` inserts and reconciles, `edit` is what people do, `fold`
 //! recomputes the cached results, `embeddings` finds vectors of other models, `worded` is recall without an index. This file maps rows to values and hands each call on.
 
+mod confirm;
 mod edit;
 mod embeddings;
 pub(super) mod fold;
@@ -42,7 +43,8 @@ pub(super) struct SqlFactStore(pub(super) Arc<Engine>);
 
 macro_rules! fact_columns {
     () => {
-        "f.id, f.world, f.knowers, f.private_to, f.locked_by, f.subject, f.predicate, f.object, f.content, f.keywords, f.speaker,
+        "f.id, f.world, f.knowers, f.private_to, f.locked_by, f.replaced_by, f.subject, f.predicate, f.object, f.content, f.keywords,
+         f.speaker,
          f.kind, f.importance, f.polarity, f.tense, f.pinned, f.view_content, f.view_keywords, f.view_importance,
          f.view_pinned, f.valid_at, f.invalid_at, f.invalid_reason, f.invalid_by, f.expires_at, f.cause_kind,
          f.cause_id, f.source_dialogue, f.source_turn, f.derived_from, f.pii, f.authored, f.version"
@@ -104,6 +106,16 @@ fn invalid(columns: &mut Columns<'_>) -> StoreResult<Option<Invalid>> {
     Ok(Some(Invalid { at, reason, by }))
 }
 
+/// Ids of facts with `+` between them.
+fn replacing(text: &str) -> StoreResult<Vec<FactId>> {
+    let ids = text.split('+').filter(|id| !id.is_empty());
+    ids.map(|id| {
+        id.parse()
+            .map_err(|_| StoreError::Corrupt(format!("`{id}` is no fact")))
+    })
+    .collect()
+}
+
 /// The columns of [`fact_columns!`].
 fn read_fact(mut columns: Columns<'_>) -> StoreResult<Fact> {
     let columns = &mut columns;
@@ -115,6 +127,7 @@ fn read_fact(mut columns: Columns<'_>) -> StoreResult<Fact> {
             private_to: columns.maybe_id()?,
         },
         locks: columns.id()?,
+        replaced_by: replacing(columns.next()?)?,
         statement: Statement {
             subject: columns.next()?,
             predicate: columns.next()?,
@@ -154,7 +167,7 @@ impl FactStore for SqlFactStore {
         ids: &[FactId],
         at: DateTime<Utc>,
     ) -> StoreResult<Confirmation> {
-        read::confirm(&self.0, scope.tenant(), viewpoint, ids, at).await
+        confirm::confirm(&self.0, scope.tenant(), viewpoint, ids, at).await
     }
     async fn bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>> {
         read::bodies(&self.0, scope.tenant(), ids).await
@@ -202,8 +215,8 @@ impl FactStore for SqlFactStore {
         write::reconcile(&self.0, scope.tenant(), result).await
     }
 
-    async fn create(&self, scope: &TenantScope, fact: &NewFact, edit: &Edit) -> StoreResult<()> {
-        edit::create(&self.0, scope.tenant(), fact, edit).await
+    async fn create(&self, scope: &TenantScope, fact: &NewFact, settles: bool, edit: &Edit) -> StoreResult<()> {
+        edit::create(&self.0, scope.tenant(), fact, settles, edit).await
     }
     async fn get(&self, scope: &TenantScope, id: FactId) -> StoreResult<Option<Fact>> {
         let mut connection = self.0.read(scope).await?;

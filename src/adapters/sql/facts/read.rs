@@ -8,35 +8,23 @@ use super::super::{
     Connection, Engine, Row,
     rows::{Columns, json, json_list, micros, page_of, rows_of, store_error, text, vector_from},
 };
-use super::{fact_columns, polarity_named, read_fact, tense_named, view, write::guards};
+use super::{
+    confirm::{self, knower_keys},
+    fact_columns, polarity_named, read_fact, tense_named, view,
+    write::guards,
+};
 use crate::{
     ids::{FactId, NpcId, PlayerId, TenantId, WorldId},
     memory::{
         fact::{Fact, FactKind, InvalidReason, Invalidation, Viewpoint},
-        locks::Locks,
         reconcile::Verdict,
     },
     ports::{
-        Page, PageRequest, StoreError, StoreResult,
-        ledger::facts::{Confirmation, Confirmed, Contradiction, FactFilter, FactHistoryEntry, RecallBody},
+        Page, PageRequest, StoreResult,
+        ledger::facts::{Contradiction, FactFilter, FactHistoryEntry, RecallBody},
     },
 };
 
-/// One narrow row per candidate and knower, by primary key and not by knower: that keeps it to one search per
-/// candidate instead of one per candidate and knower. The answer is a single row, since every row
-/// is a message between two threads.
-const CONFIRM: &str = concat!(
-    "SELECT string_agg(k.fact || ' ' || k.version || ' ' || k.locked_by, ',') FROM fact_knowers k
-     WHERE k.tenant = $1 AND k.fact ",
-    among!("$2"),
-    " AND ",
-    unindexed!("k.knower"),
-    " ",
-    among!("$3"),
-    " AND k.world = $4
-      AND k.valid_at <= $5 AND (k.ends_at IS NULL OR k.ends_at > $5)
-      AND (k.private_to = '' OR k.private_to = $6 OR $7)"
-);
 const BODIES: &str = concat!(
     "SELECT f.id, f.version, f.subject, f.predicate, f.object, f.speaker, f.polarity, f.tense, f.kind,
         f.view_content, f.view_keywords, f.view_importance, f.view_pinned, f.valid_at, f.locked_by, e.vector
@@ -168,56 +156,6 @@ const INVALIDATED_BY: &str = concat!(
 const EDITS_OF: &str = "SELECT edit, at, patch FROM fact_edits WHERE tenant = $1 AND fact = $2";
 const FLAGS_OF: &str = "SELECT by_fact, at FROM fact_flags WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL";
 
-fn knower_keys(viewpoint: &Viewpoint) -> Vec<String> {
-    viewpoint.knowers().map(|knower| knower.key()).collect()
-}
-
-pub(super) async fn confirm(
-    engine: &Engine,
-    tenant: &TenantId,
-    viewpoint: &Viewpoint,
-    ids: &[FactId],
-    at: DateTime<Utc>,
-) -> StoreResult<Confirmation> {
-    if ids.is_empty() {
-        return Ok(Confirmation::default());
-    }
-    let mut connection = engine.read(tenant).await?;
-    let found: Option<String> = sqlx::query_scalar(CONFIRM)
-        .bind(tenant.as_str())
-        .bind(json_list(ids))
-        .bind(json_list(knower_keys(viewpoint)))
-        .bind(viewpoint.world.as_str())
-        .bind(micros(at))
-        .bind(viewpoint.player.as_ref().map(|player| player.as_str().to_owned()))
-        .bind(viewpoint.sees_all_players)
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(store_error)?;
-    drop(connection);
-    // A fact may be known in several ways; each is confirmed once, in the order asked for.
-    let mut confirmed = HashMap::with_capacity(ids.len());
-    for entry in found.as_deref().unwrap_or_default().split_terminator(',') {
-        let mut parts = entry.splitn(3, ' ');
-        let mut read = || {
-            let (fact, version) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-            Some((Confirmed { fact, version }, parts.next()?.parse().ok()?))
-        };
-        let read: Option<(Confirmed, Locks)> = read();
-        let read = read.ok_or_else(|| StoreError::Corrupt(format!("`{entry}` is no fact, version and locks")))?;
-        confirmed.insert(read.0.fact, read);
-    }
-    let mut confirmation = Confirmation::default();
-    for (fact, locks) in ids.iter().filter_map(|id| confirmed.remove(id)) {
-        if locks.is_empty() || viewpoint.sees_all_players {
-            confirmation.open.push(fact);
-        } else {
-            confirmation.locked.push((fact, locks));
-        }
-    }
-    Ok(confirmation)
-}
-
 pub(super) async fn bodies(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -> StoreResult<Vec<RecallBody>> {
     if ids.is_empty() {
         return Ok(Vec::new());
@@ -291,6 +229,9 @@ pub(super) async fn standing(
         .collect::<StoreResult<Vec<Fact>>>()?;
     standing.sort_by(by_weight);
     standing.dedup_by_key(|fact| fact.id);
+    let replacing = standing.iter().flat_map(|fact| &fact.replaced_by).copied();
+    let newer = confirm::usable(engine, tenant, viewpoint, replacing.collect(), at).await?;
+    standing.retain(|fact| fact.view.pinned || !fact.replaced_by.iter().any(|by| newer.contains(by)));
     // So many of each class; one that is of both counts for both.
     let (mut pinned, mut mutable) = (0, 0);
     standing.retain(|fact| {
@@ -522,7 +463,6 @@ plans_of_sqlite! {
 
         #[tokio::test]
         async fn recall_stays_on_its_indexes() {
-            assert_searches(CONFIRM, &["SEARCH k USING PRIMARY KEY (tenant=? AND fact=?"]).await;
             assert_searches(BODIES, &["SEARCH f USING INDEX", "SEARCH e USING INDEX"]).await;
             assert_searches(
                 STANDING,

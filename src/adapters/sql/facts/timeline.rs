@@ -28,6 +28,7 @@ macro_rules! counts {
         concat!("(", $end, ".lifted_at IS NULL OR ", $end, ".lifted_by_kind = 'edit')")
     };
 }
+/// A promise may end by a turn of another memory, which is not decided here.
 /// What was said since; who is called what; what the turns since then ended, or what those among them that were unsaid had
 /// ended; what people took out or corrected since; what was asked for; and of whatever
 /// subject what was pinned and folded into something, with what it was folded into: that is little, and a subject has more than
@@ -74,7 +75,11 @@ const FACTS: &str = concat!(
         (SELECT ",
     json_rows!(
         "'id', i.id, 'reason', i.reason, 'by', i.by_fact, 'at', i.at,
-         'turn', CASE i.cause_kind WHEN 'turn' THEN i.cause_id END, 'restored_at', i.lifted_at"
+         'turn', CASE WHEN i.cause_kind = 'turn'
+                       AND (i.reason NOT IN ('fulfilled', 'given_up', 'overdue')
+                            OR EXISTS (SELECT 1 FROM extractions x
+                                       WHERE x.tenant = $1 AND x.turn = i.cause_id AND x.audience = $3))
+                  THEN i.cause_id END, 'restored_at', i.lifted_at"
     ),
     "
            FROM invalidations i WHERE i.tenant = $1 AND i.fact = f.id AND ",

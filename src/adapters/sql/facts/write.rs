@@ -16,7 +16,10 @@ use super::super::{
 use super::{fold, polarity_name, read::hexadecimal, tense_name};
 use crate::{
     ids::{FactId, InvalidationId, NpcId, PlayerId, TenantId},
-    memory::fact::{InvalidReason, Knower, NewFact},
+    memory::{
+        fact::{InvalidReason, Knower, NewFact},
+        timeline::Replaced,
+    },
     ports::{
         StoreResult,
         ledger::{
@@ -157,6 +160,37 @@ const INSERT_FLAGS: &str = concat!(
      SET cause_kind = 'turn', cause_id = excluded.cause_id, lifted_at = NULL, lifted_by = NULL"
 );
 
+macro_rules! replace {
+    ($table:literal, $id:literal) => {
+        concat!(
+            "UPDATE ",
+            $table,
+            " SET replaced_by = replaced_by || (v.value ->> 1) FROM ",
+            rows!("$2"),
+            " v WHERE ",
+            $table,
+            ".tenant = $1 AND ",
+            $table,
+            ".",
+            $id,
+            " = ",
+            key_of!("v", 0),
+            " AND ",
+            $table,
+            ".",
+            $id,
+            " IN (SELECT ",
+            key_of!("w", 0),
+            " FROM ",
+            rows!("$2"),
+            " w)"
+        )
+    };
+}
+/// What replaces what for whoever may know both; `+` leads each id. The `IN` says the same once more: without it SQLite's planner
+/// walks the tenant's facts.
+const REPLACE: &str = batch!(replace!("facts", "id"), replace!("fact_knowers", "fact"));
+
 /// Rows of one statement that keeps verdicts: a judge answers about fewer at a time.
 const VERDICT_ROWS: usize = 32;
 
@@ -288,9 +322,27 @@ async fn write(
         // Only a duplicate changes the view of what it is folded into.
         touched.extend(row.by.filter(|_| row.reason == InvalidReason::Duplicate));
     }
+    replace(connection, tenant, &result.replaced).await?;
     fold::refresh(connection, tenant, touched).await?;
     failpoint!("facts.folded");
     Ok(ReconcileOutcome::Committed)
+}
+
+async fn replace(connection: &mut Connection, tenant: &TenantId, replaced: &[Replaced]) -> StoreResult<()> {
+    if replaced.is_empty() {
+        return Ok(());
+    }
+    let mut by: BTreeMap<FactId, String> = BTreeMap::new();
+    for Replaced { fact, by: newer } in replaced {
+        by.entry(*fact).or_default().push_str(&format!("+{newer}"));
+    }
+    sqlx::query(REPLACE)
+        .bind(tenant.as_str())
+        .bind(json(&by.into_iter().collect::<Vec<_>>())?)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
 }
 
 /// Ends the job, and keeps what its turn brought beside facts. `Some`: nothing may be written.

@@ -54,7 +54,7 @@ pub async fn a_failing_write_does_not_fail_its_neighbours<S: Subject>(f: &Fixtur
             fresh.push(fact.id);
         }
         let edit = f.edit("fact.create");
-        writes.push(async move { facts.create(scope, &fact, &edit).await });
+        writes.push(async move { facts.create(scope, &fact, false, &edit).await });
     }
     let results = futures_util::future::join_all(writes).await;
     for (number, result) in results.iter().enumerate() {
@@ -78,7 +78,7 @@ pub async fn a_write_is_done_though_its_caller_went_away<S: Subject>(f: &Fixture
     let fact = f.a_fact("said by somebody who left");
     let edit = f.edit("fact.create");
     {
-        let mut write = Box::pin(f.ledger().facts.create(&f.scope, &fact, &edit));
+        let mut write = Box::pin(f.ledger().facts.create(&f.scope, &fact, false, &edit));
         let _ = write.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
     let get = || f.ledger().facts.get(&f.scope, fact.id);
@@ -99,7 +99,7 @@ pub async fn a_closed_ledger_says_so<S: Subject>(f: &Fixture<S>) {
     let write = f
         .ledger()
         .facts
-        .create(&f.scope, &f.a_fact("after"), &f.edit("fact.create"))
+        .create(&f.scope, &f.a_fact("after"), false, &f.edit("fact.create"))
         .await;
     assert!(matches!(write, Err(StoreError::Unavailable(_))));
     // Closing twice is harmless.

@@ -40,6 +40,7 @@ pub async fn a_created_fact_reads_back_whole<S: Subject>(f: &Fixture<S>) {
         world: new.world,
         audience: new.audience,
         locks: new.locks,
+        replaced_by: Vec::new(),
         view: FactView::of(&new.statement),
         statement: new.statement,
         valid_at: new.valid_at,

@@ -320,7 +320,11 @@ impl<S: Subject> Fixture<S> {
     /// Writes a fact by hand.
     pub async fn create(&self, fact: NewFact) -> FactId {
         let edit = self.edit("fact.create");
-        self.ledger().facts.create(&self.scope, &fact, &edit).await.unwrap();
+        self.ledger()
+            .facts
+            .create(&self.scope, &fact, false, &edit)
+            .await
+            .unwrap();
         fact.id
     }
 
@@ -368,6 +372,7 @@ impl<S: Subject> Fixture<S> {
             flags: Vec::new(),
             flagging: vec![fence.turn],
             flags_kept: Vec::new(),
+            replaced: Vec::new(),
         }
     }
 

@@ -423,7 +423,7 @@ async fn those_who_write_to_one_world_leave_connections_to_everybody_else() {
     let creating = join_all(
         facts
             .iter()
-            .map(|(fact, edit)| f.ledger().facts.create(&f.scope, fact, edit)),
+            .map(|(fact, edit)| f.ledger().facts.create(&f.scope, fact, false, edit)),
     );
     let reading = async {
         let writes = &f.ledger().maintenance.meters().writes;

@@ -66,7 +66,7 @@ async fn while_a_head_is_moved_the_memories_of_those_who_hear_the_dialogue_are_l
         let creating = async {
             // The job is before it.
             waiting(&f, 2).await;
-            facts.create(&f.scope, &fact, &edit).await
+            facts.create(&f.scope, &fact, false, &edit).await
         };
         let releasing = async {
             waiting(&f, 2).await;
@@ -107,7 +107,7 @@ async fn what_nobody_waits_for_leaves_connections_to_what_somebody_waits_for() {
             world: world.clone(),
             ..f.a_fact("The bridge is out.")
         };
-        facts.create(&f.scope, &fact, &edit).await.map(drop)
+        facts.create(&f.scope, &fact, false, &edit).await.map(drop)
     };
     let jobs = in_background(async {
         // More of one world than there are connections for them: those take no room from the others.

@@ -221,7 +221,7 @@ pub async fn a_foreign_fact_cannot_be_invalidated<S: Subject>(f: &Fixture<S>) {
     let theirs = f.a_fact("theirs");
     f.ledger()
         .facts
-        .create(&f.other, &theirs, &f.edit("fact.create"))
+        .create(&f.other, &theirs, false, &f.edit("fact.create"))
         .await
         .unwrap();
     let mut plan = f.a_plan().await;

@@ -1,8 +1,11 @@
 //! Everything that can be seen of a world.
 
+use std::collections::HashMap;
+
 use colloquy::{
     dialogue::{jobs, prompt, recall},
-    memory::state,
+    ids::FactId,
+    memory::{fact::Fact, state},
     ports::{
         clock::Clock as _,
         ledger::{dialogues::DialogueStatus, facts::FactHistoryEntry},
@@ -23,6 +26,8 @@ pub struct Seen {
     ended: Vec<String>,
     /// Protected facts that others contradict.
     flags: Vec<String>,
+    /// Facts that newer ones replace for whoever may know both.
+    replaced: Vec<String>,
     summaries: Vec<String>,
     state: Vec<String>,
     /// What the next prompts have, recalled facts in their order among it.
@@ -43,12 +48,13 @@ type Part = fn(&Seen) -> &[String];
 
 impl Seen {
     /// What is compared, the most telling first.
-    pub const PARTS: [(&'static str, Part); 11] = [
+    pub const PARTS: [(&'static str, Part); 12] = [
         ("transcripts", |seen| &seen.transcripts),
         ("facts", |seen| &seen.facts),
         ("strays", |seen| &seen.strays),
         ("ended facts", |seen| &seen.ended),
         ("flags", |seen| &seen.flags),
+        ("replaced facts", |seen| &seen.replaced),
         ("summaries", |seen| &seen.summaries),
         ("states", |seen| &seen.state),
         ("pasts", |seen| &seen.past),
@@ -64,6 +70,14 @@ impl Seen {
             ..self.clone()
         }
     }
+}
+
+/// Whether a person gave a fact other words.
+fn rewords(entry: &FactHistoryEntry) -> bool {
+    let FactHistoryEntry::Edited { patch, .. } = entry else {
+        return false;
+    };
+    ["content", "keywords"].iter().any(|field| !patch[*field].is_null())
 }
 
 impl World {
@@ -105,13 +119,38 @@ impl World {
         seen.strays = strays.map(|(_, fact)| format!("{:?}", fact.statement)).collect();
         let facts = self.facts().await;
         let named = |id| facts.iter().find(|(_, fact)| fact.id == id).map(|(name, _)| name);
-        for (name, fact) in &facts {
+        let mut histories = HashMap::new();
+        for fact in facts.values() {
             let history = self.services.ledger.facts.history(&self.scope, fact.id).await.unwrap();
-            for entry in history {
-                if let FactHistoryEntry::Flagged { by, .. } = entry {
-                    seen.flags.push(format!("{name:?} by {:?}", named(by)));
-                }
-            }
+            histories.insert(fact.id, history);
+        }
+        // Facts of two memories are a pair only while both are valid; and what was near before a person gave one of them
+        // other words depends on when a job ran.
+        let counts = |fact: &Fact, by: &FactId| {
+            let other = facts.values().find(|other| other.id == *by);
+            let is_reworded = |id: &FactId| histories[id].iter().any(rewords);
+            other.is_some_and(|other| {
+                let are_valid = fact.invalid.is_none() && other.invalid.is_none();
+                other.audience == fact.audience || are_valid && !is_reworded(&fact.id) && !is_reworded(by)
+            })
+        };
+        for (name, fact) in &facts {
+            let flagged = histories[&fact.id].iter().filter_map(|entry| match entry {
+                FactHistoryEntry::Flagged { by, .. } => Some(by),
+                _ => None,
+            });
+            let flagged = flagged.filter(|by| counts(fact, by));
+            seen.flags
+                .extend(flagged.map(|by| format!("{name:?} by {:?}", named(*by))));
+            // In which order they were learned is chance.
+            let is_valid = |id: &FactId| facts.values().any(|fact| fact.id == *id && fact.invalid.is_none());
+            let replacing = fact
+                .replaced_by
+                .iter()
+                .filter(|by| fact.invalid.is_none() && is_valid(by));
+            let replacing = replacing.filter(|by| counts(fact, by));
+            seen.replaced
+                .extend(replacing.map(|by| format!("{name:?} by {:?}", named(*by))));
             let knowers = format!("{} {}", fact.audience.fingerprint(), fact.locks);
             let (statement, view) = (&fact.statement, &fact.view);
             match &fact.invalid {
@@ -137,6 +176,7 @@ impl World {
         }
         // Two of one fact are listed as they came to be known.
         seen.flags.sort();
+        seen.replaced.sort();
     }
 
     async fn see_recall(&self, seen: &mut Seen) {

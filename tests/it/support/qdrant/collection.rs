@@ -191,6 +191,7 @@ impl Collection {
             filter,
             &Filter {
                 must: filter.must.clone(),
+                must_not: filter.must_not.clone(),
                 ..Filter::default()
             },
         )?;
@@ -200,13 +201,16 @@ impl Collection {
             for condition in &filter.must {
                 all &= self.holds(condition, point)?;
             }
+            for condition in &filter.must_not {
+                all &= !self.holds(condition, point)?;
+            }
             if all {
                 through.push(id);
             }
         }
         // The conditions are checked, too, where there is nothing.
         let nobody = Point::default();
-        for condition in &filter.must {
+        for condition in filter.must.iter().chain(&filter.must_not) {
             self.holds(condition, &nobody)?;
         }
         Ok(through)

@@ -1,0 +1,149 @@
+//! Of candidates, those that a viewpoint may use: valid, known to it, and not replaced by what it may use as well.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use chrono::{DateTime, Utc};
+
+use super::{
+    super::{
+        Engine,
+        rows::{json_list, micros, store_error},
+    },
+    replacing,
+};
+use crate::{
+    ids::{FactId, TenantId},
+    memory::{fact::Viewpoint, locks::Locks},
+    ports::{
+        StoreError, StoreResult,
+        ledger::facts::{Confirmation, Confirmed},
+    },
+};
+
+/// One narrow row per candidate and knower, by primary key and not by knower: that keeps it to one search per
+/// candidate instead of one per candidate and knower. The answer is a single row, since every row
+/// is a message between two threads.
+const CONFIRM: &str = concat!(
+    "SELECT string_agg(k.fact || ' ' || k.version || ' ' || k.locked_by || ' ' || CASE WHEN k.pinned THEN '' ELSE k.replaced_by END, ',') FROM fact_knowers k
+     WHERE k.tenant = $1 AND k.fact ",
+    among!("$2"),
+    " AND ",
+    unindexed!("k.knower"),
+    " ",
+    among!("$3"),
+    " AND k.world = $4
+      AND k.valid_at <= $5 AND (k.ends_at IS NULL OR k.ends_at > $5)
+      AND (k.private_to = '' OR k.private_to = $6 OR $7)"
+);
+
+/// A candidate that is valid and known.
+struct Found {
+    confirmed: Confirmed,
+    locks: Locks,
+    replaced_by: Vec<FactId>,
+}
+
+pub(super) fn knower_keys(viewpoint: &Viewpoint) -> Vec<String> {
+    viewpoint.knowers().map(|knower| knower.key()).collect()
+}
+
+pub(super) async fn confirm(
+    engine: &Engine,
+    tenant: &TenantId,
+    viewpoint: &Viewpoint,
+    ids: &[FactId],
+    at: DateTime<Utc>,
+) -> StoreResult<Confirmation> {
+    let mut found = find(engine, tenant, viewpoint, ids, at).await?;
+    let replacing = found.values().flat_map(|found| &found.replaced_by).copied();
+    let newer = usable(engine, tenant, viewpoint, replacing.collect(), at).await?;
+    let mut confirmation = Confirmation::default();
+    // Each once, in the order asked for.
+    for id in ids {
+        let Some(found) = found.remove(id) else { continue };
+        // What replaces a fact is open wherever the fact is.
+        if found.replaced_by.iter().any(|by| newer.contains(by)) {
+            continue;
+        }
+        if found.locks.is_empty() || viewpoint.sees_all_players {
+            confirmation.open.push(found.confirmed);
+        } else {
+            confirmation.locked.push((found.confirmed, found.locks));
+        }
+    }
+    Ok(confirmation)
+}
+
+/// Of facts that replace others, those that are valid and known to whoever asks. A designer, who sees every privacy, is shown
+/// what was replaced for some as well: for them nothing counts. Few facts are replaced, so this seldom asks.
+pub(super) async fn usable(
+    engine: &Engine,
+    tenant: &TenantId,
+    viewpoint: &Viewpoint,
+    replacing: BTreeSet<FactId>,
+    at: DateTime<Utc>,
+) -> StoreResult<HashSet<FactId>> {
+    if viewpoint.sees_all_players {
+        return Ok(HashSet::new());
+    }
+    let ids: Vec<FactId> = replacing.into_iter().collect();
+    Ok(find(engine, tenant, viewpoint, &ids, at).await?.into_keys().collect())
+}
+
+async fn find(
+    engine: &Engine,
+    tenant: &TenantId,
+    viewpoint: &Viewpoint,
+    ids: &[FactId],
+    at: DateTime<Utc>,
+) -> StoreResult<HashMap<FactId, Found>> {
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut connection = engine.read(tenant).await?;
+    let found: Option<String> = sqlx::query_scalar(CONFIRM)
+        .bind(tenant.as_str())
+        .bind(json_list(ids))
+        .bind(json_list(knower_keys(viewpoint)))
+        .bind(viewpoint.world.as_str())
+        .bind(micros(at))
+        .bind(viewpoint.player.as_ref().map(|player| player.as_str().to_owned()))
+        .bind(viewpoint.sees_all_players)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    drop(connection);
+    let entries = found.as_deref().unwrap_or_default().split_terminator(',');
+    entries
+        .map(|entry| {
+            let read = read(entry).ok_or_else(|| StoreError::Corrupt(format!("`{entry}` is no candidate")))?;
+            Ok((read.confirmed.fact, read))
+        })
+        .collect()
+}
+
+/// A fact, its version, its locks and what replaces it, with spaces between them.
+fn read(entry: &str) -> Option<Found> {
+    let mut parts = entry.splitn(4, ' ');
+    Some(Found {
+        confirmed: Confirmed {
+            fact: parts.next()?.parse().ok()?,
+            version: parts.next()?.parse().ok()?,
+        },
+        locks: parts.next()?.parse().ok()?,
+        replaced_by: replacing(parts.next()?).ok()?,
+    })
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn candidates_are_confirmed_by_key() {
+            assert_searches(CONFIRM, &["SEARCH k USING PRIMARY KEY (tenant=? AND fact=?"]).await;
+        }
+    }
+}

@@ -252,6 +252,7 @@ impl Bench {
             flags: Vec::new(),
             flagging: Vec::new(),
             flags_kept: Vec::new(),
+            replaced: Vec::new(),
         };
         let outcome = store.reconcile(&self.scope, &result).await.unwrap();
         assert_eq!(outcome, ReconcileOutcome::Committed);

@@ -334,7 +334,9 @@ async fn replace(connection: &mut Connection, tenant: &TenantId, replaced: &[Rep
     }
     let mut by: BTreeMap<FactId, String> = BTreeMap::new();
     for Replaced { fact, by: newer } in replaced {
-        by.entry(*fact).or_default().push_str(&format!("+{newer}"));
+        let ids = by.entry(*fact).or_default();
+        ids.push('+');
+        ids.push_str(&newer.to_string());
     }
     sqlx::query(REPLACE)
         .bind(tenant.as_str())

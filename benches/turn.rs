@@ -255,7 +255,7 @@ impl Stage {
                 self.services
                     .ledger
                     .facts
-                    .create(&self.scope, fact, &edit)
+                    .create(&self.scope, fact, false, &edit)
                     .await
                     .unwrap();
             });

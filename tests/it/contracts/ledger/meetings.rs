@@ -79,7 +79,7 @@ pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>)
     f.tick();
     let (dialogue, fence) = f.a_fence(JobKind::Summarise).await;
     let mut open = landing(f, fence, dialogue, (1, 1));
-    open.summary.text = "They spoke of salt.".to_owned();
+    "They spoke of salt.".clone_into(&mut open.summary.text);
     assert!(f.ledger().summaries.commit(&f.scope, &open).await.unwrap());
     f.tick();
     let newest = f.open().await;
@@ -106,7 +106,7 @@ pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>)
     told.jobs.push(job);
     f.commit(&told).await;
     let mut secret = landing(f, fence, secretive.dialogue.id, (1, 1));
-    secret.summary.text = "She told of the well.".to_owned();
+    "She told of the well.".clone_into(&mut secret.summary.text);
     assert!(f.ledger().summaries.commit(&f.scope, &secret).await.unwrap());
     assert_eq!(met().await, Some((told.turn.committed_at, text)));
 }

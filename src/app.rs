@@ -259,12 +259,16 @@ fn serve(config: &Config, listener: TcpListener, state: web::Data<AppState>) -> 
     Ok(server.listen(listener)?.run())
 }
 
-/// Whether the ledger's URL can be read; nothing is reached and nothing made.
+/// Whether the ledger's URL and the models' vocabulary can be read; nothing is reached and nothing made.
 ///
 /// # Errors
-/// With what is wrong with it, without a password.
-pub fn check_ledger(config: &Config) -> anyhow::Result<()> {
-    Ok(ledger::check(config)?)
+/// With what is wrong, without a password.
+pub fn check(config: &Config) -> anyhow::Result<()> {
+    ledger::check(config)?;
+    if let Some(path) = &config.llm.tokenizer_file {
+        models::vocabulary(path)?;
+    }
+    Ok(())
 }
 
 /// Brings the ledger's schema up to date, and nothing else. Returns its version.

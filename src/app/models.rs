@@ -1,6 +1,6 @@
 //! Language models and embedder as configured, or their offline stand-ins.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 
@@ -14,6 +14,7 @@ use crate::{
     },
     config::{Config, EmbedderSection, InputTypeName, LlmSection, TaskSection},
     dialogue::models::{Capacity, ModelLimits, ModelMeters, Models, Route, RouteTable},
+    memory::tokens::TokenCounter,
     ports::{
         clock::Clock,
         embedder::Embedder,
@@ -53,7 +54,20 @@ pub(super) fn models(
         table = table.with_chain(task, first, fallbacks);
     }
     let meters = ModelMeters::new(config.telemetry.tenant_labels, &config.llm.prices).knowing(embedder);
-    Ok(Models::measured(table, limits(config), meters, clock))
+    let models = Models::measured(table, limits(config), meters, clock);
+    Ok(match &config.llm.tokenizer_file {
+        Some(path) => models.counting_others_by(vocabulary(path)?),
+        None => models,
+    })
+}
+
+/// The counter of `llm.tokenizer_file`.
+///
+/// # Errors
+/// If the file cannot be read, or is no vocabulary; names the setting and the file.
+pub(super) fn vocabulary(path: &Path) -> anyhow::Result<TokenCounter> {
+    let json = std::fs::read(path).with_context(|| format!("llm.tokenizer_file: {} cannot be read", path.display()))?;
+    TokenCounter::of_file(&json).with_context(|| format!("llm.tokenizer_file: {} cannot be used", path.display()))
 }
 
 fn limits(config: &Config) -> ModelLimits {

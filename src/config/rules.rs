@@ -402,6 +402,7 @@ fn check_auth(config: &Config, fault: &mut impl FnMut(&str, String)) {
     for (key, path) in [
         ("auth.jwks_file", &config.auth.jwks_file),
         ("auth.public_key_file", &config.auth.public_key_file),
+        ("llm.tokenizer_file", &config.llm.tokenizer_file),
     ] {
         if let Some(path) = path.as_ref().filter(|path| !path.is_file()) {
             fault(key, format!("there is no file {}", path.display()));

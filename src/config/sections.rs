@@ -278,6 +278,9 @@ pub struct LlmSection {
     pub concurrency: usize,
     pub tenant_concurrency: usize,
     pub prices: Vec<ModelPrice>,
+    /// A `tokenizer.json` for the models whose vocabulary is not bundled.
+    #[serde(deserialize_with = "path_if_set")]
+    pub tokenizer_file: Option<PathBuf>,
     pub tasks: TasksSection,
     #[serde(default)]
     pub endpoints: BTreeMap<String, EndpointSection>,

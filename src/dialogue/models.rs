@@ -33,7 +33,7 @@ use self::{
     usage::{Book, Metered, Payer},
 };
 use crate::{
-    memory::{trace::CallTrace, turn::Usage},
+    memory::{tokens::TokenCounter, trace::CallTrace, turn::Usage},
     ports::{
         clock::Clock,
         embedder::{EmbedAs, Embedder},
@@ -111,6 +111,8 @@ pub struct Models {
     book: Arc<Book>,
     meters: Arc<ModelMeters>,
     clock: Arc<dyn Clock>,
+    /// Counts the tokens of models whose vocabulary is not bundled.
+    unknown: TokenCounter,
 }
 
 impl Models {
@@ -137,7 +139,14 @@ impl Models {
             routes,
             limits,
             clock,
+            unknown: TokenCounter::Estimated,
         }
+    }
+    /// Counts the tokens of models whose vocabulary is not bundled by `counter`, in place of an estimate.
+    #[must_use]
+    pub fn counting_others_by(mut self, counter: TokenCounter) -> Self {
+        self.unknown = counter;
+        self
     }
     /// Asks for a whole answer. The trace is there for failures too.
     ///
@@ -149,10 +158,13 @@ impl Models {
         let span = call_span(scope, task);
         let (answer, mut trace) = self.along_the_chain(&Whole, scope, ask).instrument(span).await;
         let completion = answer.map(|answered| {
-            self.book
-                .record(scope.tenant(), task, &trace.model, answered.answer.usage);
-            trace.usage = answered.answer.usage;
-            answered.answer
+            let (mut answer, prompt) = (answered.answer, &answered.request.messages);
+            if answer.usage == Usage::default() {
+                answer.usage = usage::unreported(self.counter_of(&trace.model), prompt, &answer.text);
+            }
+            self.book.record(scope.tenant(), task, &trace.model, answer.usage);
+            trace.usage = answer.usage;
+            answer
         });
         (completion, trace)
     }
@@ -176,14 +188,15 @@ impl Models {
                 tenant: scope.tenant(),
                 task: answered.request.task.as_str(),
                 model: &trace.model,
-                prompt: &answered.request.messages,
+                counter: self.counter_of(&trace.model),
+                prompt: answered.request.messages,
             };
-            Metered::new(self.book.clone(), &payer, answered.answer, answered.permits).boxed()
+            Metered::new(self.book.clone(), payer, answered.answer, answered.permits).boxed()
         });
         (stream, trace)
     }
     /// Embeds `texts` with the same retries, accounting and trace as a model call. Tokens are
-    /// estimated: embedders report none.
+    /// counted here: embedders report none.
     ///
     /// # Errors
     /// As for [`Self::complete`]; there is no other embedder to fall back to, since its vectors
@@ -238,7 +251,9 @@ impl Models {
             }
         };
         if result.is_ok() {
-            trace.usage.prompt_tokens = usage::estimate(texts.iter().map(String::as_str));
+            // The file of another vocabulary is that of the models that write.
+            let counter = TokenCounter::for_model(&info.model);
+            trace.usage.prompt_tokens = usage::counted(counter, texts.iter().map(String::as_str));
             self.book.record(scope.tenant(), EMBEDDING, &info.model, trace.usage);
         }
         self.finish(&mut trace, started, &attempts, result.as_ref().err());
@@ -262,6 +277,14 @@ impl Models {
     pub fn model_of(&self, task: Task) -> &str {
         let first = &self.routes.chain(task)[0];
         first.model.as_deref().unwrap_or_else(|| first.llm.model())
+    }
+    /// What counts the tokens of the model `name`.
+    pub fn counter_of(&self, name: &str) -> TokenCounter {
+        TokenCounter::for_model(name).or(self.unknown)
+    }
+    /// What counts the tokens of the model that is asked first for `task`.
+    pub fn counter(&self, task: Task) -> TokenCounter {
+        self.counter_of(self.model_of(task))
     }
     /// Whether the reply route ends in the scripted model only.
     pub fn is_offline(&self) -> bool {

@@ -16,7 +16,6 @@ use crate::{
     memory::{
         fact::Importance,
         summary::{self, Summary},
-        tokens::TokenCounter,
         turn::Turn,
     },
     ports::{
@@ -70,7 +69,7 @@ pub(super) async fn summarise(
         .dialogues
         .turns(scope, dialogue, through + 1, to)
         .await?;
-    let counter = TokenCounter::for_model(services.models.model_of(Task::Reply));
+    let counter = services.models.counter(Task::Reply);
     let sizes: Vec<u32> = turns
         .iter()
         .map(|turn| {

@@ -1,13 +1,17 @@
 //! Tokens of a text as a model counts them, and cutting a text to a number of tokens.
 //!
-//! Exact where the model's vocabulary is known; elsewhere an estimate that is never fewer than the bundled vocabularies
-//! need, so that no prompt outgrows a model's context (ALGORITHMS §9).
+//! Exact where the model's vocabulary is known, because it is bundled or in a file of the operator's; elsewhere an estimate
+//! that is never fewer than the bundled vocabularies need, so that no prompt outgrows a model's context (ALGORITHMS §9).
+
+mod file;
 
 use tiktoken_rs::{
     CoreBPE, cl100k_base_singleton, o200k_base_singleton,
     tokenizer::{Tokenizer, get_tokenizer},
 };
 use unicode_segmentation::GraphemeCursor;
+
+pub use self::file::{BrokenVocabulary, FileVocabulary};
 
 const PIECE_BYTES: usize = 64 * 1024;
 
@@ -18,11 +22,22 @@ pub enum TokenCounter {
     O200k,
     /// GPT-4, 3.5 and the embedding models.
     Cl100k,
+    /// Whatever model the operator's file is of.
+    File(&'static FileVocabulary),
     /// No vocabulary is known: by what each character costs at most, as a rule; see [`Estimate`].
     Estimated,
 }
 
 impl TokenCounter {
+    /// A counter by the vocabulary of a `tokenizer.json`, which then stays in memory until the process ends: it is read
+    /// once, at start.
+    ///
+    /// # Errors
+    /// If it cannot be used, with the reason.
+    pub fn of_file(json: &[u8]) -> Result<Self, BrokenVocabulary> {
+        Ok(Self::File(Box::leak(Box::new(FileVocabulary::parse(json)?))))
+    }
+
     /// The counter of a model by its name, with or without a `vendor/` prefix.
     #[must_use]
     pub fn for_model(name: &str) -> Self {
@@ -34,15 +49,26 @@ impl TokenCounter {
         }
     }
 
+    /// This counter, or `other` where this one only estimates.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        match self {
+            Self::Estimated => other,
+            exact => exact,
+        }
+    }
+
     /// Tokens of `text`. Special tokens in it count as the plain text they are.
     ///
     /// Texts over 64 KiB are counted in pieces, so that none can run the vocabulary's pattern into
     /// its limits; each piece may add a token to the exact count.
     #[must_use]
     pub fn count(&self, text: &str) -> u32 {
-        let tokens = match self.vocabulary() {
-            Some(vocabulary) => pieces(text).map(|piece| vocabulary.count_ordinary(piece)).sum(),
-            None => Estimate::of(text),
+        let tokens = match self {
+            Self::O200k => bundled_count(o200k_base_singleton(), text),
+            Self::Cl100k => bundled_count(cl100k_base_singleton(), text),
+            Self::File(vocabulary) => vocabulary.count(text),
+            Self::Estimated => Estimate::of(text),
         };
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
@@ -54,23 +80,14 @@ impl TokenCounter {
     #[must_use]
     pub fn truncate<'a>(&self, text: &'a str, max: u32) -> &'a str {
         let most = max as usize;
-        // A token is at least one byte.
-        if text.len() <= most {
-            return text;
-        }
-        let Some(vocabulary) = self.vocabulary() else {
-            return &text[..grapheme_floor(text, Estimate::end_within(text, most))];
+        let end = match self {
+            Self::File(vocabulary) => vocabulary.end_within(text, most),
+            // Elsewhere a token is at least one byte.
+            _ if text.len() <= most => return text,
+            Self::O200k => bundled_end(o200k_base_singleton(), text, most),
+            Self::Cl100k => bundled_end(cl100k_base_singleton(), text, most),
+            Self::Estimated => return &text[..grapheme_floor(text, Estimate::end_within(text, most))],
         };
-        let (mut left, mut end) = (most, 0);
-        for piece in pieces(text) {
-            let tokens = vocabulary.encode_ordinary(piece);
-            if tokens.len() > left {
-                end += vocabulary.decode_bytes(&tokens[..left]).map_or(0, |bytes| bytes.len());
-                break;
-            }
-            left -= tokens.len();
-            end += piece.len();
-        }
         if end >= text.len() {
             return text;
         }
@@ -80,14 +97,24 @@ impl TokenCounter {
         }
         &text[..end]
     }
+}
 
-    fn vocabulary(self) -> Option<&'static CoreBPE> {
-        match self {
-            Self::O200k => Some(o200k_base_singleton()),
-            Self::Cl100k => Some(cl100k_base_singleton()),
-            Self::Estimated => None,
+fn bundled_count(vocabulary: &CoreBPE, text: &str) -> usize {
+    pieces(text).map(|piece| vocabulary.count_ordinary(piece)).sum()
+}
+
+/// The end of the first `most` tokens of `text`, in bytes; it may fall inside a character.
+fn bundled_end(vocabulary: &CoreBPE, text: &str, most: usize) -> usize {
+    let (mut left, mut end) = (most, 0);
+    for piece in pieces(text) {
+        let tokens = vocabulary.encode_ordinary(piece);
+        if tokens.len() > left {
+            return end + vocabulary.decode_bytes(&tokens[..left]).map_or(0, |bytes| bytes.len());
         }
+        left -= tokens.len();
+        end += piece.len();
     }
+    end
 }
 
 /// Counts tokens of a text by its characters, in quarters of a token, from its beginning on. A longer beginning never

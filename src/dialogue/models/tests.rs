@@ -90,7 +90,7 @@ impl Llm for Puppet {
             Some(error) => Err(error),
             None => Ok(Completion {
                 text: text.to_owned(),
-                usage: USAGE,
+                usage: if self.reports_usage { USAGE } else { Usage::default() },
                 model: self.name.to_owned(),
                 at_cap: false,
             }),
@@ -329,13 +329,12 @@ async fn a_stream_ends_with_usage_even_where_none_is_reported() {
     let puppet = Puppet::with_usage("a", [Act::Say("Far and wide.")], false);
     let models = models(&[&puppet]);
     let (stream, _) = models.stream(&scope("t"), ask()).await;
-    let estimated = Usage {
-        prompt_tokens: 6,
-        cached_tokens: 0,
-        completion_tokens: 4,
-    };
-    assert_eq!(text_of(stream.unwrap()).await.1, [estimated]);
-    assert_eq!(models.take_usage()[0].1.usage, estimated);
+    let counted = usage::unreported(TokenCounter::Estimated, &ask().messages, "Far and wide.");
+    assert_ne!(counted, Usage::default());
+    assert_eq!(text_of(stream.unwrap()).await.1, [counted]);
+    assert_eq!(models.take_usage()[0].1.usage, counted);
+    let (answer, trace) = models.complete(&scope("t"), ask()).await;
+    assert_eq!((answer.unwrap().usage, trace.usage), (counted, counted));
 }
 
 #[tokio::test]
@@ -346,10 +345,10 @@ async fn a_stream_cut_off_is_billed_for_what_it_gave() {
     let mut stream = stream.unwrap();
     assert!(stream.next().await.is_some());
     drop(stream);
-    let usage = models.take_usage();
-    assert_eq!((usage.len(), usage[0].1.calls), (1, 1));
-    assert_eq!(usage[0].1.usage.completion_tokens, 1, "`Far ` is four characters");
-    assert_eq!(usage[0].1.usage.prompt_tokens, 6);
+    let billed = models.take_usage();
+    assert_eq!((billed.len(), billed[0].1.calls), (1, 1));
+    let counted = usage::unreported(TokenCounter::Estimated, &ask().messages, "Far ");
+    assert_eq!(billed[0].1.usage, counted);
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::{ModelMeters, Permits};
 use crate::{
     ids::TenantId,
-    memory::turn::Usage,
+    memory::{tokens::TokenCounter, turn::Usage},
     ports::{
         clock::Clock,
         ledger::usage::UsageDelta,
@@ -81,14 +81,21 @@ impl Book {
     }
 }
 
-/// Tokens of texts where nobody reports them: Unicode scalar values / 4, rounded up. An estimate
-/// for the bill, so no vocabulary is consulted.
-pub(super) fn estimate<'a>(texts: impl Iterator<Item = &'a str>) -> u32 {
-    let chars: usize = texts.map(|text| text.chars().count()).sum();
-    u32::try_from(chars.div_ceil(4)).unwrap_or(u32::MAX)
+/// Tokens of texts where nobody reports them.
+pub(super) fn counted<'a>(counter: TokenCounter, texts: impl Iterator<Item = &'a str>) -> u32 {
+    texts.fold(0, |sum, text| sum.saturating_add(counter.count(text)))
 }
 
-/// A stream that has begun: gives out its first piece again, ends with its usage (estimated where
+/// What a call used whose endpoint does not say.
+pub(super) fn unreported(counter: TokenCounter, prompt: &[ChatMessage], answer: &str) -> Usage {
+    Usage {
+        prompt_tokens: counted(counter, prompt.iter().map(|message| message.content.as_str())),
+        cached_tokens: 0,
+        completion_tokens: counter.count(answer),
+    }
+}
+
+/// A stream that has begun: gives out its first piece again, ends with its usage (counted where
 /// the endpoint reports none), and books it however it ends, cut off included.
 pub(super) struct Metered {
     first: Option<String>,
@@ -104,23 +111,26 @@ struct Meter {
     tenant: TenantId,
     task: &'static str,
     model: String,
-    prompt_tokens: u32,
-    chars: usize,
+    counter: TokenCounter,
+    /// Both are kept in case that they have to be counted.
+    prompt: Vec<ChatMessage>,
+    answer: String,
     reported: Option<Usage>,
 }
 
-/// Whose stream it is.
+/// Whose stream it is, and how its tokens are counted where nobody reports them.
 pub(super) struct Payer<'a> {
     pub tenant: &'a TenantId,
     pub task: &'static str,
     pub model: &'a str,
-    pub prompt: &'a [ChatMessage],
+    pub counter: TokenCounter,
+    pub prompt: Vec<ChatMessage>,
 }
 
 impl Metered {
     pub(super) fn new(
         book: Arc<Book>,
-        payer: &Payer<'_>,
+        payer: Payer<'_>,
         (first, rest): (String, BoxStream<'static, Result<Chunk, LlmError>>),
         permits: Permits,
     ) -> Self {
@@ -132,8 +142,9 @@ impl Metered {
                 tenant: payer.tenant.clone(),
                 task: payer.task,
                 model: payer.model.to_owned(),
-                prompt_tokens: estimate(payer.prompt.iter().map(|message| message.content.as_str())),
-                chars: 0,
+                counter: payer.counter,
+                prompt: payer.prompt,
+                answer: String::new(),
                 reported: None,
             },
             over: false,
@@ -144,11 +155,8 @@ impl Metered {
 
 impl Meter {
     fn usage(&self) -> Usage {
-        self.reported.unwrap_or_else(|| Usage {
-            prompt_tokens: self.prompt_tokens,
-            cached_tokens: 0,
-            completion_tokens: u32::try_from(self.chars.div_ceil(4)).unwrap_or(u32::MAX),
-        })
+        self.reported
+            .unwrap_or_else(|| unreported(self.counter, &self.prompt, &self.answer))
     }
 }
 
@@ -174,7 +182,7 @@ impl Stream for Metered {
         };
         match &next {
             Some(Ok(Chunk::Text(text))) => {
-                self.meter.chars += text.chars().count();
+                self.meter.answer.push_str(text);
                 return Poll::Ready(next);
             }
             Some(Ok(Chunk::AtCap)) => return Poll::Ready(next),
@@ -182,6 +190,11 @@ impl Stream for Metered {
             Some(Err(_)) | None => {}
         }
         self.over = true;
-        Poll::Ready(Some(next.unwrap_or_else(|| Ok(Chunk::Usage(self.meter.usage())))))
+        Poll::Ready(Some(next.unwrap_or_else(|| {
+            let usage = self.meter.usage();
+            // Counted once.
+            self.meter.reported = Some(usage);
+            Ok(Chunk::Usage(usage))
+        })))
     }
 }

@@ -21,7 +21,6 @@ use crate::{
         fact::Statement,
         reconcile::{Verdict, pair_hash},
         timeline::{Judged, Room, Unasked},
-        tokens::TokenCounter,
     },
     ports::{
         StoreResult,
@@ -129,7 +128,7 @@ impl<'a> Judge<'a> {
     /// If the prompt cannot be rendered.
     pub(super) fn room(&self) -> Result<Room, JobError> {
         let services = self.services;
-        let counter = TokenCounter::for_model(services.models.model_of(Task::Judge));
+        let counter = services.models.counter(Task::Judge);
         let fixed = services.prompts.render(
             self.language,
             Template::Judge,

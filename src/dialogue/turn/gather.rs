@@ -183,7 +183,6 @@ pub(super) async fn gather_timed(
         overheard::lines(services, input, classified.intent),
         scenarios::look(services, input, known, &classified, embedding, terms),
     )?;
-    let model = input.npc.model.as_deref();
     Ok(Gathered {
         intent: classified,
         query: recalled.query.text,
@@ -194,7 +193,10 @@ pub(super) async fn gather_timed(
         meeting: meeting?,
         overheard,
         past,
-        counter: TokenCounter::for_model(model.unwrap_or_else(|| services.models.model_of(Task::Reply))),
+        counter: match input.npc.model.as_deref() {
+            Some(model) => services.models.counter_of(model),
+            None => services.models.counter(Task::Reply),
+        },
         calls,
         notes: recalled.notes,
         timings: Timings {

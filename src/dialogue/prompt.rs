@@ -25,6 +25,7 @@ pub(super) use self::{
     assembly::{Material, Prompt, assemble},
     attribution::{Reader, attributed},
     templates::{Template, state_bounds},
+    who::own_name,
     world::{bind_player, world_lines},
 };
 pub use self::{

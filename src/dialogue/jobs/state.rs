@@ -58,6 +58,8 @@ pub(super) async fn extract(
         world: &said.world,
         npc,
         player: turn.player.as_ref(),
+        // Nothing of the memory is read for it.
+        named: None,
     };
     let parsed = read_state(services, scope, &by, &block)
         .await?

@@ -9,11 +9,11 @@ use unicode_segmentation::UnicodeSegmentation as _;
 use super::{
     ages::Ages,
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, Material},
-    attribution::{Word, attributed_to},
+    attribution::{Reader, Word, attributed_to},
     templates::Templates,
     untrusted,
 };
-use crate::{dialogue::turn::TurnError, ids::FactId};
+use crate::{dialogue::turn::TurnError, ids::FactId, memory::fact::Fact};
 
 /// Of fewer tokens half a sentence says nothing.
 const LEAST_TOKENS: u32 = 16;
@@ -40,6 +40,14 @@ fn shortened<'t>(text: &'t str, room: u32, count: &dyn Fn(&str) -> u32) -> Optio
     Some(Cow::Owned(format!("{words}…")))
 }
 
+/// What the player of this turn said last of its own name.
+pub(in crate::dialogue) fn own_name<'f>(reader: Reader<'_>, standing: &'f [Fact]) -> Option<&'f Fact> {
+    standing
+        .iter()
+        .filter(|fact| fact.statement.tells_own_name() && reader.word_of_fact(fact) == Word::Player)
+        .max_by_key(|fact| (fact.valid_at, fact.id))
+}
+
 /// What is shown of the player. Empty for a stranger.
 #[derive(Default)]
 pub(super) struct Who {
@@ -63,11 +71,7 @@ impl Who {
         let mut room = budget.min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
         let mut who = Self::default();
         let reader = material.reader();
-        let names = material
-            .standing
-            .iter()
-            .filter(|fact| fact.statement.tells_own_name() && reader.word_of_fact(fact) == Word::Player);
-        if let Some(fact) = names.max_by_key(|fact| (fact.valid_at, fact.id)) {
+        if let Some(fact) = own_name(reader, material.standing) {
             let text = attributed_to(
                 templates,
                 reader,

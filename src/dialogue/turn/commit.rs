@@ -16,6 +16,7 @@ use crate::{
     memory::{
         authored::{Npc, World, WorldSettings},
         fact::Cause,
+        keywords::normalise,
         locks::Locks,
         party,
         state::StateChange,
@@ -63,7 +64,8 @@ pub(super) async fn commit(
     let turn = turn_of(services, input, &spoken, committed_seq);
     let mut notes = Vec::new();
     let block = spoken.reply.state_block.as_ref();
-    let (changes, unreadable) = state_of(services, input, block, &mut notes).await?;
+    let named = spoken.gathered.players_name(input);
+    let (changes, unreadable) = state_of(services, input, named, block, &mut notes).await?;
     // A reply without a block changes nothing. If one that was cut changed more for it, the player would
     // choose when the model is asked what happened.
     let cut_block = turn.status == TurnStatus::Interrupted && spoken.reply.began_block;
@@ -174,6 +176,7 @@ fn after_the_last(now: DateTime<Utc>, dialogue: &Dialogue) -> DateTime<Utc> {
 async fn state_of(
     services: &Services,
     input: &TurnInput,
+    named: Option<&str>,
     block: Option<&StateBlock>,
     notes: &mut Vec<String>,
 ) -> Result<(Vec<StateChange>, bool), TurnError> {
@@ -184,6 +187,7 @@ async fn state_of(
         world: &input.world,
         npc: &input.npc,
         player: input.player.as_ref(),
+        named,
     };
     let parsed = read_state(services, &input.scope, &by, block).await?;
     Ok(match parsed {
@@ -216,6 +220,8 @@ pub(in crate::dialogue) struct Speaking<'a> {
     pub npc: &'a Npc,
     /// `None`: NPCs talk among themselves.
     pub player: Option<&'a PlayerId>,
+    /// Under what name the NPC knows the player.
+    pub named: Option<&'a str>,
 }
 
 /// Reads a state block within the world's rules. Whoever it names as met, left or related to must be
@@ -226,7 +232,12 @@ pub(in crate::dialogue) async fn read_state(
     by: &Speaking<'_>,
     block: &StateBlock,
 ) -> StoreResult<Result<state_block::Parsed, StateBlockError>> {
-    let Speaking { world, npc, player } = *by;
+    let Speaking {
+        world,
+        npc,
+        player,
+        named: players_name,
+    } = *by;
     let mut rules = rules_of(&world.settings);
     rules.without_player = player.is_none();
     let anybody = block.read(&npc.name, &rules);
@@ -254,6 +265,15 @@ pub(in crate::dialogue) async fn read_state(
     rules
         .known_names
         .extend(characters.filter(|name| party::owner(name).is_none()).cloned());
+    // Whoever else has that name is meant by it, whatever a player calls itself.
+    let is_somebody_else = |name: &str| {
+        rules
+            .known_names
+            .iter()
+            .any(|known| normalise(known) == normalise(name))
+    };
+    let players_name = players_name.filter(|name| !is_somebody_else(name));
+    rules.player_names.extend(players_name.map(str::to_owned));
     Ok(block.read(&npc.name, &rules))
 }
 

@@ -11,7 +11,7 @@ use crate::{
         Services, acquaintance,
         intent::{self, Classified},
         locks, overheard,
-        prompt::{self, Material, Prompt, world_lines},
+        prompt::{self, Material, Prompt, Reader, world_lines},
         recall::{self, Found, Gate, Hit, Query, Sought},
         scenarios::{self, Known, Past},
     },
@@ -78,6 +78,17 @@ impl Gathered {
     pub(super) fn own_words<'i>(&self, input: &'i TurnInput) -> Option<&'i str> {
         let always = input.world.settings.greeting == Some(Greeting::Always);
         input.own_words().filter(|_| always || self.meeting.is_none())
+    }
+
+    /// Under what name the NPC knows the player, if it told one.
+    pub(super) fn players_name(&self, input: &TurnInput) -> Option<&str> {
+        let reader = Reader {
+            language: input.npc.language,
+            npc: &input.npc.name,
+            player: input.player.as_ref(),
+        };
+        let told = prompt::own_name(reader, &self.standing)?;
+        Some(told.statement.object.as_str())
     }
 
     /// Assembles the prompt from it.

@@ -1,7 +1,10 @@
 //! Who comes again is known; who only came in what was taken back is not.
 
 use colloquy::{
-    memory::authored::{Greeting, WorldSettings},
+    memory::{
+        authored::{Greeting, WorldSettings},
+        state::StateChange,
+    },
     ports::{ledger::jobs::JobKind, llm::Task},
 };
 use serde_json::json;
@@ -119,5 +122,44 @@ fn a_greeting_begins_with_what_is_known_and_not_with_hearsay() {
         assert!(!prompt.contains("Speak first"), "{prompt}");
         assert!(prompt.contains("[The player came up to you]"), "{prompt}");
         assert!(prompt.contains("The player says: The Lantern Inn belongs"), "{prompt}");
+    });
+}
+
+#[test]
+fn a_state_block_may_call_the_player_by_the_name_that_it_told() {
+    run(async {
+        let stage = stage(None).await;
+        let mut talk = stage.session("p1").await;
+        let mut name = statement("be named", "Rowan", "The player is named Rowan.", "positive", &["name"]);
+        name["kind"] = json!("personal_info");
+        talk.teach("I am Rowan.", &json!([name])).await;
+        let trusts = |to: &str| {
+            let block = json!({ "relationship_changes": [{ "from": "Mira", "to": to, "type": "trust", "delta": 3 }] });
+            stage
+                .llm
+                .tell_text(Task::Reply, format!("Good.\n```state\n{block}\n```"));
+        };
+        let trust = |to: &str| StateChange::Relationship {
+            from: "Mira".to_owned(),
+            to: to.to_owned(),
+            kind: "trust".to_owned(),
+            delta: 3,
+        };
+        for called in ["Rowan", "rowan", "player"] {
+            trusts(called);
+            assert_eq!(talk.say("Hello").await.state, [trust("player:p1")], "{called}");
+        }
+        trusts("Anna");
+        assert_eq!(talk.say("Hello").await.state, [], "nobody is called that");
+        // It is not the name of another player.
+        trusts("Rowan");
+        assert_eq!(stage.session("p2").await.say("Hello").await.state, []);
+        // Who has that name is meant by it.
+        let mut other = stage.npc.clone();
+        (other.id, other.name) = ("rowan".parse().unwrap(), "Rowan".to_owned());
+        let (authored, edit) = (&stage.services.ledger.authored, stage.edit("npc.put"));
+        authored.put_npc(&stage.scope, &other, None, &edit).await.unwrap();
+        trusts("Rowan");
+        assert_eq!(talk.say("Hello").await.state, [trust("Rowan")]);
     });
 }

@@ -1,6 +1,9 @@
 //! A model whose answers a test writes, and an embedder that counts words.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use async_trait::async_trait;
 use colloquy::{
@@ -127,6 +130,7 @@ impl Llm for ToldLlm {
 /// Counts words: texts with the same words have cosine 1, texts without a common word 0.
 pub struct WordEmbedder {
     info: EmbedderInfo,
+    queries: AtomicUsize,
     /// Refuses texts with this in them, and all that come with one.
     pub refuses: Mutex<Option<&'static str>>,
     /// Does not answer about texts with this in them.
@@ -144,15 +148,23 @@ impl WordEmbedder {
                 calibration: Calibration::IDENTITY,
                 offline: true,
             },
+            queries: AtomicUsize::new(0),
             refuses: Mutex::new(None),
             holds: watch::Sender::new(None),
         }
+    }
+    /// How often it was asked about what is searched for.
+    pub fn queries(&self) -> usize {
+        self.queries.load(Ordering::SeqCst)
     }
 }
 
 #[async_trait]
 impl Embedder for WordEmbedder {
-    async fn embed(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+    async fn embed(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+        if kind == EmbedAs::Query {
+            self.queries.fetch_add(1, Ordering::SeqCst);
+        }
         let refused = *self.refuses.lock();
         if refused.is_some_and(|refused| texts.iter().any(|text| text.contains(refused))) {
             return Err(LlmError::Refused("no embedder".to_owned()));

@@ -241,6 +241,7 @@ impl Bench {
         let store = &self.ledger.facts;
         let expected_memory_seq = store.memory_seq(&self.scope, &self.world, &npcs).await.unwrap();
         let result = Reconciliation {
+            calls: Vec::new(),
             writing: Writing::Job(colloquy::ports::ledger::jobs::Job::from(job).fence()),
             world: self.world.clone(),
             npcs,

@@ -23,6 +23,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::{mailbox::send, meters::Share, registry::Node, session::JobEnded};
 use crate::{
+    dialogue::models::tallied,
     ids::{DialogueId, JobId},
     ports::{
         StoreError,
@@ -202,7 +203,7 @@ impl Curator {
             (Attempt::Ended(result), retry_in)
         };
         ctx.spawn(
-            Abortable::new(running, aborted)
+            Abortable::new(tallied(running), aborted)
                 .into_actor(self)
                 .map(move |ended, curator, ctx| {
                     let (attempt, retry_in) = ended.unwrap_or((Attempt::Over, None));

@@ -26,6 +26,7 @@ histories! {
     "0004_locks"
     "0005_replaced"
     "0007_names"
+    "0008_job_calls"
 }
 
 /// Of files named `<version>_<description>`, each with its text.

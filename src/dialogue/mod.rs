@@ -4,6 +4,7 @@
 
 mod acquaintance;
 pub mod events;
+pub mod explain;
 pub mod intent;
 pub mod jobs;
 mod locks;

@@ -7,6 +7,7 @@ mod call;
 mod gate;
 mod meters;
 mod routes;
+mod tally;
 mod usage;
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub use self::{
     gate::{Capacity, places_for_jobs},
     meters::{ModelMeters, ModelPrice},
     routes::{Route, RouteTable, TaskDefaults},
+    tally::{spent, tallied},
 };
 use self::{
     breaker::Breakers,

@@ -14,6 +14,7 @@ pub use self::{resting::Resting, settling::settle_all};
 use super::{
     Services,
     jobs::{JobError, JobReport, Said, outbox::relay_or_log},
+    models::spent,
     prompt::{Reader, attributed, untrusted},
 };
 use crate::{
@@ -76,7 +77,7 @@ pub(super) async fn extract(
     let learned = extraction::extract(services, scope, said, &injected, job.answer.as_deref()).await?;
     failpoint!("facts.extracted");
     if learned.is_empty() && injected.quoted.is_empty() {
-        services.ledger.jobs.finish(scope, job.id).await?;
+        services.ledger.jobs.finish(scope, job.id, &spent()).await?;
         return Ok(JobReport::default());
     }
     let memory = reconciling::reconcile(services, scope, job, said, &injected, learned).await?;

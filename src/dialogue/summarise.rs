@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{
     Services,
     jobs::{JobError, JobReport, Said, ask_json_or},
-    models::salvage_sentences,
+    models::{salvage_sentences, spent},
     npc_conversation::Scene,
     prompt::{Template, untrusted},
     turn::summary_rules,
@@ -86,7 +86,7 @@ pub(super) async fn summarise(
         since.and_then(|at| (said.turn.committed_at - at).to_std().ok()),
     );
     if !due {
-        services.ledger.jobs.finish(scope, job.id).await?;
+        services.ledger.jobs.finish(scope, job.id, &spent()).await?;
         return Ok(JobReport::default());
     }
     let oldest = within(&sizes, services.settings.summaries.force_tokens);
@@ -104,6 +104,7 @@ pub(super) async fn summarise(
     };
     let commit = SummaryCommit {
         fence: job.fence(),
+        calls: spent(),
         summary: new,
         evict,
         fade: admission.fade.filter(|faded| Some(*faded) != evict),

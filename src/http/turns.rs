@@ -18,11 +18,9 @@ use super::{
 };
 use crate::{
     actors::{Accepted, Line, OnBusy, SessionError},
+    dialogue::explain::{self, Explained},
     ids::{DialogueId, NpcId, TurnId},
-    memory::{
-        trace::TurnTrace,
-        turn::{Turn, TurnStatus, Usage},
-    },
+    memory::turn::{Turn, TurnStatus, Usage},
     ports::ledger::dialogues::Dialogue,
     tenancy::TenantScope,
 };
@@ -231,11 +229,11 @@ pub async fn page_of_turns(
     }))
 }
 
-/// Why the NPC said what it said.
+/// Why the NPC said what it said, and what the turn and its jobs used.
 #[utoipa::path(
     tag = "turns",
     params(("session" = String, Path), ("turn" = u32, Path)),
-    responses((status = 200, body = TurnTrace)),
+    responses((status = 200, body = Explained)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/sessions/{session}/turns/{turn}/trace")]
@@ -246,12 +244,8 @@ pub async fn get_trace(
 ) -> Result<HttpResponse, Problem> {
     let (id, number) = path.0;
     sessions::reachable(&state, &caller.principal, id).await?;
-    let trace = state
-        .services
-        .ledger
-        .dialogues
-        .trace(&caller.scope, id, number)
+    let explained = explain::explain(&state.services, &caller.scope, id, number)
         .await?
         .ok_or_else(|| Problem::not_found("turn"))?;
-    Ok(HttpResponse::Ok().json(trace))
+    Ok(HttpResponse::Ok().json(explained))
 }

@@ -118,6 +118,49 @@ pub struct CallTrace {
     pub error: Option<String>,
 }
 
+/// What models were asked for one task, and what that used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TaskUsage {
+    /// As in [`CallTrace::task`].
+    pub task: String,
+    /// Calls that reached a model, repeated ones included.
+    pub calls: u32,
+    pub usage: Usage,
+}
+
+impl TaskUsage {
+    /// Adds to the entry of `task`, or makes it. Saturating: an endpoint may report any number it likes.
+    pub fn add(sums: &mut Vec<Self>, task: &str, calls: u32, usage: Usage) {
+        let place = sums.iter().position(|sum| sum.task == task).unwrap_or_else(|| {
+            sums.push(Self {
+                task: task.to_owned(),
+                calls: 0,
+                usage: Usage::default(),
+            });
+            sums.len() - 1
+        });
+        let sum = &mut sums[place];
+        sum.calls = sum.calls.saturating_add(calls);
+        sum.usage += usage;
+    }
+}
+
+/// A job that a turn left behind, and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobTrace {
+    /// `extract_facts`, `extract_state` or `summarise`.
+    pub kind: String,
+    /// `pending`, `done`, or `dead`: given up.
+    pub status: String,
+    /// Attempts that failed.
+    pub failed_attempts: u32,
+    /// Why the last of these failed; `unsaid`: the turn was taken back before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What its attempts used.
+    pub calls: Vec<TaskUsage>,
+}
+
 /// Milliseconds spent per phase of a turn, up to its `reply.done`.
 ///
 /// The commit is not among them: it writes this very trace. How long it takes is the metric

@@ -9,6 +9,7 @@ use crate::{
     actors::registry::Node,
     dialogue::{
         jobs::{JobError, JobReport, retry_pause},
+        models::spent,
         settings::JobSettings,
     },
     ports::{
@@ -100,10 +101,15 @@ pub(super) async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, er
 /// Jobs mostly fail because the ledger is away, and then that cannot be written either. It is tried until it can:
 /// a job that stays leased to this node is run by nobody until the lease has run out.
 async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str, then: JobFailure) {
-    let clock = &node.ports.clock;
+    let (clock, calls) = (&node.ports.clock, spent());
     let (begun, lease) = (clock.instant(), Duration::from_secs(node.ports.settings.jobs.lease_s));
     loop {
-        let written = node.ports.ledger.jobs.fail(scope, job.id, node.id, error, then).await;
+        let written = node
+            .ports
+            .ledger
+            .jobs
+            .fail(scope, job.id, node.id, error, then, &calls)
+            .await;
         let Err(unwritten) = written else { return };
         let held = clock.instant().saturating_duration_since(begun) < lease;
         if !held || node.is_draining() || !matches!(unwritten, StoreError::Unavailable(_)) {

@@ -218,7 +218,7 @@ async fn what_follows_a_job_of_another_node_waits_until_that_is_done() {
     // Looked at every 50 ms.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(ran(), [taken[0].id], "the third waits for the second");
-    jobs.finish(&world.scope, taken[1].id).await.unwrap();
+    jobs.finish(&world.scope, taken[1].id, &[]).await.unwrap();
     until("the third runs", || ran().len() == 2).await;
     assert!(!ran().contains(&taken[1].id), "the model is paid once");
     world.end().await;

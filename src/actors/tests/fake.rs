@@ -390,7 +390,7 @@ impl UseCases for Fake {
             return Err(JobError::Unusable("nonsense".into()));
         }
         let turn = self.ports.ledger.dialogues.turn(scope, job.turn).await?;
-        self.ports.ledger.jobs.finish(scope, job.id).await?;
+        self.ports.ledger.jobs.finish(scope, job.id, &[]).await?;
         self.jobs.lock().push((job.dialogue, job.clone()));
         Ok(JobReport {
             turn: turn.map_or(0, |found| found.turn.number),

@@ -8,12 +8,16 @@ use serde::Deserialize;
 
 use super::{
     Connection, Engine, Reach, Row, authored, dialogues,
+    job_calls::{self, line_of},
     rows::{Columns, list, micros, rows_of, store_error, text},
     turns,
 };
 use crate::{
     ids::{DialogueId, JobId, NodeId, NpcId, TenantId, TurnId},
-    memory::turn::TurnStatus,
+    memory::{
+        trace::{JobTrace, TaskUsage},
+        turn::TurnStatus,
+    },
     ports::{
         Page, PageRequest, StoreError, StoreResult,
         buffer::{BufferedTurn, with_dash},
@@ -85,7 +89,7 @@ const KEEP_ANSWER: &str = "UPDATE jobs SET answer = $5
       AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
                   AND turns.stands = TRUE AND turns.text_version = $4)";
 const FINISH: &str = "UPDATE jobs SET status = 'done', finished_at = $3, leased_to = NULL, leased_until = NULL,
-        answer = NULL
+        answer = NULL, calls = COALESCE(calls, '') || $4
     WHERE tenant = $1 AND id = $2 AND status = 'pending'";
 const FINISH_UNSAID_JOB: &str = "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $3,
         leased_to = NULL, leased_until = NULL, answer = NULL
@@ -94,7 +98,7 @@ const FINISH_UNSAID_JOB: &str = "UPDATE jobs SET status = 'done', last_error = '
                       AND turns.stands = TRUE AND turns.text_version = jobs.text_version)";
 const FAIL: &str = "UPDATE jobs SET attempts = attempts + 1, last_error = $3, leased_to = NULL, leased_until = NULL,
         useless = useless + $5, status = CASE WHEN $4 IS NULL THEN 'dead' ELSE status END,
-        due_at = COALESCE($4, due_at)
+        due_at = COALESCE($4, due_at), calls = COALESCE(calls, '') || $7
     WHERE tenant = $1 AND id = $2 AND status = 'pending' AND leased_to = $6";
 const RETRY: &str = "UPDATE jobs SET status = 'pending', attempts = 0, useless = 0, due_at = $3, retried_at = $3,
         leased_to = NULL, leased_until = NULL
@@ -127,15 +131,16 @@ const EXTRACTING: &str = "SELECT EXISTS (SELECT 1 FROM jobs
 const PENDING: &str = "SELECT COUNT(*) FROM jobs WHERE tenant = $1 AND dialogue = $2 AND status = 'pending'";
 
 /// Ends the job if its turn stands with the fence's text version and the job is pending. `false`:
-/// the fence is closed and nothing may be written.
+/// the fence is closed and nothing may be written. `calls`: what the job used.
 pub(super) async fn pass_fence(
     connection: &mut Connection,
     tenant: &TenantId,
     fence: &JobFence,
+    calls: &[TaskUsage],
     now: DateTime<Utc>,
 ) -> StoreResult<bool> {
     const PASS: &str = "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL,
-            answer = NULL
+            answer = NULL, calls = COALESCE(calls, '') || $6
         WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
           AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
                       AND turns.stands = TRUE AND turns.text_version = $4)";
@@ -145,6 +150,7 @@ pub(super) async fn pass_fence(
         .bind(fence.turn.to_string())
         .bind(i64::from(fence.text_version))
         .bind(micros(now))
+        .bind(line_of(calls)?)
         .execute(connection)
         .await
         .map_err(store_error)?;
@@ -383,8 +389,8 @@ impl JobStore for SqlJobStore {
             })
             .await
     }
-    async fn finish(&self, scope: &TenantScope, job: JobId) -> StoreResult<()> {
-        let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
+    async fn finish(&self, scope: &TenantScope, job: JobId, calls: &[TaskUsage]) -> StoreResult<()> {
+        let (tenant, now, calls) = (scope.tenant().clone(), self.0.clock.now(), line_of(calls)?);
         self.0
             .write_once(scope, move |connection| {
                 Box::pin(async move {
@@ -392,6 +398,7 @@ impl JobStore for SqlJobStore {
                         .bind(tenant.as_str())
                         .bind(job.to_string())
                         .bind(micros(now))
+                        .bind(&calls)
                         .execute(connection)
                         .await
                         .map(drop)
@@ -407,8 +414,9 @@ impl JobStore for SqlJobStore {
         node: NodeId,
         error: &str,
         then: JobFailure,
+        calls: &[TaskUsage],
     ) -> StoreResult<()> {
-        let (tenant, error) = (scope.tenant().clone(), error.to_owned());
+        let (tenant, error, calls) = (scope.tenant().clone(), error.to_owned(), line_of(calls)?);
         self.0
             .write_once(scope, move |connection| {
                 Box::pin(async move {
@@ -422,6 +430,7 @@ impl JobStore for SqlJobStore {
                         })
                         .bind(i64::from(matches!(then, JobFailure::RetryUselessAt(_))))
                         .bind(node.to_string())
+                        .bind(&calls)
                         .execute(connection)
                         .await
                         .map(drop)
@@ -501,6 +510,10 @@ impl JobStore for SqlJobStore {
             .bind(page.after.as_deref().map(text))
             .bind(rows_of(page));
         list(&self.0, scope, query, page, read_row, |row| row.id.to_string()).await
+    }
+    async fn of_turn(&self, scope: &TenantScope, dialogue: DialogueId, number: u32) -> StoreResult<Vec<JobTrace>> {
+        let mut connection = self.0.read(scope).await?;
+        job_calls::of_turn(&mut connection, scope, dialogue, number).await
     }
     async fn pending(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64> {
         let mut connection = self.0.read(scope).await?;

@@ -36,6 +36,7 @@ mod backlog;
 mod dialogues;
 mod facts;
 mod idempotency;
+mod job_calls;
 mod jobs;
 mod nodes;
 mod outbox;

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     ids::{TenantId, WorldId},
+    memory::trace::TaskUsage,
     ports::{
         StoreError, StoreResult,
         ledger::{
@@ -128,13 +129,20 @@ impl StateStore for SqlStateStore {
         since.changes.sort_by_key(|change| (change.at, change.seq));
         Ok(since)
     }
-    async fn commit(&self, scope: &TenantScope, fence: &JobFence, changes: &[NewStateChange]) -> StoreResult<bool> {
+    async fn commit(
+        &self,
+        scope: &TenantScope,
+        fence: &JobFence,
+        changes: &[NewStateChange],
+        calls: &[TaskUsage],
+    ) -> StoreResult<bool> {
         let (tenant, fence, now) = (scope.tenant().clone(), *fence, self.0.clock.now());
+        let calls = calls.to_vec();
         let (rows, worlds) = (rows_json(changes)?, worlds_of(changes));
         self.0
             .write(scope, move |connection| {
                 Box::pin(async move {
-                    if !jobs::pass_fence(connection, &tenant, &fence, now).await? {
+                    if !jobs::pass_fence(connection, &tenant, &fence, &calls, now).await? {
                         return Ok(false);
                     }
                     hold_order(connection, &tenant, &worlds).await?;

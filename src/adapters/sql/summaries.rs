@@ -70,7 +70,7 @@ impl SummaryStore for SqlSummaryStore {
             .write(scope, move |connection| {
                 Box::pin(async move {
                     lock(connection, &tenant, Lock::Summaries(commit.summary.dialogue)).await?;
-                    if !jobs::pass_fence(connection, &tenant, &commit.fence, now).await? {
+                    if !jobs::pass_fence(connection, &tenant, &commit.fence, &commit.calls, now).await? {
                         return Ok(false);
                     }
                     let (summary, cause) = (&commit.summary, commit.fence.turn.to_string());

@@ -7,6 +7,7 @@ use super::{JobError, JobReport, Said, ask_json};
 use crate::{
     dialogue::{
         Services,
+        models::spent,
         prompt::{Template, bind_player, state_bounds, untrusted},
         scenarios::{self, Unlocking},
         turn::{Speaking, read_state, rules_of},
@@ -81,7 +82,8 @@ pub(super) async fn extract(
             at: turn.committed_at,
         })
         .collect();
-    if !services.ledger.state.commit(scope, &job.fence(), &rows).await? {
+    let state = &services.ledger.state;
+    if !state.commit(scope, &job.fence(), &rows, &spent()).await? {
         return Ok(JobReport::default());
     }
     let unlocking = Unlocking::by_job(scope, said, &changes);

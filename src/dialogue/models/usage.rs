@@ -11,7 +11,7 @@ use chrono::NaiveDate;
 use futures_util::{Stream, StreamExt, stream::BoxStream};
 use parking_lot::Mutex;
 
-use super::{ModelMeters, Permits};
+use super::{ModelMeters, Permits, tally};
 use crate::{
     ids::TenantId,
     memory::{tokens::TokenCounter, turn::Usage},
@@ -49,6 +49,7 @@ impl Book {
     /// Counts one attempt, and what it used.
     pub(super) fn record(&self, tenant: &TenantId, task: &'static str, model: &str, usage: Usage) {
         self.meters.used(tenant, task, model, usage);
+        tally::note(task, usage);
         let account = Account {
             tenant: tenant.clone(),
             day: self.clock.now().date_naive(),
@@ -58,10 +59,7 @@ impl Book {
         let mut sums = self.sums.lock();
         let (calls, sum) = sums.entry(account).or_default();
         *calls = calls.saturating_add(1);
-        // Saturating: an endpoint may report any number it likes.
-        sum.prompt_tokens = sum.prompt_tokens.saturating_add(usage.prompt_tokens);
-        sum.cached_tokens = sum.cached_tokens.saturating_add(usage.cached_tokens);
-        sum.completion_tokens = sum.completion_tokens.saturating_add(usage.completion_tokens);
+        *sum += usage;
     }
     /// Empties the book.
     pub(super) fn take(&self) -> Vec<(TenantScope, UsageDelta)> {

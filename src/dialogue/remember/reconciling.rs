@@ -20,6 +20,7 @@ use crate::{
         Services,
         events::{MemoryChange, MemoryOp},
         jobs::{JobError, Said},
+        models::spent,
     },
     ids::{FactId, NpcId, TurnId, WorldId},
     memory::{
@@ -123,6 +124,7 @@ pub(super) async fn reconcile(
 fn nothing_new(world: WorldId, writing: Writing, extraction: Extraction) -> Reconciliation {
     Reconciliation {
         writing,
+        calls: spent(),
         world,
         npcs: Vec::new(),
         expected_memory_seq: 0,
@@ -258,6 +260,7 @@ impl Memory<'_> {
     ) -> Reconciliation {
         Reconciliation {
             writing,
+            calls: spent(),
             world: self.world.clone(),
             npcs: self.npcs.clone(),
             expected_memory_seq,

@@ -16,6 +16,7 @@ use crate::{
         locks::Locks,
         reconcile::Verdict,
         timeline::{Ending, Flagged, Known, Replaced},
+        trace::TaskUsage,
     },
     ports::{Page, PageRequest, StoreResult, vectors::IndexPoint},
     tenancy::TenantScope,
@@ -141,6 +142,8 @@ impl Writing {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reconciliation {
     pub writing: Writing,
+    /// What the job used that ends with it.
+    pub calls: Vec<TaskUsage>,
     /// Where memory stood when the plan was made: the sum of `memory_seq` over `npcs`.
     pub world: WorldId,
     pub npcs: Vec<NpcId>,

@@ -10,6 +10,7 @@ use crate::{
     ids::{DialogueId, JobId, NodeId, TurnId},
     memory::{
         authored::{Npc, World},
+        trace::{JobTrace, TaskUsage},
         turn::Turn,
     },
     ports::{Page, PageRequest, StoreResult, buffer::BufferedTurn},
@@ -216,12 +217,12 @@ pub trait JobStore: Send + Sync {
     /// Keeps a model's answer with a job, so that another attempt need not ask for it again. It goes when
     /// the job is done. `false`: the fence is closed and nothing was written.
     async fn keep_answer(&self, scope: &TenantScope, fence: &JobFence, answer: &str) -> StoreResult<bool>;
-    /// Ends a job that had nothing to write.
-    async fn finish(&self, scope: &TenantScope, job: JobId) -> StoreResult<()>;
+    /// Ends a job that had nothing to write. `calls`: what this attempt used.
+    async fn finish(&self, scope: &TenantScope, job: JobId, calls: &[TaskUsage]) -> StoreResult<()>;
     /// Ends a job for which [`Self::said`] found nothing, unless its turn stands after all by now: then it
     /// stays. Should the turn stand again later, the job is due again.
     async fn finish_unsaid(&self, scope: &TenantScope, job: JobId) -> StoreResult<()>;
-    /// A job that `node` ran came to nothing. One that another node has leased by now is that node's to end.
+    /// A job that `node` ran came to nothing, and used `calls`. One that another node has leased by now is that node's to end.
     async fn fail(
         &self,
         scope: &TenantScope,
@@ -229,6 +230,7 @@ pub trait JobStore: Send + Sync {
         node: NodeId,
         error: &str,
         then: JobFailure,
+        calls: &[TaskUsage],
     ) -> StoreResult<()>;
     /// Has a dead job tried again; its audit row is written with it.
     async fn retry(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry>;
@@ -247,6 +249,8 @@ pub trait JobStore: Send + Sync {
         status: Option<JobStatus>,
         page: &PageRequest,
     ) -> StoreResult<Page<JobRow>>;
+    /// What became of the jobs of a dialogue's turn that stands, and what they used; oldest first.
+    async fn of_turn(&self, scope: &TenantScope, dialogue: DialogueId, number: u32) -> StoreResult<Vec<JobTrace>>;
     /// Pending jobs of a dialogue's turns up to `through`: what the next turn may wait for.
     async fn pending(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64>;
     /// Whether the facts of this turn are still to be extracted, and that not only after a pause.

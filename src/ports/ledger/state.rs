@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use super::{audit::Edit, jobs::JobFence};
 use crate::{
     ids::{DialogueId, StateEventId, WorldId},
-    memory::{fact::Cause, state::StateChange},
+    memory::{fact::Cause, state::StateChange, trace::TaskUsage},
     ports::StoreResult,
     tenancy::TenantScope,
 };
@@ -52,8 +52,14 @@ pub trait StateStore: Send + Sync {
     /// answered has a higher `seq` than all of the answer.
     async fn since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<StateSince>;
     /// Changes extracted by a job (the fall-back of a state block that did not parse), with the job's end.
-    /// `false`: fenced, nothing was written.
-    async fn commit(&self, scope: &TenantScope, fence: &JobFence, changes: &[NewStateChange]) -> StoreResult<bool>;
+    /// `calls`: what the job used. `false`: fenced, nothing was written.
+    async fn commit(
+        &self,
+        scope: &TenantScope,
+        fence: &JobFence,
+        changes: &[NewStateChange],
+        calls: &[TaskUsage],
+    ) -> StoreResult<bool>;
     /// A change that a backend tells of, with its audit row. No interrupt takes it back.
     async fn record(&self, scope: &TenantScope, change: &NewStateChange, edit: &Edit) -> StoreResult<()>;
 }

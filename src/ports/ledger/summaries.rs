@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use super::jobs::JobFence;
 use crate::{
     ids::{DialogueId, SummaryId},
-    memory::summary::Summary,
+    memory::{summary::Summary, trace::TaskUsage},
     ports::StoreResult,
     tenancy::TenantScope,
 };
@@ -14,6 +14,8 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct SummaryCommit {
     pub fence: JobFence,
+    /// What the job used.
+    pub calls: Vec<TaskUsage>,
     pub summary: Summary,
     /// Pushed out of the kept five.
     pub evict: Option<SummaryId>,

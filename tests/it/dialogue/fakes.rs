@@ -85,7 +85,11 @@ impl ToldLlm {
                     Task::Reply => "Very well.",
                     Task::Intent => "memory",
                     Task::Extraction => r#"{"facts": []}"#,
-                    Task::Judge => return Answer::Text(super::verdicts("independent")),
+                    Task::Judge => {
+                        let asked = &request.messages[0].content;
+                        let pairs = asked.matches("<newer>").count();
+                        return Answer::Text(super::verdicts_of(pairs, "independent"));
+                    }
                     Task::Summary => r#"{"summary": "They talked.", "importance": 5}"#,
                     Task::Curation => "",
                 }

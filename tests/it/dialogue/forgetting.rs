@@ -210,7 +210,14 @@ fn a_job_that_was_given_up_works_when_it_is_tried_again() {
         assert!(matches!(error, jobs::JobError::Unusable(_)), "{error}");
         let queue = &stage.services.ledger.jobs;
         queue
-            .fail(&stage.scope, first.jobs[0].id, stage.node, "prose", JobFailure::Dead)
+            .fail(
+                &stage.scope,
+                first.jobs[0].id,
+                stage.node,
+                "prose",
+                JobFailure::Dead,
+                &[],
+            )
             .await
             .unwrap();
         stage.clock.advance(Duration::from_hours(30));

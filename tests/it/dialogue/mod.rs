@@ -36,8 +36,9 @@ use colloquy::{
     dialogue::{
         Services,
         events::ReplyDone,
+        explain::{self, Explained},
         jobs::{self, JobReport},
-        models::{ModelLimits, Models, RouteTable},
+        models::{ModelLimits, Models, RouteTable, tallied},
         prompt::Templates,
         recall::BodyCache,
         rewind::{self, Moved, RewindRequest, Target},
@@ -361,8 +362,9 @@ impl Stage {
             .map(|fact| fact.view.content)
             .collect()
     }
+    /// Runs a job, with what it uses kept count of.
     pub async fn run(&self, job: &Job) -> Result<JobReport, jobs::JobError> {
-        jobs::run(&self.services, &self.scope, job).await
+        tallied(jobs::run(&self.services, &self.scope, job)).await
     }
     pub fn break_embedder(&self, broken: bool) {
         *self.embedder.refuses.lock() = broken.then_some("");
@@ -528,6 +530,11 @@ impl Talk<'_> {
         };
         rewind::rewind(&stage.services, request).await.unwrap()
     }
+    pub async fn explained(&self, number: u32) -> Explained {
+        let stage = self.stage;
+        let explained = explain::explain(&stage.services, &stage.scope, self.open.dialogue.id, number).await;
+        explained.unwrap().unwrap()
+    }
     pub async fn trace(&self, number: u32) -> TurnTrace {
         let dialogues = &self.stage.services.ledger.dialogues;
         let trace = dialogues.trace(&self.stage.scope, self.open.dialogue.id, number).await;
@@ -560,7 +567,12 @@ pub fn likes(object: &str, keywords: &[&str]) -> serde_json::Value {
 
 /// A judge's answer that says the same of every pair it is asked about.
 pub fn verdicts(verdict: &str) -> String {
-    let verdicts: Vec<_> = (1..=32)
+    verdicts_of(32, verdict)
+}
+
+/// The same of so many pairs.
+pub fn verdicts_of(pairs: usize, verdict: &str) -> String {
+    let verdicts: Vec<_> = (1..=pairs)
         .map(|pair| serde_json::json!({ "pair": pair, "verdict": verdict }))
         .collect();
     serde_json::json!({ "verdicts": verdicts }).to_string()

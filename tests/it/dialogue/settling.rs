@@ -1,21 +1,26 @@
 //! What a slow or failing model costs a memory that is written to or settled.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use colloquy::{
-    dialogue::remember::{self, HandWritten},
+    dialogue::{
+        models::{Models, RouteTable},
+        remember::{self, HandWritten},
+    },
     ids::PlayerId,
     memory::{
         fact::{Audience, FactKind, Importance, Knower},
         reconcile::pair_hash,
         timeline,
+        tokens::TokenCounter,
     },
     ports::{
         clock::Clock as _,
         ledger::jobs::{Job, JobFailure},
-        llm::{LlmError, Task},
+        llm::{Llm, LlmError, Task},
     },
 };
+use prometheus::{Registry, TextEncoder};
 use serde_json::json;
 
 use super::{Answer, Stage, statement, verdicts};
@@ -46,13 +51,20 @@ impl Stage {
     /// The job as it is leased once more, after an attempt that ran out of time.
     async fn again(&self, job: &Job) -> Job {
         let (jobs, now) = (&self.services.ledger.jobs, self.clock.now());
-        jobs.fail(&self.scope, job.id, self.node, "slow", JobFailure::RetryAt(now))
+        jobs.fail(&self.scope, job.id, self.node, "slow", JobFailure::RetryAt(now), &[])
             .await
             .unwrap();
         let until = now + Duration::from_mins(1);
         let leased = jobs.lease(&self.scope, self.node, now, until, 99).await.unwrap();
         leased.into_iter().find(|leased| leased.id == job.id).unwrap()
     }
+}
+
+/// What the metrics of its model calls are.
+fn shown(stage: &Stage) -> String {
+    let registry = Registry::new();
+    stage.services.models.meters().register(&registry).unwrap();
+    TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
 }
 
 #[test]
@@ -300,7 +312,11 @@ fn what_a_slow_judge_has_said_is_not_asked_again() {
 #[test]
 fn a_turn_that_teaches_costs_one_call_of_the_judge_however_much_is_known() {
     run(async {
-        let stage = Stage::set().await;
+        let mut stage = Stage::set().await;
+        // What the calls used is counted by a vocabulary, since this model reports nothing.
+        let told: Arc<dyn Llm> = stage.llm.clone();
+        let models = Models::new(RouteTable::uniform(&told), stage.clock.clone());
+        stage.services.models = Arc::new(models.counting_others_by(TokenCounter::O200k));
         for number in 0..200 {
             let object = format!("fruit{number}");
             let fact = HandWritten {
@@ -336,9 +352,60 @@ fn a_turn_that_teaches_costs_one_call_of_the_judge_however_much_is_known() {
         assert_eq!(asked.len(), 1, "one call, however much is known");
         let pairs = asked[0].matches("<newer>").count();
         assert!((8..=2 * timeline::NEAREST).contains(&pairs), "{pairs}");
-        // The answer names each pair.
-        let answer = r#"{"pair":10,"verdict":"independent"},"#.len() * pairs;
-        assert!((asked[0].chars().count() + answer).div_ceil(4) <= 800, "{}", asked[0]);
         assert_eq!(stage.valid().await.len(), 200, "a page of them; both stay");
+
+        // The turn's trace says so, and so do the metrics.
+        let explained = talk.explained(1).await;
+        let made: Vec<(&str, u32)> = explained
+            .tasks
+            .iter()
+            .map(|sum| (sum.task.as_str(), sum.calls))
+            .collect();
+        let ought = [
+            ("embedding", 2),
+            ("intent", 1),
+            ("reply", 1),
+            ("extraction", 1),
+            ("judge", 1),
+        ];
+        assert_eq!(made, ought);
+        let [job] = &explained.jobs[..] else {
+            panic!("{:?}", explained.jobs)
+        };
+        assert_eq!(
+            (job.kind.as_str(), job.status.as_str(), job.failed_attempts),
+            ("extract_facts", "done", 0)
+        );
+        assert!(job.calls.iter().all(|sum| sum.task != "reply"), "{job:?}");
+        let metrics = shown(&stage);
+        for sum in &explained.tasks {
+            let (asked_for, usage) = (&sum.task, sum.usage);
+            if asked_for == "embedding" {
+                // What was written by hand was embedded, too.
+                continue;
+            }
+            for line in [
+                format!(
+                    r#"colloquy_model_attempts_total{{model="told",outcome="ok",task="{asked_for}"}} {}"#,
+                    sum.calls
+                ),
+                format!(
+                    r#"colloquy_model_tokens_total{{kind="prompt",task="{asked_for}",tenant="other"}} {}"#,
+                    usage.prompt_tokens
+                ),
+                format!(
+                    r#"colloquy_model_tokens_total{{kind="completion",task="{asked_for}",tenant="other"}} {}"#,
+                    usage.completion_tokens
+                ),
+            ] {
+                assert!(
+                    metrics.lines().any(|shown| shown == line),
+                    "{line} is not in\n{metrics}"
+                );
+            }
+        }
+        let judge = explained.tasks.iter().find(|sum| sum.task == "judge").unwrap().usage;
+        let used = judge.prompt_tokens + judge.completion_tokens;
+        assert!((400..=800).contains(&used), "{used} tokens for {pairs} pairs");
     });
 }

@@ -527,7 +527,7 @@ fn a_state_block_names_nobody_whom_the_world_does_not_know() {
         };
         let fence = committed.jobs[0].fence();
         let states = &stage.services.ledger.state;
-        assert!(states.commit(&stage.scope, &fence, &[row]).await.unwrap());
+        assert!(states.commit(&stage.scope, &fence, &[row], &[]).await.unwrap());
         stage.llm.tell_text(Task::Reply, &reply);
         let changed = serde_json::to_string(&talk.say("Hello again").await.state).unwrap();
         assert_eq!(changed.matches("\"Zorg\"").count(), 2, "{changed}");

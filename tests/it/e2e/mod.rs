@@ -9,6 +9,7 @@ mod cutting_in;
 #[cfg(feature = "failpoints")]
 mod deaths;
 mod drain;
+mod explained;
 mod frames;
 mod greeting;
 mod in_flight;

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::super::{
-    Connection, Engine, Lock, Reach, lock,
+    Connection, Engine, Lock, Reach, job_calls, lock,
     rows::{Columns, json, json_list, micros, store_error, text, vector_bytes},
     turns::signed,
 };
@@ -32,10 +32,12 @@ use crate::{
 
 /// The fence, the check that memory has not moved, and the job's end, at once.
 macro_rules! pass {
-    () => {
+    ($calls:literal) => {
         concat!(
-            "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL, answer = NULL
-            WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
+            "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL, answer = NULL,
+                calls = COALESCE(calls, '') || ",
+            $calls,
+            " WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
               AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
                           AND turns.stands = TRUE AND turns.text_version = $4)
               AND (SELECT COALESCE(SUM(memory_seq), 0) FROM npc_memories
@@ -45,10 +47,10 @@ macro_rules! pass {
         )
     };
 }
-const PASS: &str = pass!();
+const PASS: &str = pass!("$9");
 /// And what was extracted, for when the memory is settled.
 const PASS_AND_KEEP: &str = batch!(
-    pass!(),
+    pass!("$21"),
     concat!(
         "INSERT INTO extractions
             (tenant, turn, dialogue, number, world, npc, audience, knowers, private_to, said_at, player, forget, injected,
@@ -355,7 +357,11 @@ async fn pass(
     fence: &JobFence,
     now: DateTime<Utc>,
 ) -> StoreResult<Option<ReconcileOutcome>> {
-    let (job, turn) = (fence.job.to_string(), fence.turn.to_string());
+    let (job, turn, calls) = (
+        fence.job.to_string(),
+        fence.turn.to_string(),
+        job_calls::line_of(&result.calls)?,
+    );
     let passing = |statement| {
         sqlx::query(statement)
             .bind(tenant.as_str())
@@ -368,7 +374,7 @@ async fn pass(
             .bind(signed(result.expected_memory_seq))
     };
     let passing = match &result.extraction {
-        None => passing(PASS),
+        None => passing(PASS).bind(&calls),
         Some(brought) => passing(PASS_AND_KEEP)
             .bind(brought.dialogue.to_string())
             .bind(i64::from(brought.number))
@@ -381,7 +387,8 @@ async fn pass(
             .bind(json(&brought.forget)?)
             .bind(json_list(&brought.injected))
             .bind(json_list(&brought.quoted))
-            .bind(json(&brought.ends)?),
+            .bind(json(&brought.ends)?)
+            .bind(&calls),
     };
     let passed = passing.execute(&mut *connection).await.map_err(store_error)?;
     if passed.rows_affected() > 0 {

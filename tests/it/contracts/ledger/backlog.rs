@@ -45,10 +45,10 @@ pub async fn queues_tell_how_many_wait_and_how_long<S: Subject>(f: &Fixture<S>) 
     assert_eq!(waiting.dead, []);
 
     let jobs = &f.ledger().jobs;
-    jobs.fail(&f.scope, commit.jobs[0].id, f.node, "useless", JobFailure::Dead)
+    jobs.fail(&f.scope, commit.jobs[0].id, f.node, "useless", JobFailure::Dead, &[])
         .await
         .unwrap();
-    jobs.finish(&f.scope, commit.jobs[1].id).await.unwrap();
+    jobs.finish(&f.scope, commit.jobs[1].id, &[]).await.unwrap();
     assert_eq!(f.drain_outbox().await, [fact]);
     let dead = vec![(JobKind::ExtractFacts, 1)];
     assert_eq!(

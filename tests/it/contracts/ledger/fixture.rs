@@ -361,6 +361,7 @@ impl<S: Subject> Fixture<S> {
     pub async fn a_plan(&self) -> Reconciliation {
         let (_, fence) = self.a_fence(JobKind::ExtractFacts).await;
         Reconciliation {
+            calls: vec![],
             writing: Writing::Job(fence),
             world: self.world.clone(),
             npcs: vec![self.npc.clone()],

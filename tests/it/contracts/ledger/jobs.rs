@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use colloquy::{
     ids::NodeId,
+    memory::{trace::TaskUsage, turn::Usage},
     ports::{
         PageRequest,
         ledger::{
@@ -54,8 +55,8 @@ pub async fn a_commit_leaves_its_jobs_leased<S: Subject>(f: &Fixture<S>) {
     assert_eq!(taken, commit.jobs.iter().map(again).collect::<Vec<_>>());
     assert!(lease(f, f.node, 9).await.is_empty());
 
-    jobs.finish(&f.scope, taken[0].id).await.unwrap();
-    jobs.finish(&f.scope, taken[0].id).await.unwrap();
+    jobs.finish(&f.scope, taken[0].id, &[]).await.unwrap();
+    jobs.finish(&f.scope, taken[0].id, &[]).await.unwrap();
     assert_eq!(jobs.pending(&f.scope, open.dialogue.id).await.unwrap(), 1);
     assert!(!extracting().await, "another job of the turn is nothing to wait for");
     f.clock.advance(Duration::from_mins(1));
@@ -90,7 +91,7 @@ pub async fn a_lease_is_prolonged_unless_another_has_the_job<S: Subject>(f: &Fix
     assert_eq!(lease(f, rival, 9).await.len(), 1);
     assert_eq!(again(&f.scope, f.node).await, LeasedAgain::Elsewhere, "somebody came");
     let later = JobFailure::RetryAt(f.now() + chrono::Duration::seconds(5));
-    jobs.fail(&f.scope, fence.job, f.node, "frozen", JobFailure::Dead)
+    jobs.fail(&f.scope, fence.job, f.node, "frozen", JobFailure::Dead, &[])
         .await
         .unwrap();
     assert_eq!(
@@ -98,7 +99,7 @@ pub async fn a_lease_is_prolonged_unless_another_has_the_job<S: Subject>(f: &Fix
         LeasedAgain::Here,
         "it is not this node's to end"
     );
-    jobs.fail(&f.scope, fence.job, rival, "slow", later).await.unwrap();
+    jobs.fail(&f.scope, fence.job, rival, "slow", later, &[]).await.unwrap();
     assert_eq!(
         again(&f.scope, f.node).await,
         LeasedAgain::Elsewhere,
@@ -106,7 +107,7 @@ pub async fn a_lease_is_prolonged_unless_another_has_the_job<S: Subject>(f: &Fix
     );
     f.clock.advance(Duration::from_secs(5));
     assert_eq!(again(&f.scope, f.node).await, LeasedAgain::Here);
-    jobs.finish(&f.scope, fence.job).await.unwrap();
+    jobs.finish(&f.scope, fence.job, &[]).await.unwrap();
     assert_eq!(again(&f.scope, f.node).await, LeasedAgain::Over, "it is done");
 }
 
@@ -163,7 +164,7 @@ pub async fn a_job_of_a_turn_that_stands_again_is_not_ended_for_its_absence<S: S
     jobs.finish_unsaid(&f.scope, fence.job).await.unwrap();
     assert_eq!(status().await, JobStatus::Pending);
     jobs.finish_unsaid(&f.other, fence.job).await.unwrap();
-    jobs.finish(&f.scope, fence.job).await.unwrap();
+    jobs.finish(&f.scope, fence.job, &[]).await.unwrap();
     assert_eq!(status().await, JobStatus::Done);
 }
 
@@ -178,13 +179,13 @@ pub async fn an_answer_is_kept_until_its_job_is_done<S: Subject>(f: &Fixture<S>)
     assert!(!jobs.keep_answer(&f.scope, &cut_since, "{}").await.unwrap());
     for answer in ["{}", r#"{"facts": []}"#] {
         assert!(jobs.keep_answer(&f.scope, &fence, answer).await.unwrap());
-        jobs.fail(&f.scope, fence.job, f.node, "slow", JobFailure::RetryAt(f.now()))
+        jobs.fail(&f.scope, fence.job, f.node, "slow", JobFailure::RetryAt(f.now()), &[])
             .await
             .unwrap();
         let leased = lease(f, f.node, 9).await;
         assert_eq!(leased[0].answer.as_deref(), Some(answer));
     }
-    jobs.finish(&f.scope, fence.job).await.unwrap();
+    jobs.finish(&f.scope, fence.job, &[]).await.unwrap();
     assert!(!jobs.keep_answer(&f.scope, &fence, "{}").await.unwrap());
 }
 
@@ -210,6 +211,7 @@ pub async fn a_failed_job_waits_and_dies<S: Subject>(f: &Fixture<S>) {
         f.node,
         "the model was slow",
         JobFailure::RetryAt(again),
+        &[],
     )
     .await
     .unwrap();
@@ -218,9 +220,16 @@ pub async fn a_failed_job_waits_and_dies<S: Subject>(f: &Fixture<S>) {
     f.clock.advance(Duration::from_secs(1));
     assert_eq!(lease(f, f.node, 9).await[0].attempts, 1);
 
-    jobs.fail(&f.scope, fence.job, f.node, "the model was wrong", JobFailure::Dead)
-        .await
-        .unwrap();
+    jobs.fail(
+        &f.scope,
+        fence.job,
+        f.node,
+        "the model was wrong",
+        JobFailure::Dead,
+        &[],
+    )
+    .await
+    .unwrap();
     f.clock.advance(Duration::from_mins(10));
     assert!(lease(f, f.node, 9).await.is_empty());
     assert_eq!(jobs.pending(&f.scope, dialogue).await.unwrap(), 0);
@@ -233,7 +242,7 @@ pub async fn a_failed_job_waits_and_dies<S: Subject>(f: &Fixture<S>) {
     assert_eq!((dead[0].id, dead[0].attempts), (fence.job, 2));
     assert_eq!(dead[0].last_error.as_deref(), Some("the model was wrong"));
     // The dead do not come back.
-    jobs.fail(&f.scope, fence.job, f.node, "again", JobFailure::RetryAt(f.now()))
+    jobs.fail(&f.scope, fence.job, f.node, "again", JobFailure::RetryAt(f.now()), &[])
         .await
         .unwrap();
     assert!(lease(f, f.node, 9).await.is_empty());
@@ -244,7 +253,7 @@ pub async fn what_was_of_no_use_is_counted_apart<S: Subject>(f: &Fixture<S>) {
     let jobs = &f.ledger().jobs;
     let mut last = Vec::new();
     for then in [JobFailure::RetryAt(f.now()), JobFailure::RetryUselessAt(f.now())] {
-        jobs.fail(&f.scope, fence.job, f.node, "no", then).await.unwrap();
+        jobs.fail(&f.scope, fence.job, f.node, "no", then, &[]).await.unwrap();
         last = lease(f, f.node, 9).await;
     }
     let job = last.remove(0);
@@ -258,7 +267,7 @@ pub async fn a_dead_job_is_tried_again_when_a_person_says_so<S: Subject>(f: &Fix
     let retry = async |scope| jobs.retry(scope, fence.job, &f.edit("job.retry")).await.unwrap();
     assert_eq!(retry(&f.scope).await, JobRetry::NotDead(JobStatus::Pending));
     for then in [JobFailure::RetryUselessAt(f.now()), JobFailure::Dead] {
-        jobs.fail(&f.scope, fence.job, f.node, "no", then).await.unwrap();
+        jobs.fail(&f.scope, fence.job, f.node, "no", then, &[]).await.unwrap();
         lease(f, f.node, 9).await;
     }
     assert_eq!(retry(&f.other).await, JobRetry::NotFound);
@@ -284,7 +293,7 @@ pub async fn a_dead_job_is_tried_again_when_a_person_says_so<S: Subject>(f: &Fix
     assert_eq!(retry(&f.scope).await, JobRetry::NotDead(JobStatus::Pending));
     let audit = f.ledger().audit.list(&f.scope, &page(9, None)).await.unwrap().items;
     assert_eq!(audit.iter().filter(|row| row.action == "job.retry").count(), 1);
-    jobs.finish(&f.scope, fence.job).await.unwrap();
+    jobs.finish(&f.scope, fence.job, &[]).await.unwrap();
     assert_eq!(retry(&f.scope).await, JobRetry::NotDead(JobStatus::Done));
 }
 
@@ -308,8 +317,8 @@ pub async fn jobs_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
             .unwrap()
             .is_empty()
     );
-    jobs.finish(&f.other, fence.job).await.unwrap();
-    jobs.fail(&f.other, fence.job, f.node, "no", JobFailure::Dead)
+    jobs.finish(&f.other, fence.job, &[]).await.unwrap();
+    jobs.fail(&f.other, fence.job, f.node, "no", JobFailure::Dead, &[])
         .await
         .unwrap();
     assert_eq!(jobs.pending(&f.other, dialogue).await.unwrap(), 0);
@@ -329,7 +338,7 @@ pub async fn jobs_are_listed_in_pages<S: Subject>(f: &Fixture<S>) {
     for _ in 0..3 {
         ids.push(f.a_fence(JobKind::Summarise).await.1.job);
     }
-    f.ledger().jobs.finish(&f.scope, ids[1]).await.unwrap();
+    f.ledger().jobs.finish(&f.scope, ids[1], &[]).await.unwrap();
     ids.reverse();
     let jobs = &f.ledger().jobs;
     let first = jobs.list(&f.scope, None, &page(2, None)).await.unwrap();
@@ -440,4 +449,61 @@ pub async fn what_is_held_is_held_anew_when_its_turn_stands_again<S: Subject>(f:
     told.back(f, Some(second)).await;
     told.back(f, Some(commit.turn.id)).await;
     assert_eq!(lease(f.now()).await, [commit.turn.id]);
+}
+
+pub async fn what_a_job_used_is_summed_up_by_task<S: Subject>(f: &Fixture<S>) {
+    let (dialogue, fence) = f.a_fence(JobKind::ExtractState).await;
+    let jobs = &f.ledger().jobs;
+    let of_turn = async |scope| jobs.of_turn(scope, dialogue, 1).await.unwrap();
+    let fresh = of_turn(&f.scope).await;
+    assert_eq!(fresh.len(), 1);
+    assert_eq!((fresh[0].status.as_str(), fresh[0].calls.len()), ("pending", 0));
+    assert!(of_turn(&f.other).await.is_empty(), "of another tenant");
+
+    let used = |task: &str, calls, tokens| {
+        let usage = Usage {
+            prompt_tokens: tokens,
+            cached_tokens: 1,
+            completion_tokens: 2,
+        };
+        TaskUsage {
+            task: task.to_owned(),
+            calls,
+            usage,
+        }
+    };
+    let again = JobFailure::RetryUselessAt(f.now());
+    let first = [used("extraction", 2, 100)];
+    jobs.fail(&f.scope, fence.job, f.node, "prose", again, &first)
+        .await
+        .unwrap();
+    // An attempt that asked nobody.
+    assert_eq!(lease(f, f.node, 9).await.len(), 1);
+    jobs.fail(
+        &f.scope,
+        fence.job,
+        f.node,
+        "no model",
+        JobFailure::RetryAt(f.now()),
+        &[],
+    )
+    .await
+    .unwrap();
+    assert_eq!(lease(f, f.node, 9).await.len(), 1);
+    let last = [used("extraction", 1, 50), used("judge", 1, u32::MAX)];
+    assert!(f.ledger().state.commit(&f.scope, &fence, &[], &last).await.unwrap());
+    // Nothing is added behind a closed fence.
+    assert!(!f.ledger().state.commit(&f.scope, &fence, &[], &last).await.unwrap());
+
+    let done = of_turn(&f.scope).await.remove(0);
+    assert_eq!((done.kind.as_str(), done.status.as_str()), ("extract_state", "done"));
+    assert_eq!((done.failed_attempts, done.error.as_deref()), (2, Some("no model")));
+    let extraction = Usage {
+        prompt_tokens: 150,
+        cached_tokens: 2,
+        completion_tokens: 4,
+    };
+    assert_eq!(done.calls.len(), 2);
+    assert_eq!((done.calls[0].calls, done.calls[0].usage), (3, extraction));
+    assert_eq!(done.calls[1], used("judge", 1, u32::MAX));
 }

@@ -107,7 +107,7 @@ macro_rules! ledger_contract {
                     leases_of_a_dead_process_are_released, what_was_of_no_use_is_counted_apart,
                     a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages,
                     a_job_of_a_turn_that_stands_again_is_not_ended_for_its_absence,
-                    an_answer_is_kept_until_its_job_is_done;
+                    an_answer_is_kept_until_its_job_is_done, what_a_job_used_is_summed_up_by_task;
                 prune: what_is_too_old_goes_and_nothing_else, where_a_player_joined_is_told_for_good, what_was_unsaid_goes_unless_it_can_stand_again,
                     jobs_of_a_pinned_turn_are_not_pruned, what_was_judged_is_not_pruned_while_there_are_saves;
                 rewinds: a_move_takes_back_what_later_turns_caused, moving_there_and_back_changes_nothing,

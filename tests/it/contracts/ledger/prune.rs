@@ -26,10 +26,10 @@ pub async fn what_is_too_old_goes_and_nothing_else<S: Subject>(f: &Fixture<S>) {
         let (dialogue, done) = f.a_fence(JobKind::Summarise).await;
         let (_, pending) = f.a_fence(JobKind::Summarise).await;
         let (_, dead) = f.a_fence(JobKind::Summarise).await;
-        ledger.jobs.finish(&f.scope, done.job).await.unwrap();
+        ledger.jobs.finish(&f.scope, done.job, &[]).await.unwrap();
         ledger
             .jobs
-            .fail(&f.scope, dead.job, f.node, "no", JobFailure::Dead)
+            .fail(&f.scope, dead.job, f.node, "no", JobFailure::Dead, &[])
             .await
             .unwrap();
         let plan = f.a_plan().await;

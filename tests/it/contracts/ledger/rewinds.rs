@@ -128,6 +128,7 @@ pub async fn moving_there_and_back_changes_nothing<S: Subject>(f: &mut Fixture<S
         text_version: 1,
     };
     let landing = SummaryCommit {
+        calls: vec![],
         fence,
         summary: colloquy::memory::summary::Summary {
             id: f.id(),
@@ -285,7 +286,7 @@ pub async fn what_was_under_way_for_an_unsaid_turn_cannot_write<S: Subject>(f: &
         unreachable!("it is a job's")
     };
     let moved = [state::moved(f, "what they said")];
-    assert!(!f.ledger().state.commit(&f.scope, &fence, &moved).await.unwrap());
+    assert!(!f.ledger().state.commit(&f.scope, &fence, &moved, &[]).await.unwrap());
     let summary = summaries::landing(f, fence, told.id(), (1, 3));
     assert!(!f.ledger().summaries.commit(&f.scope, &summary).await.unwrap());
     assert_eq!(

@@ -34,7 +34,7 @@ pub async fn standing_changes_come_in_order<S: Subject>(f: &Fixture<S>) {
     assert!(
         f.ledger()
             .state
-            .commit(&f.scope, &fence, std::slice::from_ref(&third))
+            .commit(&f.scope, &fence, std::slice::from_ref(&third), &[])
             .await
             .unwrap()
     );
@@ -66,7 +66,7 @@ pub async fn state_is_read_on_from_where_it_was_left<S: Subject>(f: &Fixture<S>)
     f.tick();
     let (_, fence) = f.a_fence(JobKind::ExtractState).await;
     let later = [moved(f, "a"), moved(f, "b")];
-    assert!(state.commit(&f.scope, &fence, &later).await.unwrap());
+    assert!(state.commit(&f.scope, &fence, &later, &[]).await.unwrap());
     let read = state.since(&f.scope, &f.world, 0).await.unwrap().changes;
     assert_eq!(
         read.iter().map(|row| row.id).collect::<Vec<_>>(),
@@ -79,7 +79,7 @@ pub async fn state_is_read_on_from_where_it_was_left<S: Subject>(f: &Fixture<S>)
     let (_, fence) = f.a_fence(JobKind::ExtractState).await;
     assert!(
         state
-            .commit(&f.scope, &fence, std::slice::from_ref(&early))
+            .commit(&f.scope, &fence, std::slice::from_ref(&early), &[])
             .await
             .unwrap()
     );
@@ -100,17 +100,17 @@ pub async fn a_fenced_state_change_writes_nothing<S: Subject>(f: &Fixture<S>) {
     let state = &f.ledger().state;
     let mut cut_since = fence;
     cut_since.text_version += 1;
-    assert!(!state.commit(&f.scope, &cut_since, &[moved(f, "a")]).await.unwrap());
-    assert!(state.commit(&f.scope, &fence, &[moved(f, "b")]).await.unwrap());
+    assert!(!state.commit(&f.scope, &cut_since, &[moved(f, "a")], &[]).await.unwrap());
+    assert!(state.commit(&f.scope, &fence, &[moved(f, "b")], &[]).await.unwrap());
     // The job is done: the same job once more writes nothing.
-    assert!(!state.commit(&f.scope, &fence, &[moved(f, "c")]).await.unwrap());
+    assert!(!state.commit(&f.scope, &fence, &[moved(f, "c")], &[]).await.unwrap());
     assert_eq!(state.since(&f.scope, &f.world, 0).await.unwrap().changes.len(), 1);
 }
 
 pub async fn state_of_another_tenant_is_not_found<S: Subject>(f: &Fixture<S>) {
     let (_, fence) = f.a_fence(JobKind::ExtractState).await;
     let state = &f.ledger().state;
-    assert!(!state.commit(&f.other, &fence, &[moved(f, "a")]).await.unwrap());
-    assert!(state.commit(&f.scope, &fence, &[moved(f, "a")]).await.unwrap());
+    assert!(!state.commit(&f.other, &fence, &[moved(f, "a")], &[]).await.unwrap());
+    assert!(state.commit(&f.scope, &fence, &[moved(f, "a")], &[]).await.unwrap());
     assert!(state.since(&f.other, &f.world, 0).await.unwrap().changes.is_empty());
 }

@@ -19,6 +19,7 @@ pub(super) fn landing<S: Subject>(
     turns: (u32, u32),
 ) -> SummaryCommit {
     SummaryCommit {
+        calls: vec![],
         fence,
         summary: Summary {
             id: f.id(),

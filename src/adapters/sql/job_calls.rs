@@ -1,0 +1,81 @@
+//! What became of the jobs of a turn, and what models were asked for by them: `jobs.calls` has a line for each attempt.
+
+use super::{
+    Connection, Row,
+    rows::{Columns, json, store_error},
+};
+use crate::{
+    ids::DialogueId,
+    memory::trace::{JobTrace, TaskUsage},
+    ports::{StoreError, StoreResult},
+    tenancy::TenantScope,
+};
+
+const OF_TURN: &str = concat!(
+    "SELECT j.kind, j.status, j.attempts, j.last_error, COALESCE(j.calls, '') FROM turns t
+    JOIN jobs j ON j.tenant = t.tenant AND j.dialogue = t.dialogue AND j.turn = t.id
+    WHERE t.tenant = $1 AND t.dialogue = $2 AND t.number = $3 AND t.stands = TRUE ORDER BY ",
+    unindexed!("j.id")
+);
+
+/// What an attempt used, as a line of `jobs.calls`; nothing if it asked nobody.
+pub(super) fn line_of(calls: &[TaskUsage]) -> StoreResult<String> {
+    if calls.is_empty() {
+        return Ok(String::new());
+    }
+    Ok(json(calls)? + "\n")
+}
+
+/// The sums of such lines.
+fn sums(lines: &str) -> StoreResult<Vec<TaskUsage>> {
+    let mut sums = Vec::new();
+    for line in lines.lines() {
+        let calls: Vec<TaskUsage> =
+            serde_json::from_str(line).map_err(|error| StoreError::Corrupt(format!("calls of a job: {error}")))?;
+        for one in &calls {
+            TaskUsage::add(&mut sums, &one.task, one.calls, one.usage);
+        }
+    }
+    Ok(sums)
+}
+
+fn read(row: &Row) -> StoreResult<JobTrace> {
+    let mut columns = Columns::of(row);
+    Ok(JobTrace {
+        kind: columns.next()?,
+        status: columns.next()?,
+        failed_attempts: columns.number()?,
+        error: columns.next()?,
+        calls: sums(columns.next()?)?,
+    })
+}
+
+/// The jobs of a dialogue's turn that stands, oldest first.
+pub(super) async fn of_turn(
+    connection: &mut Connection,
+    scope: &TenantScope,
+    dialogue: DialogueId,
+    number: u32,
+) -> StoreResult<Vec<JobTrace>> {
+    let rows = sqlx::query(OF_TURN)
+        .bind(scope.tenant().as_str())
+        .bind(dialogue.to_string())
+        .bind(i64::from(number))
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    rows.iter().map(read).collect()
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn the_jobs_of_a_turn_are_found_by_it() {
+            assert_searches(OF_TURN, &["turns_standing", "jobs_once (tenant=? AND dialogue=? AND turn=?)"]).await;
+        }
+    }
+}

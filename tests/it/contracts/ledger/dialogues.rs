@@ -344,7 +344,7 @@ pub async fn what_is_given_up_is_anybodys<S: Subject>(f: &Fixture<S>) {
         dialogues
             .release(scope, one.dialogue.id, epoch, next_seq)
             .await
-            .unwrap()
+            .unwrap();
     };
     release(&f.other, one.epoch, 9).await;
     release(&f.scope, one.epoch + 1, 9).await;

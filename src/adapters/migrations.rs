@@ -25,6 +25,7 @@ histories! {
     "0003_endings"
     "0004_locks"
     "0005_replaced"
+    "0006_self_told"
     "0007_names"
     "0008_job_calls"
 }

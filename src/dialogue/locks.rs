@@ -1,6 +1,6 @@
 //! What facts rest on that not every player may hear of (`memory::locks`): whether it is open, and what a prompt had of it.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{
     Services,
@@ -11,6 +11,7 @@ use crate::{
     ids::{FactId, NpcId, ScenarioId},
     memory::{
         authored::World,
+        confided::Confided,
         fact::{Fact, Viewpoint},
         locks::{Lock, Locks},
         progress::{self, Whom},
@@ -120,4 +121,36 @@ pub(super) fn of_dialogue(input: &TurnInput, gathered: &Gathered, prompt: &Promp
         }
     }
     locks
+}
+
+/// What the dialogue has had in its prompts by the end of this turn that was private to its player, but for the player's own
+/// lines: facts, what it was summed up to, and what the last meeting was about. `None`: nobody knows any more.
+pub(super) fn confided(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Option<Confided> {
+    // What a reply that was cut had in its prompt is lost to the one that takes it up again.
+    let is_known = input.goes_on.is_none();
+    let before = if input.checkpoint.turn == 0 {
+        Some(Confided::default())
+    } else {
+        input.checkpoint.confided.clone()
+    };
+    let mut confided = before.filter(|_| is_known)?;
+    let of_standing = gathered
+        .standing
+        .iter()
+        .filter(|fact| fact.audience.private_to.is_some());
+    let of_standing = of_standing.map(|fact| (fact.id, &fact.view.content));
+    let of_hits = gathered.hits.iter().filter(|hit| hit.body.is_private);
+    let of_hits = of_hits.map(|hit| (hit.body.id, &hit.body.view.content));
+    let private: HashMap<FactId, &String> = of_standing.chain(of_hits).collect();
+    let had = prompt.candidates.iter().filter(|traced| traced.fate.is_in_prompt());
+    for content in had.filter_map(|traced| private.get(&traced.fact)) {
+        confided.add(content);
+    }
+    for summary in input.summaries.iter() {
+        confided.add(&summary.text);
+    }
+    if let Some(summary) = gathered.meeting.as_ref().and_then(|meeting| meeting.summary.as_ref()) {
+        confided.add(summary);
+    }
+    Some(confided)
 }

@@ -6,7 +6,9 @@ mod judge;
 mod reading;
 mod reconciling;
 mod resting;
+mod self_told;
 mod settling;
+mod turn_facts;
 
 pub use self::by_hand::{Correction, HandError, HandWritten, correct, write_by_hand};
 pub(super) use self::extraction::{number, weekday};
@@ -20,6 +22,7 @@ use super::{
 use crate::{
     ids::{FactId, NpcId, PlayerId, ScenarioId},
     memory::{
+        confided::Confided,
         fact::{Audience, Knower, Statement},
         locks::{Lock, Locks},
         party,
@@ -43,6 +46,8 @@ pub(super) struct Injected {
     pub texts: Vec<String>,
     /// What the dialogue had had in its prompts by then that not every player may hear of.
     pub locks: Locks,
+    /// What it had had that was private to its player, but for the player's own lines; `None`: nobody knows.
+    pub confided: Option<Confided>,
     /// Open promises and goals among `ids`, each with its text, in the order in which models are shown them.
     pub promises: Vec<(FactId, String)>,
     /// Whom and what the memories near the turn are about, as models call them, but for the player and the NPC.
@@ -80,7 +85,7 @@ pub(super) async fn extract(
         services.ledger.jobs.finish(scope, job.id, &spent()).await?;
         return Ok(JobReport::default());
     }
-    let memory = reconciling::reconcile(services, scope, job, said, &injected, learned).await?;
+    let memory = turn_facts::reconcile(services, scope, job, said, &injected, learned).await?;
     failpoint!("facts.durable");
     relay_or_log(services).await;
     Ok(JobReport {
@@ -96,6 +101,7 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
     let audience = said.audience();
     let Some(trace) = trace else { return Ok(injected) };
     injected.locks = trace.locks;
+    injected.confided = trace.confided;
     for (scenario, text) in shown(&trace.scenarios) {
         injected.locks.0.insert(Lock::Scenario {
             npc: said.turn.npc.clone(),

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     ids::WorldId,
     memory::{
-        authored::{Greeting, Language, ReplyLanguage, World, WorldRecall, WorldSettings},
+        authored::{Greeting, Language, ReplyLanguage, SelfTold, World, WorldRecall, WorldSettings},
         scoring::RecallPreset,
         state_block::MAX_NAME_CHARS,
         vocabulary::{MAX_SYNONYMS, MAX_WORD_CHARS, MAX_WORDS, Vocabulary},
@@ -73,6 +73,9 @@ pub struct SettingsBody {
     share_between_players: Option<bool>,
     /// NPCs tell any player what they said to each other in conversations that are not open to that player. Default false.
     gossip: Option<bool>,
+    /// With whom an NPC shares what it told one player of itself: `shared` (with every player, as long as it names no player
+    /// and rests on nothing private or locked) or `private`. Default `shared`.
+    self_told: Option<SelfTold>,
     /// Most that one turn may change a relationship; default 20.
     #[garde(range(min = 0, max = 1000))]
     #[schema(minimum = 0, maximum = 1000)]
@@ -169,6 +172,7 @@ impl From<SettingsBody> for WorldSettings {
             recency_lambda_per_day: body.recency_lambda_per_day,
             share_between_players: body.share_between_players,
             gossip: body.gossip,
+            self_told: body.self_told,
             max_relationship_delta: body.max_relationship_delta,
             max_hp_delta: body.max_hp_delta,
             greeting: body.greeting,

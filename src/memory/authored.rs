@@ -63,6 +63,9 @@ pub struct WorldSettings {
     /// NPCs tell any player what they said to each other in conversations that are not open to that player. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gossip: Option<bool>,
+    /// With whom an NPC shares what it told one player of itself. Default `shared`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub self_told: Option<SelfTold>,
     /// Most that one turn may change a relationship; default 20.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_relationship_delta: Option<i32>,
@@ -101,6 +104,16 @@ pub struct WorldSettings {
     /// What raises a player's progress with an NPC; at most 50. Default none. Of a world alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unlocks: Option<Vec<UnlockRule>>,
+}
+
+/// With whom an NPC shares what it told one player of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SelfTold {
+    /// With every player, as long as it names no player and rests on nothing private or locked.
+    Shared,
+    /// With nobody else, as whatever else is said in private.
+    Private,
 }
 
 /// When an NPC greets with the words of its persona, where it has any.
@@ -155,6 +168,7 @@ impl WorldSettings {
             recency_lambda_per_day: own.recency_lambda_per_day.or(self.recency_lambda_per_day),
             share_between_players: own.share_between_players.or(self.share_between_players),
             gossip: own.gossip.or(self.gossip),
+            self_told: own.self_told.or(self.self_told),
             max_relationship_delta: own.max_relationship_delta.or(self.max_relationship_delta),
             max_hp_delta: own.max_hp_delta.or(self.max_hp_delta),
             max_item_delta: own.max_item_delta.or(self.max_item_delta),
@@ -224,6 +238,7 @@ mod tests {
             recency_lambda_per_day: Some(0.5),
             share_between_players: Some(true),
             gossip: Some(true),
+            self_told: Some(SelfTold::Private),
             max_relationship_delta: Some(10),
             greeting: Some(Greeting::Always),
             unlocks: Some(vec![]),
@@ -249,6 +264,7 @@ mod tests {
             recency_lambda_per_day: Some(0.5),
             share_between_players: Some(false),
             gossip: Some(true),
+            self_told: Some(SelfTold::Private),
             max_relationship_delta: Some(10),
             max_hp_delta: Some(0),
             greeting: Some(Greeting::First),

@@ -7,6 +7,7 @@ pub mod agreement;
 pub mod authored;
 pub mod calibration;
 pub mod claims;
+pub mod confided;
 pub mod fact;
 pub mod keywords;
 pub mod locks;

@@ -25,7 +25,7 @@ pub use self::{
     naming::Naming,
     near::Prepared,
     overlaps::{Overlap, Replaced},
-    questions::Room,
+    questions::{Room, Share},
 };
 use super::{
     fact::{Audience, Fact, InvalidReason, Statement},
@@ -50,6 +50,8 @@ pub struct SaidThen {
     pub ends: Vec<Ending>,
     /// Facts that were in the turn's prompt.
     pub injected: Vec<FactId>,
+    /// How much a judge may be asked about what the turn brought to this memory.
+    pub room: Share,
 }
 
 /// That a promise or a goal is over.
@@ -80,6 +82,18 @@ pub struct Timeline {
     pub elsewhere: HashMap<FactId, Fact>,
     /// What of other memories is near facts of this one.
     pub overlaps: Vec<Overlap>,
+}
+
+impl Timeline {
+    /// The facts of this memory that turns have said since.
+    pub fn said_since(&self) -> impl Iterator<Item = FactId> {
+        let since = self.since;
+        let own = self
+            .known
+            .iter()
+            .filter(move |known| !known.foreign && known.fact.valid_at >= since);
+        own.map(|known| known.fact.id)
+    }
 }
 
 /// A reason why a fact is not valid, as it ought to be.
@@ -285,7 +299,8 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
                 None => near.push((*fact, self.near(*fact, at, &injected))),
             }
         }
-        let asked = self.questions(&near);
+        let share = said.map_or(Share::WHOLE, |said| said.room);
+        let asked = self.questions(&near, share.of(self.room.tokens));
         for (fact, near) in near {
             self.add(fact, turn, at, &injected, near, &asked);
         }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
+    confided::Confided,
     locks::Locks,
     progress::Progress,
     scenario::ScenarioScore,
@@ -204,6 +205,11 @@ pub struct TurnTrace {
     #[serde(default, skip_serializing_if = "Locks::is_empty")]
     #[schema(value_type = String)]
     pub locks: Locks,
+    /// What the dialogue has had in its prompts so far that was private to its player, as 32-bit hashes of words: what the
+    /// NPC told of itself with none of them is told to others. Absent: nobody knows, and it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub confided: Option<Confided>,
     pub sections: Vec<SectionTrace>,
     pub prompt_tokens: u32,
     /// SHA-256 of the assembled prompt, hexadecimal.

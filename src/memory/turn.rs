@@ -4,7 +4,7 @@ use chrono::{DateTime, SubsecRound as _, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::locks::Locks;
+use super::{confided::Confided, locks::Locks};
 use crate::ids::{DialogueId, NpcId, PlayerId, ScenarioId, TurnId};
 
 /// How a turn's reply ended.
@@ -160,6 +160,10 @@ pub struct Checkpoint {
     /// What the dialogue has had in its prompts so far that not every player may hear of.
     #[serde(default, skip_serializing_if = "Locks::is_empty")]
     pub locks: Locks,
+    /// What it has had in its prompts so far that was private to its player, but for the player's own lines; `None`: nobody
+    /// knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confided: Option<Confided>,
     /// The NPC that spoke last brought the conversation to its end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,

@@ -93,6 +93,7 @@ fn a_trace(at: DateTime<Utc>) -> TurnTrace {
         scenarios: vec![],
         progress: None,
         told_in: vec![],
+        confided: None,
         locks: crate::memory::locks::Locks::default(),
         sections: Vec::new(),
         prompt_tokens: 0,

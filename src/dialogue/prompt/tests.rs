@@ -248,6 +248,7 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Hit {
         },
         valid_at: at(0),
         locks: crate::memory::locks::Locks::default(),
+        is_private: false,
         embedding: Arc::from(embedding),
     };
     let score = ScoreParts {

@@ -200,6 +200,7 @@ fn body_of(fact: &Fact, embedding: Arc<[f32]>) -> RecallBody {
         kind: fact.statement.kind,
         view: fact.view.clone(),
         locks: fact.locks.clone(),
+        is_private: fact.audience.private_to.is_some(),
         valid_at: fact.valid_at,
         embedding,
     }

@@ -58,7 +58,7 @@ impl Memory<'_> {
     pub(super) async fn timeline(
         &self,
         since: DateTime<Utc>,
-        addition: Option<&Addition<'_>>,
+        addition: Option<&Addition>,
         requests: &Requests,
     ) -> Result<Read, JobError> {
         let (mut asked, mut overlaps) = (BTreeSet::new(), Vec::new());
@@ -85,7 +85,7 @@ impl Memory<'_> {
             }
             asked.extend(self.near(&sought, since).await?);
             let beside = Memories::Overlapping(&self.audience);
-            for fresh in addition.fresh {
+            for fresh in &addition.fresh {
                 let sought = Sought::about(&fresh.statement.subject, &fresh.embedding);
                 overlaps.extend(self.overlaps(beside, fresh.id, &sought).await?);
             }
@@ -271,6 +271,7 @@ fn said_then(extraction: &Extraction, requests: &Requests) -> SaidThen {
         forget: forget.collect(),
         ends: extraction.ends.clone(),
         injected: extraction.injected.clone(),
+        room: extraction.room,
     }
 }
 

@@ -117,6 +117,6 @@ async fn settle(
         whole: true,
     };
     // Large, and part of what every request that writes waits for.
-    Box::pin(memory.write(mark.since, None, &writing, &mut judge)).await?;
+    Box::pin(memory.settle(mark.since, &writing, &mut judge)).await?;
     Ok(judge.away().cloned())
 }

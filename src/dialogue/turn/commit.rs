@@ -17,7 +17,6 @@ use crate::{
         authored::{Npc, World, WorldSettings},
         fact::Cause,
         keywords::normalise,
-        locks::Locks,
         party,
         state::StateChange,
         state_block::{self, StateBlock, StateBlockError, StateRules},
@@ -99,7 +98,7 @@ pub(super) async fn commit(
         uncut: uncut.map(|text| (text, turn.committed_at + seal)),
         cuts,
         checkpoint: checkpoint.clone(),
-        trace: trace_of(services, input, &turn, spoken, notes, checkpoint.locks.clone()),
+        trace: trace_of(services, input, &turn, spoken, notes, &checkpoint),
         state,
         next_seq: committed_seq + 1,
         turn: turn.clone(),
@@ -302,6 +301,7 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &S
     checkpoint.catch_up(&input.summaries, services.settings.summaries.buffer_min_turns);
     checkpoint.told(input.number, turn.committed_at, &input.npc.id, spoken.prompt.told());
     checkpoint.locks = locks::of_dialogue(input, &spoken.gathered, &spoken.prompt);
+    checkpoint.confided = locks::confided(input, &spoken.gathered, &spoken.prompt);
     checkpoint
 }
 
@@ -390,7 +390,7 @@ fn trace_of(
     turn: &Turn,
     spoken: Spoken,
     state_notes: Vec<String>,
-    locks: Locks,
+    checkpoint: &Checkpoint,
 ) -> TurnTrace {
     let Spoken {
         gathered,
@@ -426,7 +426,8 @@ fn trace_of(
         scenarios: prompt.scenarios,
         progress: gathered.past.map(|past| past.progress),
         told_in: input.checkpoint.told_in(),
-        locks,
+        locks: checkpoint.locks.clone(),
+        confided: checkpoint.confided.clone(),
         sections: prompt.sections,
         prompt_tokens: prompt.tokens,
         prompt_hash: prompt.hash,

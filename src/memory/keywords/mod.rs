@@ -12,6 +12,7 @@ mod bm25;
 mod korean;
 mod names;
 mod pointing;
+mod telling;
 mod words;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_qui
 pub use bm25::{TermStatistics, bm25, bm25_by, fact_terms, saturated, search_terms};
 pub use names::{proper_nouns, without_name};
 pub use pointing::is_pointing;
+pub use telling::{is_small_talk, telling_terms};
 
 pub(crate) use korean::{ends_in_l, is_hangul, is_past_syllable, stem as korean_stem};
 pub(crate) use words::singular;

@@ -23,6 +23,37 @@ pub struct Room {
     pub counter: TokenCounter,
 }
 
+/// A memory's share of the room of one turn: a turn that teaches two memories asks no more about both than another about
+/// its one. Kept with the turn, so that every replay asks the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// 0 to 4.
+    quarters: u8,
+}
+
+impl Share {
+    pub const WHOLE: Self = Self { quarters: 4 };
+    /// What the NPC tells everybody of itself, beside what is private to the player.
+    pub const LESSER: Self = Self { quarters: 1 };
+    /// What is private to the player, beside what the NPC tells everybody of itself.
+    pub const GREATER: Self = Self { quarters: 3 };
+
+    /// As stores keep it. `None`: it is no number of quarters.
+    #[must_use]
+    pub fn of_quarters(quarters: u32) -> Option<Self> {
+        let quarters = u8::try_from(quarters).ok().filter(|quarters| *quarters <= 4)?;
+        Some(Self { quarters })
+    }
+    #[must_use]
+    pub const fn quarters(self) -> u8 {
+        self.quarters
+    }
+    /// This share of so many tokens, rounded down.
+    pub(super) const fn of(self, tokens: u32) -> u32 {
+        tokens / 4 * self.quarters as u32 + tokens % 4 * self.quarters as u32 / 4
+    }
+}
+
 #[cfg(test)]
 impl Room {
     /// For whatever there is.
@@ -48,7 +79,8 @@ type Rank = (u8, f32);
 
 impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
     /// The pairs of new facts and what is near them that a judge is asked about, if its verdict is needed.
-    pub(super) fn questions(&mut self, near: &[(usize, Vec<Near>)]) -> HashSet<(usize, usize)> {
+    /// `left`: tokens of all of them.
+    pub(super) fn questions(&mut self, near: &[(usize, Vec<Near>)], mut left: u32) -> HashSet<(usize, usize)> {
         let mut pairs: Vec<(Rank, usize, usize)> = Vec::new();
         for (new, near) in near {
             for near in near.iter().filter(|near| near.relation == Relation::Judge) {
@@ -62,7 +94,6 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
             let telling = a.0.cmp(&b.0).then(b.1.total_cmp(&a.1));
             telling.then(a_new.cmp(b_new)).then(b_old.cmp(a_old))
         });
-        let mut left = self.room.tokens;
         let mut asked = HashSet::new();
         for (_, new, old) in pairs {
             if left < PAIR_TOKENS {

@@ -106,6 +106,7 @@ impl Case {
     /// What turn `n` brought beside facts.
     fn brought(mut self, n: i64, forget: &[(&str, f32)], injected: &[u128]) -> Self {
         self.timeline.said.push(SaidThen {
+            room: Share::WHOLE,
             turn: turn(n),
             at: second(n),
             player: Some("p7".parse().expect("an id")),

@@ -15,7 +15,7 @@ use crate::{
         },
         locks::Locks,
         reconcile::Verdict,
-        timeline::{Ending, Flagged, Known, Replaced},
+        timeline::{Ending, Flagged, Known, Replaced, Share},
         trace::TaskUsage,
     },
     ports::{Page, PageRequest, StoreResult, vectors::IndexPoint},
@@ -56,6 +56,8 @@ pub struct RecallBody {
     pub valid_at: DateTime<Utc>,
     /// What it rests on that not every player may hear of.
     pub locks: Locks,
+    /// Only one player may hear of it.
+    pub is_private: bool,
     /// A unit vector; empty while the fact has none of the embedder in use.
     pub embedding: Arc<[f32]>,
 }
@@ -103,6 +105,8 @@ pub struct Extraction {
     pub injected: Vec<FactId>,
     /// All that were.
     pub quoted: Vec<FactId>,
+    /// This memory's share of what a judge may be asked about the turn: all of it, but where the turn teaches two memories.
+    pub room: Share,
 }
 
 impl Extraction {
@@ -148,8 +152,8 @@ pub struct Reconciliation {
     pub world: WorldId,
     pub npcs: Vec<NpcId>,
     pub expected_memory_seq: u64,
-    /// Kept beside the facts; `None`: there is nothing to keep.
-    pub extraction: Option<Extraction>,
+    /// Kept beside the facts: one for each memory that the turn teaches.
+    pub extractions: Vec<Extraction>,
     pub facts: Vec<NewFact>,
     pub invalidations: Vec<NewInvalidation>,
     /// Invalidations that no longer count.
@@ -157,8 +161,9 @@ pub struct Reconciliation {
     /// Protected facts that something contradicts, for a person to look at: every flag of these turns
     /// that ought to stand, but for `flags_kept`.
     pub flags: Vec<Flagged>,
-    /// The turns whose flags are given.
+    /// The turns whose flags are given, as far as it is these facts that contradict: a turn may teach other memories as well.
     pub flagging: Vec<TurnId>,
+    pub flagging_by: Vec<FactId>,
     /// What stays flagged if it is: facts, and those that may contradict them.
     pub flags_kept: Vec<(FactId, FactId)>,
     /// Older facts and those that replace them for whoever may know both; none that is stored already.
@@ -172,7 +177,7 @@ impl Reconciliation {
     pub fn teaches_nothing(&self) -> bool {
         matches!(self.writing, Writing::Job(_))
             && self.npcs.is_empty()
-            && self.extraction.as_ref().is_none_or(|brought| !brought.may_end_facts())
+            && !self.extractions.iter().any(Extraction::may_end_facts)
             && self.facts.is_empty()
             && self.invalidations.is_empty()
             && self.lifts.is_empty()

@@ -15,7 +15,7 @@ use colloquy::{
     },
     ids::{DialogueId, DialogueKind, NpcId, PlayerId},
     memory::{
-        authored::{Npc, WorldSettings},
+        authored::{Npc, SelfTold, WorldSettings},
         fact::Watchers,
         progress::Progress,
         scenario::Scenario,
@@ -40,6 +40,8 @@ const PLAYERS: [&str; 3] = ["p1", "p2", "p3"];
 /// Things that happen in one world, and prompts that are looked through after each.
 const STEPS: usize = 24;
 const PREVIEWS: usize = 12;
+/// Words of what it was told that an NPC says again of itself after each line, at most.
+const REPEATED: usize = 2;
 /// What canaries begin with and end in.
 const MARK: &str = "zq";
 
@@ -62,6 +64,10 @@ struct Canary {
     of: Option<DialogueId>,
     /// It was taken back.
     unsaid: bool,
+    /// An NPC told this player so of itself, and may tell everybody.
+    told_to: Option<PlayerId>,
+    /// An NPC came up with it, and may say of itself what it likes.
+    is_npcs: bool,
 }
 
 /// Whose prompt is looked at.
@@ -81,8 +87,12 @@ struct Vale<'s> {
     sessions: BTreeMap<(PlayerId, NpcId), Talk<'s>>,
     /// Sessions in which nothing is said.
     silent: BTreeMap<(PlayerId, NpcId), Talk<'s>>,
+    /// Dialogues that nobody takes back.
+    over: BTreeSet<DialogueId>,
     checked: u32,
     found: u32,
+    /// What an NPC had told another player of itself.
+    found_shared: u32,
 }
 
 fn player(name: &str) -> PlayerId {
@@ -180,13 +190,12 @@ impl<'s> Vale<'s> {
     /// Looks a prompt through, and says what it has.
     fn look_through(&mut self, text: &str, viewer: &Viewer<'_>, what: &str) -> BTreeSet<usize> {
         self.checked += 1;
-        let pieces = text.split(MARK);
-        let found: BTreeSet<usize> = pieces
-            .filter_map(|piece| piece.strip_prefix('n')?.parse().ok())
-            .collect();
+        let found: BTreeSet<usize> = named(text).collect();
         self.found += u32::try_from(found.len()).unwrap();
         for nth in &found {
             let canary = &self.canaries[*nth];
+            let teller = canary.told_to.as_ref();
+            self.found_shared += u32::from(teller.is_some_and(|teller| viewer.player.is_some_and(|who| who != teller)));
             assert!(
                 self.may_have(canary, viewer),
                 "{what} of {} with {:?} ({:?}) has {}, {canary:?}, {:?}:\n{text}",
@@ -235,16 +244,24 @@ impl<'s> Vale<'s> {
         }
     }
 
-    /// Says a line, with what it teaches, and looks through all that models were asked for it. What was planted by it are the
-    /// words of `taught` and of `spoken`, which do not know yet what they rest on.
-    async fn say(&mut self, talk: &mut Talk<'s>, input: TurnInput, taught: &[usize], spoken: &[usize]) {
+    /// Says a line, with the `facts` it teaches, and looks through all that models were asked for it. What was planted by it
+    /// are the words of `taught` and of `spoken`, which do not know yet what they rest on. The NPC also repeats of itself what
+    /// it was told, whosever that is.
+    async fn say(
+        &mut self,
+        talk: &mut Talk<'s>,
+        input: TurnInput,
+        mut facts: Vec<Value>,
+        taught: &[usize],
+        spoken: &[usize],
+    ) {
         let stage = self.stage;
         let (npc, who, watchers) = (
             input.npc.id.clone(),
             input.player.clone(),
             input.dialogue.options.watchers(),
         );
-        let dialogue = input.dialogue.id;
+        let (dialogue, name, line) = (input.dialogue.id, input.npc.name.clone(), input.line.clone());
         let viewer = Viewer {
             npc: &npc,
             player: who.as_ref(),
@@ -279,6 +296,18 @@ impl<'s> Vale<'s> {
                 };
             }
         }
+        had.extend(named(&line));
+        let at = self.checked;
+        // What NPCs say to each other they tell each other, and what is shared is told to everybody.
+        had.retain(|_| who.is_some() && !self.shares());
+        facts.extend(
+            self.repeated(&had, dialogue)
+                .into_iter()
+                .map(|word| repeats(&name, &word, at)),
+        );
+        stage
+            .llm
+            .tell_text(Task::Extraction, json!({ "facts": facts }).to_string());
         for job in &committed.jobs {
             stage.run(job).await.unwrap();
         }
@@ -294,6 +323,17 @@ impl<'s> Vale<'s> {
                 .collect();
             self.look_through(&texts.join("\n"), &viewer, "a prompt of what came after");
         }
+    }
+
+    /// Some of the words that the NPC has heard of, as far as they are taken back with this dialogue or never.
+    fn repeated(&mut self, had: &BTreeSet<usize>, dialogue: DialogueId) -> Vec<String> {
+        let stays = |nth: &&usize| {
+            let Canary { of, is_npcs, .. } = self.canaries[**nth];
+            !is_npcs && of.is_none_or(|of| of == dialogue || self.over.contains(&of))
+        };
+        let had: Vec<usize> = had.iter().filter(stays).copied().collect();
+        let some = (0..REPEATED.min(had.len())).map(|_| word(had[self.rng.random_range(0..had.len())]));
+        some.collect()
     }
 
     /// A player says something to an NPC, which answers and teaches.
@@ -323,6 +363,13 @@ impl<'s> Vale<'s> {
         let first = self.canaries.len();
         let [line, reply, mood, summary] = [0; 4].map(|_| self.plant(said.clone()));
         let [own, told] = [0; 2].map(|_| self.plant(learned.clone()));
+        self.canaries[first + 1].is_npcs = true;
+        let is_private = self.stage.world.settings.self_told == Some(SelfTold::Private);
+        let of_itself = self.plant(Canary {
+            private_to: learned.private_to.clone().filter(|_| is_private),
+            told_to: Some(who.clone()),
+            ..learned
+        });
         let stage = self.stage;
         let intent = ["memory", "scenario", "scenario", "overheard", "chat"][self.rng.random_range(0..5)];
         stage.llm.tell_text(Task::Intent, intent);
@@ -330,17 +377,25 @@ impl<'s> Vale<'s> {
         stage
             .llm
             .tell_text(Task::Reply, format!("The lantern {reply} is lit.{block}"));
-        let facts = json!({ "facts": [fact("player", "player", &own), fact(&npc.name, &npc.name, &told)] });
-        stage.llm.tell_text(Task::Extraction, facts.to_string());
+        let facts = vec![
+            fact("player", "player", &own),
+            fact(&npc.name, &npc.name, &told),
+            repeats(&npc.name, &of_itself, 0),
+        ];
         let digest = json!({ "summary": format!("They spoke of the lantern {summary}."), "importance": 5 });
         stage.llm.tell_text(Task::Summary, digest.to_string());
         let mut input = talk.input(&format!("Do you know the lantern {line}?")).await;
         input.npc = npc.clone().into();
         // The player's own word of itself rests on nothing.
-        self.say(&mut talk, input, &[first + 5], &[first + 1, first + 2, first + 3])
+        let spoken = [first + 1, first + 2, first + 3];
+        self.say(&mut talk, input, facts, &[first + 5, first + 6], &spoken)
             .await;
         stage.llm.forget_told();
-        if self.rng.random_range(0..8) == 0 {
+        let goes_on = self.rng.random_range(0..8);
+        if goes_on == 1 {
+            // The next one with this player remembers it.
+            self.over.insert(dialogue);
+        } else if goes_on == 0 {
             talk.rewind(0, None).await;
             for canary in &mut self.canaries {
                 canary.unsaid |= canary.of == Some(dialogue);
@@ -393,15 +448,15 @@ impl<'s> Vale<'s> {
             let (line, told) = (self.plant(said), self.plant(learned));
             let stage = self.stage;
             stage.llm.tell_text(Task::Reply, format!("The lantern {line} is lit."));
-            let facts = json!({ "facts": [fact(&npc.name, &npc.name, &told)] });
-            stage.llm.tell_text(Task::Extraction, facts.to_string());
+            let facts = vec![fact(&npc.name, &npc.name, &told)];
             let mut input = talk.input("").await;
             input.player = None;
             input.npc = npc.into();
             input.scene = Some(scene.clone().into());
-            self.say(&mut talk, input, &[first + 1], &[first]).await;
+            self.say(&mut talk, input, facts, &[first + 1], &[first]).await;
             stage.llm.forget_told();
         }
+        self.over.insert(dialogue);
     }
 
     /// The backend says how far a player has come, and takes it back as well.
@@ -457,14 +512,35 @@ fn fact(subject: &str, speaker: &str, word: &str) -> Value {
     })
 }
 
+/// The same of what an NPC says of itself, with nothing else in it that anybody says.
+fn repeats(npc: &str, word: &str, nth: u32) -> Value {
+    let bare = word.replace(MARK, "");
+    json!({
+        "subject": npc, "predicate": "like", "object": word, "speaker": npc,
+        "content": format!("{npc} likes {word}, {bare} and {bare}y{nth}."), "keywords": [],
+        "kind": "preference", "importance": 5, "polarity": "positive", "tense": "present",
+    })
+}
+
+/// The canaries in a text.
+fn named(text: &str) -> impl Iterator<Item = usize> {
+    let pieces = text.split(MARK);
+    pieces.filter_map(|piece| piece.strip_prefix('n')?.parse().ok())
+}
+
 /// Lives worlds until so many prompts were looked through.
 async fn live(part: u32, prompts: u32, stage: impl AsyncFn(WorldSettings) -> Stage) {
-    let (mut checked, mut found) = (0, 0);
+    let (mut checked, mut found, mut found_shared) = (0, 0, 0);
     for nth in 0.. {
         let seed = u64::from(part + PARTS * nth);
         let settings = WorldSettings {
             share_between_players: Some(seed % 2 == 1),
             gossip: Some(seed % 8 == 7),
+            self_told: Some(if seed % 6 == 4 {
+                SelfTold::Private
+            } else {
+                SelfTold::Shared
+            }),
             ..WorldSettings::default()
         };
         let mut stage = stage(settings).await;
@@ -477,8 +553,10 @@ async fn live(part: u32, prompts: u32, stage: impl AsyncFn(WorldSettings) -> Sta
             progress: BTreeMap::new(),
             sessions: BTreeMap::new(),
             silent: BTreeMap::new(),
+            over: BTreeSet::new(),
             checked: 0,
             found: 0,
+            found_shared: 0,
         };
         for _ in 0..STEPS {
             match vale.rng.random_range(0..6) {
@@ -492,6 +570,9 @@ async fn live(part: u32, prompts: u32, stage: impl AsyncFn(WorldSettings) -> Sta
         }
         checked += vale.checked;
         found += vale.found;
+        if !vale.shares() {
+            found_shared += vale.found_shared;
+        }
         if checked >= prompts {
             break;
         }
@@ -500,6 +581,11 @@ async fn live(part: u32, prompts: u32, stage: impl AsyncFn(WorldSettings) -> Sta
     assert!(
         found > checked,
         "{found} canaries in {checked} prompts, where they may be"
+    );
+    // The worlds of the odd parts share everything.
+    assert!(
+        part % 2 == 1 || found_shared > 0,
+        "no NPC told another player of itself"
     );
 }
 

@@ -16,6 +16,7 @@ mod overlapping;
 mod past;
 mod picky;
 mod recall;
+mod self_told;
 mod settling;
 mod turns;
 

@@ -25,6 +25,7 @@ mod quoted;
 mod rewinds;
 mod saves;
 mod scenarios;
+mod self_told;
 mod slow_reader;
 mod terminal;
 mod three_facts;

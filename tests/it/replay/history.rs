@@ -201,6 +201,8 @@ pub struct Taught {
     pub of_hanna: bool,
     /// Who goes by another name.
     pub as_anna: bool,
+    /// Of the NPC, by itself.
+    pub of_itself: bool,
     pub fruit: Fruit,
     pub adjective: Adjective,
     pub negative: bool,
@@ -230,6 +232,9 @@ impl Taught {
             (false, false) => "likes",
         };
         let nth = ["first", "second", "third"][nth % 3];
+        if self.of_itself {
+            return self.told_of_itself(line, verb);
+        }
         let taboo = if self.vital { ", a taboo" } else { "" };
         let (subject, whoever) = match (self.of_hanna || among_npcs, self.as_anna) {
             (true, true) => ("Anna", "Anna"),
@@ -240,6 +245,22 @@ impl Taught {
             "subject": subject, "speaker": "player", "predicate": "like", "object": fruit,
             "content": format!("{whoever} {verb} {adjective} {fruit}{taboo} (fact {line} {nth})"),
             "keywords": [fruit, "fruit", adjective],
+            "kind": self.kind(),
+            "importance": self.importance,
+            "polarity": if self.negative { "negative" } else { "positive" },
+            "tense": if self.past { "past" } else { "present" },
+        })
+    }
+}
+
+impl Taught {
+    /// The same of what the NPC says of itself, which has no word in common with what players say but for what it is about.
+    fn told_of_itself(self, line: &str, verb: &str) -> Value {
+        let (fruit, adjective) = (self.fruit.name(), self.adjective.name());
+        json!({
+            "subject": "the character", "speaker": "the character", "predicate": "like", "object": fruit,
+            "content": format!("The character {verb} {adjective} {fruit} (told q{line})"),
+            "keywords": [fruit, adjective],
             "kind": self.kind(),
             "importance": self.importance,
             "polarity": if self.negative { "negative" } else { "positive" },
@@ -266,7 +287,11 @@ fn adjective() -> impl Strategy<Value = Adjective> {
 
 fn taught() -> impl Strategy<Value = Taught> {
     (
-        (prop::bool::weighted(0.25), prop::bool::weighted(0.3)),
+        (
+            prop::bool::weighted(0.25),
+            prop::bool::weighted(0.3),
+            prop::bool::weighted(0.3),
+        ),
         fruit(),
         adjective(),
         prop::bool::weighted(0.2),
@@ -276,9 +301,10 @@ fn taught() -> impl Strategy<Value = Taught> {
         0..7_u8,
     )
         .prop_map(
-            |((of_hanna, as_anna), fruit, adjective, negative, past, vital, importance, kind)| Taught {
-                of_hanna,
-                as_anna,
+            |((of_hanna, as_anna, of_itself), fruit, adjective, negative, past, vital, importance, kind)| Taught {
+                of_hanna: of_hanna && !of_itself,
+                as_anna: as_anna && !of_itself,
+                of_itself,
                 fruit,
                 adjective,
                 negative,

@@ -54,15 +54,24 @@ fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
 
 /// What a history leaves, compared with what replaying what stands of it does.
 fn replayed(history: &[Op]) -> Result<(), String> {
+    replayed_in(true, history)
+}
+
+/// The same where what players say in private is told to nobody else, and what NPCs say of themselves is.
+fn told(history: &[Op]) -> Result<(), String> {
+    replayed_in(false, history)
+}
+
+fn replayed_in(shares: bool, history: &[Op]) -> Result<(), String> {
     on_a_runtime(async {
-        let mut lived = World::new().await;
+        let mut lived = World::new(shares).await;
         for (number, op) in history.iter().enumerate() {
             lived.happens(number, op).await;
         }
         let record = lived.record().await;
         let lived_seen = lived.seen().await;
         lived.close().await;
-        let mut replayed = World::new().await;
+        let mut replayed = World::new(shares).await;
         replayed.replay(&record).await;
         let replayed_seen = replayed.seen().await;
         replayed.close().await;
@@ -79,7 +88,7 @@ fn saved(history: &[Op]) -> Result<(), String> {
         .collect();
     let (before, after) = said.split_at(said.len() / 2);
     on_a_runtime(async {
-        let mut world = World::new().await;
+        let mut world = World::new(true).await;
         let mut moments = Vec::new();
         for (part, from) in [(before, 0), (after, before.len())] {
             for (number, op) in part.iter().enumerate() {
@@ -131,6 +140,16 @@ fn what_was_taken_back_never_happened_on_postgres() {
     try_all("replayed", HISTORIES / 10, |history| {
         store::on_postgres(|| replayed(history))
     });
+}
+
+#[test]
+fn what_was_told_and_taken_back_was_never_told() {
+    try_all("told", HISTORIES / 2, told);
+}
+
+#[test]
+fn what_was_told_and_taken_back_was_never_told_on_postgres() {
+    try_all("told", HISTORIES / 20, |history| store::on_postgres(|| told(history)));
 }
 
 /// What is in the index has to be the same, too; all as in production.

@@ -26,6 +26,8 @@ const MARK: &str = "line-";
 const QUOTE: (char, char) = ('«', '»');
 /// What statements end with that somebody was taught.
 const TAUGHT: &str = "(fact ";
+/// And those that an NPC says of itself.
+const OF_ITSELF: &str = "(told ";
 /// What a reply says is over stands between these.
 const OVER: char = '†';
 /// How goals are told, and what a reply says that names somebody.
@@ -192,13 +194,14 @@ fn reply(name: &str, say: &Say, prompt: &str) -> String {
 /// The sentence of a line of a prompt that says what somebody was taught.
 fn statement_in(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("- [")?;
-    let from = ["The player ", "Hanna ", "Anna "]
+    let from = ["The player ", "The character ", "Hanna ", "Anna "]
         .iter()
         .filter_map(|whoever| rest.find(whoever))
         .min()?;
-    let (before, behind) = rest[from..].split_once(TAUGHT)?;
+    let taught = |mark: &'static str| Some((mark, rest[from..].split_once(mark)?));
+    let (mark, (before, behind)) = taught(TAUGHT).or_else(|| taught(OF_ITSELF))?;
     let end = behind.find(')')?;
-    let length = before.len() + TAUGHT.len() + end + ')'.len_utf8();
+    let length = before.len() + mark.len() + end + ')'.len_utf8();
     Some(&rest[from..from + length])
 }
 
@@ -259,13 +262,15 @@ fn heard<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 fn repeated(heard: &str) -> Option<Value> {
     let (content, _) = heard.split_once(QUOTE.0)?.1.split_once(QUOTE.1)?;
     let fruit = Fruit::within(content)?;
+    let itself = content.starts_with("The character ");
     let subject = match content.split(' ').next() {
+        _ if itself => "the character",
         Some("Hanna") => "Hanna",
         Some("Anna") => "Anna",
         _ => "player",
     };
     Some(json!({
-        "subject": subject, "speaker": "Mira", "predicate": "like", "object": fruit.name(), "content": content,
+        "subject": subject, "speaker": if itself { "the character" } else { "Mira" }, "predicate": "like", "object": fruit.name(), "content": content,
         "keywords": [fruit.name(), "said again"], "kind": "preference", "importance": 5,
         "polarity": if content.contains(" hates ") { "negative" } else { "positive" }, "tense": "present",
     }))
@@ -285,7 +290,7 @@ fn hash(text: &str) -> u64 {
 fn verdicts(text: &str) -> Value {
     let pairs = text
         .lines()
-        .filter(|line| line.contains("<newer>") && line.contains(TAUGHT));
+        .filter(|line| line.contains("<newer>") && (line.contains(TAUGHT) || line.contains(OF_ITSELF)));
     let verdict = |(nth, pair): (usize, &str)| {
         let pair = pair.split_once(' ').map_or(pair, |(_, statements)| statements);
         let verdict = match hash(pair) % 5 {

@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use colloquy::{
     ids::{DialogueId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
+        confided::Confided,
         locks::Locks,
         summary::Meeting,
         trace::{CandidateFate, CandidateTrace, ScenarioTrace, TurnTrace},
@@ -34,6 +35,8 @@ pub struct Had {
     pub scenarios: Vec<ScenarioTrace>,
     /// What the dialogue had had by then that not every player may hear of.
     pub locks: Locks,
+    /// And what of it was private to its player.
+    pub confided: Option<Confided>,
 }
 
 pub struct Prompted {
@@ -61,6 +64,8 @@ impl DialogueStore for Prompted {
                 commit.trace.scenarios = had.scenarios;
                 commit.checkpoint.locks = had.locks.clone();
                 commit.trace.locks = had.locks;
+                commit.checkpoint.confided = had.confided.clone();
+                commit.trace.confided = had.confided;
                 self.inner.commit_turn(scope, &commit).await
             }
             None => self.inner.commit_turn(scope, commit).await,

@@ -17,6 +17,7 @@ impl fmt::Display for Taught {
             (true, true) => "anna",
             (true, false) => "hanna",
             (false, true) => "nobody",
+            (false, false) if self.of_itself => "itself",
             (false, false) => "player",
         };
         let (adjective, fruit) = (self.adjective.name(), self.fruit.name());
@@ -221,6 +222,7 @@ fn taught(text: &str) -> Result<Taught, String> {
     Ok(Taught {
         of_hanna: ["hanna", "anna"].contains(&subject),
         as_anna: ["anna", "nobody"].contains(&subject),
+        of_itself: subject == "itself",
         adjective: adjective(adjective_name)?,
         fruit: fruit(fruit_name)?,
         kind: Taught::kind_named(kind).ok_or_else(|| format!("`{kind}` is no kind"))?,

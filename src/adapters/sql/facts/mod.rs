@@ -6,7 +6,9 @@ mod edit;
 mod embeddings;
 pub(super) mod fold;
 mod read;
+mod replaced;
 mod timeline;
+mod verdicts;
 mod worded;
 pub(super) mod write;
 
@@ -209,7 +211,7 @@ impl FactStore for SqlFactStore {
         read::verdicts(&self.0, scope.tenant(), pairs).await
     }
     async fn keep_verdicts(&self, scope: &TenantScope, judged: &[JudgedPair]) -> StoreResult<()> {
-        write::keep_verdicts(&self.0, scope.tenant(), judged).await
+        verdicts::keep_verdicts(&self.0, scope.tenant(), judged).await
     }
     async fn reconcile(&self, scope: &TenantScope, result: &Reconciliation) -> StoreResult<ReconcileOutcome> {
         write::reconcile(&self.0, scope.tenant(), result).await

@@ -14,7 +14,7 @@ use crate::{
     ids::{FactId, InvalidationId, TenantId, TurnId, WorldId},
     memory::{
         fact::{Audience, InvalidReason},
-        timeline::{Ended, Known, PastEdit},
+        timeline::{Ended, Known, PastEdit, Share},
     },
     ports::{
         StoreError, StoreResult,
@@ -102,7 +102,7 @@ const FACTS: &str = concat!(
 );
 const EXTRACTIONS: &str =
     "SELECT e.turn, e.dialogue, e.number, e.npc, e.knowers, e.private_to, e.said_at, e.player, e.forget,
-        e.injected, e.quoted, e.ends
+        e.injected, e.quoted, e.ends, e.room
     FROM extractions e CROSS JOIN turns t
     WHERE e.tenant = $1 AND e.world = $2 AND e.audience = $3 AND e.said_at >= $4
       AND t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE
@@ -215,6 +215,8 @@ fn read_extraction(row: &Row) -> StoreResult<Extraction> {
         injected: columns.json()?,
         quoted: columns.json()?,
         ends: columns.json()?,
+        room: Share::of_quarters(columns.number()?)
+            .ok_or_else(|| StoreError::Corrupt("a share of more than four quarters".to_owned()))?,
     })
 }
 

@@ -7,23 +7,21 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
+use sqlx::query::Query;
 
 use super::super::{
-    Connection, Engine, Lock, Reach, job_calls, lock,
+    Arguments, Connection, Db, Engine, Lock, job_calls, lock,
     rows::{Columns, json, json_list, micros, store_error, text, vector_bytes},
     turns::signed,
 };
-use super::{fold, polarity_name, read::hexadecimal, tense_name};
+use super::{fold, polarity_name, replaced, tense_name};
 use crate::{
-    ids::{FactId, InvalidationId, NpcId, PlayerId, TenantId},
-    memory::{
-        fact::{InvalidReason, Knower, NewFact},
-        timeline::Replaced,
-    },
+    ids::{FactId, InvalidationId, NpcId, TenantId},
+    memory::fact::{InvalidReason, Knower, NewFact},
     ports::{
         StoreResult,
         ledger::{
-            facts::{Extraction, JudgedPair, ReconcileOutcome, Reconciliation, Writing},
+            facts::{Extraction, ReconcileOutcome, Reconciliation, Writing},
             jobs::JobFence,
             rewinds::Unsettled,
         },
@@ -48,18 +46,34 @@ macro_rules! pass {
     };
 }
 const PASS: &str = pass!("$9");
-/// And what was extracted, for when the memory is settled.
+/// What was extracted, for when the memory is settled. `$values`: of the columns in their order, in a SELECT.
+macro_rules! keep {
+    ($values:literal, $when:expr) => {
+        concat!(
+            "INSERT INTO extractions
+                (tenant, turn, world, dialogue, number, npc, audience, knowers, private_to, said_at, player, forget, injected,
+                 quoted, ends, room)
+             SELECT ",
+            $values,
+            " WHERE ",
+            $when,
+            " ON CONFLICT (tenant, turn, audience) DO UPDATE
+             SET forget = excluded.forget, injected = excluded.injected, quoted = excluded.quoted, ends = excluded.ends,
+                 room = excluded.room"
+        )
+    };
+}
 const PASS_AND_KEEP: &str = batch!(
-    pass!("$21"),
-    concat!(
-        "INSERT INTO extractions
-            (tenant, turn, dialogue, number, world, npc, audience, knowers, private_to, said_at, player, forget, injected,
-             quoted, ends)
-         SELECT $1, $3, $9, $10, $6, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20 WHERE ",
-        was_changed!(),
-        " ON CONFLICT (tenant, turn) DO UPDATE
-         SET forget = excluded.forget, injected = excluded.injected, quoted = excluded.quoted, ends = excluded.ends"
+    pass!("$22"),
+    keep!(
+        "$1, $3, $6, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21",
+        was_changed!()
     )
+);
+/// What the turn brought to one more memory.
+const KEEP_BESIDE: &str = keep!(
+    "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16",
+    "TRUE"
 );
 const FENCE_IS_OPEN: &str = "SELECT EXISTS (
     SELECT 1 FROM jobs j JOIN turns t ON t.tenant = j.tenant AND t.id = j.turn
@@ -146,7 +160,8 @@ const INSERT_REST: &str = batch!(
         among!("$6"),
         " AND lifted_at IS NULL AND NOT (fact || ' ' || by_fact ",
         among!("$7"),
-        ")"
+        ") AND by_fact ",
+        among!("$8")
     )
 );
 /// Apart, for it may raise again what the statement before has lifted.
@@ -161,55 +176,6 @@ const INSERT_FLAGS: &str = concat!(
      ON CONFLICT (tenant, fact, by_fact) DO UPDATE
      SET cause_kind = 'turn', cause_id = excluded.cause_id, lifted_at = NULL, lifted_by = NULL"
 );
-
-macro_rules! replace {
-    ($table:literal, $id:literal) => {
-        concat!(
-            "UPDATE ",
-            $table,
-            " SET replaced_by = replaced_by || (v.value ->> 1) FROM ",
-            rows!("$2"),
-            " v WHERE ",
-            $table,
-            ".tenant = $1 AND ",
-            $table,
-            ".",
-            $id,
-            " = ",
-            key_of!("v", 0),
-            " AND ",
-            $table,
-            ".",
-            $id,
-            " IN (SELECT ",
-            key_of!("w", 0),
-            " FROM ",
-            rows!("$2"),
-            " w)"
-        )
-    };
-}
-/// What replaces what for whoever may know both; `+` leads each id. The `IN` says the same once more: without it SQLite's planner
-/// walks the tenant's facts.
-const REPLACE: &str = batch!(replace!("facts", "id"), replace!("fact_knowers", "fact"));
-
-/// Rows of one statement that keeps verdicts: a judge answers about fewer at a time.
-const VERDICT_ROWS: usize = 32;
-
-/// The statement that keeps so many verdicts.
-fn keep_verdicts_of(rows: usize) -> String {
-    let values: Vec<String> = (0..rows)
-        .map(|row| {
-            let first = 3 + 3 * row;
-            format!("($1, ${first}, ${}, ${}, $2)", first + 1, first + 2)
-        })
-        .collect();
-    format!(
-        "INSERT INTO verdicts (tenant, pair, verdict, model, at) VALUES {}
-     ON CONFLICT (tenant, pair) DO UPDATE SET verdict = excluded.verdict, model = excluded.model, at = excluded.at",
-        values.join(", ")
-    )
-}
 
 pub(in super::super) const RAISE_MEMORY: &str = raise_memory!();
 
@@ -256,34 +222,6 @@ pub(super) async fn reconcile(
         .await
 }
 
-pub(super) async fn keep_verdicts(engine: &Engine, tenant: &TenantId, judged: &[JudgedPair]) -> StoreResult<()> {
-    let mut judged = judged.to_vec();
-    // In one order, so that two who keep the same verdicts do not wait for each other.
-    judged.sort_by_key(|judged| judged.pair);
-    let (tenant, now) = (tenant.clone(), engine.clock.now());
-    for some in judged.chunks(VERDICT_ROWS) {
-        let (of, some) = (tenant.clone(), some.to_vec());
-        engine
-            .write_once(Reach::from(&tenant), move |connection| {
-                let (tenant, some) = (of.clone(), some.clone());
-                Box::pin(async move {
-                    // Made of numbers alone.
-                    let statement = sqlx::AssertSqlSafe(keep_verdicts_of(some.len()));
-                    let mut query = sqlx::query(statement).bind(tenant.as_str()).bind(micros(now));
-                    for judged in &some {
-                        query = query
-                            .bind(hexadecimal(&judged.pair))
-                            .bind(judged.verdict.as_str())
-                            .bind(&judged.model);
-                    }
-                    query.execute(connection).await.map(drop).map_err(store_error)
-                })
-            })
-            .await?;
-    }
-    Ok(())
-}
-
 async fn write(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -303,6 +241,7 @@ async fn write(
         return Ok(refused.unwrap_or(ReconcileOutcome::Committed));
     }
     failpoint!("facts.passed");
+    keep_beside(connection, tenant, result).await?;
     for fact in &result.facts {
         insert_fact(connection, tenant, model, fact, fact.valid_at).await?;
         failpoint!("facts.inserted");
@@ -310,7 +249,7 @@ async fn write(
     let mut touched = lift(connection, tenant, &result.lifts, now).await?;
     failpoint!("facts.lifted");
     // What was asked to be forgotten, or was said to be over, may end what is learned later of earlier turns.
-    let asks = result.extraction.as_ref().is_some_and(Extraction::may_end_facts);
+    let asks = result.extractions.iter().any(Extraction::may_end_facts);
     let memory_changed =
         asks || !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
     // What is settled may also lose flags.
@@ -324,29 +263,10 @@ async fn write(
         // Only a duplicate changes the view of what it is folded into.
         touched.extend(row.by.filter(|_| row.reason == InvalidReason::Duplicate));
     }
-    replace(connection, tenant, &result.replaced).await?;
+    replaced::write(connection, tenant, &result.replaced).await?;
     fold::refresh(connection, tenant, touched).await?;
     failpoint!("facts.folded");
     Ok(ReconcileOutcome::Committed)
-}
-
-async fn replace(connection: &mut Connection, tenant: &TenantId, replaced: &[Replaced]) -> StoreResult<()> {
-    if replaced.is_empty() {
-        return Ok(());
-    }
-    let mut by: BTreeMap<FactId, String> = BTreeMap::new();
-    for Replaced { fact, by: newer } in replaced {
-        let ids = by.entry(*fact).or_default();
-        ids.push('+');
-        ids.push_str(&newer.to_string());
-    }
-    sqlx::query(REPLACE)
-        .bind(tenant.as_str())
-        .bind(json(&by.into_iter().collect::<Vec<_>>())?)
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
 }
 
 /// Ends the job, and keeps what its turn brought beside facts. `Some`: nothing may be written.
@@ -373,22 +293,9 @@ async fn pass(
             .bind(guards(&result.npcs))
             .bind(signed(result.expected_memory_seq))
     };
-    let passing = match &result.extraction {
+    let passing = match result.extractions.first() {
         None => passing(PASS).bind(&calls),
-        Some(brought) => passing(PASS_AND_KEEP)
-            .bind(brought.dialogue.to_string())
-            .bind(i64::from(brought.number))
-            .bind(brought.npc.as_str())
-            .bind(brought.audience.fingerprint())
-            .bind(json(&brought.audience.knowers)?)
-            .bind(brought.audience.private_to.as_ref().map(PlayerId::as_str))
-            .bind(micros(brought.said_at))
-            .bind(brought.player.as_ref().map(PlayerId::as_str))
-            .bind(json(&brought.forget)?)
-            .bind(json_list(&brought.injected))
-            .bind(json_list(&brought.quoted))
-            .bind(json(&brought.ends)?)
-            .bind(&calls),
+        Some(brought) => with_extraction(passing(PASS_AND_KEEP), brought)?.bind(&calls),
     };
     let passed = passing.execute(&mut *connection).await.map_err(store_error)?;
     if passed.rows_affected() > 0 {
@@ -410,6 +317,37 @@ async fn pass(
     } else {
         ReconcileOutcome::Fenced
     }))
+}
+
+/// What the turn brought to each of its memories but the first, which is kept with the end of the job.
+async fn keep_beside(connection: &mut Connection, tenant: &TenantId, result: &Reconciliation) -> StoreResult<()> {
+    for brought in result.extractions.iter().skip(1) {
+        let keeping = sqlx::query(KEEP_BESIDE)
+            .bind(tenant.as_str())
+            .bind(brought.turn.to_string())
+            .bind(result.world.as_str());
+        let keeping = with_extraction(keeping, brought)?;
+        keeping.execute(&mut *connection).await.map_err(store_error)?;
+    }
+    Ok(())
+}
+
+/// Binds the columns of an extraction behind those of its turn and world.
+fn with_extraction<'q>(query: Query<'q, Db, Arguments>, brought: &Extraction) -> StoreResult<Query<'q, Db, Arguments>> {
+    Ok(query
+        .bind(brought.dialogue.to_string())
+        .bind(i64::from(brought.number))
+        .bind(brought.npc.to_string())
+        .bind(brought.audience.fingerprint())
+        .bind(json(&brought.audience.knowers)?)
+        .bind(brought.audience.private_to.as_ref().map(ToString::to_string))
+        .bind(micros(brought.said_at))
+        .bind(brought.player.as_ref().map(ToString::to_string))
+        .bind(json(&brought.forget)?)
+        .bind(json_list(&brought.injected))
+        .bind(json_list(&brought.quoted))
+        .bind(json(&brought.ends)?)
+        .bind(i64::from(brought.room.quarters())))
 }
 
 /// Takes the mark away, if this is the whole of it. `Some`: nothing may be written.
@@ -517,6 +455,7 @@ async fn insert_rest(
         .bind(micros(now))
         .bind(json_list(&result.flagging))
         .bind(json_list(kept))
+        .bind(json_list(&result.flagging_by))
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;
@@ -596,7 +535,7 @@ plans_of_sqlite! {
             let pass = ["sqlite_autoindex_jobs_1 (tenant=? AND id=?)", "SEARCH turns USING INDEX"];
             assert_searches(PASS, &pass).await;
             assert_searches(FENCE_IS_OPEN, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
-            for statement in [STILL, UNMARK, LIFT, INSERT_FLAGS] {
+            for statement in [STILL, UNMARK, LIFT, INSERT_FLAGS, KEEP_BESIDE] {
                 assert_searches(statement, &[]).await;
             }
             for statement in INSERT_REST.split(';').chain(INSERT_FACT.split(';')) {

@@ -202,12 +202,17 @@ pub async fn flags_are_history<S: Subject>(f: &Fixture<S>) {
         .collect();
     assert_eq!(found, [(kept, by, f.fact(by).await.view.content.as_str(), f.now())]);
     assert_eq!(facts.contradictions(&f.other, &[kept], f.now()).await.unwrap(), []);
-    // The turn is gone through again: what nobody judged then goes on, and no other flag does.
+    // The turn is gone through again: what nobody judged then goes on, and so does what it taught another memory; no other
+    // flag does.
     let turn = fence_of(&mut plan).turn;
-    for (flags_kept, left) in [(vec![(kept, by)], 1), (vec![(kept, f.id())], 0)] {
+    for (of, flags_kept, left) in [
+        (by, vec![(kept, by)], 1),
+        (f.id(), Vec::new(), 1),
+        (by, vec![(kept, f.id())], 0),
+    ] {
         let mut again = f.a_plan().await;
         again.facts = vec![f.a_fact("sings")];
-        (again.flagging, again.flags_kept) = (vec![turn], flags_kept);
+        (again.flagging, again.flagging_by, again.flags_kept) = (vec![turn], vec![of], flags_kept);
         f.reconcile(&again).await;
         let flags = f.ledger().facts.history(&f.scope, kept).await.unwrap();
         let flags = flags

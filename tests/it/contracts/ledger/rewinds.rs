@@ -6,7 +6,7 @@ use colloquy::{
     ids::{FactId, NpcId},
     memory::{
         fact::{Cause, InvalidReason, Knower},
-        timeline::Ending,
+        timeline::{Ending, Share},
     },
     ports::ledger::{
         dialogues::{CommitOutcome, DialogueOptions, DialogueStatus, TurnCommit},
@@ -212,7 +212,7 @@ async fn unsettles_when_it_goes_and_comes_back<S: Subject>(f: &mut Fixture<S>, f
     let mut told = told(f, 2).await;
     let mut plan = told.plan(f, 2, "", &[]).await;
     plan.facts.clear();
-    plan.extraction = Some(Extraction {
+    plan.extractions.push(Extraction {
         turn: told.turn(2),
         dialogue: told.id(),
         number: 2,
@@ -224,6 +224,7 @@ async fn unsettles_when_it_goes_and_comes_back<S: Subject>(f: &mut Fixture<S>, f
         injected: Vec::new(),
         ends,
         quoted: Vec::new(),
+        room: Share::WHOLE,
     });
     let mut seq = f.memory_seq().await;
     let rises = async |f: &Fixture<S>, seq: &mut u64| {
@@ -547,7 +548,7 @@ pub async fn turns_elsewhere_that_quoted_what_was_unsaid_are_named<S: Subject>(f
         for quoted in [vec![facts[0]], facts.clone()] {
             let other = self::told(f, 1).await;
             let mut plan = other.plan(f, 1, "The player is back.", &[]).await;
-            plan.extraction = Some(Extraction {
+            plan.extractions.push(Extraction {
                 turn: other.turn(1),
                 dialogue: other.id(),
                 number: 1,
@@ -559,6 +560,7 @@ pub async fn turns_elsewhere_that_quoted_what_was_unsaid_are_named<S: Subject>(f
                 ends: Vec::new(),
                 injected: Vec::new(),
                 quoted,
+                room: Share::WHOLE,
             });
             f.reconcile(&plan).await;
             elsewhere.push(other);

@@ -2,7 +2,7 @@ use colloquy::{
     ids::FactId,
     memory::{
         fact::{Cause, InvalidReason, NewFact, NewInvalidation},
-        timeline::Ending,
+        timeline::{Ending, Share},
     },
     ports::ledger::facts::{Extraction, FactPatch, TimelineRows, Writing},
 };
@@ -55,8 +55,16 @@ pub async fn a_timeline_has_what_was_said_or_ended_since<S: Subject>(f: &Fixture
             how: InvalidReason::Fulfilled,
         }],
         quoted: vec![before],
+        room: Share::GREATER,
     };
-    plan.extraction = Some(extraction.clone());
+    // What it taught another memory beside.
+    let mut beside = Extraction {
+        forget: Vec::new(),
+        room: Share::LESSER,
+        ..extraction.clone()
+    };
+    beside.audience.private_to = Some(f.player.clone());
+    plan.extractions = vec![extraction.clone(), beside.clone()];
     f.reconcile(&plan).await;
     remove(f, removed).await;
 
@@ -75,6 +83,8 @@ pub async fn a_timeline_has_what_was_said_or_ended_since<S: Subject>(f: &Fixture
     let found = timeline(&f.scope, &[]).await;
     assert_eq!(names(&found), [ended, removed, said]);
     assert_eq!(found.extractions, [extraction]);
+    let there = facts.timeline(&f.scope, &f.world, &beside.audience, since, &[]).await;
+    assert_eq!(there.unwrap().extractions, [beside]);
     assert!(found.elsewhere.is_empty());
     let ends = |fact| {
         let known = found.known.iter().find(|known| known.fact.id == fact).unwrap();

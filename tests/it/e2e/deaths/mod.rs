@@ -51,12 +51,9 @@ const INSIDE: [&str; 17] = [
 ];
 
 /// Those of them that no deed dies at on Postgres, but at night.
-const AT_NIGHT: [&str; 10] = [
+const AT_NIGHT: [&str; 7] = [
     "turn.head",
-    "facts.passed",
-    "facts.inserted",
     "facts.lifted",
-    "facts.ended",
     "rewind.said_again",
     "rewind.put_back",
     "restore.fenced",

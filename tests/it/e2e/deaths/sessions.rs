@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{After, Before, Deed, Prepared, PutBack, data, dies_everywhere, does, over_a_socket, quiet};
 use crate::support::{Data, Server, run};
 
-pub(super) const DEEDS: &[&Deed] = &[&TURN, &CUT, &BARGE_IN, &RESUME, &ANEW];
+pub(super) const DEEDS: &[&Deed] = &[&TURN, &TWO_MEMORIES, &CUT, &BARGE_IN, &RESUME, &ANEW];
 
 /// A further turn: one that ends a fact, changes state, and makes a summary due.
 const TURN: Deed = Deed {
@@ -32,6 +32,22 @@ const TURN: Deed = Deed {
         ("outbox.done", After),
     ],
     inside: false,
+};
+
+/// A turn that teaches what is private to the player, and what the NPC tells everybody of itself.
+const TWO_MEMORIES: Deed = Deed {
+    path: "/v1/sessions/$d/turns",
+    body: || json!({"text": "I hate plums.", "key": "deed"}),
+    points: &[
+        ("facts.extracted", After),
+        ("facts.passed", After),
+        // The facts of the one are written, and those of the other are not.
+        ("facts.inserted", After),
+        ("facts.ended", After),
+        ("facts.folded", After),
+        ("facts.durable", After),
+    ],
+    inside: true,
 };
 
 /// A reply cut where it was heard, and turns after it taken back.
@@ -191,6 +207,21 @@ async fn dies_in(prepared: &Prepared, deed: &Deed) {
 #[test]
 fn a_death_in_a_turn_leaves_the_state_before_or_after_it() {
     run(async { dies_in(&prepared().await, &TURN).await });
+}
+
+#[test]
+fn a_death_between_two_memories_of_a_turn_loses_nothing_and_doubles_nothing() {
+    run(async {
+        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let data = data().with_mock(&mock.base_url());
+        let prepared = spoken(data, &["Hello."], &["I like pears."]).await;
+        mock.control(&json!({"reply": "Mira likes elderberry wine."})).unwrap();
+        let [_, after] = dies_everywhere(&prepared, &TWO_MEMORIES).await;
+        let facts = after["facts"].to_string();
+        for told in ["hates plums", "elderberry"] {
+            assert!(facts.contains(told), "{facts}");
+        }
+    });
 }
 
 #[test]

@@ -41,6 +41,8 @@ mod rewinds;
 mod saves;
 #[path = "../scenarios.rs"]
 mod scenarios;
+#[path = "../self_told.rs"]
+mod self_told;
 #[path = "../slow_reader.rs"]
 mod slow_reader;
 #[path = "../three_facts.rs"]

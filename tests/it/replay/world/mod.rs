@@ -134,8 +134,8 @@ pub struct World {
 }
 
 impl World {
-    /// A world in which nothing has happened.
-    pub async fn new() -> Self {
+    /// A world in which nothing has happened. `shares`: what players tell its NPCs in private is told to others.
+    pub async fn new(shares: bool) -> Self {
         let embedder = Arc::new(Angles::new());
         let store = Store::empty(BEGINNING.parse().unwrap(), embedder.info()).await;
         let (clock, mut ledger) = (store.clock, store.ledger);
@@ -168,7 +168,7 @@ impl World {
         let mut npcs = [npc("mira", "Mira", now), npc("ergen", "Ergen", now)];
         npcs[1].factions = vec![GUILD.parse().unwrap()];
         let mut world = Self {
-            authored: authored(now),
+            authored: authored(now, shares),
             npcs: npcs.into_iter().map(|npc| (npc.id.clone(), npc)).collect(),
             node: ids.next(),
             scope: TenantScope::new(store.tenant),
@@ -372,7 +372,7 @@ impl World {
     }
 }
 
-fn authored(now: DateTime<Utc>) -> AuthoredWorld {
+fn authored(now: DateTime<Utc>, shares: bool) -> AuthoredWorld {
     AuthoredWorld {
         id: "vale".parse().unwrap(),
         name: "Vale".to_owned(),
@@ -380,7 +380,7 @@ fn authored(now: DateTime<Utc>) -> AuthoredWorld {
         language: Language::En,
         rules: vec![],
         settings: WorldSettings {
-            share_between_players: Some(true),
+            share_between_players: Some(shares),
             unlocks: Some(past::rules()),
             ..WorldSettings::default()
         },

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use colloquy::{
     ids::FactId,
     memory::{
+        confided::Confided,
         locks::Locks,
         trace::{CandidateFate, CandidateTrace, ScenarioTrace},
         turn::{Turn, TurnStatus},
@@ -41,6 +42,8 @@ struct Said {
     past: Vec<ScenarioTrace>,
     /// What its dialogue had had by then that not every player may hear of.
     locks: Locks,
+    /// And what of it was private to its player.
+    confided: Option<Confided>,
 }
 
 fn was_in_prompt(candidate: &CandidateTrace) -> bool {
@@ -70,6 +73,7 @@ impl World {
                 let block = trace.as_ref().is_some_and(|trace| trace.state_block);
                 let past = trace.as_ref().map(|trace| trace.scenarios.clone());
                 let locks = trace.as_ref().map(|trace| trace.locks.clone());
+                let confided = trace.as_ref().and_then(|trace| trace.confided.clone());
                 let prompted = trace
                     .into_iter()
                     .flat_map(|trace| trace.candidates)
@@ -83,6 +87,7 @@ impl World {
                     prompted,
                     past: past.unwrap_or_default(),
                     locks: locks.unwrap_or_default(),
+                    confided,
                 });
             }
         }
@@ -179,10 +184,12 @@ impl World {
         let facts = self.facts_named(&said.prompted).await;
         let scenarios = said.past.clone();
         let locks = said.locks.clone();
+        let confided = said.confided.clone();
         *self.recorded.lock() = Some(Had {
             facts,
             scenarios,
             locks,
+            confided,
         });
         self.say(said.talk, &turn.player_text, cut).await;
     }

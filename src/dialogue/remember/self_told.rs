@@ -1,0 +1,251 @@
+//! What an NPC tells of itself it tells everybody: it has one life, whoever asks, unless the world says otherwise.
+//!
+//! Such a fact is known to those who heard it, as any other, and private to no player. A fact is one if all of this holds:
+//! - a player was there, the NPC that replied said it, and it is about that NPC or what is the NPC's own ("Mira's brother");
+//! - it is of the NPC's life as it is or was, and no promise, plan or opinion, which are of the moment and of whoever asks;
+//! - it names no player, by the id, by the words that models have for players, nor as somebody who is spoken to;
+//! - it is not locked;
+//! - it has no word in common with what was private in any prompt of the dialogue so far, nor with what the player has said
+//!   in it, that is more than small talk ([`Confided`]), and says something beyond both.
+//!
+//! The last is strict: a word that falls together is enough for a fact to stay private. A thing that is told in other words
+//! altogether cannot be told from the NPC's own, but by what it names.
+
+use super::{Injected, extraction::Fresh};
+use crate::{
+    dialogue::{Services, jobs::Said},
+    ids::PlayerId,
+    memory::{
+        authored::SelfTold,
+        confided::Confided,
+        fact::{Audience, FactKind, Statement, Tense},
+        keywords, party,
+        timeline::Share,
+    },
+    ports::{StoreResult, ledger::facts::Extraction},
+    tenancy::TenantScope,
+};
+
+/// Turns of a dialogue whose lines are looked through. In a longer one nothing is told to others any more.
+const MOST_TURNS: u32 = 500;
+/// How models speak of whoever the NPC talks with.
+const PLAYER_WORDS: [&str; 16] = [
+    "player",
+    "the user",
+    "you",
+    "your",
+    "yours",
+    "the guest",
+    "this guest",
+    "the traveller",
+    "the traveler",
+    "the stranger",
+    "the visitor",
+    "the adventurer",
+    "플레이어",
+    "사용자",
+    "당신",
+    "이 손님",
+];
+
+/// Those of `facts` that every player may hear of, and the others.
+pub(super) async fn apart(
+    services: &Services,
+    scope: &TenantScope,
+    said: &Said,
+    injected: &Injected,
+    facts: Vec<Fresh>,
+) -> StoreResult<(Vec<Fresh>, Vec<Fresh>)> {
+    let is_own = |fresh: &Fresh| {
+        is_of_its_life(&fresh.statement, &said.npc.name) && said.locks_of(&fresh.statement, injected).is_empty()
+    };
+    let (Some(player), Some(confided)) = (said.sharing_with(), &injected.confided) else {
+        return Ok((Vec::new(), facts));
+    };
+    if said.turn.number > MOST_TURNS || !facts.iter().any(is_own) {
+        return Ok((Vec::new(), facts));
+    }
+    let (dialogue, last) = (said.turn.dialogue, said.turn.number);
+    let turns = services.ledger.dialogues.turns(scope, dialogue, 1, last).await?;
+    let lines = turns.iter().map(|turn| turn.player_text.as_str());
+    let confided = confided.clone().with(lines);
+    Ok(facts.into_iter().partition(|fresh| {
+        is_own(fresh)
+            && !names_player(&fresh.statement, player)
+            && !rests_on(&fresh.statement, &said.npc.name, &confided)
+    }))
+}
+
+/// What the turn brought to the memory of what every player may hear of: facts alone, be they news or not. The rest is kept
+/// with `own`, that of the player's.
+pub(super) fn extraction(own: &Extraction) -> Extraction {
+    Extraction {
+        audience: Audience {
+            private_to: None,
+            ..own.audience.clone()
+        },
+        forget: Vec::new(),
+        ends: Vec::new(),
+        quoted: Vec::new(),
+        room: Share::LESSER,
+        ..own.clone()
+    }
+}
+
+impl Said {
+    /// The player to whom it would be private what the NPC tells of itself, where the world shares that.
+    fn sharing_with(&self) -> Option<&PlayerId> {
+        let settings = &self.world.settings;
+        let shares = settings.self_told.unwrap_or(SelfTold::Shared) == SelfTold::Shared;
+        self.audience()
+            .private_to
+            .and(self.turn.player.as_ref())
+            .filter(|_| shares)
+    }
+}
+
+/// Whether it is the word of the NPC of that name about its own life.
+fn is_of_its_life(statement: &Statement, npc: &str) -> bool {
+    let (key, own) = (party::subject_key(&statement.subject), party::subject_key(npc));
+    let is_own = key
+        .strip_prefix(&own)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let lasts = matches!(
+        statement.kind,
+        FactKind::Preference
+            | FactKind::Event
+            | FactKind::Relationship
+            | FactKind::Habit
+            | FactKind::PersonalInfo
+            | FactKind::Timeline
+            | FactKind::Profile
+    );
+    statement.speaker == npc && is_own && lasts && statement.tense != Tense::Future
+}
+
+/// All texts of it that anybody would be shown.
+fn texts(statement: &Statement) -> impl Iterator<Item = &str> {
+    let keywords = statement.keywords.iter().map(String::as_str);
+    [
+        statement.content.as_str(),
+        &statement.object,
+        &statement.subject,
+        &statement.predicate,
+    ]
+    .into_iter()
+    .chain(keywords)
+}
+
+fn names_player(statement: &Statement, player: &PlayerId) -> bool {
+    let id = keywords::gist(player.as_str());
+    texts(statement).any(|text| {
+        let words = format!(" {} ", keywords::gist(text));
+        let has = |name: &str| words.contains(&format!(" {name} "));
+        // Korean particles follow a name without a space.
+        let is_korean = |name: &str| !name.is_ascii() && words.contains(&format!(" {name}"));
+        has(&id)
+            || PLAYER_WORDS.iter().any(|name| has(name) || is_korean(name))
+            || words.split(' ').any(|word| word.starts_with("player"))
+    })
+}
+
+/// Whether it may rest on what is private. The NPC's own name tells nothing.
+fn rests_on(statement: &Statement, npc: &str, confided: &Confided) -> bool {
+    let name = keywords::telling_terms(npc);
+    let others: Vec<&str> = texts(statement).collect();
+    let said = format!("{} {}", statement.content, statement.object);
+    confided.may_be_in(&said, &others, &name)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::memory::fact::{Importance, Polarity};
+
+    fn told(subject: &str, speaker: &str, content: &str) -> Statement {
+        Statement {
+            subject: subject.to_owned(),
+            predicate: "be".to_owned(),
+            object: String::new(),
+            content: content.to_owned(),
+            keywords: vec![],
+            speaker: speaker.to_owned(),
+            kind: FactKind::Preference,
+            importance: Importance::DEFAULT,
+            polarity: Polarity::Positive,
+            tense: Tense::Present,
+            pinned: false,
+        }
+    }
+
+    #[test]
+    fn of_its_life_is_what_an_npc_says_of_itself_and_its_own() {
+        for (subject, speaker, own) in [
+            ("Mira", "Mira", true),
+            ("mira", "Mira", true),
+            ("Mira's brother", "Mira", true),
+            ("Miranda", "Mira", false),
+            ("Mira", "player:p1", false),
+            ("player:p1", "Mira", false),
+            ("player:p1's sister", "Mira", false),
+            ("Ergen", "Mira", false),
+        ] {
+            assert_eq!(
+                is_of_its_life(&told(subject, speaker, "x"), "Mira"),
+                own,
+                "{subject} {speaker}"
+            );
+        }
+        for (kind, tense, own) in [
+            (FactKind::Event, Tense::Past, true),
+            (FactKind::Event, Tense::Future, false),
+            (FactKind::Goal, Tense::Present, false),
+            (FactKind::Opinion, Tense::Present, false),
+            (FactKind::Note, Tense::Present, false),
+        ] {
+            let statement = Statement {
+                kind,
+                tense,
+                ..told("Mira", "Mira", "x")
+            };
+            assert_eq!(is_of_its_life(&statement, "Mira"), own, "{kind:?} {tense:?}");
+        }
+    }
+
+    #[test]
+    fn what_names_a_player_is_of_that_player() {
+        let player = "rowan".parse().unwrap();
+        for (content, names) in [
+            ("Mira likes ale.", false),
+            ("Mira likes rowan berries.", true),
+            ("Mira trusts Rowan.", true),
+            ("Mira trusts the player.", true),
+            ("Mira plays with many players.", true),
+            ("Mira will wait for you.", true),
+            ("Mira remembers the traveller.", true),
+            ("Mira has young hens.", false),
+            ("미라는 플레이어를 믿는다.", true),
+            ("미라는 에일을 좋아한다.", false),
+        ] {
+            assert_eq!(
+                names_player(&told("Mira", "Mira", content), &player),
+                names,
+                "{content}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_has_a_word_of_what_is_private_stays_so() {
+        let confided = Confided::default().with(["Do you like songs?", "My sister Anna hides the silver key."]);
+        let song = "Mira's favourite song is the Miller's Grey Mare.";
+        let mut statement = told("Mira", "Mira", song);
+        assert!(!rests_on(&statement, "Mira", &confided));
+        statement.keywords = vec!["song".into(), "silver".into()];
+        assert!(rests_on(&statement, "Mira", &confided), "keywords are shown as well");
+        for content in ["Mira hid a key once.", "Mira likes songs.", "Mira knows Anna."] {
+            assert!(rests_on(&told("Mira", "Mira", content), "Mira", &confided), "{content}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a dialogue has been told that is private to its player, as far as it can be compared with what is said later.
+//!
+//! Whether a statement rests on something nobody can be asked. One that has a word in common with it is taken to rest on it,
+//! so that rather too much stays private than too little.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::keywords::{is_small_talk, telling_terms};
+
+/// Terms of what is private, as [`telling_terms`] has them. A prompt's texts are many times as long.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Confided(BTreeSet<u32>);
+
+impl Confided {
+    /// With what `text` tells.
+    pub fn add(&mut self, text: &str) {
+        self.0.extend(telling_terms(text));
+    }
+
+    /// With what the lines of a dialogue tell.
+    #[must_use]
+    pub fn with<'t>(mut self, lines: impl IntoIterator<Item = &'t str>) -> Self {
+        for line in lines {
+            self.add(line);
+        }
+        self
+    }
+
+    /// Whether a statement may rest on it: `said` says nothing beyond it, or `texts`, all that the statement would show, have
+    /// a word in common with it that is more than small talk. Terms of `name`, the speaker's, tell nothing.
+    #[must_use]
+    pub fn may_be_in(&self, said: &str, texts: &[&str], name: &BTreeSet<u32>) -> bool {
+        let tells = |term: &u32| !name.contains(term);
+        let is_told = |term: &u32| self.0.contains(term);
+        let shown = texts.iter().flat_map(|text| telling_terms(text));
+        let common = shown.filter(tells).any(|term| is_told(&term) && !is_small_talk(term));
+        common || telling_terms(said).iter().filter(|term| tells(term)).all(is_told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_that_says_something_else_rests_on_nothing() {
+        for (told, content, rests) in [
+            (
+                "What is your favourite song?",
+                "Mira's favourite song is the Miller's Grey Mare.",
+                false,
+            ),
+            ("Do you have a brother?", "Mira has a brother named Tobin.", false),
+            // It only says yes.
+            ("Do you have a brother?", "Mira has a brother.", true),
+            (
+                "I am pregnant. Nobody knows.",
+                "Mira was pregnant when she was young.",
+                true,
+            ),
+            ("Are you the thief?", "Mira is the thief.", true),
+            ("Hello there", "Mira was born in Rivermouth.", false),
+            (
+                "좋아하는 노래가 뭐예요?",
+                "미라가 가장 좋아하는 노래는 잿빛 암말이다.",
+                false,
+            ),
+            ("저 임신했어요.", "미라는 임신 소식에 기뻐했다.", true),
+            // It says nothing at all.
+            ("Hello there", "Mira is.", true),
+        ] {
+            let (confided, name) = (Confided::default().with([told]), telling_terms("Mira 미라"));
+            assert_eq!(
+                confided.may_be_in(content, &[content], &name),
+                rests,
+                "{told} / {content}"
+            );
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What an NPC tells one player of itself, and who else hears of it.
+
+use colloquy::{
+    dialogue::scenarios,
+    memory::{
+        authored::{SelfTold, WorldSettings},
+        fact::Fact,
+        progress::Progress,
+        scenario::Scenario,
+    },
+    ports::{clock::Clock as _, llm::Task},
+};
+use serde_json::{Value, json};
+
+use super::{Stage, likes, verdicts};
+use crate::support::run;
+
+const ASKS: &str = "What is your favourite song?";
+const SONG: &str = "Mira's favourite song is the Miller's Grey Mare.";
+
+/// What the NPC says of itself, as an extractor writes it.
+fn of_itself(object: &str, content: &str) -> Value {
+    json!({
+        "subject": "Mira", "predicate": "favourite song", "object": object, "content": content, "keywords": ["song"],
+        "speaker": "Mira", "kind": "preference", "importance": 5, "polarity": "positive", "tense": "present",
+    })
+}
+
+fn song() -> Value {
+    of_itself("the Miller's Grey Mare", SONG)
+}
+
+/// The fact with this in its content, and with nobody's or whose privacy.
+async fn found(stage: &Stage, what: &str) -> (Fact, Option<String>) {
+    let facts = stage.facts().await;
+    let mut found = facts.into_iter().filter(|fact| fact.statement.content.contains(what));
+    let fact = found.next().unwrap_or_else(|| panic!("nobody told of {what}"));
+    assert!(found.next().is_none(), "it was learned once");
+    let player = fact.audience.private_to.as_ref().map(ToString::to_string);
+    (fact, player)
+}
+
+/// Whether a prompt in a session of this player has it.
+async fn is_told(stage: &Stage, player: &str, line: &str, what: &str) -> bool {
+    stage.session(player).await.say(line).await;
+    stage.llm.last_context().contains(what)
+}
+
+#[test]
+fn what_an_npc_tells_one_player_of_itself_it_knows_with_all() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("rowan").await;
+        talk.teach(ASKS, &json!([song(), likes("plums", &["plum"])])).await;
+        assert_eq!(found(&stage, "Grey Mare").await.1, None);
+        assert_eq!(found(&stage, "plums").await.1.as_deref(), Some("rowan"));
+
+        stage.session("lark").await.say(ASKS).await;
+        let context = stage.llm.asked(Task::Reply).pop().unwrap();
+        let place = |text: &str| context.find(text).unwrap_or_else(|| panic!("no {text} in {context}"));
+        let told = context.lines().find(|line| line.contains("Grey Mare")).unwrap();
+        assert!(told.contains("You said"), "it is her own word: {told}");
+        assert!(
+            place(&stage.npc.persona.description) < place(told),
+            "the persona comes first: {context}"
+        );
+        assert!(!context.contains("plums"), "{context}");
+    });
+}
+
+#[test]
+fn a_world_can_keep_it_between_an_npc_and_a_player() {
+    run(async {
+        let settings = WorldSettings {
+            self_told: Some(SelfTold::Private),
+            ..WorldSettings::default()
+        };
+        let stage = Stage::set_with(|_| {}, settings).await;
+        stage.session("rowan").await.teach(ASKS, &json!([song()])).await;
+        assert_eq!(found(&stage, "Grey Mare").await.1.as_deref(), Some("rowan"));
+        assert!(!is_told(&stage, "lark", ASKS, "Grey Mare").await);
+        assert!(is_told(&stage, "rowan", ASKS, "Grey Mare").await);
+    });
+}
+
+#[test]
+fn what_rests_on_a_players_words_stays_with_the_player() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("rowan").await;
+        talk.teach(
+            "Nobody knows that I am pregnant",
+            &json!([likes("pregnancy", &["pregnant"])]),
+        )
+        .await;
+        let told = [
+            ("Mira was pregnant once and knows how it is.", Some("rowan")),
+            ("Mira thinks of names for babies with rowan.", Some("rowan")),
+            ("Mira was born in Rivermouth.", None),
+        ];
+        let facts: Vec<Value> = told.iter().map(|(content, _)| of_itself("", content)).collect();
+        talk.teach("What do you say?", &json!(facts)).await;
+        for (content, private) in told {
+            assert_eq!(found(&stage, content).await.1.as_deref(), private, "{content}");
+        }
+        // Nor does it in another session, where it is known from memory alone.
+        let mut later = stage.session("rowan").await;
+        later
+            .teach("And me?", &json!([of_itself("", "Mira knits for pregnant friends.")]))
+            .await;
+        assert_eq!(found(&stage, "knits").await.1.as_deref(), Some("rowan"));
+        // And in a line after the one in whose prompt it was.
+        later
+            .teach(
+                "And what else?",
+                &json!([of_itself("", "Mira hopes for a pregnancy herself.")]),
+            )
+            .await;
+        assert_eq!(found(&stage, "hopes").await.1.as_deref(), Some("rowan"));
+    });
+}
+
+#[test]
+fn what_rests_on_a_locked_past_is_shared_with_nobody() {
+    run(async {
+        let mut stage = Stage::set().await;
+        let scenario = Scenario {
+            world: stage.world.id.clone(),
+            npc: stage.npc.id.clone(),
+            id: "well".parse().unwrap(),
+            title: "The dry well".to_owned(),
+            content: "My brother Anselm fell into the dry well.".to_owned(),
+            keywords: vec!["brother".to_owned()],
+            synonyms: vec![],
+            required_progress: Progress::new(0).unwrap(),
+            version: 0,
+            updated_at: stage.clock.now(),
+        };
+        let edit = stage.edit("scenario.put");
+        scenarios::write(&stage.services, &stage.scope, &scenario, None, &edit)
+            .await
+            .unwrap();
+        stage.npc.has_scenarios = true;
+        let mut talk = stage.session("rowan").await;
+        stage.llm.tell_text(Task::Intent, "scenario");
+        talk.teach(
+            "What happened to your brother?",
+            &json!([of_itself("", "Mira fears deep water.")]),
+        )
+        .await;
+        let (fact, private) = found(&stage, "deep water").await;
+        assert_eq!(
+            (fact.locks.to_string().as_str(), private.as_deref()),
+            ("scenario:mira/well", Some("rowan"))
+        );
+    });
+}
+
+#[test]
+fn both_memories_of_a_turn_go_and_come_back_with_it() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut first = stage.session("rowan").await;
+        first.teach(ASKS, &json!([song(), likes("plums", &["plum"])])).await;
+        // What she says to another player changes it for both.
+        stage.llm.tell_text(Task::Judge, verdicts("contradicts"));
+        let now = of_itself("Harvest Home", "Mira's favourite song is Harvest Home.");
+        let mut second = stage.session("lark").await;
+        second.teach(ASKS, &json!([now, likes("pears", &["pear"])])).await;
+        assert_eq!(stage.llm.asked(Task::Judge).len(), 1, "about both memories at once");
+        let plums = "The player likes plums.";
+        let valid = async || {
+            let mut valid = stage.valid().await;
+            valid.sort();
+            valid
+        };
+        assert_eq!(
+            valid().await,
+            [
+                "Mira's favourite song is Harvest Home.",
+                "The player likes pears.",
+                plums
+            ]
+        );
+        second.rewind(0, None).await;
+        assert_eq!(valid().await, [SONG, plums], "what it had ended is back");
+        first.rewind(0, None).await;
+        assert_eq!(valid().await, [""; 0]);
+    });
+}

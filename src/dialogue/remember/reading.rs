@@ -11,6 +11,7 @@ use crate::{
     memory::{
         fact::{Fact, FactView, NewFact},
         keywords, party,
+        scoring::dot,
         timeline::{self, Known, Naming, Overlap, Request, SaidThen, Timeline},
     },
     ports::{
@@ -139,6 +140,8 @@ impl Memory<'_> {
                 if known.fact.authored {
                     let told = Memories::Of(&self.audience);
                     overlaps.extend(self.overlaps(told, known.fact.id, &sought).await?);
+                    // What is learned only now is in no index.
+                    overlaps.extend(fresh.iter().filter_map(|fresh| self.overlap(known, fresh)));
                 }
             }
             asked.extend(overlaps.iter().map(|overlap| overlap.there));
@@ -159,6 +162,19 @@ impl Memory<'_> {
             known,
             elsewhere: rows.elsewhere,
         }))
+    }
+
+    /// What a person wrote and what is learned of an earlier turn, if they are near each other.
+    fn overlap(&self, written: &Known, fresh: &Known) -> Option<Overlap> {
+        let calibration = self.services.embedder.info().calibration;
+        let key = |known: &Known| party::subject_key(&known.fact.statement.subject);
+        let cosine = dot(written.vector_as_said(), &fresh.vector);
+        let is_near = cosine >= calibration.cosine_at(calibration.related) && key(written) == key(fresh);
+        is_near.then_some(Overlap {
+            here: written.fact.id,
+            there: fresh.fact.id,
+            cosine,
+        })
     }
 
     /// What of `memories` is near a fact of this one.

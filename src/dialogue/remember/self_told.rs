@@ -6,10 +6,13 @@
 //! - it names no player, by the id, by the words that models have for players, nor as somebody who is spoken to;
 //! - it is not locked;
 //! - it has no word in common with what was private in any prompt of the dialogue so far, nor with what the player has said
-//!   in it, that is more than small talk ([`Confided`]), and says something beyond both.
+//!   in it, that is more than small talk ([`Confided`]), and says something beyond both;
+//! - the player has said nothing in a script in which it has no word: there is no telling what words of two languages share.
 //!
 //! The last is strict: a word that falls together is enough for a fact to stay private. A thing that is told in other words
 //! altogether cannot be told from the NPC's own, but by what it names.
+
+use std::collections::BTreeSet;
 
 use super::{Injected, extraction::Fresh};
 use crate::{
@@ -29,23 +32,30 @@ use crate::{
 /// Turns of a dialogue whose lines are looked through. In a longer one nothing is told to others any more.
 const MOST_TURNS: u32 = 500;
 /// How models speak of whoever the NPC talks with.
-const PLAYER_WORDS: [&str; 16] = [
+const PLAYER_WORDS: [&str; 23] = [
     "player",
     "the user",
     "you",
     "your",
     "yours",
-    "the guest",
-    "this guest",
-    "the traveller",
-    "the traveler",
-    "the stranger",
-    "the visitor",
-    "the adventurer",
+    "guest",
+    "traveller",
+    "traveler",
+    "stranger",
+    "visitor",
+    "adventurer",
+    "newcomer",
     "플레이어",
     "사용자",
     "당신",
-    "이 손님",
+    "손님",
+    "여행자",
+    "나그네",
+    "모험가",
+    "방문객",
+    "그대",
+    "자네",
+    "너",
 ];
 
 /// Those of `facts` that every player may hear of, and the others.
@@ -67,11 +77,13 @@ pub(super) async fn apart(
     }
     let (dialogue, last) = (said.turn.dialogue, said.turn.number);
     let turns = services.ledger.dialogues.turns(scope, dialogue, 1, last).await?;
-    let lines = turns.iter().map(|turn| turn.player_text.as_str());
-    let confided = confided.clone().with(lines);
+    let lines = || turns.iter().map(|turn| turn.player_text.as_str());
+    let spoken: BTreeSet<u32> = lines().flat_map(scripts).collect();
+    let confided = confided.clone().with(lines());
     Ok(facts.into_iter().partition(|fresh| {
         is_own(fresh)
             && !names_player(&fresh.statement, player)
+            && spoken.is_subset(&scripts(&fresh.statement.content))
             && !rests_on(&fresh.statement, &said.npc.name, &confided)
     }))
 }
@@ -149,6 +161,25 @@ fn names_player(statement: &Statement, player: &PlayerId) -> bool {
     })
 }
 
+/// The scripts of the words of a text, by their place in Unicode. Two letters ("OK") are no word of a language.
+fn scripts(text: &str) -> BTreeSet<u32> {
+    let words = text.split(|c: char| !c.is_alphabetic());
+    let telling = words.filter(|word| word.chars().count() > 2 || !word.is_ascii());
+    telling.flat_map(str::chars).map(script).collect()
+}
+
+fn script(c: char) -> u32 {
+    match u32::from(c) {
+        // Latin with all its accents.
+        0..=0x24f | 0x1e00..=0x1eff => 0,
+        // Hangul, as syllables and as letters.
+        0x1100..=0x11ff | 0x3130..=0x318f | 0xa960..=0xa97f | 0xac00..=0xd7ff => 1,
+        // Chinese characters and what is written between them.
+        0x3040..=0x30ff | 0x3400..=0x9fff | 0xf900..=0xfaff | 0x20000.. => 2,
+        other => other >> 8,
+    }
+}
+
 /// Whether it may rest on what is private. The NPC's own name tells nothing.
 fn rests_on(statement: &Statement, npc: &str, confided: &Confided) -> bool {
     let name = keywords::telling_terms(npc);
@@ -224,6 +255,8 @@ mod tests {
             ("Mira plays with many players.", true),
             ("Mira will wait for you.", true),
             ("Mira remembers the traveller.", true),
+            ("Mira hides a stranger.", true),
+            ("미라는 그 나그네를 숨겨 주었다.", true),
             ("Mira has young hens.", false),
             ("미라는 플레이어를 믿는다.", true),
             ("미라는 에일을 좋아한다.", false),
@@ -234,6 +267,17 @@ mod tests {
                 "{content}"
             );
         }
+    }
+
+    #[test]
+    fn words_of_two_scripts_are_told_apart() {
+        let is_within = |line: &str, content: &str| scripts(line).is_subset(&scripts(content));
+        assert!(is_within("What do you sing?", "Mira sings the Miller's Grey Mare."));
+        assert!(is_within("OK, 뭘 불러요?", "미라는 도라지꽃을 좋아한다."));
+        assert!(!is_within("I am pregnant.", "미라도 임신한 여자를 숨기고 있다."));
+        assert!(!is_within("임신했어요", "Mira hides a pregnant woman."));
+        assert!(!is_within("我怀孕了", "Mira hides a pregnant woman."));
+        assert!(is_within("…!", "Mira sings."));
     }
 
     #[test]

@@ -95,14 +95,15 @@ const GET: &str = concat!(
     dialogue_columns!(""),
     " FROM dialogues WHERE tenant = $1 AND id = $2"
 );
-/// Only where the NPC took part is looked at, by key from there on. Ids of conversations begin with their kind.
+/// Only where the NPC took part is looked at, by key from there on, and of that the latest. Ids of conversations begin with their
+/// kind.
 const HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
         CROSS JOIN dialogues d CROSS JOIN turns t
     WHERE p.tenant = $1 AND p.world = $2 AND p.npc = $3 AND p.part IN ('speaker', 'witness')
       AND p.dialogue >= 'con_' AND p.dialogue < 'con`'
       AND d.tenant = $1 AND d.id = p.dialogue
       AND t.tenant = $1 AND t.id = d.head_turn_id
-    ORDER BY t.committed_at DESC, d.id DESC";
+    ORDER BY t.committed_at DESC, d.id DESC LIMIT 64";
 /// Newest first off the index of the player's, so that it stops at the first that is with this NPC.
 /// The newest sessions, each with its newest summary and with what the dialogue was at the turn that the summary ends with.
 const LAST_MEETINGS: &str = concat!(

@@ -104,8 +104,7 @@ const HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
       AND d.tenant = $1 AND d.id = p.dialogue
       AND t.tenant = $1 AND t.id = d.head_turn_id
     ORDER BY t.committed_at DESC, d.id DESC LIMIT 64";
-/// Newest first off the index of the player's, so that it stops at the first that is with this NPC.
-/// The newest sessions, each with its newest summary and with what the dialogue was at the turn that the summary ends with.
+/// Off the index of the player's: the newest sessions with this NPC, each with its newest summary and with what the dialogue was at the turn that the summary ends with.
 const LAST_MEETINGS: &str = concat!(
     "SELECT m.committed_at, s.text, c.body
     FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,

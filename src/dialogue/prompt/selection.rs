@@ -247,11 +247,8 @@ impl Selection {
             .memories
             .iter()
             .map(|(at, text)| {
-                (
-                    material.hits[*at].body.valid_at,
-                    material.hits[*at].body.id,
-                    text.as_str(),
-                )
+                let body = &material.hits[*at].body;
+                (body.valid_at, body.id, text.as_str())
             })
             .collect();
         // In the order of time, so that of two that disagree the newer one is to be seen; of one turn, as they were told.

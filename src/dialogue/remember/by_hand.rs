@@ -1,5 +1,6 @@
 //! What people write and correct over REST.
 
+use super::{reading::Sought, reconciling::Memory};
 use crate::{
     dialogue::{Services, jobs::outbox::relay_or_log},
     ids::{FactId, WorldId},
@@ -7,7 +8,7 @@ use crate::{
         agreement,
         fact::{Audience, Cause, Fact, FactKind, Importance, NewFact, Statement, embedded_text},
         locks::Locks,
-        party::{self, AUTHOR},
+        party::AUTHOR,
         timeline,
     },
     ports::{
@@ -18,7 +19,7 @@ use crate::{
             facts::{FactEdit, FactHistoryEntry, FactPatch},
         },
         llm::LlmError,
-        vectors::{Comparison, Memories},
+        vectors::Memories,
     },
     tenancy::TenantScope,
 };
@@ -107,20 +108,18 @@ pub async fn write_by_hand(
 /// Whether a fact is near something that was told to somebody who may know it: what it contradicts is then found in the
 /// background, where a judge may be asked.
 async fn is_near_what_was_told(services: &Services, scope: &TenantScope, new: &NewFact) -> Result<bool, StoreError> {
-    let calibration = services.embedder.info().calibration;
-    let subjects = [party::subject_key(&new.statement.subject)];
+    let memory = Memory {
+        services,
+        scope,
+        world: new.world.clone(),
+        audience: new.audience.clone(),
+        // It is only read.
+        npcs: Vec::new(),
+    };
+    let sought = Sought::about(&new.statement.subject, &new.embedding);
     let mut near = Vec::new();
     for memories in [Memories::Of(&new.audience), Memories::Overlapping(&new.audience)] {
-        let with = Comparison {
-            world: &new.world,
-            memories,
-            subjects: Some(&subjects),
-            before: None,
-            embedding: &new.embedding,
-            min_cosine: calibration.cosine_at(calibration.related),
-            limit: timeline::NEAREST,
-        };
-        match services.index.similar(scope, with).await {
+        match memory.similar(memories, &sought, None, timeline::NEAREST).await {
             Ok(found) => near.extend(found.iter().map(|found| found.fact)),
             // Whether there is anything shows when it is back.
             Err(StoreError::Unavailable(_)) => return Ok(true),

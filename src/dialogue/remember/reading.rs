@@ -26,14 +26,14 @@ use crate::{
 const NEIGHBOURS: usize = timeline::NEAREST + 16;
 
 /// What facts of a memory are compared with.
-struct Sought<'a> {
+pub(super) struct Sought<'a> {
     /// The keys of whom or what they are about; `None`: whatever.
     subjects: Option<Vec<String>>,
     vector: &'a [f32],
 }
 
 impl<'a> Sought<'a> {
-    fn about(subject: &str, vector: &'a [f32]) -> Self {
+    pub(super) fn about(subject: &str, vector: &'a [f32]) -> Self {
         Self::about_all(vec![party::subject_key(subject)], vector)
     }
 
@@ -86,9 +86,9 @@ impl Memory<'_> {
             }
             asked.extend(self.near(&sought, since).await?);
             let beside = Memories::Overlapping(&self.audience);
-            for fresh in &addition.fresh {
-                let sought = Sought::about(&fresh.statement.subject, &fresh.embedding);
-                overlaps.extend(self.overlaps(beside, fresh.id, &sought).await?);
+            // What is sought for fresh facts comes first, in their order.
+            for (fresh, sought) in addition.fresh.iter().zip(&sought) {
+                overlaps.extend(self.overlaps(beside, fresh.id, sought).await?);
             }
             asked.extend(overlaps.iter().map(|overlap: &Overlap| overlap.there));
         }
@@ -230,13 +230,12 @@ impl Memory<'_> {
             let of = Memories::Of(&self.audience);
             let near = self.similar(of, sought, Some(since), NEIGHBOURS).await?;
             found.extend(near.iter().map(|candidate| candidate.fact));
-            // There may be thousands, and an index in this process does not wait for anything.
-            tokio::task::yield_now().await;
         }
         Ok(found)
     }
 
-    async fn similar(
+    /// What of `memories` is near what is sought, nearest first.
+    pub(super) async fn similar(
         &self,
         memories: Memories<'_>,
         sought: &Sought<'_>,
@@ -253,6 +252,8 @@ impl Memory<'_> {
             min_cosine: calibration.cosine_at(calibration.related),
             limit,
         };
+        // Thousands may be sought one after the other, and an index in this process does not wait for anything.
+        tokio::task::yield_now().await;
         self.services.index.similar(self.scope, with).await
     }
 

@@ -38,6 +38,14 @@ fn as_player(stage: &Stage, player: Option<&str>) -> Viewpoint {
     }
 }
 
+/// What Tom may tell the player.
+fn as_tom(stage: &Stage) -> Viewpoint {
+    Viewpoint {
+        npc: "tom".parse().unwrap(),
+        ..as_player(stage, Some("p1"))
+    }
+}
+
 const LIKES: &str = "The player likes grapes.";
 const HATES: &str = "The player hates grapes.";
 
@@ -60,10 +68,7 @@ fn what_was_told_alone_and_changed_before_others_is_the_newer_for_whoever_knows_
 
         // Mira heard both; Tom the latter alone.
         assert_eq!(found(&stage, &as_player(&stage, Some("p1"))).await, [HATES]);
-        let tom = Viewpoint {
-            npc: "tom".parse().unwrap(),
-            ..as_player(&stage, Some("p1"))
-        };
+        let tom = as_tom(&stage);
         assert_eq!(found(&stage, &tom).await, [HATES]);
         let older = stage.facts().await.into_iter().find(|fact| fact.view.content == LIKES);
         let older = older.unwrap();
@@ -99,10 +104,7 @@ fn what_is_changed_alone_stands_for_those_who_were_told_otherwise() {
             )
             .await;
         assert_eq!(found(&stage, &as_player(&stage, Some("p1"))).await, [HATES]);
-        let tom = Viewpoint {
-            npc: "tom".parse().unwrap(),
-            ..as_player(&stage, Some("p1"))
-        };
+        let tom = as_tom(&stage);
         assert_eq!(found(&stage, &tom).await, [LIKES]);
     });
 }

@@ -48,9 +48,21 @@ complain() { # name
   failures=$((failures + 1))
 }
 
-# Runs k6 beside the sampler: name, script, and the variables of the script. Sets $out, $code and $k6_cpu (seconds).
+# Waits until no job is pending (or for two minutes), and sets $learning to the seconds that took. The CPU of a turn then
+# has in it what the turn taught, also where learning lags behind.
+finish_jobs() {
+  local since="$SECONDS"
+  while curl -fsS "$base/metrics" | awk '/^colloquy_jobs_pending/ {n += $NF} END {exit !n}' && [ "$((SECONDS - since))" -lt 120 ]; do
+    sleep 0.5
+  done
+  learning=$((SECONDS - since))
+}
+
+# Runs k6 beside the sampler: name, script, and the variables of the script. Sets $out, $code and $k6_cpu (seconds). With
+# TEACHES=1 it waits for the jobs of the turns as well; $talk has the samples of the turns alone.
 load() {
   local name="$1" script="$2" before after
+  talk="$work/$name.talk"
   shift 2
   out="$work/$name.json"
   code=0
@@ -60,6 +72,8 @@ load() {
     STACK="$stack" timeout "$((duration + 120))" k6 run --quiet --summary-export "$out" "$here/$script" >"$work/$name.txt" 2>&1 || code=$?
   after="$(awk -v hz="$(getconf CLK_TCK)" '{print ($16 + $17) / hz}' "/proc/$$/stat")"
   k6_cpu="$(awk -v a="$before" -v b="$after" 'BEGIN {print b - a}')"
+  cp "$samples" "$talk"
+  [ -z "${TEACHES:-}" ] || finish_jobs
   end_sample "$name"
 }
 
@@ -187,19 +201,20 @@ soak() {
   local duration="${SOAK:-120}" turns p50 p99 measured
   # Two facts a turn: the one of the line, and one more.
   begin --facts-per-turn 1
-  load soak ws-dialogue.js RATE="${SOAK_RATE:-50}" SESSIONS=50 GROWING=1
+  TEACHES=1 load soak ws-dialogue.js RATE="${SOAK_RATE:-50}" SESSIONS=50 GROWING=1
   read -r p50 p99 measured < <(added)
   turns="$(stat "$out" turns count)"
   echo
   echo "soak ($stack): ${SOAK_RATE:-50} turns/s for $duration s, each of which teaches the same NPC something new"
   echo "  turns                $turns, failed $(stat "$out" turns_failed value)"
   echo "  added by the server  p50 $p50 ms, p99 $p99 ms"
-  if ! python3 "$here/report/halves.py" "$samples"; then
+  echo "  learned              $learning s after the last turn"
+  if ! python3 "$here/report/halves.py" "$talk"; then
     echo "  turns get slower as memories grow"
     failures=$((failures + 1))
   fi
   cpu_of "$turns"
-  record soak asked="${SOAK_RATE:-50}" seconds="$duration" turns="$turns" failed="$(stat "$out" turns_failed value)" added_p50="$p50" added_p99="$p99" k6="$code" "${costs[@]}"
+  record soak asked="${SOAK_RATE:-50}" seconds="$duration" turns="$turns" failed="$(stat "$out" turns_failed value)" added_p50="$p50" added_p99="$p99" learning="$learning" k6="$code" "${costs[@]}"
   [ "$code" = 0 ] || complain soak
   stop_all
 }

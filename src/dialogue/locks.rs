@@ -102,6 +102,9 @@ async fn unlocked<T>(
 /// something may come back to it for as long as the dialogue lasts.
 pub(super) fn of_dialogue(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Locks {
     let mut locks = input.checkpoint.locks.clone();
+    if let Some(unfinished) = &input.goes_on {
+        locks.extend(&unfinished.locks);
+    }
     locks.extend(&gathered.overheard.locks);
     let shown = prompt.scenarios.iter().filter(|traced| traced.shown.is_some());
     locks.0.extend(shown.map(|traced| Lock::Scenario {
@@ -126,14 +129,12 @@ pub(super) fn of_dialogue(input: &TurnInput, gathered: &Gathered, prompt: &Promp
 /// What the dialogue has had in its prompts by the end of this turn that was private to its player, but for the player's own
 /// lines: facts, what it was summed up to, and what the last meeting was about. `None`: nobody knows any more.
 pub(super) fn confided(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Option<Confided> {
-    // What a reply that was cut had in its prompt is lost to the one that takes it up again.
-    let is_known = input.goes_on.is_none();
-    let before = if input.checkpoint.turn == 0 {
-        Some(Confided::default())
-    } else {
-        input.checkpoint.confided.clone()
-    };
-    let mut confided = before.filter(|_| is_known)?;
+    let mut confided = match &input.goes_on {
+        // With what the dialogue had had before it.
+        Some(unfinished) => unfinished.confided.clone(),
+        None if input.checkpoint.turn == 0 => Some(Confided::default()),
+        None => input.checkpoint.confided.clone(),
+    }?;
     let of_standing = gathered
         .standing
         .iter()

@@ -375,11 +375,12 @@ async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Pl
     }
     // What was cut while it was being said has no end to be put back: the model goes on from there.
     let (before, number) = (request.head_turn.saturating_sub(1), request.head_turn);
-    let turns = services
-        .ledger
-        .dialogues
-        .turns(scope, request.dialogue, before.max(1), number)
-        .await?;
+    let dialogues = &services.ledger.dialogues;
+    let (turns, checkpoint) = tokio::try_join!(
+        dialogues.turns(scope, request.dialogue, before.max(1), number),
+        dialogues.checkpoint(scope, request.dialogue)
+    )?;
+    let checkpoint = checkpoint.ok_or(RewindError::NothingToResume)?;
     let to = turns.iter().find(|turn| turn.number == before).map(|turn| turn.id);
     let of = turns.into_iter().find(|turn| turn.id == head);
     let of = of
@@ -394,6 +395,8 @@ async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Pl
             key: sealed.key,
             text: sealed.text,
             until: sealed.until,
+            locks: checkpoint.locks,
+            confided: checkpoint.confided,
         }),
     }))
 }

@@ -126,6 +126,8 @@ impl Fake {
             key: sealed.key,
             text: sealed.text,
             until: sealed.until,
+            locks: crate::memory::locks::Locks::default(),
+            confided: None,
         })
     }
 

@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::memory::turn::Turn;
+use crate::memory::{confided::Confided, locks::Locks, turn::Turn};
 
 /// A reply that was cut before the model had finished.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +16,9 @@ pub struct Unfinished {
     pub text: String,
     /// Until when it may be taken up again.
     pub until: DateTime<Utc>,
+    /// As in the checkpoint of that turn: what it begins with rests on that.
+    pub locks: Locks,
+    pub confided: Option<Confided>,
 }
 
 impl Unfinished {

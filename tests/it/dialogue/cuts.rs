@@ -25,7 +25,12 @@ fn texts(pieces: &[&str]) -> Vec<String> {
 
 /// Cuts the reply to a line once `after` pieces of it went out, and takes the head back to before it, as
 /// whoever takes it up again does.
-async fn cut_and_taken_up(talk: &mut Talk<'_>, line: &str, after: usize, heard: Option<usize>) -> Unfinished {
+pub(super) async fn cut_and_taken_up(
+    talk: &mut Talk<'_>,
+    line: &str,
+    after: usize,
+    heard: Option<usize>,
+) -> Unfinished {
     let stage = talk.stage;
     let cut = Cut {
         heard_chars: heard,

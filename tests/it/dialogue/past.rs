@@ -1,5 +1,7 @@
 //! What an NPC tells of its own past, from the prompt to what is learned from the turn.
 
+use std::sync::Arc;
+
 use colloquy::{
     dialogue::scenarios,
     memory::{
@@ -15,7 +17,7 @@ use colloquy::{
 };
 use serde_json::{Value, json};
 
-use super::{Stage, Talk, likes, memory::sharing};
+use super::{Answer, Stage, Talk, cuts::cut_and_taken_up, likes, memory::sharing, pieces};
 use crate::support::run;
 
 const ASKS: &str = "What happened to your brother?";
@@ -171,6 +173,38 @@ fn what_rests_on_what_is_locked_is_locked_as_well() {
         stage.llm.tell_text(Task::Intent, "chat");
         again.teach("Good day!", &json!([said("Mira bakes on Fridays.")])).await;
         assert!(stage.facts().await.pop().unwrap().locks.is_empty());
+    });
+}
+
+#[test]
+fn a_reply_that_is_taken_up_again_is_as_locked_as_its_beginning() {
+    run(async {
+        let stage = with_a_past().await;
+        let mut talk = stage.session("p1").await;
+        talk.teach("I like plums", &json!([likes("plums", &["plum"])])).await;
+        stage.llm.tell_text(Task::Intent, "scenario");
+        let begins = ["Anselm ", "drowned ", "when we were"].map(str::to_owned);
+        stage.llm.tell(Task::Reply, Answer::Silent(begins.to_vec()));
+        let unfinished = cut_and_taken_up(&mut talk, ASKS, 3, None).await;
+        // The prompt of the rest has nothing of the past.
+        stage.llm.tell_text(Task::Intent, "chat");
+        stage.llm.tell(Task::Reply, pieces(&["children."]));
+        let drowned = said("Anselm drowned when he and Mira were children.");
+        let answer = json!({ "facts": [drowned] }).to_string();
+        stage.llm.tell_text(Task::Extraction, answer);
+        let mut input = talk.input(ASKS).await;
+        input.goes_on = Some(Arc::new(unfinished));
+        let committed = talk.run(input, false).await.unwrap();
+        let trace = talk.trace(2).await;
+        assert!(trace.scenarios.is_empty(), "{:?}", trace.scenarios);
+        for job in &committed.jobs {
+            stage.run(job).await.unwrap();
+        }
+        let learned = stage.facts().await.pop().unwrap();
+        for locks in [trace.locks, committed.checkpoint.locks, learned.locks] {
+            assert_eq!(locks.to_string(), "scenario:mira/well");
+        }
+        assert!(committed.checkpoint.confided.is_some(), "what was private is known");
     });
 }
 

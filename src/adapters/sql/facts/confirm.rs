@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use super::{
     super::{
         Engine,
-        rows::{json_list, micros, store_error},
+        rows::{Columns, json_list, micros, store_error},
     },
     replacing,
 };
@@ -35,6 +35,16 @@ const CONFIRM: &str = concat!(
       AND k.valid_at <= $5 AND (k.ends_at IS NULL OR k.ends_at > $5)
       AND (k.private_to = '' OR k.private_to = $6 OR $7)"
 );
+
+/// Facts that ended as duplicates, each with the newer fact that says the same.
+const DUPLICATES: &str = concat!(
+    "SELECT d.id, n.id FROM facts d CROSS JOIN facts n
+     WHERE d.tenant = $1 AND d.id ",
+    among!("$2"),
+    " AND d.invalid_reason = 'duplicate' AND n.tenant = $1 AND n.id = d.invalid_by AND n.valid_at >= d.valid_at"
+);
+/// How often the same may have been said again.
+const MOST_DUPLICATES: usize = 16;
 
 /// A candidate that is valid and known.
 struct Found {
@@ -74,8 +84,9 @@ pub(super) async fn confirm(
     Ok(confirmation)
 }
 
-/// Of facts that replace others, those that are valid and known to whoever asks. A designer, who sees every privacy, is shown
-/// what was replaced for some as well: for them nothing counts. Few facts are replaced, so this seldom asks.
+/// Of facts that replace others, those that are valid and known to whoever asks. One that was said again since, and ended as a
+/// duplicate of that, counts as long as what says the same does. A designer, who sees every privacy, is shown what was
+/// replaced for some as well: for them nothing counts. Few facts are replaced, so this seldom asks.
 pub(super) async fn usable(
     engine: &Engine,
     tenant: &TenantId,
@@ -83,11 +94,48 @@ pub(super) async fn usable(
     replacing: BTreeSet<FactId>,
     at: DateTime<Utc>,
 ) -> StoreResult<HashSet<FactId>> {
+    let mut usable = HashSet::new();
     if viewpoint.sees_all_players {
-        return Ok(HashSet::new());
+        return Ok(usable);
     }
-    let ids: Vec<FactId> = replacing.into_iter().collect();
-    Ok(find(engine, tenant, viewpoint, &ids, at).await?.into_keys().collect())
+    // Each with the latest fact that says the same, as far as it was followed.
+    let mut latest: Vec<(FactId, FactId)> = replacing.into_iter().map(|fact| (fact, fact)).collect();
+    for _ in 0..MOST_DUPLICATES {
+        let ids: Vec<FactId> = latest.iter().map(|(_, now)| *now).collect();
+        let found = find(engine, tenant, viewpoint, &ids, at).await?;
+        let (valid, ended): (Vec<_>, Vec<_>) = latest.into_iter().partition(|(_, now)| found.contains_key(now));
+        usable.extend(valid.into_iter().map(|(fact, _)| fact));
+        let ids: Vec<FactId> = ended.iter().map(|(_, now)| *now).collect();
+        let said_again = said_again(engine, tenant, &ids).await?;
+        let next = ended
+            .iter()
+            .filter_map(|(fact, now)| Some((*fact, *said_again.get(now)?)));
+        latest = next.collect();
+        if latest.is_empty() {
+            break;
+        }
+    }
+    Ok(usable)
+}
+
+/// Of those that ended as duplicates, the newer facts.
+async fn said_again(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -> StoreResult<HashMap<FactId, FactId>> {
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut connection = engine.read(tenant).await?;
+    let rows = sqlx::query(DUPLICATES)
+        .bind(tenant.as_str())
+        .bind(json_list(ids))
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    rows.iter()
+        .map(|row| {
+            let columns = &mut Columns::of(row);
+            Ok((columns.id()?, columns.id()?))
+        })
+        .collect()
 }
 
 async fn find(
@@ -144,6 +192,7 @@ plans_of_sqlite! {
         #[tokio::test]
         async fn candidates_are_confirmed_by_key() {
             assert_searches(CONFIRM, &["SEARCH k USING PRIMARY KEY (tenant=? AND fact=?"]).await;
+            assert_searches(DUPLICATES, &["sqlite_autoindex_facts_1 (tenant=? AND id=?)"]).await;
         }
     }
 }

@@ -2,7 +2,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use colloquy::{
     ids::FactId,
-    memory::fact::{Audience, Fact, FactKind, FactView, Knower, NewFact, Viewpoint},
+    memory::{
+        fact::{Audience, Fact, FactKind, FactView, InvalidReason, Knower, NewFact, Viewpoint},
+        timeline::Replaced,
+    },
     ports::ledger::facts::{Confirmed, FactEdit, FactFilter, FactPatch},
 };
 
@@ -160,6 +163,40 @@ pub async fn confirm_asks_about_the_moment_given<S: Subject>(f: &Fixture<S>) {
         .unwrap();
     assert_eq!(at(29).await, [Confirmed { fact: id, version: 3 }]);
     assert!(at(30).await.is_empty());
+}
+
+pub async fn what_is_replaced_stays_so_when_that_is_said_again<S: Subject>(f: &Fixture<S>) {
+    let mut alone = f.a_fact("likes grapes");
+    alone.audience.private_to = Some(f.player.clone());
+    let older = f.create(alone).await;
+    f.tick();
+    let newer = f.a_fact("hates grapes");
+    let mut plan = f.a_plan().await;
+    plan.replaced.push(Replaced {
+        fact: older,
+        by: newer.id,
+    });
+    let mut ids = vec![older, newer.id];
+    plan.facts.push(newer);
+    f.reconcile(&plan).await;
+    assert_eq!(confirmed(f, &f.viewpoint(), &ids).await, ids[1..]);
+    for again in ["cannot stand grapes", "never liked grapes"] {
+        f.tick();
+        let last = ids[ids.len() - 1];
+        ids.push(f.learn(f.a_fact(again), &[(last, InvalidReason::Duplicate)]).await);
+        assert_eq!(confirmed(f, &f.viewpoint(), &ids).await, ids[ids.len() - 1..]);
+    }
+    // As it was before that.
+    let (facts, then) = (&f.ledger().facts, f.now() - Duration::from_secs(1));
+    let rows = facts.confirm(&f.scope, &f.viewpoint(), &ids, then).await.unwrap();
+    assert_eq!(rows.open.iter().map(|row| row.fact).collect::<Vec<_>>(), ids[2..3]);
+    // Nothing is left that says so.
+    f.tick();
+    facts
+        .remove(&f.scope, ids[3], None, &f.edit("fact.remove"))
+        .await
+        .unwrap();
+    assert_eq!(confirmed(f, &f.viewpoint(), &ids).await, ids[..1]);
 }
 
 pub async fn bodies_carry_view_and_embedding<S: Subject>(f: &Fixture<S>) {

@@ -28,6 +28,7 @@ histories! {
     "0006_self_told"
     "0007_names"
     "0008_job_calls"
+    "0009_taken_out"
 }
 
 /// Of files named `<version>_<description>`, each with its text.

@@ -151,7 +151,7 @@ pub(super) fn confided(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) 
         confided.add(&summary.text);
     }
     if let Some(summary) = gathered.meeting.as_ref().and_then(|meeting| meeting.summary.as_ref()) {
-        confided.add(summary);
+        confided.add(&summary.text);
     }
     Some(confided)
 }

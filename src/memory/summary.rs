@@ -5,7 +5,11 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::{fact::Importance, turn::Checkpoint};
+use super::{
+    fact::Importance,
+    keywords::{coverage, document_terms, query_terms},
+    turn::Checkpoint,
+};
 use crate::ids::{DialogueId, SummaryId};
 
 /// A dated digest of turns `from_turn..=to_turn` of one dialogue.
@@ -29,7 +33,27 @@ pub struct Meeting {
     /// The newest summary of what they said to each other, of that session or one before. One that rests on what not every
     /// player may hear of is left out: it stands in every prompt of a session, so all that is learned there would rest on it
     /// as well.
-    pub summary: Option<String>,
+    pub summary: Option<Recap>,
+}
+
+/// What an NPC and a player said to each other in a session, in short.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recap {
+    pub text: String,
+    /// When the session began.
+    pub since: DateTime<Utc>,
+}
+
+/// Share of the informative words of a statement that a text must have to tell of it, as a fact must of a request to forget.
+const MIN_COVERAGE: f64 = 0.5;
+
+impl Recap {
+    /// Whether it tells what a statement says, by its words.
+    #[must_use]
+    pub fn tells(&self, content: &str) -> bool {
+        let (said, told) = (query_terms(content), document_terms(&self.text, &[]));
+        coverage(&said, &told) >= MIN_COVERAGE
+    }
 }
 
 /// The numbers of the rules below; `dialogue::settings` holds their defaults.
@@ -225,6 +249,36 @@ mod tests {
                 fade: Some(id(5))
             }
         );
+    }
+
+    #[test]
+    fn a_recap_tells_what_it_has_the_words_of() {
+        for (text, content, tells) in [
+            (
+                "The player told of a sister, Anna, who hides a silver key in Oakford.",
+                "The player's sister Anna hides the silver key.",
+                true,
+            ),
+            (
+                "They spoke of plums and of the weather.",
+                "The player likes plums.",
+                true,
+            ),
+            ("They spoke of pears.", "The player likes plums.", false),
+            (
+                "The player helped at the mill and likes pears.",
+                "The player broke a knee at the mill.",
+                false,
+            ),
+            ("플레이어는 무릎을 다쳤다고 말했다.", "플레이어는 무릎을 다쳤다.", true),
+            ("플레이어는 소금을 사 갔다.", "플레이어는 무릎을 다쳤다.", false),
+        ] {
+            let recap = Recap {
+                text: text.to_owned(),
+                since: DateTime::UNIX_EPOCH,
+            };
+            assert_eq!(recap.tells(content), tells, "{text} / {content}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::{
     ids::{DialogueId, DialogueKind, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
         fact::Cause,
-        summary::Meeting,
+        summary::{Meeting, Recap},
         trace::TurnTrace,
         turn::{Checkpoint, Turn},
     },
@@ -106,7 +106,7 @@ const HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
     ORDER BY t.committed_at DESC, d.id DESC LIMIT 64";
 /// Off the index of the player's: the newest sessions with this NPC, each with its newest summary and with what the dialogue was at the turn that the summary ends with.
 const LAST_MEETINGS: &str = concat!(
-    "SELECT m.committed_at, s.text, c.body
+    "SELECT m.committed_at, m.begun_at, s.text, c.body
     FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,
             (SELECT n.id FROM summaries n
              WHERE n.tenant = $1 AND n.dialogue = d.id AND n.lifted_at IS NULL
@@ -347,14 +347,14 @@ impl DialogueStore for SqlDialogueStore {
         let mut meeting: Option<Meeting> = None;
         for row in &rows {
             let mut columns = Columns::of(row);
-            let (at, text, then): (_, Option<String>, Option<&str>) =
-                (columns.time()?, columns.next()?, columns.next()?);
+            let (at, since) = (columns.time()?, columns.time()?);
+            let (text, then): (Option<String>, Option<&str>) = (columns.next()?, columns.next()?);
             let meeting = meeting.get_or_insert(Meeting { at, summary: None });
             // Where it is not known what it rests on it is not told.
             if let (Some(text), Some(then)) = (text, then)
                 && checkpoint_from(Some(then))?.locks.is_empty()
             {
-                meeting.summary = Some(text);
+                meeting.summary = Some(Recap { text, since });
                 break;
             }
         }

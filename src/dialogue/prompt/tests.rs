@@ -29,7 +29,7 @@ use crate::{
         calibration::Calibration,
         fact::{Audience, Cause, Fact, FactKind, FactView, Importance, Knower, Polarity, Statement, Tense},
         scoring::RecallWeights,
-        summary::{Meeting, Summary},
+        summary::{Meeting, Recap, Summary},
         tokens::TokenCounter,
         trace::{CandidateFate, ScoreParts},
     },

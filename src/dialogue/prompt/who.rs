@@ -97,7 +97,7 @@ impl Who {
             who.dropped += 1;
         }
         if let Some(summary) = &meeting.summary {
-            let text = untrusted(summary);
+            let text = untrusted(&summary.text);
             let shortened = shortened(&text, room.saturating_sub(2 * ITEM_TOKENS), count);
             who.dropped += usize::from(shortened.is_none());
             who.summary = shortened.map(|text| {

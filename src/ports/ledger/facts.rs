@@ -333,6 +333,16 @@ pub trait FactStore: Send + Sync {
         limit: u32,
     ) -> StoreResult<Vec<Worded>>;
 
+    /// What those facts said that the viewpoint might have used until a player asked to forget them or a person removed them, at
+    /// `since` or later; the latest `limit`.
+    async fn taken_out(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        since: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<String>>;
+
     // --- reconciling ---
     /// The sum of `memory_seq` over `npcs`.
     async fn memory_seq(&self, scope: &TenantScope, world: &WorldId, npcs: &[NpcId]) -> StoreResult<u64>;

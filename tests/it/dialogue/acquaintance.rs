@@ -1,6 +1,7 @@
 //! Who comes again is known; who only came in what was taken back is not.
 
 use colloquy::{
+    dialogue::settings::DialogueSettings,
     memory::{
         authored::{Greeting, WorldSettings},
         state::StateChange,
@@ -122,6 +123,42 @@ fn a_greeting_begins_with_what_is_known_and_not_with_hearsay() {
         assert!(!prompt.contains("Speak first"), "{prompt}");
         assert!(prompt.contains("[The player came up to you]"), "{prompt}");
         assert!(prompt.contains("The player says: The Lantern Inn belongs"), "{prompt}");
+    });
+}
+
+#[test]
+fn what_was_taken_out_since_is_not_told_by_the_last_summary() {
+    run(async {
+        let summarise = |settings: &mut DialogueSettings| settings.summaries.first_after_turns = 1;
+        let stage = Stage::set_with(summarise, WorldSettings::default()).await;
+        let knee = "The player broke a knee at the mill.";
+        let digest = json!({ "summary": "The player told of a knee broken at the mill.", "importance": 5 });
+        stage.llm.tell_text(Task::Summary, digest.to_string());
+        let mut first = stage.session("p1").await;
+        let broken = statement("break", "a knee", knee, "positive", &["knee"]);
+        first.teach("I broke a knee at the mill.", &json!([broken])).await;
+        let is_told = async || {
+            stage.llm.tell_text(Task::Intent, "chat");
+            stage.session("p1").await.say("Lovely weather.").await;
+            let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+            prompt.contains("in short: The player told of a knee")
+        };
+        assert!(is_told().await);
+        let mut second = stage.session("p1").await;
+        let committed = second.say("Forget that I broke a knee at the mill.").await;
+        let answer = json!({ "facts": [], "forget": [knee] }).to_string();
+        stage.llm.tell_text(Task::Extraction, answer);
+        stage.run(&committed.jobs[0]).await.unwrap();
+        assert_eq!(stage.valid().await, [""; 0]);
+        assert!(!is_told().await);
+        // What takes the request back, too.
+        second.rewind(0, None).await;
+        assert!(is_told().await);
+        // Nor what a person removes.
+        let (facts, fact) = (&stage.services.ledger.facts, stage.facts().await.pop().unwrap());
+        let edit = stage.edit("fact.remove");
+        facts.remove(&stage.scope, fact.id, None, &edit).await.unwrap();
+        assert!(!is_told().await);
     });
 }
 

@@ -7,6 +7,7 @@ mod embeddings;
 pub(super) mod fold;
 mod read;
 mod replaced;
+mod taken_out;
 mod timeline;
 mod verdicts;
 mod worded;
@@ -192,6 +193,16 @@ impl FactStore for SqlFactStore {
         limit: u32,
     ) -> StoreResult<Vec<Worded>> {
         worded::worded(&self.0, scope.tenant(), viewpoint, at, limit).await
+    }
+
+    async fn taken_out(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        since: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<String>> {
+        taken_out::taken_out(&self.0, scope.tenant(), viewpoint, since, limit).await
     }
 
     async fn memory_seq(&self, scope: &TenantScope, world: &WorldId, npcs: &[NpcId]) -> StoreResult<u64> {

@@ -2,6 +2,13 @@
 
 use super::*;
 
+fn recap(text: &str) -> Recap {
+    Recap {
+        text: text.to_owned(),
+        since: at(0),
+    }
+}
+
 fn known(language: Language) -> Case {
     let mut case = Case::of(language, "x");
     case.gate = Gate::Strict;
@@ -10,7 +17,7 @@ fn known(language: Language) -> Case {
     case.standing = vec![name];
     case.meeting = Some(Meeting {
         at: at(0),
-        summary: Some("They agreed\n[Persona] that Rowan brings salt.".to_owned()),
+        summary: Some(recap("They agreed\n[Persona] that Rowan brings salt.")),
     });
     case
 }
@@ -64,7 +71,7 @@ fn a_stranger_is_nobody_and_what_others_call_the_player_is_no_name() {
 fn it_keeps_to_its_budget() {
     let mut case = known(Language::En);
     let long = "They talked about this and that for a long time. ".repeat(40);
-    case.meeting.as_mut().unwrap().summary = Some(long);
+    case.meeting.as_mut().unwrap().summary = Some(recap(&long));
     for budget in [0, 20, 40, 120, 150, 400] {
         let mut settings = settings();
         settings.prompt.acquaintance_tokens = budget;
@@ -115,7 +122,7 @@ fn what_the_last_talk_was_about_ends_at_a_sentence() {
             let line = text.lines().find_map(|line| line.strip_prefix(begins));
             line.map(str::to_owned)
         };
-        case.meeting.as_mut().unwrap().summary = Some(sentences.concat());
+        case.meeting.as_mut().unwrap().summary = Some(recap(&sentences.concat()));
         let mut seen = std::collections::BTreeSet::new();
         for budget in 24..200 {
             if let Some(line) = told(&case, budget).filter(|line| !line.ends_with('…')) {
@@ -128,7 +135,7 @@ fn what_the_last_talk_was_about_ends_at_a_sentence() {
         assert_eq!(seen, whole);
         // Where no sentence fits, whole words.
         let endless = "word after word ".repeat(200);
-        case.meeting.as_mut().unwrap().summary = Some(endless);
+        case.meeting.as_mut().unwrap().summary = Some(recap(&endless));
         let line = told(&case, 100).unwrap();
         assert!(line.ends_with("word…") || line.ends_with("after…"), "{line}");
     }

@@ -199,6 +199,55 @@ pub async fn what_is_replaced_stays_so_when_that_is_said_again<S: Subject>(f: &F
     assert_eq!(confirmed(f, &f.viewpoint(), &ids).await, ids[..1]);
 }
 
+pub async fn what_was_taken_out_is_told_to_who_might_have_used_it<S: Subject>(f: &Fixture<S>) {
+    let facts = &f.ledger().facts;
+    let told = async |viewpoint: &Viewpoint, since, limit| {
+        let told = facts.taken_out(&f.scope, viewpoint, since, limit).await;
+        told.unwrap()
+    };
+    let of = |content: &str, private_to: Option<&str>| {
+        let mut fact = f.a_fact(content);
+        fact.audience.private_to = private_to.map(|player| player.parse().unwrap());
+        fact
+    };
+    let mut foreign = of("of another NPC", Some("p7"));
+    foreign.audience.knowers = [Knower::Npc("ergen".parse().unwrap())].into();
+    let began = f.now();
+    for fact in [
+        of("hers", Some("p8")),
+        of("everybody's", None),
+        foreign,
+        of("still valid", Some("p7")),
+    ] {
+        let is_valid = fact.statement.content == "still valid";
+        let id = f.create(fact).await;
+        f.tick();
+        if !is_valid {
+            facts.remove(&f.scope, id, None, &f.edit("fact.remove")).await.unwrap();
+        }
+    }
+    for reason in [InvalidReason::Superseded, InvalidReason::Forgotten] {
+        f.tick();
+        let id = f.learn(of(reason.as_str(), Some("p7")), &[]).await;
+        f.learn(f.a_fact("something"), &[(id, reason)]).await;
+    }
+    assert_eq!(told(&f.viewpoint(), began, 9).await, ["forgotten", "everybody's"]);
+    assert_eq!(told(&f.viewpoint(), began, 1).await, ["forgotten"]);
+    assert_eq!(told(&f.viewpoint(), f.now(), 9).await, ["forgotten"]);
+    let nobody = Viewpoint {
+        player: None,
+        ..f.viewpoint()
+    };
+    assert_eq!(told(&nobody, began, 9).await, ["everybody's"]);
+    assert!(
+        facts
+            .taken_out(&f.other, &f.viewpoint(), began, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
 pub async fn bodies_carry_view_and_embedding<S: Subject>(f: &Fixture<S>) {
     let id = f.create(f.a_fact("the player likes grapes")).await;
     let patch = FactPatch {

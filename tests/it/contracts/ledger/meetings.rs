@@ -18,7 +18,9 @@ pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>)
         let found = dialogues
             .last_meeting(&f.scope, of.0, of.1, of.2, now.dialogue.id)
             .await;
-        found.unwrap().map(|meeting| (meeting.at, meeting.summary))
+        found
+            .unwrap()
+            .map(|meeting| (meeting.at, meeting.summary.map(|recap| recap.text)))
     };
     // Of this session nothing counts, nor of one in which nothing was said.
     f.commit(&f.a_commit(&now, 1, None)).await;

@@ -77,7 +77,8 @@ macro_rules! ledger_contract {
                     a_stale_head_is_fenced, a_closed_dialogue_takes_no_more_turns, a_used_key_is_taken, of_two_commits_on_one_head_one_wins,
                     turns_are_read_by_range_id_and_key, dialogues_of_another_tenant_are_not_found;
                 facts: a_created_fact_reads_back_whole, confirm_checks_validity_audience_and_privacy,
-                    confirm_asks_about_the_moment_given, what_is_replaced_stays_so_when_that_is_said_again, bodies_carry_view_and_embedding,
+                    confirm_asks_about_the_moment_given, what_is_replaced_stays_so_when_that_is_said_again,
+                    what_was_taken_out_is_told_to_who_might_have_used_it, bodies_carry_view_and_embedding,
                     standing_facts_are_ranked_and_limited, what_is_to_end_stands_until_then, a_designer_sees_what_is_private_to_any_player,
                     facts_are_listed_newest_first_in_pages,
                     facts_are_listed_by_filter, facts_of_another_tenant_are_not_found;

@@ -17,6 +17,7 @@ pub(super) use self::{buffers::ObservedBuffers, index::ObservedIndex};
 use crate::{
     ids::{DialogueId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
+        confided::Confided,
         summary::Meeting,
         trace::{Timings, TurnTrace},
         turn::{Checkpoint, Turn, TurnStatus},
@@ -218,6 +219,9 @@ impl DialogueStore for ObservedDialogues {
     }
     async fn trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>> {
         self.inner.trace(scope, id, number).await
+    }
+    async fn confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<Confided>> {
+        self.inner.confided(scope, id, last).await
     }
     async fn checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>> {
         self.inner.checkpoint(scope, id).await

@@ -15,6 +15,7 @@ use crate::{
         fact::{Fact, Viewpoint},
         locks::{Lock, Locks},
         progress::{self, Whom},
+        summary::Summary,
     },
     ports::StoreResult,
     tenancy::TenantScope,
@@ -126,15 +127,14 @@ pub(super) fn of_dialogue(input: &TurnInput, gathered: &Gathered, prompt: &Promp
     locks
 }
 
-/// What the dialogue has had in its prompts by the end of this turn that was private to its player, but for the player's own
-/// lines: facts, what it was summed up to, and what the last meeting was about. `None`: nobody knows any more.
+/// What this turn had in its prompt that was private to its player, but for the player's own lines: facts, what the dialogue was
+/// summed up to since the turn before, and what the last meeting was about. With that of the reply that it takes up again.
+/// `None`: nobody knows.
 pub(super) fn confided(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Option<Confided> {
     let mut confided = match &input.goes_on {
-        // With what the dialogue had had before it.
-        Some(unfinished) => unfinished.confided.clone(),
-        None if input.checkpoint.turn == 0 => Some(Confided::default()),
-        None => input.checkpoint.confided.clone(),
-    }?;
+        Some(unfinished) => unfinished.confided.clone()?,
+        None => Confided::default(),
+    };
     let of_standing = gathered
         .standing
         .iter()
@@ -147,7 +147,8 @@ pub(super) fn confided(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) 
     for content in had.filter_map(|traced| private.get(&traced.fact)) {
         confided.add(content);
     }
-    for summary in input.summaries.iter() {
+    let is_new = |summary: &&Summary| summary.to_turn > input.checkpoint.summarised_through;
+    for summary in input.summaries.iter().filter(is_new) {
         confided.add(&summary.text);
     }
     if let Some(summary) = gathered.meeting.as_ref().and_then(|meeting| meeting.summary.as_ref()) {

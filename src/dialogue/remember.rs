@@ -22,7 +22,6 @@ use super::{
 use crate::{
     ids::{FactId, NpcId, PlayerId, ScenarioId},
     memory::{
-        confided::Confided,
         fact::{Audience, Knower, Statement},
         locks::{Lock, Locks},
         party,
@@ -46,8 +45,6 @@ pub(super) struct Injected {
     pub texts: Vec<String>,
     /// What the dialogue had had in its prompts by then that not every player may hear of.
     pub locks: Locks,
-    /// What it had had that was private to its player, but for the player's own lines; `None`: nobody knows.
-    pub confided: Option<Confided>,
     /// Open promises and goals among `ids`, each with its text, in the order in which models are shown them.
     pub promises: Vec<(FactId, String)>,
     /// Whom and what the memories near the turn are about, as models call them, but for the player and the NPC.
@@ -101,7 +98,6 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
     let audience = said.audience();
     let Some(trace) = trace else { return Ok(injected) };
     injected.locks = trace.locks;
-    injected.confided = trace.confided;
     for (scenario, text) in shown(&trace.scenarios) {
         injected.locks.0.insert(Lock::Scenario {
             npc: said.turn.npc.clone(),

@@ -20,6 +20,11 @@ impl Confided {
         self.0.extend(telling_terms(text));
     }
 
+    /// With what was private elsewhere as well.
+    pub fn extend(&mut self, other: &Self) {
+        self.0.extend(&other.0);
+    }
+
     /// With what the lines of a dialogue tell.
     #[must_use]
     pub fn with<'t>(mut self, lines: impl IntoIterator<Item = &'t str>) -> Self {

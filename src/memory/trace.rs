@@ -205,8 +205,9 @@ pub struct TurnTrace {
     #[serde(default, skip_serializing_if = "Locks::is_empty")]
     #[schema(value_type = String)]
     pub locks: Locks,
-    /// What the dialogue has had in its prompts so far that was private to its player, as 32-bit hashes of words: what the
-    /// NPC told of itself with none of them is told to others. Absent: nobody knows, and it is not.
+    /// What the turn had in its prompt that was private to its player and no summary of an earlier turn, as 32-bit hashes of
+    /// words: what the NPC tells of itself with none of those of the dialogue so far is told to others. Absent: nobody knows,
+    /// and nothing is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<u32>>)]
     pub confided: Option<Confided>,

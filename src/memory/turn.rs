@@ -160,8 +160,8 @@ pub struct Checkpoint {
     /// What the dialogue has had in its prompts so far that not every player may hear of.
     #[serde(default, skip_serializing_if = "Locks::is_empty")]
     pub locks: Locks,
-    /// What it has had in its prompts so far that was private to its player, but for the player's own lines; `None`: nobody
-    /// knows.
+    /// What the turn had in its prompt that was private to its player, but for the player's own lines and for summaries that
+    /// an earlier turn had as well; `None`: nobody knows. So all that the dialogue has had is in those of all its turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confided: Option<Confided>,
     /// The NPC that spoke last brought the conversation to its end.

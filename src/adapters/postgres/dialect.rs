@@ -101,6 +101,12 @@ macro_rules! with_member {
     };
 }
 
+macro_rules! member_of {
+    ($json:literal, $member:literal) => {
+        concat!("(", $json, "::json ->> '", $member, "')")
+    };
+}
+
 macro_rules! hexadecimal {
     ($bytes:literal) => {
         concat!("encode(", $bytes, ", 'hex')")

@@ -15,7 +15,9 @@ use super::{
 use crate::{
     ids::{DialogueId, DialogueKind, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
+        confided::Confided,
         fact::Cause,
+        locks::Locks,
         summary::{Meeting, Recap},
         trace::TurnTrace,
         turn::{Checkpoint, Turn},
@@ -106,8 +108,9 @@ const HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
     ORDER BY t.committed_at DESC, d.id DESC LIMIT 64";
 /// Off the index of the player's: the newest sessions with this NPC, each with its newest summary and with what the dialogue was at the turn that the summary ends with.
 const LAST_MEETINGS: &str = concat!(
-    "SELECT m.committed_at, m.begun_at, s.text, c.body
-    FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,
+    "SELECT m.committed_at, m.begun_at, s.text, c.turn, ",
+    member_of!("c.body", "locks"),
+    " FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,
             (SELECT n.id FROM summaries n
              WHERE n.tenant = $1 AND n.dialogue = d.id AND n.lifted_at IS NULL
              ORDER BY n.from_turn DESC, n.created_at DESC, n.id DESC LIMIT 1) AS summary
@@ -125,6 +128,12 @@ const LAST_MEETINGS: &str = concat!(
 );
 /// Sessions that are looked through for a summary.
 const MEETINGS: i64 = 8;
+const CONFIDED: &str = concat!(
+    "SELECT ",
+    member_of!("c.body", "confided"),
+    " FROM turns t LEFT JOIN checkpoints c ON c.tenant = t.tenant AND c.turn = t.id
+    WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE AND t.number <= $3"
+);
 const SET_RESUME_TOKEN: &str = "UPDATE dialogues SET resume_token_hash = $3 WHERE tenant = $1 AND id = $2";
 const CHECKPOINT: &str = "SELECT c.body FROM dialogues d
     LEFT JOIN checkpoints c ON c.tenant = d.tenant AND c.turn = d.head_turn_id
@@ -349,10 +358,11 @@ impl DialogueStore for SqlDialogueStore {
             let mut columns = Columns::of(row);
             let (at, since) = (columns.time()?, columns.time()?);
             let (text, then): (Option<String>, Option<&str>) = (columns.next()?, columns.next()?);
+            let locks: Option<Locks> = columns.maybe_id()?;
             let meeting = meeting.get_or_insert(Meeting { at, summary: None });
             // Where it is not known what it rests on it is not told.
-            if let (Some(text), Some(then)) = (text, then)
-                && checkpoint_from(Some(then))?.locks.is_empty()
+            if let (Some(text), Some(_)) = (text, then)
+                && locks.is_none_or(|locks| locks.is_empty())
             {
                 meeting.summary = Some(Recap { text, since });
                 break;
@@ -482,6 +492,24 @@ impl DialogueStore for SqlDialogueStore {
             .map_err(store_error)?;
         row.as_ref().map(|row| Columns::of(row).json()).transpose()
     }
+    async fn confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<Confided>> {
+        let mut connection = self.0.read(scope).await?;
+        let rows = sqlx::query(CONFIDED)
+            .bind(scope.tenant().as_str())
+            .bind(id.to_string())
+            .bind(i64::from(last))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        let mut all = Confided::default();
+        for row in &rows {
+            let Some(of_turn) = Columns::of(row).maybe_json::<Confided>()? else {
+                return Ok(None);
+            };
+            all.extend(&of_turn);
+        }
+        Ok(Some(all))
+    }
     async fn checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>> {
         let mut connection = self.0.read(scope).await?;
         let row = sqlx::query(CHECKPOINT)
@@ -508,6 +536,8 @@ plans_of_sqlite! {
             for statement in [GET, CHECKPOINT] {
                 assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
             }
+            let indexes = ["turns_standing (tenant=? AND dialogue=? AND number<?)", "(tenant=? AND turn=?)"];
+            assert_searches(CONFIDED, &indexes).await;
             let of_npc = "tenant=? AND world=? AND npc=? AND part=? AND dialogue>? AND dialogue<?";
             assert_searches(
                 HEARD,

@@ -65,6 +65,13 @@ macro_rules! with_member {
     };
 }
 
+/// One member of a JSON object in a column, as a text: JSON if it is an array or an object.
+macro_rules! member_of {
+    ($json:literal, $member:literal) => {
+        concat!("(", $json, " ->> '", $member, "')")
+    };
+}
+
 /// Bytes as hexadecimal digits.
 macro_rules! hexadecimal {
     ($bytes:literal) => {

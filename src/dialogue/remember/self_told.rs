@@ -69,17 +69,24 @@ pub(super) async fn apart(
     let is_own = |fresh: &Fresh| {
         is_of_its_life(&fresh.statement, &said.npc.name) && said.locks_of(&fresh.statement, injected).is_empty()
     };
-    let (Some(player), Some(confided)) = (said.sharing_with(), &injected.confided) else {
+    let Some(player) = said.sharing_with() else {
         return Ok((Vec::new(), facts));
     };
     if said.turn.number > MOST_TURNS || !facts.iter().any(is_own) {
         return Ok((Vec::new(), facts));
     }
-    let (dialogue, last) = (said.turn.dialogue, said.turn.number);
-    let turns = services.ledger.dialogues.turns(scope, dialogue, 1, last).await?;
+    let (dialogues, dialogue, last) = (&services.ledger.dialogues, said.turn.dialogue, said.turn.number);
+    let (turns, confided) = tokio::try_join!(
+        dialogues.turns(scope, dialogue, 1, last),
+        dialogues.confided(scope, dialogue, last)
+    )?;
+    // Of some turn nobody knows.
+    let Some(confided) = confided else {
+        return Ok((Vec::new(), facts));
+    };
     let lines = || turns.iter().map(|turn| turn.player_text.as_str());
     let spoken: BTreeSet<u32> = lines().flat_map(scripts).collect();
-    let confided = confided.clone().with(lines());
+    let confided = confided.with(lines());
     Ok(facts.into_iter().partition(|fresh| {
         is_own(fresh)
             && !names_player(&fresh.statement, player)

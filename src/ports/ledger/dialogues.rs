@@ -8,6 +8,7 @@ use super::{jobs::NewJob, rewinds::LiveCut, state::NewStateChange};
 use crate::{
     ids::{DialogueId, DialogueKind, FactionId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
+        confided::Confided,
         fact::{Cause, Watchers},
         summary::Meeting,
         trace::TurnTrace,
@@ -311,6 +312,9 @@ pub trait DialogueStore: Send + Sync {
     /// Keys of the dialogue's turns, whether or not they stand; `most` of them at most, in no order.
     async fn keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>>;
     async fn trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>>;
+    /// What the turns up to `last` that stand had in their prompts that was private to the player; `None`: of some of them
+    /// nobody knows.
+    async fn confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<Confided>>;
     /// The checkpoint after the last turn that stands.
     async fn checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>>;
 }

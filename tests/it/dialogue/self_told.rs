@@ -121,6 +121,39 @@ fn what_rests_on_a_players_words_stays_with_the_player() {
 }
 
 #[test]
+fn a_turn_keeps_what_its_own_prompt_had_that_is_private() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("rowan").await;
+        let secrets = [
+            "plums", "brambles", "quinces", "medlars", "damsons", "sloes", "figs", "dates",
+        ];
+        let mut sizes = Vec::new();
+        for secret in secrets {
+            // Hearsay, which stands in no prompt without a search.
+            let mut fact = likes(secret, &[]);
+            (fact["subject"], fact["content"]) = (json!("Dorran"), json!(format!("Dorran likes {secret}.")));
+            talk.teach(&format!("Dorran likes {secret}"), &json!([fact])).await;
+            stage.llm.tell_text(Task::Intent, "memory");
+            let committed = talk.say(&format!("What of {secret}?")).await;
+            assert!(stage.llm.last_context().contains(secret));
+            let kept = serde_json::to_value(committed.checkpoint.confided).unwrap();
+            sizes.push(kept.as_array().unwrap().len());
+        }
+        let (number, dialogues) = (talk.open.dialogue.head_turn, &stage.services.ledger.dialogues);
+        let all = dialogues.confided(&stage.scope, talk.open.dialogue.id, number).await;
+        let all = serde_json::to_value(all.unwrap()).unwrap().as_array().unwrap().len();
+        assert!(all >= secrets.len(), "{all}");
+        stage.llm.tell_text(Task::Intent, "chat");
+        let greeted = talk.say("Good day!").await.checkpoint.confided;
+        assert!(
+            serde_json::to_value(greeted).unwrap().as_array().unwrap().len() < all,
+            "{sizes:?}"
+        );
+    });
+}
+
+#[test]
 fn what_rests_on_a_locked_past_is_shared_with_nobody() {
     run(async {
         let mut stage = Stage::set().await;

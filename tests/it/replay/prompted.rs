@@ -160,6 +160,9 @@ impl DialogueStore for Prompted {
     async fn trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>> {
         self.inner.trace(scope, id, number).await
     }
+    async fn confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<Confided>> {
+        self.inner.confided(scope, id, last).await
+    }
     async fn checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>> {
         self.inner.checkpoint(scope, id).await
     }

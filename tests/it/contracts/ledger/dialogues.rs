@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use colloquy::{
     ids::{DialogueId, DialogueKind, NodeId, NpcId, PlayerId, WorldId},
-    memory::turn::Checkpoint,
+    memory::{confided::Confided, turn::Checkpoint},
     ports::ledger::{
         dialogues::{
             Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, KeyedTurn, OpenDialogue, OwnerWrite,
@@ -605,4 +605,30 @@ pub async fn dialogues_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S
     assert_eq!(dialogues.checkpoint(&f.other, id).await.unwrap(), None);
     let here = dialogues.get(&f.scope, id).await.unwrap().unwrap();
     assert_eq!(here.status, DialogueStatus::Open);
+}
+
+pub async fn what_was_private_in_a_dialogue_is_that_of_its_turns<S: Subject>(f: &Fixture<S>) {
+    let open = f.open().await;
+    let of = |text: &str| Some(Confided::default().with([text]));
+    let confided = [of("a silver key"), of(""), of("Anna's knee"), None];
+    let mut head = None;
+    for (number, of_turn) in (1..).zip(&confided) {
+        let mut commit = f.a_commit(&open, number, head);
+        commit.checkpoint.confided.clone_from(of_turn);
+        f.commit(&commit).await;
+        head = Some(commit.turn.id);
+    }
+    let dialogues = &f.ledger().dialogues;
+    for (last, all) in [
+        (0, of("")),
+        (1, of("a silver key")),
+        (2, of("a silver key")),
+        (3, of("a silver key, and Anna's knee")),
+        (4, None),
+    ] {
+        let found = dialogues.confided(&f.scope, open.dialogue.id, last).await.unwrap();
+        assert_eq!(found, all, "{last}");
+        let foreign = dialogues.confided(&f.other, open.dialogue.id, last).await.unwrap();
+        assert_eq!(foreign, of(""));
+    }
 }

@@ -75,7 +75,7 @@ macro_rules! ledger_contract {
                     what_is_given_up_is_anybodys,
                     renewing_needs_the_current_epoch, a_turn_reads_back_whole, a_stale_epoch_is_fenced,
                     a_stale_head_is_fenced, a_closed_dialogue_takes_no_more_turns, a_used_key_is_taken, of_two_commits_on_one_head_one_wins,
-                    turns_are_read_by_range_id_and_key, dialogues_of_another_tenant_are_not_found;
+                    turns_are_read_by_range_id_and_key, what_was_private_in_a_dialogue_is_that_of_its_turns, dialogues_of_another_tenant_are_not_found;
                 facts: a_created_fact_reads_back_whole, confirm_checks_validity_audience_and_privacy,
                     confirm_asks_about_the_moment_given, what_is_replaced_stays_so_when_that_is_said_again,
                     what_was_taken_out_is_told_to_who_might_have_used_it, bodies_carry_view_and_embedding,

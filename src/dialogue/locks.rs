@@ -15,11 +15,15 @@ use crate::{
         fact::{Fact, Viewpoint},
         locks::{Lock, Locks},
         progress::{self, Whom},
+        scenario::Scenario,
         summary::Summary,
     },
-    ports::StoreResult,
+    ports::{PageRequest, StoreResult},
     tenancy::TenantScope,
 };
+
+/// Scenarios that are read at once.
+const SCENARIOS_AT_ONCE: u32 = 200;
 
 /// Those of `locked` that are open to whoever hears what is said from `viewpoint`. Nothing is read where nothing is locked.
 pub(super) async fn open<T>(
@@ -99,13 +103,42 @@ async fn unlocked<T>(
         .collect())
 }
 
+/// What the dialogue had had in its prompts before this turn that not every player may hear of, with the reply that the turn
+/// takes up again. Where an older build did not keep it: whatever of the past of those who speak takes any progress.
+pub(super) async fn before(services: &Services, input: &TurnInput) -> StoreResult<Locks> {
+    let kept = match &input.goes_on {
+        Some(unfinished) => unfinished.locks.clone(),
+        None if input.checkpoint.turn == 0 => Some(Locks::default()),
+        None => input.checkpoint.locks.clone(),
+    };
+    if let Some(locks) = kept {
+        return Ok(locks);
+    }
+    let mut locks = Locks::default();
+    for npc in &input.dialogue.npcs {
+        let mut page = PageRequest {
+            limit: SCENARIOS_AT_ONCE,
+            after: None,
+        };
+        loop {
+            let scenarios = &services.ledger.scenarios;
+            let found = scenarios.list(&input.scope, &input.world.id, npc, &page).await?;
+            let conditional = found.items.into_iter().filter(Scenario::takes_progress);
+            locks.0.extend(conditional.map(|scenario| Lock::Scenario {
+                npc: scenario.npc,
+                scenario: scenario.id,
+            }));
+            let Some(next) = found.next else { break };
+            page.after = Some(next);
+        }
+    }
+    Ok(locks)
+}
+
 /// What the dialogue has had in its prompts by the end of this turn that not every player may hear of: an NPC that told
 /// something may come back to it for as long as the dialogue lasts.
 pub(super) fn of_dialogue(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Locks {
-    let mut locks = input.checkpoint.locks.clone();
-    if let Some(unfinished) = &input.goes_on {
-        locks.extend(&unfinished.locks);
-    }
+    let mut locks = gathered.locks_before.clone();
     locks.extend(&gathered.overheard.locks);
     let shown = prompt.scenarios.iter().filter(|traced| traced.shown.is_some());
     locks.0.extend(shown.map(|traced| Lock::Scenario {

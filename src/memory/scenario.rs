@@ -44,6 +44,11 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// Whether it is locked for a player who has not come anywhere.
+    #[must_use]
+    pub fn takes_progress(&self) -> bool {
+        self.required_progress.get() > 0
+    }
     /// What its vector is made of.
     #[must_use]
     pub fn embedded_text(&self) -> String {

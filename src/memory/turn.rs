@@ -157,9 +157,10 @@ pub struct Checkpoint {
     /// When the last turns were committed, oldest first, at most [`RECENT_TURNS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commits: Vec<DateTime<Utc>>,
-    /// What the dialogue has had in its prompts so far that not every player may hear of.
-    #[serde(default, skip_serializing_if = "Locks::is_empty")]
-    pub locks: Locks,
+    /// What the dialogue has had in its prompts so far that not every player may hear of; `None`: nobody knows, of what an
+    /// older build wrote.
+    #[serde(default)]
+    pub locks: Option<Locks>,
     /// What the turn had in its prompt that was private to its player, but for the player's own lines and for summaries that
     /// an earlier turn had as well; `None`: nobody knows. So all that the dialogue has had is in those of all its turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]

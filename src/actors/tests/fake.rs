@@ -126,7 +126,7 @@ impl Fake {
             key: sealed.key,
             text: sealed.text,
             until: sealed.until,
-            locks: crate::memory::locks::Locks::default(),
+            locks: None,
             confided: None,
         })
     }

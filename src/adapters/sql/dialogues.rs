@@ -110,7 +110,8 @@ const HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
 const LAST_MEETINGS: &str = concat!(
     "SELECT m.committed_at, m.begun_at, s.text, c.turn, ",
     member_of!("c.body", "locks"),
-    " FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,
+    ", EXISTS (SELECT 1 FROM scenarios a WHERE a.tenant = $1 AND a.world = $2 AND a.npc = $3 AND a.required_progress > 0)
+    FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,
             (SELECT n.id FROM summaries n
              WHERE n.tenant = $1 AND n.dialogue = d.id AND n.lifted_at IS NULL
              ORDER BY n.from_turn DESC, n.created_at DESC, n.id DESC LIMIT 1) AS summary
@@ -359,10 +360,11 @@ impl DialogueStore for SqlDialogueStore {
             let (at, since) = (columns.time()?, columns.time()?);
             let (text, then): (Option<String>, Option<&str>) = (columns.next()?, columns.next()?);
             let locks: Option<Locks> = columns.maybe_id()?;
+            let has_a_locked_past: bool = columns.next()?;
             let meeting = meeting.get_or_insert(Meeting { at, summary: None });
-            // Where it is not known what it rests on it is not told.
+            // Where it is not known what it rests on, it is told by an NPC that has nothing to keep back.
             if let (Some(text), Some(_)) = (text, then)
-                && locks.is_none_or(|locks| locks.is_empty())
+                && locks.map_or(!has_a_locked_past, |locks| locks.is_empty())
             {
                 meeting.summary = Some(Recap { text, since });
                 break;

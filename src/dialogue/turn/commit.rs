@@ -300,7 +300,7 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &S
     checkpoint.ended = spoken.reply.ends;
     checkpoint.catch_up(&input.summaries, services.settings.summaries.buffer_min_turns);
     checkpoint.told(input.number, turn.committed_at, &input.npc.id, spoken.prompt.told());
-    checkpoint.locks = locks::of_dialogue(input, &spoken.gathered, &spoken.prompt);
+    checkpoint.locks = Some(locks::of_dialogue(input, &spoken.gathered, &spoken.prompt));
     checkpoint.confided = locks::confided(input, &spoken.gathered, &spoken.prompt);
     checkpoint
 }
@@ -426,7 +426,7 @@ fn trace_of(
         scenarios: prompt.scenarios,
         progress: gathered.past.map(|past| past.progress),
         told_in: input.checkpoint.told_in(),
-        locks: checkpoint.locks.clone(),
+        locks: checkpoint.locks.clone().unwrap_or_default(),
         confided: checkpoint.confided.clone(),
         sections: prompt.sections,
         prompt_tokens: prompt.tokens,

@@ -19,6 +19,7 @@ use crate::{
         authored::Greeting,
         fact::Fact,
         keywords::TermWeights,
+        locks::Locks,
         party,
         state::WorldState,
         summary::Meeting,
@@ -64,6 +65,8 @@ pub(in crate::dialogue) struct Gathered {
     pub meeting: Option<Meeting>,
     /// What NPCs said to each other, where the turn needs it.
     pub overheard: overheard::Told,
+    /// What the dialogue had had before that not every player may hear of.
+    pub locks_before: Locks,
     /// What the NPC may tell of its own past, where the turn needs it.
     pub past: Option<Past>,
     pub counter: TokenCounter,
@@ -190,8 +193,9 @@ pub(super) async fn gather_timed(
         recalled.hits.retain(|hit| may_be_greeted_with(&hit.body));
     }
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.words());
-    let (overheard, past) = tokio::try_join!(
+    let (overheard, locks_before, past) = tokio::try_join!(
         overheard::lines(services, input, classified.intent),
+        locks::before(services, input),
         scenarios::look(services, input, known, &classified, embedding, terms),
     )?;
     Ok(Gathered {
@@ -203,6 +207,7 @@ pub(super) async fn gather_timed(
         world_lines: lines,
         meeting: meeting?,
         overheard,
+        locks_before,
         past,
         counter: match input.npc.model.as_deref() {
             Some(model) => services.models.counter_of(model),

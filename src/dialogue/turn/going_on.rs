@@ -17,7 +17,7 @@ pub struct Unfinished {
     /// Until when it may be taken up again.
     pub until: DateTime<Utc>,
     /// As in the checkpoint of that turn: what it begins with rests on that.
-    pub locks: Locks,
+    pub locks: Option<Locks>,
     pub confided: Option<Confided>,
 }
 

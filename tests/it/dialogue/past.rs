@@ -201,10 +201,34 @@ fn a_reply_that_is_taken_up_again_is_as_locked_as_its_beginning() {
             stage.run(job).await.unwrap();
         }
         let learned = stage.facts().await.pop().unwrap();
-        for locks in [trace.locks, committed.checkpoint.locks, learned.locks] {
+        for locks in [trace.locks, committed.checkpoint.locks.unwrap(), learned.locks] {
             assert_eq!(locks.to_string(), "scenario:mira/well");
         }
         assert!(committed.checkpoint.confided.is_some(), "what was private is known");
+    });
+}
+
+#[test]
+fn a_dialogue_of_which_nobody_knows_what_it_had_is_locked_by_all_that_may_be() {
+    run(async {
+        let stage = with_a_past().await;
+        let learned = async || {
+            let mut talk = stage.session("p1").await;
+            stage.llm.tell_text(Task::Intent, "chat");
+            talk.say("Good day!").await;
+            // As a build that did not keep it wrote it.
+            talk.open.checkpoint.locks = None;
+            for content in ["Mira bakes on Fridays.", "Mira sells pies at noon."] {
+                stage.llm.tell_text(Task::Intent, "chat");
+                talk.teach("And else?", &json!([said(content)])).await;
+            }
+            let facts = stage.facts().await.into_iter().rev().take(2);
+            facts.map(|fact| fact.locks.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(learned().await, [""; 2], "everybody may hear of her past");
+        let written = write(&stage, &well(&stage, TELLS, 2), Some(1)).await;
+        assert_eq!(written, Ok(PutOutcome::Updated { version: 2 }));
+        assert_eq!(learned().await, ["scenario:mira/well"; 2]);
     });
 }
 

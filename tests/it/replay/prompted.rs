@@ -62,7 +62,7 @@ impl DialogueStore for Prompted {
                 before.told(number, at, &commit.turn.npc, told);
                 commit.checkpoint.recently_unlocked = before.recently_unlocked;
                 commit.trace.scenarios = had.scenarios;
-                commit.checkpoint.locks = had.locks.clone();
+                commit.checkpoint.locks = Some(had.locks.clone());
                 commit.trace.locks = had.locks;
                 commit.checkpoint.confided = had.confided.clone();
                 commit.trace.confided = had.confided;

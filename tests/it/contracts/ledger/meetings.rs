@@ -1,10 +1,15 @@
 //! When an NPC and a player talked with each other.
 
 use colloquy::{
-    memory::locks::{Lock, Locks},
+    memory::{
+        locks::{Lock, Locks},
+        progress::Progress,
+        scenario::Scenario,
+    },
     ports::ledger::{
         jobs::{JobFence, JobKind},
         rewinds::Rewind,
+        scenarios::Embedding,
     },
 };
 
@@ -95,10 +100,11 @@ pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>)
     let secretive = f.open().await;
     f.tick();
     let mut told = f.a_commit(&secretive, 1, None);
-    told.checkpoint.locks = Locks::from_iter([Lock::Scenario {
+    let well = Lock::Scenario {
         npc: f.npc.clone(),
         scenario: "well".parse().unwrap(),
-    }]);
+    };
+    told.checkpoint.locks = Some(Locks::from_iter([well]));
     let job = f.a_job(&told, JobKind::Summarise);
     let fence = JobFence {
         job: job.id,
@@ -111,4 +117,69 @@ pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>)
     "She told of the well.".clone_into(&mut secret.summary.text);
     assert!(f.ledger().summaries.commit(&f.scope, &secret).await.unwrap());
     assert_eq!(met().await, Some((told.turn.committed_at, text)));
+}
+
+/// A session with a summary of these words; whether it is known that it rests on nothing that is locked.
+async fn a_session_with_a_summary<S: Subject>(f: &Fixture<S>, text: &str, is_known: bool) {
+    f.tick();
+    let open = f.open().await;
+    let mut told = f.a_commit(&open, 1, None);
+    told.checkpoint.locks = is_known.then(Locks::default);
+    let job = f.a_job(&told, JobKind::Summarise);
+    let fence = JobFence {
+        job: job.id,
+        turn: told.turn.id,
+        text_version: told.turn.text_version,
+    };
+    told.jobs.push(job);
+    f.commit(&told).await;
+    let mut summary = landing(f, fence, open.dialogue.id, (1, 1));
+    text.clone_into(&mut summary.summary.text);
+    assert!(f.ledger().summaries.commit(&f.scope, &summary).await.unwrap());
+}
+
+pub async fn of_what_a_summary_rests_on_nobody_may_know<S: Subject>(f: &Fixture<S>) {
+    let now = f.open().await;
+    let met = async || {
+        let dialogues = &f.ledger().dialogues;
+        let found = dialogues.last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id);
+        found.await.unwrap().unwrap().summary.map(|recap| recap.text)
+    };
+    a_session_with_a_summary(f, "They spoke of salt.", false).await;
+    let scenario = Scenario {
+        world: f.world.clone(),
+        npc: f.npc.clone(),
+        id: "well".parse().unwrap(),
+        title: "The well".to_owned(),
+        content: "It was long ago.".to_owned(),
+        keywords: vec![],
+        synonyms: vec![],
+        required_progress: Progress::new(0).unwrap(),
+        version: 0,
+        updated_at: f.now(),
+    };
+    f.put_world(f.world.as_str()).await;
+    let (npc, edit) = (f.an_npc(f.world.as_str(), f.npc.as_str()), f.edit("npc.put"));
+    f.ledger().authored.put_npc(&f.scope, &npc, None, &edit).await.unwrap();
+    let put = async |required| {
+        let scenario = Scenario {
+            required_progress: Progress::new(required).unwrap(),
+            ..scenario.clone()
+        };
+        let embedding = Embedding {
+            model: "angles".to_owned(),
+            vector: vec![1.0, 0.0, 0.0],
+        };
+        let (scenarios, edit) = (&f.ledger().scenarios, f.edit("scenario.put"));
+        scenarios
+            .put(&f.scope, &scenario, &embedding, None, &edit)
+            .await
+            .unwrap();
+        met().await
+    };
+    // That matters once the NPC has something to keep back.
+    assert_eq!(put(0).await.as_deref(), Some("They spoke of salt."));
+    assert_eq!(put(2).await, None);
+    a_session_with_a_summary(f, "They spoke of rain.", true).await;
+    assert_eq!(met().await.as_deref(), Some("They spoke of rain."));
 }

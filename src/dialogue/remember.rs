@@ -3,6 +3,7 @@
 mod by_hand;
 mod extraction;
 mod judge;
+mod own_words;
 mod reading;
 mod reconciling;
 mod resting;
@@ -45,6 +46,10 @@ pub(super) struct Injected {
     pub texts: Vec<String>,
     /// What the dialogue had had in its prompts by then that not every player may hear of.
     pub locks: Locks,
+    /// Of the NPC's past, as the prompt had it.
+    past: Vec<String>,
+    /// What a player's word of itself may tell of that not every player may hear of; `None`: of nothing.
+    told: Option<own_words::Told>,
     /// Open promises and goals among `ids`, each with its text, in the order in which models are shown them.
     pub promises: Vec<(FactId, String)>,
     /// Whom and what the memories near the turn are about, as models call them, but for the player and the NPC.
@@ -104,7 +109,9 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
             scenario: scenario.clone(),
         });
         injected.texts.push(text.to_owned());
+        injected.past.push(text.to_owned());
     }
+    injected.told = own_words::told(services, scope, said, &injected).await?;
     for candidate in trace.candidates {
         if said.turn.player.is_some() {
             injected.note_subject(&candidate.subject, said);
@@ -175,10 +182,11 @@ impl Said {
         }
     }
     /// What a fact of this turn rests on that not every player may hear of: all that was in the prompt, since in what words a
-    /// model tells of it nobody knows. What players say of themselves is their own.
+    /// model tells of it nobody knows. What players say of themselves is their own, but where others would hear of it.
     fn locks_of(&self, statement: &Statement, injected: &Injected) -> Locks {
         let own = party::is_player(&statement.subject) || party::owner(&statement.subject).is_some();
-        let mut locks = if own && party::is_player(&statement.speaker) {
+        let is_told = || injected.told.as_ref().is_some_and(|told| told.is_told_by(statement));
+        let mut locks = if own && party::is_player(&statement.speaker) && !is_told() {
             Locks::default()
         } else {
             injected.locks.clone()

@@ -20,6 +20,18 @@ impl Confided {
         self.0.extend(telling_terms(text));
     }
 
+    /// With what `text` tells in other words than these terms.
+    pub fn add_but(&mut self, text: &str, terms: &BTreeSet<u32>) {
+        self.0.extend(&telling_terms(text) - terms);
+    }
+
+    /// Whether texts have a word of it that is more than small talk.
+    #[must_use]
+    pub fn has_a_word_of(&self, texts: &[&str]) -> bool {
+        let mut told = texts.iter().flat_map(|text| telling_terms(text));
+        told.any(|term| self.0.contains(&term) && !is_small_talk(term))
+    }
+
     /// With what was private elsewhere as well.
     pub fn extend(&mut self, other: &Self) {
         self.0.extend(&other.0);

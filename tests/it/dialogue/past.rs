@@ -17,7 +17,7 @@ use colloquy::{
 };
 use serde_json::{Value, json};
 
-use super::{Answer, Stage, Talk, cuts::cut_and_taken_up, likes, memory::sharing, pieces};
+use super::{Answer, Stage, Talk, cuts::cut_and_taken_up, likes, memory::sharing, pieces, statement};
 use crate::support::run;
 
 const ASKS: &str = "What happened to your brother?";
@@ -119,6 +119,52 @@ fn what_an_npc_tells_of_its_past_is_as_locked_as_it() {
             .await;
         assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
         assert_eq!(told("p2").await, [false, false, true]);
+    });
+}
+
+#[test]
+fn in_a_world_that_shares_a_player_does_not_pass_the_past_on() {
+    run(async {
+        let stage = with_a_past().await;
+        let mut talk = stage.session("p1").await;
+        stage
+            .llm
+            .tell(Task::Reply, pieces(&["Anselm drowned. Plums, you say?"]));
+        asks(&mut talk, &json!([likes("plums", &["plum"])])).await;
+        let knows = |content: &str| statement("know", "", content, "positive", &[]);
+        let told = [
+            ("The player knows what Mira did.", true),
+            ("The player thinks of Anselm at night.", true),
+            ("The player knows that somebody drowned.", true),
+            ("The player fears water.", false),
+            ("The player will bring a cake of figs.", false),
+        ];
+        let facts: Vec<Value> = told.iter().map(|(content, _)| knows(content)).collect();
+        stage.llm.tell(Task::Reply, pieces(&["I thank you for figs."]));
+        talk.teach("I know what you did. I will bring you a cake of figs.", &json!(facts))
+            .await;
+        let facts = stage.facts().await;
+        let locked = |content: &str| {
+            let fact = facts.iter().find(|fact| fact.statement.content == content).unwrap();
+            fact.locks.to_string()
+        };
+        for (content, is_locked) in told {
+            let locks = if is_locked { "scenario:mira/well" } else { "" };
+            assert_eq!(locked(content), locks, "{content}");
+        }
+        // From now on it takes some progress.
+        let written = write(&stage, &well(&stage, TELLS, 2), Some(1)).await;
+        assert_eq!(written, Ok(PutOutcome::Updated { version: 2 }));
+        stage
+            .session("p2")
+            .await
+            .say("Who knows of Anselm, of water and figs?")
+            .await;
+        let context = stage.llm.last_context();
+        assert!(
+            context.contains("fears water") && !context.contains("Anselm at night"),
+            "{context}"
+        );
     });
 }
 

@@ -13,7 +13,7 @@ use super::{
     extract::{Author, Body, Caller, Path, Query},
     pagination::{self, Items, PageQuery},
     to_the_end,
-    validate::label,
+    validate::{display_name, label},
     worlds::{self, SettingsBody},
 };
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct NpcBody {
     /// One line.
-    #[garde(length(chars, max = 200), custom(label))]
+    #[garde(length(chars, max = 200), custom(display_name))]
     #[schema(min_length = 1, max_length = 200)]
     name: String,
     #[serde(default)]

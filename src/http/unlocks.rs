@@ -4,7 +4,7 @@ use garde::Validate;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::validate::label;
+use super::validate::display_name;
 use crate::{
     ids::NpcId,
     memory::{
@@ -37,20 +37,20 @@ pub struct UnlockBody {
 #[serde(default, deny_unknown_fields)]
 pub struct WhenBody {
     /// The player came by it.
-    #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(label)))]
+    #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name)))]
     #[schema(min_length = 1, max_length = 64)]
     item: Option<String>,
     /// The player was there.
-    #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(label)))]
+    #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name)))]
     #[schema(min_length = 1, max_length = 64)]
     location: Option<String>,
     /// The player met somebody, or was met. A state block that names an NPC by its id does not meet the NPC's display name.
-    #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(label)))]
+    #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name)))]
     #[schema(min_length = 1, max_length = 64)]
     met: Option<String>,
     /// What the NPC feels towards the player was as strong as `at_least`. It goes by the name of the NPC, or its id: two
     /// NPCs of one name share what they feel, and one that is renamed begins anew.
-    #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(label)))]
+    #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name)))]
     #[schema(min_length = 1, max_length = 64)]
     relationship: Option<String>,
     #[garde(range(min = 1, max = 100))]

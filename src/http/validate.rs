@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 pub use self::{
     query::query,
-    text::{label, visible},
+    text::{display_name, label, visible},
 };
 use super::errors::{Code, FieldError, Problem};
 

@@ -16,7 +16,7 @@ use super::{
     pagination::{self, Items, PageQuery},
     to_the_end,
     unlocks::UnlockBody,
-    validate::label,
+    validate::{display_name, label},
 };
 use crate::{
     ids::WorldId,
@@ -35,7 +35,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct WorldBody {
     /// One line.
-    #[garde(length(chars, max = 200), custom(label))]
+    #[garde(length(chars, max = 200), custom(display_name))]
     #[schema(min_length = 1, max_length = 200)]
     name: String,
     /// What everybody in it takes for granted; in every prompt.
@@ -111,11 +111,11 @@ pub struct SettingsBody {
     #[garde(custom(bounded_synonyms))]
     synonyms: Option<BTreeMap<String, String>>,
     /// All items that there are; what a state block says of others is refused. Default: any. Of a world alone.
-    #[garde(length(max = MAX_NAMES), inner(inner(length(chars, max = MAX_NAME_CHARS), custom(label))))]
+    #[garde(length(max = MAX_NAMES), inner(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name))))]
     #[schema(max_items = 500)]
     items: Option<Vec<String>>,
     /// All places that there are; what a state block says of others is refused. Default: any. Of a world alone.
-    #[garde(length(max = MAX_NAMES), inner(inner(length(chars, max = MAX_NAME_CHARS), custom(label))))]
+    #[garde(length(max = MAX_NAMES), inner(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name))))]
     #[schema(max_items = 500)]
     places: Option<Vec<String>>,
     /// What raises a player's progress with an NPC, and so unlocks its scenarios. Default none. Of a world alone: an NPC's

@@ -17,6 +17,8 @@ pub enum TextFault {
     Lines,
     #[error("has nothing that can be seen")]
     Blank,
+    #[error("has the character U+{:04X}, which nobody sees", u32::from(*.0))]
+    Unseen(char),
 }
 
 /// Text of any number of lines, or none: of the control characters only tabs and line breaks (`\n`,
@@ -52,6 +54,19 @@ pub fn label(text: &str) -> Result<(), TextFault> {
         }
     }
     visible(text)
+}
+
+/// A [`label`] by which somebody or something goes: what nobody sees would make two names of one, or hide one from whoever looks
+/// for it.
+///
+/// # Errors
+/// As [`label`]; or a character that nobody sees.
+pub fn name(text: &str) -> Result<(), TextFault> {
+    label(text)?;
+    match text.chars().find(|c| is_ignorable(*c)) {
+        Some(unseen) => Err(TextFault::Unseen(unseen)),
+        None => Ok(()),
+    }
 }
 
 /// Not blank.
@@ -129,6 +144,16 @@ mod tests {
             assert_eq!(label(lines), Err(TextFault::Lines), "{lines:?}");
         }
         assert_eq!(label("a\tb"), Err(TextFault::Control('\t')));
+        for hidden in ['\u{200b}', '\u{200d}', '\u{fe0f}', '\u{ad}', '\u{e0101}', '\u{3164}'] {
+            assert_eq!(
+                name(&format!("Er{hidden}gen")),
+                Err(TextFault::Unseen(hidden)),
+                "{hidden:?}"
+            );
+        }
+        assert_eq!((name("에르겐 😀"), name("a\nb")), (Ok(()), Err(TextFault::Lines)));
+        let told = TextFault::Unseen('\u{ad}').to_string();
+        assert_eq!(told, "has the character U+00AD, which nobody sees");
         for blank in [
             "",
             "  ",

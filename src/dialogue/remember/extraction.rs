@@ -23,6 +23,7 @@ use crate::{
         party::{self, PLAYER},
         pii, reconcile,
         scoring::dot,
+        text::is_ignorable,
         timeline::Ending,
     },
     ports::{
@@ -358,9 +359,10 @@ pub(in crate::dialogue) fn number(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
-/// Trimmed and in one line; `None` if nothing is left or more than `max` characters are.
+/// Trimmed, in one line and without characters that nobody sees; `None` if nothing is left or more than `max` characters are.
 fn bounded(text: Option<&str>, max: usize) -> Option<String> {
-    let text = text?.split_whitespace().collect::<Vec<_>>().join(" ");
+    let seen: String = text?.chars().filter(|c| !is_ignorable(*c)).collect();
+    let text = seen.split_whitespace().collect::<Vec<_>>().join(" ");
     (!text.is_empty() && text.chars().count() <= max).then_some(text)
 }
 
@@ -464,6 +466,23 @@ mod tests {
         assert_eq!(statement.importance.get(), 8);
         assert_eq!(statement.kind, FactKind::Other);
         assert_eq!((statement.polarity, statement.tense), (Polarity::Negative, Tense::Past));
+    }
+
+    #[test]
+    fn nothing_is_kept_that_nobody_sees() {
+        let statement = read(&json!({
+            "subject": "An\u{200b}na", "predicate": "be named", "object": "An\u{fe0f}na\u{e0101}", "content": "She is An\u{ad}na.",
+            "keywords": ["na\u{2060}me", "\u{3164}"],
+        }))
+        .unwrap();
+        assert_eq!(
+            (statement.subject.as_str(), statement.object.as_str()),
+            ("Anna", "Anna")
+        );
+        assert_eq!(
+            (statement.content.as_str(), &*statement.keywords),
+            ("She is Anna.", &["name".to_owned()][..])
+        );
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::{
         extract::{Author, Body, Caller, NoOptions, OptionalBody, Path},
         idempotency::{self, Answer},
         npcs, to_the_end,
-        validate::{label, visible},
+        validate::{display_name, label, visible},
     },
     ids::{FactId, NpcId, PlayerId, WorldId},
     memory::{
@@ -38,13 +38,13 @@ use crate::{
 pub struct FactBody {
     /// Who or what it is about: `player:<id>` or what is that player's (`player:<id>'s sister`), an NPC's
     /// name, a thing. With `private_to`, `player` is that player; otherwise it is nobody in particular.
-    #[garde(length(chars, max = 200), custom(label))]
+    #[garde(length(chars, max = 200), custom(display_name))]
     #[schema(min_length = 1, max_length = 200)]
     subject: String,
     #[garde(length(chars, max = 200), custom(label))]
     #[schema(min_length = 1, max_length = 200)]
     predicate: String,
-    #[garde(length(chars, max = 500), custom(label))]
+    #[garde(length(chars, max = 500), custom(display_name))]
     #[schema(min_length = 1, max_length = 500)]
     object: String,
     /// One self-contained sentence.

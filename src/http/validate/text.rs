@@ -12,6 +12,12 @@ pub fn label<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
     as_garde(text::label(text.as_ref()))
 }
 
+/// For `#[garde(custom(display_name))]`: a label with nothing in it that nobody sees.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
+pub fn display_name<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
+    as_garde(text::name(text.as_ref()))
+}
+
 /// For `#[garde(custom(visible))]`: not blank.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
 pub fn visible<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {

@@ -370,10 +370,17 @@ impl<'s> Vale<'s> {
             told_to: Some(who.clone()),
             ..learned
         });
+        let kind = self.plant(said.clone());
         let stage = self.stage;
         let intent = ["memory", "scenario", "scenario", "overheard", "chat"][self.rng.random_range(0..5)];
         stage.llm.tell_text(Task::Intent, intent);
-        let block = format!("\n```state\n{{\"mood\": \"sad: {mood}\"}}\n```");
+        // What a model would have everybody hear of it, by way of what the world knows.
+        let relationships = json!([
+            { "from": npc.name, "to": "player", "type": kind, "delta": 3 },
+            { "from": npc.name, "to": "player", "type": format!("trust {kind}"), "delta": 3 },
+        ]);
+        let block = json!({ "mood": format!("sad: {mood}"), "relationship_changes": relationships });
+        let block = format!("\n```state\n{block}\n```");
         stage
             .llm
             .tell_text(Task::Reply, format!("The lantern {reply} is lit.{block}"));
@@ -387,7 +394,7 @@ impl<'s> Vale<'s> {
         let mut input = talk.input(&format!("Do you know the lantern {line}?")).await;
         input.npc = npc.clone().into();
         // The player's own word of itself rests on nothing.
-        let spoken = [first + 1, first + 2, first + 3];
+        let spoken = [first + 1, first + 2, first + 3, first + 7];
         self.say(&mut talk, input, facts, &[first + 5, first + 6], &spoken)
             .await;
         stage.llm.forget_told();

@@ -450,3 +450,29 @@ async fn a_player_is_not_told_who_else_hears_a_conversation() {
         assert!(seen.get(field).is_none(), "{field} is in {seen}");
     }
 }
+
+#[actix_web::test]
+async fn a_name_has_nothing_in_it_that_nobody_sees() {
+    let server = Server::start();
+    let client = server.demo().await;
+    let hidden = "Er\u{fe0f}gen";
+    let mut of_nobody = a_fact();
+    of_nobody["subject"] = json!(hidden);
+    let items = json!({"name": "Vale", "settings": {"items": [hidden]}});
+    for (method, path, body, field) in [
+        (Method::PUT, "/v1/worlds/moor", json!({"name": hidden}), "name"),
+        (Method::PUT, "/v1/worlds/moor", items, "settings.items[0]"),
+        (
+            Method::PUT,
+            "/v1/worlds/vale/npcs/tomas",
+            json!({"name": hidden}),
+            "name",
+        ),
+        (Method::POST, "/v1/worlds/vale/npcs/ergen/facts", of_nobody, "subject"),
+    ] {
+        let (status, answer) = json_of(client.request(method, path).json(&body).send().await.unwrap()).await;
+        let told = &answer["errors"][0];
+        assert_eq!((status.as_u16(), &told["param"]), (422, &json!(field)), "{answer}");
+        assert_eq!(told["detail"], "has the character U+FE0F, which nobody sees");
+    }
+}

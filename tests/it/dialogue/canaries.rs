@@ -104,8 +104,16 @@ fn word(nth: usize) -> String {
     format!("{MARK}n{nth}{MARK}")
 }
 
+/// Whether the past takes as much progress as the canaries say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Locks {
+    Kept,
+    /// Everything is open to everybody, and who may be told what stays as it is.
+    Open,
+}
+
 /// The stage's NPC and one more, each with a past that unlocks bit by bit.
-async fn with_pasts(stage: &mut Stage) -> (Vec<Npc>, Vec<Canary>) {
+async fn with_pasts(stage: &mut Stage, locks: Locks) -> (Vec<Npc>, Vec<Canary>) {
     stage.npc.has_scenarios = true;
     let mut ergen = stage.npc.clone();
     ergen.id = "ergen".parse().unwrap();
@@ -118,6 +126,7 @@ async fn with_pasts(stage: &mut Stage) -> (Vec<Npc>, Vec<Canary>) {
     for npc in &npcs {
         for required in [0_u32, 1, 2, 3] {
             let word = word(canaries.len());
+            let kept = if locks == Locks::Kept { required } else { 0 };
             let scenario = Scenario {
                 world: stage.world.id.clone(),
                 npc: npc.id.clone(),
@@ -126,7 +135,7 @@ async fn with_pasts(stage: &mut Stage) -> (Vec<Npc>, Vec<Canary>) {
                 content: format!("There was a lantern, and {word} was in it."),
                 keywords: vec!["lantern".to_owned()],
                 synonyms: vec![],
-                required_progress: Progress::new(required).unwrap(),
+                required_progress: Progress::new(kept).unwrap(),
                 version: 0,
                 updated_at: stage.clock.now(),
             };
@@ -536,7 +545,7 @@ fn named(text: &str) -> impl Iterator<Item = usize> {
 }
 
 /// Lives worlds until so many prompts were looked through.
-async fn live(part: u32, prompts: u32, stage: impl AsyncFn(WorldSettings) -> Stage) {
+async fn live(part: u32, prompts: u32, locks: Locks, stage: impl AsyncFn(WorldSettings) -> Stage) {
     let (mut checked, mut found, mut found_shared) = (0, 0, 0);
     for nth in 0.. {
         let seed = u64::from(part + PARTS * nth);
@@ -551,7 +560,7 @@ async fn live(part: u32, prompts: u32, stage: impl AsyncFn(WorldSettings) -> Sta
             ..WorldSettings::default()
         };
         let mut stage = stage(settings).await;
-        let (npcs, canaries) = with_pasts(&mut stage).await;
+        let (npcs, canaries) = with_pasts(&mut stage, locks).await;
         let mut vale = Vale {
             stage: &stage,
             npcs,
@@ -611,7 +620,16 @@ fn roomy(settings: &mut DialogueSettings) {
 }
 
 fn on_sqlite(part: u32) {
-    run(live(part, wanted() / PARTS, async |settings| {
+    run(live(part, wanted() / PARTS, Locks::Kept, async |settings| {
+        Stage::set_with(roomy, settings).await
+    }));
+}
+
+/// So a lock that opens for everybody would be seen.
+#[test]
+#[should_panic(expected = " has zqn")]
+fn a_past_that_is_open_to_everybody_is_found() {
+    run(live(0, wanted() / PARTS, Locks::Open, async |settings| {
         Stage::set_with(roomy, settings).await
     }));
 }
@@ -636,7 +654,7 @@ fn no_prompt_has_what_it_may_not_have_4() {
 /// Fewer, for each takes longer.
 #[test]
 fn no_prompt_has_what_it_may_not_have_on_postgres() {
-    run(live(0, wanted() / 20, async |settings| {
+    run(live(0, wanted() / 20, Locks::Kept, async |settings| {
         Stage::set_on_postgres(roomy, settings).await
     }));
 }

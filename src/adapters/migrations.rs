@@ -29,6 +29,7 @@ histories! {
     "0007_names"
     "0008_job_calls"
     "0009_taken_out"
+    "0010_names_known"
 }
 
 /// Of files named `<version>_<description>`, each with its text.

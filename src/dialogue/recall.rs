@@ -2,6 +2,7 @@
 
 mod by_words;
 mod cache;
+mod names;
 mod query;
 mod reading;
 mod search;
@@ -32,6 +33,7 @@ use crate::{
     },
     tenancy::TenantScope,
 };
+pub(super) use names::names;
 pub(super) use query::Query;
 #[cfg(test)]
 pub(super) use reading::is_enough;

@@ -4,8 +4,12 @@
 //! unsaid, put back, corrected and erased with it, and known to whoever knows the fact. What is read here is which of them
 //! may be believed.
 
+mod sentence;
+mod spoken;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use self::spoken::Spoken;
 use super::{
     fact::{Polarity, Statement, Tense},
     party,
@@ -80,13 +84,18 @@ impl<'a> Told<'a> {
     /// What a statement tells, if it is a name.
     #[must_use]
     pub fn of(statement: &'a Statement, authored: bool) -> Option<Self> {
-        let speaker = statement.speaker.as_str();
-        is_name(statement).then(|| Self {
-            subject: &statement.subject,
-            name: &statement.object,
+        is_name(statement).then(|| Self::by(&statement.speaker, authored, &statement.subject, &statement.object))
+    }
+
+    /// That `speaker` gives a subject a name.
+    #[must_use]
+    pub fn by(speaker: &'a str, authored: bool, subject: &'a str, name: &'a str) -> Self {
+        Self {
+            subject,
+            name,
             npc: (!authored && !party::is_player(speaker)).then_some(speaker),
             authored,
-        })
+        }
     }
 }
 
@@ -167,6 +176,11 @@ impl Names {
             .map(|(_, name)| name.as_str())
     }
 
+    /// The names of each person or thing, as they are written.
+    pub fn groups(&self) -> impl Iterator<Item = impl Iterator<Item = &str>> {
+        self.0.iter().map(|group| group.values().map(String::as_str))
+    }
+
     /// The keys of a subject and of its other names.
     #[must_use]
     pub fn keys(&self, subject: &str) -> Vec<String> {
@@ -182,7 +196,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    fn told<'a>(subject: &'a str, name: &'a str) -> Told<'a> {
+    pub(super) fn told<'a>(subject: &'a str, name: &'a str) -> Told<'a> {
         Told {
             subject,
             name,

@@ -12,6 +12,7 @@ mod near;
 mod overlaps;
 mod pins;
 mod questions;
+mod repeats;
 mod requests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -29,7 +30,7 @@ pub use self::{
 };
 use super::{
     fact::{Audience, Fact, InvalidReason, Statement},
-    keywords::{self, TermWeights},
+    keywords::TermWeights,
     names::Names,
     party,
     reconcile::{Decision, Relation, Verdict, decide},
@@ -192,6 +193,7 @@ struct Run<'a, J> {
     prepared: &'a Prepared,
     timeline: &'a Timeline,
     room: &'a Room,
+    naming: Naming<'a>,
     judged: J,
     facts: Vec<State<'a>>,
     at: HashMap<FactId, usize>,
@@ -235,6 +237,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             prepared,
             timeline,
             room,
+            naming: Naming::of(&timeline.known),
             judged,
             facts,
             at,
@@ -292,11 +295,16 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         for ending in said.into_iter().flat_map(|said| &said.ends) {
             self.end_promise(*ending, &new, turn, at);
         }
+        let names = self.naming.at(at);
         let mut near = Vec::with_capacity(new.len());
         for fact in &new {
-            match self.repeated(&self.facts[*fact].known.fact.statement, &injected, at) {
-                Some(original) => self.end_as_echo(*fact, original, turn, at),
-                None => near.push((*fact, self.near(*fact, at, &injected))),
+            let repeated = self.repeated(&self.facts[*fact].known.fact.statement, &injected, at, &names);
+            if let Some(original) = repeated {
+                self.end_as_echo(*fact, original, turn, at);
+            } else if let Some(first) = self.said_beside(*fact, &new) {
+                self.end_as_said_twice(*fact, first, turn, at);
+            } else {
+                near.push((*fact, self.near(*fact, at, &injected)));
             }
         }
         let share = said.map_or(Share::WHOLE, |said| said.room);
@@ -312,18 +320,6 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         for fact in new {
             self.facts[fact].entered = true;
         }
-    }
-
-    fn end_as_echo(&mut self, new: usize, original: FactId, turn: TurnId, at: DateTime<Utc>) {
-        let fact = self.facts[new].known.fact.id;
-        self.facts[new].ends.push(End {
-            fact,
-            reason: InvalidReason::Echo,
-            by: Some(original),
-            turn,
-            at,
-            restored_at: None,
-        });
     }
 
     /// One new statement, and what it does to what held before its turn. `asked`: older and newer facts that a judge may be
@@ -410,22 +406,6 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             }
             self.facts[ended].ends.push(end);
         }
-    }
-
-    /// The fact of the turn's prompt that says the very same sentence of the same subject; of several, the one that was
-    /// said first, whichever was learned first: what was cut is learned anew.
-    fn repeated(&self, statement: &Statement, injected: &HashSet<FactId>, at: DateTime<Utc>) -> Option<FactId> {
-        let gist = keywords::gist(&statement.content);
-        let key = party::subject_key(&statement.subject);
-        let same = |subject: &str, content: &str| keywords::gist(content) == gist && party::subject_key(subject) == key;
-        let said = |fact: &FactId| {
-            let known = self.at.get(fact).map(|place| self.facts[*place].known);
-            let fact = known.map_or_else(|| self.timeline.elsewhere.get(fact), |known| Some(&known.fact))?;
-            let Statement { subject, content, .. } = &fact.statement;
-            let is_same = same(subject, content) || known.is_some_and(|known| same(subject, words_at(known, at).0));
-            is_same.then_some((fact.valid_at, fact.id))
-        };
-        injected.iter().filter_map(said).min().map(|(_, original)| original)
     }
 
     /// Of the nearest facts that hold at `at`, those that a statement may touch, nearest first.

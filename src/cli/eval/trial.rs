@@ -487,6 +487,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_fact_that_names_somebody_is_a_name() {
+        let rows = r#"
+{"fact": {"id": "name", "content": "The player's sister is called Anna.", "subject": "the player's sister", "predicate": "be named", "object": "Anna"}}
+{"fact": {"id": "boat", "content": "Anna rows on the lake.", "subject": "Anna"}}
+{"fact": {"id": "shop", "content": "The player's sister keeps a shop.", "subject": "the player's sister"}}
+{"fact": {"id": "mill", "content": "The miller keeps geese.", "subject": "the miller"}}
+{"question": {"id": "sister", "text": "What about my sister?", "answers": ["boat"]}}
+{"question": {"id": "anna", "text": "Anna?", "answers": ["shop"]}}
+"#;
+        for named in [true, false] {
+            let unnamed = rows.replace("be named", "be");
+            let set = parse(if named { rows } else { &unnamed }).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let trial = Trial::open(&Config::defaults(), folder.path(), &set).await.unwrap();
+            let asked = trial.ask(&set, 10, false).await.unwrap();
+            for (question, answer) in [(0, 1), (1, 2)] {
+                let mut ranked = asked[question].total.iter();
+                let found = ranked.find(|ranked| ranked.fact == answer).unwrap();
+                assert_eq!(found.score.keyword > 0.2, named, "{question}");
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn a_missed_answer_is_looked_for_further_down() {
         let set = parse(SET).unwrap();
         let folder = tempfile::tempdir().unwrap();

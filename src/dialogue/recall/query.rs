@@ -4,6 +4,7 @@
 use crate::{
     memory::{
         keywords::{self, TermWeights},
+        names::{Names, Spoken},
         summary::Summary,
     },
     ports::buffer::BufferedTurn,
@@ -29,6 +30,10 @@ pub(in crate::dialogue) struct Query {
     pub words: TermWeights,
     /// Neither the line nor what it points at has a word to go by.
     pub says_nothing: bool,
+    /// As it was said, with the name of the one it is said to.
+    line: String,
+    /// What was said before, if that is searched for as well.
+    context: String,
 }
 
 impl Query {
@@ -39,13 +44,19 @@ impl Query {
             terms: keywords::search_terms(line),
             words: keywords::query_terms(line),
             says_nothing: false,
+            line: line.to_owned(),
+            context: String::new(),
         }
     }
 
     /// For a line said to the NPC of that name, after these turns.
     pub(in crate::dialogue) fn of(line: &str, npc: &str, history: &[BufferedTurn], summaries: &[Summary]) -> Self {
+        let said = line;
         let line = keywords::without_name(line, npc);
-        let mut query = Self::plain(&line);
+        let mut query = Self {
+            line: said.to_owned(),
+            ..Self::plain(&line)
+        };
         // Nothing but the name was said: it is no evidence.
         let own = keywords::query_terms(npc);
         let is_own = |term: u64| own.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
@@ -61,16 +72,37 @@ impl Query {
         if !context.is_empty() {
             query.text.push('\n');
             query.text.push_str(&context);
-            query.add(&keywords::search_terms(&keywords::without_name(&context, npc)), &is_own);
+            let terms = keywords::search_terms(&keywords::without_name(&context, npc));
+            query.add(&terms, CONTEXT_WEIGHT, &is_own);
+            query.context = context;
         }
         query
     }
 
+    /// Whoever is spoken of is searched for by the other names as well. They are words to search for, and change neither what
+    /// is embedded nor what the line says.
+    pub(in crate::dialogue) fn add_names(&mut self, names: &Names, spoken: Spoken<'_>) {
+        let own = spoken.listener.map(keywords::query_terms).unwrap_or_default();
+        let is_own = |term: u64| own.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
+        let in_line = names.spoken_of(&self.line, spoken);
+        // Whose "my sister" was said before is not known.
+        let unowned = Spoken {
+            speaker: None,
+            ..spoken
+        };
+        let in_context = names.spoken_of(&self.context, unowned);
+        for (others, weight) in [(in_line, 1.0), (in_context, CONTEXT_WEIGHT)] {
+            for other in others {
+                self.add(&keywords::search_terms(&other), weight, &is_own);
+            }
+        }
+    }
+
     /// Adds what the line does not have itself.
-    fn add(&mut self, context: &TermWeights, is_own: &dyn Fn(u64) -> bool) {
+    fn add(&mut self, more: &TermWeights, weight: f32, is_own: &dyn Fn(u64) -> bool) {
         let mut all: std::collections::BTreeMap<u64, f32> = self.terms.0.iter().copied().collect();
-        for (term, weight) in context.0.iter().filter(|(term, _)| !is_own(*term)) {
-            all.entry(*term).or_insert(weight * CONTEXT_WEIGHT);
+        for (term, of_term) in more.0.iter().filter(|(term, _)| !is_own(*term)) {
+            all.entry(*term).or_insert(of_term * weight);
         }
         self.terms = TermWeights(all.into_iter().collect());
     }
@@ -109,7 +141,7 @@ mod tests {
     use super::*;
     use crate::{
         ids::{DialogueId, SummaryId, TurnId},
-        memory::fact::Importance,
+        memory::{fact::Importance, names::Told},
     };
 
     fn turn(number: u32, player: &str, reply: &str) -> BufferedTurn {
@@ -157,6 +189,42 @@ mod tests {
             "Anna's moved, by the way. She's in Oakford now. (Anna, Oakford)"
         );
         assert!(has(&query, "Anna") && !query.says_nothing);
+    }
+
+    #[test]
+    fn other_names_are_searched_for_as_the_name_that_was_said() {
+        let told = |subject, name| Told::by("player:p7", false, subject, name);
+        let names = Names::of(&[told("player:p7's sister", "Anna"), told("the inn", "Mira's Rest")]);
+        let spoken = Spoken {
+            speaker: Some("player:p7"),
+            listener: Some("Mira"),
+        };
+        let asked = |line: &str, history: &[BufferedTurn]| {
+            let mut query = Query::of(line, "Mira", history, &[]);
+            let before = query.clone();
+            query.add_names(&names, spoken);
+            assert_eq!((&query.text, &query.words), (&before.text, &before.words), "{line}");
+            query
+        };
+        let weight = |query: &Query, word: &str| {
+            let term = keywords::query_terms(word).0[0].0;
+            query.terms.0.iter().find(|entry| entry.0 == term).map(|entry| entry.1)
+        };
+        let query = asked("How is my sister?", &[]);
+        assert!(weight(&query, "Anna").is_some() && weight(&query, "Anna") == weight(&query, "sister"));
+        assert!(has(&asked("Where is Anna, Mira?", &[]), "sister"));
+        assert!(!has(&asked("How is your sister?", &[]), "Anna"));
+        assert!(has(&asked("Is the inn full?", &[]), "rest"));
+        assert!(
+            !has(&asked("Is the inn full?", &[]), "Mira"),
+            "the own name is no evidence"
+        );
+        // Of what was said before, only names count.
+        let history = [turn(1, "I met Anna", "She is nice")];
+        let context = asked("Tell me more about that", &history);
+        assert!(weight(&context, "sister") < weight(&query, "sister") && has(&context, "sister"));
+        let history = [turn(1, "I met my sister", "She is nice")];
+        assert!(!has(&asked("Tell me more about that", &history), "Anna"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::{Query, Ranked, Sought, best_first, by_body, limits, rank, weighed};
+use super::{Query, Ranked, Sought, best_first, by_body, limits, names, rank, weighed};
 use crate::{
     dialogue::{Services, locks},
     ids::FactId,
@@ -13,6 +13,8 @@ use crate::{
         authored::World,
         fact::{Fact, Viewpoint},
         keywords::{self, TermStatistics, TermWeights},
+        names::Spoken,
+        party,
         scoring::dot,
         trace::{CallTrace, ScoreParts},
     },
@@ -56,16 +58,22 @@ pub async fn search(
 ) -> Result<(Vec<SearchHit>, Vec<CallTrace>), StoreError> {
     // A time of just now is now: the caller read the clock before this did.
     let past = at + NOW < services.clock.now();
-    let query = Query::plain(query);
-    let (embedded, call) = services
-        .models
-        .embed(
+    let mut query = Query::plain(query);
+    let ((embedded, call), names) = tokio::join!(
+        services.models.embed(
             scope,
             services.embedder.as_ref(),
             EmbedAs::Query,
             std::slice::from_ref(&query.text),
-        )
-        .await;
+        ),
+        names(services, scope, world, viewpoint, at),
+    );
+    let player = viewpoint.player.as_ref().map(party::key_of);
+    let spoken = Spoken {
+        speaker: Some(player.as_deref().unwrap_or(party::PLAYER)),
+        listener: None,
+    };
+    query.add_names(&names?, spoken);
     let embedding = embedded.ok().and_then(|mut vectors| vectors.pop());
     let configured = limits(&services.settings.recall);
     let sought = Sought {

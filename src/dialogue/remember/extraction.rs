@@ -267,8 +267,9 @@ async fn embedded(
     let calibration = services.embedder.info().calibration;
     let mut fresh: Vec<Fresh> = Vec::new();
     for (statement, embedding) in statements.into_iter().zip(vectors?) {
+        let key = party::subject_key(&statement.subject);
         let same = |other: &Fresh| {
-            other.statement.subject == statement.subject
+            party::subject_key(&other.statement.subject) == key
                 && calibration.similarity(dot(&other.embedding, &embedding)) >= f64::from(calibration.same)
                 && agreement::agree(&other.statement, &statement)
         };

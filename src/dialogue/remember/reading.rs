@@ -118,16 +118,16 @@ impl Memory<'_> {
                 Sought::about_all(names.keys(&known.fact.statement.subject), known.vector_as_said())
             })
             .collect();
-        // By the other names that the memory has for those of whom the turn speaks.
-        for known in &fresh {
-            let keys = naming.at(known.fact.valid_at).keys(&known.fact.statement.subject);
-            if keys.len() > 1 {
-                since_then.push(Sought::about_all(keys, &known.vector));
-            }
+        since_then.extend(fresh.iter().filter_map(|known| by_other_names(known, &naming)));
+        if let Some(addition) = addition {
+            since_then.extend(self.by_names_of_player(&addition.extraction, requests, &naming));
         }
         for said in &said {
             let requests = said.forget.iter();
             since_then.extend(requests.flat_map(|request| self.meant(&request.vector, said.player.as_ref())));
+        }
+        for extraction in &rows.extractions {
+            since_then.extend(self.by_names_of_player(extraction, requests, &naming));
         }
         if !since_then.is_empty() || !said.is_empty() {
             relay_outbox_of(self.services, self.scope).await?;
@@ -223,6 +223,29 @@ impl Memory<'_> {
         anything.into_iter().chain(own)
     }
 
+    /// The same by the other names of the player and of those who are the player's, where others hear it.
+    fn by_names_of_player<'v>(
+        &self,
+        said: &Extraction,
+        requests: &'v Requests,
+        naming: &Naming<'_>,
+    ) -> Vec<Sought<'v>> {
+        let player = said.player.as_ref();
+        let Some(player) = player.filter(|player| self.audience.private_to.as_ref() != Some(*player)) else {
+            return Vec::new();
+        };
+        let names = naming.at(said.said_at);
+        let is_players = |name: &&str| party::owner(name) == Some(player.as_str());
+        let groups = names.groups().map(Iterator::collect::<Vec<&str>>);
+        let of_player = groups.filter(|group| group.iter().any(is_players));
+        let keys: Vec<String> = of_player.flatten().map(party::subject_key).collect();
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let vectors = said.forget.iter().map(|text| requests[text].as_slice());
+        vectors.map(|vector| Sought::about_all(keys.clone(), vector)).collect()
+    }
+
     /// Facts of this memory from before `since` that are near any of these; what was said since is read anyway.
     async fn near(&self, sought: &[Sought<'_>], since: DateTime<Utc>) -> StoreResult<BTreeSet<FactId>> {
         let mut found = BTreeSet::new();
@@ -267,6 +290,12 @@ impl Memory<'_> {
         requests.extend(texts.into_iter().zip(vectors?));
         Ok(())
     }
+}
+
+/// Where what is near a fact is looked for by the other names that the memory has for whoever it speaks of, if it has any.
+fn by_other_names<'k>(known: &'k Known, naming: &Naming<'_>) -> Option<Sought<'k>> {
+    let keys = naming.at(known.fact.valid_at).keys(&known.fact.statement.subject);
+    (keys.len() > 1).then(|| Sought::about_all(keys, &known.vector))
 }
 
 /// Those of `texts` that have no vector yet, each once; `None`: all have one.

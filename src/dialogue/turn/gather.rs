@@ -20,6 +20,7 @@ use crate::{
         fact::Fact,
         keywords::TermWeights,
         locks::Locks,
+        names::{Names, Spoken},
         party,
         state::WorldState,
         summary::Meeting,
@@ -27,7 +28,7 @@ use crate::{
         trace::{CallTrace, Timings},
         turn::Intent,
     },
-    ports::{StoreError, embedder::EmbedAs, ledger::facts::RecallBody, llm::Task},
+    ports::{StoreError, StoreResult, embedder::EmbedAs, ledger::facts::RecallBody, llm::Task},
 };
 
 /// Standing facts read of each sort; more than any budget takes.
@@ -349,13 +350,35 @@ async fn recalled(
         embed_ms: 0.0,
         recall_ms: 0.0,
     };
-    if needed.embedding {
-        recalled.embed(services, input, watch).await;
-    }
+    let embedding = async {
+        if needed.embedding {
+            recalled.embed(services, input, watch).await;
+        }
+    };
+    // Who is who is read while the line is embedded. Where nothing is said nobody is spoken of.
+    let names = async {
+        if needed.facts && !line.trim().is_empty() {
+            known_names(services, input).await
+        } else {
+            Ok(Names::default())
+        }
+    };
+    let ((), names) = tokio::join!(embedding, names);
+    let speaker = input.player.as_ref().map(party::key_of);
+    let spoken = Spoken {
+        speaker: speaker.as_deref(),
+        listener: input.player.is_some().then_some(input.npc.name.as_str()),
+    };
+    recalled.query.add_names(&names?, spoken);
     if needed.facts {
         recalled.search(services, input, watch).await?;
     }
     Ok(recalled)
+}
+
+async fn known_names(services: &Services, input: &TurnInput) -> StoreResult<Names> {
+    let (viewpoint, now) = (input.viewpoint(), services.clock.now());
+    recall::names(services, &input.scope, &input.world, &viewpoint, now).await
 }
 
 impl Recalled {

@@ -144,6 +144,12 @@ pub fn is_particle(word: &[char]) -> bool {
     TABLES.particles.iter().any(|(particle, _)| particle == word)
 }
 
+/// Whether a run is nothing but particles, as "한테는" in "누나한테는".
+pub fn are_particles(word: &[char]) -> bool {
+    let begins = |particle: &Vec<char>| word.starts_with(particle) && are_particles(&word[particle.len()..]);
+    word.is_empty() || TABLES.particles.iter().any(|(particle, _)| begins(particle))
+}
+
 fn particle_at(word: &[char], tables: &Tables) -> Option<usize> {
     tables.particles.iter().find_map(|(particle, after)| {
         if particle.len() >= word.len() || !word.ends_with(particle) {

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_quick};
 
 pub use bm25::{TermStatistics, bm25, bm25_by, fact_terms, saturated, search_terms};
-pub use names::{proper_nouns, without_name};
+pub use names::{is_name, proper_nouns, without_name};
 pub use pointing::is_pointing;
 pub use telling::{is_small_talk, telling_terms};
 

@@ -79,8 +79,9 @@ pub fn without_name(line: &str, name: &str) -> String {
     text
 }
 
-/// Whether a word is a name, with an ending or a particle.
-fn is_name(word: &str, name: &str) -> bool {
+/// Whether a word, in the form of [`normalise`], is a name in that form, with an ending or particles.
+#[must_use]
+pub fn is_name(word: &str, name: &str) -> bool {
     let Some(rest) = word.strip_prefix(name) else {
         return false;
     };
@@ -88,8 +89,11 @@ fn is_name(word: &str, name: &str) -> bool {
         return true;
     }
     let rest: Vec<char> = rest.chars().collect();
-    let vocative = matches!(rest.as_slice(), ['아' | '야' | '님' | '씨'] | ['이', '야' | '여']);
-    name.chars().all(korean::is_hangul) && (vocative || korean::is_particle(&rest))
+    let called = matches!(
+        rest.as_slice(),
+        ['아' | '야' | '님' | '씨' | '네'] | ['이', '야' | '여']
+    );
+    name.chars().all(korean::is_hangul) && (called || korean::are_particles(&rest))
 }
 
 #[cfg(test)]
@@ -127,6 +131,7 @@ mod tests {
             ("잘 자, 에르겐.", "에르겐", "잘 자."),
             ("미라야, 안녕", "미라", "안녕"),
             ("에르겐은 뭘 좋아해?", "에르겐", "뭘 좋아해?"),
+            ("에르겐한테는 비밀이야", "에르겐", "비밀이야"),
             ("미라클 봤어?", "미라", "미라클 봤어?"),
             ("Mira?", "Mira", "Mira?"),
             ("Miracles happen", "Mira", "Miracles happen"),

@@ -1,13 +1,16 @@
 //! What is over by what a turn says of it: what a player asks to forget, and promises.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 
-use super::{End, Ending, Flagged, Judged, Naming, Request, Run, SaidThen, is_own, said_by, words_at};
+use super::{End, Ending, Flagged, Judged, Request, Run, SaidThen, is_own, said_by, words_at};
 use crate::{
     ids::{PlayerId, TurnId},
     memory::{
         fact::{Fact, InvalidReason, Statement},
         keywords::{self, TermWeights},
+        names::Names,
         party,
     },
 };
@@ -24,7 +27,7 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
     /// Ends the one fact that a request of a turn names, if nothing protects it. `nth`: which of its requests.
     pub(super) fn forget(&mut self, request: &Request, nth: usize, said: &SaidThen) {
         let (turn, at) = (said.turn, said.at);
-        let naming = Naming::of(&self.timeline.known).at(at);
+        let naming = self.naming.at(at);
         let near = self.prepared.meant(turn, nth).iter();
         let meant = near.map(|(old, _)| *old).filter(|old| self.holds(*old, at));
         let meant = meant.take(MEANT).find(|old| {
@@ -36,7 +39,8 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
             let keywords: Vec<String> = keywords.iter().cloned().chain(names).collect();
             let terms = keywords::document_terms(content, &keywords);
             keywords::coverage(&request.terms, &terms) >= MIN_COVERAGE
-                && (is_own(&known.fact, said.player.as_ref(), &naming) || is_nearly_all_in(content, &request.terms))
+                && (is_own(&known.fact, said.player.as_ref(), &naming)
+                    || is_nearly_all_in(content, &by_every_name(&request.terms, &naming)))
                 && !self.is_protected(*old, at)
         });
         if let Some(meant) = meant {
@@ -85,6 +89,23 @@ pub(super) fn is_said_of(fact: &Fact, player: Option<&PlayerId>) -> bool {
         && !party::is_player(&fact.statement.speaker)
         && said_by(fact).is_some()
         && party::mentions_player(&fact.statement.content)
+}
+
+/// A request, with the other names of those whom it names.
+fn by_every_name(request: &TermWeights, names: &Names) -> TermWeights {
+    let mut terms: BTreeMap<u64, f32> = request.0.iter().copied().collect();
+    let has = |of_name: &TermWeights| {
+        let mut of_name = of_name.0.iter().peekable();
+        of_name.peek().is_some()
+            && of_name.all(|(term, _)| request.0.binary_search_by_key(term, |entry| entry.0).is_ok())
+    };
+    for group in names.groups() {
+        let of_names: Vec<TermWeights> = group.map(|name| keywords::query_terms(&party::plain(name))).collect();
+        if of_names.iter().any(has) {
+            terms.extend(of_names.into_iter().flat_map(|of_name| of_name.0));
+        }
+    }
+    TermWeights(terms.into_iter().collect())
 }
 
 /// Whether a request has the informative words of a sentence, but for a few.

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::ids::EditId;
+use crate::memory::keywords;
 use crate::memory::{
     agreement::{polarity_of, tense_of},
     calibration::Calibration,

@@ -73,6 +73,18 @@ pub struct Worded {
     pub keywords: Vec<String>,
 }
 
+/// A fact that names its subject, as far as names go.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamingFact {
+    pub fact: FactId,
+    pub subject: String,
+    pub name: String,
+    pub speaker: String,
+    pub authored: bool,
+    /// What it rests on that not every player may hear of.
+    pub locks: Locks,
+}
+
 /// One judged pair, kept by content so that the same question is never asked twice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JudgedPair {
@@ -342,6 +354,17 @@ pub trait FactStore: Send + Sync {
         since: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<String>>;
+
+    /// The facts by which the viewpoint may know at `at` who is who ([`is_name`](crate::memory::names::is_name)), and that
+    /// nothing replaces which it may use as well; by id, the newest `limit` of what each of its knowers knows openly, and of
+    /// what each was told by its player. Whether a locked one is open is not looked at here.
+    async fn names(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        at: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<NamingFact>>;
 
     // --- reconciling ---
     /// The sum of `memory_seq` over `npcs`.

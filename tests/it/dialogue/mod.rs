@@ -11,6 +11,7 @@ mod index;
 mod indexing;
 mod learning;
 mod memory;
+mod names;
 mod needed;
 mod overlapping;
 mod past;

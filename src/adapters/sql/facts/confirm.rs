@@ -12,7 +12,7 @@ use super::{
     replacing,
 };
 use crate::{
-    ids::{FactId, TenantId},
+    ids::{FactId, PlayerId, TenantId},
     memory::{fact::Viewpoint, locks::Locks},
     ports::{
         StoreError, StoreResult,
@@ -55,6 +55,15 @@ struct Found {
 
 pub(super) fn knower_keys(viewpoint: &Viewpoint) -> Vec<String> {
     viewpoint.knowers().map(|knower| knower.key()).collect()
+}
+
+/// The partitions that a viewpoint may read: each knower with each privacy; for a designer, who sees all, each knower once.
+pub(super) fn partitions(viewpoint: &Viewpoint) -> Vec<(String, &str)> {
+    let player = viewpoint.player.as_ref().filter(|_| !viewpoint.sees_all_players);
+    let privacies = std::iter::once("").chain(player.map(PlayerId::as_str));
+    privacies
+        .flat_map(|privacy| knower_keys(viewpoint).into_iter().map(move |key| (key, privacy)))
+        .collect()
 }
 
 pub(super) async fn confirm(

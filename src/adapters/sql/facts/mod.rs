@@ -1,10 +1,11 @@
 //! Facts. `read` answers, `confirm` says what recall may use, `write` inserts and reconciles, `edit` is what people do, `fold`
-//! recomputes the cached results, `embeddings` finds vectors of other models, `worded` is recall without an index. This file maps rows to values and hands each call on.
+//! recomputes the cached results, `embeddings` finds vectors of other models, `worded` is recall without an index, `names` says who is who. This file maps rows to values and hands each call on.
 
 mod confirm;
 mod edit;
 mod embeddings;
 pub(super) mod fold;
+mod names;
 mod read;
 mod replaced;
 mod taken_out;
@@ -34,7 +35,7 @@ use crate::{
             audit::Edit,
             facts::{
                 Confirmation, Contradiction, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore,
-                JudgedPair, OutboxRow, RecallBody, ReconcileOutcome, Reconciliation, TimelineRows, Worded,
+                JudgedPair, NamingFact, OutboxRow, RecallBody, ReconcileOutcome, Reconciliation, TimelineRows, Worded,
             },
         },
         vectors::IndexPoint,
@@ -203,6 +204,16 @@ impl FactStore for SqlFactStore {
         limit: u32,
     ) -> StoreResult<Vec<String>> {
         taken_out::taken_out(&self.0, scope.tenant(), viewpoint, since, limit).await
+    }
+
+    async fn names(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        at: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<NamingFact>> {
+        names::names(&self.0, scope.tenant(), viewpoint, at, limit).await
     }
 
     async fn memory_seq(&self, scope: &TenantScope, world: &WorldId, npcs: &[NpcId]) -> StoreResult<u64> {

@@ -8,13 +8,9 @@ use super::super::{
     Connection, Engine, Row,
     rows::{Columns, json, json_list, micros, page_of, rows_of, store_error, text, vector_from},
 };
-use super::{
-    confirm::{self, knower_keys},
-    fact_columns, polarity_named, read_fact, tense_named, view,
-    write::guards,
-};
+use super::{confirm, fact_columns, polarity_named, read_fact, tense_named, view, write::guards};
 use crate::{
-    ids::{FactId, NpcId, PlayerId, TenantId, WorldId},
+    ids::{FactId, NpcId, TenantId, WorldId},
     memory::{
         fact::{Fact, FactKind, InvalidReason, Invalidation, Viewpoint},
         reconcile::Verdict,
@@ -200,10 +196,6 @@ pub(super) async fn standing(
     at: DateTime<Utc>,
     limit: u32,
 ) -> StoreResult<Vec<Fact>> {
-    let privacies = std::iter::once("").chain(viewpoint.player.as_ref().map(PlayerId::as_str));
-    let partitions: Vec<(String, &str)> = privacies
-        .flat_map(|privacy| knower_keys(viewpoint).into_iter().map(move |key| (key, privacy)))
-        .collect();
     let mut connection = engine.read(tenant).await?;
     let rows = sqlx::query(if viewpoint.sees_all_players {
         STANDING_FOR_ALL
@@ -212,7 +204,7 @@ pub(super) async fn standing(
     })
     .bind(tenant.as_str())
     .bind(viewpoint.world.as_str())
-    .bind(json(&partitions)?)
+    .bind(json(&confirm::partitions(viewpoint))?)
     .bind(micros(at))
     .bind(i64::from(limit))
     .fetch_all(&mut *connection)

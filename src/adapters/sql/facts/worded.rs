@@ -4,12 +4,15 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 
-use super::super::{
-    Engine,
-    rows::{Columns, json, micros, store_error},
+use super::{
+    super::{
+        Engine,
+        rows::{Columns, json, micros, store_error},
+    },
+    confirm,
 };
 use crate::{
-    ids::{FactId, PlayerId, TenantId},
+    ids::{FactId, TenantId},
     memory::fact::{Importance, Viewpoint},
     ports::{StoreError, StoreResult, ledger::facts::Worded},
 };
@@ -42,17 +45,6 @@ pub(super) async fn worded(
     at: DateTime<Utc>,
     limit: u32,
 ) -> StoreResult<Vec<Worded>> {
-    let readers: Vec<&str> = if viewpoint.sees_all_players {
-        vec![""]
-    } else {
-        std::iter::once("")
-            .chain(viewpoint.player.as_ref().map(PlayerId::as_str))
-            .collect()
-    };
-    let partitions: Vec<(String, &str)> = viewpoint
-        .knowers()
-        .flat_map(|knower| readers.iter().map(move |reader| (knower.key(), *reader)))
-        .collect();
     let mut connection = engine.read(tenant).await?;
     let rows = sqlx::query(if viewpoint.sees_all_players {
         WORDED_FOR_ALL
@@ -61,7 +53,7 @@ pub(super) async fn worded(
     })
     .bind(tenant.as_str())
     .bind(viewpoint.world.as_str())
-    .bind(json(&partitions)?)
+    .bind(json(&confirm::partitions(viewpoint))?)
     .bind(micros(at))
     .bind(i64::from(limit))
     .fetch_all(&mut *connection)

@@ -17,7 +17,10 @@ use super::super::{
 use super::{fold, polarity_name, replaced, tense_name};
 use crate::{
     ids::{FactId, InvalidationId, NpcId, TenantId},
-    memory::fact::{InvalidReason, Knower, NewFact},
+    memory::{
+        fact::{InvalidReason, Knower, NewFact},
+        names,
+    },
     ports::{
         StoreResult,
         ledger::{
@@ -91,8 +94,8 @@ const INSERT_FACT: &str = batch!(
         $21, $22, $23, $24, $25, $26, $10, $11, $14, $17, 1, $30, $17, $31)",
     concat!(
         "INSERT INTO fact_knowers (tenant, fact, knower, world, private_to, valid_at, mutable, pinned, importance,
-            ends_at, version, locked_by)
-         SELECT $1, $2, v.value, $3, COALESCE($6, ''), $21, $27, $17, $14, $22, 1, $31 FROM ",
+            ends_at, version, locked_by, names_subject)
+         SELECT $1, $2, v.value, $3, COALESCE($6, ''), $21, $27, $17, $14, $22, 1, $31, $32 FROM ",
         texts!("$5"),
         " v"
     ),
@@ -518,6 +521,7 @@ pub(super) async fn insert_fact(
         .bind(vector_bytes(&fact.embedding))
         .bind(micros(written_at))
         .bind(fact.locks.to_string())
+        .bind(names::is_name(statement))
         .execute(connection)
         .await
         .map(drop)

@@ -153,6 +153,65 @@ fn forgetting_goes_by_the_person() {
 }
 
 #[test]
+fn what_the_npc_said_is_forgotten_by_whatever_name() {
+    let told = |named: bool| {
+        let mut told = Case::since(0)
+            .says(1, 1, "Mira told the player that Anna owes her a debt", 0.0)
+            .of(1, "Mira")
+            .with(1, |known| known.fact.statement.speaker = "Mira".to_owned());
+        if named {
+            told = told.names(2, 2, "player:p7's sister", "Anna");
+        }
+        let request = "Mira told the player that the player's sister owes her a debt";
+        told.brought(3, &[(request, 20.0)], &[]).ends()
+    };
+    assert_eq!(told(false), []);
+    assert_eq!(told(true), [(1, Forgotten, None)]);
+}
+
+#[test]
+fn a_sentence_of_the_prompt_is_an_echo_by_whatever_name() {
+    let told = |named: bool, said: &str| {
+        let mut told = Case::since(0);
+        if named {
+            told = told.names(1, 1, "player:p7's sister", "Anna");
+        }
+        // Too far from each other to be compared.
+        told.says(2, 2, "Anna lives in Thornwick", 0.0)
+            .of(2, "Anna")
+            .says(3, 3, said, 60.0)
+            .of(3, "player:p7's sister")
+            .brought(3, &[], &[2])
+    };
+    let same = "The player's sister lives in Thornwick";
+    assert_eq!(told(true, same).ends(), [(3, Echo, Some(2))]);
+    assert_eq!(told(true, "The player's sister lives in Oakford").ends(), []);
+    assert_eq!(told(false, same).ends(), []);
+    let unnamed = told(true, same).stored().unsaid(1).settled();
+    assert_eq!((unnamed.ends.len(), unnamed.lifts.len()), (0, 1));
+}
+
+#[test]
+fn what_a_turn_says_twice_of_one_person_is_one_fact() {
+    let told = |named: bool| {
+        let mut told = Case::since(0);
+        if named {
+            told = told.names(1, 1, "player:p7's sister", "Anna");
+        }
+        told.says(2, 2, "Anna lives in Thornwick", 0.0)
+            .of(2, "Anna")
+            .says(3, 2, "The player's sister lives in Thornwick", 5.0)
+            .of(3, "player:p7's sister")
+            .says(4, 2, "The player's sister lives in Oakford", 50.0)
+            .of(4, "player:p7's sister")
+    };
+    assert_eq!(told(true).ends(), [(3, Duplicate, Some(2))]);
+    assert_eq!(told(false).ends(), []);
+    let unnamed = told(true).stored().unsaid(1).settled();
+    assert_eq!((unnamed.ends.len(), unnamed.lifts.len()), (0, 1));
+}
+
+#[test]
 fn what_cannot_be_touched_pushes_nothing_out() {
     let mut told = Case::since(0).says(1, 1, "The player likes apples", 56.0);
     for n in 2..=400 {

@@ -16,6 +16,7 @@ mod index;
 mod jobs;
 mod locks;
 mod meetings;
+mod names;
 mod nodes;
 mod postgres;
 mod prune;
@@ -84,6 +85,7 @@ macro_rules! ledger_contract {
                     facts_are_listed_by_filter, facts_of_another_tenant_are_not_found;
                 locks: what_is_locked_is_confirmed_apart_and_does_not_stand,
                     what_scenarios_require_is_read_of_those_that_are_there;
+                names: who_is_who_is_told_to_those_who_may_know, a_name_counts_while_its_fact_is_valid;
                 edits: editing_changes_the_view_and_not_the_statement, editing_checks_the_version,
                     removing_and_restoring_are_history;
                 folding: a_duplicate_is_folded_into_the_newer_fact, restoring_a_duplicate_unfolds_it,

@@ -1,0 +1,49 @@
+//! Who is who, as a viewpoint knows it: a line that speaks of a person by one name finds what is known under the others.
+
+use chrono::{DateTime, Utc};
+
+use crate::{
+    dialogue::{Services, locks},
+    memory::{
+        authored::World,
+        fact::Viewpoint,
+        names::{Names, Told},
+    },
+    ports::{StoreResult, ledger::facts::NamingFact},
+    tenancy::TenantScope,
+};
+
+/// Names that are read of each knower and privacy, newest first.
+const NAMES: u32 = 200;
+
+/// The names of those that the viewpoint may know at `at`.
+///
+/// # Errors
+/// If the ledger does not answer.
+pub(in crate::dialogue) async fn names(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    viewpoint: &Viewpoint,
+    at: DateTime<Utc>,
+) -> StoreResult<Names> {
+    let known = services.ledger.facts.names(scope, viewpoint, at, NAMES).await?;
+    let (mut open, mut locked) = (Vec::new(), Vec::new());
+    for name in known {
+        if name.locks.is_empty() || viewpoint.sees_all_players {
+            open.push(name);
+        } else {
+            let locks = name.locks.clone();
+            locked.push((name, locks));
+        }
+    }
+    if !locked.is_empty() {
+        open.extend(locks::open(services, scope, world, viewpoint, locked).await?);
+    }
+    let told: Vec<Told<'_>> = open.iter().map(told).collect();
+    Ok(Names::of(&told))
+}
+
+fn told(fact: &NamingFact) -> Told<'_> {
+    Told::by(&fact.speaker, fact.authored, &fact.subject, &fact.name)
+}

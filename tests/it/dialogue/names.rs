@@ -1,0 +1,267 @@
+//! A person is found by every name: what is known of "the player's sister" answers who asks of "Anna", and the other way round.
+
+use std::collections::BTreeSet;
+
+use colloquy::{
+    dialogue::recall,
+    memory::{
+        fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense, Viewpoint},
+        trace::CandidateTrace,
+    },
+    ports::{clock::Clock as _, embedder::EmbedAs},
+};
+use serde_json::{Value, json};
+
+use super::{Stage, statement};
+use crate::support::run;
+
+/// A statement of the player about somebody.
+fn about(subject: &str, predicate: &str, object: &str, content: &str) -> Value {
+    let mut fact = statement(predicate, object, content, "positive", &[]);
+    fact["subject"] = json!(subject);
+    fact["kind"] = json!("personal_info");
+    fact
+}
+
+fn english() -> Value {
+    json!([
+        about(
+            "the player's sister",
+            "be named",
+            "Anna",
+            "The player's sister is called Anna."
+        ),
+        about(
+            "the player's sister",
+            "keep",
+            "bakery",
+            "The player's sister keeps a bakery in Thornwick."
+        ),
+        about("Anna", "move", "Oakford", "Anna has moved to Oakford."),
+    ])
+}
+
+fn korean() -> Value {
+    json!([
+        about(
+            "플레이어의 동생",
+            "이름이다",
+            "서연",
+            "플레이어의 동생의 이름은 서연이다."
+        ),
+        about(
+            "플레이어의 동생",
+            "운영하다",
+            "빵집",
+            "플레이어의 동생은 빵집을 운영한다."
+        ),
+        about("서연", "이사하다", "부산", "서연은 부산으로 이사했다."),
+    ])
+}
+
+/// What a new session's first line finds of a fact; `None`: it was not even considered.
+async fn found(stage: &Stage, player: &str, line: &str, content: &str) -> Option<CandidateTrace> {
+    let mut talk = stage.session(player).await;
+    talk.say(line).await;
+    let candidates = talk.trace(1).await.candidates;
+    talk.rewind(0, None).await;
+    candidates.into_iter().find(|candidate| candidate.content == content)
+}
+
+async fn is_found_by_words(stage: &Stage, player: &str, line: &str, content: &str) -> bool {
+    let found = found(stage, player, line, content).await;
+    found.is_some_and(|found| found.score.keyword > 0.2 && found.fate.is_in_prompt())
+}
+
+#[test]
+fn who_asks_by_one_name_hears_what_is_known_by_the_other() {
+    run(async {
+        for (facts, cases) in [
+            (
+                english(),
+                [
+                    (
+                        "What do you know of Anna?",
+                        "The player's sister keeps a bakery in Thornwick.",
+                    ),
+                    ("How is my sister?", "Anna has moved to Oakford."),
+                ],
+            ),
+            (
+                korean(),
+                [
+                    ("서연이 요즘 뭐 하는지 알아?", "플레이어의 동생은 빵집을 운영한다."),
+                    ("내 동생은 어떻게 지내?", "서연은 부산으로 이사했다."),
+                ],
+            ),
+        ] {
+            let stage = Stage::set().await;
+            let mut talk = stage.session("p1").await;
+            talk.teach("Listen.", &facts).await;
+            for (line, content) in cases {
+                assert!(is_found_by_words(&stage, "p1", line, content).await, "{line}");
+            }
+            // Nobody told the NPC who that is.
+            let stage = Stage::set().await;
+            let mut talk = stage.session("p1").await;
+            let unnamed = json!(facts.as_array().unwrap()[1..]);
+            talk.teach("Listen.", &unnamed).await;
+            for (line, content) in cases {
+                assert!(!is_found_by_words(&stage, "p1", line, content).await, "{line}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_name_that_was_taken_back_brings_nothing() {
+    run(async {
+        let stage = Stage::set().await;
+        let [name, bakery] = [0, 1].map(|nth| english()[nth].clone());
+        let mut talk = stage.session("p1").await;
+        talk.teach("My sister keeps a bakery", &json!([bakery])).await;
+        let mut other = stage.session("p1").await;
+        other.teach("My sister is called Anna", &json!([name])).await;
+        let (line, content) = (
+            "What do you know of Anna?",
+            "The player's sister keeps a bakery in Thornwick.",
+        );
+        assert!(is_found_by_words(&stage, "p1", line, content).await);
+        other.rewind(0, None).await;
+        assert!(!is_found_by_words(&stage, "p1", line, content).await);
+    });
+}
+
+/// What the NPC is told by hand: that "the crow" is Captain Vale.
+async fn write_name(stage: &Stage, private_to: Option<&str>, locks: &str) {
+    let statement = Statement {
+        subject: "Captain Vale".to_owned(),
+        predicate: "be named".to_owned(),
+        object: "the crow".to_owned(),
+        content: "Captain Vale is known as the crow.".to_owned(),
+        keywords: vec![],
+        speaker: "author".to_owned(),
+        kind: FactKind::Profile,
+        importance: Importance::DEFAULT,
+        polarity: Polarity::Positive,
+        tense: Tense::Present,
+        pinned: false,
+    };
+    let text = statement.embedded_text();
+    let embedding = stage
+        .services
+        .embedder
+        .embed(EmbedAs::Passage, &[text])
+        .await
+        .unwrap()
+        .remove(0);
+    let fact = NewFact {
+        id: stage.services.ids.next(),
+        world: stage.world.id.clone(),
+        audience: Audience {
+            knowers: BTreeSet::from([Knower::Npc(stage.npc.id.clone())]),
+            private_to: private_to.map(|player| player.parse().unwrap()),
+        },
+        statement,
+        valid_at: stage.clock.now(),
+        locks: locks.parse().unwrap(),
+        expires_at: None,
+        cause: Cause::Edit(stage.services.ids.next()),
+        source: None,
+        derived_from: vec![],
+        pii: vec![],
+        authored: true,
+        embedding,
+    };
+    let facts = &stage.services.ledger.facts;
+    facts
+        .create(&stage.scope, &fact, false, &stage.edit("fact.create"))
+        .await
+        .unwrap();
+}
+
+const ASKS: &str = "Have you seen Captain Vale?";
+const STOLE: &str = "The crow stole a silver ring.";
+
+async fn tell_of_the_crow(stage: &Stage) {
+    let mut talk = stage.session("p1").await;
+    talk.teach(
+        "The crow stole a ring",
+        &json!([about("the crow", "steal", "silver ring", STOLE)]),
+    )
+    .await;
+}
+
+#[test]
+fn a_name_that_this_player_may_not_know_neither_helps_nor_shows() {
+    run(async {
+        let untold = Stage::set().await;
+        tell_of_the_crow(&untold).await;
+        let alone = found(&untold, "p1", ASKS, STOLE).await.unwrap();
+        assert!(alone.score.keyword < 0.01, "{alone:?}");
+        for (private_to, locks, helps) in [
+            (None, "", true),
+            (Some("p1"), "", true),
+            (Some("p2"), "", false),
+            (None, "scenario:mira/gone", false),
+            (None, "hearers:p2", false),
+        ] {
+            let stage = Stage::set().await;
+            tell_of_the_crow(&stage).await;
+            write_name(&stage, private_to, locks).await;
+            let mut talk = stage.session("p1").await;
+            talk.say(ASKS).await;
+            let trace = talk.trace(1).await;
+            let stole = trace
+                .candidates
+                .iter()
+                .find(|candidate| candidate.content == STOLE)
+                .unwrap();
+            assert_eq!(stole.score.keyword > 0.2, helps, "{private_to:?} {locks}");
+            if !helps {
+                assert_eq!(stole.score.keyword.to_bits(), alone.score.keyword.to_bits());
+                let shown = serde_json::to_string(&trace).unwrap();
+                assert!(!shown.contains("known as the crow"), "{shown}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_designers_search_goes_by_the_person_too() {
+    run(async {
+        let stage = Stage::set().await;
+        let mut talk = stage.session("p1").await;
+        talk.teach("Listen.", &english()).await;
+        let then = stage.clock.now();
+        stage.clock.advance(std::time::Duration::from_hours(1));
+        let mut other = stage.session("p2").await;
+        let dog = about("the player's dog", "be named", "Rex", "The player's dog is called Rex.");
+        other.teach("My dog is called Rex", &json!([dog])).await;
+        stage.clock.advance(std::time::Duration::from_hours(1));
+        let all = stage.viewpoint();
+        let as_p1 = Viewpoint {
+            player: Some("p1".parse().unwrap()),
+            sees_all_players: false,
+            ..stage.viewpoint()
+        };
+        let (bakery, oakford) = (
+            "The player's sister keeps a bakery in Thornwick.",
+            "Anna has moved to Oakford.",
+        );
+        for (viewpoint, query, content, helps) in [
+            (&all, "Anna", bakery, true),
+            (&as_p1, "Anna", bakery, true),
+            (&as_p1, "my sister", oakford, true),
+            (&all, "my sister", oakford, false),
+            (&as_p1, "Rex", bakery, false),
+        ] {
+            for at in [then, stage.clock.now()] {
+                let searched = recall::search(&stage.services, &stage.scope, &stage.world, viewpoint, query, at, 20);
+                let (hits, _) = searched.await.unwrap();
+                let hit = hits.iter().find(|hit| hit.fact.view.content == content).unwrap();
+                assert_eq!(hit.score.keyword > 0.2, helps, "{query} {at}");
+            }
+        }
+    });
+}

@@ -206,13 +206,13 @@ async fn transcript(language: &'static str, lines: &[&str]) -> String {
         .turns
         .iter()
         .enumerate()
-        .map(|(at, (player, npc))| context! { number => at + 1, date => "2026-11-25", weekday => "Wednesday", player, npc })
+        .map(|(at, (player, npc))| context! { number => at + 1, date => "2026-11-25", weekday => "Wednesday", player, npc, name => table.npc })
         .collect();
     let summary = ask(
         Task::Summary,
         language,
         "summary",
-        context! { npc_name => table.npc, turns, previous => Vec::<String>::new() },
+        context! { listeners => [table.npc], turns, previous => Vec::<String>::new() },
     )
     .await;
     let summary: Value = serde_json::from_str(&summary).unwrap();

@@ -94,14 +94,14 @@ fn a_full_reply_prompt_reads_well() {
 fn task_prompts_render_with_and_without_their_lists() {
     let none: Vec<String> = vec![];
     let turns = vec![
-        context! { number => 1, date => "2026-11-25", weekday => "Wednesday", player => "hi\nthere", npc => "hello" },
+        context! { number => 1, date => "2026-11-25", weekday => "Wednesday", player => "hi\nthere", npc => "hello", name => "Mira" },
     ];
     for language in ["en", "ko"] {
         for filled in [false, true] {
             let known = if filled { vec!["K1".to_owned()] } else { none.clone() };
             let turns = if filled { turns.clone() } else { vec![] };
             let values = context! {
-                npc_name => "Mira", line => "L", reply => "R", known => known.clone(), before => none.clone(),
+                npc_name => "Mira", listeners => ["Mira"], line => "L", reply => "R", known => known.clone(), before => none.clone(),
                 open => none.clone(), subjects => none.clone(),
                 date => "2026-01-02", weekday => "Friday", titles => known.clone(), ready => none.clone(), previous => known,
                 turns, pairs => [context! { older => "O", newer => "N" }], bounds => bounds(), others => Vec::<String>::new(),

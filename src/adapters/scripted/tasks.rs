@@ -213,10 +213,11 @@ fn agreed_place(reply: &str) -> Option<String> {
 /// Longest summary, in characters.
 const SUMMARY_CHARS: usize = 700;
 
-/// A line among NPCs. Their own `<` and `>` are escaped.
-static NPC_LINE: LazyLock<Regex> = LazyLock::new(|| {
+/// A line of a stretch. What people said has its own `<` and `>` escaped.
+static SAID: LazyLock<Regex> = LazyLock::new(|| {
     // A literal of this file, compiled in the tests.
-    Regex::new(r#"<npc from="(?P<name>[^"]*)">(?P<text>[^<]*)</npc>"#).unwrap_or_else(|e| panic!("{e}"))
+    Regex::new(r#"<player>(?P<line>[^<]*)</player>|<npc(?: from="(?P<name>[^"]*)")?>(?P<text>[^<]*)</npc>"#)
+        .unwrap_or_else(|e| panic!("{e}"))
 });
 
 /// Who said what of a stretch that is summed up.
@@ -226,28 +227,18 @@ struct SaidBy<'a> {
     text: &'a str,
 }
 
-/// The lines of a prompt that asks for a summary, in order: a player's and an NPC's in turn, or, among NPCs,
-/// each with its name.
+/// The lines of a prompt that asks for a summary, in order, each with who said it: `npc` where that is not written.
 fn stretch<'a>(prompt: &'a str, npc: &'a str) -> Vec<SaidBy<'a>> {
-    let among_npcs: Vec<SaidBy<'_>> = NPC_LINE
-        .captures_iter(prompt)
-        .filter_map(|line| {
-            Some(SaidBy {
-                name: line.name("name")?.as_str(),
-                text: line.name("text")?.as_str().trim(),
-            })
-        })
-        .collect();
-    if !among_npcs.is_empty() {
-        return among_npcs;
-    }
-    let (players, npcs) = (all_tagged(prompt, "player"), all_tagged(prompt, "npc"));
-    let turns = players.into_iter().zip(npcs);
-    turns
-        .flat_map(|(line, reply)| [SaidBy { name: "", text: line }, SaidBy { name: npc, text: reply }])
+    let lines = SAID.captures_iter(prompt).filter_map(|line| {
+        let (name, text) = match line.name("line") {
+            Some(text) => ("", text),
+            None => (line.name("name").map_or(npc, |name| name.as_str()), line.name("text")?),
+        };
+        let text = text.as_str().trim();
         // An NPC that greets answers nothing.
-        .filter(|said| !said.text.is_empty())
-        .collect()
+        (!text.is_empty()).then_some(SaidBy { name, text })
+    });
+    lines.collect()
 }
 
 /// A digest of turns: what was told and still holds at their end, what was asked, how it ended.

@@ -174,6 +174,15 @@ async fn asked(services: &Services, scope: &TenantScope, said: &Said, injected: 
     let date = turn.started_at.format("%Y-%m-%d").to_string();
     let weekday = weekday(npc.language, turn.started_at);
     let reply = untrusted(&with_dash(turn.reply_text.clone(), turn.status));
+    let scene = Scene {
+        cast: said.cast(services, scope).await?,
+        ..Scene::default()
+    };
+    let before: Vec<String> = said
+        .before
+        .iter()
+        .flat_map(|turn| lines_of(turn, &scene, npc.language))
+        .collect();
     let (template, values) = if turn.player.is_some() {
         let values = context! {
             npc_name => npc.name.as_str(),
@@ -182,20 +191,12 @@ async fn asked(services: &Services, scope: &TenantScope, said: &Said, injected: 
             known => &injected.texts,
             open => injected.open(),
             subjects => &injected.subjects,
-            before => said.before.iter().flat_map(|turn| lines_of(turn, npc)).collect::<Vec<_>>(),
+            before,
             date,
             weekday,
         };
         (Template::Extraction, values)
     } else {
-        let scene = Scene {
-            cast: said.cast(services, scope).await?,
-            ..Scene::default()
-        };
-        let before = said.before.iter();
-        let before: Vec<String> = before
-            .map(|turn| spoken(&scene.name_of(&turn.npc), &turn.reply_text))
-            .collect();
         let values = context! {
             npc_name => npc.name.as_str(),
             listeners => scene.others(&npc.id),
@@ -219,14 +220,15 @@ impl Injected {
     }
 }
 
-/// The lines of a session's turn with who spoke them. An NPC that greets answers nothing.
-fn lines_of(turn: &BufferedTurn, npc: &Npc) -> impl Iterator<Item = String> + use<> {
-    let player = match npc.language {
+/// The lines of a turn with who spoke them. An NPC that greets, or that talks with others of its kind, answers no player.
+fn lines_of(turn: &BufferedTurn, scene: &Scene, language: Language) -> impl Iterator<Item = String> + use<> {
+    let player = match language {
         Language::En => PLAYER,
         Language::Ko => "플레이어",
     };
     let line = (!turn.player_text.is_empty()).then(|| spoken(player, &turn.player_text));
-    line.into_iter().chain([spoken(&npc.name, &turn.reply_text)])
+    line.into_iter()
+        .chain([spoken(&scene.name_of(&turn.npc), &turn.reply_text)])
 }
 
 fn spoken(name: &str, text: &str) -> String {

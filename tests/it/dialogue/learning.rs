@@ -1,6 +1,15 @@
 //! What the small model is shown when it reads a turn, and what it can say beside facts.
 
-use colloquy::{dialogue::events::MemoryOp, memory::fact::InvalidReason, ports::llm::Task};
+use std::sync::Arc;
+
+use colloquy::{
+    dialogue::events::MemoryOp,
+    memory::{
+        authored::{Language, WorldSettings},
+        fact::InvalidReason,
+    },
+    ports::llm::Task,
+};
 use serde_json::json;
 
 use super::{Stage, Talk, statement};
@@ -72,6 +81,73 @@ fn a_turn_is_read_with_the_two_before_it() {
         let same = first.bytes().zip(prompt.bytes()).take_while(|(a, b)| a == b).count();
         assert!(prompt[..same].contains("<npc_name>"), "{}", &prompt[same..]);
     });
+}
+
+#[test]
+fn every_line_is_read_under_the_name_of_whoever_said_it() {
+    for language in [Language::En, Language::Ko] {
+        run(async {
+            let mut stage = Stage::set_with(
+                |settings| {
+                    settings.summaries.first_after_turns = 3;
+                },
+                WorldSettings::default(),
+            )
+            .await;
+            stage.npc.language = language;
+            let mut ergen = stage.npc.clone();
+            (ergen.id, ergen.name) = ("ergen".parse().unwrap(), "Ergen".to_owned());
+            let authored = &stage.services.ledger.authored;
+            for npc in [&stage.npc, &ergen] {
+                let edit = stage.edit("npc.put");
+                authored.put_npc(&stage.scope, npc, None, &edit).await.unwrap();
+            }
+            let mut talk = stage.session_with("p1", &[&ergen], &[]).await;
+            // It begins with a greeting, to which nobody said a thing.
+            for (line, npc, reply) in [
+                ("", &stage.npc, "Well met."),
+                ("And you?", &ergen, "The frost was here."),
+                ("Bread, please.", &stage.npc, "Here it is."),
+            ] {
+                stage.llm.tell_text(Task::Reply, reply);
+                let mut input = talk.input(line).await;
+                input.npc = Arc::new(npc.clone());
+                let committed = talk.run(input, false).await.unwrap();
+                for job in &committed.jobs {
+                    stage.run(job).await.unwrap();
+                }
+            }
+            let player = match language {
+                Language::En => "player",
+                Language::Ko => "플레이어",
+            };
+            let prompt = last_extraction(&stage);
+            let earlier: Vec<&str> = prompt.lines().filter(|line| line.starts_with("<earlier>")).collect();
+            assert_eq!(
+                earlier,
+                [
+                    "<earlier>Mira: Well met.</earlier>".to_owned(),
+                    format!("<earlier>{player}: And you?</earlier>"),
+                    "<earlier>Ergen: The frost was here.</earlier>".to_owned(),
+                ]
+            );
+            let prompt = stage.llm.asked(Task::Summary).pop().unwrap();
+            let told: Vec<&str> = prompt
+                .lines()
+                .filter(|line| line.starts_with("<player>") || line.starts_with("<npc "))
+                .collect();
+            assert_eq!(
+                told,
+                [
+                    "<npc from=\"Mira\">Well met.</npc>",
+                    "<player>And you?</player>",
+                    "<npc from=\"Ergen\">The frost was here.</npc>",
+                    "<player>Bread, please.</player>",
+                    "<npc from=\"Mira\">Here it is.</npc>",
+                ]
+            );
+        });
+    }
 }
 
 #[test]

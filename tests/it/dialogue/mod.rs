@@ -282,11 +282,17 @@ impl Stage {
 
     /// The same where others hear it.
     pub async fn session_before(&self, player: &str, witnesses: &[&str]) -> Talk<'_> {
+        self.session_with(player, &[], witnesses).await
+    }
+
+    /// The same with `others` besides the NPC.
+    pub async fn session_with(&self, player: &str, others: &[&Npc], witnesses: &[&str]) -> Talk<'_> {
         let now = self.clock.now();
+        let others = others.iter().map(|npc| npc.id.clone());
         let dialogue = Dialogue {
             id: self.services.ids.dialogue(DialogueKind::Session),
             world: self.world.id.clone(),
-            npcs: vec![self.npc.id.clone()],
+            npcs: [self.npc.id.clone()].into_iter().chain(others).collect(),
             player: Some(player.parse().unwrap()),
             witnesses: witnesses.iter().map(|npc| npc.parse().unwrap()).collect(),
             resume_token_hash: vec![],

@@ -11,6 +11,8 @@ mod self_told;
 mod settling;
 mod turn_facts;
 
+use minijinja::context;
+
 pub use self::by_hand::{Correction, HandError, HandWritten, correct, write_by_hand};
 pub(super) use self::extraction::{number, weekday};
 pub use self::{resting::Resting, settling::settle_all};
@@ -18,7 +20,7 @@ use super::{
     Services,
     jobs::{JobError, JobReport, Said, outbox::relay_or_log},
     models::spent,
-    prompt::{Reader, attributed, untrusted},
+    prompt::{Reader, Template, attributed, untrusted},
 };
 use crate::{
     ids::{FactId, NpcId, PlayerId, ScenarioId},
@@ -108,8 +110,10 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
             npc: said.turn.npc.clone(),
             scenario: scenario.clone(),
         });
-        injected.texts.push(text.to_owned());
         injected.past.push(text.to_owned());
+        let values = context! { name => untrusted(&said.npc.name), text };
+        let text = services.prompts.render(said.npc.language, Template::Past, values)?;
+        injected.texts.push(text);
     }
     injected.told = own_words::told(services, scope, said, &injected).await?;
     for candidate in trace.candidates {

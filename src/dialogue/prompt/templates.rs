@@ -51,6 +51,8 @@ pub(in crate::dialogue) enum Template {
     AboutAnother,
     /// Whose word a statement is.
     Claimed,
+    /// What an NPC's past tells, for a model that is not that NPC.
+    Past,
     /// How long ago something was said.
     Ago,
     Intent,
@@ -89,6 +91,7 @@ shipped! {
     ConversationSummary = "conversation_summary.j2",
     AboutAnother = "about_another.j2",
     Claimed = "claimed.j2",
+    Past = "past.j2",
     Ago = "ago.j2",
     Intent = "intent.j2",
     Extraction = "extraction.j2",

@@ -115,9 +115,11 @@ pub(super) async fn extract(
             statements.push(statement);
         }
     }
+    // Only a player asks for that.
     let forget = answer
         .forget
         .iter()
+        .filter(|_| turn.player.is_some())
         .filter_map(|text| bounded(text.as_str(), MAX_CONTENT))
         .take(MAX_FACTS)
         .collect();
@@ -131,6 +133,7 @@ pub(super) async fn extract(
 
 async fn ask(services: &Services, scope: &TenantScope, said: &Said, injected: &Injected) -> Result<Answer, JobError> {
     let prompt = asked(services, scope, said, injected).await?;
+    let by_player = said.turn.player.is_some();
     // A talkative turn may fill more than the model may write: what it finished is worth keeping.
     let salvage = |text: &str| {
         let (facts, forget) = (salvage_list(text, "facts"), salvage_list(text, "forget"));
@@ -142,7 +145,7 @@ async fn ask(services: &Services, scope: &TenantScope, said: &Said, injected: &I
             ended: Vec::new(),
         })
     };
-    let (answer, _) = ask_json_or(services, scope, Task::Extraction, prompt, schema(), salvage).await?;
+    let (answer, _) = ask_json_or(services, scope, Task::Extraction, prompt, schema(by_player), salvage).await?;
     Ok(answer)
 }
 
@@ -379,53 +382,53 @@ fn distinct(keywords: Vec<String>) -> Vec<String> {
     kept
 }
 
-fn schema() -> JsonSchema {
+/// What an answer has. NPCs among themselves ask nobody to forget anything.
+fn schema(by_player: bool) -> JsonSchema {
     let text = |max: usize| serde_json::json!({ "type": "string", "maxLength": max });
     let texts = |most: usize, max: usize| serde_json::json!({ "type": "array", "maxItems": most, "items": text(max) });
     let hows = InvalidReason::ENDS_OF_PROMISES.map(InvalidReason::as_str);
     let names: Vec<&str> = FactKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    let fact = serde_json::json!({
+        "type": "object",
+        "properties": {
+            "subject": text(MAX_PART), "predicate": text(MAX_PART), "object": text(MAX_PART),
+            "content": text(MAX_CONTENT), "keywords": texts(MAX_KEYWORDS, MAX_KEYWORD),
+            "speaker": text(MAX_PART),
+            "kind": { "type": "string", "enum": names },
+            "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
+            "polarity": { "type": "string", "enum": ["positive", "negative"] },
+            "tense": { "type": "string", "enum": ["past", "present", "future"] },
+        },
+        "required": [
+            "subject", "predicate", "object", "content", "keywords", "speaker", "kind",
+            "importance", "polarity", "tense",
+        ],
+        "additionalProperties": false,
+    });
+    let end = serde_json::json!({
+        "type": "object",
+        "properties": {
+            "number": { "type": "integer", "minimum": 1, "maximum": MAX_PROMISES },
+            "how": { "type": "string", "enum": hows },
+        },
+        "required": ["number", "how"],
+        "additionalProperties": false,
+    });
+    let mut properties = serde_json::json!({
+        "facts": { "type": "array", "maxItems": MAX_FACTS, "items": fact },
+        "ends": { "type": "array", "maxItems": MAX_PROMISES, "items": end },
+    });
+    let mut required = vec!["facts", "ends"];
+    if by_player {
+        properties["forget"] = texts(MAX_FACTS, MAX_CONTENT);
+        required.push("forget");
+    }
     JsonSchema {
         name: "facts",
         schema: serde_json::json!({
             "type": "object",
-            "properties": {
-                "facts": {
-                    "type": "array",
-                    "maxItems": MAX_FACTS,
-                    "items": {
-                        "type": "object",
-                        "properties": {
-                            "subject": text(MAX_PART), "predicate": text(MAX_PART), "object": text(MAX_PART),
-                            "content": text(MAX_CONTENT), "keywords": texts(MAX_KEYWORDS, MAX_KEYWORD),
-                            "speaker": text(MAX_PART),
-                            "kind": { "type": "string", "enum": names },
-                            "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
-                            "polarity": { "type": "string", "enum": ["positive", "negative"] },
-                            "tense": { "type": "string", "enum": ["past", "present", "future"] },
-                        },
-                        "required": [
-                            "subject", "predicate", "object", "content", "keywords", "speaker", "kind",
-                            "importance", "polarity", "tense",
-                        ],
-                        "additionalProperties": false,
-                    },
-                },
-                "forget": texts(MAX_FACTS, MAX_CONTENT),
-                "ends": {
-                    "type": "array",
-                    "maxItems": MAX_PROMISES,
-                    "items": {
-                        "type": "object",
-                        "properties": {
-                            "number": { "type": "integer", "minimum": 1, "maximum": MAX_PROMISES },
-                            "how": { "type": "string", "enum": hows },
-                        },
-                        "required": ["number", "how"],
-                        "additionalProperties": false,
-                    },
-                },
-            },
-            "required": ["facts", "forget", "ends"],
+            "properties": properties,
+            "required": required,
             "additionalProperties": false,
         }),
     }
@@ -532,6 +535,16 @@ mod tests {
             serde_json::from_value(json!({"facts": [], "ends": [], "ended": [of(fact(9), InvalidReason::Fulfilled)]}))
                 .unwrap();
         assert_eq!(ended(&answer.ends, &promises), []);
+    }
+
+    #[test]
+    fn only_a_player_asks_to_forget() {
+        for by_player in [true, false] {
+            let schema = schema(by_player).schema;
+            let required = schema["required"].as_array().unwrap();
+            assert_eq!(required.contains(&json!("forget")), by_player);
+            assert_eq!(schema["properties"]["forget"].is_object(), by_player);
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What rules can say of two statements about the same subject, so that no model is asked: opposite statements about one
-//! object, and tastes for things that have nothing to do with each other. Also which kinds may hide a change from each other.
+//! object, statements of different topics, and tastes for things that have nothing to do with each other. Also which kinds may hide a change from each other.
 //!
 //! The rules answer only where nothing else in the sentences could matter. Whatever they do not understand goes to the judge.
 
@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 
 use super::Verdict;
 use crate::memory::{
-    agreement::canonical,
+    agreement::{canonical, polarity_of},
     fact::{FactKind, Polarity, Statement, Tense},
     keywords::{is_hangul, normalise},
+    names,
 };
 
 /// What a statement is about, if that is something of which there is one at a time, or which people gain and lose.
@@ -174,7 +175,7 @@ const EXCLUSIVE: [&str; 18] = [
     "대신",
 ];
 /// Words that say nothing of what is liked or disliked. Korean ones are beginnings.
-const SILENT: [&str; 41] = [
+const SILENT: [&str; 42] = [
     "a",
     "an",
     "the",
@@ -211,6 +212,7 @@ const SILENT: [&str; 41] = [
     "더",
     "이상",
     "않",
+    "안",
     "못",
     "정말",
     "아주",
@@ -231,7 +233,8 @@ pub struct Gist {
     /// The sentence or its predicate names a taste.
     is_taste: bool,
     is_exclusive: bool,
-    topic: Option<Topic>,
+    /// All that it names, in the order of the table.
+    topics: Vec<Topic>,
 }
 
 impl Gist {
@@ -245,7 +248,8 @@ impl Gist {
         words.extend(canonical(&content));
         words.extend(statement.keywords.iter().flat_map(|keyword| canonical(keyword)));
         let subject = canonical(&statement.subject);
-        let rest = raw_words(&content)
+        // 마시지 않는다 denies 마시다.
+        let rest = raw_words(&content.replace("지 않", "다 않"))
             .filter(|word| !is_one_of(word, &SILENT) && !is_one_of(word, &TASTES))
             .flat_map(canonical)
             .filter(|word| !object.contains(word) && !subject.contains(word))
@@ -253,7 +257,7 @@ impl Gist {
         Self {
             is_taste: raw_words(&told).any(|word| is_one_of(word, &TASTES)),
             is_exclusive: raw_words(&told).any(|word| is_one_of(word, &EXCLUSIVE)) || content.contains("더 좋아"),
-            topic: topic_of(&told),
+            topics: topics_of(&told),
             told: (normalise(statement.object.trim()), content),
             object,
             words,
@@ -261,10 +265,16 @@ impl Gist {
         }
     }
 
-    /// See [`Topic`].
+    /// The first topic that it names.
     #[must_use]
-    pub const fn topic(&self) -> Option<Topic> {
-        self.topic
+    pub fn topic(&self) -> Option<Topic> {
+        self.topics.first().copied()
+    }
+
+    /// Whether both name topics, and none that the other names.
+    fn is_of_another_topic(&self, other: &Self) -> bool {
+        let apart = self.topics.iter().all(|topic| !other.topics.contains(topic));
+        apart && !self.topics.is_empty() && !other.topics.is_empty()
     }
 
     /// Whether the objects share a word with what the other says. Korean compounds have no gaps: "청포도" has "포도" in it.
@@ -282,14 +292,24 @@ impl Gist {
 #[must_use]
 pub fn clear_verdict(new: (&Statement, &Gist), old: (&Statement, &Gist)) -> Option<Verdict> {
     let ((new, newer), (old, older)) = (new, old);
-    let tastes = newer.is_taste && older.is_taste && !newer.is_exclusive && !older.is_exclusive;
-    if !tastes || newer.object.is_empty() || older.object.is_empty() {
+    // Whoever is called Anna lives where she lives. What a person lost may be where that person worked.
+    let is_name = names::is_name(new) || names::is_name(old);
+    if newer.is_of_another_topic(older) && (is_name || !newer.shares_object(older)) {
+        return Some(Verdict::Independent);
+    }
+    if newer.is_exclusive || older.is_exclusive || newer.object.is_empty() || older.object.is_empty() {
         return None;
     }
+    let tastes = newer.is_taste && older.is_taste;
     if newer.object == older.object {
         let opposite = new.polarity != old.polarity && new.tense == Tense::Present && old.tense == Tense::Present;
+        // What is no taste has no opposites but its denial, which a model may have marked wrongly.
+        let denies = tastes || polarity_of(&new.content) != polarity_of(&old.content);
         // Apples at night may be another matter than apples.
-        return (opposite && newer.rest == older.rest).then_some(Verdict::Contradicts);
+        return (opposite && denies && newer.rest == older.rest).then_some(Verdict::Contradicts);
+    }
+    if !tastes {
+        return None;
     }
     let of_taste = |kind| matches!(kind, FactKind::Preference | FactKind::Opinion | FactKind::Habit);
     (of_taste(new.kind) && of_taste(old.kind) && !newer.shares_object(older)).then_some(Verdict::Independent)
@@ -330,8 +350,8 @@ pub fn tells_of_a_change(new: &Statement, old: &Statement, topics: (Option<Topic
         && topics.0 == topics.1
 }
 
-/// The topic that a text names, the first of the table.
-fn topic_of(told: &str) -> Option<Topic> {
+/// The topics that a text names, in the order of the table.
+fn topics_of(told: &str) -> Vec<Topic> {
     let names = |phrase: &&'static str| {
         if phrase.chars().any(is_hangul) {
             return told
@@ -344,10 +364,8 @@ fn topic_of(told: &str) -> Option<Topic> {
                 && (phrase.len() > 4 || !after.starts_with(char::is_alphanumeric))
         })
     };
-    let mut topics = TOPICS.iter();
-    topics
-        .find(|(_, phrases)| phrases.iter().any(names))
-        .map(|(topic, _)| *topic)
+    let topics = TOPICS.iter().filter(|(_, phrases)| phrases.iter().any(names));
+    topics.map(|(topic, _)| *topic).collect()
 }
 
 fn raw_words(text: &str) -> impl Iterator<Item = &str> {
@@ -416,6 +434,62 @@ mod tests {
                 ("좋아한다", "포도", "플레이어는 포도를 좋아한다."),
                 ("좋아한다", "국화차", "플레이어는 국화차를 좋아한다."),
                 Some(Independent),
+            ),
+            // No taste, and denied.
+            (
+                ("drinks", "ale", "The player drinks ale."),
+                ("no longer drinks", "ale", "The player no longer drinks ale."),
+                Some(Contradicts),
+            ),
+            (
+                ("마신다", "에일", "플레이어는 에일을 마신다."),
+                ("마시지 않는다", "에일", "플레이어는 이제 에일을 마시지 않는다."),
+                Some(Contradicts),
+            ),
+            (
+                ("drinks", "ale", "The player drinks ale."),
+                ("drinks", "ale", "The player does not drink ale at noon."),
+                None,
+            ),
+            (
+                ("마신다", "에일", "플레이어는 에일을 마신다."),
+                ("마시지 않는다", "에일", "플레이어는 낮에는 에일을 마시지 않는다."),
+                None,
+            ),
+            // Of another topic.
+            (
+                (
+                    "lives in",
+                    "Rivermouth",
+                    "The player's sister Anna lives in Rivermouth.",
+                ),
+                ("be named", "Anna", "The player's sister is named Anna."),
+                Some(Independent),
+            ),
+            (
+                ("살다", "강마을", "플레이어의 동생 안나는 강마을에 산다."),
+                ("이름이다", "안나", "플레이어의 동생 이름은 안나이다."),
+                Some(Independent),
+            ),
+            (
+                ("works as", "baker", "The player works as a baker."),
+                ("lives in", "Oakford", "The player lives in Oakford."),
+                Some(Independent),
+            ),
+            (
+                ("일하다", "빵집", "플레이어는 빵집에서 일한다."),
+                ("살다", "참나무골", "플레이어는 참나무골에 산다."),
+                Some(Independent),
+            ),
+            (
+                ("works at", "the bakery", "The player works at the bakery."),
+                ("lost", "the bakery", "The player lost the bakery."),
+                None,
+            ),
+            (
+                ("lives with", "Ann", "The player lives with the player's wife Ann."),
+                ("be divorced", "", "The player is divorced."),
+                None,
             ),
             // At night may be another matter.
             (

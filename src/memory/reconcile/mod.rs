@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use super::{
     agreement,
     calibration::Calibration,
-    fact::{FactView, InvalidReason, Statement, Tense},
+    fact::{FactKind, FactView, InvalidReason, Statement, Tense},
 };
 
 mod clear;
@@ -90,11 +90,14 @@ pub fn compare(
     if same && agreement::agree(new, old) {
         return Relation::Same;
     }
+    let happened = |statement: &Statement| statement.kind == FactKind::Event && statement.tense == Tense::Past;
+    // What happened stays so, whatever happened later; but of two moves the last one tells where somebody lives.
+    let both_happened = happened(new) && happened(old);
     let comparable = || {
         let (new_topic, old_topic) = topics();
         clear::may_hide_a_change(new.kind, old.kind) && new_topic.is_some() && new_topic == old_topic
     };
-    if same || new.kind == old.kind || comparable() {
+    if same || new.kind == old.kind && !both_happened || comparable() {
         Relation::Judge
     } else {
         Relation::Independent

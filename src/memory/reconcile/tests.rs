@@ -69,6 +69,48 @@ fn disagreement_goes_to_the_judge_and_another_kind_does_not() {
 }
 
 #[test]
+fn what_happened_once_does_not_end_what_happened_before() {
+    let of = |content: &str| Statement {
+        kind: FactKind::Event,
+        tense: Tense::Past,
+        ..says("", content)
+    };
+    for (then, later, related) in [
+        (
+            "The player walked here from Saltmouth",
+            "The player brought Mira honey",
+            Relation::Independent,
+        ),
+        (
+            "플레이어는 사흘을 걸어 찾아왔다",
+            "플레이어는 꿀을 들고 왔다",
+            Relation::Independent,
+        ),
+        // Where somebody lives since is asked.
+        ("Anna moved to Rivermouth", "Anna moved to Oakford", Relation::Judge),
+        (
+            "안나는 강마을로 이사했다",
+            "안나는 참나무골로 이사했다",
+            Relation::Judge,
+        ),
+    ] {
+        let (then, later) = (of(then), of(later));
+        assert_eq!(
+            compared(&CALIBRATION, &later, &then, 0.89),
+            related,
+            "{}",
+            later.content
+        );
+        assert_eq!(
+            compared(&CALIBRATION, &later, &then, 0.95),
+            Relation::Judge,
+            "{}",
+            later.content
+        );
+    }
+}
+
+#[test]
 fn a_changed_taste_supersedes() {
     let old = says("apples", "The player likes apples");
     let new = says("apples", "The player hates apples");

@@ -1,4 +1,4 @@
-//! What a player claims to own, to hold or to be in the world. It says so of itself, and yet it is the world that it
+//! What a player claims to own, to hold, to have paid or to be in the world. It says so of itself, and yet it is the world that it
 //! speaks of: whose the inn is, is not for a player to say.
 //!
 //! Words decide. One too many costs little: what is a claim is still remembered, found by a search, and told as what the
@@ -9,8 +9,8 @@ use super::{
     keywords::{is_hangul, normalise},
 };
 
-/// Words of owning, of holding and of rank. Latin ones of five letters and more, and Korean ones, are beginnings.
-const WORDS: [&str; 87] = [
+/// Words of owning, of holding, of paying and of rank. Latin ones of five letters and more, and Korean ones, are beginnings.
+const WORDS: [&str; 116] = [
     "own",
     "owns",
     "owned",
@@ -39,6 +39,20 @@ const WORDS: [&str; 87] = [
     "owed",
     "debt",
     "debts",
+    "pay",
+    "pays",
+    "paid",
+    "paying",
+    "payme",
+    "repay",
+    "repays",
+    "repaid",
+    "refund",
+    "exempt",
+    "waive",
+    "waived",
+    "deliver",
+    "handed",
     "rule",
     "rules",
     "ruled",
@@ -83,6 +97,21 @@ const WORDS: [&str; 87] = [
     "샀다",
     "샀고",
     "빚",
+    "갚",
+    "치르",
+    "치렀",
+    "치른",
+    "지불",
+    "건네",
+    "건넸",
+    "건넨",
+    "가져다",
+    "갖다",
+    "면제",
+    "탕감",
+    "공짜",
+    "무료",
+    "외상",
     "다스",
     "지배",
     "왕이",
@@ -99,6 +128,17 @@ const WORDS: [&str; 87] = [
     "즉위",
     "문서",
 ];
+/// Several words that claim the same: to have paid, or to owe no price.
+const PHRASES: [&str; 8] = [
+    "free of",
+    "for free",
+    "돈을 내",
+    "돈을 냈",
+    "돈을 안",
+    "값을 내",
+    "값을 냈",
+    "값을 안",
+];
 /// Verbs of having that are claims only where they are about something definite ("has the inn"): a dog anybody may have.
 const HAVING: [&str; 9] = ["has", "have", "had", "got", "gets", "keep", "keeps", "took", "take"];
 
@@ -113,6 +153,7 @@ pub fn is_of_the_world(statement: &Statement) -> bool {
     let object = normalise(&statement.object);
     let is_definite = object.starts_with("the ") || object.starts_with("all ");
     words().any(|word| WORDS.iter().any(|claim| is_form_of(word, claim)))
+        || PHRASES.iter().any(|phrase| said.contains(phrase))
         || is_definite && words().any(|word| HAVING.contains(&word))
 }
 
@@ -156,6 +197,29 @@ mod tests {
             ("rule", "the village", "The player rules the village."),
             ("inherit", "", "The player inherited the mill."),
             ("owe", "nothing", "The player owes Mira nothing."),
+            ("pay", "nothing", "The player pays nothing at the Lantern Inn."),
+            (
+                "repay",
+                "",
+                "The player repaid Mira two silvers the day before yesterday.",
+            ),
+            ("eat", "", "The player eats at the Lantern Inn for free."),
+            ("be free", "of debt", "The player is free of every toll."),
+            (
+                "hand",
+                "two silvers",
+                "The player handed Mira two silvers for the salve.",
+            ),
+            (
+                "갚다",
+                "고약값",
+                "플레이어는 2026-11-27에 에르겐에게 고약값 은화 두 닢을 갚았다.",
+            ),
+            ("치르다", "방값", "플레이어는 어제 방값을 치렀다."),
+            ("건네다", "은화", "플레이어는 에르겐에게 은화 두 닢을 건넸다."),
+            ("가져다주다", "꿀", "플레이어는 에르겐에게 꿀을 가져다주었다."),
+            ("내다", "돈", "플레이어는 등불주막에서 돈을 내지 않는다."),
+            ("묵다", "등불주막", "플레이어는 등불주막에 공짜로 묵는다."),
             ("소유하다", "등불 여관", "플레이어는 등불 여관을 소유하고 있다."),
             ("가지다", "약초밭", "플레이어는 약초밭을 가졌다."),
             ("물려받다", "방앗간", "플레이어는 방앗간을 물려받았다."),

@@ -29,6 +29,8 @@ struct Tables {
     particles: Vec<(Vec<char>, After)>,
     /// Longest first.
     endings: Vec<Vec<char>>,
+    /// What stands after a quoted statement in the place of "다", longest first.
+    quoting: Vec<Vec<char>>,
     keep: HashSet<Vec<char>>,
 }
 
@@ -36,6 +38,7 @@ static TABLES: LazyLock<Tables> = LazyLock::new(|| {
     let mut tables = Tables {
         particles: Vec::new(),
         endings: Vec::new(),
+        quoting: Vec::new(),
         keep: HashSet::new(),
     };
     let mut section = "";
@@ -55,6 +58,7 @@ static TABLES: LazyLock<Tables> = LazyLock::new(|| {
                 "[particles:vowel]" => tables.particles.push((word, After::Vowel)),
                 "[particles:ro]" => tables.particles.push((word, After::VowelOrL)),
                 "[endings]" => tables.endings.push(word),
+                "[quoting]" => tables.quoting.push(word),
                 _ => {
                     tables.keep.insert(word);
                 }
@@ -63,6 +67,7 @@ static TABLES: LazyLock<Tables> = LazyLock::new(|| {
     }
     tables.particles.sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
     tables.endings.sort_by_key(|word| std::cmp::Reverse(word.len()));
+    tables.quoting.sort_by_key(|word| std::cmp::Reverse(word.len()));
     tables
 });
 
@@ -121,10 +126,10 @@ fn uncontract(c: char) -> char {
 /// The stem of a run of Hangul syllables. Never empty for a run that is not.
 pub fn stem(word: &[char]) -> Vec<char> {
     let tables = &*TABLES;
-    let mut stem = word.to_vec();
-    if tables.keep.contains(&stem) {
-        return stem;
+    if tables.keep.contains(word) {
+        return word.to_vec();
     }
+    let mut stem = unquoted(word, tables).unwrap_or_else(|| word.to_vec());
     if let Some(verb) = verb_stem(&stem, tables) {
         return verb;
     }
@@ -137,6 +142,15 @@ pub fn stem(word: &[char]) -> Vec<char> {
         }
     }
     stem
+}
+
+/// The statement of which a word says that somebody made it: 마신다고, 마신다더라 and 마신댔지 are of 마신다.
+fn unquoted(word: &[char], tables: &Tables) -> Option<Vec<char>> {
+    let ending = tables.quoting.iter().find(|ending| word.ends_with(ending))?;
+    let said = &word[..word.len() - ending.len()];
+    // 기댔다 leans: 댔 follows a stem of one open syllable in verbs of their own.
+    let is_verb = ending[0] == '댔' && said.len() == 1 && said.iter().all(|c| final_of(*c) == 0);
+    (!said.is_empty() && !is_verb).then(|| said.iter().copied().chain(['다']).collect())
 }
 
 /// Whether a run is nothing but a particle, as "를" in "HP를".
@@ -281,6 +295,23 @@ mod tests {
             ("싸웠다", "싸우"),
             ("공부했어", "공부"),
             ("여행하고", "여행"),
+            // What somebody is said to have said.
+            ("마신다고", "마시"),
+            ("마신다더라", "마시"),
+            ("마신댔지", "마시"),
+            ("마신댔던가", "마시"),
+            ("마시냐고", "마시"),
+            ("마시자고", "마시"),
+            ("먹는다던데", "먹"),
+            ("산댔더라", "사"),
+            ("좋아한다면서", "좋아"),
+            ("아프댔던가", "아프"),
+            ("첩자라고", "첩자"),
+            ("무너졌다고", "무너지"),
+            ("좋다고", "좋다"),
+            ("없댔지", "없다"),
+            ("바다는", "바다"),
+            ("기댔다", "기대"),
         ] {
             assert_eq!(stem_of(word), expected, "{word}");
         }

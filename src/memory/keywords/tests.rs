@@ -178,3 +178,17 @@ proptest! {
         prop_assert!(terms.0.is_empty() || share > 0.8, "{share}");
     }
 }
+
+#[test]
+fn what_is_said_to_have_been_said_is_found_by_its_verb() {
+    let tea = fact("플레이어는 생강차를 마신다.", &[]);
+    let spy = fact("에르겐은 왕궁 첩자였다고 플레이어에게 말했다.", &[]);
+    let bridge = fact("소금나루 다리가 무너졌다고 한다.", &[]);
+    for asked in ["뭐 마신다고 했더라?", "뭐 마신댔지?", "뭐 마신다더라?"] {
+        assert!(covers(asked, &tea) > covers(asked, &spy), "{asked}");
+        assert!(covers(asked, &tea) > covers(asked, &bridge), "{asked}");
+    }
+    for other in [&spy, &bridge] {
+        assert!(covers("어디 안 좋다고", other) < f64::EPSILON);
+    }
+}

@@ -12,7 +12,9 @@ use crate::ports::llm::{ChatMessage, ChatRole, Chunk, Llm, LlmRequest, Task};
 fn render(language: &str, name: &str, values: minijinja::Value) -> String {
     let path = format!("{}/config/prompts/{language}/{name}.j2", env!("CARGO_MANIFEST_DIR"));
     let source = std::fs::read_to_string(path).unwrap();
-    Environment::new().render_str(&source, values).unwrap()
+    let mut env = Environment::new();
+    env.add_filter("with_particle", crate::memory::keywords::with_particle);
+    env.render_str(&source, values).unwrap()
 }
 
 /// What a world sets for state blocks, as templates are given it.

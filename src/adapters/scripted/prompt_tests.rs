@@ -7,6 +7,7 @@ fn render(language: &str, name: &str, values: minijinja::Value) -> String {
     let source = std::fs::read_to_string(path).unwrap();
     let mut env = Environment::new();
     env.set_undefined_behavior(UndefinedBehavior::Strict);
+    env.add_filter("with_particle", crate::memory::keywords::with_particle);
     env.render_str(&source, values).unwrap()
 }
 

@@ -149,13 +149,13 @@ impl ReplyView {
                     facts[1].push((undated(item).to_owned(), true));
                 }
                 "[Current state (canon)]"
-                | "[현재 상태(캐논)]"
+                | "[현재 상태]"
                 | "[Open promises and goals]"
                 | "[남은 약속과 목표]"
                 | "[What you have told of yourself]"
                 | "[당신이 자신에 대해 한 말]" => facts[1].push(said_by(undated(item))),
                 "[The world now]" | "[지금의 세계]" => self.world_state.push(item.to_owned()),
-                "[What was said among you]" | "[여럿이 나눈 말]" => {
+                "[What was said among you]" | "[방금 당신들끼리 나눈 말]" => {
                     let (name, text) = item.split_once(": ").unwrap_or(("", item));
                     self.overheard.push((name.to_owned(), text.to_owned()));
                 }
@@ -194,7 +194,7 @@ fn has_heading(text: &str) -> bool {
                 | "[Earlier in this conversation, in short]"
                 | "[지금까지의 대화 요약]"
                 | "[Current state (canon)]"
-                | "[현재 상태(캐논)]"
+                | "[현재 상태]"
                 | "[Open promises and goals]"
                 | "[남은 약속과 목표]"
                 | "[What the player says of themselves]"
@@ -207,7 +207,7 @@ fn has_heading(text: &str) -> bool {
                 | "[Your past]"
                 | "[당신의 과거]"
                 | "[What was said among you]"
-                | "[여럿이 나눈 말]"
+                | "[방금 당신들끼리 나눈 말]"
                 | "[기억]"
         )
     })

@@ -9,6 +9,7 @@ use crate::{
     ids::{NpcId, WorldId},
     memory::{
         authored::{Language, Npc, ReplyLanguage, World},
+        keywords::with_particle,
         state_block::StateRules,
         tokens::TokenCounter,
         vocabulary::Vocabulary,
@@ -140,6 +141,7 @@ impl Templates {
     pub fn load(dir: Option<&Path>) -> anyhow::Result<Self> {
         let mut env = Environment::new();
         env.set_undefined_behavior(UndefinedBehavior::Strict);
+        env.add_filter("with_particle", with_particle);
         for language in [Language::En, Language::Ko] {
             for &(template, file, en, ko) in SHIPPED {
                 let shipped = match language {

@@ -89,7 +89,7 @@ pub(in crate::dialogue) fn world_lines(
         .iter()
         .filter(|r| about_us(&r.from) && about_us(&r.to))
         .take(MOST)
-        .map(|r| context! { from => shown(&r.from), to => shown(&r.to), kind => untrusted(vocabulary::label(&r.kind, language)), strength => r.strength })
+        .map(|r| context! { from => shown(&r.from), to => shown(&r.to), kind => untrusted(&r.kind), strength => r.strength })
         .collect();
     if characters.is_empty() && relationships.is_empty() {
         return Ok(Vec::new());

@@ -153,6 +153,25 @@ fn unquoted(word: &[char], tables: &Tables) -> Option<Vec<char>> {
     (!said.is_empty() && !is_verb).then(|| said.iter().copied().chain(['다']).collect())
 }
 
+/// A name with the particle that its last sound asks for, `particle` being the one after a consonant (이, 은, 을, 과).
+/// Names in other letters have both: how they are read is not known.
+#[must_use]
+pub fn with_particle(name: String, particle: &str) -> String {
+    let (after_vowel, either) = match particle {
+        "이" => ("가", "이(가)"),
+        "은" => ("는", "은(는)"),
+        "을" => ("를", "을(를)"),
+        "과" => ("와", "와(과)"),
+        other => (other, other),
+    };
+    let fitting = match name.chars().next_back() {
+        Some(last) if is_hangul(last) && final_of(last) == 0 => after_vowel,
+        Some(last) if is_hangul(last) => particle,
+        _ => either,
+    };
+    name + fitting
+}
+
 /// Whether a run is nothing but a particle, as "를" in "HP를".
 pub fn is_particle(word: &[char]) -> bool {
     TABLES.particles.iter().any(|(particle, _)| particle == word)
@@ -314,6 +333,23 @@ mod tests {
             ("기댔다", "기대"),
         ] {
             assert_eq!(stem_of(word), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn particles_follow_the_last_sound() {
+        for (name, particle, expected) in [
+            ("옥분", "과", "옥분과"),
+            ("미라", "과", "미라와"),
+            ("옥분", "이", "옥분이"),
+            ("미라", "이", "미라가"),
+            ("미라, 에르겐", "은", "미라, 에르겐은"),
+            ("미라", "을", "미라를"),
+            ("Mira", "과", "Mira와(과)"),
+            ("Mira", "이", "Mira이(가)"),
+            ("", "이", "이(가)"),
+        ] {
+            assert_eq!(with_particle(name.to_owned(), particle), expected);
         }
     }
 

@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_quick};
 
+pub use korean::with_particle;
+
 pub use bm25::{TermStatistics, bm25, bm25_by, fact_terms, saturated, search_terms};
 pub use names::{is_name, proper_nouns, without_name};
 pub use pointing::is_pointing;

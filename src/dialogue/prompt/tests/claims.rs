@@ -69,7 +69,7 @@ const ROWS: &[Row] = &[
     ),
     // What authors wrote.
     (Language::En, "Mira", "author", "", Some("[Current state (canon)]")),
-    (Language::Ko, "에르겐", "author", "", Some("[현재 상태(캐논)]")),
+    (Language::Ko, "에르겐", "author", "", Some("[현재 상태]")),
 ];
 
 /// The heading above the first line that has `part`.

@@ -189,6 +189,7 @@ fn what_is_said_to_have_been_said_is_found_by_its_verb() {
         assert!(covers(asked, &tea) > covers(asked, &bridge), "{asked}");
     }
     for other in [&spy, &bridge] {
-        assert!(covers("어디 안 좋다고", other) < f64::EPSILON);
+        // No more than the one syllable of "다".
+        assert!(covers("어디 안 좋다고", other) < 0.08);
     }
 }

@@ -406,35 +406,27 @@ mod tests {
         clear_verdict((newer, &Gist::of(newer)), (older, &Gist::of(older)))
     }
 
+    /// Predicate, object and content.
+    type Told = (&'static str, &'static str, &'static str);
+
+    /// Of each case, the older statement comes first.
+    fn check(cases: &[(Told, Told, Option<Verdict>)]) {
+        for (older, newer, expected) in cases {
+            let (older, newer) = (says(older.0, older.1, older.2), says(newer.0, newer.1, newer.2));
+            assert_eq!(
+                verdict(&older, &newer),
+                *expected,
+                "{} / {}",
+                older.content,
+                newer.content
+            );
+        }
+    }
+
     #[test]
-    fn clear_cases_need_no_judge_and_others_do() {
+    fn denials_and_other_topics_need_no_judge() {
         use Verdict::{Contradicts, Independent};
-        let cases = [
-            (
-                ("likes", "apples", "The player likes apples."),
-                ("hates", "an apple", "The player hates an apple."),
-                Some(Contradicts),
-            ),
-            (
-                ("likes", "apples", "The player likes apples."),
-                ("no longer likes", "apples", "The player no longer likes apples."),
-                Some(Contradicts),
-            ),
-            (
-                ("좋아한다", "사과", "플레이어는 사과를 좋아한다."),
-                ("싫어한다", "사과", "플레이어는 이제 사과를 싫어한다."),
-                Some(Contradicts),
-            ),
-            (
-                ("loves", "blackberries", "The player loves blackberries."),
-                ("loves", "pears", "The player loves pears."),
-                Some(Independent),
-            ),
-            (
-                ("좋아한다", "포도", "플레이어는 포도를 좋아한다."),
-                ("좋아한다", "국화차", "플레이어는 국화차를 좋아한다."),
-                Some(Independent),
-            ),
+        check(&[
             // No taste, and denied.
             (
                 ("drinks", "ale", "The player drinks ale."),
@@ -491,6 +483,38 @@ mod tests {
                 ("be divorced", "", "The player is divorced."),
                 None,
             ),
+        ]);
+    }
+
+    #[test]
+    fn clear_cases_need_no_judge_and_others_do() {
+        use Verdict::{Contradicts, Independent};
+        let cases = [
+            (
+                ("likes", "apples", "The player likes apples."),
+                ("hates", "an apple", "The player hates an apple."),
+                Some(Contradicts),
+            ),
+            (
+                ("likes", "apples", "The player likes apples."),
+                ("no longer likes", "apples", "The player no longer likes apples."),
+                Some(Contradicts),
+            ),
+            (
+                ("좋아한다", "사과", "플레이어는 사과를 좋아한다."),
+                ("싫어한다", "사과", "플레이어는 이제 사과를 싫어한다."),
+                Some(Contradicts),
+            ),
+            (
+                ("loves", "blackberries", "The player loves blackberries."),
+                ("loves", "pears", "The player loves pears."),
+                Some(Independent),
+            ),
+            (
+                ("좋아한다", "포도", "플레이어는 포도를 좋아한다."),
+                ("좋아한다", "국화차", "플레이어는 국화차를 좋아한다."),
+                Some(Independent),
+            ),
             // At night may be another matter.
             (
                 ("likes", "apples", "The player likes apples."),
@@ -541,16 +565,7 @@ mod tests {
                 None,
             ),
         ];
-        for (older, newer, expected) in cases {
-            let (older, newer) = (says(older.0, older.1, older.2), says(newer.0, newer.1, newer.2));
-            assert_eq!(
-                verdict(&older, &newer),
-                expected,
-                "{} / {}",
-                older.content,
-                newer.content
-            );
-        }
+        check(&cases);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What this node keeps of memory between turns. All of it can be lost and read again.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use moka::sync::Cache;
@@ -8,7 +8,7 @@ use moka::sync::Cache;
 use crate::{
     dialogue::{Services, jobs::outbox::Relays},
     ids::{FactId, NpcId, TenantId, WorldId},
-    memory::state::WorldState,
+    memory::{fact::Audience, state::WorldState},
     ports::{
         StoreError,
         ledger::{
@@ -26,15 +26,42 @@ const WORLDS: u64 = 1_024;
 /// NPCs whose memory is being written to.
 const WRITERS: u64 = 10_000;
 
+/// Writes to an NPC's memory that are remembered: more than are made while a judge is asked.
+const LATEST_WRITES: usize = 64;
+
 /// Bodies of facts by (id, version), and the folded state of worlds; shared by every dialogue of
 /// this node.
 pub struct BodyCache {
     bodies: Cache<FactId, Arc<RecallBody>>,
     worlds: Cache<(TenantId, WorldId), Arc<tokio::sync::Mutex<Folded>>>,
     /// Orders this node's writes to an NPC's memory, which would only make each other plan anew.
-    writers: Cache<(TenantId, WorldId, NpcId), Arc<tokio::sync::Mutex<()>>>,
+    writers: Cache<(TenantId, WorldId, NpcId), Arc<tokio::sync::Mutex<LatestWrites>>>,
     /// Those who move the outbox on this node.
     pub(in crate::dialogue) relays: Relays,
+}
+
+/// What this node wrote to an NPC's memory lately: where the memory stood before each write, which raised its `memory_seq` by
+/// one, and for which audiences it was. What others wrote is not in it.
+#[derive(Default)]
+pub(in crate::dialogue) struct LatestWrites(VecDeque<(u64, Vec<Audience>)>);
+
+impl LatestWrites {
+    pub(in crate::dialogue) fn note(&mut self, before: u64, audiences: Vec<Audience>) {
+        if self.0.len() == LATEST_WRITES {
+            self.0.pop_front();
+        }
+        self.0.push_back((before, audiences));
+    }
+
+    /// Whether all that was written between two moments is known here, and nobody who may know any of it may know what is
+    /// told to `audience`.
+    pub(in crate::dialogue) fn are_apart_from(&self, audience: &Audience, from: u64, to: u64) -> bool {
+        let mut between = from..to;
+        between.all(|before| {
+            let of_it = self.0.iter().find(|(moment, _)| *moment == before);
+            of_it.is_some_and(|(_, audiences)| audiences.iter().all(|other| !other.overlaps(audience)))
+        })
+    }
 }
 
 /// A world's state as far as it was read.
@@ -84,7 +111,7 @@ impl BodyCache {
         scope: &TenantScope,
         world: &WorldId,
         npcs: &[NpcId],
-    ) -> Vec<tokio::sync::OwnedMutexGuard<()>> {
+    ) -> Vec<tokio::sync::OwnedMutexGuard<LatestWrites>> {
         let mut held = Vec::with_capacity(npcs.len());
         for npc in npcs {
             let key = (scope.tenant().clone(), world.clone(), npc.clone());
@@ -153,5 +180,40 @@ impl BodyCache {
 impl std::fmt::Debug for BodyCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BodyCache").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::fact::Knower;
+
+    fn told(player: Option<&str>) -> Audience {
+        Audience {
+            knowers: [Knower::Npc("mira".parse().expect("an id"))].into(),
+            private_to: player.map(|player| player.parse().expect("an id")),
+        }
+    }
+
+    #[test]
+    fn a_plan_holds_while_only_other_players_memories_were_written() {
+        let mut writes = LatestWrites::default();
+        writes.note(7, vec![told(Some("p8"))]);
+        writes.note(8, vec![told(Some("p9"))]);
+        let p7 = told(Some("p7"));
+        assert!(writes.are_apart_from(&p7, 9, 9) && writes.are_apart_from(&p7, 7, 9));
+        assert!(!writes.are_apart_from(&p7, 6, 9), "somebody else wrote before");
+        assert!(!writes.are_apart_from(&p7, 7, 10), "somebody else wrote since");
+        assert!(!writes.are_apart_from(&told(Some("p9")), 7, 9), "its own memory");
+        assert!(!writes.are_apart_from(&told(None), 7, 9), "all may hear of it");
+        writes.note(9, vec![told(Some("p8")), told(None)]);
+        assert!(
+            !writes.are_apart_from(&p7, 7, 10),
+            "all players may hear of a part of it"
+        );
+        assert!((10..10 + LATEST_WRITES as u64).all(|seq| {
+            writes.note(seq, vec![told(Some("p8"))]);
+            writes.0.len() <= LATEST_WRITES
+        }));
     }
 }

@@ -1,7 +1,7 @@
 //! Verdicts about pairs of statements: what was judged before is looked up, the rest is asked once, in lists.
 //!
-//! A verdict is kept as soon as it is given, by the contents of its pair. So a job that runs out of time
-//! has lost nothing of what its judge has said.
+//! Verdicts are kept by the contents of their pairs. Those of a single call are written with what comes of them; where there
+//! are several calls, each as soon as it is given, so that a job that runs out of time has lost nothing of them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -80,6 +80,8 @@ pub(super) struct Judge<'a> {
     /// Why it is, for now; what it is not asked then stays as it is.
     away: Option<LlmError>,
     pub answers: Answers,
+    /// What it said that is not kept yet.
+    pub unkept: Vec<JudgedPair>,
 }
 
 impl<'a> Judge<'a> {
@@ -93,6 +95,7 @@ impl<'a> Judge<'a> {
             asked_again: false,
             away: None,
             answers: Answers::default(),
+            unkept: Vec::new(),
         }
     }
 
@@ -107,6 +110,16 @@ impl<'a> Judge<'a> {
     /// Why somebody is to come again.
     pub(super) fn away(&self) -> Option<&LlmError> {
         self.away.as_ref()
+    }
+
+    /// Keeps what it said, where nothing comes of it. A ledger that is away costs the verdicts alone.
+    pub(super) async fn keep(&mut self) {
+        let unkept = std::mem::take(&mut self.unkept);
+        if !unkept.is_empty()
+            && let Err(error) = self.services.ledger.facts.keep_verdicts(self.scope, &unkept).await
+        {
+            tracing::warn!(%error, "verdicts were not kept; their pairs may be judged again");
+        }
     }
 
     /// Reads verdicts off the ledger; those that nobody has given yet are left.
@@ -144,7 +157,7 @@ impl<'a> Judge<'a> {
     /// Asks about every pair, as many in one call as there is room for. A judge that fails changes nothing.
     ///
     /// # Errors
-    /// If a verdict could not be kept.
+    /// If the verdicts of one of several calls could not be kept.
     pub(super) async fn ask(&mut self, pairs: Vec<Unasked>, room: &Room) -> Result<(), JobError> {
         let mut asked = HashSet::new();
         let mut questions = Vec::new();
@@ -165,6 +178,7 @@ impl<'a> Judge<'a> {
             tracing::warn!(calls = beyond.len(), "too many pairs to judge; the rest stays as it is");
         }
         let (services, scope, language) = (self.services, self.scope, self.language);
+        let several = calls.len() > 1;
         // One list that fails may be to blame itself. What is under way by then is kept as well.
         let (mut calls, mut under_way) = (calls.into_iter(), FuturesUnordered::new());
         let (mut said, mut failed) = (0, 0);
@@ -180,11 +194,16 @@ impl<'a> Judge<'a> {
             };
             match answer {
                 Ok(judged) => {
-                    services.ledger.facts.keep_verdicts(scope, &judged).await?;
+                    if several {
+                        services.ledger.facts.keep_verdicts(scope, &judged).await?;
+                    }
                     said += 1;
-                    let judged = judged.iter();
-                    let judged = judged.map(|judged| (judged.pair, Judged::Said(judged.verdict)));
-                    self.answers.0.extend(judged);
+                    let verdicts = judged.iter();
+                    let verdicts = verdicts.map(|judged| (judged.pair, Judged::Said(judged.verdict)));
+                    self.answers.0.extend(verdicts);
+                    if !several {
+                        self.unkept.extend(judged);
+                    }
                 }
                 Err(JobError::Model(error)) if self.asked_again && error.is_transient() => {
                     self.away = Some(error);

@@ -5,7 +5,7 @@
 //! ledger refuses it if another node wrote meanwhile; then it is made again. What a plan turned out to
 //! need, verdicts and the vectors of what was asked to be forgotten, is fetched between two plans.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 
@@ -23,13 +23,17 @@ use crate::{
     },
     ports::{
         StoreError, StoreResult,
-        ledger::facts::{Extraction, ReconcileOutcome, Reconciliation, Writing},
+        ledger::facts::{Extraction, JudgedPair, ReconcileOutcome, Reconciliation, Writing},
     },
     tenancy::TenantScope,
 };
 
 /// How often somebody else may write meanwhile before the job is put off.
 const MAX_PLANS: usize = 8;
+/// For how long a judge is waited for before what a model said of the turn is kept: then it need not be asked for again, should
+/// this process end. A judge that answers sooner costs one write less.
+const KEEP_ANSWER_AFTER: Duration = Duration::from_millis(100);
+
 /// Which memory is written to.
 pub(super) struct Memory<'a> {
     pub services: &'a Services,
@@ -59,6 +63,18 @@ pub(super) async fn write(
     parts: &[Part<'_>],
     since: DateTime<Utc>,
     writing: &Writing,
+    answer: Option<&str>,
+    judge: &mut Judge<'_>,
+) -> Result<Option<Vec<(Vec<Known>, Settled)>>, JobError> {
+    let written = plan_and_write(parts, since, writing, answer, judge).await;
+    judge.keep().await;
+    written
+}
+
+async fn plan_and_write(
+    parts: &[Part<'_>],
+    since: DateTime<Utc>,
+    writing: &Writing,
     mut answer: Option<&str>,
     judge: &mut Judge<'_>,
 ) -> Result<Option<Vec<(Vec<Known>, Settled)>>, JobError> {
@@ -69,13 +85,20 @@ pub(super) async fn write(
     let mut requests = Requests::new();
     let (mut moved, mut in_part) = (0, false);
     let room = Arc::new(judge.room()?);
-    // What was read before somebody was asked is right for as long as memory holds still.
+    // What was read before somebody was asked is right for as long as nobody has written what it may touch.
     let mut kept: Option<(u64, Vec<Arc<Prepared>>)> = None;
     while moved < MAX_PLANS {
-        let guard = services.bodies.write_memory(scope, &memory.world, &memory.npcs).await;
+        let mut guard = services.bodies.write_memory(scope, &memory.world, &memory.npcs).await;
         let expected_memory_seq = facts.memory_seq(scope, &memory.world, &memory.npcs).await?;
+        let holds = |seq: u64| {
+            let apart = |part: &Part<'_>| match guard.as_slice() {
+                [writes] => writes.are_apart_from(&part.memory.audience, seq, expected_memory_seq),
+                _ => seq == expected_memory_seq,
+            };
+            parts.iter().all(apart)
+        };
         let prepared = match kept.take() {
-            Some((seq, prepared)) if seq == expected_memory_seq => prepared,
+            Some((seq, prepared)) if holds(seq) => prepared,
             _ => match read(parts, since, &requests).await? {
                 Ok(prepared) => prepared,
                 Err(lacks) => {
@@ -105,21 +128,27 @@ pub(super) async fn write(
                     expected_memory_seq,
                     &prepared,
                     &settled,
+                    &judge.unkept,
                 );
                 match facts.reconcile(scope, &known).await? {
-                    ReconcileOutcome::Committed => {}
+                    ReconcileOutcome::Committed => judge.unkept.clear(),
                     ReconcileOutcome::Fenced => return Ok(None),
                     ReconcileOutcome::MemoryMoved => moved += 1,
                 }
                 continue;
             }
             drop(guard);
-            if let (Some(answer), Writing::Job(fence)) = (answer.take(), writing)
-                && !services.ledger.jobs.keep_answer(scope, fence, answer).await?
-            {
-                return Ok(None);
+            let mut asked = Box::pin(judge.ask(unasked, &room));
+            if let Ok(asked) = tokio::time::timeout(KEEP_ANSWER_AFTER, &mut asked).await {
+                asked?;
+            } else {
+                if let (Some(answer), Writing::Job(fence)) = (answer.take(), writing)
+                    && !services.ledger.jobs.keep_answer(scope, fence, answer).await?
+                {
+                    return Ok(None);
+                }
+                asked.await?;
             }
-            judge.ask(unasked, &room).await?;
             kept = Some((expected_memory_seq, prepared));
             continue;
         }
@@ -127,9 +156,21 @@ pub(super) async fn write(
             Some(_) => writing.in_part(),
             None => writing.clone(),
         };
-        let result = reconciliation(memory, parts, writing, expected_memory_seq, &prepared, &settled);
+        let result = reconciliation(
+            memory,
+            parts,
+            writing,
+            expected_memory_seq,
+            &prepared,
+            &settled,
+            &judge.unkept,
+        );
         match facts.reconcile(scope, &result).await? {
             ReconcileOutcome::Committed => {
+                judge.unkept.clear();
+                if let ([writes], false) = (guard.as_mut_slice(), result.facts.is_empty()) {
+                    writes.note(expected_memory_seq, audiences(parts));
+                }
                 let known = prepared.into_iter().map(|prepared| {
                     // Nobody else has it by now; if so, a copy does as well.
                     let known = Arc::try_unwrap(prepared).map(Prepared::into_known);
@@ -142,6 +183,10 @@ pub(super) async fn write(
         }
     }
     Err(StoreError::Unavailable("this memory is written to all the time".to_owned()).into())
+}
+
+fn audiences(parts: &[Part<'_>]) -> Vec<Audience> {
+    parts.iter().map(|part| part.memory.audience.clone()).collect()
 }
 
 /// What each memory is planned from; or the requests whose vectors one of them takes.
@@ -168,6 +213,7 @@ fn reconciliation(
     expected_memory_seq: u64,
     prepared: &[Arc<Prepared>],
     settled: &[Settled],
+    verdicts: &[JudgedPair],
 ) -> Reconciliation {
     let additions = || parts.iter().filter_map(|part| part.addition.as_ref());
     let timelines = || prepared.iter().map(|prepared| prepared.timeline());
@@ -202,6 +248,7 @@ fn reconciliation(
             .flat_map(|settled| settled.unheard.iter().copied())
             .collect(),
         replaced: settled.iter().flat_map(|settled| settled.replaced.clone()).collect(),
+        verdicts: verdicts.to_vec(),
     }
 }
 

@@ -123,6 +123,7 @@ fn nothing_new(world: WorldId, writing: Writing, extraction: Extraction) -> Reco
         flagging_by: Vec::new(),
         flags_kept: Vec::new(),
         replaced: Vec::new(),
+        verdicts: Vec::new(),
     }
 }
 

@@ -3,7 +3,9 @@
 //!
 //! The rules answer only where nothing else in the sentences could matter. Whatever they do not understand goes to the judge.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::LazyLock};
+
+use aho_corasick::AhoCorasick;
 
 use super::Verdict;
 use crate::memory::{
@@ -350,22 +352,31 @@ pub fn tells_of_a_change(new: &Statement, old: &Statement, topics: (Option<Topic
         && topics.0 == topics.1
 }
 
+/// The phrases of all topics, found in one pass over a text; with the phrases and their places in the table.
+static PHRASES: LazyLock<(AhoCorasick, Vec<(usize, &'static str)>)> = LazyLock::new(|| {
+    let phrases = TOPICS.iter().enumerate();
+    let phrases: Vec<(usize, &str)> = phrases
+        .flat_map(|(topic, (_, phrases))| phrases.iter().map(move |phrase| (topic, *phrase)))
+        .collect();
+    let found = AhoCorasick::new(phrases.iter().map(|(_, phrase)| phrase)).expect("phrases of topics");
+    (found, phrases)
+});
+
 /// The topics that a text names, in the order of the table.
 fn topics_of(told: &str) -> Vec<Topic> {
-    let names = |phrase: &&'static str| {
-        if phrase.chars().any(is_hangul) {
-            return told
-                .match_indices(*phrase)
-                .any(|(at, _)| !told[..at].ends_with(is_hangul));
-        }
-        told.match_indices(*phrase).any(|(at, found)| {
-            let after = &told[at + found.len()..];
-            !told[..at].ends_with(char::is_alphanumeric)
-                && (phrase.len() > 4 || !after.starts_with(char::is_alphanumeric))
-        })
-    };
-    let topics = TOPICS.iter().filter(|(_, phrases)| phrases.iter().any(names));
-    topics.map(|(topic, _)| *topic).collect()
+    let (found, phrases) = &*PHRASES;
+    let named = found.find_overlapping_iter(told).filter_map(|found| {
+        let (topic, phrase) = phrases[found.pattern().as_usize()];
+        let (before, after) = (&told[..found.start()], &told[found.end()..]);
+        let names = if phrase.chars().any(is_hangul) {
+            !before.ends_with(is_hangul)
+        } else {
+            !before.ends_with(char::is_alphanumeric) && (phrase.len() > 4 || !after.starts_with(char::is_alphanumeric))
+        };
+        names.then_some(topic)
+    });
+    let named: BTreeSet<usize> = named.collect();
+    named.into_iter().map(|topic| TOPICS[topic].0).collect()
 }
 
 fn raw_words(text: &str) -> impl Iterator<Item = &str> {

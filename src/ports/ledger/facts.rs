@@ -180,6 +180,8 @@ pub struct Reconciliation {
     pub flags_kept: Vec<(FactId, FactId)>,
     /// Older facts and those that replace them for whoever may know both; none that is stored already.
     pub replaced: Vec<Replaced>,
+    /// What a judge said that is not kept yet.
+    pub verdicts: Vec<JudgedPair>,
 }
 
 impl Reconciliation {

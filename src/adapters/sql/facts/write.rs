@@ -14,7 +14,7 @@ use super::super::{
     rows::{Columns, json, json_list, micros, store_error, text, vector_bytes},
     turns::signed,
 };
-use super::{fold, polarity_name, replaced, tense_name};
+use super::{fold, polarity_name, replaced, tense_name, verdicts};
 use crate::{
     ids::{FactId, InvalidationId, NpcId, TenantId},
     memory::{
@@ -269,6 +269,8 @@ async fn write(
     replaced::write(connection, tenant, &result.replaced).await?;
     fold::refresh(connection, tenant, touched).await?;
     failpoint!("facts.folded");
+    // Last: nobody who waits for the same pairs has what this one waits for.
+    verdicts::write(connection, tenant, &result.verdicts, now).await?;
     Ok(ReconcileOutcome::Committed)
 }
 

@@ -375,6 +375,7 @@ impl<S: Subject> Fixture<S> {
             flagging_by: Vec::new(),
             flags_kept: Vec::new(),
             replaced: Vec::new(),
+            verdicts: Vec::new(),
         }
     }
 

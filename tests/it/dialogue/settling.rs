@@ -274,6 +274,8 @@ fn what_a_slow_judge_has_said_is_not_asked_again() {
             while stage.llm.asked(Task::Judge).is_empty() {
                 tokio::task::yield_now().await;
             }
+            // By then what was extracted is kept.
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         };
         tokio::select! {
             report = stage.run(job) => panic!("{report:?}"),

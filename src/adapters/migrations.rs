@@ -30,6 +30,7 @@ histories! {
     "0008_job_calls"
     "0009_taken_out"
     "0010_names_known"
+    "0011_locked_standing"
 }
 
 /// Of files named `<version>_<description>`, each with its text.

@@ -525,11 +525,10 @@ impl Fact {
     pub const fn is_canon(&self) -> bool {
         is_canon(self.authored, &self.cause)
     }
-    /// Whether it may be in a prompt without having been searched for, beside what is pinned. What is locked may not: it must
-    /// not crowd out what always stands.
+    /// Whether it may be in a prompt without having been searched for, beside what is pinned: wherever its locks are open.
     #[must_use]
     pub fn may_stand(&self) -> bool {
-        self.locks.is_empty() && self.statement.may_stand(self.is_canon())
+        self.statement.may_stand(self.is_canon())
     }
     /// Pinned and authored facts are only ever flagged for a person (ALGORITHMS §1).
     #[must_use]
@@ -562,7 +561,7 @@ impl NewFact {
     /// See [`Fact::may_stand`].
     #[must_use]
     pub fn may_stand(&self) -> bool {
-        self.locks.is_empty() && self.statement.may_stand(is_canon(self.authored, &self.cause))
+        self.statement.may_stand(is_canon(self.authored, &self.cause))
     }
 }
 

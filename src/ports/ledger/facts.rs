@@ -326,9 +326,9 @@ pub trait FactStore: Send + Sync {
     /// Bodies of confirmed facts.
     async fn bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>>;
     /// Valid facts that may be in every prompt: pinned ones, and those that may stand ([`Fact::may_stand`]);
-    /// most important first (then newest, then by id), at most `limit` of each of the two. What is
-    /// locked and not pinned is not among them: it is found like other memories. Whether a locked one is open is not looked at
-    /// here.
+    /// most important first (then newest, then by id), at most `limit` of the pinned, and of the others as many that are
+    /// locked and as many that are not. Whether what is locked is open is not looked at here, but for this: what
+    /// was said where not everybody might listen is left out where the player of the viewpoint might not.
     async fn standing(
         &self,
         scope: &TenantScope,

@@ -518,13 +518,14 @@ impl<'s> Vale<'s> {
     }
 }
 
-/// What an extractor writes; but for the lantern no two have a word in common.
+/// What an extractor writes; but for the lantern no two have a word in common. Every other one is a goal, which stands.
 fn fact(subject: &str, speaker: &str, word: &str) -> Value {
     let bare = word.replace(MARK, "");
+    let stands = bare.ends_with(['0', '2', '4', '6', '8']);
     json!({
         "subject": subject, "predicate": format!("keeps {bare}a"), "object": word, "speaker": speaker,
         "content": format!("Lantern {word} {bare}a {bare}b {bare}c."), "keywords": ["lantern"],
-        "kind": "preference", "importance": 5, "polarity": "positive", "tense": "present",
+        "kind": if stands { "goal" } else { "preference" }, "importance": 5, "polarity": "positive", "tense": "present",
     })
 }
 

@@ -46,7 +46,10 @@ async fn write(stage: &Stage, scenario: &Scenario, version: Option<u32>) -> Resu
 
 /// A world that shares what players tell, and an NPC with a past of which everybody may hear.
 async fn with_a_past() -> Stage {
-    let mut stage = Stage::set_with(|_| {}, sharing()).await;
+    with_a_past_on(Stage::set_with(|_| {}, sharing()).await).await
+}
+
+async fn with_a_past_on(mut stage: Stage) -> Stage {
     let written = write(&stage, &well(&stage, TELLS, 0), None).await;
     assert_eq!(written, Ok(PutOutcome::Created));
     stage.npc.has_scenarios = true;
@@ -59,6 +62,20 @@ fn said(content: &str) -> Value {
         "subject": "Mira", "predicate": "tells", "object": "", "content": content, "keywords": ["past"],
         "speaker": "Mira", "kind": "other", "importance": 5, "polarity": "positive", "tense": "past",
     })
+}
+
+/// Something that the NPC promised, as an extractor writes it.
+fn promised(content: &str) -> Value {
+    let mut promise = said(content);
+    (promise["kind"], promise["tense"]) = (json!("goal"), json!("future"));
+    promise
+}
+
+async fn set_progress(stage: &Stage, player: &str, to: u32) {
+    let (player, to) = (player.parse().unwrap(), Progress::new(to).unwrap());
+    let (of, edit) = ((&stage.world, &stage.npc), stage.edit("progress.put"));
+    let set = scenarios::set_progress(&stage.services, &stage.scope, of, &player, to, &edit).await;
+    assert!(set.unwrap());
 }
 
 async fn asks(talk: &mut Talk<'_>, facts: &Value) {
@@ -95,12 +112,7 @@ fn what_an_npc_tells_of_its_past_is_as_locked_as_it() {
         let written = write(&stage, &well(&stage, TELLS, 2), Some(1)).await;
         assert_eq!(written, Ok(PutOutcome::Updated { version: 2 }));
         assert_eq!(told("p2").await, [false, false, true]);
-        let set = async |to| {
-            let (player, to) = ("p2".parse().unwrap(), Progress::new(to).unwrap());
-            let (of, edit) = ((&stage.world, &stage.npc), stage.edit("progress.put"));
-            let set = scenarios::set_progress(&stage.services, &stage.scope, of, &player, to, &edit).await;
-            assert!(set.unwrap());
-        };
+        let set = async |to| set_progress(&stage, "p2", to).await;
         set(2).await;
         assert_eq!(told("p2").await, [true; 3]);
         assert_eq!(
@@ -119,6 +131,66 @@ fn what_an_npc_tells_of_its_past_is_as_locked_as_it() {
             .await;
         assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
         assert_eq!(told("p2").await, [false, false, true]);
+    });
+}
+
+/// Which of these words are in a prompt in which nothing is searched for, and the locks of the dialogue after it.
+async fn in_small_talk<const N: usize>(stage: &Stage, player: &str, words: [&str; N]) -> ([bool; N], String) {
+    stage.llm.tell_text(Task::Intent, "chat");
+    let mut talk = stage.session(player).await;
+    talk.say("Lovely weather.").await;
+    let context = stage.llm.last_context();
+    (
+        words.map(|word| context.contains(word)),
+        talk.trace(1).await.locks.to_string(),
+    )
+}
+
+async fn a_locked_promise_stands_where_it_is_open(stage: Stage) {
+    let stage = with_a_past_on(stage).await;
+    let mut talk = stage.session("p1").await;
+    let promise = promised("Mira promised the player a candle of beeswax.");
+    asks(&mut talk, &json!([said("Anselm drowned long ago."), promise])).await;
+    let mut other = stage.session("p2").await;
+    // It is as locked as a memory that has nothing to do with it.
+    let unrelated = promised("Mira promised the player the corner room.");
+    other.teach("What of Anselm?", &json!([unrelated])).await;
+    for fact in stage.facts().await {
+        assert_eq!(fact.locks.to_string(), "scenario:mira/well", "{fact:?}");
+    }
+    let words = ["beeswax", "corner room"];
+    let locked = "scenario:mira/well".to_owned();
+    assert_eq!(in_small_talk(&stage, "p1", words).await, ([true; 2], locked.clone()));
+    // From now on it takes some progress.
+    let written = write(&stage, &well(&stage, TELLS, 2), Some(1)).await;
+    assert_eq!(written, Ok(PutOutcome::Updated { version: 2 }));
+    assert_eq!(in_small_talk(&stage, "p1", words).await, ([false; 2], String::new()));
+    set_progress(&stage, "p1", 2).await;
+    assert_eq!(in_small_talk(&stage, "p1", words).await, ([true; 2], locked.clone()));
+    assert_eq!(in_small_talk(&stage, "p2", words).await, ([false; 2], String::new()));
+    // It is shown as open to who learns from a turn, in the same dialogue as well.
+    stage.llm.tell_text(Task::Intent, "chat");
+    talk.teach("Lovely weather.", &json!([])).await;
+    let asked = stage.llm.asked(Task::Extraction).pop().unwrap();
+    assert!(asked.contains("<open number=\"1\"") && asked.contains("beeswax"), "{asked}");
+    set_progress(&stage, "p1", 1).await;
+    assert_eq!(in_small_talk(&stage, "p1", words).await, ([false; 2], String::new()));
+    set_progress(&stage, "p1", 2).await;
+    talk.rewind(0, None).await;
+    assert_eq!(in_small_talk(&stage, "p1", words).await, ([false, true], locked));
+}
+
+#[test]
+fn what_was_promised_after_the_past_was_told_stands_where_that_is_open() {
+    run(async {
+        a_locked_promise_stands_where_it_is_open(Stage::set_with(|_| {}, sharing()).await).await;
+    });
+}
+
+#[test]
+fn what_was_promised_after_the_past_was_told_stands_where_that_is_open_on_postgres() {
+    run(async {
+        a_locked_promise_stands_where_it_is_open(Stage::set_on_postgres(|_| {}, sharing()).await).await;
     });
 }
 

@@ -43,9 +43,9 @@ const MANY: &str = concat!(
 
 /// The best of each partition (a knower and a privacy) come straight off an index, so that a large
 /// memory costs no more than a small one, and what has ended costs nothing. Those that have an end that
-/// is still to come are few, and sorted. `$3` lists the partitions.
+/// is still to come are few, and sorted. `$3` lists the partitions, `$6` is a pattern of locks ([`heard_by`]).
 macro_rules! standing {
-    ($class:literal, $ends:literal) => {
+    ($class:expr, $ends:literal) => {
         concat!(
             "SELECT k.fact FROM fact_knowers k
              WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
@@ -54,24 +54,41 @@ macro_rules! standing {
             key_of!("p", 1),
             " AND k.",
             $class,
-            " = TRUE AND +k.valid_at <= $4 AND k.ends_at ",
+            " AND +k.valid_at <= $4 AND k.ends_at ",
             $ends,
             "
              ORDER BY k.importance DESC, k.valid_at DESC, k.fact LIMIT $5"
         )
     };
 }
+macro_rules! pinned {
+    () => {
+        "pinned = TRUE AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
+    };
+}
+macro_rules! unlocked {
+    () => {
+        "mutable = TRUE AND k.locked_by = ''"
+    };
+}
+macro_rules! locked {
+    () => {
+        "mutable = TRUE AND k.locked_by <> '' AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
+    };
+}
 const STANDING: &str = facts_of_each!(
     fact_columns!(),
     rows!("$3"),
-    standing!("pinned", "IS NULL"),
-    standing!("pinned", "> $4"),
-    standing!("mutable", "IS NULL"),
-    standing!("mutable", "> $4"),
+    standing!(pinned!(), "IS NULL"),
+    standing!(pinned!(), "> $4"),
+    standing!(unlocked!(), "IS NULL"),
+    standing!(unlocked!(), "> $4"),
+    standing!(locked!(), "IS NULL"),
+    standing!(locked!(), "> $4"),
 );
 /// The same for a designer, who sees every privacy; sorts.
 macro_rules! standing_for_all {
-    ($class:literal, $ends:literal) => {
+    ($class:expr, $ends:literal) => {
         concat!(
             "SELECT ",
             fact_columns!(),
@@ -86,7 +103,7 @@ macro_rules! standing_for_all {
             " v)
                   AND k.",
             $class,
-            " = TRUE AND +k.valid_at <= $4 AND k.ends_at ",
+            " AND +k.valid_at <= $4 AND k.ends_at ",
             $ends,
             "
                 GROUP BY k.fact
@@ -95,13 +112,17 @@ macro_rules! standing_for_all {
     };
 }
 const STANDING_FOR_ALL: &str = concat!(
-    standing_for_all!("pinned", "IS NULL"),
+    standing_for_all!(pinned!(), "IS NULL"),
     " UNION ALL ",
-    standing_for_all!("pinned", "> $4"),
+    standing_for_all!(pinned!(), "> $4"),
     " UNION ALL ",
-    standing_for_all!("mutable", "IS NULL"),
+    standing_for_all!(unlocked!(), "IS NULL"),
     " UNION ALL ",
-    standing_for_all!("mutable", "> $4")
+    standing_for_all!(unlocked!(), "> $4"),
+    " UNION ALL ",
+    standing_for_all!(locked!(), "IS NULL"),
+    " UNION ALL ",
+    standing_for_all!(locked!(), "> $4")
 );
 
 const MEMORY_SEQ: &str = concat!(
@@ -189,6 +210,16 @@ pub(super) async fn bodies(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -
         .collect()
 }
 
+/// A pattern of the locks of what was said where whoever hears this viewpoint might listen; a first sieve, so that what is for
+/// others takes no place. `%`: there is nobody to go by.
+fn heard_by(viewpoint: &Viewpoint) -> String {
+    let hearer = viewpoint.player.iter().chain(&viewpoint.watchers.players).next();
+    match hearer.filter(|_| !viewpoint.sees_all_players) {
+        Some(player) => format!("%hearers:%{player}%"),
+        None => "%".to_owned(),
+    }
+}
+
 pub(super) async fn standing(
     engine: &Engine,
     tenant: &TenantId,
@@ -207,6 +238,7 @@ pub(super) async fn standing(
     .bind(json(&confirm::partitions(viewpoint))?)
     .bind(micros(at))
     .bind(i64::from(limit))
+    .bind(heard_by(viewpoint))
     .fetch_all(&mut *connection)
     .await
     .map_err(store_error)?;
@@ -227,9 +259,14 @@ pub(super) async fn standing(
     let newer = confirm::usable(engine, tenant, viewpoint, replacing.collect(), at).await?;
     standing.retain(|fact| fact.view.pinned || !fact.replaced_by.iter().any(|by| newer.contains(by)));
     // So many of each class; one that is of both counts for both.
-    let (mut pinned, mut mutable) = (0, 0);
+    let (mut pinned, mut unlocked, mut locked) = (0, 0, 0);
     standing.retain(|fact| {
-        let of = [(fact.view.pinned, &mut pinned), (fact.may_stand(), &mut mutable)];
+        let (may_stand, is_locked) = (fact.may_stand(), !fact.locks.is_empty());
+        let of = [
+            (fact.view.pinned, &mut pinned),
+            (may_stand && !is_locked, &mut unlocked),
+            (may_stand && is_locked, &mut locked),
+        ];
         of.into_iter().fold(false, |kept, (is, count)| {
             *count += u32::from(is);
             kept || (is && *count <= limit)
@@ -463,6 +500,7 @@ plans_of_sqlite! {
                 &[
                     "knowers_pinned",
                     "knowers_mutable",
+                    "knowers_locked",
                     "knowers_ending (tenant=? AND world=? AND knower=? AND private_to=? AND ends_at>?)",
                     "SEARCH f USING INDEX",
                 ],
@@ -484,8 +522,8 @@ plans_of_sqlite! {
         async fn standing_facts_and_lists_come_sorted_off_the_index() {
             assert!(!plan(LIST).await.contains("TEMP B-TREE"));
             let standing = plan(STANDING).await;
-            // Those that are to end, of either class.
-            assert_eq!(standing.matches("TEMP B-TREE").count(), 2, "{standing}");
+            // Those that are to end, of each class.
+            assert_eq!(standing.matches("TEMP B-TREE").count(), 3, "{standing}");
         }
     }
 }

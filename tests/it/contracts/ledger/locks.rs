@@ -25,7 +25,7 @@ async fn locked<S: Subject>(f: &Fixture<S>, locks: &str, kind: FactKind, pinned:
     f.create(fact).await
 }
 
-pub async fn what_is_locked_is_confirmed_apart_and_does_not_stand<S: Subject>(f: &Fixture<S>) {
+pub async fn what_is_locked_is_confirmed_apart_and_stands_apart<S: Subject>(f: &Fixture<S>) {
     let open = locked(f, "", FactKind::Goal, false).await;
     let well = locked(f, "scenario:mira/well", FactKind::Goal, false).await;
     let both = "scenario:ergen/fire;scenario:mira/well;hearers:p7+p:8@x.y";
@@ -48,11 +48,38 @@ pub async fn what_is_locked_is_confirmed_apart_and_does_not_stand<S: Subject>(f:
     };
     let confirmed = facts.confirm(&f.scope, &designer, &ids, f.now()).await.unwrap();
     assert_eq!((confirmed.open.len(), confirmed.locked.len()), (4, 0));
-    // What always stands is not crowded out, and says what it rests on.
-    let standing = facts.standing(&f.scope, &f.viewpoint(), f.now(), 9).await.unwrap();
-    let mut standing: Vec<_> = standing.iter().map(|fact| (fact.id, fact.locks.to_string())).collect();
-    standing.sort();
-    assert_eq!(standing, [(open, String::new()), (pinned, "hearers:".to_owned())]);
+    // What always stands says what it rests on. What is locked takes no room of what is not, nor what is for others of what the
+    // player might have listened to.
+    let others = locked(f, "hearers:p9", FactKind::Goal, false).await;
+    let heard = locked(f, "scenario:mira/well;hearers:p1+p7", FactKind::Goal, true).await;
+    let mut ending = f.a_fact("hearers:p7");
+    ending.locks = "hearers:p7".parse().unwrap();
+    ending.statement.kind = FactKind::Goal;
+    ending.expires_at = Some(f.now() + std::time::Duration::from_hours(1));
+    let ending = f.create(ending).await;
+    let standing = async |viewpoint: &Viewpoint, limit| {
+        let found = facts.standing(&f.scope, viewpoint, f.now(), limit).await.unwrap();
+        let mut found: Vec<_> = found.iter().map(|fact| (fact.id, fact.locks.to_string())).collect();
+        found.sort();
+        found
+    };
+    let of_both = (heard, "scenario:mira/well;hearers:p1+p7".to_owned());
+    let of_well = (well, "scenario:mira/well".to_owned());
+    let mut wanted = vec![(open, String::new()), of_well, of_both, (ending, "hearers:p7".to_owned())];
+    wanted.sort();
+    assert_eq!(standing(&f.viewpoint(), 9).await, wanted);
+    wanted.retain(|(fact, _)| *fact != ending);
+    assert_eq!(standing(&f.viewpoint(), 1).await, wanted);
+    let nobody = Viewpoint {
+        player: None,
+        ..f.viewpoint()
+    };
+    for viewpoint in [nobody, designer] {
+        let all: Vec<FactId> = standing(&viewpoint, 9).await.into_iter().map(|(fact, _)| fact).collect();
+        let mut wanted = vec![open, well, pinned, others, heard, ending];
+        wanted.sort();
+        assert_eq!(all, wanted);
+    }
     let bodies = facts.bodies(&f.scope, &[all]).await.unwrap();
     assert_eq!(bodies[0].locks, both.parse::<Locks>().unwrap());
 }

@@ -83,7 +83,7 @@ macro_rules! ledger_contract {
                     standing_facts_are_ranked_and_limited, what_is_to_end_stands_until_then, a_designer_sees_what_is_private_to_any_player,
                     facts_are_listed_newest_first_in_pages,
                     facts_are_listed_by_filter, facts_of_another_tenant_are_not_found;
-                locks: what_is_locked_is_confirmed_apart_and_does_not_stand,
+                locks: what_is_locked_is_confirmed_apart_and_stands_apart,
                     what_scenarios_require_is_read_of_those_that_are_there;
                 names: who_is_who_is_told_to_those_who_may_know, a_name_counts_while_its_fact_is_valid;
                 edits: editing_changes_the_view_and_not_the_statement, editing_checks_the_version,

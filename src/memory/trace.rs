@@ -47,6 +47,8 @@ pub enum CandidateFate {
     Pinned,
     /// It is in the prompt anyway, in the state block.
     InStateBlock,
+    /// NPCs among themselves: it was learned from a line that the prompt shows.
+    InHistory,
 }
 
 impl CandidateFate {

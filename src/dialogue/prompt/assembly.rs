@@ -27,7 +27,7 @@ use crate::{
         settings::{DialogueSettings, PromptSettings},
         turn::TurnError,
     },
-    ids::{FactId, PlayerId, ScenarioId},
+    ids::{DialogueId, FactId, PlayerId, ScenarioId},
     memory::{
         authored::{Language, Npc, World},
         fact::Fact,
@@ -60,6 +60,7 @@ const ROUND_TOKENS: u32 = 256;
 pub(in crate::dialogue) struct Material<'a> {
     pub world: &'a World,
     pub npc: &'a Npc,
+    pub dialogue: DialogueId,
     /// Whom the NPC talks with; `None`: with other NPCs.
     pub player: Option<&'a PlayerId>,
     /// Who else is there.
@@ -179,7 +180,7 @@ pub(in crate::dialogue) fn assemble(
     );
     left = left.saturating_sub(window.tokens());
 
-    let (mut fates, packable) = sort_hits(material, &standing, settings);
+    let (mut fates, packable) = sort_hits(material, &standing, &window, settings);
     let packable = diversified(material, packable, settings.recall.diversity);
     let texts: Vec<String> = packable
         .iter()
@@ -297,6 +298,7 @@ fn scene_system(
 fn sort_hits(
     material: &Material<'_>,
     standing: &Standing,
+    history: &HistoryWindow,
     settings: &DialogueSettings,
 ) -> (Vec<CandidateFate>, Vec<usize>) {
     let mut fates = vec![CandidateFate::BeyondTopK; material.hits.len()];
@@ -309,6 +311,8 @@ fn sort_hits(
             CandidateFate::Pinned
         } else if standing.facts.state_ids.contains(&body.id) {
             CandidateFate::InStateBlock
+        } else if material.player.is_none() && is_just_said(material, history, body) {
+            CandidateFate::InHistory
         } else if hit.score.total < settings.recall.min_score {
             CandidateFate::TooWeak
         } else if !hit.topic.passes(material.gate) {
@@ -327,6 +331,12 @@ fn sort_hits(
         fates[at] = fate;
     }
     (fates, packable)
+}
+
+/// Whether a line that the prompt shows says it: among themselves NPCs would say it again.
+fn is_just_said(material: &Material<'_>, history: &HistoryWindow, body: &RecallBody) -> bool {
+    let (dialogue, turn) = body.source.unzip();
+    dialogue == Some(material.dialogue) && turn.is_some_and(|turn| history.shows(turn))
 }
 
 /// `packable`, with what resembles a better one behind what does not, as much as the world wants it.

@@ -107,6 +107,10 @@ impl HistoryWindow {
     fn lead(&self) -> Option<&(ChatMessage, u32)> {
         self.turns.first().and_then(|turn| turn.lead.as_ref())
     }
+    /// Whether the turn of that number is in it.
+    pub(super) fn shows(&self, number: u32) -> bool {
+        self.turns.iter().any(|turn| turn.number == number)
+    }
     /// First and last number of the turns left out, if any.
     pub(super) const fn dropped(&self) -> Option<(u32, u32)> {
         self.dropped

@@ -1,6 +1,7 @@
 //! Prompts as they are sent: what they look like, what stays the same, what never happens.
 #![allow(clippy::unwrap_used)]
 
+mod among_npcs;
 mod budgets;
 mod claims;
 mod diversity;
@@ -15,6 +16,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::{Material, Prompt, Templates, assemble};
 use crate::{
     dialogue::{
+        npc_conversation::Scene,
         recall::{Gate, Hit, Topic},
         scenarios::Past,
         settings::{
@@ -23,7 +25,7 @@ use crate::{
         },
         turn::TurnError,
     },
-    ids::{DialogueKind, FactId, SummaryId, TurnId},
+    ids::{DialogueId, DialogueKind, FactId, PlayerId, SummaryId, TurnId},
     memory::{
         authored::{Language, Npc, Persona, World, WorldSettings},
         calibration::Calibration,
@@ -247,6 +249,7 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Hit {
             pinned: false,
         },
         valid_at: at(0),
+        source: None,
         locks: crate::memory::locks::Locks::default(),
         is_private: false,
         embedding: Arc::from(embedding),
@@ -266,6 +269,11 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Hit {
     }
 }
 
+/// The dialogue that the prompt is for.
+fn dialogue() -> DialogueId {
+    DialogueId::new(DialogueKind::NpcConversation, ulid::Ulid(1))
+}
+
 /// What a prompt is made of, owned.
 struct Case {
     world: World,
@@ -280,6 +288,8 @@ struct Case {
     meeting: Option<Meeting>,
     gate: Gate,
     counter: TokenCounter,
+    player: Option<PlayerId>,
+    scene: Option<Scene>,
 }
 
 impl Case {
@@ -297,14 +307,17 @@ impl Case {
             meeting: None,
             gate: Gate::Open,
             counter: TokenCounter::Estimated,
+            player: Some("p7".parse().unwrap()),
+            scene: None,
         }
     }
     fn assemble(&self, settings: &DialogueSettings) -> Result<Prompt, TurnError> {
         let material = Material {
             world: &self.world,
             npc: &self.npc,
-            player: Some(&"p7".parse().unwrap()),
-            scene: None,
+            dialogue: dialogue(),
+            player: self.player.as_ref(),
+            scene: self.scene.as_ref(),
             goes_on: None,
             past: self.past.as_ref(),
             overheard: &[],

@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc};
 use super::{Gate, Hit, Ranked, Sought, Topic, best_first, by_body, topic, weights};
 use crate::{
     dialogue::{Services, settings::RecallSettings},
-    ids::FactId,
+    ids::{DialogueKind, FactId},
     memory::{
         agreement::{self, Claim},
         scoring::dot,
@@ -116,10 +116,11 @@ pub(super) async fn read(
 /// Whether these hits fill every prompt that could be made of them and of worse ones.
 pub(in crate::dialogue) fn is_enough(settings: &RecallSettings, near_duplicate_cosine: f32, hits: &[Hit]) -> bool {
     let certain = hits.iter().enumerate().filter(|(at, hit)| {
-        // It may stand in a slot of its own, small talk may have no use for it, or it may give way to a better
+        // It may stand in a slot of its own, the history may show the line it was learned from, small talk may have no use for it, or it may give way to a better
         // one, even to one that is left out itself.
         !hit.body.view.pinned
             && !hit.body.kind.may_stand()
+            && hit.body.source.is_none_or(|(dialogue, _)| dialogue.kind() != DialogueKind::NpcConversation)
             && hit.topic.passes(Gate::Strict)
             && hit.topic.matter >= settings.min_score
             && hit.score.total >= settings.min_score

@@ -207,6 +207,7 @@ fn body_of(fact: &Fact, embedding: Arc<[f32]>) -> RecallBody {
         tense: fact.statement.tense,
         kind: fact.statement.kind,
         view: fact.view.clone(),
+        source: fact.source,
         locks: fact.locks.clone(),
         is_private: fact.audience.private_to.is_some(),
         valid_at: fact.valid_at,

@@ -100,6 +100,7 @@ impl Gathered {
         let material = Material {
             world: &input.world,
             npc: &input.npc,
+            dialogue: input.dialogue.id,
             player: input.player.as_ref(),
             scene: input.scene.as_deref(),
             overheard: &self.overheard.lines,
@@ -226,9 +227,10 @@ pub(super) async fn gather_timed(
 }
 
 /// Nobody asked for anything: what is locked would lock all that is learned in the session, and what somebody said of others
-/// is nothing to begin with.
+/// is nothing to begin with, nor what a player claims of the world.
 fn may_be_greeted_with(body: &RecallBody) -> bool {
-    let is_hearsay = body.speaker != party::AUTHOR && body.speaker != body.subject;
+    let is_claim = || party::is_player(&body.speaker) && !body.statement().is_of_oneself();
+    let is_hearsay = body.speaker != party::AUTHOR && (body.speaker != body.subject || is_claim());
     body.locks.is_empty() && !is_hearsay
 }
 

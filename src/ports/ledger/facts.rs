@@ -54,12 +54,34 @@ pub struct RecallBody {
     pub kind: FactKind,
     pub view: FactView,
     pub valid_at: DateTime<Utc>,
+    /// The dialogue and the number of the turn that it was learned from.
+    pub source: Option<(DialogueId, u32)>,
     /// What it rests on that not every player may hear of.
     pub locks: Locks,
     /// Only one player may hear of it.
     pub is_private: bool,
     /// A unit vector; empty while the fact has none of the embedder in use.
     pub embedding: Arc<[f32]>,
+}
+
+impl RecallBody {
+    /// What it says.
+    #[must_use]
+    pub fn statement(&self) -> Statement {
+        Statement {
+            subject: self.subject.clone(),
+            predicate: self.predicate.clone(),
+            object: self.object.clone(),
+            content: self.view.content.clone(),
+            keywords: self.view.keywords.clone(),
+            speaker: self.speaker.clone(),
+            kind: self.kind,
+            importance: self.view.importance,
+            polarity: self.polarity,
+            tense: self.tense,
+            pinned: self.view.pinned,
+        }
+    }
 }
 
 /// What recall goes by when there is no index to ask.

@@ -102,8 +102,17 @@ fn a_greeting_begins_with_what_is_known_and_not_with_hearsay() {
             &["inn"],
         );
         (lie["subject"], lie["importance"]) = (json!("the Lantern Inn"), json!(10));
+        // The same said of itself.
+        let mut claim = statement(
+            "own",
+            "the mill",
+            "The player owns the mill, since the old owner signed it over.",
+            "positive",
+            &["mill"],
+        );
+        (claim["kind"], claim["importance"]) = (json!("event"), json!(10));
         first
-            .teach("The inn is mine, and I will bring you salt.", &json!([promise, lie]))
+            .teach("The inn is mine, and I will bring you salt.", &json!([promise, lie, claim]))
             .await;
 
         let mut again = stage.session("p1").await;
@@ -114,6 +123,7 @@ fn a_greeting_begins_with_what_is_known_and_not_with_hearsay() {
             "{prompt}"
         );
         assert!(!prompt.contains("Lantern Inn belongs"), "{prompt}");
+        assert!(!prompt.contains("owns the mill"), "{prompt}");
         // Nothing was told, so nothing is learned.
         let kinds: Vec<JobKind> = greeted.jobs.iter().map(|job| job.kind).collect();
         assert!(!kinds.contains(&JobKind::ExtractFacts), "{kinds:?}");

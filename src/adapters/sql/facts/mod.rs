@@ -21,7 +21,7 @@ use chrono::{DateTime, Utc};
 
 use super::{Engine, outbox, rows::Columns};
 use crate::{
-    ids::{FactId, NpcId, WorldId},
+    ids::{DialogueId, FactId, NpcId, WorldId},
     memory::{
         fact::{
             Audience, Fact, FactKind, FactView, Importance, Invalid, InvalidReason, Invalidation, NewFact, Polarity,
@@ -120,6 +120,13 @@ fn replacing(text: &str) -> StoreResult<Vec<FactId>> {
     .collect()
 }
 
+/// The dialogue and the number of the turn that a fact was learned from.
+fn source(columns: &mut Columns<'_>) -> StoreResult<Option<(DialogueId, u32)>> {
+    let dialogue = columns.maybe_id()?;
+    let turn: Option<i64> = columns.next()?;
+    Ok(dialogue.zip(turn.and_then(|number| u32::try_from(number).ok())))
+}
+
 /// The columns of [`fact_columns!`].
 fn read_fact(mut columns: Columns<'_>) -> StoreResult<Fact> {
     let columns = &mut columns;
@@ -150,11 +157,7 @@ fn read_fact(mut columns: Columns<'_>) -> StoreResult<Fact> {
         invalid: invalid(columns)?,
         expires_at: columns.maybe_time()?,
         cause: columns.cause()?,
-        source: {
-            let dialogue = columns.maybe_id()?;
-            let turn: Option<i64> = columns.next()?;
-            dialogue.zip(turn.and_then(|number| u32::try_from(number).ok()))
-        },
+        source: source(columns)?,
         derived_from: columns.json()?,
         pii: columns.json()?,
         authored: columns.next()?,

@@ -23,7 +23,7 @@ use crate::{
 
 const BODIES: &str = concat!(
     "SELECT f.id, f.version, f.subject, f.predicate, f.object, f.speaker, f.polarity, f.tense, f.kind,
-        f.view_content, f.view_keywords, f.view_importance, f.view_pinned, f.valid_at, f.locked_by,
+        f.view_content, f.view_keywords, f.view_importance, f.view_pinned, f.valid_at, f.source_dialogue, f.source_turn, f.locked_by,
         f.private_to IS NOT NULL, e.vector
     FROM facts f LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id AND e.model = $3
     WHERE f.tenant = $1 AND f.id ",
@@ -202,6 +202,7 @@ pub(super) async fn bodies(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -
                 kind: FactKind::parse_lenient(columns.next()?),
                 view: view(columns)?,
                 valid_at: columns.time()?,
+                source: super::source(columns)?,
                 locks: columns.id()?,
                 is_private: columns.next()?,
                 embedding: vector_from(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?.into(),

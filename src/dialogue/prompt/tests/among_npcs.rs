@@ -1,0 +1,45 @@
+//! What is special where NPCs talk with each other.
+
+use super::*;
+use crate::dialogue::npc_conversation::Member;
+
+#[test]
+fn what_a_line_says_that_is_shown_is_not_told_again_as_a_memory() {
+    let member = |name: &str| Member {
+        id: name.to_lowercase().parse().unwrap(),
+        name: name.to_owned(),
+    };
+    let mut case = Case::of(Language::En, "");
+    case.player = None;
+    case.scene = Some(Scene {
+        cast: vec![member("Mira"), member("Ergen")],
+        ..Scene::default()
+    });
+    case.history = vec![turn(1, "", "The bridge is down."), turn(2, "", "So it is.")];
+    let elsewhere = DialogueId::new(DialogueKind::NpcConversation, ulid::Ulid(2));
+    let learned = |id: u128, content: &str, source| {
+        let mut hit = hit(id, content, 0.7, 0.5, usize::try_from(id).unwrap());
+        Arc::make_mut(&mut hit.body).source = source;
+        hit
+    };
+    case.hits = vec![
+        learned(1, "The bridge fell.", Some((dialogue(), 1))),
+        learned(2, "The mill burned.", Some((elsewhere, 1))),
+        learned(3, "The well is dry.", Some((dialogue(), 9))),
+        learned(4, "The fair is in May.", None),
+    ];
+    let fates = |case: &Case| -> Vec<CandidateFate> {
+        let prompt = case.assemble(&settings()).unwrap();
+        prompt.candidates.iter().map(|candidate| candidate.fate).collect()
+    };
+    use CandidateFate::{InHistory, Used};
+    assert_eq!(fates(&case), [InHistory, Used, Used, Used]);
+    // Where the line does not fit it is a memory.
+    let mut narrow = settings();
+    narrow.prompt.history_tokens = 0;
+    let prompt = case.assemble(&narrow).unwrap();
+    assert!(prompt.candidates.iter().all(|candidate| candidate.fate == Used));
+    // A player may ask for what was said before.
+    (case.player, case.scene) = (Some("p7".parse().unwrap()), None);
+    assert_eq!(fates(&case), [Used; 4]);
+}

@@ -19,6 +19,7 @@ pub mod saves;
 pub mod scenarios;
 pub mod settings;
 pub mod summarise;
+mod taken_out;
 pub mod turn;
 
 use std::sync::Arc;

@@ -10,7 +10,8 @@ use super::{
     models::{salvage_sentences, spent},
     npc_conversation::Scene,
     prompt::{Template, untrusted},
-    turn::summary_rules,
+    taken_out,
+    turn::{gather::STANDING, summary_rules},
 };
 use crate::{
     memory::{
@@ -90,7 +91,13 @@ pub(super) async fn summarise(
         return Ok(JobReport::default());
     }
     let oldest = within(&sizes, services.settings.summaries.force_tokens);
-    let new = write(services, scope, said, &kept, &turns[..oldest]).await?;
+    let (viewpoint, began) = (said.viewpoint(), said.dialogue.created_at);
+    let facts = &services.ledger.facts;
+    let standing = facts
+        .standing(scope, &viewpoint, said.turn.committed_at, STANDING)
+        .await?;
+    let previous = taken_out::of_summaries(&standing.taken_out, began, &kept);
+    let new = write(services, scope, said, &previous, &turns[..oldest]).await?;
     let admission = summary::admit(&kept, &new, services.settings.summaries.keep);
     let evict = if admission.evict == Some(new.id) {
         // The newest stays whatever it weighs: its turns leave the buffer, and nothing else covers
@@ -133,7 +140,7 @@ async fn write(
     services: &Services,
     scope: &TenantScope,
     said: &Said,
-    kept: &[Summary],
+    previous: &[Summary],
     turns: &[Turn],
 ) -> Result<Summary, JobError> {
     let scene = Scene {
@@ -153,7 +160,7 @@ async fn write(
             }
         })
         .collect();
-    let previous: Vec<String> = kept.iter().map(|summary| untrusted(&summary.text)).collect();
+    let previous: Vec<String> = previous.iter().map(|summary| untrusted(&summary.text)).collect();
     let template = match said.turn.player {
         Some(_) => Template::Summary,
         None => Template::ConversationSummary,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::{
     fact::Importance,
@@ -30,10 +31,22 @@ pub struct Summary {
 pub struct Meeting {
     /// When the last turn that stands was committed.
     pub at: DateTime<Utc>,
+    /// When that session began.
+    pub since: DateTime<Utc>,
     /// The newest summary of what they said to each other, of that session or one before. One that rests on what not every
     /// player may hear of is left out: it stands in every prompt of a session, so all that is learned there would rest on it
     /// as well.
     pub summary: Option<Recap>,
+}
+
+impl Meeting {
+    /// When what the summary tells was said, where that was in an earlier session or on an earlier day than that of the last turn.
+    #[must_use]
+    pub fn summed_up_before(&self) -> Option<DateTime<Utc>> {
+        let recap = self.summary.as_ref()?;
+        let is_of_then = recap.since == self.since && recap.at.date_naive() == self.at.date_naive();
+        (!is_of_then).then_some(recap.at)
+    }
 }
 
 /// What an NPC and a player said to each other in a session, in short.
@@ -42,18 +55,30 @@ pub struct Recap {
     pub text: String,
     /// When the session began.
     pub since: DateTime<Utc>,
+    /// When the last of the turns that it sums up was committed.
+    pub at: DateTime<Utc>,
 }
 
 /// Share of the informative words of a statement that a text must have to tell of it, as a fact must of a request to forget.
 const MIN_COVERAGE: f64 = 0.5;
 
-impl Recap {
-    /// Whether it tells what a statement says, by its words.
-    #[must_use]
-    pub fn tells(&self, content: &str) -> bool {
-        let (said, told) = (query_terms(content), document_terms(&self.text, &[]));
-        coverage(&said, &told) >= MIN_COVERAGE
+/// A summary without the sentences that tell what one of `gone` says, by its words. `None`: nothing is left.
+#[must_use]
+pub fn without(text: &str, gone: &[&str]) -> Option<String> {
+    let mut sentences: Vec<&str> = text.split_sentence_bounds().collect();
+    for content in gone {
+        let said = query_terms(content);
+        let share = |text: &str| coverage(&said, &document_terms(text, &[]));
+        sentences.retain(|sentence| share(sentence) < MIN_COVERAGE);
+        // Two sentences may tell together what neither tells alone.
+        while share(&sentences.concat()) >= MIN_COVERAGE {
+            let telling = (0..sentences.len()).max_by(|a, b| share(sentences[*a]).total_cmp(&share(sentences[*b])));
+            let Some(telling) = telling else { break };
+            sentences.remove(telling);
+        }
     }
+    let left = sentences.concat().trim().to_owned();
+    (!left.is_empty()).then_some(left)
 }
 
 /// The numbers of the rules below; `dialogue::settings` holds their defaults.
@@ -252,33 +277,43 @@ mod tests {
     }
 
     #[test]
-    fn a_recap_tells_what_it_has_the_words_of() {
-        for (text, content, tells) in [
+    fn sentences_that_tell_what_is_gone_are_left_out() {
+        for (text, gone, left) in [
             (
-                "The player told of a sister, Anna, who hides a silver key in Oakford.",
+                "The player told of a sister, Anna, who hides a silver key in Oakford. They spoke of the weather.",
                 "The player's sister Anna hides the silver key.",
-                true,
+                Some("They spoke of the weather."),
             ),
             (
                 "They spoke of plums and of the weather.",
                 "The player likes plums.",
-                true,
+                None,
             ),
-            ("They spoke of pears.", "The player likes plums.", false),
+            (
+                "They spoke of pears.",
+                "The player likes plums.",
+                Some("They spoke of pears."),
+            ),
             (
                 "The player helped at the mill and likes pears.",
                 "The player broke a knee at the mill.",
-                false,
+                Some("The player helped at the mill and likes pears."),
             ),
-            ("플레이어는 무릎을 다쳤다고 말했다.", "플레이어는 무릎을 다쳤다.", true),
-            ("플레이어는 소금을 사 갔다.", "플레이어는 무릎을 다쳤다.", false),
+            (
+                "둘은 약방에서 만났다. 플레이어는 무릎을 다쳤다고 말했다. 플레이어는 꿀을 약속했다.",
+                "플레이어는 무릎을 다쳤다.",
+                Some("둘은 약방에서 만났다. 플레이어는 꿀을 약속했다."),
+            ),
+            (
+                "플레이어는 소금을 사 갔다.",
+                "플레이어는 무릎을 다쳤다.",
+                Some("플레이어는 소금을 사 갔다."),
+            ),
         ] {
-            let recap = Recap {
-                text: text.to_owned(),
-                since: DateTime::UNIX_EPOCH,
-            };
-            assert_eq!(recap.tells(content), tells, "{text} / {content}");
+            let found = without(text, &["The mill burned down.", gone]);
+            assert_eq!(found.as_deref(), left, "{text} / {gone}");
         }
+        assert_eq!(without("They met. ", &[]).as_deref(), Some("They met."));
     }
 
     #[test]

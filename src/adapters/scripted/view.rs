@@ -136,9 +136,9 @@ impl ReplyView {
                 "[Who this is]" | "[이 사람은 누구인가]" => match said_by(item) {
                     (name, true) => facts[1].push((name, true)),
                     (text, false) => {
-                        let summary = ["The last talk, in short: ", "지난 이야기 요약: "];
-                        let summary = summary.into_iter().find_map(|what| text.strip_prefix(what));
-                        self.summaries.extend(summary.map(str::to_owned));
+                        let is_summary = |what: &str| what.ends_with(", in short") || what.contains("이야기 요약");
+                        let summary = text.split_once(": ").filter(|(what, _)| is_summary(what));
+                        self.summaries.extend(summary.map(|(_, summary)| summary.to_owned()));
                     }
                 },
                 "[Always keep in mind]" | "[항상 기억할 것]" => self.pinned.push(said_by(item)),

@@ -108,7 +108,7 @@ const HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
     ORDER BY t.committed_at DESC, d.id DESC LIMIT 64";
 /// Off the index of the player's: the newest sessions with this NPC, each with its newest summary and with what the dialogue was at the turn that the summary ends with.
 const LAST_MEETINGS: &str = concat!(
-    "SELECT m.committed_at, m.begun_at, s.text, c.turn, ",
+    "SELECT m.committed_at, m.begun_at, s.text, s.created_at, c.turn, ",
     member_of!("c.body", "locks"),
     ", EXISTS (SELECT 1 FROM scenarios a WHERE a.tenant = $1 AND a.world = $2 AND a.npc = $3 AND a.required_progress > 0)
     FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,
@@ -358,15 +358,20 @@ impl DialogueStore for SqlDialogueStore {
         for row in &rows {
             let mut columns = Columns::of(row);
             let (at, since) = (columns.time()?, columns.time()?);
-            let (text, then): (Option<String>, Option<&str>) = (columns.next()?, columns.next()?);
+            let (text, made_at): (Option<String>, _) = (columns.next()?, columns.maybe_time()?);
+            let then: Option<&str> = columns.next()?;
             let locks: Option<Locks> = columns.maybe_id()?;
             let has_a_locked_past: bool = columns.next()?;
-            let meeting = meeting.get_or_insert(Meeting { at, summary: None });
+            let meeting = meeting.get_or_insert(Meeting {
+                at,
+                since,
+                summary: None,
+            });
             // Where it is not known what it rests on, it is told by an NPC that has nothing to keep back.
-            if let (Some(text), Some(_)) = (text, then)
+            if let (Some(text), Some(at), Some(_)) = (text, made_at, then)
                 && locks.map_or(!has_a_locked_past, |locks| locks.is_empty())
             {
-                meeting.summary = Some(Recap { text, since });
+                meeting.summary = Some(Recap { text, since, at });
                 break;
             }
         }

@@ -264,7 +264,7 @@ impl Templates {
                 world => context! { name => "x", premise => "x", rules => list() },
                 npc => context! { name => "x", description => "x", speech_style => "x", boundaries => list(), cues => list() },
                 ask_for_state => !texts.is_empty(), players_language => !texts.is_empty(), spoken => "en",
-                who => each(context! { name => "x", ago => "x", summary => "x" }).pop(),
+                who => each(context! { name => "x", ago => "x", summary => "x", before => "x" }).pop(),
                 pinned => each(context! { text => "x" }),
                 summaries => each(context! { from => 1, to => 2, ago => "x", text => "x" }),
                 canon => entries(), promises => entries(), told => entries(), own => entries(), facts => entries(),

@@ -1,7 +1,5 @@
 //! Who the player is to the NPC: its name, when they last met, and what that was about.
 
-use std::borrow::Cow;
-
 use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 use unicode_segmentation::UnicodeSegmentation as _;
@@ -15,29 +13,12 @@ use super::{
 };
 use crate::{dialogue::turn::TurnError, ids::FactId, memory::fact::Fact};
 
-/// Of fewer tokens half a sentence says nothing.
-const LEAST_TOKENS: u32 = 16;
-
-/// As many whole sentences of a text, from its beginning, as have at most so many tokens; where not even the first one fits, its
-/// first words. `None`: there is room for nothing.
-fn shortened<'t>(text: &'t str, room: u32, count: &dyn Fn(&str) -> u32) -> Option<Cow<'t, str>> {
-    if text.trim().is_empty() {
-        return None;
-    }
-    let longest = |ends: &[usize], tail: &str| {
-        let fits = |end: &usize| count(&format!("{}{tail}", text[..*end].trim_end())) <= room;
-        let fitting = ends.partition_point(fits);
-        ends[..fitting].last().map(|end| text[..*end].trim_end())
-    };
-    let ends = |starts: Vec<usize>| -> Vec<usize> { starts.into_iter().skip(1).chain([text.len()]).collect() };
-    let sentences = ends(text.split_sentence_bound_indices().map(|(at, _)| at).collect());
-    if let Some(whole) = longest(&sentences, "") {
-        return Some(Cow::Borrowed(whole));
-    }
-    let words = ends(text.split_word_bound_indices().map(|(at, _)| at).collect());
-    let words: Vec<usize> = words.into_iter().filter(|end| text[*end..].starts_with(' ')).collect();
-    let words = longest(&words, "…").filter(|_| room >= LEAST_TOKENS)?;
-    Some(Cow::Owned(format!("{words}…")))
+/// As many whole sentences of a text, up to its end, as have at most so many tokens: what was agreed stands at the end. `None`: not
+/// even the last one fits.
+fn last_sentences<'t>(text: &'t str, room: u32, count: &dyn Fn(&str) -> u32) -> Option<&'t str> {
+    let starts: Vec<usize> = text.split_sentence_bound_indices().map(|(at, _)| at).collect();
+    let too_long = starts.partition_point(|start| count(&text[*start..]) > room);
+    starts.get(too_long).map(|start| &text[*start..])
 }
 
 /// What the player of this turn said last of its own name.
@@ -54,8 +35,10 @@ pub(super) struct Who {
     name: Option<(FactId, String, u32)>,
     /// When they last met.
     met: Option<(DateTime<Utc>, u32)>,
-    /// What the last summary of that says, with its tokens.
+    /// What the last summary of what they said says, with its tokens.
     summary: Option<(String, u32)>,
+    /// When that was, if not then.
+    summed_up_before: Option<DateTime<Utc>>,
     dropped: usize,
 }
 
@@ -98,12 +81,11 @@ impl Who {
         }
         if let Some(summary) = &meeting.summary {
             let text = untrusted(&summary.text);
-            let shortened = shortened(&text, room.saturating_sub(2 * ITEM_TOKENS), count);
-            who.dropped += usize::from(shortened.is_none());
-            who.summary = shortened.map(|text| {
-                let tokens = count(&text) + 2 * ITEM_TOKENS;
-                (text.into_owned(), tokens)
-            });
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let sentences = last_sentences(&text, room.saturating_sub(3 * ITEM_TOKENS), count);
+            who.dropped += usize::from(sentences.is_none());
+            who.summary = sentences.map(|text| (text.to_owned(), count(text) + 3 * ITEM_TOKENS));
+            who.summed_up_before = meeting.summed_up_before();
         }
         Ok(who)
     }
@@ -139,10 +121,12 @@ impl Who {
             return Ok(Value::from(()));
         }
         let ago = self.met.map(|(at, _)| ages.of(templates, at)).transpose()?;
+        let before = self.summed_up_before.map(|at| ages.of(templates, at)).transpose()?;
         let name = self.name.as_ref().map(|name| name.1.as_str());
         let summary = self.summary.as_ref().map(|summary| summary.0.as_str());
         Ok(context! {
             name => name.unwrap_or_default(), ago => ago.unwrap_or_default(), summary => summary.unwrap_or_default(),
+            before => before.unwrap_or_default(),
         })
     }
 }

@@ -120,7 +120,10 @@ pub(in crate::dialogue) fn is_enough(settings: &RecallSettings, near_duplicate_c
         // one, even to one that is left out itself.
         !hit.body.view.pinned
             && !hit.body.kind.may_stand()
-            && hit.body.source.is_none_or(|(dialogue, _)| dialogue.kind() != DialogueKind::NpcConversation)
+            && hit
+                .body
+                .source
+                .is_none_or(|(dialogue, _)| dialogue.kind() != DialogueKind::NpcConversation)
             && hit.topic.passes(Gate::Strict)
             && hit.topic.matter >= settings.min_score
             && hit.score.total >= settings.min_score

@@ -14,6 +14,7 @@ use crate::{
         prompt::{self, Material, Prompt, Reader, world_lines},
         recall::{self, Found, Gate, Hit, Query, Sought},
         scenarios::{self, Known, Past},
+        taken_out,
     },
     memory::{
         authored::Greeting,
@@ -23,16 +24,21 @@ use crate::{
         names::{Names, Spoken},
         party,
         state::WorldState,
-        summary::Meeting,
+        summary::{Meeting, Summary},
         tokens::TokenCounter,
         trace::{CallTrace, Timings},
         turn::Intent,
     },
-    ports::{StoreError, StoreResult, embedder::EmbedAs, ledger::facts::RecallBody, llm::Task},
+    ports::{
+        StoreError, StoreResult,
+        embedder::EmbedAs,
+        ledger::facts::{RecallBody, Standing},
+        llm::Task,
+    },
 };
 
-/// Standing facts read of each sort; more than any budget takes.
-const STANDING: u32 = 50;
+/// Standing facts read of each sort, more than any budget takes, and those that were taken out of memory.
+pub(in crate::dialogue) const STANDING: u32 = 50;
 
 /// Where the intent comes from.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +70,8 @@ pub(in crate::dialogue) struct Gathered {
     pub world_lines: Vec<String>,
     /// When the NPC last talked with the player, in another session.
     pub meeting: Option<Meeting>,
+    /// Of what was said in the dialogue before its history, as they may be told.
+    pub summaries: Vec<Summary>,
     /// What NPCs said to each other, where the turn needs it.
     pub overheard: overheard::Told,
     /// What the dialogue had had before that not every player may hear of.
@@ -108,7 +116,7 @@ impl Gathered {
             line: &input.line,
             goes_on: input.goes_on.as_ref().map(|unfinished| unfinished.beginning().text),
             history: &input.history,
-            summaries: &input.summaries,
+            summaries: &self.summaries,
             standing: &self.standing,
             world_lines: self.world_lines.clone(),
             hits: &self.hits,
@@ -189,7 +197,8 @@ pub(super) async fn gather_timed(
         input.player.as_ref(),
         input.scene.as_deref(),
     )?;
-    let mut standing = locks::open_facts(services, &input.scope, &input.world, &viewpoint, standing?).await?;
+    let Standing { facts, taken_out: gone } = standing?;
+    let mut standing = locks::open_facts(services, &input.scope, &input.world, &viewpoint, facts).await?;
     if input.is_greeting() {
         standing.retain(|fact| fact.locks.is_empty());
         recalled.hits.retain(|hit| may_be_greeted_with(&hit.body));
@@ -207,7 +216,8 @@ pub(super) async fn gather_timed(
         gate,
         standing,
         world_lines: lines,
-        meeting: meeting?,
+        meeting: meeting?.map(|meeting| taken_out::of_meeting(&gone, meeting)),
+        summaries: taken_out::of_summaries(&gone, input.dialogue.created_at, &input.summaries),
         overheard,
         locks_before,
         past,

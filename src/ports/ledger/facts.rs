@@ -10,8 +10,8 @@ use crate::{
     ids::{DialogueId, FactId, InvalidationId, NpcId, PlayerId, TenantId, TurnId, WorldId},
     memory::{
         fact::{
-            Audience, Fact, FactKind, FactView, Importance, Invalidation, NewFact, NewInvalidation, Polarity, Tense,
-            Viewpoint,
+            Audience, Fact, FactKind, FactView, Importance, Invalidation, NewFact, NewInvalidation, Polarity,
+            Statement, Tense, Viewpoint,
         },
         locks::Locks,
         reconcile::Verdict,
@@ -82,6 +82,22 @@ impl RecallBody {
             pinned: self.view.pinned,
         }
     }
+}
+
+/// What every prompt goes by.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Standing {
+    /// Most important first, then newest, then by id.
+    pub facts: Vec<Fact>,
+    /// What was taken out of memory; latest first.
+    pub taken_out: Vec<TakenOut>,
+}
+
+/// What a fact said that a player asked to forget or a person removed, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenOut {
+    pub content: String,
+    pub at: DateTime<Utc>,
 }
 
 /// What recall goes by when there is no index to ask.
@@ -348,16 +364,17 @@ pub trait FactStore: Send + Sync {
     /// Bodies of confirmed facts.
     async fn bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>>;
     /// Valid facts that may be in every prompt: pinned ones, and those that may stand ([`Fact::may_stand`]);
-    /// most important first (then newest, then by id), at most `limit` of the pinned, and of the others as many that are
+    /// the most important, at most `limit` of the pinned, and of the others as many that are
     /// locked and as many that are not. Whether what is locked is open is not looked at here, but for this: what
-    /// was said where not everybody might listen is left out where the player of the viewpoint might not.
+    /// was said where not everybody might listen is left out where the player of the viewpoint might not. With them what was
+    /// taken out by `at` and could be used before: the latest `limit` of each privacy. For a designer there is nothing of that.
     async fn standing(
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
         at: DateTime<Utc>,
         limit: u32,
-    ) -> StoreResult<Vec<Fact>>;
+    ) -> StoreResult<Standing>;
 
     /// What the viewpoint may use at `at`, in no particular order: the newest `limit` of what each of its
     /// knowers knows openly, and of what each was told by its player.
@@ -368,16 +385,6 @@ pub trait FactStore: Send + Sync {
         at: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<Worded>>;
-
-    /// What those facts said that the viewpoint might have used until a player asked to forget them or a person removed them, at
-    /// `since` or later; the latest `limit`.
-    async fn taken_out(
-        &self,
-        scope: &TenantScope,
-        viewpoint: &Viewpoint,
-        since: DateTime<Utc>,
-        limit: u32,
-    ) -> StoreResult<Vec<String>>;
 
     /// The facts by which the viewpoint may know at `at` who is who ([`is_name`](crate::memory::names::is_name)), and that
     /// nothing replaces which it may use as well; by id, the newest `limit` of what each of its knowers knows openly, and of

@@ -112,7 +112,10 @@ fn a_greeting_begins_with_what_is_known_and_not_with_hearsay() {
         );
         (claim["kind"], claim["importance"]) = (json!("event"), json!(10));
         first
-            .teach("The inn is mine, and I will bring you salt.", &json!([promise, lie, claim]))
+            .teach(
+                "The inn is mine, and I will bring you salt.",
+                &json!([promise, lie, claim]),
+            )
             .await;
 
         let mut again = stage.session("p1").await;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use colloquy::{
-    dialogue::jobs,
-    memory::fact::InvalidReason,
+    dialogue::{jobs, prompt, settings::DialogueSettings},
+    memory::{authored::WorldSettings, fact::InvalidReason},
     ports::{
         clock::Clock as _,
         ledger::jobs::{JobFailure, JobRetry},
@@ -14,7 +14,7 @@ use colloquy::{
 use serde_json::json;
 
 use super::{
-    Stage, likes,
+    Stage, Talk, likes,
     memory::{hates, sharing},
     statement, verdicts,
 };
@@ -272,5 +272,71 @@ fn a_request_to_forget_reaches_what_lands_later_and_nothing_else() {
             (forgotten.reason, forgotten.at),
             (InvalidReason::Forgotten, second.turn.committed_at)
         );
+    });
+}
+
+async fn a_summary_does_not_tell_what_was_forgotten(on: impl AsyncFn(fn(&mut DialogueSettings)) -> Stage) {
+    let stage = on(|settings| {
+        settings.summaries.first_after_turns = 1;
+        settings.summaries.then_every_turns = 3;
+    })
+    .await;
+    let knee = "The player broke a knee at the mill.";
+    let digest = "The player told of a knee broken at the mill. They agreed to meet on Friday.";
+    let digest = json!({ "summary": digest, "importance": 5 }).to_string();
+    stage.llm.tell_text(Task::Summary, digest);
+    let mut talk = stage.session("p1").await;
+    let broken = statement("break", "a knee", knee, "positive", &["knee"]);
+    talk.teach("I broke a knee at the mill.", &json!([broken])).await;
+    let told = async |talk: &mut Talk<'_>| {
+        stage.llm.tell_text(Task::Intent, "chat");
+        talk.teach("Lovely weather.", &json!([])).await;
+        let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+        let (_, earlier) = prompt
+            .rsplit_once("[Earlier in this conversation, in short]\n")
+            .unwrap();
+        let earlier = earlier.lines().next().unwrap();
+        ["told of a knee", "meet on Friday"].map(|words| earlier.contains(words))
+    };
+    assert_eq!(told(&mut talk).await, [true; 2]);
+    let committed = talk.say("Forget that I broke a knee at the mill.").await;
+    let answer = json!({ "facts": [], "forget": [knee] }).to_string();
+    stage.llm.tell_text(Task::Extraction, answer);
+    stage.run(&committed.jobs[0]).await.unwrap();
+    assert_eq!(stage.valid().await, [""; 0]);
+    // Nor does the prompt of the next summary, which comes after this turn.
+    stage.llm.take_asked();
+    assert_eq!(told(&mut talk).await, [false, true]);
+    let summarised = stage.llm.asked(Task::Summary).pop().unwrap();
+    assert!(
+        !summarised.contains("told of a knee") && summarised.contains("meet on Friday"),
+        "{summarised}"
+    );
+    // What takes the request back, too.
+    talk.rewind(2, None).await;
+    let preview = prompt::preview(&stage.services, &talk.input("Lovely weather.").await).await;
+    let messages = preview.unwrap().messages;
+    assert!(
+        messages
+            .iter()
+            .any(|message| message.content.contains("] The player told of a knee")),
+        "{messages:?}"
+    );
+}
+
+#[test]
+fn what_was_forgotten_is_not_told_by_a_summary() {
+    run(async {
+        let on = async |change: fn(&mut DialogueSettings)| Stage::set_with(change, WorldSettings::default()).await;
+        a_summary_does_not_tell_what_was_forgotten(on).await;
+    });
+}
+
+#[test]
+fn what_was_forgotten_is_not_told_by_a_summary_on_postgres() {
+    run(async {
+        let on =
+            async |change: fn(&mut DialogueSettings)| Stage::set_on_postgres(change, WorldSettings::default()).await;
+        a_summary_does_not_tell_what_was_forgotten(on).await;
     });
 }

@@ -78,7 +78,7 @@ fn what_was_told_alone_and_changed_before_others_is_the_newer_for_whoever_knows_
             .standing(&stage.scope, &player, stage.clock.now(), 9)
             .await
             .unwrap();
-        assert!(standing.iter().all(|fact| fact.id != older.id));
+        assert!(standing.facts.iter().all(|fact| fact.id != older.id));
 
         // Unsaid, it changes nothing.
         before_tom.rewind(0, None).await;

@@ -172,7 +172,10 @@ async fn a_locked_promise_stands_where_it_is_open(stage: Stage) {
     stage.llm.tell_text(Task::Intent, "chat");
     talk.teach("Lovely weather.", &json!([])).await;
     let asked = stage.llm.asked(Task::Extraction).pop().unwrap();
-    assert!(asked.contains("<open number=\"1\"") && asked.contains("beeswax"), "{asked}");
+    assert!(
+        asked.contains("<open number=\"1\"") && asked.contains("beeswax"),
+        "{asked}"
+    );
     set_progress(&stage, "p1", 1).await;
     assert_eq!(in_small_talk(&stage, "p1", words).await, ([false; 2], String::new()));
     set_progress(&stage, "p1", 2).await;
@@ -257,10 +260,11 @@ fn one_who_is_greeted_is_told_nothing_of_the_past_unasked() {
         let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
         assert!(!prompt.contains("Anselm"), "{prompt}");
         assert!(again.trace(1).await.locks.is_empty());
-        // So what is learned next is not locked either.
+        // What is learned next is: the promise always stands.
         stage.llm.tell_text(Task::Intent, "chat");
         again.teach("Good day!", &json!([said("Mira bakes on Fridays.")])).await;
-        assert!(stage.facts().await.pop().unwrap().locks.is_empty());
+        let locks = stage.facts().await.pop().unwrap().locks;
+        assert_eq!(locks.to_string(), "scenario:mira/well");
     });
 }
 

@@ -8,7 +8,6 @@ pub(super) mod fold;
 mod names;
 mod read;
 mod replaced;
-mod taken_out;
 mod timeline;
 mod verdicts;
 mod worded;
@@ -35,7 +34,7 @@ use crate::{
             audit::Edit,
             facts::{
                 Confirmation, Contradiction, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore,
-                JudgedPair, NamingFact, OutboxRow, RecallBody, ReconcileOutcome, Reconciliation, TimelineRows, Worded,
+                JudgedPair, NamingFact, OutboxRow, RecallBody, ReconcileOutcome, Reconciliation, Standing, TimelineRows, Worded,
             },
         },
         vectors::IndexPoint,
@@ -185,7 +184,7 @@ impl FactStore for SqlFactStore {
         viewpoint: &Viewpoint,
         at: DateTime<Utc>,
         limit: u32,
-    ) -> StoreResult<Vec<Fact>> {
+    ) -> StoreResult<Standing> {
         read::standing(&self.0, scope.tenant(), viewpoint, at, limit).await
     }
 
@@ -197,16 +196,6 @@ impl FactStore for SqlFactStore {
         limit: u32,
     ) -> StoreResult<Vec<Worded>> {
         worded::worded(&self.0, scope.tenant(), viewpoint, at, limit).await
-    }
-
-    async fn taken_out(
-        &self,
-        scope: &TenantScope,
-        viewpoint: &Viewpoint,
-        since: DateTime<Utc>,
-        limit: u32,
-    ) -> StoreResult<Vec<String>> {
-        taken_out::taken_out(&self.0, scope.tenant(), viewpoint, since, limit).await
     }
 
     async fn names(

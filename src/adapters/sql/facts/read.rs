@@ -10,14 +10,14 @@ use super::super::{
 };
 use super::{confirm, fact_columns, polarity_named, read_fact, tense_named, view, write::guards};
 use crate::{
-    ids::{FactId, NpcId, TenantId, WorldId},
+    ids::{FactId, NpcId, PlayerId, TenantId, WorldId},
     memory::{
         fact::{Fact, FactKind, InvalidReason, Invalidation, Viewpoint},
         reconcile::Verdict,
     },
     ports::{
         Page, PageRequest, StoreResult,
-        ledger::facts::{Contradiction, FactFilter, FactHistoryEntry, RecallBody},
+        ledger::facts::{Contradiction, FactFilter, FactHistoryEntry, RecallBody, Standing, TakenOut},
     },
 };
 
@@ -76,15 +76,37 @@ macro_rules! locked {
         "mutable = TRUE AND k.locked_by <> '' AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
     };
 }
-const STANDING: &str = facts_of_each!(
-    fact_columns!(),
-    rows!("$3"),
-    standing!(pinned!(), "IS NULL"),
-    standing!(pinned!(), "> $4"),
-    standing!(unlocked!(), "IS NULL"),
-    standing!(unlocked!(), "> $4"),
-    standing!(locked!(), "IS NULL"),
-    standing!(locked!(), "> $4"),
+/// Off an index as well: the latest that were taken out. `$7` is the player, `$8` lists who knows them.
+macro_rules! taken_out {
+    ($privacy:literal) => {
+        concat!(
+            " UNION ALL SELECT ",
+            fact_columns!(),
+            " FROM facts f WHERE f.tenant = $1 AND f.id IN (
+                SELECT t.id FROM facts t
+                WHERE t.tenant = $1 AND t.world = $2 AND t.private_to ",
+            $privacy,
+            " AND t.invalid_reason IN ('forgotten', 'removed') AND t.invalid_at <= $4
+                  AND EXISTS (SELECT 1 FROM fact_knowers k WHERE k.tenant = $1 AND k.fact = t.id AND k.knower ",
+            among!("$8"),
+            ")
+                ORDER BY t.invalid_at DESC LIMIT $5)"
+        )
+    };
+}
+const STANDING: &str = concat!(
+    facts_of_each!(
+        fact_columns!(),
+        rows!("$3"),
+        standing!(pinned!(), "IS NULL"),
+        standing!(pinned!(), "> $4"),
+        standing!(unlocked!(), "IS NULL"),
+        standing!(unlocked!(), "> $4"),
+        standing!(locked!(), "IS NULL"),
+        standing!(locked!(), "> $4"),
+    ),
+    taken_out!("= $7"),
+    taken_out!("IS NULL")
 );
 /// The same for a designer, who sees every privacy; sorts.
 macro_rules! standing_for_all {
@@ -227,7 +249,7 @@ pub(super) async fn standing(
     viewpoint: &Viewpoint,
     at: DateTime<Utc>,
     limit: u32,
-) -> StoreResult<Vec<Fact>> {
+) -> StoreResult<Standing> {
     let mut connection = engine.read(tenant).await?;
     let rows = sqlx::query(if viewpoint.sees_all_players {
         STANDING_FOR_ALL
@@ -240,6 +262,8 @@ pub(super) async fn standing(
     .bind(micros(at))
     .bind(i64::from(limit))
     .bind(heard_by(viewpoint))
+    .bind(viewpoint.player.as_ref().map(PlayerId::as_str))
+    .bind(json_list(confirm::knower_keys(viewpoint)))
     .fetch_all(&mut *connection)
     .await
     .map_err(store_error)?;
@@ -250,10 +274,11 @@ pub(super) async fn standing(
             .cmp(&(a.view.importance, a.valid_at))
             .then(a.id.cmp(&b.id))
     };
-    let mut standing = rows
+    let facts = rows
         .iter()
         .map(|row| read_fact(Columns::of(row)))
         .collect::<StoreResult<Vec<Fact>>>()?;
+    let (gone, mut standing): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| is_over(fact, at));
     standing.sort_by(by_weight);
     standing.dedup_by_key(|fact| fact.id);
     let replacing = standing.iter().flat_map(|fact| &fact.replaced_by).copied();
@@ -273,7 +298,23 @@ pub(super) async fn standing(
             kept || (is && *count <= limit)
         })
     });
-    Ok(standing)
+    let taken_out = gone.into_iter().filter_map(|fact| {
+        let at = fact.invalid?.at;
+        Some(TakenOut {
+            content: fact.view.content,
+            at,
+        })
+    });
+    let mut taken_out: Vec<TakenOut> = taken_out.collect();
+    taken_out.sort_by_key(|gone| std::cmp::Reverse(gone.at));
+    Ok(Standing {
+        facts: standing,
+        taken_out,
+    })
+}
+
+fn is_over(fact: &Fact, at: DateTime<Utc>) -> bool {
+    fact.invalid.as_ref().is_some_and(|invalid| invalid.at <= at)
 }
 
 pub(super) async fn memory_seq(
@@ -502,6 +543,7 @@ plans_of_sqlite! {
                     "knowers_pinned",
                     "knowers_mutable",
                     "knowers_locked",
+                    "facts_taken_out (tenant=? AND world=? AND private_to=? AND invalid_at<?)",
                     "knowers_ending (tenant=? AND world=? AND knower=? AND private_to=? AND ends_at>?)",
                     "SEARCH f USING INDEX",
                 ],

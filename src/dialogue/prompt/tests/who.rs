@@ -6,6 +6,7 @@ fn recap(text: &str) -> Recap {
     Recap {
         text: text.to_owned(),
         since: at(0),
+        at: at(0),
     }
 }
 
@@ -17,6 +18,7 @@ fn known(language: Language) -> Case {
     case.standing = vec![name];
     case.meeting = Some(Meeting {
         at: at(0),
+        since: at(0),
         summary: Some(recap("They agreed\n[Persona] that Rowan brings salt.")),
     });
     case
@@ -92,7 +94,7 @@ fn it_keeps_to_its_budget() {
 }
 
 #[test]
-fn what_the_last_talk_was_about_ends_at_a_sentence() {
+fn of_what_the_last_talk_was_about_the_last_whole_sentences_are_told() {
     for (language, sentences, begins) in [
         (
             Language::En,
@@ -125,18 +127,65 @@ fn what_the_last_talk_was_about_ends_at_a_sentence() {
         case.meeting.as_mut().unwrap().summary = Some(recap(&sentences.concat()));
         let mut seen = std::collections::BTreeSet::new();
         for budget in 24..200 {
-            if let Some(line) = told(&case, budget).filter(|line| !line.ends_with('…')) {
-                seen.insert(line);
-            }
+            seen.extend(told(&case, budget));
         }
-        let whole: std::collections::BTreeSet<String> = (1..=3)
-            .map(|many| sentences[..many].concat().trim_end().to_owned())
-            .collect();
+        // What was agreed stands at the end.
+        let whole: std::collections::BTreeSet<String> = (0..3).map(|from| sentences[from..].concat()).collect();
         assert_eq!(seen, whole);
-        // Where no sentence fits, whole words.
-        let endless = "word after word ".repeat(200);
-        case.meeting.as_mut().unwrap().summary = Some(recap(&endless));
-        let line = told(&case, 100).unwrap();
-        assert!(line.ends_with("word…") || line.ends_with("after…"), "{line}");
+        // No part of a sentence says what the whole does.
+        case.meeting.as_mut().unwrap().summary = Some(recap(&"word after word ".repeat(200)));
+        assert_eq!(told(&case, 200), None);
     }
+}
+
+#[test]
+fn what_was_said_before_the_last_talk_has_its_own_age() {
+    for (language, of_then, of_before) in [
+        (
+            Language::En,
+            "- The last talk, in short: They agreed",
+            "- An earlier talk (2 days ago), in short: They agreed",
+        ),
+        (
+            Language::Ko,
+            "- 지난 이야기 요약: They agreed",
+            "- 그 전에 나눈 이야기 요약(그저께): They agreed",
+        ),
+    ] {
+        // In that session and on that day; in that session, on an earlier day; in an earlier session of that day.
+        for (since, told_at, begins) in [
+            (at(1), at(2), of_then),
+            (at(1), at(1), of_before),
+            (at(0), at(2), of_before),
+        ] {
+            let mut case = known(language);
+            let mut recap = recap("They agreed that Rowan brings salt.");
+            (recap.since, recap.at) = (since, told_at);
+            case.meeting = Some(Meeting {
+                at: at(2),
+                since: at(1),
+                summary: Some(recap),
+            });
+            let text = shown(&case.assemble(&settings()).unwrap().messages);
+            let ago = (at(3) - told_at).num_days();
+            let begins = match (ago, language) {
+                (1, Language::En) => begins.replace("2 days ago", "yesterday"),
+                (1, Language::Ko) => begins.replace("그저께", "어제"),
+                _ => begins.to_owned(),
+            };
+            assert!(text.contains(&begins), "{begins} is not in\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_long_korean_sentence_fits() {
+    let sentence = "2026-11-26에 플레이어는 소금나루에서 사흘을 걸어 에르겐을 찾아왔고, 나흘 뒤에 꿀 한 단지를 가져오겠다고 약속했다.";
+    assert!(sentence.chars().count() >= 65, "{}", sentence.chars().count());
+    let mut case = known(Language::Ko);
+    case.meeting.as_mut().unwrap().summary = Some(recap(sentence));
+    let mut settings = settings();
+    settings.prompt.acquaintance_tokens = 300;
+    let text = shown(&case.assemble(&settings).unwrap().messages);
+    assert!(text.contains(sentence), "{text}");
 }

@@ -201,9 +201,9 @@ pub async fn what_is_replaced_stays_so_when_that_is_said_again<S: Subject>(f: &F
 
 pub async fn what_was_taken_out_is_told_to_who_might_have_used_it<S: Subject>(f: &Fixture<S>) {
     let facts = &f.ledger().facts;
-    let told = async |viewpoint: &Viewpoint, since, limit| {
-        let told = facts.taken_out(&f.scope, viewpoint, since, limit).await;
-        told.unwrap()
+    let told = async |viewpoint: &Viewpoint, limit| -> Vec<String> {
+        let standing = facts.standing(&f.scope, viewpoint, f.now(), limit).await.unwrap();
+        standing.taken_out.into_iter().map(|gone| gone.content).collect()
     };
     let of = |content: &str, private_to: Option<&str>| {
         let mut fact = f.a_fact(content);
@@ -212,7 +212,6 @@ pub async fn what_was_taken_out_is_told_to_who_might_have_used_it<S: Subject>(f:
     };
     let mut foreign = of("of another NPC", Some("p7"));
     foreign.audience.knowers = [Knower::Npc("ergen".parse().unwrap())].into();
-    let began = f.now();
     for fact in [
         of("hers", Some("p8")),
         of("everybody's", None),
@@ -231,21 +230,26 @@ pub async fn what_was_taken_out_is_told_to_who_might_have_used_it<S: Subject>(f:
         let id = f.learn(of(reason.as_str(), Some("p7")), &[]).await;
         f.learn(f.a_fact("something"), &[(id, reason)]).await;
     }
-    assert_eq!(told(&f.viewpoint(), began, 9).await, ["forgotten", "everybody's"]);
-    assert_eq!(told(&f.viewpoint(), began, 1).await, ["forgotten"]);
-    assert_eq!(told(&f.viewpoint(), f.now(), 9).await, ["forgotten"]);
+    assert_eq!(told(&f.viewpoint(), 9).await, ["forgotten", "everybody's"]);
+    f.tick();
+    let another = f.create(of("another", Some("p7"))).await;
+    f.tick();
+    let edit = f.edit("fact.remove");
+    facts.remove(&f.scope, another, None, &edit).await.unwrap();
+    // The latest of each privacy.
+    assert_eq!(told(&f.viewpoint(), 1).await, ["another", "everybody's"]);
+    facts
+        .restore(&f.scope, another, None, &f.edit("fact.restore"))
+        .await
+        .unwrap();
+    assert_eq!(told(&f.viewpoint(), 1).await, ["forgotten", "everybody's"]);
     let nobody = Viewpoint {
         player: None,
         ..f.viewpoint()
     };
-    assert_eq!(told(&nobody, began, 9).await, ["everybody's"]);
-    assert!(
-        facts
-            .taken_out(&f.other, &f.viewpoint(), began, 9)
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    assert_eq!(told(&nobody, 9).await, ["everybody's"]);
+    let elsewhere = facts.standing(&f.other, &f.viewpoint(), f.now(), 9).await.unwrap();
+    assert!(elsewhere.taken_out.is_empty());
 }
 
 pub async fn bodies_carry_view_and_embedding<S: Subject>(f: &Fixture<S>) {
@@ -288,7 +292,7 @@ pub(super) async fn standing<S: Subject>(f: &Fixture<S>, viewpoint: &Viewpoint, 
         .standing(&f.scope, viewpoint, f.now(), limit)
         .await
         .unwrap();
-    facts.into_iter().map(|fact| fact.id).collect()
+    facts.facts.into_iter().map(|fact| fact.id).collect()
 }
 
 fn weighted<S: Subject>(f: &Fixture<S>, kind: FactKind, weight: u8, pinned: bool) -> NewFact {
@@ -313,7 +317,7 @@ pub async fn what_is_to_end_stands_until_then<S: Subject>(f: &Fixture<S>) {
         let facts = &f.ledger().facts;
         let standing = async |at, limit| {
             let found = facts.standing(&f.scope, &viewpoint, at, limit).await.unwrap();
-            found.iter().map(|fact| fact.id).collect::<Vec<_>>()
+            found.facts.iter().map(|fact| fact.id).collect::<Vec<_>>()
         };
         let just_before = until - chrono::Duration::microseconds(1);
         assert_eq!(standing(just_before, 9).await, [ending, goal]);
@@ -364,7 +368,10 @@ pub async fn standing_facts_are_ranked_and_limited<S: Subject>(f: &Fixture<S>) {
         .standing(&f.scope, &f.viewpoint(), before, 9)
         .await
         .unwrap();
-    assert_eq!(earlier.iter().map(|fact| fact.id).collect::<Vec<_>>(), [goal, habit]);
+    assert_eq!(
+        earlier.facts.iter().map(|fact| fact.id).collect::<Vec<_>>(),
+        [goal, habit]
+    );
 }
 
 pub async fn a_designer_sees_what_is_private_to_any_player<S: Subject>(f: &Fixture<S>) {
@@ -503,6 +510,7 @@ pub async fn facts_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
             .standing(&f.other, &f.viewpoint(), f.now(), 9)
             .await
             .unwrap()
+            .facts
             .is_empty()
     );
     assert!(

@@ -48,7 +48,7 @@ pub async fn a_duplicate_is_folded_into_the_newer_fact<S: Subject>(f: &Fixture<S
         .standing(&f.scope, &f.viewpoint(), f.now(), 9)
         .await
         .unwrap();
-    assert_eq!(standing.iter().map(|fact| fact.id).collect::<Vec<_>>(), [new.id]);
+    assert_eq!(standing.facts.iter().map(|fact| fact.id).collect::<Vec<_>>(), [new.id]);
     assert_eq!(
         f.ledger().facts.history(&f.scope, new.id).await.unwrap(),
         [FactHistoryEntry::Merged {

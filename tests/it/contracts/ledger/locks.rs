@@ -59,13 +59,22 @@ pub async fn what_is_locked_is_confirmed_apart_and_stands_apart<S: Subject>(f: &
     let ending = f.create(ending).await;
     let standing = async |viewpoint: &Viewpoint, limit| {
         let found = facts.standing(&f.scope, viewpoint, f.now(), limit).await.unwrap();
-        let mut found: Vec<_> = found.iter().map(|fact| (fact.id, fact.locks.to_string())).collect();
+        let mut found: Vec<_> = found
+            .facts
+            .iter()
+            .map(|fact| (fact.id, fact.locks.to_string()))
+            .collect();
         found.sort();
         found
     };
     let of_both = (heard, "scenario:mira/well;hearers:p1+p7".to_owned());
     let of_well = (well, "scenario:mira/well".to_owned());
-    let mut wanted = vec![(open, String::new()), of_well, of_both, (ending, "hearers:p7".to_owned())];
+    let mut wanted = vec![
+        (open, String::new()),
+        of_well,
+        of_both,
+        (ending, "hearers:p7".to_owned()),
+    ];
     wanted.sort();
     assert_eq!(standing(&f.viewpoint(), 9).await, wanted);
     wanted.retain(|(fact, _)| *fact != ending);
@@ -75,7 +84,11 @@ pub async fn what_is_locked_is_confirmed_apart_and_stands_apart<S: Subject>(f: &
         ..f.viewpoint()
     };
     for viewpoint in [nobody, designer] {
-        let all: Vec<FactId> = standing(&viewpoint, 9).await.into_iter().map(|(fact, _)| fact).collect();
+        let all: Vec<FactId> = standing(&viewpoint, 9)
+            .await
+            .into_iter()
+            .map(|(fact, _)| fact)
+            .collect();
         let mut wanted = vec![open, well, pinned, others, heard, ending];
         wanted.sort();
         assert_eq!(all, wanted);

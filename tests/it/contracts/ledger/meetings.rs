@@ -82,7 +82,7 @@ pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>)
     f.ledger().rewinds.rewind(&f.scope, &rewind).await.unwrap();
     assert_eq!(met().await, first);
 
-    // A later session without a summary hides none.
+    // A later session without a summary hides none, and what there is has its own age.
     f.tick();
     let (dialogue, fence) = f.a_fence(JobKind::Summarise).await;
     let mut open = landing(f, fence, dialogue, (1, 1));
@@ -95,6 +95,10 @@ pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>)
     f.commit(&said).await;
     let text = Some("They spoke of salt.".to_owned());
     assert_eq!(met().await, Some((said.turn.committed_at, text.clone())));
+    let found = dialogues.last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id);
+    let found = found.await.unwrap().unwrap();
+    assert_eq!(found.since, newest.dialogue.created_at);
+    assert_eq!(found.summed_up_before(), Some(open.summary.created_at));
     // One that rests on what not every player may hear of stands in no prompt.
     f.tick();
     let secretive = f.open().await;

@@ -34,7 +34,8 @@ use crate::{
             audit::Edit,
             facts::{
                 Confirmation, Contradiction, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore,
-                JudgedPair, NamingFact, OutboxRow, RecallBody, ReconcileOutcome, Reconciliation, Standing, TimelineRows, Worded,
+                JudgedPair, NamingFact, OutboxRow, RecallBody, ReconcileOutcome, Reconciliation, Standing,
+                TimelineRows, Worded,
             },
         },
         vectors::IndexPoint,

@@ -257,6 +257,7 @@ impl Bench {
             flagging_by: Vec::new(),
             flags_kept: Vec::new(),
             replaced: Vec::new(),
+            verdicts: Vec::new(),
         };
         let outcome = store.reconcile(&self.scope, &result).await.unwrap();
         assert_eq!(outcome, ReconcileOutcome::Committed);

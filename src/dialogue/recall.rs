@@ -33,7 +33,8 @@ use crate::{
     },
     tenancy::TenantScope,
 };
-pub(super) use names::names;
+use names::names;
+pub(super) use names::open_names;
 pub(super) use query::Query;
 #[cfg(test)]
 pub(super) use reading::is_enough;

@@ -28,6 +28,20 @@ pub(in crate::dialogue) async fn names(
     at: DateTime<Utc>,
 ) -> StoreResult<Names> {
     let known = services.ledger.facts.names(scope, viewpoint, at, NAMES).await?;
+    open_names(services, scope, world, viewpoint, known).await
+}
+
+/// Of names that are known, those that are open to the viewpoint by their locks, brought together.
+///
+/// # Errors
+/// If the ledger does not answer.
+pub(in crate::dialogue) async fn open_names(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    viewpoint: &Viewpoint,
+    known: Vec<NamingFact>,
+) -> StoreResult<Names> {
     let (mut open, mut locked) = (Vec::new(), Vec::new());
     for name in known {
         if name.locks.is_empty() || viewpoint.sees_all_players {

@@ -138,16 +138,8 @@ async fn plan_and_write(
                 continue;
             }
             drop(guard);
-            let mut asked = Box::pin(judge.ask(unasked, &room));
-            if let Ok(asked) = tokio::time::timeout(KEEP_ANSWER_AFTER, &mut asked).await {
-                asked?;
-            } else {
-                if let (Some(answer), Writing::Job(fence)) = (answer.take(), writing)
-                    && !services.ledger.jobs.keep_answer(scope, fence, answer).await?
-                {
-                    return Ok(None);
-                }
-                asked.await?;
+            if !ask(memory, judge, unasked, &room, writing, &mut answer).await? {
+                return Ok(None);
             }
             kept = Some((expected_memory_seq, prepared));
             continue;
@@ -183,6 +175,29 @@ async fn plan_and_write(
         }
     }
     Err(StoreError::Unavailable("this memory is written to all the time".to_owned()).into())
+}
+
+/// Asks the judge; where it takes its time, the answer that the turn was extracted from is kept meanwhile. `false`: the job is not
+/// to write any more.
+async fn ask(
+    memory: &Memory<'_>,
+    judge: &mut Judge<'_>,
+    unasked: Vec<Unasked>,
+    room: &Room,
+    writing: &Writing,
+    answer: &mut Option<&str>,
+) -> Result<bool, JobError> {
+    let mut asked = Box::pin(judge.ask(unasked, room));
+    if let Ok(asked) = tokio::time::timeout(KEEP_ANSWER_AFTER, &mut asked).await {
+        return asked.map(|()| true);
+    }
+    let jobs = &memory.services.ledger.jobs;
+    if let (Some(answer), Writing::Job(fence)) = (answer.take(), writing)
+        && !jobs.keep_answer(memory.scope, fence, answer).await?
+    {
+        return Ok(false);
+    }
+    asked.await.map(|()| true)
 }
 
 fn audiences(parts: &[Part<'_>]) -> Vec<Audience> {

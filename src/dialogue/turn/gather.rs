@@ -21,7 +21,7 @@ use crate::{
         fact::Fact,
         keywords::TermWeights,
         locks::Locks,
-        names::{Names, Spoken},
+        names::Spoken,
         party,
         state::WorldState,
         summary::{Meeting, Summary},
@@ -162,23 +162,18 @@ pub(super) async fn gather_timed(
         Ok::<_, StoreError>((world?, known, classified))
     };
     let meeting = acquaintance::last_meeting(services, input);
-    let (recalled, sorted, standing, meeting) =
-        if services.settings.recall.speculative || !matches!(classify, Classify::Model) {
-            let recalled = recalled(services, input, Searches::ALL, watch);
-            tokio::join!(recalled, sorted, standing, meeting)
-        } else {
-            let (sorted, standing, meeting) = tokio::join!(sorted, standing, meeting);
-            let needed = match &sorted {
-                Ok((.., (classified, _))) => Searches::needed(input, classified),
-                Err(_) => Searches::NONE,
-            };
-            (
-                recalled(services, input, needed, watch).await,
-                sorted,
-                standing,
-                meeting,
-            )
+    let (recalled, sorted, meeting) = if services.settings.recall.speculative || !matches!(classify, Classify::Model) {
+        let recalled = recalled(services, input, Searches::ALL, standing, watch);
+        tokio::join!(recalled, sorted, meeting)
+    } else {
+        let (sorted, meeting) = tokio::join!(sorted, meeting);
+        let needed = match &sorted {
+            Ok((.., (classified, _))) => Searches::needed(input, classified),
+            Err(_) => Searches::NONE,
         };
+        let recalled = recalled(services, input, needed, standing, watch).await;
+        (recalled, sorted, meeting)
+    };
     let mut recalled = recalled?;
     let (world, known, (mut classified, intent_ms)) = sorted?;
     let gate = Gate::of(input, &classified, recalled.query.says_nothing);
@@ -197,7 +192,9 @@ pub(super) async fn gather_timed(
         input.player.as_ref(),
         input.scene.as_deref(),
     )?;
-    let Standing { facts, taken_out: gone } = standing?;
+    let Standing {
+        facts, taken_out: gone, ..
+    } = std::mem::take(&mut recalled.standing);
     let mut standing = locks::open_facts(services, &input.scope, &input.world, &viewpoint, facts).await?;
     if input.is_greeting() {
         standing.retain(|fact| fact.locks.is_empty());
@@ -319,6 +316,7 @@ impl Searches {
 /// What came of the search.
 struct Recalled {
     query: Query,
+    standing: Standing,
     /// Of the query; `None`: nothing was said, nothing was to be searched for, or the embedder failed.
     embedding: Option<Vec<f32>>,
     hits: Vec<Hit>,
@@ -340,11 +338,12 @@ impl Recalled {
     }
 }
 
-/// Embeds the line and searches with it, as far as either is needed.
+/// Embeds the line and searches with it, as far as either is needed; reads what stands meanwhile.
 async fn recalled(
     services: &Services,
     input: &TurnInput,
     needed: Searches,
+    standing: impl Future<Output = StoreResult<Standing>>,
     watch: &Stopwatch<'_>,
 ) -> Result<Recalled, TurnError> {
     let line = input.heard();
@@ -355,6 +354,7 @@ async fn recalled(
     };
     let mut recalled = Recalled {
         query,
+        standing: Standing::default(),
         embedding: None,
         hits: Vec::new(),
         call: None,
@@ -362,35 +362,34 @@ async fn recalled(
         embed_ms: 0.0,
         recall_ms: 0.0,
     };
-    let embedding = async {
+    let searching = async {
         if needed.embedding {
             recalled.embed(services, input, watch).await;
         }
-    };
-    // Who is who is read while the line is embedded. Where nothing is said nobody is spoken of.
-    let names = async {
-        if needed.facts && !line.trim().is_empty() {
-            known_names(services, input).await
-        } else {
-            Ok(Names::default())
+        if needed.facts {
+            recalled.search(services, input, watch).await?;
         }
+        Ok::<_, TurnError>(())
     };
-    let ((), names) = tokio::join!(embedding, names);
-    let speaker = input.player.as_ref().map(party::key_of);
-    let spoken = Spoken {
-        speaker: speaker.as_deref(),
-        listener: input.player.is_some().then_some(input.npc.name.as_str()),
-    };
-    recalled.query.add_names(&names?, spoken);
-    if needed.facts {
-        recalled.search(services, input, watch).await?;
+    let (searched, standing) = tokio::join!(searching, standing);
+    searched?;
+    recalled.standing = standing?;
+    // Who is who comes with what stands. Where a line speaks of somebody who has other names, it is searched for by those as well.
+    if needed.facts && !line.trim().is_empty() {
+        let (viewpoint, names) = (input.viewpoint(), std::mem::take(&mut recalled.standing.names));
+        let names = recall::open_names(services, &input.scope, &input.world, &viewpoint, names).await?;
+        let speaker = input.player.as_ref().map(party::key_of);
+        let spoken = Spoken {
+            speaker: speaker.as_deref(),
+            listener: input.player.is_some().then_some(input.npc.name.as_str()),
+        };
+        let without = recalled.query.terms.clone();
+        recalled.query.add_names(&names, spoken);
+        if recalled.query.terms != without {
+            recalled.search(services, input, watch).await?;
+        }
     }
     Ok(recalled)
-}
-
-async fn known_names(services: &Services, input: &TurnInput) -> StoreResult<Names> {
-    let (viewpoint, now) = (input.viewpoint(), services.clock.now());
-    recall::names(services, &input.scope, &input.world, &viewpoint, now).await
 }
 
 impl Recalled {
@@ -429,12 +428,13 @@ impl Recalled {
         let (found, recall_ms) = watch.time(searching).await;
         let Found { facts, without_index } = found?;
         if let Some(error) = without_index {
-            self.notes.push(format!(
-                "recall by words alone, in the ledger: the index did not answer: {error}"
-            ));
+            let note = format!("recall by words alone, in the ledger: the index did not answer: {error}");
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
         }
         self.hits = facts;
-        self.recall_ms = recall_ms;
+        self.recall_ms += recall_ms;
         Ok(())
     }
 }

@@ -354,10 +354,9 @@ pub fn tells_of_a_change(new: &Statement, old: &Statement, topics: (Option<Topic
 
 /// The phrases of all topics, found in one pass over a text; with the phrases and their places in the table.
 static PHRASES: LazyLock<(AhoCorasick, Vec<(usize, &'static str)>)> = LazyLock::new(|| {
-    let phrases = TOPICS.iter().enumerate();
-    let phrases: Vec<(usize, &str)> = phrases
-        .flat_map(|(topic, (_, phrases))| phrases.iter().map(move |phrase| (topic, *phrase)))
-        .collect();
+    let topics = TOPICS.iter().enumerate();
+    let phrases = topics.flat_map(|(topic, (_, phrases))| phrases.iter().map(move |phrase| (topic, *phrase)));
+    let phrases: Vec<(usize, &str)> = phrases.collect();
     let found = AhoCorasick::new(phrases.iter().map(|(_, phrase)| phrase)).expect("phrases of topics");
     (found, phrases)
 });

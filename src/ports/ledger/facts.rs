@@ -89,6 +89,8 @@ impl RecallBody {
 pub struct Standing {
     /// Most important first, then newest, then by id.
     pub facts: Vec<Fact>,
+    /// Who is who, as [`FactStore::names`] says it; for a designer, who sees all players, only of what is in `facts`.
+    pub names: Vec<NamingFact>,
     /// What was taken out of memory; latest first.
     pub taken_out: Vec<TakenOut>,
 }
@@ -121,6 +123,19 @@ pub struct NamingFact {
     pub authored: bool,
     /// What it rests on that not every player may hear of.
     pub locks: Locks,
+}
+
+impl NamingFact {
+    pub fn of(fact: &Fact) -> Self {
+        Self {
+            fact: fact.id,
+            subject: fact.statement.subject.clone(),
+            name: fact.statement.object.clone(),
+            speaker: fact.statement.speaker.clone(),
+            authored: fact.authored,
+            locks: fact.locks.clone(),
+        }
+    }
 }
 
 /// One judged pair, kept by content so that the same question is never asked twice.

@@ -186,14 +186,20 @@ async fn a_locked_promise_stands_where_it_is_open(stage: Stage) {
 #[test]
 fn what_was_promised_after_the_past_was_told_stands_where_that_is_open() {
     run(async {
-        a_locked_promise_stands_where_it_is_open(Stage::set_with(|_| {}, sharing()).await).await;
+        Box::pin(a_locked_promise_stands_where_it_is_open(
+            Stage::set_with(|_| {}, sharing()).await,
+        ))
+        .await;
     });
 }
 
 #[test]
 fn what_was_promised_after_the_past_was_told_stands_where_that_is_open_on_postgres() {
     run(async {
-        a_locked_promise_stands_where_it_is_open(Stage::set_on_postgres(|_| {}, sharing()).await).await;
+        Box::pin(a_locked_promise_stands_where_it_is_open(
+            Stage::set_on_postgres(|_| {}, sharing()).await,
+        ))
+        .await;
     });
 }
 

@@ -13,11 +13,12 @@ use crate::{
     ids::{FactId, NpcId, PlayerId, TenantId, WorldId},
     memory::{
         fact::{Fact, FactKind, InvalidReason, Invalidation, Viewpoint},
+        names,
         reconcile::Verdict,
     },
     ports::{
         Page, PageRequest, StoreResult,
-        ledger::facts::{Contradiction, FactFilter, FactHistoryEntry, RecallBody, Standing, TakenOut},
+        ledger::facts::{Contradiction, FactFilter, FactHistoryEntry, NamingFact, RecallBody, Standing, TakenOut},
     },
 };
 
@@ -76,6 +77,21 @@ macro_rules! locked {
         "mutable = TRUE AND k.locked_by <> '' AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
     };
 }
+/// The newest facts that say who is who, off an index of their own.
+macro_rules! naming {
+    () => {
+        concat!(
+            "SELECT k.fact FROM fact_knowers k",
+            by_index!("knowers_of_names"),
+            " WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
+            key_of!("p", 0),
+            " AND k.private_to = ",
+            key_of!("p", 1),
+            " AND k.names_subject = TRUE AND k.valid_at <= $4 AND (k.ends_at IS NULL OR k.ends_at > $4)
+             ORDER BY k.valid_at DESC, k.fact DESC LIMIT $5"
+        )
+    };
+}
 /// Off an index as well: the latest that were taken out. `$7` is the player, `$8` lists who knows them.
 macro_rules! taken_out {
     ($privacy:literal) => {
@@ -104,6 +120,7 @@ const STANDING: &str = concat!(
         standing!(unlocked!(), "> $4"),
         standing!(locked!(), "IS NULL"),
         standing!(locked!(), "> $4"),
+        naming!(),
     ),
     taken_out!("= $7"),
     taken_out!("IS NULL")
@@ -283,7 +300,12 @@ pub(super) async fn standing(
     standing.dedup_by_key(|fact| fact.id);
     let replacing = standing.iter().flat_map(|fact| &fact.replaced_by).copied();
     let newer = confirm::usable(engine, tenant, viewpoint, replacing.collect(), at).await?;
-    standing.retain(|fact| fact.view.pinned || !fact.replaced_by.iter().any(|by| newer.contains(by)));
+    let is_replaced = |fact: &Fact| fact.replaced_by.iter().any(|by| newer.contains(by));
+    let names = standing
+        .iter()
+        .filter(|fact| names::is_name(&fact.statement) && !is_replaced(fact));
+    let names = names.map(NamingFact::of).collect();
+    standing.retain(|fact| fact.view.pinned || !is_replaced(fact));
     // So many of each class; one that is of both counts for both.
     let (mut pinned, mut unlocked, mut locked) = (0, 0, 0);
     standing.retain(|fact| {
@@ -309,6 +331,7 @@ pub(super) async fn standing(
     taken_out.sort_by_key(|gone| std::cmp::Reverse(gone.at));
     Ok(Standing {
         facts: standing,
+        names,
         taken_out,
     })
 }

@@ -32,14 +32,14 @@ fn what_a_line_says_that_is_shown_is_not_told_again_as_a_memory() {
         let prompt = case.assemble(&settings()).unwrap();
         prompt.candidates.iter().map(|candidate| candidate.fate).collect()
     };
-    use CandidateFate::{InHistory, Used};
-    assert_eq!(fates(&case), [InHistory, Used, Used, Used]);
+    let (in_history, used) = (CandidateFate::InHistory, CandidateFate::Used);
+    assert_eq!(fates(&case), [in_history, used, used, used]);
     // Where the line does not fit it is a memory.
     let mut narrow = settings();
     narrow.prompt.history_tokens = 0;
     let prompt = case.assemble(&narrow).unwrap();
-    assert!(prompt.candidates.iter().all(|candidate| candidate.fate == Used));
+    assert!(prompt.candidates.iter().all(|candidate| candidate.fate == used));
     // A player may ask for what was said before.
     (case.player, case.scene) = (Some("p7".parse().unwrap()), None);
-    assert_eq!(fates(&case), [Used; 4]);
+    assert_eq!(fates(&case), [used; 4]);
 }

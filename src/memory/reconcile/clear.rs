@@ -177,7 +177,7 @@ const EXCLUSIVE: [&str; 18] = [
     "대신",
 ];
 /// Words that say nothing of what is liked or disliked. Korean ones are beginnings.
-const SILENT: [&str; 42] = [
+const SILENT: [&str; 39] = [
     "a",
     "an",
     "the",
@@ -211,11 +211,8 @@ const SILENT: [&str; 42] = [
     "player",
     "이제",
     "이젠",
-    "더",
     "이상",
     "않",
-    "안",
-    "못",
     "정말",
     "아주",
     "매우",
@@ -252,7 +249,9 @@ impl Gist {
         let subject = canonical(&statement.subject);
         // 마시지 않는다 denies 마시다.
         let rest = raw_words(&content.replace("지 않", "다 않"))
-            .filter(|word| !is_one_of(word, &SILENT) && !is_one_of(word, &TASTES))
+            .filter(|word| {
+                !is_one_of(word, &SILENT) && !matches!(*word, "더" | "안" | "못") && !is_one_of(word, &TASTES)
+            })
             .flat_map(canonical)
             .filter(|word| !object.contains(word) && !subject.contains(word))
             .collect();

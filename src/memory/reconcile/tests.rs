@@ -304,3 +304,21 @@ fn a_symptom_that_is_rated_as_a_danger_to_life_is_pinned() {
         assert!(symptom.pinned, "{content}");
     }
 }
+
+#[test]
+fn a_name_that_begins_like_a_denial_is_no_denial() {
+    let drinks = |predicate: &str, content: &str| Statement {
+        predicate: predicate.into(),
+        ..says("에일", content)
+    };
+    let older = drinks("마신다", "플레이어는 에일을 마신다.");
+    let of = |newer: &Statement| clear_verdict((newer, &Gist::of(newer)), (&older, &Gist::of(&older)));
+    let no_more = drinks("마시지 않는다", "플레이어는 에일을 안 마시지 않는다.");
+    let not_with_anna = drinks("마시지 않는다", "플레이어는 안나와 에일을 마시지 않는다.");
+    assert_eq!(of(&not_with_anna), None, "not with her, perhaps with others");
+    assert_eq!(
+        of(&drinks("마시지 않는다", "플레이어는 에일을 마시지 않는다.")),
+        Some(Verdict::Contradicts)
+    );
+    assert_ne!(of(&no_more), Some(Verdict::Contradicts), "denied twice");
+}

@@ -310,10 +310,12 @@ pub(super) async fn standing(
     let (mut pinned, mut unlocked, mut locked) = (0, 0, 0);
     standing.retain(|fact| {
         let (may_stand, is_locked) = (fact.may_stand(), !fact.locks.is_empty());
+        // What an NPC told of itself would lock whatever is said after it.
+        let is_promise = fact.statement.kind.is_open_promise(fact.statement.tense);
         let of = [
             (fact.view.pinned, &mut pinned),
             (may_stand && !is_locked, &mut unlocked),
-            (may_stand && is_locked, &mut locked),
+            (may_stand && is_locked && is_promise, &mut locked),
         ];
         of.into_iter().fold(false, |kept, (is, count)| {
             *count += u32::from(is);

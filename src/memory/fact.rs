@@ -408,9 +408,11 @@ impl Statement {
     }
 
     /// Whether it may be in a prompt without having been searched for, beside what is pinned: what is so, and what
-    /// its speaker says of itself. All else is hearsay.
-    fn may_stand(&self, is_canon: bool) -> bool {
-        self.kind.is_standing() && (is_canon || self.is_of_oneself()) || self.tells_own_name()
+    /// its speaker says of itself. All else is hearsay. Of what is locked only promises and aims: it locks whatever is said after
+    /// it.
+    fn may_stand(&self, is_canon: bool, locks: &Locks) -> bool {
+        let stands = self.kind.is_standing() && (is_canon || self.is_of_oneself()) || self.tells_own_name();
+        stands && (locks.is_empty() || self.kind.is_open_promise(self.tense))
     }
 
     /// Whether its speaker says it of itself alone: a player nothing of the world, which is not its to say, and an NPC
@@ -528,7 +530,7 @@ impl Fact {
     /// Whether it may be in a prompt without having been searched for, beside what is pinned: wherever its locks are open.
     #[must_use]
     pub fn may_stand(&self) -> bool {
-        self.statement.may_stand(self.is_canon())
+        self.statement.may_stand(self.is_canon(), &self.locks)
     }
     /// Pinned and authored facts are only ever flagged for a person (ALGORITHMS §1).
     #[must_use]
@@ -561,7 +563,8 @@ impl NewFact {
     /// See [`Fact::may_stand`].
     #[must_use]
     pub fn may_stand(&self) -> bool {
-        self.statement.may_stand(is_canon(self.authored, &self.cause))
+        self.statement
+            .may_stand(is_canon(self.authored, &self.cause), &self.locks)
     }
 }
 

@@ -25,7 +25,7 @@ use super::{
 };
 pub(super) use crate::ports::ledger::jobs::Said;
 use crate::{
-    memory::{fact::Viewpoint, state::StateChange},
+    memory::state::StateChange,
     ports::{
         StoreError,
         ledger::jobs::{Job, JobKind},
@@ -77,17 +77,6 @@ pub async fn run(services: &Services, scope: &TenantScope, job: &Job) -> Result<
 }
 
 impl Said {
-    /// Whose eyes the searches of its turn looked through.
-    pub(super) fn viewpoint(&self) -> Viewpoint {
-        Viewpoint {
-            world: self.dialogue.world.clone(),
-            npc: self.npc.id.clone(),
-            factions: self.npc.factions.clone(),
-            player: self.turn.player.clone(),
-            watchers: self.dialogue.options.watchers(),
-            sees_all_players: false,
-        }
-    }
     /// The NPCs that take part, by name; of one that is gone, its id.
     pub(super) async fn cast(&self, services: &Services, scope: &TenantScope) -> Result<Vec<Member>, StoreError> {
         let mut cast = Vec::with_capacity(self.dialogue.npcs.len());

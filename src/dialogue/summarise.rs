@@ -91,7 +91,10 @@ pub(super) async fn summarise(
         return Ok(JobReport::default());
     }
     let oldest = within(&sizes, services.settings.summaries.force_tokens);
-    let (viewpoint, began) = (said.viewpoint(), said.dialogue.created_at);
+    let (viewpoint, began) = (
+        said.dialogue.viewpoint(&said.npc, said.turn.player.clone()),
+        said.dialogue.created_at,
+    );
     let facts = &services.ledger.facts;
     let standing = facts
         .standing(scope, &viewpoint, said.turn.committed_at, STANDING)

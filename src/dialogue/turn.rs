@@ -115,14 +115,7 @@ impl TurnInput {
     /// Whose eyes this turn's searches look through.
     #[must_use]
     pub fn viewpoint(&self) -> Viewpoint {
-        Viewpoint {
-            world: self.world.id.clone(),
-            npc: self.npc.id.clone(),
-            factions: self.npc.factions.clone(),
-            player: self.player.clone(),
-            watchers: self.dialogue.options.watchers(),
-            sees_all_players: false,
-        }
+        self.dialogue.viewpoint(&self.npc, self.player.clone())
     }
 }
 

@@ -42,18 +42,11 @@ pub(in crate::dialogue) async fn open_names(
     viewpoint: &Viewpoint,
     known: Vec<NamingFact>,
 ) -> StoreResult<Names> {
-    let (mut open, mut locked) = (Vec::new(), Vec::new());
-    for name in known {
-        if name.locks.is_empty() || viewpoint.sees_all_players {
-            open.push(name);
-        } else {
-            let locks = name.locks.clone();
-            locked.push((name, locks));
-        }
-    }
-    if !locked.is_empty() {
-        open.extend(locks::open(services, scope, world, viewpoint, locked).await?);
-    }
+    let with_locks = known.into_iter().map(|name| {
+        let locks = name.locks.clone();
+        (name, locks)
+    });
+    let open = locks::open(services, scope, world, viewpoint, with_locks.collect()).await?;
     let told: Vec<Told<'_>> = open.iter().map(told).collect();
     Ok(Names::of(&told))
 }

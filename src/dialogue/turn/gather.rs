@@ -375,7 +375,7 @@ async fn recalled(
     searched?;
     recalled.standing = standing?;
     // Who is who comes with what stands. Where a line speaks of somebody who has other names, it is searched for by those as well.
-    if needed.facts && !line.trim().is_empty() {
+    if needed.facts && !line.trim().is_empty() && !recalled.standing.names.is_empty() {
         let (viewpoint, names) = (input.viewpoint(), std::mem::take(&mut recalled.standing.names));
         let names = recall::open_names(services, &input.scope, &input.world, &viewpoint, names).await?;
         let speaker = input.player.as_ref().map(party::key_of);

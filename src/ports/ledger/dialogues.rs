@@ -8,8 +8,9 @@ use super::{jobs::NewJob, rewinds::LiveCut, state::NewStateChange};
 use crate::{
     ids::{DialogueId, DialogueKind, FactionId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
+        authored::Npc,
         confided::Confided,
-        fact::{Cause, Watchers},
+        fact::{Cause, Viewpoint, Watchers},
         summary::Meeting,
         trace::TurnTrace,
         turn::{Checkpoint, Turn},
@@ -128,6 +129,21 @@ pub struct Dialogue {
     pub updated_at: DateTime<Utc>,
     /// Number of the last turn that stands; 0 before the first.
     pub head_turn: u32,
+}
+
+impl Dialogue {
+    /// Whose eyes the searches of a turn look through in which this NPC answers, the player or others.
+    #[must_use]
+    pub fn viewpoint(&self, npc: &Npc, player: Option<PlayerId>) -> Viewpoint {
+        Viewpoint {
+            world: self.world.clone(),
+            npc: npc.id.clone(),
+            factions: npc.factions.clone(),
+            player,
+            watchers: self.options.watchers(),
+            sees_all_players: false,
+        }
+    }
 }
 
 /// What an actor needs to go on with a dialogue, read in one transaction that also takes ownership.

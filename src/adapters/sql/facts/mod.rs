@@ -56,6 +56,22 @@ macro_rules! fact_columns {
 }
 use fact_columns;
 
+/// Of a knower in the row `p`, the newest facts that say who is who, off an index of their own. At `$4`, `$5` at most.
+macro_rules! newest_names {
+    ($privacy:expr) => {
+        concat!(
+            "SELECT k.fact FROM fact_knowers k",
+            by_index!("knowers_of_names"),
+            " WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
+            key_of!("p", 0),
+            $privacy,
+            " AND k.names_subject = TRUE AND k.valid_at <= $4 AND (k.ends_at IS NULL OR k.ends_at > $4)
+             ORDER BY k.valid_at DESC, k.fact DESC LIMIT $5"
+        )
+    };
+}
+use newest_names;
+
 const fn polarity_name(polarity: Polarity) -> &'static str {
     match polarity {
         Polarity::Positive => "positive",

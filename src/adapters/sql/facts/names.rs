@@ -9,7 +9,7 @@ use super::{
         Engine,
         rows::{Columns, json, micros, store_error},
     },
-    confirm, replacing,
+    confirm, newest_names, replacing,
 };
 use crate::{
     ids::{FactId, TenantId},
@@ -22,15 +22,7 @@ macro_rules! names {
         facts_of_each!(
             "f.id, f.subject, f.object, f.speaker, f.authored, f.locked_by, f.replaced_by",
             rows!("$3"),
-            concat!(
-                "SELECT k.fact FROM fact_knowers k",
-                by_index!("knowers_of_names"),
-                " WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
-                key_of!("p", 0),
-                $privacy,
-                " AND k.names_subject = TRUE AND k.valid_at <= $4 AND (k.ends_at IS NULL OR k.ends_at > $4)
-                 ORDER BY k.valid_at DESC, k.fact DESC LIMIT $5"
-            )
+            newest_names!($privacy)
         )
     };
 }

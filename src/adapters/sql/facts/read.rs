@@ -8,7 +8,7 @@ use super::super::{
     Connection, Engine, Row,
     rows::{Columns, json, json_list, micros, page_of, rows_of, store_error, text, vector_from},
 };
-use super::{confirm, fact_columns, polarity_named, read_fact, tense_named, view, write::guards};
+use super::{confirm, fact_columns, newest_names, polarity_named, read_fact, tense_named, view, write::guards};
 use crate::{
     ids::{FactId, NpcId, PlayerId, TenantId, WorldId},
     memory::{
@@ -77,21 +77,6 @@ macro_rules! locked {
         "mutable = TRUE AND k.locked_by <> '' AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
     };
 }
-/// The newest facts that say who is who, off an index of their own.
-macro_rules! naming {
-    () => {
-        concat!(
-            "SELECT k.fact FROM fact_knowers k",
-            by_index!("knowers_of_names"),
-            " WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
-            key_of!("p", 0),
-            " AND k.private_to = ",
-            key_of!("p", 1),
-            " AND k.names_subject = TRUE AND k.valid_at <= $4 AND (k.ends_at IS NULL OR k.ends_at > $4)
-             ORDER BY k.valid_at DESC, k.fact DESC LIMIT $5"
-        )
-    };
-}
 /// Off an index as well: the latest that were taken out. `$7` is the player, `$8` lists who knows them.
 macro_rules! taken_out {
     ($privacy:literal) => {
@@ -120,7 +105,7 @@ const STANDING: &str = concat!(
         standing!(unlocked!(), "> $4"),
         standing!(locked!(), "IS NULL"),
         standing!(locked!(), "> $4"),
-        naming!(),
+        newest_names!(concat!(" AND k.private_to = ", key_of!("p", 1))),
     ),
     taken_out!("= $7"),
     taken_out!("IS NULL")
@@ -310,12 +295,10 @@ pub(super) async fn standing(
     let (mut pinned, mut unlocked, mut locked) = (0, 0, 0);
     standing.retain(|fact| {
         let (may_stand, is_locked) = (fact.may_stand(), !fact.locks.is_empty());
-        // What an NPC told of itself would lock whatever is said after it.
-        let is_promise = fact.statement.kind.is_open_promise(fact.statement.tense);
         let of = [
             (fact.view.pinned, &mut pinned),
             (may_stand && !is_locked, &mut unlocked),
-            (may_stand && is_locked && is_promise, &mut locked),
+            (may_stand && is_locked, &mut locked),
         ];
         of.into_iter().fold(false, |kept, (is, count)| {
             *count += u32::from(is);

@@ -39,6 +39,8 @@ use crate::ids::{FactId, InvalidationId, PlayerId, TurnId};
 
 /// Facts that are looked at for each statement, nearest first.
 pub const NEAREST: usize = 16;
+/// The same for one that names a topic: of those further away only what is of one matter with it.
+pub const NEAREST_OF_TOPIC: usize = 64;
 
 /// What a turn brought, beside the facts that name it as their cause.
 #[derive(Debug, Clone, PartialEq)]
@@ -345,7 +347,10 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
         };
         let mut ends = Vec::new();
         let mut flags = Vec::new();
-        for Near { old, cosine, relation } in near {
+        for Near {
+            old, cosine, relation, ..
+        } in near
+        {
             // What was taught beside it may have ended it.
             if !self.holds(old, at) {
                 continue;
@@ -417,11 +422,10 @@ impl<'a, J: FnMut(&Statement, &Statement) -> Judged> Run<'a, J> {
             self.holds(near.old, at) && (!known.foreign || injected.contains(&known.fact.id))
         };
         // First the nearest of whatever kind, as an index proposes them.
-        near.filter(seen)
-            .take(NEAREST)
-            .filter(|near| near.relation != Relation::Independent)
-            .copied()
-            .collect()
+        let places = near.filter(seen).take(NEAREST_OF_TOPIC).enumerate();
+        let counts = places.filter(|(place, near)| *place < NEAREST || near.is_one_matter);
+        let near = counts.map(|(_, near)| *near);
+        near.filter(|near| near.relation != Relation::Independent).collect()
     }
 
     /// What a judge says of two facts, or has said by what is stored. One that says nothing changes nothing.

@@ -116,7 +116,7 @@ async fn is_near_what_was_told(services: &Services, scope: &TenantScope, new: &N
         // It is only read.
         npcs: Vec::new(),
     };
-    let sought = Sought::about(&new.statement.subject, &new.embedding);
+    let sought = Sought::as_in(&new.statement, &new.embedding);
     let mut near = Vec::new();
     for memories in [Memories::Of(&new.audience), Memories::Overlapping(&new.audience)] {
         match memory.similar(memories, &sought, None, timeline::NEAREST).await {

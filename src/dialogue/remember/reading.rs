@@ -9,8 +9,9 @@ use crate::{
     dialogue::jobs::{JobError, outbox::relay_outbox_of},
     ids::{FactId, PlayerId},
     memory::{
-        fact::{Fact, FactView, NewFact},
+        fact::{Fact, FactView, NewFact, Statement},
         keywords, party,
+        reconcile::Gist,
         scoring::dot,
         timeline::{self, Known, Naming, Overlap, Request, SaidThen, Timeline},
     },
@@ -25,22 +26,37 @@ use crate::{
 /// Nearest facts that are read. More than count, since some will not have held at their moment.
 const NEIGHBOURS: usize = timeline::NEAREST + 16;
 
+/// The same for a statement that names a topic.
+const NEIGHBOURS_OF_TOPIC: usize = timeline::NEAREST_OF_TOPIC + 16;
+
 /// What facts of a memory are compared with.
 pub(super) struct Sought<'a> {
     /// The keys of whom or what they are about; `None`: whatever.
     subjects: Option<Vec<String>>,
     vector: &'a [f32],
+    /// What is of one topic is compared however far away it is.
+    names_topic: bool,
 }
 
 impl<'a> Sought<'a> {
-    pub(super) fn about(subject: &str, vector: &'a [f32]) -> Self {
-        Self::about_all(vec![party::subject_key(subject)], vector)
+    /// What is of the same subject as a statement.
+    pub(super) fn as_in(statement: &Statement, vector: &'a [f32]) -> Self {
+        Self::by_names(statement, vec![party::subject_key(&statement.subject)], vector)
     }
 
-    fn about_all(keys: Vec<String>, vector: &'a [f32]) -> Self {
+    /// The same by all the keys of its subject.
+    fn by_names(statement: &Statement, keys: Vec<String>, vector: &'a [f32]) -> Self {
+        Self {
+            names_topic: Gist::of(statement).topic().is_some(),
+            ..Self::about(keys, vector)
+        }
+    }
+
+    fn about(keys: Vec<String>, vector: &'a [f32]) -> Self {
         Self {
             subjects: Some(keys),
             vector,
+            names_topic: false,
         }
     }
 }
@@ -75,7 +91,7 @@ impl Memory<'_> {
             }
             let fresh = addition.fresh.iter();
             let mut sought: Vec<Sought<'_>> = fresh
-                .map(|fresh| Sought::about(&fresh.statement.subject, &fresh.embedding))
+                .map(|fresh| Sought::as_in(&fresh.statement, &fresh.embedding))
                 .collect();
             let player = addition.extraction.player.as_ref();
             sought.extend(forget.iter().flat_map(|text| self.meant(&requests[text], player)));
@@ -115,7 +131,8 @@ impl Memory<'_> {
         let mut since_then: Vec<Sought<'_>> = said_since
             .map(|known| {
                 let names = naming.at(known.fact.valid_at);
-                Sought::about_all(names.keys(&known.fact.statement.subject), known.vector_as_said())
+                let statement = &known.fact.statement;
+                Sought::by_names(statement, names.keys(&statement.subject), known.vector_as_said())
             })
             .collect();
         since_then.extend(fresh.iter().filter_map(|known| by_other_names(known, &naming)));
@@ -134,7 +151,7 @@ impl Memory<'_> {
             let more = self.near(&since_then, since).await?;
             asked.extend(more);
             for known in rows.known.iter().filter(|known| known.may_stand_again(since)) {
-                let sought = Sought::about(&known.fact.statement.subject, known.vector_as_said());
+                let sought = Sought::as_in(&known.fact.statement, known.vector_as_said());
                 let beside = Memories::Overlapping(&self.audience);
                 overlaps.extend(self.overlaps(beside, known.fact.id, &sought).await?);
                 if known.fact.authored {
@@ -168,9 +185,11 @@ impl Memory<'_> {
     fn overlap(&self, written: &Known, fresh: &Known) -> Option<Overlap> {
         let calibration = self.services.embedder.info().calibration;
         let key = |known: &Known| party::subject_key(&known.fact.statement.subject);
+        let gist = |known: &Known| Gist::of(&known.fact.statement);
         let cosine = dot(written.vector_as_said(), &fresh.vector);
-        let is_near = cosine >= calibration.cosine_at(calibration.related) && key(written) == key(fresh);
-        is_near.then_some(Overlap {
+        let is_near =
+            || cosine >= calibration.cosine_at(calibration.related) || gist(written).common(&gist(fresh)).is_one_matter;
+        (key(written) == key(fresh) && is_near()).then_some(Overlap {
             here: written.fact.id,
             there: fresh.fact.id,
             cosine,
@@ -214,12 +233,13 @@ impl Memory<'_> {
     /// Where what a player asks to forget is looked for: in all of the memory; and where others hear it, too, also among
     /// what is about the player, however much of theirs is nearer.
     fn meant<'v>(&self, vector: &'v [f32], player: Option<&PlayerId>) -> impl Iterator<Item = Sought<'v>> + use<'v> {
-        let anything = player.map(|_| Sought { subjects: None, vector });
-        let shared = player.filter(|player| self.audience.private_to.as_ref() != Some(*player));
-        let own = shared.map(|player| Sought {
-            subjects: Some(vec![party::key_of(player)]),
+        let anything = player.map(|_| Sought {
+            subjects: None,
             vector,
+            names_topic: false,
         });
+        let shared = player.filter(|player| self.audience.private_to.as_ref() != Some(*player));
+        let own = shared.map(|player| Sought::about(vec![party::key_of(player)], vector));
         anything.into_iter().chain(own)
     }
 
@@ -243,7 +263,7 @@ impl Memory<'_> {
             return Vec::new();
         }
         let vectors = said.forget.iter().map(|text| requests[text].as_slice());
-        vectors.map(|vector| Sought::about_all(keys.clone(), vector)).collect()
+        vectors.map(|vector| Sought::about(keys.clone(), vector)).collect()
     }
 
     /// Facts of this memory from before `since` that are near any of these; what was said since is read anyway.
@@ -251,7 +271,12 @@ impl Memory<'_> {
         let mut found = BTreeSet::new();
         for sought in sought {
             let of = Memories::Of(&self.audience);
-            let near = self.similar(of, sought, Some(since), NEIGHBOURS).await?;
+            let limit = if sought.names_topic {
+                NEIGHBOURS_OF_TOPIC
+            } else {
+                NEIGHBOURS
+            };
+            let near = self.similar(of, sought, Some(since), limit).await?;
             found.extend(near.iter().map(|candidate| candidate.fact));
         }
         Ok(found)
@@ -272,7 +297,11 @@ impl Memory<'_> {
             subjects: sought.subjects.as_deref(),
             before,
             embedding: sought.vector,
-            min_cosine: calibration.cosine_at(calibration.related),
+            min_cosine: if sought.names_topic {
+                -1.0
+            } else {
+                calibration.cosine_at(calibration.related)
+            },
             limit,
         };
         // Thousands may be sought one after the other, and an index in this process does not wait for anything.
@@ -295,7 +324,7 @@ impl Memory<'_> {
 /// Where what is near a fact is looked for by the other names that the memory has for whoever it speaks of, if it has any.
 fn by_other_names<'k>(known: &'k Known, naming: &Naming<'_>) -> Option<Sought<'k>> {
     let keys = naming.at(known.fact.valid_at).keys(&known.fact.statement.subject);
-    (keys.len() > 1).then(|| Sought::about_all(keys, &known.vector))
+    (keys.len() > 1).then(|| Sought::by_names(&known.fact.statement, keys, &known.vector))
 }
 
 /// Those of `texts` that have no vector yet, each once; `None`: all have one.

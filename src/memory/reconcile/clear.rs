@@ -3,11 +3,12 @@
 //!
 //! The rules answer only where nothing else in the sentences could matter. Whatever they do not understand goes to the judge.
 
-use std::{collections::BTreeSet, sync::LazyLock};
+use std::collections::BTreeSet;
 
-use aho_corasick::AhoCorasick;
-
-use super::Verdict;
+use super::{
+    Verdict,
+    topic::{Topic, topics_of},
+};
 use crate::memory::{
     agreement::{canonical, polarity_of},
     fact::{FactKind, Polarity, Statement, Tense},
@@ -15,139 +16,13 @@ use crate::memory::{
     names,
 };
 
-/// What a statement is about, if that is something of which there is one at a time, or which people gain and lose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Topic {
-    Home,
-    Work,
-    Name,
-    Age,
-    Partner,
-    Possession,
-    Favourite,
+/// What two statements are both about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Common {
+    pub topic: Option<Topic>,
+    /// The topic is one of which one thing holds at a time, or both are about the same thing.
+    pub is_one_matter: bool,
 }
-
-/// Beginnings of words that name a topic; of Latin words shorter than five letters, whole words.
-const TOPICS: [(Topic, &[&str]); 7] = [
-    (
-        Topic::Favourite,
-        &[
-            "favourite",
-            "favorite",
-            "prefer",
-            "가장 좋아",
-            "제일 좋아",
-            "최애",
-            "더 좋아",
-        ],
-    ),
-    (
-        Topic::Home,
-        &[
-            "live",
-            "lives",
-            "lived",
-            "living",
-            "reside",
-            "resides",
-            "home",
-            "house",
-            "move",
-            "moves",
-            "moved",
-            "moving",
-            "settle",
-            "settled",
-            "dwell",
-            "dwells",
-            "hometown",
-            "살다",
-            "산다",
-            "살고",
-            "살았",
-            "살던",
-            "이사",
-            "거주",
-            "집은",
-            "집이",
-            "고향",
-            "옮겼",
-            "옮긴다",
-        ],
-    ),
-    (
-        Topic::Work,
-        &[
-            "work",
-            "works",
-            "worked",
-            "job",
-            "profession",
-            "employed",
-            "hired",
-            "quit",
-            "retire",
-            "career",
-            "apprentice",
-            "occupation",
-            "일한다",
-            "일하",
-            "일했",
-            "일자리",
-            "직업",
-            "직장",
-            "그만두",
-            "그만뒀",
-            "은퇴",
-            "취직",
-        ],
-    ),
-    (
-        Topic::Name,
-        &["name", "named", "called", "renamed", "이름", "별명", "불린", "불러"],
-    ),
-    (Topic::Age, &["years old", "age", "aged", "나이", "살이다", "살이 되"]),
-    (
-        Topic::Partner,
-        &[
-            "marry", "marri", "married", "wed", "wife", "husband", "spouse", "divorc", "engaged", "betroth", "partner",
-            "결혼", "혼인", "아내", "남편", "부인", "이혼", "약혼", "헤어",
-        ],
-    ),
-    (
-        Topic::Possession,
-        &[
-            "has",
-            "have",
-            "had",
-            "own",
-            "owns",
-            "owned",
-            "keep",
-            "keeps",
-            "sell",
-            "sells",
-            "sold",
-            "bought",
-            "buy",
-            "lost",
-            "gave",
-            "possess",
-            "있다",
-            "없다",
-            "가지고",
-            "가졌",
-            "소유",
-            "팔았",
-            "판다",
-            "샀다",
-            "잃었",
-            "잃어",
-            "키운다",
-            "키우",
-        ],
-    ),
-];
 
 /// Words of liking and disliking; Korean ones are beginnings.
 const TASTES: [&str; 27] = [
@@ -272,6 +147,16 @@ impl Gist {
         self.topics.first().copied()
     }
 
+    /// What it is about, if that is what the other is about, too.
+    #[must_use]
+    pub fn common(&self, other: &Self) -> Common {
+        let topic = self.topic().filter(|topic| other.topic() == Some(*topic));
+        Common {
+            topic,
+            is_one_matter: topic.is_some_and(|topic| topic.is_one_at_a_time() || self.shares_object(other)),
+        }
+    }
+
     /// Whether both name topics, and none that the other names.
     fn is_of_another_topic(&self, other: &Self) -> bool {
         let apart = self.topics.iter().all(|topic| !other.topics.contains(topic));
@@ -338,7 +223,7 @@ pub const fn may_hide_a_change(new: FactKind, old: FactKind) -> bool {
 /// Whether the newer statement tells that something happened which ended what the older one says is so: a move, a sale, a
 /// wedding. It is told in the past and holds now.
 #[must_use]
-pub fn tells_of_a_change(new: &Statement, old: &Statement, topics: (Option<Topic>, Option<Topic>)) -> bool {
+pub fn tells_of_a_change(new: &Statement, old: &Statement, common: Common) -> bool {
     new.tense == Tense::Past
         && old.tense == Tense::Present
         && matches!(new.kind, FactKind::Event | FactKind::Decision | FactKind::Timeline)
@@ -347,34 +232,7 @@ pub fn tells_of_a_change(new: &Statement, old: &Statement, topics: (Option<Topic
             FactKind::PersonalInfo | FactKind::Profile | FactKind::Relationship
         )
         && new.polarity == Polarity::Positive
-        && topics.0.is_some()
-        && topics.0 == topics.1
-}
-
-/// The phrases of all topics, found in one pass over a text; with the phrases and their places in the table.
-static PHRASES: LazyLock<(AhoCorasick, Vec<(usize, &'static str)>)> = LazyLock::new(|| {
-    let topics = TOPICS.iter().enumerate();
-    let phrases = topics.flat_map(|(topic, (_, phrases))| phrases.iter().map(move |phrase| (topic, *phrase)));
-    let phrases: Vec<(usize, &str)> = phrases.collect();
-    let found = AhoCorasick::new(phrases.iter().map(|(_, phrase)| phrase)).expect("phrases of topics");
-    (found, phrases)
-});
-
-/// The topics that a text names, in the order of the table.
-fn topics_of(told: &str) -> Vec<Topic> {
-    let (found, phrases) = &*PHRASES;
-    let named = found.find_overlapping_iter(told).filter_map(|found| {
-        let (topic, phrase) = phrases[found.pattern().as_usize()];
-        let (before, after) = (&told[..found.start()], &told[found.end()..]);
-        let names = if phrase.chars().any(is_hangul) {
-            !before.ends_with(is_hangul)
-        } else {
-            !before.ends_with(char::is_alphanumeric) && (phrase.len() > 4 || !after.starts_with(char::is_alphanumeric))
-        };
-        names.then_some(topic)
-    });
-    let named: BTreeSet<usize> = named.collect();
-    named.into_iter().map(|topic| TOPICS[topic].0).collect()
+        && common.topic.is_some()
 }
 
 fn raw_words(text: &str) -> impl Iterator<Item = &str> {
@@ -575,25 +433,5 @@ mod tests {
             ),
         ];
         check(&cases);
-    }
-
-    #[test]
-    fn topics_are_read_off_words() {
-        for (content, topic) in [
-            ("The player lives in Oakford.", Some(Topic::Home)),
-            ("The player moved to Riverton.", Some(Topic::Home)),
-            ("플레이어는 강마을에 산다.", Some(Topic::Home)),
-            ("플레이어는 참나무골로 이사했다.", Some(Topic::Home)),
-            ("The player works as a baker.", Some(Topic::Work)),
-            ("The player quit the bakery.", Some(Topic::Work)),
-            ("The player's name is Tom.", Some(Topic::Name)),
-            ("The player is married to Ann.", Some(Topic::Partner)),
-            ("The player sold the dog.", Some(Topic::Possession)),
-            ("The player's favourite fruit is the grape.", Some(Topic::Favourite)),
-            ("The player likes olives.", None),
-            ("플레이어는 포도를 좋아한다.", None),
-        ] {
-            assert_eq!(Gist::of(&says("", "", content)).topic(), topic, "{content}");
-        }
     }
 }

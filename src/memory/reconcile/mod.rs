@@ -11,9 +11,11 @@ use super::{
 
 mod clear;
 mod safety;
+mod topic;
 
-pub use clear::{Gist, Topic, clear_verdict};
+pub use clear::{Common, Gist, clear_verdict};
 pub use safety::safety_boost;
+pub use topic::Topic;
 
 /// A judge's answer about an older and a newer statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -66,22 +68,23 @@ pub enum Decision {
 }
 
 /// Compares a new statement with a valid one of the same subject (ALGORITHMS §1). A judge is asked only where the answer
-/// can count. `topics` reads the topics of both, where they matter.
+/// can count. `common` reads what both are about, where that matters. What is of one matter is compared however far apart the
+/// sentences are: "the player's sister lives in Oakford", "Anna moved to Greystone".
 #[must_use]
 pub fn compare(
     calibration: &Calibration,
     new: &Statement,
     old: &Statement,
     cosine: f32,
-    topics: impl FnOnce() -> (Option<Topic>, Option<Topic>),
+    common: impl Fn() -> Common,
 ) -> Relation {
     let similarity = calibration.similarity(cosine);
-    if similarity.is_nan() || similarity < f64::from(calibration.related) {
+    if similarity.is_nan() || similarity < f64::from(calibration.related) && !common().is_one_matter {
         return Relation::Independent;
     }
     let same = similarity >= f64::from(calibration.same);
     if of_another_time(new, old) {
-        return if clear::tells_of_a_change(new, old, topics()) {
+        return if clear::tells_of_a_change(new, old, common()) {
             Relation::Judge
         } else {
             Relation::Independent
@@ -93,10 +96,7 @@ pub fn compare(
     let happened = |statement: &Statement| statement.kind == FactKind::Event && statement.tense == Tense::Past;
     // What happened stays so, whatever happened later; but of two moves the last one tells where somebody lives.
     let both_happened = happened(new) && happened(old);
-    let comparable = || {
-        let (new_topic, old_topic) = topics();
-        clear::may_hide_a_change(new.kind, old.kind) && new_topic.is_some() && new_topic == old_topic
-    };
+    let comparable = || clear::may_hide_a_change(new.kind, old.kind) && common().topic.is_some();
     if same || new.kind == old.kind && !both_happened || comparable() {
         Relation::Judge
     } else {
@@ -126,7 +126,7 @@ pub fn decide(
         Some(Verdict::Same) if of_another_time(new, old) => Decision::KeepBoth,
         Some(Verdict::Contradicts)
             if of_another_time(new, old)
-                && !clear::tells_of_a_change(new, old, (Gist::of(new).topic(), Gist::of(old).topic())) =>
+                && !clear::tells_of_a_change(new, old, Gist::of(new).common(&Gist::of(old))) =>
         {
             Decision::KeepBoth
         }

@@ -8,9 +8,7 @@ use crate::memory::{
 const CALIBRATION: Calibration = Calibration::IDENTITY;
 
 fn compared(calibration: &Calibration, new: &Statement, old: &Statement, cosine: f32) -> Relation {
-    compare(calibration, new, old, cosine, || {
-        (Gist::of(new).topic(), Gist::of(old).topic())
-    })
+    compare(calibration, new, old, cosine, || Gist::of(new).common(&Gist::of(old)))
 }
 
 fn says(object: &str, content: &str) -> Statement {

@@ -13,7 +13,7 @@ use crate::{
         fact::Fact,
         names::Names,
         party,
-        reconcile::{Gist, Relation, Topic, compare},
+        reconcile::{Common, Gist, Relation, compare},
         scoring::dot,
     },
 };
@@ -46,6 +46,8 @@ pub(super) struct Near {
     /// Of their vectors, in [-1, 1].
     pub cosine: f32,
     pub relation: Relation,
+    /// They are compared however far apart their sentences are.
+    pub is_one_matter: bool,
 }
 
 impl Near {
@@ -161,7 +163,8 @@ fn gist_of<'g>(known: &[Known], gists: &'g [OnceLock<Gist>], fact: usize) -> &'g
     gists[fact].get_or_init(|| Gist::of(&known[fact].fact.statement))
 }
 
-/// Those of `others` that are near `new` at its moment: as near as the index would propose them.
+/// Those of `others` that are near `new` at its moment: as near as the index would propose them. Of a statement that names a topic
+/// that is all that have a vector.
 fn near_of(
     calibration: &Calibration,
     known: &[Known],
@@ -172,16 +175,20 @@ fn near_of(
     // In the words in which it was said, whatever a person made of them since.
     let (fact, vector) = (&known[new].fact, vector_at(&known[new], at));
     let least = calibration.cosine_at(calibration.related);
+    let names_topic = gist_of(known, gists, new).topic().is_some();
     let (independent, touched): (Vec<Near>, Vec<Near>) = others
-        .map(|old| (old, dot(vector, vector_at(&known[old], at))))
-        .filter(|(_, cosine)| *cosine >= least)
-        .map(|(old, cosine)| Near {
-            old,
-            cosine,
-            relation: relation(calibration, fact, &known[old].fact, cosine, || {
-                let topic = |fact: usize| gist_of(known, gists, fact).topic();
-                (topic(new), topic(old))
-            }),
+        .map(|old| (old, vector_at(&known[old], at)))
+        .filter(|(_, other)| vector.len() == other.len() && !vector.is_empty())
+        .map(|(old, other)| (old, dot(vector, other)))
+        .filter(|(_, cosine)| *cosine >= least || names_topic)
+        .map(|(old, cosine)| {
+            let common = || gist_of(known, gists, new).common(gist_of(known, gists, old));
+            Near {
+                old,
+                cosine,
+                relation: relation(calibration, fact, &known[old].fact, cosine, common),
+                is_one_matter: names_topic && common().is_one_matter,
+            }
         })
         .partition(|near| near.relation == Relation::Independent);
     // Each for itself: what it cannot touch, and may have ended by then, must not push out what it can.
@@ -198,12 +205,12 @@ pub(super) fn relation(
     new: &Fact,
     old: &Fact,
     cosine: f32,
-    topics: impl FnOnce() -> (Option<Topic>, Option<Topic>),
+    common: impl Fn() -> Common,
 ) -> Relation {
     if !new.locks.are_open_wherever(&old.locks) {
         return Relation::Independent;
     }
-    match compare(calibration, &new.statement, &old.statement, cosine, topics) {
+    match compare(calibration, &new.statement, &old.statement, cosine, common) {
         Relation::Same if new.locks != old.locks => Relation::Independent,
         relation => relation,
     }

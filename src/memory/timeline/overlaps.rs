@@ -49,8 +49,8 @@ pub(super) fn comparable(calibration: &Calibration, timeline: &Timeline) -> Vec<
         if newer.authored && older.authored || in_one_memory && said_by(newer).is_some() {
             return false;
         }
-        let topics = || (Gist::of(&newer.statement).topic(), Gist::of(&older.statement).topic());
-        relation(calibration, newer, older, pair.cosine, topics) == Relation::Judge
+        let common = || Gist::of(&newer.statement).common(&Gist::of(&older.statement));
+        relation(calibration, newer, older, pair.cosine, common) == Relation::Judge
     });
     pairs.sort_by(|a, b| {
         let nearest = b.cosine.total_cmp(&a.cosine);

@@ -119,9 +119,11 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
     fn rank(&self, new: usize, near: &Near) -> Rank {
         let (newer, older) = (self.prepared.gist(new), self.prepared.gist(near.old));
         let polarity = |fact: usize| self.facts[fact].known.fact.statement.polarity;
-        let one_at_a_time =
-            newer.topic() == older.topic() && newer.topic().is_some_and(|topic| topic != Topic::Possession);
-        let class = if one_at_a_time {
+        let class = if newer
+            .common(older)
+            .topic
+            .is_some_and(|topic| topic != Topic::Possession)
+        {
             0
         } else {
             u8::from(polarity(new) == polarity(near.old) || !newer.shares_object(older)) + 1

@@ -1,5 +1,6 @@
 mod ends;
 mod forgetting;
+mod matters;
 mod overlaps;
 
 use std::collections::BTreeSet;

@@ -8,11 +8,11 @@ use colloquy::{
         fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense, Viewpoint},
         trace::CandidateTrace,
     },
-    ports::{clock::Clock as _, embedder::EmbedAs},
+    ports::{clock::Clock as _, embedder::EmbedAs, llm::Task},
 };
 use serde_json::{Value, json};
 
-use super::{Stage, statement};
+use super::{Stage, statement, verdicts};
 use crate::support::run;
 
 /// A statement of the player about somebody.
@@ -261,6 +261,58 @@ fn a_designers_search_goes_by_the_person_too() {
                 let (hits, _) = searched.await.unwrap();
                 let hit = hits.iter().find(|hit| hit.fact.view.content == content).unwrap();
                 assert_eq!(hit.score.keyword > 0.2, helps, "{query} {at}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_move_told_by_the_other_name_ends_the_old_home() {
+    run(async {
+        for (sister, name, home, moved, another) in [
+            (
+                "the player's sister",
+                about(
+                    "the player's sister",
+                    "be named",
+                    "Anna",
+                    "The player's sister is called Anna.",
+                ),
+                about(
+                    "the player's sister",
+                    "live in",
+                    "Oakford",
+                    "The player's sister lives in Oakford.",
+                ),
+                about("Anna", "move", "Greystone", "Anna has moved to Greystone."),
+                about("Anna", "work", "mill", "Anna works at the mill."),
+            ),
+            (
+                "플레이어의 동생",
+                about(
+                    "플레이어의 동생",
+                    "이름이다",
+                    "서연",
+                    "플레이어의 동생의 이름은 서연이다.",
+                ),
+                about("플레이어의 동생", "살다", "강마을", "플레이어의 동생은 강마을에 산다."),
+                about("서연", "이사하다", "부산", "서연이 부산으로 이사했다."),
+                about("서연", "일하다", "방앗간", "서연이 방앗간에서 일한다."),
+            ),
+        ] {
+            for told_first in [json!([home, name]), json!([name, home])] {
+                let stage = Stage::set().await;
+                let mut talk = stage.session("p1").await;
+                talk.teach("Of my family.", &told_first).await;
+                talk.teach("She has work.", &json!([another])).await;
+                assert!(stage.llm.asked(Task::Judge).is_empty(), "{sister} works");
+                stage.llm.tell_text(Task::Judge, verdicts("contradicts"));
+                talk.teach("And a new home.", &json!([moved])).await;
+                assert_eq!(stage.llm.asked(Task::Judge).len(), 1);
+                let home = home["content"].as_str().unwrap();
+                assert!(!stage.valid().await.contains(&home.to_owned()), "{home}");
+                talk.rewind(2, None).await;
+                assert!(stage.valid().await.contains(&home.to_owned()), "{home}");
             }
         }
     });

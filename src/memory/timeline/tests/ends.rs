@@ -176,12 +176,17 @@ fn a_sentence_of_the_prompt_is_an_echo_by_whatever_name() {
         if named {
             told = told.names(1, 1, "player:p7's sister", "Anna");
         }
-        // Too far from each other to be compared.
-        told.says(2, 2, "Anna lives in Thornwick", 0.0)
-            .of(2, "Anna")
-            .says(3, 3, said, 60.0)
-            .of(3, "player:p7's sister")
-            .brought(3, &[], &[2])
+        // Too far from each other to be the same.
+        told.judged(
+            "Anna lives in Thornwick",
+            "The player's sister lives in Oakford",
+            Verdict::Independent,
+        )
+        .says(2, 2, "Anna lives in Thornwick", 0.0)
+        .of(2, "Anna")
+        .says(3, 3, said, 60.0)
+        .of(3, "player:p7's sister")
+        .brought(3, &[], &[2])
     };
     let same = "The player's sister lives in Thornwick";
     assert_eq!(told(true, same).ends(), [(3, Echo, Some(2))]);

@@ -99,12 +99,10 @@ pub(super) async fn extract(
 }
 
 async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Result<Injected, JobError> {
-    let (dialogue, number) = (said.turn.dialogue, said.turn.number);
-    let trace = services.ledger.dialogues.trace(scope, dialogue, number).await?;
     let mut injected = Injected::default();
     let audience = said.audience();
-    let Some(trace) = trace else { return Ok(injected) };
-    injected.locks = trace.locks;
+    let Some(trace) = &said.trace else { return Ok(injected) };
+    injected.locks = trace.locks.clone();
     for (scenario, text) in shown(&trace.scenarios) {
         injected.locks.0.insert(Lock::Scenario {
             npc: said.turn.npc.clone(),
@@ -116,7 +114,7 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
         injected.texts.push(text);
     }
     injected.told = own_words::told(services, scope, said, &injected).await?;
-    for candidate in trace.candidates {
+    for candidate in &trace.candidates {
         if said.turn.player.is_some() {
             injected.note_subject(&candidate.subject, said);
         }

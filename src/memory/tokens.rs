@@ -3,6 +3,7 @@
 //! Exact where the model's vocabulary is known, because it is bundled or in a file of the operator's; elsewhere an estimate
 //! that is never fewer than the bundled vocabularies need, so that no prompt outgrows a model's context (ALGORITHMS §9).
 
+mod estimate;
 mod file;
 
 use tiktoken_rs::{
@@ -24,7 +25,7 @@ pub enum TokenCounter {
     Cl100k,
     /// Whatever model the operator's file is of.
     File(&'static FileVocabulary),
-    /// No vocabulary is known: by what each character costs at most, as a rule; see [`Estimate`].
+    /// No vocabulary is known: by what each character costs at most, as a rule; see [`estimate`].
     Estimated,
 }
 
@@ -68,7 +69,7 @@ impl TokenCounter {
             Self::O200k => bundled_count(o200k_base_singleton(), text),
             Self::Cl100k => bundled_count(cl100k_base_singleton(), text),
             Self::File(vocabulary) => vocabulary.count(text),
-            Self::Estimated => Estimate::of(text),
+            Self::Estimated => estimate::count(text),
         };
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
@@ -86,7 +87,7 @@ impl TokenCounter {
             _ if text.len() <= most => return text,
             Self::O200k => bundled_end(o200k_base_singleton(), text, most),
             Self::Cl100k => bundled_end(cl100k_base_singleton(), text, most),
-            Self::Estimated => return &text[..grapheme_floor(text, Estimate::end_within(text, most))],
+            Self::Estimated => return &text[..grapheme_floor(text, estimate::end_within(text, most))],
         };
         if end >= text.len() {
             return text;
@@ -115,95 +116,6 @@ fn bundled_end(vocabulary: &CoreBPE, text: &str, most: usize) -> usize {
         end += piece.len();
     }
     end
-}
-
-/// Counts tokens of a text by its characters, in quarters of a token, from its beginning on. A longer beginning never
-/// counts fewer.
-///
-/// A word of Latin letters is a token for each six letters begun, a number one for each three digits, marks one each, line
-/// breaks one a row. Of Korean, Chinese and Japanese a syllable or a sign is a token and a half: cl100k needs that many for
-/// Korean prose, o200k about half. What is rarer counts as its bytes do, which no vocabulary of bytes exceeds.
-#[derive(Debug, Default)]
-struct Estimate {
-    quarters: usize,
-    /// Characters of the run that goes on, and what they are.
-    run: usize,
-    class: Option<Class>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
-    Lower,
-    Upper,
-    Digit,
-    Blank,
-    Break,
-    Other,
-}
-
-/// Quarters of a token that a syllable of Korean or a sign of Kana counts.
-const SYLLABLE_QUARTERS: usize = 6;
-/// The same of a Chinese character: the rarer ones of traditional texts take two tokens and more.
-const HAN_QUARTERS: usize = 8;
-
-impl Estimate {
-    fn of(text: &str) -> usize {
-        let mut estimate = Self::default();
-        text.chars().for_each(|c| estimate.take(c));
-        estimate.tokens()
-    }
-
-    /// The end of the longest beginning of at most `most` tokens, in bytes.
-    fn end_within(text: &str, most: usize) -> usize {
-        let mut estimate = Self::default();
-        for (at, c) in text.char_indices() {
-            estimate.take(c);
-            if estimate.tokens() > most {
-                return at;
-            }
-        }
-        text.len()
-    }
-
-    const fn tokens(&self) -> usize {
-        self.quarters.div_ceil(4)
-    }
-
-    fn take(&mut self, c: char) {
-        let class = match c {
-            'a'..='z' => Class::Lower,
-            'A'..='Z' => Class::Upper,
-            '0'..='9' => Class::Digit,
-            ' ' => Class::Blank,
-            '\n' | '\r' | '\t' => Class::Break,
-            _ => Class::Other,
-        };
-        // Names, which begin with a capital letter, are rarer than other words and take more tokens.
-        let goes_on = self.class == Some(class);
-        self.run = if goes_on { self.run + 1 } else { 1 };
-        self.class = Some(class);
-        let begins = |every: usize| if (self.run - 1).is_multiple_of(every) { 4 } else { 0 };
-        self.quarters += match class {
-            Class::Lower => begins(5),
-            Class::Upper | Class::Break => begins(2),
-            Class::Digit => begins(3),
-            // One blank goes with the word after it.
-            Class::Blank if self.run == 2 => 4,
-            Class::Blank => usize::from(self.run > 2 && self.run.is_multiple_of(16)) * 4,
-            Class::Other => of_other(c),
-        };
-    }
-}
-
-/// Quarters of a token that a character counts which is no ASCII letter, digit or blank.
-const fn of_other(c: char) -> usize {
-    match c {
-        // ASCII marks, and the marks of Latin and CJK prose that vocabularies have whole.
-        '\0'..='\u{7f}' | '\u{2018}'..='\u{201d}' | '\u{2026}' | '\u{2013}' | '\u{2014}' | '\u{3001}' | '\u{3002}' => 4,
-        '\u{4e00}'..='\u{9fff}' => HAN_QUARTERS,
-        '\u{ac00}'..='\u{d7a3}' | '\u{3041}'..='\u{30ff}' | '\u{ff01}'..='\u{ff60}' => SYLLABLE_QUARTERS,
-        c => c.len_utf8() * 4,
-    }
 }
 
 /// A text in pieces of at most [`PIECE_BYTES`].

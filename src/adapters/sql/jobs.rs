@@ -78,7 +78,8 @@ const SAID: &str = concat!(
         "'id', b.id, 'number', b.number, 'status', b.status, 'line', b.player_text, 'npc', b.npc, 'reply', b.reply_text"
     ),
     " FROM turns b WHERE b.tenant = $1 AND b.dialogue = t.dialogue AND b.stands = TRUE
-            AND b.number BETWEEN t.number - 2 AND t.number - 1)",
+            AND b.number BETWEEN t.number - 2 AND t.number - 1),
+        (SELECT c.body FROM traces c WHERE c.tenant = $1 AND c.turn = t.id AND $4)",
     " FROM t CROSS JOIN d CROSS JOIN worlds w CROSS JOIN npcs n
       WHERE t.stands = TRUE AND t.text_version = $3
         AND w.tenant = $1 AND w.id = d.world
@@ -204,6 +205,7 @@ fn read_said(row: &Row) -> StoreResult<Said> {
     let (world, npc) = (authored::world_from(columns)?, authored::npc_from(columns)?);
     let mut before: Vec<TurnBefore> = columns.json()?;
     before.sort_by_key(|turn| turn.number);
+    let trace = columns.maybe_json()?;
     let before = before.into_iter().map(|turn| {
         let status = TurnStatus::parse(&turn.status);
         Ok(BufferedTurn {
@@ -219,6 +221,7 @@ fn read_said(row: &Row) -> StoreResult<Said> {
     });
     Ok(Said {
         before: before.collect::<StoreResult<_>>()?,
+        trace,
         turn,
         dialogue,
         world,
@@ -347,6 +350,7 @@ impl JobStore for SqlJobStore {
             .bind(scope.tenant().as_str())
             .bind(job.turn.to_string())
             .bind(i64::from(job.text_version))
+            .bind(job.kind == JobKind::ExtractFacts)
             .fetch_optional(&mut *connection)
             .await
             .map_err(store_error)?;
@@ -565,7 +569,7 @@ plans_of_sqlite! {
             }
             assert_searches(
                 SAID,
-                &["SEARCH turns USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)", "turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "SEARCH d USING INDEX sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"],
+                &["SEARCH turns USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)", "turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "SEARCH d USING INDEX sqlite_autoindex_dialogues_1 (tenant=? AND id=?)", "SEARCH c USING INDEX sqlite_autoindex_traces_1 (tenant=? AND turn=?)"],
             )
             .await;
             for statement in [LEASE_AGAIN, KEEP_ANSWER, FINISH, FINISH_UNSAID_JOB, FAIL, RETRY, ONE] {

@@ -7,7 +7,7 @@ use std::{
 
 use tokenizers::Tokenizer;
 
-use super::{Estimate, pieces};
+use super::{estimate, pieces};
 
 /// Texts that a vocabulary has to have tokens for: both languages, line breaks, marks, and what no vocabulary has whole.
 const TRIED: [&str; 3] = ["Who are you?\n- Mira, 42.", "누구세요? 미라예요.", "🙂 \u{e000}"];
@@ -52,7 +52,7 @@ impl FileVocabulary {
         pieces(text)
             .map(|piece| match self.tokenizer.encode_fast(piece, false) {
                 Ok(tokens) => tokens.len(),
-                Err(_) => Estimate::of(piece),
+                Err(_) => estimate::count(piece),
             })
             .sum()
     }
@@ -63,7 +63,7 @@ impl FileVocabulary {
         let (mut left, mut end) = (most, 0);
         for piece in pieces(text) {
             let Ok(tokens) = self.tokenizer.encode(piece, false) else {
-                return end + Estimate::end_within(piece, left);
+                return end + estimate::end_within(piece, left);
             };
             if let Some((begins, _)) = tokens.get_offsets().get(left) {
                 return (end + begins).min(text.len() - 1);

@@ -10,7 +10,7 @@ use crate::{
     ids::{DialogueId, JobId, NodeId, TurnId},
     memory::{
         authored::{Npc, World},
-        trace::{JobTrace, TaskUsage},
+        trace::{JobTrace, TaskUsage, TurnTrace},
         turn::Turn,
     },
     ports::{Page, PageRequest, StoreResult, buffer::BufferedTurn},
@@ -129,6 +129,8 @@ pub struct Said {
     pub turn: Turn,
     /// The two turns before it, oldest first, as models are shown them.
     pub before: Vec<BufferedTurn>,
+    /// What its prompt was made of, where facts are to be extracted; `None`: it is not kept, or the job is another.
+    pub trace: Option<TurnTrace>,
     pub dialogue: Dialogue,
     pub world: World,
     pub npc: Npc,

@@ -356,7 +356,7 @@ fn reads(criterion: &mut Criterion) {
         group.bench_function(format!("standing 20 of {size}"), |bencher| {
             bencher.to_async(&runtime).iter(|| async {
                 let now = SystemClock.now();
-                black_box(facts.standing(&bench.scope, &viewpoint, now, 20).await.unwrap())
+                black_box(facts.standing(&bench.scope, &viewpoint, false, now, 20).await.unwrap())
             });
         });
     }

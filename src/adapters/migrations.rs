@@ -31,6 +31,7 @@ histories! {
     "0009_taken_out"
     "0010_names_known"
     "0011_locked_standing"
+    "0012_taken_out_by_knower"
 }
 
 /// Of files named `<version>_<description>`, each with its text.

@@ -34,7 +34,7 @@ pub(super) async fn open<T>(
     locked: Vec<(T, Locks)>,
 ) -> StoreResult<Vec<T>> {
     let unlocked = unlocked(services, scope, world, viewpoint, &locked).await?;
-    let gossip = world.settings.gossip.unwrap_or(false);
+    let gossip = world.settings.gossips();
     let is_unlocked = |(npc, scenario): (&NpcId, &ScenarioId)| unlocked.contains(&(npc.clone(), scenario.clone()));
     let is_open = |locks: &Locks| locks.are_open_to(viewpoint, gossip, is_unlocked);
     Ok(locked

@@ -54,7 +54,7 @@ pub(super) async fn lines(services: &Services, input: &TurnInput, intent: Intent
     if intent != Intent::Overheard {
         return Ok(Told::default());
     }
-    let gossip = input.world.settings.gossip.unwrap_or(false);
+    let gossip = input.world.settings.gossips();
     let player = (!gossip).then_some(player);
     let heard = dialogues.last_heard(&input.scope, &input.world.id, &input.npc.id, player);
     let Some(heard) = heard.await? else {

@@ -97,7 +97,13 @@ pub(super) async fn summarise(
     );
     let facts = &services.ledger.facts;
     let standing = facts
-        .standing(scope, &viewpoint, said.turn.committed_at, STANDING)
+        .standing(
+            scope,
+            &viewpoint,
+            said.world.settings.gossips(),
+            said.turn.committed_at,
+            STANDING,
+        )
         .await?;
     let previous = taken_out::of_summaries(&standing.taken_out, began, &kept);
     let new = write(services, scope, said, &previous, &turns[..oldest]).await?;

@@ -160,6 +160,11 @@ impl World {
 }
 
 impl WorldSettings {
+    /// Whether NPCs tell any player what they said to each other.
+    #[must_use]
+    pub fn gossips(&self) -> bool {
+        self.gossip.unwrap_or(false)
+    }
     /// These settings with `own` over them. What raises progress, and the words and things that there are, are for the
     /// world to say alone.
     #[must_use]

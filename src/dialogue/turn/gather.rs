@@ -151,7 +151,9 @@ pub(super) async fn gather_timed(
 ) -> Result<Gathered, TurnError> {
     let viewpoint = input.viewpoint();
     let now = services.clock.now();
-    let standing = services.ledger.facts.standing(&input.scope, &viewpoint, now, STANDING);
+    let gossip = input.world.settings.gossips();
+    let standing = &services.ledger.facts;
+    let standing = standing.standing(&input.scope, &viewpoint, gossip, now, STANDING);
     let world = services.bodies.world(services, &input.scope, &input.world.id);
     let sorted = async {
         if scenarios::may_be_told(input) {

@@ -381,12 +381,14 @@ pub trait FactStore: Send + Sync {
     /// Valid facts that may be in every prompt: pinned ones, and those that may stand ([`Fact::may_stand`]);
     /// the most important, at most `limit` of the pinned, and of the others as many that are
     /// locked and as many that are not. Whether what is locked is open is not looked at here, but for this: what
-    /// was said where not everybody might listen is left out where the player of the viewpoint might not. With them what was
-    /// taken out by `at` and could be used before: the latest `limit` of each privacy. For a designer there is nothing of that.
+    /// was said where not everybody might listen is left out where the player of the viewpoint might not, unless NPCs
+    /// `gossip`. With them what was taken out by `at` and could be used before: the latest `limit` of each privacy. For a
+    /// designer there is nothing of that.
     async fn standing(
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
+        gossip: bool,
         at: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Standing>;

@@ -75,7 +75,7 @@ fn what_was_told_alone_and_changed_before_others_is_the_newer_for_whoever_knows_
         assert!(older.invalid.is_none() && older.replaced_by.len() == 1, "{older:?}");
         let (facts, player) = (&stage.services.ledger.facts, as_player(&stage, Some("p1")));
         let standing = facts
-            .standing(&stage.scope, &player, stage.clock.now(), 9)
+            .standing(&stage.scope, &player, false, stage.clock.now(), 9)
             .await
             .unwrap();
         assert!(standing.facts.iter().all(|fact| fact.id != older.id));

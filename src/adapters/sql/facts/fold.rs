@@ -73,7 +73,8 @@ const STORE: &str = batch!(
     ),
     concat!(
         "UPDATE fact_knowers SET importance = CAST(v.value ->> 3 AS BIGINT), pinned = (v.value ->> 4 = 'yes'),
-            ends_at = CAST(v.value ->> 8 AS BIGINT), version = version + 1
+            ends_at = CAST(v.value ->> 8 AS BIGINT), taken_out = COALESCE(v.value ->> 6 IN ('forgotten', 'removed'), FALSE),
+            version = version + 1
          FROM ",
         rows!("$2"),
         " v WHERE fact_knowers.tenant = $1 AND fact_knowers.fact = ",

@@ -199,10 +199,11 @@ impl FactStore for SqlFactStore {
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
+        gossip: bool,
         at: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Standing> {
-        read::standing(&self.0, scope.tenant(), viewpoint, at, limit).await
+        read::standing(&self.0, scope.tenant(), viewpoint, gossip, at, limit).await
     }
 
     async fn worded(

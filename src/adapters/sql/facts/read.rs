@@ -10,7 +10,7 @@ use super::super::{
 };
 use super::{confirm, fact_columns, newest_names, polarity_named, read_fact, tense_named, view, write::guards};
 use crate::{
-    ids::{FactId, NpcId, PlayerId, TenantId, WorldId},
+    ids::{FactId, NpcId, TenantId, WorldId},
     memory::{
         fact::{Fact, FactKind, InvalidReason, Invalidation, Viewpoint},
         names,
@@ -42,77 +42,76 @@ const MANY: &str = concat!(
     among!("$2")
 );
 
+macro_rules! of_partition {
+    () => {
+        concat!(
+            "k.tenant = $1 AND k.world = $2 AND k.knower = ",
+            key_of!("p", 0),
+            " AND k.private_to = ",
+            key_of!("p", 1)
+        )
+    };
+}
 /// The best of each partition (a knower and a privacy) come straight off an index, so that a large
 /// memory costs no more than a small one, and what has ended costs nothing. Those that have an end that
 /// is still to come are few, and sorted. `$3` lists the partitions, `$6` is a pattern of locks ([`heard_by`]).
 macro_rules! standing {
-    ($class:expr, $ends:literal) => {
+    ($class:expr) => {
         concat!(
-            "SELECT k.fact FROM fact_knowers k
-             WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
-            key_of!("p", 0),
-            " AND k.private_to = ",
-            key_of!("p", 1),
-            " AND k.",
+            "SELECT k.fact FROM fact_knowers k WHERE ",
+            of_partition!(),
+            " AND ",
             $class,
-            " AND +k.valid_at <= $4 AND k.ends_at ",
-            $ends,
-            "
+            " AND +k.valid_at <= $4
              ORDER BY k.importance DESC, k.valid_at DESC, k.fact LIMIT $5"
         )
     };
 }
 macro_rules! pinned {
     () => {
-        "pinned = TRUE AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
+        "k.pinned = TRUE AND k.ends_at IS NULL AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
     };
 }
 macro_rules! unlocked {
     () => {
-        "mutable = TRUE AND k.locked_by = ''"
+        "k.mutable = TRUE AND k.ends_at IS NULL AND k.locked_by = ''"
     };
 }
 macro_rules! locked {
     () => {
-        "mutable = TRUE AND k.locked_by <> '' AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
+        "k.mutable = TRUE AND k.ends_at IS NULL AND k.locked_by <> '' AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
     };
 }
-/// Off an index as well: the latest that were taken out. `$7` is the player, `$8` lists who knows them.
+macro_rules! ending {
+    () => {
+        "(k.pinned = TRUE OR k.mutable = TRUE) AND k.ends_at > $4 AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
+    };
+}
+/// Off an index of their own as well: the latest that were taken out.
 macro_rules! taken_out {
-    ($privacy:literal) => {
+    () => {
         concat!(
-            " UNION ALL SELECT ",
-            fact_columns!(),
-            " FROM facts f WHERE f.tenant = $1 AND f.id IN (
-                SELECT t.id FROM facts t
-                WHERE t.tenant = $1 AND t.world = $2 AND t.private_to ",
-            $privacy,
-            " AND t.invalid_reason IN ('forgotten', 'removed') AND t.invalid_at <= $4
-                  AND EXISTS (SELECT 1 FROM fact_knowers k WHERE k.tenant = $1 AND k.fact = t.id AND k.knower ",
-            among!("$8"),
-            ")
-                ORDER BY t.invalid_at DESC LIMIT $5)"
+            "SELECT k.fact FROM fact_knowers k",
+            by_index!("knowers_taken_out"),
+            " WHERE ",
+            of_partition!(),
+            " AND k.taken_out = TRUE AND k.ends_at <= $4 ORDER BY k.ends_at DESC LIMIT $5"
         )
     };
 }
-const STANDING: &str = concat!(
-    facts_of_each!(
-        fact_columns!(),
-        rows!("$3"),
-        standing!(pinned!(), "IS NULL"),
-        standing!(pinned!(), "> $4"),
-        standing!(unlocked!(), "IS NULL"),
-        standing!(unlocked!(), "> $4"),
-        standing!(locked!(), "IS NULL"),
-        standing!(locked!(), "> $4"),
-        newest_names!(concat!(" AND k.private_to = ", key_of!("p", 1))),
-    ),
-    taken_out!("= $7"),
-    taken_out!("IS NULL")
+const STANDING: &str = facts_of_each!(
+    fact_columns!(),
+    rows!("$3"),
+    standing!(pinned!()),
+    standing!(unlocked!()),
+    standing!(locked!()),
+    standing!(ending!()),
+    newest_names!(concat!(" AND k.private_to = ", key_of!("p", 1))),
+    taken_out!(),
 );
 /// The same for a designer, who sees every privacy; sorts.
 macro_rules! standing_for_all {
-    ($class:expr, $ends:literal) => {
+    ($class:expr) => {
         concat!(
             "SELECT ",
             fact_columns!(),
@@ -125,28 +124,22 @@ macro_rules! standing_for_all {
             " FROM ",
             rows!("$3"),
             " v)
-                  AND k.",
+                  AND ",
             $class,
-            " AND +k.valid_at <= $4 AND k.ends_at ",
-            $ends,
-            "
+            " AND +k.valid_at <= $4
                 GROUP BY k.fact
                 ORDER BY MAX(k.importance) DESC, MAX(k.valid_at) DESC, k.fact LIMIT $5)"
         )
     };
 }
 const STANDING_FOR_ALL: &str = concat!(
-    standing_for_all!(pinned!(), "IS NULL"),
+    standing_for_all!(pinned!()),
     " UNION ALL ",
-    standing_for_all!(pinned!(), "> $4"),
+    standing_for_all!(unlocked!()),
     " UNION ALL ",
-    standing_for_all!(unlocked!(), "IS NULL"),
+    standing_for_all!(locked!()),
     " UNION ALL ",
-    standing_for_all!(unlocked!(), "> $4"),
-    " UNION ALL ",
-    standing_for_all!(locked!(), "IS NULL"),
-    " UNION ALL ",
-    standing_for_all!(locked!(), "> $4")
+    standing_for_all!(ending!()),
 );
 
 const MEMORY_SEQ: &str = concat!(
@@ -236,10 +229,10 @@ pub(super) async fn bodies(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -
 }
 
 /// A pattern of the locks of what was said where whoever hears this viewpoint might listen; a first sieve, so that what is for
-/// others takes no place. `%`: there is nobody to go by.
-fn heard_by(viewpoint: &Viewpoint) -> String {
+/// others takes no place. `%`: there is nobody to go by, or NPCs gossip.
+fn heard_by(viewpoint: &Viewpoint, gossip: bool) -> String {
     let hearer = viewpoint.player.iter().chain(&viewpoint.watchers.players).next();
-    match hearer.filter(|_| !viewpoint.sees_all_players) {
+    match hearer.filter(|_| !viewpoint.sees_all_players && !gossip) {
         Some(player) => format!("%hearers:%{player}%"),
         None => "%".to_owned(),
     }
@@ -249,6 +242,7 @@ pub(super) async fn standing(
     engine: &Engine,
     tenant: &TenantId,
     viewpoint: &Viewpoint,
+    gossip: bool,
     at: DateTime<Utc>,
     limit: u32,
 ) -> StoreResult<Standing> {
@@ -263,9 +257,7 @@ pub(super) async fn standing(
     .bind(json(&confirm::partitions(viewpoint))?)
     .bind(micros(at))
     .bind(i64::from(limit))
-    .bind(heard_by(viewpoint))
-    .bind(viewpoint.player.as_ref().map(PlayerId::as_str))
-    .bind(json_list(confirm::knower_keys(viewpoint)))
+    .bind(heard_by(viewpoint, gossip))
     .fetch_all(&mut *connection)
     .await
     .map_err(store_error)?;
@@ -280,9 +272,11 @@ pub(super) async fn standing(
         .iter()
         .map(|row| read_fact(Columns::of(row)))
         .collect::<StoreResult<Vec<Fact>>>()?;
-    let (gone, mut standing): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| is_over(fact, at));
-    standing.sort_by(by_weight);
-    standing.dedup_by_key(|fact| fact.id);
+    let (mut standing, mut gone): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| fact.valid_at(at));
+    for facts in [&mut standing, &mut gone] {
+        facts.sort_by(by_weight);
+        facts.dedup_by_key(|fact| fact.id);
+    }
     let replacing = standing.iter().flat_map(|fact| &fact.replaced_by).copied();
     let newer = confirm::usable(engine, tenant, viewpoint, replacing.collect(), at).await?;
     let is_replaced = |fact: &Fact| fact.replaced_by.iter().any(|by| newer.contains(by));
@@ -319,10 +313,6 @@ pub(super) async fn standing(
         names,
         taken_out,
     })
-}
-
-fn is_over(fact: &Fact, at: DateTime<Utc>) -> bool {
-    fact.invalid.as_ref().is_some_and(|invalid| invalid.at <= at)
 }
 
 pub(super) async fn memory_seq(
@@ -551,7 +541,7 @@ plans_of_sqlite! {
                     "knowers_pinned",
                     "knowers_mutable",
                     "knowers_locked",
-                    "facts_taken_out (tenant=? AND world=? AND private_to=? AND invalid_at<?)",
+                    "knowers_taken_out (tenant=? AND world=? AND knower=? AND private_to=? AND ends_at<?)",
                     "knowers_ending (tenant=? AND world=? AND knower=? AND private_to=? AND ends_at>?)",
                     "SEARCH f USING INDEX",
                 ],
@@ -573,8 +563,8 @@ plans_of_sqlite! {
         async fn standing_facts_and_lists_come_sorted_off_the_index() {
             assert!(!plan(LIST).await.contains("TEMP B-TREE"));
             let standing = plan(STANDING).await;
-            // Those that are to end, of each class.
-            assert_eq!(standing.matches("TEMP B-TREE").count(), 3, "{standing}");
+            // Those that are to end.
+            assert_eq!(standing.matches("TEMP B-TREE").count(), 1, "{standing}");
         }
     }
 }

@@ -202,7 +202,10 @@ pub async fn what_is_replaced_stays_so_when_that_is_said_again<S: Subject>(f: &F
 pub async fn what_was_taken_out_is_told_to_who_might_have_used_it<S: Subject>(f: &Fixture<S>) {
     let facts = &f.ledger().facts;
     let told = async |viewpoint: &Viewpoint, limit| -> Vec<String> {
-        let standing = facts.standing(&f.scope, viewpoint, f.now(), limit).await.unwrap();
+        let standing = facts
+            .standing(&f.scope, viewpoint, false, f.now(), limit)
+            .await
+            .unwrap();
         standing.taken_out.into_iter().map(|gone| gone.content).collect()
     };
     let of = |content: &str, private_to: Option<&str>| {
@@ -248,7 +251,10 @@ pub async fn what_was_taken_out_is_told_to_who_might_have_used_it<S: Subject>(f:
         ..f.viewpoint()
     };
     assert_eq!(told(&nobody, 9).await, ["everybody's"]);
-    let elsewhere = facts.standing(&f.other, &f.viewpoint(), f.now(), 9).await.unwrap();
+    let elsewhere = facts
+        .standing(&f.other, &f.viewpoint(), false, f.now(), 9)
+        .await
+        .unwrap();
     assert!(elsewhere.taken_out.is_empty());
 }
 
@@ -289,7 +295,7 @@ pub(super) async fn standing<S: Subject>(f: &Fixture<S>, viewpoint: &Viewpoint, 
     let facts = f
         .ledger()
         .facts
-        .standing(&f.scope, viewpoint, f.now(), limit)
+        .standing(&f.scope, viewpoint, false, f.now(), limit)
         .await
         .unwrap();
     facts.facts.into_iter().map(|fact| fact.id).collect()
@@ -316,7 +322,7 @@ pub async fn what_is_to_end_stands_until_then<S: Subject>(f: &Fixture<S>) {
     for viewpoint in [f.viewpoint(), designer] {
         let facts = &f.ledger().facts;
         let standing = async |at, limit| {
-            let found = facts.standing(&f.scope, &viewpoint, at, limit).await.unwrap();
+            let found = facts.standing(&f.scope, &viewpoint, false, at, limit).await.unwrap();
             found.facts.iter().map(|fact| fact.id).collect::<Vec<_>>()
         };
         let just_before = until - chrono::Duration::microseconds(1);
@@ -365,7 +371,7 @@ pub async fn standing_facts_are_ranked_and_limited<S: Subject>(f: &Fixture<S>) {
     let earlier = f
         .ledger()
         .facts
-        .standing(&f.scope, &f.viewpoint(), before, 9)
+        .standing(&f.scope, &f.viewpoint(), false, before, 9)
         .await
         .unwrap();
     assert_eq!(
@@ -507,7 +513,7 @@ pub async fn facts_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
     assert!(facts.bodies(&f.other, &[id]).await.unwrap().is_empty());
     assert!(
         facts
-            .standing(&f.other, &f.viewpoint(), f.now(), 9)
+            .standing(&f.other, &f.viewpoint(), false, f.now(), 9)
             .await
             .unwrap()
             .facts

@@ -45,7 +45,7 @@ pub async fn a_duplicate_is_folded_into_the_newer_fact<S: Subject>(f: &Fixture<S
     let standing = f
         .ledger()
         .facts
-        .standing(&f.scope, &f.viewpoint(), f.now(), 9)
+        .standing(&f.scope, &f.viewpoint(), false, f.now(), 9)
         .await
         .unwrap();
     assert_eq!(standing.facts.iter().map(|fact| fact.id).collect::<Vec<_>>(), [new.id]);

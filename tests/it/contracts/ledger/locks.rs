@@ -57,8 +57,11 @@ pub async fn what_is_locked_is_confirmed_apart_and_stands_apart<S: Subject>(f: &
     ending.statement.kind = FactKind::Goal;
     ending.expires_at = Some(f.now() + std::time::Duration::from_hours(1));
     let ending = f.create(ending).await;
-    let standing = async |viewpoint: &Viewpoint, limit| {
-        let found = facts.standing(&f.scope, viewpoint, f.now(), limit).await.unwrap();
+    let standing = async |viewpoint: &Viewpoint, gossip, limit| {
+        let found = facts
+            .standing(&f.scope, viewpoint, gossip, f.now(), limit)
+            .await
+            .unwrap();
         let mut found: Vec<_> = found
             .facts
             .iter()
@@ -76,15 +79,15 @@ pub async fn what_is_locked_is_confirmed_apart_and_stands_apart<S: Subject>(f: &
         (ending, "hearers:p7".to_owned()),
     ];
     wanted.sort();
-    assert_eq!(standing(&f.viewpoint(), 9).await, wanted);
+    assert_eq!(standing(&f.viewpoint(), false, 9).await, wanted);
     wanted.retain(|(fact, _)| *fact != ending);
-    assert_eq!(standing(&f.viewpoint(), 1).await, wanted);
+    assert_eq!(standing(&f.viewpoint(), false, 1).await, wanted);
     let nobody = Viewpoint {
         player: None,
         ..f.viewpoint()
     };
-    for viewpoint in [nobody, designer] {
-        let all: Vec<FactId> = standing(&viewpoint, 9)
+    for (viewpoint, gossip) in [(nobody, false), (designer, false), (f.viewpoint(), true)] {
+        let all: Vec<FactId> = standing(&viewpoint, gossip, 9)
             .await
             .into_iter()
             .map(|(fact, _)| fact)

@@ -106,7 +106,8 @@ pub(super) async fn summarise(
         )
         .await?;
     let previous = taken_out::of_summaries(&standing.taken_out, began, &kept);
-    let new = write(services, scope, said, &previous, &turns[..oldest]).await?;
+    let forgotten = taken_out::asked_in(&standing.taken_out, &turns);
+    let new = write(services, scope, said, &previous, &forgotten, &turns[..oldest]).await?;
     let admission = summary::admit(&kept, &new, services.settings.summaries.keep);
     let evict = if admission.evict == Some(new.id) {
         // The newest stays whatever it weighs: its turns leave the buffer, and nothing else covers
@@ -150,6 +151,7 @@ async fn write(
     scope: &TenantScope,
     said: &Said,
     previous: &[Summary],
+    forgotten: &[&str],
     turns: &[Turn],
 ) -> Result<Summary, JobError> {
     let scene = Scene {
@@ -170,12 +172,14 @@ async fn write(
         })
         .collect();
     let previous: Vec<String> = previous.iter().map(|summary| untrusted(&summary.text)).collect();
+    let left_out: Vec<String> = forgotten.iter().map(|content| untrusted(content)).collect();
     let template = match said.turn.player {
         Some(_) => Template::Summary,
         None => Template::ConversationSummary,
     };
     let listeners: Vec<String> = scene.cast.iter().map(|member| untrusted(&member.name)).collect();
-    let values = context! { npc_name => said.npc.name.as_str(), listeners, turns => shown, previous };
+    let npc_name = said.npc.name.as_str();
+    let values = context! { npc_name, listeners, turns => shown, previous, forgotten => left_out };
     let prompt = services.prompts.render(said.npc.language, template, values)?;
     let schema = JsonSchema {
         name: "summary",
@@ -209,7 +213,8 @@ async fn write(
         dialogue: said.dialogue.id,
         from_turn: first.number,
         to_turn: last.number,
-        text,
+        // Of which nothing may be left: nobody is shown such a summary.
+        text: summary::without(&text, forgotten).unwrap_or_default(),
         importance: answer
             .importance
             .as_ref()

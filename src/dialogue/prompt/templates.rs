@@ -282,7 +282,7 @@ impl Templates {
                 others => list(), listeners => list(), before => list(), end_mark => "x", name => "x",
                 topic => if texts.is_empty() { "" } else { "x" }, opening => texts.is_empty(), last => !texts.is_empty(),
                 titles => list(), ready => list(), known => list(), open => list(), subjects => list(), previous => list(),
-                npc_name => "x", line => "x", reply => "x", date => "x", weekday => "x",
+                forgotten => list(), npc_name => "x", line => "x", reply => "x", date => "x", weekday => "x",
                 pairs => each(context! { older => "x", newer => "x" }),
                 player => "x", text => "x",
             };

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use colloquy::{
     dialogue::{jobs, prompt, settings::DialogueSettings},
-    memory::{authored::WorldSettings, fact::InvalidReason},
+    memory::{
+        authored::{Language, WorldSettings},
+        fact::InvalidReason,
+    },
     ports::{
         clock::Clock as _,
         ledger::jobs::{JobFailure, JobRetry},
@@ -338,5 +341,77 @@ fn what_was_forgotten_is_not_told_by_a_summary_on_postgres() {
         let on =
             async |change: fn(&mut DialogueSettings)| Stage::set_on_postgres(change, WorldSettings::default()).await;
         a_summary_does_not_tell_what_was_forgotten(on).await;
+    });
+}
+
+#[test]
+fn a_later_summary_does_not_tell_what_was_forgotten_either() {
+    run(async {
+        for (language, knee, request, digest, left) in [
+            (
+                Language::En,
+                "The player broke a knee at the mill.",
+                "Forget that I broke a knee at the mill.",
+                "The player broke a knee at the mill, and asked to have that forgotten. They spoke of the weather.",
+                "They spoke of the weather.",
+            ),
+            (
+                Language::Ko,
+                "플레이어는 방앗간에서 무릎을 다쳤다.",
+                "방앗간에서 무릎을 다쳤다는 건 잊어 줘.",
+                "플레이어는 방앗간에서 무릎을 다쳤다고 했다. 둘은 날씨 이야기를 했다.",
+                "둘은 날씨 이야기를 했다.",
+            ),
+        ] {
+            let settings = |settings: &mut DialogueSettings| settings.summaries.first_after_turns = 3;
+            let mut stage = Stage::set_with(settings, WorldSettings::default()).await;
+            stage.npc.language = language;
+            let edit = stage.edit("npc.put");
+            let authored = &stage.services.ledger.authored;
+            authored.put_npc(&stage.scope, &stage.npc, None, &edit).await.unwrap();
+            let asks = async |talk: &mut Talk<'_>| {
+                let committed = talk.say(request).await;
+                let answer = json!({ "facts": [], "forget": [knee] }).to_string();
+                stage.llm.tell_text(Task::Extraction, answer);
+                stage.run(&committed.jobs[0]).await.unwrap();
+                stage.clock.advance(Duration::from_mins(1));
+            };
+            // What the summary comes to, and whether its prompt says what to leave out.
+            let ends = async |talk: &mut Talk<'_>, answer: &str| {
+                let answer = json!({ "summary": answer, "importance": 5 });
+                stage.llm.tell_text(Task::Summary, answer.to_string());
+                talk.teach("Lovely weather.", &json!([])).await;
+                let summaries = &stage.services.ledger.summaries;
+                let kept = summaries.kept(&stage.scope, talk.open.dialogue.id).await.unwrap();
+                let prompt = stage.llm.asked(Task::Summary).pop().unwrap();
+                let is_told = prompt.contains(&format!("<forgotten>{knee}</forgotten>"));
+                assert_eq!(prompt.contains("<forgotten>"), is_told, "{prompt}");
+                (kept.last().unwrap().text.clone(), is_told)
+            };
+            let broken = json!([statement("break", "a knee", knee, "positive", &["knee"])]);
+            let mut talk = stage.session("p1").await;
+            talk.teach(knee, &broken).await;
+            asks(&mut talk).await;
+            assert_eq!(ends(&mut talk, digest).await, (left.to_owned(), true));
+            // Nothing may be left.
+            let mut empty = stage.session("p1").await;
+            empty.teach(knee, &broken).await;
+            asks(&mut empty).await;
+            assert_eq!(ends(&mut empty, knee).await, (String::new(), true));
+            // Who takes the request back takes the summary back.
+            talk.rewind(1, None).await;
+            let kept = stage
+                .services
+                .ledger
+                .summaries
+                .kept(&stage.scope, talk.open.dialogue.id);
+            assert_eq!(kept.await.unwrap(), []);
+            // A request of another session is one of which the summary of this one may be rid by a rewind there.
+            let mut other = stage.session("p1").await;
+            other.teach(knee, &broken).await;
+            other.teach("Fine bread.", &json!([])).await;
+            asks(&mut stage.session("p1").await).await;
+            assert_eq!(ends(&mut other, digest).await, (digest.to_owned(), false));
+        }
     });
 }

@@ -33,8 +33,8 @@ pub struct Meeting {
     pub at: DateTime<Utc>,
     /// When that session began.
     pub since: DateTime<Utc>,
-    /// The newest summary of what they said to each other, of that session or one before. One that rests on what not every
-    /// player may hear of is left out: it stands in every prompt of a session, so all that is learned there would rest on it
+    /// The newest summary of what they said to each other, of that session or one before, of those that rest on nothing that is locked.
+    /// One that rests on what not every player may hear of is left out: it stands in every prompt of a session, so all that is learned there would rest on it
     /// as well.
     pub summary: Option<Recap>,
 }

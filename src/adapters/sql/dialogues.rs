@@ -17,7 +17,6 @@ use crate::{
     memory::{
         confided::Confided,
         fact::Cause,
-        locks::Locks,
         summary::{Meeting, Recap},
         trace::TurnTrace,
         turn::{Checkpoint, Turn},
@@ -106,14 +105,22 @@ const HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
       AND d.tenant = $1 AND d.id = p.dialogue
       AND t.tenant = $1 AND t.id = d.head_turn_id
     ORDER BY t.committed_at DESC, d.id DESC LIMIT 64";
-/// Off the index of the player's: the newest sessions with this NPC, each with its newest summary and with what the dialogue was at the turn that the summary ends with.
+/// Off the index of the player's: the newest sessions with this NPC, each with its newest summary that is not locked, by what the
+/// dialogue was at the turn that the summary ends with. Where it is not known what a summary rests on, it is told by an NPC that
+/// has nothing to keep back.
 const LAST_MEETINGS: &str = concat!(
-    "SELECT m.committed_at, m.begun_at, s.text, s.created_at, c.turn, ",
-    member_of!("c.body", "locks"),
-    ", EXISTS (SELECT 1 FROM scenarios a WHERE a.tenant = $1 AND a.world = $2 AND a.npc = $3 AND a.required_progress > 0)
+    "SELECT m.committed_at, m.begun_at, s.text, s.created_at
     FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,
-            (SELECT n.id FROM summaries n
-             WHERE n.tenant = $1 AND n.dialogue = d.id AND n.lifted_at IS NULL
+            (SELECT n.id FROM summaries n CROSS JOIN turns e CROSS JOIN checkpoints c
+             WHERE n.tenant = $1 AND n.dialogue = d.id AND n.lifted_at IS NULL AND n.text <> ''
+               AND e.tenant = $1 AND e.dialogue = d.id AND e.number = n.to_turn AND e.stands = TRUE
+               AND c.tenant = $1 AND c.turn = e.id
+               AND (",
+    member_of!("c.body", "locks"),
+    " = '' OR ",
+    member_of!("c.body", "locks"),
+    " IS NULL AND NOT EXISTS (SELECT 1 FROM scenarios a
+                   WHERE a.tenant = $1 AND a.world = $2 AND a.npc = $3 AND a.required_progress > 0))
              ORDER BY n.from_turn DESC, n.created_at DESC, n.id DESC LIMIT 1) AS summary
         FROM dialogues d CROSS JOIN participants p CROSS JOIN turns t
         WHERE d.tenant = $1 AND d.player = $4 AND ",
@@ -123,8 +130,6 @@ const LAST_MEETINGS: &str = concat!(
           AND t.tenant = $1 AND t.id = d.head_turn_id
         ORDER BY d.created_at DESC, d.id DESC LIMIT $6) m
     LEFT JOIN summaries s ON s.tenant = $1 AND s.id = m.summary
-    LEFT JOIN turns e ON e.tenant = $1 AND e.dialogue = m.dialogue AND e.number = s.to_turn AND e.stands = TRUE
-    LEFT JOIN checkpoints c ON c.tenant = $1 AND c.turn = e.id
     ORDER BY m.begun_at DESC, m.dialogue DESC"
 );
 /// Sessions that are looked through for a summary.
@@ -359,18 +364,12 @@ impl DialogueStore for SqlDialogueStore {
             let mut columns = Columns::of(row);
             let (at, since) = (columns.time()?, columns.time()?);
             let (text, made_at): (Option<String>, _) = (columns.next()?, columns.maybe_time()?);
-            let then: Option<&str> = columns.next()?;
-            let locks: Option<Locks> = columns.maybe_id()?;
-            let has_a_locked_past: bool = columns.next()?;
             let meeting = meeting.get_or_insert(Meeting {
                 at,
                 since,
                 summary: None,
             });
-            // Where it is not known what it rests on, it is told by an NPC that has nothing to keep back.
-            if let (Some(text), Some(at), Some(_)) = (text, made_at, then)
-                && locks.map_or(!has_a_locked_past, |locks| locks.is_empty())
-            {
+            if let (Some(text), Some(at)) = (text, made_at) {
                 meeting.summary = Some(Recap { text, since, at });
                 break;
             }

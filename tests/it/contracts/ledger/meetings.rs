@@ -123,6 +123,44 @@ pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>)
     assert_eq!(met().await, Some((told.turn.committed_at, text)));
 }
 
+pub async fn an_earlier_summary_of_a_session_stands_in_for_one_that_is_locked<S: Subject>(f: &Fixture<S>) {
+    let now = f.open().await;
+    a_session_with_a_summary(f, "They spoke of rain.", true).await;
+    f.tick();
+    let open = f.open().await;
+    let well = Lock::Scenario {
+        npc: f.npc.clone(),
+        scenario: "well".parse().unwrap(),
+    };
+    let (mut head, mut committed_at) = (None, None);
+    for (number, locks, text) in [
+        (1, Locks::default(), "They spoke of salt."),
+        (2, Locks::default(), ""),
+        (3, Locks::from_iter([well]), "She told of the well."),
+    ] {
+        f.tick();
+        let mut told = f.a_commit(&open, number, head);
+        told.checkpoint.locks = Some(locks);
+        let job = f.a_job(&told, JobKind::Summarise);
+        let fence = JobFence {
+            job: job.id,
+            turn: told.turn.id,
+            text_version: told.turn.text_version,
+        };
+        told.jobs.push(job);
+        f.commit(&told).await;
+        let mut summary = landing(f, fence, open.dialogue.id, (number, number));
+        text.clone_into(&mut summary.summary.text);
+        assert!(f.ledger().summaries.commit(&f.scope, &summary).await.unwrap());
+        (head, committed_at) = (Some(told.turn.id), Some(told.turn.committed_at));
+    }
+    let dialogues = &f.ledger().dialogues;
+    let found = dialogues.last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id);
+    let meeting = found.await.unwrap().unwrap();
+    assert_eq!(Some(meeting.at), committed_at);
+    assert_eq!(meeting.summary.unwrap().text, "They spoke of salt.");
+}
+
 /// A session with a summary of these words; whether it is known that it rests on nothing that is locked.
 async fn a_session_with_a_summary<S: Subject>(f: &Fixture<S>, text: &str, is_known: bool) {
     f.tick();

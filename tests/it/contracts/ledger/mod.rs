@@ -67,7 +67,8 @@ macro_rules! ledger_contract {
                     scenarios_go_with_their_npc_and_their_world, an_npc_has_only_so_many_scenarios,
                     scenarios_are_embedded_anew, scenarios_of_another_tenant_are_not_found,
                     what_a_backend_says_of_the_world_stands_in_order;
-                meetings: a_player_who_comes_again_was_met_before, of_what_a_summary_rests_on_nobody_may_know;
+                meetings: a_player_who_comes_again_was_met_before, of_what_a_summary_rests_on_nobody_may_know,
+                    an_earlier_summary_of_a_session_stands_in_for_one_that_is_locked;
                 dialogues: a_dialogue_reads_back_and_closes_once, a_conversation_is_paused_while_it_is_open,
                     only_its_owner_pauses_and_closes_a_dialogue, dialogues_are_listed_newest_first_and_filtered,
                     the_conversation_that_was_heard_last_is_found,

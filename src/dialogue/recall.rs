@@ -33,8 +33,7 @@ use crate::{
     },
     tenancy::TenantScope,
 };
-use names::names;
-pub(super) use names::open_names;
+pub(super) use names::{names, open_names};
 pub(super) use query::Query;
 #[cfg(test)]
 pub(super) use reading::is_enough;

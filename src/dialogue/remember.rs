@@ -21,12 +21,14 @@ use super::{
     jobs::{JobError, JobReport, Said, outbox::relay_or_log},
     models::spent,
     prompt::{Reader, Template, attributed, untrusted},
+    recall,
 };
 use crate::{
     ids::{FactId, NpcId, PlayerId, ScenarioId},
     memory::{
         fact::{Audience, Knower, Statement},
         locks::{Lock, Locks},
+        names::Names,
         party,
         trace::ScenarioTrace,
     },
@@ -52,6 +54,8 @@ pub(super) struct Injected {
     past: Vec<String>,
     /// What a player's word of itself may tell of that not every player may hear of; `None`: of nothing.
     told: Option<own_words::Told>,
+    /// Who is who, where something in the prompts was locked.
+    names: Names,
     /// Open promises and goals among `ids`, each with its text, in the order in which models are shown them.
     pub promises: Vec<(FactId, String)>,
     /// Whom and what the memories near the turn are about, as models call them, but for the player and the NPC.
@@ -112,6 +116,11 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
         let values = context! { name => untrusted(&said.npc.name), text };
         let text = services.prompts.render(said.npc.language, Template::Past, values)?;
         injected.texts.push(text);
+    }
+    if !injected.locks.is_empty() && said.turn.player.is_some() {
+        let viewpoint = said.dialogue.viewpoint(&said.npc, said.turn.player.clone());
+        let at = said.turn.committed_at;
+        injected.names = recall::names(services, scope, &said.world, &viewpoint, at).await?;
     }
     injected.told = own_words::told(services, scope, said, &injected).await?;
     for candidate in &trace.candidates {
@@ -186,7 +195,7 @@ impl Said {
     /// What a fact of this turn rests on that not every player may hear of: all that was in the prompt, since in what words a
     /// model tells of it nobody knows. What players say of themselves is their own, but where others would hear of it.
     fn locks_of(&self, statement: &Statement, injected: &Injected) -> Locks {
-        let own = party::is_player(&statement.subject) || party::owner(&statement.subject).is_some();
+        let own = self.is_of_players(&statement.subject, &injected.names);
         let is_told = || injected.told.as_ref().is_some_and(|told| told.is_told_by(statement));
         let mut locks = if own && party::is_player(&statement.speaker) && !is_told() {
             Locks::default()
@@ -197,5 +206,12 @@ impl Said {
             locks.0.extend(self.dialogue.options.watchers().lock());
         }
         locks
+    }
+    /// Whether a subject is a player, or somebody of a player's, by any of the names that it has. The NPC never is.
+    fn is_of_players(&self, subject: &str, names: &Names) -> bool {
+        let npc = party::subject_key(&self.npc.name);
+        let known: Vec<&str> = std::iter::once(subject).chain(names.others(subject)).collect();
+        let is_players = |name: &&str| party::is_player(name) || party::owner(name).is_some();
+        known.iter().any(is_players) && known.iter().all(|name| party::subject_key(name) != npc)
     }
 }

@@ -15,6 +15,7 @@ use crate::{
         confided::Confided,
         fact::Statement,
         keywords::{gist, telling_terms},
+        party,
     },
     ports::{StoreResult, buffer::BufferedTurn},
     tenancy::TenantScope,
@@ -49,6 +50,14 @@ pub(super) async fn told(
     let required = scenarios.required(scope, world, &locked).await?;
     let mut names: Vec<String> = required.into_iter().map(|required| required.npc_name).collect();
     names.push(said.npc.name.clone());
+    // What is somebody's of a player's by name is told apart by its subject.
+    let others: Vec<String> = names
+        .iter()
+        .flat_map(|name| injected.names.others(name))
+        .filter(|name| party::owner(name).is_none() && !party::is_player(name))
+        .map(str::to_owned)
+        .collect();
+    names.extend(others);
     let mut words = Some(introduced(said));
     for (npc, id) in &locked {
         let scenario = scenarios.get(scope, world, npc, id).await?;

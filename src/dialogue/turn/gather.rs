@@ -197,9 +197,8 @@ pub(super) async fn gather_timed(
     let Standing {
         facts, taken_out: gone, ..
     } = std::mem::take(&mut recalled.standing);
-    let mut standing = locks::open_facts(services, &input.scope, &input.world, &viewpoint, facts).await?;
+    let standing = locks::open_facts(services, &input.scope, &input.world, &viewpoint, facts).await?;
     if input.is_greeting() {
-        standing.retain(|fact| fact.locks.is_empty());
         recalled.hits.retain(|hit| may_be_greeted_with(&hit.body));
     }
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.words());
@@ -235,8 +234,8 @@ pub(super) async fn gather_timed(
     })
 }
 
-/// Nobody asked for anything: what is locked would lock all that is learned in the session, and what somebody said of others
-/// is nothing to begin with, nor what a player claims of the world.
+/// Nobody asked for anything: what is locked would lock all that is learned in the session, but for what stands in each of its
+/// prompts anyway. What somebody said of others is nothing to begin with, nor what a player claims of the world.
 fn may_be_greeted_with(body: &RecallBody) -> bool {
     let is_claim = || party::is_player(&body.speaker) && !body.statement().is_of_oneself();
     let is_hearsay = body.speaker != party::AUTHOR && (body.speaker != body.subject || is_claim());

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Verdict,
-    topic::{Topic, topics_of},
+    topic::{Topic, Topics},
 };
 use crate::memory::{
     agreement::{canonical, polarity_of},
@@ -107,8 +107,7 @@ pub struct Gist {
     /// The sentence or its predicate names a taste.
     is_taste: bool,
     is_exclusive: bool,
-    /// All that it names, in the order of the table.
-    topics: Vec<Topic>,
+    topics: Topics,
 }
 
 impl Gist {
@@ -133,7 +132,7 @@ impl Gist {
         Self {
             is_taste: raw_words(&told).any(|word| is_one_of(word, &TASTES)),
             is_exclusive: raw_words(&told).any(|word| is_one_of(word, &EXCLUSIVE)) || content.contains("더 좋아"),
-            topics: topics_of(&told),
+            topics: Topics::of(&told),
             told: (normalise(statement.object.trim()), content),
             object,
             words,
@@ -144,7 +143,7 @@ impl Gist {
     /// The first topic that it names.
     #[must_use]
     pub fn topic(&self) -> Option<Topic> {
-        self.topics.first().copied()
+        self.topics.first()
     }
 
     /// What it is about, if that is what the other is about, too.
@@ -155,12 +154,6 @@ impl Gist {
             topic,
             is_one_matter: topic.is_some_and(|topic| topic.is_one_at_a_time() || self.shares_object(other)),
         }
-    }
-
-    /// Whether both name topics, and none that the other names.
-    fn is_of_another_topic(&self, other: &Self) -> bool {
-        let apart = self.topics.iter().all(|topic| !other.topics.contains(topic));
-        apart && !self.topics.is_empty() && !other.topics.is_empty()
     }
 
     /// Whether the objects share a word with what the other says. Korean compounds have no gaps: "청포도" has "포도" in it.
@@ -180,7 +173,12 @@ pub fn clear_verdict(new: (&Statement, &Gist), old: (&Statement, &Gist)) -> Opti
     let ((new, newer), (old, older)) = (new, old);
     // Whoever is called Anna lives where she lives. What a person lost may be where that person worked.
     let is_name = names::is_name(new) || names::is_name(old);
-    if newer.is_of_another_topic(older) && (is_name || !newer.shares_object(older)) {
+    let are_apart = if is_name {
+        newer.topics.are_apart(&older.topics)
+    } else {
+        newer.topics.are_plainly_apart(&older.topics) && !newer.shares_object(older)
+    };
+    if are_apart {
         return Some(Verdict::Independent);
     }
     if newer.is_exclusive || older.is_exclusive || newer.object.is_empty() || older.object.is_empty() {
@@ -351,6 +349,130 @@ mod tests {
                 None,
             ),
         ]);
+    }
+
+    #[test]
+    fn only_plainly_different_topics_need_no_judge() {
+        let cases = [
+            // What plainly differs.
+            (
+                ("works as", "a smith", "The player works as a smith."),
+                ("has moved to", "Oakford", "The player has moved to Oakford."),
+                true,
+            ),
+            (
+                ("live in", "Oakford", "The player lives in Oakford."),
+                ("be", "30", "The player is 30 years old."),
+                true,
+            ),
+            (
+                ("be married to", "Tom", "The player is married to Tom."),
+                ("work at", "the mill", "The player works at the mill."),
+                true,
+            ),
+            (
+                ("own", "a boat", "The player owns a boat."),
+                ("live in", "Oakford", "The player has been living in Oakford."),
+                true,
+            ),
+            (
+                ("favourite", "plums", "The player's favourite fruit is plums."),
+                ("work at", "the mill", "The player works at the mill."),
+                true,
+            ),
+            (
+                ("일하다", "대장간", "플레이어는 대장간에서 일하고 있다."),
+                ("이사하다", "강마을", "플레이어는 강마을로 이사했다."),
+                true,
+            ),
+            (
+                ("살다", "강마을", "플레이어는 강마을에 살고 있다."),
+                ("소유하다", "배", "플레이어는 배를 소유하고 있다."),
+                true,
+            ),
+            (
+                ("이다", "서른 살", "플레이어는 서른 살이다."),
+                ("결혼하다", "안나", "플레이어는 안나와 결혼했다."),
+                true,
+            ),
+            // What may be of one matter.
+            (
+                ("have", "a room", "The player has a room in Greystone."),
+                ("live in", "Oakford", "The player lives in Oakford."),
+                false,
+            ),
+            (
+                ("keep", "the inn", "The player keeps the inn."),
+                ("work as", "a smith", "The player works as a smith."),
+                false,
+            ),
+            (
+                ("sell", "the cottage", "The player sold the cottage."),
+                ("live in", "Oakford", "The player lives in Oakford."),
+                false,
+            ),
+            (
+                ("give up", "the forge", "The player gave up the forge."),
+                ("work as", "a smith", "The player works as a smith."),
+                false,
+            ),
+            (
+                ("retire to", "Oakford", "The player retired to Oakford."),
+                ("live in", "Greystone", "The player lives in Greystone."),
+                false,
+            ),
+            (
+                ("quit", "Oakford", "The player quit Oakford."),
+                ("live in", "the mill", "The player lives in the mill."),
+                false,
+            ),
+            (
+                ("live by", "fishing", "The player lives by fishing."),
+                ("work as", "a smith", "The player works as a smith."),
+                false,
+            ),
+            (
+                ("be called", "away", "The player was called away to Greystone."),
+                ("live in", "Oakford", "The player lives in Oakford."),
+                false,
+            ),
+            (
+                ("be engaged", "smithing", "The player is engaged in smithing."),
+                ("work as", "a baker", "The player works as a baker."),
+                false,
+            ),
+            (
+                ("있다", "부산", "플레이어는 지금 부산에 있다."),
+                ("살다", "강마을", "플레이어는 강마을에 산다."),
+                false,
+            ),
+            (
+                ("없다", "일", "플레이어는 요즘 하는 일이 없다."),
+                ("일하다", "빵집", "플레이어는 빵집에서 일한다."),
+                false,
+            ),
+            (
+                ("팔다", "오두막", "플레이어는 오두막을 팔았다."),
+                ("살다", "강마을", "플레이어는 강마을에 산다."),
+                false,
+            ),
+            (
+                ("그만두다", "방앗간", "플레이어는 방앗간을 그만뒀다."),
+                ("살다", "물가", "플레이어는 물가에 산다."),
+                false,
+            ),
+            (
+                ("부르다", "노래", "플레이어는 강마을로 불러 갔다."),
+                ("살다", "참나무골", "플레이어는 참나무골에 산다."),
+                false,
+            ),
+        ];
+        for (one, other, needs_none) in cases {
+            let [one, other] = [one, other].map(|told| says(told.0, told.1, told.2));
+            let expected = needs_none.then_some(Verdict::Independent);
+            assert_eq!(verdict(&one, &other), expected, "{} / {}", one.content, other.content);
+            assert_eq!(verdict(&other, &one), expected, "{} / {}", other.content, one.content);
+        }
     }
 
     #[test]

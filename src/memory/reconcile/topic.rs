@@ -6,16 +6,17 @@ use aho_corasick::AhoCorasick;
 
 use crate::memory::keywords::is_hangul;
 
-/// What a statement is about, if that is something of which there is one at a time, or which people gain and lose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// What a statement is about, if that is something of which there is one at a time, or which people gain and lose. Of several the
+/// first counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
+    Favourite,
     Home,
     Work,
     Name,
     Age,
     Partner,
     Possession,
-    Favourite,
 }
 
 impl Topic {
@@ -25,29 +26,51 @@ impl Topic {
     }
 }
 
-/// Beginnings of words that name a topic; of Latin words shorter than five letters, whole words.
-const TOPICS: [(Topic, &[&str]); 7] = [
-    (
-        Topic::Favourite,
-        &[
-            "favourite",
-            "favorite",
-            "prefer",
-            "가장 좋아",
-            "제일 좋아",
-            "최애",
-            "더 좋아",
+/// What names a topic: beginnings of words; of Latin words shorter than five letters, whole words.
+struct Words {
+    topic: Topic,
+    /// They say so wherever they stand.
+    plain: &'static [&'static str],
+    /// They may say something else as well: who quits may quit a job or drinking.
+    loose: &'static [&'static str],
+    /// They say so where nothing else is said: who "has moved" has nothing.
+    empty: &'static [&'static str],
+}
+
+const TOPICS: [Words; 7] = [
+    Words {
+        topic: Topic::Favourite,
+        plain: &["favourite", "favorite", "가장 좋아", "제일 좋아", "최애"],
+        loose: &["prefer", "더 좋아"],
+        empty: &[],
+    },
+    Words {
+        topic: Topic::Home,
+        plain: &[
+            "live in",
+            "lives in",
+            "live at",
+            "lives at",
+            "living in",
+            "move to",
+            "moves to",
+            "moved to",
+            "reside",
+            "resides",
+            "dwell",
+            "dwells",
+            "hometown",
+            "살다",
+            "살고",
+            "이사",
+            "거주",
+            "고향",
         ],
-    ),
-    (
-        Topic::Home,
-        &[
+        loose: &[
             "live",
             "lives",
             "lived",
             "living",
-            "reside",
-            "resides",
             "home",
             "house",
             "move",
@@ -56,121 +79,179 @@ const TOPICS: [(Topic, &[&str]); 7] = [
             "moving",
             "settle",
             "settled",
-            "dwell",
-            "dwells",
-            "hometown",
-            "살다",
+            "retire to",
+            "retired to",
             "산다",
-            "살고",
             "살았",
             "살던",
-            "이사",
-            "거주",
             "집은",
             "집이",
-            "고향",
             "옮겼",
             "옮긴다",
         ],
-    ),
-    (
-        Topic::Work,
-        &[
+        empty: &[],
+    },
+    Words {
+        topic: Topic::Work,
+        plain: &[
+            "work as",
+            "works as",
+            "work at",
+            "works at",
+            "work for",
+            "works for",
+            "work in",
+            "works in",
+            "profession",
+            "employed",
+            "occupation",
+            "apprentice",
+            "일한다",
+            "일하",
+            "직업",
+            "직장",
+            "취직",
+        ],
+        loose: &[
             "work",
             "works",
             "worked",
             "job",
-            "profession",
-            "employed",
             "hired",
             "quit",
             "retire",
             "career",
-            "apprentice",
-            "occupation",
-            "일한다",
-            "일하",
+            "live by",
+            "lives by",
+            "live off",
+            "lives off",
+            "live as",
+            "lives as",
+            "living as",
+            "living by",
             "일했",
             "일자리",
-            "직업",
-            "직장",
             "그만두",
             "그만뒀",
             "은퇴",
-            "취직",
         ],
-    ),
-    (
-        Topic::Name,
-        &["name", "named", "called", "renamed", "이름", "별명", "불린", "불러"],
-    ),
-    (Topic::Age, &["years old", "age", "aged", "나이", "살이다", "살이 되"]),
-    (
-        Topic::Partner,
-        &[
-            "marry", "marri", "married", "wed", "wife", "husband", "spouse", "divorc", "engaged", "betroth", "partner",
-            "결혼", "혼인", "아내", "남편", "부인", "이혼", "약혼", "헤어",
+        empty: &[],
+    },
+    Words {
+        topic: Topic::Name,
+        plain: &[
+            "be named",
+            "is named",
+            "is called",
+            "name is",
+            "nickname",
+            "이름",
+            "별명",
         ],
-    ),
-    (
-        Topic::Possession,
-        &[
-            "has",
-            "have",
-            "had",
-            "own",
-            "owns",
-            "owned",
-            "keep",
-            "keeps",
-            "sell",
-            "sells",
-            "sold",
-            "bought",
-            "buy",
-            "lost",
-            "gave",
-            "possess",
-            "있다",
-            "없다",
-            "가지고",
-            "가졌",
-            "소유",
-            "팔았",
-            "판다",
-            "샀다",
-            "잃었",
+        loose: &["name", "named", "called", "renamed", "불린", "불러"],
+        empty: &[],
+    },
+    Words {
+        topic: Topic::Age,
+        plain: &["years old", "나이", "살이다", "살이 되"],
+        loose: &["age", "aged"],
+        empty: &[],
+    },
+    Words {
+        topic: Topic::Partner,
+        plain: &[
+            "marry", "marri", "wife", "husband", "spouse", "divorc", "betroth", "결혼", "혼인", "아내", "남편", "부인",
+            "이혼", "약혼",
+        ],
+        loose: &["wed", "engaged", "partner", "헤어"],
+        empty: &[],
+    },
+    Words {
+        topic: Topic::Possession,
+        // Who sells a mill or a cottage may have lived from it, or in it.
+        plain: &["own", "owns", "possess", "소유", "키운다", "키우"],
+        loose: &[
+            "owned", "sell", "sells", "sold", "bought", "buy", "lost", "gave", "가졌", "팔았", "판다", "샀다", "잃었",
             "잃어",
-            "키운다",
-            "키우",
         ],
-    ),
+        empty: &["has", "have", "had", "keep", "keeps", "있다", "없다", "가지고"],
+    },
 ];
 
-/// The phrases of all topics, found in one pass over a text; with the phrases and their places in the table.
-static PHRASES: LazyLock<(AhoCorasick, Vec<(usize, &'static str)>)> = LazyLock::new(|| {
-    let topics = TOPICS.iter().enumerate();
-    let phrases = topics.flat_map(|(topic, (_, phrases))| phrases.iter().map(move |phrase| (topic, *phrase)));
-    let phrases: Vec<(usize, &str)> = phrases.collect();
-    let found = AhoCorasick::new(phrases.iter().map(|(_, phrase)| phrase)).expect("phrases of topics");
+/// How surely a phrase names its topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Surety {
+    Plain,
+    Loose,
+    Empty,
+}
+
+/// The phrases of all topics, found in one pass over a text.
+static PHRASES: LazyLock<(AhoCorasick, Vec<(Topic, &'static str, Surety)>)> = LazyLock::new(|| {
+    let phrases = TOPICS.iter().flat_map(|words| {
+        let of =
+            |phrases: &'static [&'static str], surety| phrases.iter().map(move |phrase| (words.topic, *phrase, surety));
+        let (plain, loose) = (of(words.plain, Surety::Plain), of(words.loose, Surety::Loose));
+        plain.chain(loose).chain(of(words.empty, Surety::Empty))
+    });
+    let phrases: Vec<_> = phrases.collect();
+    let found = AhoCorasick::new(phrases.iter().map(|(_, phrase, _)| phrase)).expect("phrases of topics");
     (found, phrases)
 });
 
-/// The topics that a text names, in the order of the table.
-pub(super) fn topics_of(told: &str) -> Vec<Topic> {
-    let (found, phrases) = &*PHRASES;
-    let named = found.find_overlapping_iter(told).filter_map(|found| {
-        let (topic, phrase) = phrases[found.pattern().as_usize()];
-        let (before, after) = (&told[..found.start()], &told[found.end()..]);
-        let names = if phrase.chars().any(is_hangul) {
-            !before.ends_with(is_hangul)
-        } else {
-            !before.ends_with(char::is_alphanumeric) && (phrase.len() > 4 || !after.starts_with(char::is_alphanumeric))
-        };
-        names.then_some(topic)
-    });
-    let named: BTreeSet<usize> = named.collect();
-    named.into_iter().map(|topic| TOPICS[topic].0).collect()
+/// The topics that a text names.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Topics {
+    named: BTreeSet<Topic>,
+    /// Those that it names beyond doubt.
+    plain: BTreeSet<Topic>,
+    /// Those that it names by more than a verb of having.
+    told: BTreeSet<Topic>,
+}
+
+impl Topics {
+    pub(super) fn of(told: &str) -> Self {
+        let (found, phrases) = &*PHRASES;
+        let mut topics = Self::default();
+        for found in found.find_overlapping_iter(told) {
+            let (topic, phrase, surety) = phrases[found.pattern().as_usize()];
+            if !is_said(phrase, &told[..found.start()], &told[found.end()..]) {
+                continue;
+            }
+            topics.named.insert(topic);
+            if surety == Surety::Plain {
+                topics.plain.insert(topic);
+            }
+            if surety != Surety::Empty {
+                topics.told.insert(topic);
+            }
+        }
+        topics
+    }
+
+    pub(super) fn first(&self) -> Option<Topic> {
+        self.named.first().copied()
+    }
+
+    /// Whether each names some topic, and they have none in common.
+    pub(super) fn are_apart(&self, other: &Self) -> bool {
+        !self.named.is_empty() && !other.named.is_empty() && self.named.is_disjoint(&other.named)
+    }
+
+    /// Whether each names a topic beyond doubt, and they have none in common.
+    pub(super) fn are_plainly_apart(&self, other: &Self) -> bool {
+        !self.plain.is_empty() && !other.plain.is_empty() && self.told.is_disjoint(&other.told)
+    }
+}
+
+/// Whether a phrase that was found between these is one, and no part of another word.
+fn is_said(phrase: &str, before: &str, after: &str) -> bool {
+    if phrase.chars().any(is_hangul) {
+        // 빵을 산다: buys it.
+        let buys = phrase == "산다" && before.trim_end().ends_with(['을', '를']);
+        return !before.ends_with(is_hangul) && !buys;
+    }
+    !before.ends_with(char::is_alphanumeric) && (phrase.len() > 4 || !after.starts_with(char::is_alphanumeric))
 }
 
 #[cfg(test)]
@@ -193,8 +274,9 @@ mod tests {
             ("The player's favourite fruit is the grape.", Some(Topic::Favourite)),
             ("The player likes olives.", None),
             ("플레이어는 포도를 좋아한다.", None),
+            ("플레이어는 아침마다 빵을 산다.", None),
         ] {
-            assert_eq!(topics_of(&normalise(content)).first().copied(), topic, "{content}");
+            assert_eq!(Topics::of(&normalise(content)).first(), topic, "{content}");
         }
     }
 }

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 pub use self::{
     query::query,
-    text::{display_name, label, visible},
+    text::{display_name, display_name_with_emoji, label, visible},
 };
 use super::errors::{Code, FieldError, Problem};
 

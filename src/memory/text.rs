@@ -69,6 +69,22 @@ pub fn name(text: &str) -> Result<(), TextFault> {
     }
 }
 
+/// A [`name`] that may have emoji: their joiners and variation selectors count as seen.
+///
+/// # Errors
+/// As [`name`].
+pub fn name_with_emoji(text: &str) -> Result<(), TextFault> {
+    static EMOJI: LazyLock<Regex> = LazyLock::new(|| {
+        let one = r"(?:\p{Extended_Pictographic}(?:\u{FE0F}|\p{Emoji_Modifier})?|[0-9#*]\u{FE0F}\u{20E3})";
+        Regex::new(&format!(r"{one}(?:\u{{200D}}{one})*")).expect("a constant pattern")
+    });
+    label(text)?;
+    match EMOJI.replace_all(text, "").chars().find(|c| is_ignorable(*c)) {
+        Some(unseen) => Err(TextFault::Unseen(unseen)),
+        None => Ok(()),
+    }
+}
+
 /// Not blank.
 ///
 /// # Errors
@@ -119,6 +135,31 @@ mod tests {
         assert_eq!(prose("\r\r\n"), Err(TextFault::Control('\r')));
         let told = TextFault::Control('\0').to_string();
         assert_eq!(told, "has the control character U+0000");
+    }
+
+    #[test]
+    fn emoji_have_joiners_that_hide_nothing() {
+        for good in [
+            "❤\u{fe0f}",
+            "👩\u{200d}👩\u{200d}👧",
+            "👍🏽",
+            "1\u{fe0f}\u{20e3}",
+            "a red ❤\u{fe0f} of glass",
+            "유리 🍇",
+        ] {
+            assert_eq!(name_with_emoji(good), Ok(()), "{good:?}");
+        }
+        for (bad, unseen) in [
+            ("inn\u{200d}", '\u{200d}'),
+            ("a\u{fe0f}", '\u{fe0f}'),
+            ("❤\u{fe0f}\u{fe0f}", '\u{fe0f}'),
+            ("👧\u{200d}a", '\u{200d}'),
+            ("👧\u{e0041}", '\u{e0041}'),
+        ] {
+            assert_eq!(name_with_emoji(bad), Err(TextFault::Unseen(unseen)), "{bad:?}");
+            assert_eq!(name(bad), Err(TextFault::Unseen(unseen)), "{bad:?}");
+        }
+        assert_eq!(name_with_emoji("a\n❤"), Err(TextFault::Lines));
     }
 
     #[test]

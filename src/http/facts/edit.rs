@@ -21,7 +21,7 @@ use crate::{
         extract::{Author, Body, Caller, NoOptions, OptionalBody, Path},
         idempotency::{self, Answer},
         npcs, to_the_end,
-        validate::{display_name, label, visible},
+        validate::{display_name, display_name_with_emoji, label, visible},
     },
     ids::{FactId, NpcId, PlayerId, WorldId},
     memory::{
@@ -44,7 +44,7 @@ pub struct FactBody {
     #[garde(length(chars, max = 200), custom(label))]
     #[schema(min_length = 1, max_length = 200)]
     predicate: String,
-    #[garde(length(chars, max = 500), custom(display_name))]
+    #[garde(length(chars, max = 500), custom(display_name_with_emoji))]
     #[schema(min_length = 1, max_length = 500)]
     object: String,
     /// One self-contained sentence.

@@ -18,6 +18,12 @@ pub fn display_name<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result 
     as_garde(text::name(text.as_ref()))
 }
 
+/// For `#[garde(custom(display_name_with_emoji))]`: the same, but for what emoji are made of.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
+pub fn display_name_with_emoji<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
+    as_garde(text::name_with_emoji(text.as_ref()))
+}
+
 /// For `#[garde(custom(visible))]`: not blank.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
 pub fn visible<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {

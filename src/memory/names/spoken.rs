@@ -70,6 +70,19 @@ fn to_search_for(key: &str, name: &str) -> Option<String> {
     }
 }
 
+/// The words of a line. "네," is a word by itself: yes, and not "your".
+fn words_of(line: &str) -> Vec<String> {
+    let line = keywords::normalise(line);
+    let ended = line.split_inclusive(|c: char| !c.is_alphanumeric());
+    ended
+        .filter_map(|ended| {
+            let word = ended.trim_end_matches(|c: char| !c.is_alphanumeric());
+            let is_yes = word == "네" && !ended.ends_with(char::is_whitespace) && ended != word;
+            (!word.is_empty() && !is_yes).then(|| word.to_owned())
+        })
+        .collect()
+}
+
 /// A line in words. What is asked for are [keys](party::subject_key).
 struct Line {
     words: Vec<String>,
@@ -84,11 +97,7 @@ impl Line {
         let listener = spoken.listener.map(party::subject_key);
         let known = names.0.iter().flat_map(|group| group.keys()).cloned();
         Self {
-            words: keywords::normalise(line)
-                .split(|c: char| !c.is_alphanumeric())
-                .filter(|word| !word.is_empty())
-                .map(str::to_owned)
-                .collect(),
+            words: words_of(line),
             speaker: spoken.speaker.map(party::subject_key),
             anybody: known
                 .filter(|key| !key.contains(['/', ' ']))
@@ -241,6 +250,8 @@ mod tests {
             ("우리 누나한테 전해 줘", &["지영"]),
             ("요즘 누나는 어때?", &["지영"]),
             ("네 여동생은 어디 살지?", &[]),
+            ("네, 여동생이 왔어요.", &["서연"]),
+            ("네! 여동생은 잘 지내요.", &["서연"]),
             ("도윤의 누나는?", &["에르겐의 스승"]),
             ("에르겐의 스승은 누구야?", &["도윤"]),
             ("동생 얘기 했었나", &["서연"]),

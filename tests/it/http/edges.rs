@@ -475,4 +475,13 @@ async fn a_name_has_nothing_in_it_that_nobody_sees() {
         assert_eq!((status.as_u16(), &told["param"]), (422, &json!(field)), "{answer}");
         assert_eq!(told["detail"], "has the character U+FE0F, which nobody sees");
     }
+    // An emoji has such a character and is seen.
+    for (object, status) in [("a red \u{2764}\u{fe0f}", 201), (hidden, 422)] {
+        let mut fact = a_fact();
+        fact["object"] = json!(object);
+        let facts = client.request(Method::POST, "/v1/worlds/vale/npcs/ergen/facts");
+        let (told, answer) = json_of(facts.json(&fact).send().await.unwrap()).await;
+        assert_eq!(told.as_u16(), status, "{answer}");
+        assert!(status == 422 || answer["object"] == object, "{answer}");
+    }
 }

@@ -351,128 +351,113 @@ mod tests {
         ]);
     }
 
+    /// Whichever of two statements is the newer one.
+    fn check_both_ways(cases: &[(Told, Told)], expected: Option<Verdict>) {
+        for (one, other) in cases {
+            check(&[(*one, *other, expected), (*other, *one, expected)]);
+        }
+    }
+
     #[test]
-    fn only_plainly_different_topics_need_no_judge() {
+    fn plainly_different_topics_need_no_judge() {
         let cases = [
-            // What plainly differs.
             (
                 ("works as", "a smith", "The player works as a smith."),
                 ("has moved to", "Oakford", "The player has moved to Oakford."),
-                true,
             ),
             (
                 ("live in", "Oakford", "The player lives in Oakford."),
                 ("be", "30", "The player is 30 years old."),
-                true,
             ),
             (
                 ("be married to", "Tom", "The player is married to Tom."),
                 ("work at", "the mill", "The player works at the mill."),
-                true,
             ),
             (
                 ("own", "a boat", "The player owns a boat."),
                 ("live in", "Oakford", "The player has been living in Oakford."),
-                true,
             ),
             (
                 ("favourite", "plums", "The player's favourite fruit is plums."),
                 ("work at", "the mill", "The player works at the mill."),
-                true,
             ),
             (
                 ("일하다", "대장간", "플레이어는 대장간에서 일하고 있다."),
                 ("이사하다", "강마을", "플레이어는 강마을로 이사했다."),
-                true,
             ),
             (
                 ("살다", "강마을", "플레이어는 강마을에 살고 있다."),
                 ("소유하다", "배", "플레이어는 배를 소유하고 있다."),
-                true,
             ),
             (
                 ("이다", "서른 살", "플레이어는 서른 살이다."),
                 ("결혼하다", "안나", "플레이어는 안나와 결혼했다."),
-                true,
             ),
-            // What may be of one matter.
+        ];
+        check_both_ways(&cases, Some(Verdict::Independent));
+    }
+
+    #[test]
+    fn words_that_may_tell_of_one_matter_need_a_judge() {
+        let cases = [
             (
                 ("have", "a room", "The player has a room in Greystone."),
                 ("live in", "Oakford", "The player lives in Oakford."),
-                false,
             ),
             (
                 ("keep", "the inn", "The player keeps the inn."),
                 ("work as", "a smith", "The player works as a smith."),
-                false,
             ),
             (
                 ("sell", "the cottage", "The player sold the cottage."),
                 ("live in", "Oakford", "The player lives in Oakford."),
-                false,
             ),
             (
                 ("give up", "the forge", "The player gave up the forge."),
                 ("work as", "a smith", "The player works as a smith."),
-                false,
             ),
             (
                 ("retire to", "Oakford", "The player retired to Oakford."),
                 ("live in", "Greystone", "The player lives in Greystone."),
-                false,
             ),
             (
                 ("quit", "Oakford", "The player quit Oakford."),
                 ("live in", "the mill", "The player lives in the mill."),
-                false,
             ),
             (
                 ("live by", "fishing", "The player lives by fishing."),
                 ("work as", "a smith", "The player works as a smith."),
-                false,
             ),
             (
                 ("be called", "away", "The player was called away to Greystone."),
                 ("live in", "Oakford", "The player lives in Oakford."),
-                false,
             ),
             (
                 ("be engaged", "smithing", "The player is engaged in smithing."),
                 ("work as", "a baker", "The player works as a baker."),
-                false,
             ),
             (
                 ("있다", "부산", "플레이어는 지금 부산에 있다."),
                 ("살다", "강마을", "플레이어는 강마을에 산다."),
-                false,
             ),
             (
                 ("없다", "일", "플레이어는 요즘 하는 일이 없다."),
                 ("일하다", "빵집", "플레이어는 빵집에서 일한다."),
-                false,
             ),
             (
                 ("팔다", "오두막", "플레이어는 오두막을 팔았다."),
                 ("살다", "강마을", "플레이어는 강마을에 산다."),
-                false,
             ),
             (
                 ("그만두다", "방앗간", "플레이어는 방앗간을 그만뒀다."),
                 ("살다", "물가", "플레이어는 물가에 산다."),
-                false,
             ),
             (
                 ("부르다", "노래", "플레이어는 강마을로 불러 갔다."),
                 ("살다", "참나무골", "플레이어는 참나무골에 산다."),
-                false,
             ),
         ];
-        for (one, other, needs_none) in cases {
-            let [one, other] = [one, other].map(|told| says(told.0, told.1, told.2));
-            let expected = needs_none.then_some(Verdict::Independent);
-            assert_eq!(verdict(&one, &other), expected, "{} / {}", one.content, other.content);
-            assert_eq!(verdict(&other, &one), expected, "{} / {}", other.content, one.content);
-        }
+        check_both_ways(&cases, None);
     }
 
     #[test]

@@ -186,15 +186,18 @@ enum Surety {
     Empty,
 }
 
+/// A phrase, and what it names.
+type Phrase = (Topic, &'static str, Surety);
+
 /// The phrases of all topics, found in one pass over a text.
-static PHRASES: LazyLock<(AhoCorasick, Vec<(Topic, &'static str, Surety)>)> = LazyLock::new(|| {
+static PHRASES: LazyLock<(AhoCorasick, Vec<Phrase>)> = LazyLock::new(|| {
     let phrases = TOPICS.iter().flat_map(|words| {
         let of =
             |phrases: &'static [&'static str], surety| phrases.iter().map(move |phrase| (words.topic, *phrase, surety));
         let (plain, loose) = (of(words.plain, Surety::Plain), of(words.loose, Surety::Loose));
         plain.chain(loose).chain(of(words.empty, Surety::Empty))
     });
-    let phrases: Vec<_> = phrases.collect();
+    let phrases: Vec<Phrase> = phrases.collect();
     let found = AhoCorasick::new(phrases.iter().map(|(_, phrase, _)| phrase)).expect("phrases of topics");
     (found, phrases)
 });

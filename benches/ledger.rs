@@ -241,7 +241,8 @@ impl Bench {
     async fn reconcile(&self, npc: &NpcId, job: &NewJob, facts: Vec<NewFact>) {
         let npcs = vec![npc.clone()];
         let store = &self.ledger.facts;
-        let expected_memory_seq = store.memory_seq(&self.scope, &self.world, &npcs).await.unwrap();
+        let position = store.memory_position(&self.scope, &self.world, &npcs).await.unwrap();
+        let expected_memory_seq = position.seq;
         let result = Reconciliation {
             calls: Vec::new(),
             writing: Writing::Job(colloquy::ports::ledger::jobs::Job::from(job).fence()),

@@ -32,6 +32,7 @@ histories! {
     "0010_names_known"
     "0011_locked_standing"
     "0012_taken_out_by_knower"
+    "0013_outbox_of_tenant"
 }
 
 /// Of files named `<version>_<description>`, each with its text.

@@ -86,12 +86,18 @@ pub(super) async fn extract(
     job: &Job,
     said: &Said,
 ) -> Result<JobReport, JobError> {
-    let injected = injected(services, scope, said).await?;
+    let mut injected = injected(services, scope, said).await?;
     let learned = extraction::extract(services, scope, said, &injected, job.answer.as_deref()).await?;
     failpoint!("facts.extracted");
     if learned.is_empty() && injected.quoted.is_empty() {
         services.ledger.jobs.finish(scope, job.id, &spent()).await?;
         return Ok(JobReport::default());
+    }
+    if !learned.facts.is_empty() && !injected.locks.is_empty() && said.turn.player.is_some() {
+        let viewpoint = said.dialogue.viewpoint(&said.npc, said.turn.player.clone());
+        let at = said.turn.committed_at;
+        injected.names = recall::names(services, scope, &said.world, &viewpoint, at).await?;
+        injected.told = own_words::told(services, scope, said, &injected).await?;
     }
     let memory = turn_facts::reconcile(services, scope, job, said, &injected, learned).await?;
     failpoint!("facts.durable");
@@ -117,12 +123,6 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
         let text = services.prompts.render(said.npc.language, Template::Past, values)?;
         injected.texts.push(text);
     }
-    if !injected.locks.is_empty() && said.turn.player.is_some() {
-        let viewpoint = said.dialogue.viewpoint(&said.npc, said.turn.player.clone());
-        let at = said.turn.committed_at;
-        injected.names = recall::names(services, scope, &said.world, &viewpoint, at).await?;
-    }
-    injected.told = own_words::told(services, scope, said, &injected).await?;
     for candidate in &trace.candidates {
         if said.turn.player.is_some() {
             injected.note_subject(&candidate.subject, said);

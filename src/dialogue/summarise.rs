@@ -106,7 +106,9 @@ pub(super) async fn summarise(
         )
         .await?;
     let previous = taken_out::of_summaries(&standing.taken_out, began, &kept);
-    let forgotten = taken_out::asked_in(&standing.taken_out, &turns);
+    // In the words of the requests: what each ended depends on other sessions, and whoever takes a request back takes the
+    // summary back as well.
+    let forgotten = facts.asked_to_forget(scope, dialogue, through + 1, to).await?;
     let new = write(services, scope, said, &previous, &forgotten, &turns[..oldest]).await?;
     let admission = summary::admit(&kept, &new, services.settings.summaries.keep);
     let evict = if admission.evict == Some(new.id) {
@@ -151,7 +153,7 @@ async fn write(
     scope: &TenantScope,
     said: &Said,
     previous: &[Summary],
-    forgotten: &[&str],
+    forgotten: &[String],
     turns: &[Turn],
 ) -> Result<Summary, JobError> {
     let scene = Scene {

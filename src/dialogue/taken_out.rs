@@ -3,22 +3,13 @@
 use chrono::{DateTime, Utc};
 
 use crate::{
-    memory::{
-        summary::{self, Meeting, Recap, Summary},
-        turn::Turn,
-    },
+    memory::summary::{self, Meeting, Recap, Summary},
     ports::ledger::facts::TakenOut,
 };
 
 fn since(all: &[TakenOut], began: DateTime<Utc>) -> Vec<&str> {
     let gone = all.iter().filter(|gone| gone.at >= began);
     gone.map(|gone| gone.content.as_str()).collect()
-}
-
-/// What the player asked to forget in these turns: whoever takes them back takes a summary of them back as well.
-pub(super) fn asked_in<'a>(all: &'a [TakenOut], turns: &[Turn]) -> Vec<&'a str> {
-    let asked = |gone: &&TakenOut| turns.iter().any(|turn| turn.committed_at == gone.at);
-    all.iter().filter(asked).map(|gone| gone.content.as_str()).collect()
 }
 
 /// The summaries of a dialogue that began at `began`, as they may be told.

@@ -8,7 +8,10 @@ use moka::sync::Cache;
 use crate::{
     dialogue::{Services, jobs::outbox::Relays},
     ids::{FactId, NpcId, TenantId, WorldId},
-    memory::{fact::Audience, state::WorldState},
+    memory::{
+        fact::{Audience, NewFact},
+        state::WorldState,
+    },
     ports::{
         StoreError,
         ledger::{
@@ -53,14 +56,18 @@ impl LatestWrites {
         self.0.push_back((before, audiences));
     }
 
-    /// Whether all that was written between two moments is known here, and nobody who may know any of it may know what is
-    /// told to `audience`.
-    pub(in crate::dialogue) fn are_apart_from(&self, audience: &Audience, from: u64, to: u64) -> bool {
-        let mut between = from..to;
-        between.all(|before| {
-            let of_it = self.0.iter().find(|(moment, _)| *moment == before);
-            of_it.is_some_and(|(_, audiences)| audiences.iter().all(|other| !other.overlaps(audience)))
-        })
+    /// Where the memory stands after all that this node wrote to it since it stood at `seq`; `None`: whoever may know some of
+    /// that may know what is told to one of `audiences`.
+    pub(in crate::dialogue) fn apart_from(&self, audiences: &[Audience], seq: u64) -> Option<u64> {
+        let mut now = seq;
+        while let Some((_, others)) = self.0.iter().find(|(before, _)| *before == now) {
+            let overlaps = |other: &Audience| audiences.iter().any(|audience| other.overlaps(audience));
+            if others.iter().any(overlaps) {
+                return None;
+            }
+            now += 1;
+        }
+        Some(now)
     }
 }
 
@@ -118,6 +125,13 @@ impl BodyCache {
             held.push(self.writers.get_with(key, Arc::default).lock_owned().await);
         }
         held
+    }
+
+    /// Keeps the bodies of facts that were just written: the next turn is likely to ask for them.
+    pub(in crate::dialogue) fn keep(&self, written: &[NewFact]) {
+        for fact in written.iter().filter(|fact| !fact.embedding.is_empty()) {
+            self.bodies.insert(fact.id, Arc::new(RecallBody::of(fact)));
+        }
     }
 
     /// Bodies of facts the ledger has just confirmed, in no particular order; misses are read.
@@ -200,16 +214,21 @@ mod tests {
         let mut writes = LatestWrites::default();
         writes.note(7, vec![told(Some("p8"))]);
         writes.note(8, vec![told(Some("p9"))]);
-        let p7 = told(Some("p7"));
-        assert!(writes.are_apart_from(&p7, 9, 9) && writes.are_apart_from(&p7, 7, 9));
-        assert!(!writes.are_apart_from(&p7, 6, 9), "somebody else wrote before");
-        assert!(!writes.are_apart_from(&p7, 7, 10), "somebody else wrote since");
-        assert!(!writes.are_apart_from(&told(Some("p9")), 7, 9), "its own memory");
-        assert!(!writes.are_apart_from(&told(None), 7, 9), "all may hear of it");
+        let p7 = [told(Some("p7"))];
+        assert_eq!(writes.apart_from(&p7, 9), Some(9), "nothing was written since");
+        assert_eq!(writes.apart_from(&p7, 7), Some(9));
+        assert_eq!(writes.apart_from(&p7, 6), Some(6), "somebody else wrote before");
+        assert_eq!(writes.apart_from(&[told(Some("p9"))], 7), None, "its own memory");
+        assert_eq!(
+            writes.apart_from(&[told(Some("p7")), told(None)], 7),
+            None,
+            "all may hear of a part of it"
+        );
         writes.note(9, vec![told(Some("p8")), told(None)]);
-        assert!(
-            !writes.are_apart_from(&p7, 7, 10),
-            "all players may hear of a part of it"
+        assert_eq!(
+            writes.apart_from(&p7, 7),
+            None,
+            "all players may hear of a part of what was written"
         );
         assert!((10..10 + LATEST_WRITES as u64).all(|seq| {
             writes.note(seq, vec![told(Some("p8"))]);

@@ -71,12 +71,14 @@ pub(super) enum Read {
 }
 
 impl Memory<'_> {
-    /// What was said since, and the facts before that may be near any of it.
+    /// What was said since, and the facts before that may be near any of it. `is_indexed`: nothing waited for the index when
+    /// it was read where memory stands.
     pub(super) async fn timeline(
         &self,
         since: DateTime<Utc>,
         addition: Option<&Addition>,
         requests: &Requests,
+        mut is_indexed: bool,
     ) -> Result<Read, JobError> {
         let (mut asked, mut overlaps) = (BTreeSet::new(), Vec::new());
         if let Some(addition) = addition {
@@ -96,9 +98,7 @@ impl Memory<'_> {
             let player = addition.extraction.player.as_ref();
             sought.extend(forget.iter().flat_map(|text| self.meant(&requests[text], player)));
             if !sought.is_empty() {
-                // Whatever was written up to here must be seen by the searches below. What is written
-                // after moves `memory_seq`.
-                relay_outbox_of(self.services, self.scope).await?;
+                self.index(&mut is_indexed).await?;
             }
             asked.extend(self.near(&sought, since).await?);
             let beside = Memories::Overlapping(&self.audience);
@@ -147,7 +147,7 @@ impl Memory<'_> {
             since_then.extend(self.by_names_of_player(extraction, requests, &naming));
         }
         if !since_then.is_empty() || !said.is_empty() {
-            relay_outbox_of(self.services, self.scope).await?;
+            self.index(&mut is_indexed).await?;
             let more = self.near(&since_then, since).await?;
             asked.extend(more);
             for known in rows.known.iter().filter(|known| known.may_stand_again(since)) {
@@ -179,6 +179,15 @@ impl Memory<'_> {
             known,
             elsewhere: rows.elsewhere,
         }))
+    }
+
+    /// Whatever was written before it was read where memory stands must be seen by the searches. What is written after moves
+    /// `memory_seq`.
+    async fn index(&self, is_indexed: &mut bool) -> StoreResult<()> {
+        if !std::mem::replace(is_indexed, true) {
+            relay_outbox_of(self.services, self.scope).await?;
+        }
+        Ok(())
     }
 
     /// What a person wrote and what is learned of an earlier turn, if they are near each other.

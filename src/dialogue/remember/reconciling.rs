@@ -86,27 +86,29 @@ async fn plan_and_write(
     let (mut moved, mut in_part) = (0, false);
     let room = Arc::new(judge.room()?);
     // What was read before somebody was asked is right for as long as nobody has written what it may touch.
-    let mut kept: Option<(u64, Vec<Arc<Prepared>>)> = None;
+    let mut before: Option<(u64, Vec<Arc<Prepared>>)> = None;
     while moved < MAX_PLANS {
         let mut guard = services.bodies.write_memory(scope, &memory.world, &memory.npcs).await;
-        let expected_memory_seq = facts.memory_seq(scope, &memory.world, &memory.npcs).await?;
-        let holds = |seq: u64| {
-            let apart = |part: &Part<'_>| match guard.as_slice() {
-                [writes] => writes.are_apart_from(&part.memory.audience, seq, expected_memory_seq),
-                _ => seq == expected_memory_seq,
+        // What other nodes wrote, the ledger notices.
+        let kept = before.take().and_then(|(seq, prepared)| {
+            let now = match guard.as_slice() {
+                [writes] => writes.apart_from(&audiences(parts), seq)?,
+                _ => seq,
             };
-            parts.iter().all(apart)
-        };
-        let prepared = match kept.take() {
-            Some((seq, prepared)) if holds(seq) => prepared,
-            _ => match read(parts, since, &requests).await? {
-                Ok(prepared) => prepared,
+            Some((now, prepared))
+        });
+        let (expected_memory_seq, prepared) = if let Some(kept) = kept {
+            kept
+        } else {
+            let position = facts.memory_position(scope, &memory.world, &memory.npcs).await?;
+            match read(parts, since, &requests, position.is_indexed).await? {
+                Ok(prepared) => (position.seq, prepared),
                 Err(lacks) => {
                     drop(guard);
                     memory.embed(lacks, &mut requests).await?;
                     continue;
                 }
-            },
+            }
         };
         let mut settled = Vec::with_capacity(parts.len());
         for (part, prepared) in parts.iter().zip(&prepared) {
@@ -141,7 +143,7 @@ async fn plan_and_write(
             if !ask(memory, judge, unasked, &room, writing, &mut answer).await? {
                 return Ok(None);
             }
-            kept = Some((expected_memory_seq, prepared));
+            before = Some((expected_memory_seq, prepared));
             continue;
         }
         let writing = match judge.away() {
@@ -160,6 +162,7 @@ async fn plan_and_write(
         match facts.reconcile(scope, &result).await? {
             ReconcileOutcome::Committed => {
                 judge.unkept.clear();
+                services.bodies.keep(&result.facts);
                 if let ([writes], false) = (guard.as_mut_slice(), result.facts.is_empty()) {
                     writes.note(expected_memory_seq, audiences(parts));
                 }
@@ -209,10 +212,11 @@ async fn read(
     parts: &[Part<'_>],
     since: DateTime<Utc>,
     requests: &Requests,
+    is_indexed: bool,
 ) -> Result<Result<Vec<Arc<Prepared>>, Vec<String>>, JobError> {
     let mut prepared = Vec::with_capacity(parts.len());
     for Part { memory, addition } in parts {
-        match memory.timeline(since, addition.as_ref(), requests).await? {
+        match memory.timeline(since, addition.as_ref(), requests, is_indexed).await? {
             Read::Whole(timeline) => prepared.push(memory.prepared(timeline).await?),
             Read::Lacks(texts) => return Ok(Err(texts)),
         }

@@ -65,6 +65,28 @@ pub struct RecallBody {
 }
 
 impl RecallBody {
+    /// That of a fact as it is written, unless it changes with others at once.
+    #[must_use]
+    pub fn of(fact: &NewFact) -> Self {
+        let statement = &fact.statement;
+        Self {
+            id: fact.id,
+            version: 1,
+            subject: statement.subject.clone(),
+            predicate: statement.predicate.clone(),
+            object: statement.object.clone(),
+            speaker: statement.speaker.clone(),
+            polarity: statement.polarity,
+            tense: statement.tense,
+            kind: statement.kind,
+            view: FactView::of(statement),
+            valid_at: fact.valid_at,
+            source: fact.source,
+            locks: fact.locks.clone(),
+            is_private: fact.audience.private_to.is_some(),
+            embedding: fact.embedding.as_slice().into(),
+        }
+    }
     /// What it says.
     #[must_use]
     pub fn statement(&self) -> Statement {
@@ -265,6 +287,15 @@ pub struct TimelineRows {
     pub elsewhere: HashMap<FactId, Fact>,
 }
 
+/// Where the memories of some NPCs stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryPosition {
+    /// The sum of their `memory_seq`.
+    pub seq: u64,
+    /// No fact of the tenant that was written by then waits for the index.
+    pub is_indexed: bool,
+}
+
 /// What came of a reconciliation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReconcileOutcome {
@@ -415,8 +446,13 @@ pub trait FactStore: Send + Sync {
     ) -> StoreResult<Vec<NamingFact>>;
 
     // --- reconciling ---
-    /// The sum of `memory_seq` over `npcs`.
-    async fn memory_seq(&self, scope: &TenantScope, world: &WorldId, npcs: &[NpcId]) -> StoreResult<u64>;
+    /// Where the memories of `npcs` stand.
+    async fn memory_position(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npcs: &[NpcId],
+    ) -> StoreResult<MemoryPosition>;
     /// What was said or ended in this memory at `since` or later, with those of `ids` that are known,
     /// in this memory or in others of the tenant. Nothing that is unsaid.
     async fn timeline(
@@ -427,6 +463,14 @@ pub trait FactStore: Send + Sync {
         since: DateTime<Utc>,
         ids: &[FactId],
     ) -> StoreResult<TimelineRows>;
+    /// What the player of a dialogue asked to forget in its turns `from..=to` that stand, in the words of the extraction.
+    async fn asked_to_forget(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        from: u32,
+        to: u32,
+    ) -> StoreResult<Vec<String>>;
     /// The verdicts of those of `pairs` that were judged.
     async fn verdicts(&self, scope: &TenantScope, pairs: &[[u8; 32]]) -> StoreResult<HashMap<[u8; 32], Verdict>>;
     /// Keeps verdicts, each pair once, all or none; a later one about the same pair counts instead.

@@ -21,11 +21,11 @@ const IN_SEQUENCE: usize = 2;
 /// The turn, in one statement.
 const COMMIT: usize = 1;
 /// After the player has the reply: what its one job reads and writes.
-const AFTERWARDS: usize = 4;
+const AFTERWARDS: usize = 3;
 /// Commands to Redis.
 const BUFFER: usize = 1;
 /// The same on SQLite: uses of a reader, and writes, of which each is one message or a few to the writer.
-const READS: usize = 7;
+const READS: usize = 6;
 const WRITES: usize = 2;
 
 const WHAT_TO_DO: &str = "a turn goes to its stores another number of times than before. More: read it with what is \

@@ -34,8 +34,8 @@ use crate::{
             audit::Edit,
             facts::{
                 Confirmation, Contradiction, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore,
-                JudgedPair, NamingFact, OutboxRow, RecallBody, ReconcileOutcome, Reconciliation, Standing,
-                TimelineRows, Worded,
+                JudgedPair, MemoryPosition, NamingFact, OutboxRow, RecallBody, ReconcileOutcome, Reconciliation,
+                Standing, TimelineRows, Worded,
             },
         },
         vectors::IndexPoint,
@@ -226,8 +226,13 @@ impl FactStore for SqlFactStore {
         names::names(&self.0, scope.tenant(), viewpoint, at, limit).await
     }
 
-    async fn memory_seq(&self, scope: &TenantScope, world: &WorldId, npcs: &[NpcId]) -> StoreResult<u64> {
-        read::memory_seq(&self.0, scope.tenant(), world, npcs).await
+    async fn memory_position(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npcs: &[NpcId],
+    ) -> StoreResult<MemoryPosition> {
+        read::memory_position(&self.0, scope.tenant(), world, npcs).await
     }
     async fn timeline(
         &self,
@@ -238,6 +243,15 @@ impl FactStore for SqlFactStore {
         ids: &[FactId],
     ) -> StoreResult<TimelineRows> {
         timeline::timeline(&self.0, scope.tenant(), world, audience, since, ids).await
+    }
+    async fn asked_to_forget(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        from: u32,
+        to: u32,
+    ) -> StoreResult<Vec<String>> {
+        timeline::asked_to_forget(&self.0, scope.tenant(), dialogue, from, to).await
     }
     async fn verdicts(&self, scope: &TenantScope, pairs: &[[u8; 32]]) -> StoreResult<HashMap<[u8; 32], Verdict>> {
         read::verdicts(&self.0, scope.tenant(), pairs).await

@@ -18,7 +18,9 @@ use crate::{
     },
     ports::{
         Page, PageRequest, StoreResult,
-        ledger::facts::{Contradiction, FactFilter, FactHistoryEntry, NamingFact, RecallBody, Standing, TakenOut},
+        ledger::facts::{
+            Contradiction, FactFilter, FactHistoryEntry, MemoryPosition, NamingFact, RecallBody, Standing, TakenOut,
+        },
     },
 };
 
@@ -142,9 +144,9 @@ const STANDING_FOR_ALL: &str = concat!(
     standing_for_all!(ending!()),
 );
 
-const MEMORY_SEQ: &str = concat!(
-    "SELECT CAST(COALESCE(SUM(memory_seq), 0) AS BIGINT) FROM npc_memories
-     WHERE tenant = $1 AND world = $2 AND npc ",
+const MEMORY_POSITION: &str = concat!(
+    "SELECT CAST(COALESCE(SUM(memory_seq), 0) AS BIGINT), NOT EXISTS (SELECT 1 FROM outbox WHERE tenant = $1)
+     FROM npc_memories WHERE tenant = $1 AND world = $2 AND npc ",
     among!("$3")
 );
 const VERDICTS: &str = concat!(
@@ -315,21 +317,25 @@ pub(super) async fn standing(
     })
 }
 
-pub(super) async fn memory_seq(
+pub(super) async fn memory_position(
     engine: &Engine,
     tenant: &TenantId,
     world: &WorldId,
     npcs: &[NpcId],
-) -> StoreResult<u64> {
+) -> StoreResult<MemoryPosition> {
     let mut connection = engine.read(tenant).await?;
-    let sum: i64 = sqlx::query_scalar(MEMORY_SEQ)
+    let row = sqlx::query(MEMORY_POSITION)
         .bind(tenant.as_str())
         .bind(world.as_str())
         .bind(guards(npcs))
         .fetch_one(&mut *connection)
         .await
         .map_err(store_error)?;
-    Ok(u64::try_from(sum).unwrap_or_default())
+    let columns = &mut Columns::of(&row);
+    Ok(MemoryPosition {
+        seq: u64::try_from(columns.next::<i64>()?).unwrap_or_default(),
+        is_indexed: columns.next()?,
+    })
 }
 
 pub(super) async fn verdicts(
@@ -554,9 +560,10 @@ plans_of_sqlite! {
         async fn history_is_found_by_fact() {
             assert_searches(INVALIDATIONS_OF, &["invalidations_of_fact"]).await;
             assert_searches(INVALIDATED_BY, &["invalidations_by_fact"]).await;
-            for statement in [ONE, MANY, EDITS_OF, FLAGS_OF, CONTRADICTIONS, VERDICTS, MEMORY_SEQ] {
+            for statement in [ONE, MANY, EDITS_OF, FLAGS_OF, CONTRADICTIONS, VERDICTS] {
                 assert_searches(statement, &[]).await;
             }
+            assert_searches(MEMORY_POSITION, &["outbox_of_tenant (tenant=?)"]).await;
         }
 
         #[tokio::test]

@@ -11,7 +11,7 @@ use super::super::{
 };
 use super::{fact_columns, read_fact};
 use crate::{
-    ids::{FactId, InvalidationId, TenantId, TurnId, WorldId},
+    ids::{DialogueId, FactId, InvalidationId, TenantId, TurnId, WorldId},
     memory::{
         fact::{Audience, InvalidReason},
         timeline::{Ended, Known, PastEdit, Share},
@@ -107,6 +107,11 @@ const EXTRACTIONS: &str =
     WHERE e.tenant = $1 AND e.world = $2 AND e.audience = $3 AND e.said_at >= $4
       AND t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE
     ORDER BY e.said_at, e.turn";
+
+const ASKED_TO_FORGET: &str = "SELECT e.forget FROM turns t CROSS JOIN extractions e
+    WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE AND t.number BETWEEN $3 AND $4
+      AND e.tenant = $1 AND e.turn = t.id AND e.forget <> '[]'
+    ORDER BY t.number, e.audience";
 
 #[derive(Deserialize)]
 struct EndRow {
@@ -269,6 +274,27 @@ pub(super) async fn timeline(
     })
 }
 
+pub(super) async fn asked_to_forget(
+    engine: &Engine,
+    tenant: &TenantId,
+    dialogue: DialogueId,
+    from: u32,
+    to: u32,
+) -> StoreResult<Vec<String>> {
+    let mut connection = engine.read(tenant).await?;
+    let rows = sqlx::query(ASKED_TO_FORGET)
+        .bind(tenant.as_str())
+        .bind(dialogue.to_string())
+        .bind(i64::from(from))
+        .bind(i64::from(to))
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let asked = rows.iter().map(|row| Columns::of(row).json::<Vec<String>>());
+    let asked = asked.collect::<StoreResult<Vec<_>>>()?;
+    Ok(asked.into_iter().flatten().collect())
+}
+
 plans_of_sqlite! {
     #[cfg(test)]
     mod tests {
@@ -299,6 +325,8 @@ plans_of_sqlite! {
                 assert!(plan.contains(part), "no `{part}` in\n{plan}");
             }
             assert_searches(EXTRACTIONS, &["extractions_in_order"]).await;
+            let indexes = ["turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "(tenant=? AND turn=?)"];
+            assert_searches(ASKED_TO_FORGET, &indexes).await;
         }
     }
 }

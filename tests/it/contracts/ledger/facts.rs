@@ -544,9 +544,10 @@ pub async fn facts_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
     assert!(facts.invalidated_by(&f.other, id).await.unwrap().is_empty());
     assert_eq!(
         facts
-            .memory_seq(&f.other, &f.world, std::slice::from_ref(&f.npc))
+            .memory_position(&f.other, &f.world, std::slice::from_ref(&f.npc))
             .await
-            .unwrap(),
+            .unwrap()
+            .seq,
         0
     );
     assert_eq!(f.fact(id).await.version, 2);

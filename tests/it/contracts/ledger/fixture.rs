@@ -352,9 +352,10 @@ impl<S: Subject> Fixture<S> {
     pub async fn memory_seq(&self) -> u64 {
         self.ledger()
             .facts
-            .memory_seq(&self.scope, &self.world, std::slice::from_ref(&self.npc))
+            .memory_position(&self.scope, &self.world, std::slice::from_ref(&self.npc))
             .await
             .unwrap()
+            .seq
     }
 
     /// An empty reconciliation behind an open fence, from memory as it is now.

@@ -97,7 +97,7 @@ macro_rules! ledger_contract {
                     the_earliest_standing_invalidation_counts;
                 reconcile: a_reconciliation_writes_everything_at_once, a_fence_that_is_closed_lets_nothing_through,
                     memory_that_moved_is_told_and_nothing_is_written, of_two_plans_on_one_memory_one_is_told_to_look_again,
-                    an_edit_by_a_person_moves_memory, verdicts_are_kept_by_pair, flags_are_history,
+                    an_edit_by_a_person_moves_memory, memory_says_whether_anything_waits_for_the_index, verdicts_are_kept_by_pair, flags_are_history,
                     a_foreign_fact_cannot_be_invalidated, an_extraction_that_found_nothing_only_ends_its_job;
                 timeline: a_timeline_has_what_was_said_or_ended_since, a_timeline_knows_what_people_changed,
                     a_timeline_has_what_was_pinned_and_what_it_was_folded_into;

@@ -116,7 +116,7 @@ async fn what_nobody_waits_for_leaves_connections_to_what_somebody_waits_for() {
     });
     let others = async {
         waiting(&f, 2).await;
-        let mut read = Box::pin(in_background(facts.memory_seq(&f.scope, &worlds[2], &[])));
+        let mut read = Box::pin(in_background(facts.memory_position(&f.scope, &worlds[2], &[])));
         let soon = tokio::time::timeout(Duration::from_millis(100), read.as_mut()).await;
         assert!(
             soon.is_err(),
@@ -141,7 +141,7 @@ async fn a_connection_is_given_to_who_does_the_like() {
     let world = f.put_world("vale").await.id;
     let facts = &f.ledger().facts;
     let read = async |scope: &TenantScope| {
-        facts.memory_seq(scope, &world, &[]).await.unwrap();
+        facts.memory_position(scope, &world, &[]).await.unwrap();
     };
     let mut watching = f.subject.database.connect().await;
     let mut last = async || -> i32 {

@@ -4,6 +4,7 @@ use colloquy::{
         facts::{FactFilter, FactHistoryEntry, FactPatch, JudgedPair, ReconcileOutcome, Reconciliation, Writing},
         jobs::JobFence,
     },
+    tenancy::TenantScope,
 };
 
 use super::{Subject, fixture::Fixture};
@@ -129,7 +130,24 @@ pub async fn an_edit_by_a_person_moves_memory<S: Subject>(f: &Fixture<S>) {
         .await
         .unwrap();
     assert!(f.memory_seq().await > seq);
-    assert_eq!(f.ledger().facts.memory_seq(&f.scope, &f.world, &[]).await.unwrap(), 0);
+    let nobodys = facts.memory_position(&f.scope, &f.world, &[]).await.unwrap();
+    assert_eq!(nobodys.seq, 0);
+}
+
+pub async fn memory_says_whether_anything_waits_for_the_index<S: Subject>(f: &Fixture<S>) {
+    let facts = &f.ledger().facts;
+    let is_indexed = async |scope: &TenantScope| {
+        let position = facts
+            .memory_position(scope, &f.world, std::slice::from_ref(&f.npc))
+            .await;
+        position.unwrap().is_indexed
+    };
+    assert!(is_indexed(&f.scope).await);
+    f.create(f.a_fact("by hand")).await;
+    assert!(!is_indexed(&f.scope).await);
+    assert!(is_indexed(&f.other).await, "it is nothing of another tenant's");
+    f.drain_outbox().await;
+    assert!(is_indexed(&f.scope).await);
 }
 
 pub async fn verdicts_are_kept_by_pair<S: Subject>(f: &Fixture<S>) {

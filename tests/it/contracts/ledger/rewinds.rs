@@ -220,7 +220,7 @@ async fn unsettles_when_it_goes_and_comes_back<S: Subject>(f: &mut Fixture<S>, f
         audience: f.audience(),
         said_at: told.turns[1].committed_at,
         player: Some(f.player.clone()),
-        forget,
+        forget: forget.clone(),
         injected: Vec::new(),
         ends,
         quoted: Vec::new(),
@@ -234,9 +234,19 @@ async fn unsettles_when_it_goes_and_comes_back<S: Subject>(f: &mut Fixture<S>, f
     f.reconcile(&plan).await;
     rises(f, &mut seq).await;
     let mut mark = 0;
-    for to in [1, 2] {
-        let to = told.turn(to);
+    for number in [1, 2] {
+        let to = told.turn(number);
         told.back(f, Some(to)).await;
+        let facts = &f.ledger().facts;
+        let asked = facts.asked_to_forget(&f.scope, told.id(), 1, 2).await.unwrap();
+        assert_eq!(asked, if number == 2 { &forget[..] } else { &[] });
+        assert!(
+            facts
+                .asked_to_forget(&f.other, told.id(), 1, 2)
+                .await
+                .unwrap()
+                .is_empty()
+        );
         rises(f, &mut seq).await;
         let unsettled = f.ledger().rewinds.unsettled(&f.scope, 9).await.unwrap();
         assert_eq!(unsettled.len(), 1);

@@ -15,6 +15,8 @@ enum Class {
     Other,
 }
 
+/// Quarters of a token that a mark counts.
+const MARK_QUARTERS: usize = 4;
 /// Quarters of a token that a syllable of Korean or a sign of Kana counts.
 const SYLLABLE_QUARTERS: usize = 6;
 /// The same of a Chinese character: the rarer ones of traditional texts take two tokens and more.
@@ -22,7 +24,7 @@ const HAN_QUARTERS: usize = 8;
 
 /// Tokens of `text`.
 pub(super) fn count(text: &str) -> usize {
-    let same = |a: &u8, b: &u8| Class::of(*a) == Class::of(*b);
+    let same = |a: &u8, b: &u8| class_of(*a) == class_of(*b);
     let runs = text.as_bytes().chunk_by(same);
     runs.map(quarters_of).sum::<usize>().div_ceil(4)
 }
@@ -38,7 +40,7 @@ pub(super) fn end_within(text: &str, most: usize) -> usize {
 /// Of bytes of one class; characters of several bytes are whole in it.
 fn quarters_of(run: &[u8]) -> usize {
     let one_for_each = |length: usize| run.len().div_ceil(length) * 4;
-    match Class::of(run[0]) {
+    match class_of(run[0]) {
         // Names, which begin with a capital letter, are rarer than other words and take more tokens.
         Class::Lower => one_for_each(5),
         Class::Upper | Class::Break => one_for_each(2),
@@ -46,28 +48,40 @@ fn quarters_of(run: &[u8]) -> usize {
         // One blank goes with the word after it.
         Class::Blank if run.len() == 1 => 0,
         Class::Blank => 4 + run.len() / 16 * 4,
+        Class::Other if run.is_ascii() => run.len() * MARK_QUARTERS,
         Class::Other => String::from_utf8_lossy(run).chars().map(of_other).sum(),
     }
 }
 
-impl Class {
-    const fn of(byte: u8) -> Self {
-        match byte {
-            b'a'..=b'z' => Self::Lower,
-            b'A'..=b'Z' => Self::Upper,
-            b'0'..=b'9' => Self::Digit,
-            b' ' => Self::Blank,
-            b'\n' | b'\r' | b'\t' => Self::Break,
-            _ => Self::Other,
-        }
+/// Of each byte; of several-byte characters each byte is of the last class.
+const CLASSES: [Class; 256] = {
+    let mut classes = [Class::Other; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        classes[byte as usize] = match byte {
+            b'a'..=b'z' => Class::Lower,
+            b'A'..=b'Z' => Class::Upper,
+            b'0'..=b'9' => Class::Digit,
+            b' ' => Class::Blank,
+            b'\n' | b'\r' | b'\t' => Class::Break,
+            _ => Class::Other,
+        };
+        byte += 1_u8;
     }
+    classes
+};
+
+fn class_of(byte: u8) -> Class {
+    CLASSES[usize::from(byte)]
 }
 
 /// Quarters of a token that a character counts which is no ASCII letter, digit or blank.
 const fn of_other(c: char) -> usize {
     match c {
         // ASCII marks, and the marks of Latin and CJK prose that vocabularies have whole.
-        '\0'..='\u{7f}' | '\u{2018}'..='\u{201d}' | '\u{2026}' | '\u{2013}' | '\u{2014}' | '\u{3001}' | '\u{3002}' => 4,
+        '\0'..='\u{7f}' | '\u{2018}'..='\u{201d}' | '\u{2026}' | '\u{2013}' | '\u{2014}' | '\u{3001}' | '\u{3002}' => {
+            MARK_QUARTERS
+        }
         '\u{4e00}'..='\u{9fff}' => HAN_QUARTERS,
         '\u{ac00}'..='\u{d7a3}' | '\u{3041}'..='\u{30ff}' | '\u{ff01}'..='\u{ff60}' => SYLLABLE_QUARTERS,
         c => c.len_utf8() * 4,

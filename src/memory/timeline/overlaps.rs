@@ -5,7 +5,7 @@
 //! Which of two is the newer one, and whether they contradict each other, depends on the two alone. So a pair is the same
 //! whichever of them was learned first, and it counts only as long as both are valid: that is looked at when they are read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 
@@ -119,18 +119,22 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
                 _ => {}
             }
         }
-        replaced.retain(|pair| !self.replaces_already(*pair));
+        let mut seen = HashSet::new();
+        replaced.retain(|pair| !self.replaces_already(*pair) && seen.insert((pair.fact, pair.by)));
         replaced
     }
 
-    /// A turn says that a promise of another memory is over. Where all who know of the promise hear that, it has ended; else
-    /// what the turn says of it replaces it for those who do.
+    /// A turn says that a promise of another memory is over. Where all players to whom the promise is known hear that, it has
+    /// ended, for other NPCs as well; else what the turn says of it replaces it for those who do.
     pub(super) fn end_promise_elsewhere(&mut self, ending: Ending, new: &[usize], turn: TurnId, at: DateTime<Utc>) {
         let here = self.timeline.audience.as_ref();
         let there = self.timeline.elsewhere.get(&ending.fact);
         let Some((here, promise)) = here.zip(there.filter(|fact| fact.invalid.is_none())) else {
             return;
         };
+        if !here.overlaps(&promise.audience) {
+            return;
+        }
         let said = self.first_said(new);
         if promise.is_protected() {
             let flagged = said.map(|by| Flagged {
@@ -139,7 +143,7 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
                 turn,
             });
             self.flags.extend(flagged);
-        } else if here.includes(&promise.audience) {
+        } else if here.private_to.is_none() || here.private_to == promise.audience.private_to {
             self.ends_elsewhere.push(End {
                 fact: promise.id,
                 reason: ending.how,
@@ -148,7 +152,7 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
                 at,
                 restored_at: None,
             });
-        } else if here.overlaps(&promise.audience) {
+        } else {
             let fact = promise.id;
             self.replaced.extend(said.map(|by| Replaced { fact, by }));
         }

@@ -182,6 +182,36 @@ fn a_kept_promise_ends_and_comes_back_if_that_is_unsaid() {
     });
 }
 
+async fn a_promise_ends_without_a_witness(stage: Stage) {
+    let mut before_tom = stage.session_before("p1", &["tom"]).await;
+    before_tom
+        .teach("I will bring you salt, I promise", &json!([promise()]))
+        .await;
+    let mut alone = stage.session("p1").await;
+    let ends = json!([{"number": 1, "how": "fulfilled"}]);
+    tells_that(&mut alone, "Here you are.", &json!([]), &ends).await;
+    assert_eq!(stage.valid().await, [""; 0]);
+    let ended = stage.facts().await.into_iter().find_map(|fact| fact.invalid);
+    assert_eq!(ended.unwrap().reason, InvalidReason::Fulfilled);
+    before_tom.teach("And now?", &json!([])).await;
+    assert!(!last_extraction(&stage).contains("<open "));
+    alone.rewind(0, None).await;
+    assert_eq!(stage.valid().await, ["The player promises to bring Mira salt."]);
+}
+
+#[test]
+fn a_promise_made_before_another_npc_ends_where_that_one_is_not() {
+    run(async { Box::pin(a_promise_ends_without_a_witness(Stage::set().await)).await });
+}
+
+#[test]
+fn a_promise_made_before_another_npc_ends_where_that_one_is_not_on_postgres() {
+    run(async {
+        let stage = Stage::set_on_postgres(|_| {}, WorldSettings::default()).await;
+        Box::pin(a_promise_ends_without_a_witness(stage)).await;
+    });
+}
+
 #[test]
 fn whoever_has_two_names_is_one_person() {
     run(async {

@@ -119,6 +119,14 @@ fn a_promise_of_another_memory_ends_for_all_who_hear_that_it_is_kept() {
     // Those who were not told go on waiting.
     let alone = kept(Some("p7"), None);
     assert_eq!((alone.ends(), alone.replaced()), (vec![], vec![(1, 2)]));
+    // Whom it was promised hears it, though not every NPC who heard the promise.
+    let mut witnessed = kept(Some("p7"), Some("p7"));
+    let promise = witnessed.timeline.elsewhere.get_mut(&fact(1)).expect("it is known");
+    promise
+        .audience
+        .knowers
+        .insert(Knower::Npc("tom".parse().expect("an id")));
+    assert_eq!(witnessed.ends(), [(1, InvalidReason::Fulfilled, None)]);
     // Nobody hears of both.
     let of_others = kept(Some("p7"), Some("p8"));
     assert_eq!((of_others.ends(), of_others.replaced()), (vec![], vec![]));

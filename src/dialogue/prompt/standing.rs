@@ -56,6 +56,13 @@ struct Entry {
     tokens: u32,
 }
 
+impl Entry {
+    /// What it takes of the block.
+    fn chars(&self) -> usize {
+        self.text.chars().count() + FRAME_CHARS
+    }
+}
+
 /// Facts that are in every prompt.
 #[derive(Default)]
 pub(super) struct StandingFacts {
@@ -102,24 +109,31 @@ impl StandingFacts {
             chars: chars / PROMISE_SHARE,
             tokens: *left,
         };
-        // Promises first, so that nothing else takes their room. What they leave is for the others.
+        // Promises first, so that nothing else takes their room. What they leave is for the others, and the other way round.
         let (promises, others): (Vec<_>, Vec<_>) = material
             .standing
             .iter()
             .filter(|fact| !standing.pinned_ids.contains(&fact.id))
             .filter_map(|fact| Some((fact, block_of(material, fact)?)))
             .partition(|(_, block)| *block == Block::Promises);
-        let mut kept = Vec::new();
+        let (mut kept, mut put_off) = (Vec::new(), Vec::new());
         for (facts, more) in [(promises, chars - chars / PROMISE_SHARE), (others, 0)] {
             for (fact, block) in facts {
                 let entry = entry_of(templates, material, fact, block, count)?;
-                if room.take(entry.text.chars().count() + FRAME_CHARS, entry.tokens) {
+                if room.take(entry.chars(), entry.tokens) {
                     kept.push((fact.view.importance, fact.valid_at, entry));
                 } else {
-                    standing.state_dropped += 1;
+                    put_off.push((fact.view.importance, fact.valid_at, entry));
                 }
             }
             room.chars += more;
+        }
+        for (importance, valid_at, entry) in put_off {
+            if room.take(entry.chars(), entry.tokens) {
+                kept.push((importance, valid_at, entry));
+            } else {
+                standing.state_dropped += 1;
+            }
         }
         kept.sort_by_key(|(importance, valid_at, _)| std::cmp::Reverse((*importance, *valid_at)));
         standing.state = kept.into_iter().map(|(.., entry)| entry).collect();

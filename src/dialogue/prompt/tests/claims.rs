@@ -244,6 +244,13 @@ fn promises_keep_room_of_their_own() {
     let line = block_with(&text, "salt");
     let expected = "- [3 days ago] The player says: The player will bring salt.";
     assert_eq!(line, Some(("[Open promises and goals]", expected)));
+    // Where nothing else takes it, all of the room is theirs.
+    let promised = |id: u128| format!("The player will bring a sack of salt to mill number {id} by the river.");
+    case.standing = (10..20)
+        .map(|id| fact(id, FactKind::Todo, &promised(id), false))
+        .collect();
+    let text = shown(&case.assemble(&settings()).unwrap().messages);
+    assert_eq!(text.matches("a sack of salt").count(), 10, "{text}");
     // What is over is none.
     promise.statement.tense = Tense::Past;
     case.standing = vec![promise];

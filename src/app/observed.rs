@@ -162,8 +162,11 @@ impl DialogueStore for ObservedDialogues {
         npc: &NpcId,
         player: &PlayerId,
         apart_from: DialogueId,
+        unlocked: bool,
     ) -> StoreResult<Option<Meeting>> {
-        self.inner.last_meeting(scope, world, npc, player, apart_from).await
+        self.inner
+            .last_meeting(scope, world, npc, player, apart_from, unlocked)
+            .await
     }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         self.inner.set_resume_token(scope, id, hash).await

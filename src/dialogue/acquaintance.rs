@@ -1,14 +1,29 @@
 //! When the NPC last talked with this player, in another session.
 
-use super::{Services, turn::TurnInput};
+use super::{Services, locks, turn::TurnInput};
 use crate::{memory::summary::Meeting, ports::StoreResult};
 
-/// Read in every turn: another session with this player may begin, or be taken back, at any time and on any node.
+/// Read in every turn: another session with this player may begin, or be taken back, at any time and on any node. Where the newest
+/// summary rests on what this player may not hear of, the newest that rests on no such thing stands in for it.
 pub(super) async fn last_meeting(services: &Services, input: &TurnInput) -> StoreResult<Option<Meeting>> {
     let Some(player) = &input.player else { return Ok(None) };
     let (scope, npc, dialogue) = (&input.scope, &input.npc.id, input.dialogue.id);
     let dialogues = &services.ledger.dialogues;
-    dialogues
-        .last_meeting(scope, &input.world.id, npc, player, dialogue)
-        .await
+    let meeting = async |unlocked| {
+        dialogues
+            .last_meeting(scope, &input.world.id, npc, player, dialogue, unlocked)
+            .await
+    };
+    let newest = meeting(false).await?;
+    let summary = newest.as_ref().and_then(|meeting| meeting.summary.as_ref());
+    let Some(locks) = summary.map(|recap| &recap.locks).filter(|locks| !locks.is_empty()) else {
+        return Ok(newest);
+    };
+    let locked = vec![((), locks.clone())];
+    let open = locks::open(services, scope, &input.world, &input.viewpoint(), locked).await?;
+    if open.is_empty() {
+        meeting(true).await
+    } else {
+        Ok(newest)
+    }
 }

@@ -13,15 +13,19 @@ use crate::{
         authored::World,
         confided::Confided,
         fact::{Fact, Viewpoint},
+        keywords::telling_terms,
         locks::{Lock, Locks},
         progress::{self, Whom},
         scenario::Scenario,
         summary::Summary,
+        trace::LockedWords,
     },
     ports::{PageRequest, StoreResult},
     tenancy::TenantScope,
 };
 
+/// Words that most promises have in common.
+const PROMISING: &str = "promise promises promised agree agreed 약속 약속하다 약속했다";
 /// Scenarios that are read at once.
 const SCENARIOS_AT_ONCE: u32 = 200;
 
@@ -135,9 +139,10 @@ pub(super) async fn before(services: &Services, input: &TurnInput) -> StoreResul
     Ok(locks)
 }
 
-/// What the dialogue has had in its prompts by the end of this turn that not every player may hear of: an NPC that told
-/// something may come back to it for as long as the dialogue lasts.
-pub(super) fn of_dialogue(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Locks {
+/// What the dialogue has told by the end of this turn that not every player may hear of, or had in its prompts of the NPC's past
+/// and of what NPCs said to each other: an NPC that told something may come back to it for as long as the dialogue lasts. A
+/// memory that rests on such a thing counts once the reply has a word of it.
+pub(super) fn of_dialogue(input: &TurnInput, gathered: &Gathered, prompt: &Prompt, reply: &str) -> Locks {
     let mut locks = gathered.locks_before.clone();
     locks.extend(&gathered.overheard.locks);
     let shown = prompt.scenarios.iter().filter(|traced| traced.shown.is_some());
@@ -145,19 +150,53 @@ pub(super) fn of_dialogue(input: &TurnInput, gathered: &Gathered, prompt: &Promp
         npc: input.npc.id.clone(),
         scenario: traced.scenario.clone(),
     }));
-    let of_standing = gathered.standing.iter().map(|fact| (fact.id, &fact.locks));
-    let of_hits = gathered.hits.iter().map(|hit| (hit.body.id, &hit.body.locks));
-    let locked = of_standing.chain(of_hits).filter(|(_, locks)| !locks.is_empty());
-    for (fact, of) in locked {
-        if prompt
-            .candidates
-            .iter()
-            .any(|traced| traced.fact == fact && traced.fate.is_in_prompt())
-        {
-            locks.extend(of);
-        }
+    let texts = texts(input, gathered, prompt);
+    for text in texts.iter().filter(|text| text.words.has_a_word_of(&[reply])) {
+        locks.extend(&text.locks);
     }
     locks
+}
+
+/// What of the prompt not every player may hear of, beside what the dialogue has told by then.
+pub(super) fn untold(input: &TurnInput, gathered: &Gathered, prompt: &Prompt, told: &Locks) -> Vec<LockedWords> {
+    let mut texts = texts(input, gathered, prompt);
+    texts.retain(|text| !text.locks.are_open_wherever(told));
+    texts
+}
+
+/// The memories in a prompt, and the summary of the last meeting, that not every player may hear of, in words. Names of those who
+/// talk with each other are in all of them, and words of promising in many: they tell nothing.
+fn texts(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Vec<LockedWords> {
+    let of_standing = gathered
+        .standing
+        .iter()
+        .map(|fact| (fact.id, &fact.view.content, &fact.locks));
+    let of_hits = gathered.hits.iter().map(|hit| &hit.body);
+    let of_hits = of_hits.map(|body| (body.id, &body.view.content, &body.locks));
+    let had = |fact: FactId| {
+        let mut traced = prompt.candidates.iter();
+        traced.any(|traced| traced.fact == fact && traced.fate.is_in_prompt())
+    };
+    let facts = of_standing
+        .chain(of_hits)
+        .filter(|(fact, _, locks)| !locks.is_empty() && had(*fact));
+    let summary = gathered.meeting.as_ref().and_then(|meeting| meeting.summary.as_ref());
+    let summary = summary.filter(|recap| !recap.locks.is_empty());
+    let texts = facts.map(|(_, content, locks)| (content, locks));
+    let texts = texts.chain(summary.map(|recap| (&recap.text, &recap.locks)));
+    let mut silent = telling_terms(&input.npc.name);
+    silent.extend(gathered.players_name(input).map(telling_terms).unwrap_or_default());
+    silent.extend(telling_terms(PROMISING));
+    texts
+        .map(|(text, locks)| {
+            let mut words = Confided::default();
+            words.add_but(text, &silent);
+            LockedWords {
+                words,
+                locks: locks.clone(),
+            }
+        })
+        .collect()
 }
 
 /// What this turn had in its prompt that was private to its player, but for the player's own lines: facts, what the dialogue was

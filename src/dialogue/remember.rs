@@ -30,7 +30,7 @@ use crate::{
         locks::{Lock, Locks},
         names::Names,
         party,
-        trace::ScenarioTrace,
+        trace::{LockedWords, ScenarioTrace},
     },
     ports::ledger::jobs::Job,
     tenancy::TenantScope,
@@ -50,6 +50,8 @@ pub(super) struct Injected {
     pub texts: Vec<String>,
     /// What the dialogue had had in its prompts by then that not every player may hear of.
     pub locks: Locks,
+    /// Memories in the prompt that were not told, and that not every player may hear of.
+    locked: Vec<LockedWords>,
     /// Of the NPC's past, as the prompt had it.
     past: Vec<String>,
     /// What a player's word of itself may tell of that not every player may hear of; `None`: of nothing.
@@ -63,6 +65,18 @@ pub(super) struct Injected {
 }
 
 impl Injected {
+    fn locks_of(&self, statement: &Statement) -> Locks {
+        let mut locks = self.locks.clone();
+        let keywords = statement.keywords.iter().map(String::as_str);
+        let texts: Vec<&str> = [statement.content.as_str(), &statement.object]
+            .into_iter()
+            .chain(keywords)
+            .collect();
+        for text in self.locked.iter().filter(|text| text.words.has_a_word_of(&texts)) {
+            locks.extend(&text.locks);
+        }
+        locks
+    }
     /// Under one name each is to be spoken of again. Another player's sister is not the player's.
     fn note_subject(&mut self, subject: &str, said: &Said) {
         let owner = party::owner(subject);
@@ -93,7 +107,8 @@ pub(super) async fn extract(
         services.ledger.jobs.finish(scope, job.id, &spent()).await?;
         return Ok(JobReport::default());
     }
-    if !learned.facts.is_empty() && !injected.locks.is_empty() && said.turn.player.is_some() {
+    let is_locked = !injected.locks.is_empty() || !injected.locked.is_empty();
+    if !learned.facts.is_empty() && is_locked && said.turn.player.is_some() {
         let viewpoint = said.dialogue.viewpoint(&said.npc, said.turn.player.clone());
         let at = said.turn.committed_at;
         injected.names = recall::names(services, scope, &said.world, &viewpoint, at).await?;
@@ -113,6 +128,7 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
     let audience = said.audience();
     let Some(trace) = &said.trace else { return Ok(injected) };
     injected.locks = trace.locks.clone();
+    injected.locked.clone_from(&trace.locked);
     for (scenario, text) in shown(&trace.scenarios) {
         injected.locks.0.insert(Lock::Scenario {
             npc: said.turn.npc.clone(),
@@ -192,15 +208,15 @@ impl Said {
             private_to: if shared { None } else { self.turn.player.clone() },
         }
     }
-    /// What a fact of this turn rests on that not every player may hear of: all that was in the prompt, since in what words a
-    /// model tells of it nobody knows. What players say of themselves is their own, but where others would hear of it.
+    /// What a fact of this turn rests on that not every player may hear of: all of the past that was in the prompt, since in what words a
+    /// model tells of it nobody knows, and those memories of which it has a word. What players say of themselves is their own, but where others would hear of it.
     fn locks_of(&self, statement: &Statement, injected: &Injected) -> Locks {
         let own = self.is_of_players(&statement.subject, &injected.names);
         let is_told = || injected.told.as_ref().is_some_and(|told| told.is_told_by(statement));
         let mut locks = if own && party::is_player(&statement.speaker) && !is_told() {
             Locks::default()
         } else {
-            injected.locks.clone()
+            injected.locks_of(statement)
         };
         if self.turn.player.is_none() {
             locks.0.extend(self.dialogue.options.watchers().lock());

@@ -9,6 +9,7 @@ use unicode_segmentation::UnicodeSegmentation as _;
 use super::{
     fact::Importance,
     keywords::{coverage, document_terms, query_terms},
+    locks::Locks,
     turn::Checkpoint,
 };
 use crate::ids::{DialogueId, SummaryId};
@@ -33,9 +34,7 @@ pub struct Meeting {
     pub at: DateTime<Utc>,
     /// When that session began.
     pub since: DateTime<Utc>,
-    /// The newest summary of what they said to each other, of that session or one before, of those that rest on nothing that is locked.
-    /// One that rests on what not every player may hear of is left out: it stands in every prompt of a session, so all that is learned there would rest on it
-    /// as well.
+    /// The newest summary of what they said to each other, of that session or one before.
     pub summary: Option<Recap>,
 }
 
@@ -57,6 +56,8 @@ pub struct Recap {
     pub since: DateTime<Utc>,
     /// When the last of the turns that it sums up was committed.
     pub at: DateTime<Utc>,
+    /// What it rests on that not every player may hear of.
+    pub locks: Locks,
 }
 
 /// Share of the informative words of a statement that a text must have to tell of it, as a fact must of a request to forget.

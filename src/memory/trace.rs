@@ -183,6 +183,17 @@ pub struct Timings {
     pub added: f64,
 }
 
+/// The words of a text that not every player may hear of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LockedWords {
+    /// 32-bit hashes of words.
+    #[schema(value_type = Vec<u32>)]
+    pub words: Confided,
+    /// As those of a trace.
+    #[schema(value_type = String)]
+    pub locks: Locks,
+}
+
 /// The whole trace of one turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TurnTrace {
@@ -207,6 +218,10 @@ pub struct TurnTrace {
     #[serde(default, skip_serializing_if = "Locks::is_empty")]
     #[schema(value_type = String)]
     pub locks: Locks,
+    /// Memories and summaries in the prompt that not every player may hear of, of which the reply told nothing: what was learned
+    /// from this turn with a word of theirs is locked as they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locked: Vec<LockedWords>,
     /// What the turn had in its prompt that was private to its player and no summary of an earlier turn, as 32-bit hashes of
     /// words: what the NPC tells of itself with none of those of the dialogue so far is told to others. Absent: nobody knows,
     /// and nothing is.

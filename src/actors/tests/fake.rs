@@ -95,6 +95,7 @@ fn a_trace(at: DateTime<Utc>) -> TurnTrace {
         told_in: vec![],
         confided: None,
         locks: crate::memory::locks::Locks::default(),
+        locked: Vec::new(),
         sections: Vec::new(),
         prompt_tokens: 0,
         prompt_hash: String::new(),

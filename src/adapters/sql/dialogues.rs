@@ -17,6 +17,7 @@ use crate::{
     memory::{
         confided::Confided,
         fact::Cause,
+        locks::Locks,
         summary::{Meeting, Recap},
         trace::TurnTrace,
         turn::{Checkpoint, Turn},
@@ -109,7 +110,9 @@ const HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
 /// dialogue was at the turn that the summary ends with. Where it is not known what a summary rests on, it is told by an NPC that
 /// has nothing to keep back.
 const LAST_MEETINGS: &str = concat!(
-    "SELECT m.committed_at, m.begun_at, s.text, s.created_at
+    "SELECT m.committed_at, m.begun_at, s.text, s.created_at, ",
+    member_of!("c.body", "locks"),
+    "
     FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,
             (SELECT n.id FROM summaries n CROSS JOIN turns e CROSS JOIN checkpoints c
              WHERE n.tenant = $1 AND n.dialogue = d.id AND n.lifted_at IS NULL AND n.text <> ''
@@ -117,7 +120,9 @@ const LAST_MEETINGS: &str = concat!(
                AND c.tenant = $1 AND c.turn = e.id
                AND (",
     member_of!("c.body", "locks"),
-    " = '' OR ",
+    " = '' OR NOT $7 AND ",
+    member_of!("c.body", "locks"),
+    " IS NOT NULL OR ",
     member_of!("c.body", "locks"),
     " IS NULL AND NOT EXISTS (SELECT 1 FROM scenarios a
                    WHERE a.tenant = $1 AND a.world = $2 AND a.npc = $3 AND a.required_progress > 0))
@@ -130,6 +135,8 @@ const LAST_MEETINGS: &str = concat!(
           AND t.tenant = $1 AND t.id = d.head_turn_id
         ORDER BY d.created_at DESC, d.id DESC LIMIT $6) m
     LEFT JOIN summaries s ON s.tenant = $1 AND s.id = m.summary
+    LEFT JOIN turns e ON e.tenant = $1 AND e.dialogue = m.dialogue AND e.number = s.to_turn AND e.stands = TRUE
+    LEFT JOIN checkpoints c ON c.tenant = $1 AND c.turn = e.id
     ORDER BY m.begun_at DESC, m.dialogue DESC"
 );
 /// Sessions that are looked through for a summary.
@@ -347,6 +354,7 @@ impl DialogueStore for SqlDialogueStore {
         npc: &NpcId,
         player: &PlayerId,
         apart_from: DialogueId,
+        unlocked: bool,
     ) -> StoreResult<Option<Meeting>> {
         let mut connection = self.0.read(scope).await?;
         let rows = sqlx::query(LAST_MEETINGS)
@@ -356,6 +364,7 @@ impl DialogueStore for SqlDialogueStore {
             .bind(player.as_str())
             .bind(apart_from.to_string())
             .bind(MEETINGS)
+            .bind(unlocked)
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
@@ -369,8 +378,11 @@ impl DialogueStore for SqlDialogueStore {
                 since,
                 summary: None,
             });
+            let locks: Option<Locks> = columns.maybe_id()?;
             if let (Some(text), Some(at)) = (text, made_at) {
-                meeting.summary = Some(Recap { text, since, at });
+                // Where nobody kept them, it is told by an NPC that has nothing to keep back.
+                let locks = locks.unwrap_or_default();
+                meeting.summary = Some(Recap { text, since, at, locks });
                 break;
             }
         }

@@ -300,7 +300,8 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &S
     checkpoint.ended = spoken.reply.ends;
     checkpoint.catch_up(&input.summaries, services.settings.summaries.buffer_min_turns);
     checkpoint.told(input.number, turn.committed_at, &input.npc.id, spoken.prompt.told());
-    checkpoint.locks = Some(locks::of_dialogue(input, &spoken.gathered, &spoken.prompt));
+    let locks = locks::of_dialogue(input, &spoken.gathered, &spoken.prompt, &turn.reply_text);
+    checkpoint.locks = Some(locks);
     checkpoint.confided = locks::confided(input, &spoken.gathered, &spoken.prompt);
     checkpoint
 }
@@ -392,6 +393,8 @@ fn trace_of(
     state_notes: Vec<String>,
     checkpoint: &Checkpoint,
 ) -> TurnTrace {
+    let locks = checkpoint.locks.clone().unwrap_or_default();
+    let locked = locks::untold(input, &spoken.gathered, &spoken.prompt, &locks);
     let Spoken {
         gathered,
         prompt,
@@ -426,7 +429,8 @@ fn trace_of(
         scenarios: prompt.scenarios,
         progress: gathered.past.map(|past| past.progress),
         told_in: input.checkpoint.told_in(),
-        locks: checkpoint.locks.clone().unwrap_or_default(),
+        locks,
+        locked,
         confided: checkpoint.confided.clone(),
         sections: prompt.sections,
         prompt_tokens: prompt.tokens,

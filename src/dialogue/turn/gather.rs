@@ -93,7 +93,7 @@ impl Gathered {
     }
 
     /// Under what name the NPC knows the player, if it told one.
-    pub(super) fn players_name(&self, input: &TurnInput) -> Option<&str> {
+    pub(in crate::dialogue) fn players_name(&self, input: &TurnInput) -> Option<&str> {
         let reader = Reader {
             language: input.npc.language,
             npc: &input.npc.name,

@@ -268,7 +268,7 @@ pub trait DialogueStore: Send + Sync {
         player: Option<&PlayerId>,
     ) -> StoreResult<Option<Overheard>>;
     /// The newest session but `apart_from` in which `npc` talked with `player`, and of which something stands. Its summary
-    /// is that of an earlier session where it has none of its own.
+    /// is that of an earlier session where it has none of its own. `unlocked`: of summaries that everybody may hear of alone.
     async fn last_meeting(
         &self,
         scope: &TenantScope,
@@ -276,6 +276,7 @@ pub trait DialogueStore: Send + Sync {
         npc: &NpcId,
         player: &PlayerId,
         apart_from: DialogueId,
+        unlocked: bool,
     ) -> StoreResult<Option<Meeting>>;
     /// Replaces the hash of the resume token. `false`: there is no such dialogue.
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool>;

@@ -6,6 +6,7 @@ use colloquy::{
     dialogue::{
         remember::{HandWritten, write_by_hand},
         scenarios,
+        settings::DialogueSettings,
     },
     memory::{
         fact::{Audience, FactKind, Importance, Knower},
@@ -156,21 +157,20 @@ async fn a_locked_promise_stands_where_it_is_open(stage: Stage) {
     let promise = promised("Mira promised the player a candle of beeswax.");
     asks(&mut talk, &json!([said("Anselm drowned long ago."), promise])).await;
     let mut other = stage.session("p2").await;
-    // It is as locked as a memory that has nothing to do with it.
-    let unrelated = promised("Mira promised the player the corner room.");
-    other.teach("What of Anselm?", &json!([unrelated])).await;
+    // What was learned with a word of a locked memory is as locked as it.
+    let about_him = promised("Mira promised the player to show Anselm's corner room.");
+    other.teach("What of Anselm?", &json!([about_him])).await;
     for fact in stage.facts().await {
         assert_eq!(fact.locks.to_string(), "scenario:mira/well", "{fact:?}");
     }
     let words = ["beeswax", "corner room"];
-    let locked = "scenario:mira/well".to_owned();
-    assert_eq!(in_small_talk(&stage, "p1", words).await, ([true; 2], locked.clone()));
+    assert_eq!(in_small_talk(&stage, "p1", words).await, ([true; 2], String::new()));
     // From now on it takes some progress.
     let written = write(&stage, &well(&stage, TELLS, 2), Some(1)).await;
     assert_eq!(written, Ok(PutOutcome::Updated { version: 2 }));
     assert_eq!(in_small_talk(&stage, "p1", words).await, ([false; 2], String::new()));
     set_progress(&stage, "p1", 2).await;
-    assert_eq!(in_small_talk(&stage, "p1", words).await, ([true; 2], locked.clone()));
+    assert_eq!(in_small_talk(&stage, "p1", words).await, ([true; 2], String::new()));
     assert_eq!(in_small_talk(&stage, "p2", words).await, ([false; 2], String::new()));
     // It is shown as open to who learns from a turn, in the same dialogue as well.
     stage.llm.tell_text(Task::Intent, "chat");
@@ -184,7 +184,7 @@ async fn a_locked_promise_stands_where_it_is_open(stage: Stage) {
     assert_eq!(in_small_talk(&stage, "p1", words).await, ([false; 2], String::new()));
     set_progress(&stage, "p1", 2).await;
     talk.rewind(0, None).await;
-    assert_eq!(in_small_talk(&stage, "p1", words).await, ([false, true], locked));
+    assert_eq!(in_small_talk(&stage, "p1", words).await, ([false, true], String::new()));
 }
 
 #[test]
@@ -326,13 +326,55 @@ fn one_who_is_greeted_is_told_nothing_of_the_past_unasked() {
             (prompt.contains("tell of Anselm again"), locks)
         };
         // Where the past is open, the promise stands in every prompt of the player.
-        let open = (true, "scenario:mira/well".to_owned());
+        let open = (true, String::new());
         assert_eq!(greeted().await, open);
         let written = write(&stage, &well(&stage, TELLS, 2), Some(1)).await;
         assert_eq!(written, Ok(PutOutcome::Updated { version: 2 }));
         assert_eq!(greeted().await, (false, String::new()));
         set_progress(&stage, "p1", 2).await;
         assert_eq!(greeted().await, open);
+    });
+}
+
+#[test]
+fn a_summary_that_tells_the_past_is_told_where_that_is_open() {
+    run(async {
+        let summarise = |settings: &mut DialogueSettings| settings.summaries.first_after_turns = 2;
+        let stage = with_a_past_on(Stage::set_with(summarise, sharing()).await).await;
+        let digest = |text: &str| {
+            let digest = json!({ "summary": text, "importance": 5 });
+            stage.llm.tell_text(Task::Summary, digest.to_string());
+        };
+        let mut first = stage.session("p1").await;
+        first.teach("Lovely weather.", &json!([])).await;
+        digest("They spoke of salt.");
+        first.teach("And bread?", &json!([])).await;
+        let mut second = stage.session("p1").await;
+        asks(&mut second, &json!([])).await;
+        digest("Mira told of her brother in the shaft.");
+        second.teach("Poor Anselm.", &json!([])).await;
+        let told = async || {
+            let (_, locks) = in_small_talk(&stage, "p1", []).await;
+            let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+            let words = ["brother in the shaft", "spoke of salt"];
+            (words.map(|words| prompt.contains(words)), locks)
+        };
+        assert_eq!(told().await, ([true, false], String::new()));
+        // What has nothing to do with it is free.
+        let mut third = stage.session("p1").await;
+        stage.llm.tell_text(Task::Intent, "chat");
+        let facts = json!([said("Mira bakes on Fridays."), said("Mira dreams of the shaft.")]);
+        third.teach("Lovely weather.", &facts).await;
+        for fact in stage.facts().await {
+            let is_locked = fact.view.content.contains("shaft");
+            assert_eq!(fact.locks.is_empty(), !is_locked, "{fact:?}");
+        }
+        third.rewind(0, None).await;
+        let written = write(&stage, &well(&stage, TELLS, 2), Some(1)).await;
+        assert_eq!(written, Ok(PutOutcome::Updated { version: 2 }));
+        assert_eq!(told().await, ([false, true], String::new()));
+        set_progress(&stage, "p1", 2).await;
+        assert_eq!(told().await.0, [true, false]);
     });
 }
 
@@ -356,7 +398,22 @@ fn what_rests_on_what_is_locked_is_locked_as_well() {
             .await;
         let cap = stage.facts().await.pop().unwrap();
         assert_eq!(cap.locks.to_string(), "scenario:mira/well");
-        assert_eq!(other.trace(1).await.locks, cap.locks);
+        // The reply told nothing of it, so that what has nothing to do with it is free.
+        let trace = other.trace(1).await;
+        assert!(
+            trace.locks.is_empty() && trace.locked[0].locks == cap.locks,
+            "{trace:?}"
+        );
+        other
+            .teach("What of Anselm?", &json!([said("Mira bakes on Thursdays.")]))
+            .await;
+        assert!(stage.facts().await.pop().unwrap().locks.is_empty());
+        stage.llm.tell_text(Task::Reply, "Anselm is gone.");
+        other
+            .teach("What of Anselm?", &json!([said("Mira bakes on Mondays.")]))
+            .await;
+        assert_eq!(other.trace(3).await.locks, cap.locks, "he was spoken of");
+        assert_eq!(stage.facts().await.pop().unwrap().locks, cap.locks);
         // What is taken back takes its lock along.
         other.rewind(0, None).await;
         let mut again = stage.session("p3").await;

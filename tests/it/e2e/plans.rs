@@ -60,7 +60,7 @@ const OTHERS: [&str; 9] = [
 const ROWS: u32 = 10_000;
 /// Where it is right to read a table from end to end, or of an index all that is the tenant's: its name, and a part of
 /// the statement.
-const RIGHT: [(&str, &str); 20] = [
+const RIGHT: [(&str, &str); 22] = [
     // A save is about every dialogue of its world.
     ("dialogues", "INSERT INTO save_items"),
     ("dialogues", "LEFT JOIN save_items"),
@@ -76,6 +76,9 @@ const RIGHT: [(&str, &str); 20] = [
     ("saves", "SELECT COUNT(*) FROM saves"),
     // The first of them only.
     ("saves_pkey", "SELECT MIN(s.id) FROM saves"),
+    // The first of the tenant's only, by the index where those of others wait.
+    ("outbox", "NOT EXISTS (SELECT 1 FROM outbox"),
+    ("outbox_of_tenant", "NOT EXISTS (SELECT 1 FROM outbox"),
     // Queues: what is in them is what is asked for.
     ("jobs_open", ""),
     ("jobs_due", ""),

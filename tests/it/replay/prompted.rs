@@ -13,7 +13,7 @@ use colloquy::{
         confided::Confided,
         locks::Locks,
         summary::Meeting,
-        trace::{CandidateFate, CandidateTrace, ScenarioTrace, TurnTrace},
+        trace::{CandidateFate, CandidateTrace, LockedWords, ScenarioTrace, TurnTrace},
         turn::{Checkpoint, Turn},
     },
     ports::{
@@ -35,6 +35,8 @@ pub struct Had {
     pub scenarios: Vec<ScenarioTrace>,
     /// What the dialogue had had by then that not every player may hear of.
     pub locks: Locks,
+    /// What of the prompt not every player may hear of, beside that.
+    pub locked: Vec<LockedWords>,
     /// And what of it was private to its player.
     pub confided: Option<Confided>,
 }
@@ -64,6 +66,7 @@ impl DialogueStore for Prompted {
                 commit.trace.scenarios = had.scenarios;
                 commit.checkpoint.locks = Some(had.locks.clone());
                 commit.trace.locks = had.locks;
+                commit.trace.locked = had.locked;
                 commit.checkpoint.confided = had.confided.clone();
                 commit.trace.confided = had.confided;
                 self.inner.commit_turn(scope, &commit).await
@@ -102,8 +105,11 @@ impl DialogueStore for Prompted {
         npc: &NpcId,
         player: &PlayerId,
         apart_from: DialogueId,
+        unlocked: bool,
     ) -> StoreResult<Option<Meeting>> {
-        self.inner.last_meeting(scope, world, npc, player, apart_from).await
+        self.inner
+            .last_meeting(scope, world, npc, player, apart_from, unlocked)
+            .await
     }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         self.inner.set_resume_token(scope, id, hash).await

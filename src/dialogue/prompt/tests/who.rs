@@ -1,9 +1,11 @@
 //! Who the player is to the NPC.
 
 use super::*;
+use crate::memory::locks::Locks;
 
 fn recap(text: &str) -> Recap {
     Recap {
+        locks: Locks::default(),
         text: text.to_owned(),
         since: at(0),
         at: at(0),

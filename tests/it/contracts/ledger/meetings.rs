@@ -21,7 +21,7 @@ pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>)
     let met = async || {
         let of = (&f.world, &f.npc, &f.player);
         let found = dialogues
-            .last_meeting(&f.scope, of.0, of.1, of.2, now.dialogue.id)
+            .last_meeting(&f.scope, of.0, of.1, of.2, now.dialogue.id, true)
             .await;
         found
             .unwrap()
@@ -58,7 +58,9 @@ pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>)
         (&f.scope, &elsewhere, &f.npc, &f.player),
         (&f.other, &f.world, &f.npc, &f.player),
     ] {
-        let found = dialogues.last_meeting(scope, world, npc, player, now.dialogue.id).await;
+        let found = dialogues
+            .last_meeting(scope, world, npc, player, now.dialogue.id, true)
+            .await;
         assert_eq!(found.unwrap(), None);
     }
     // What is taken back never was.
@@ -95,32 +97,10 @@ pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>)
     f.commit(&said).await;
     let text = Some("They spoke of salt.".to_owned());
     assert_eq!(met().await, Some((said.turn.committed_at, text.clone())));
-    let found = dialogues.last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id);
+    let found = dialogues.last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id, true);
     let found = found.await.unwrap().unwrap();
     assert_eq!(found.since, newest.dialogue.created_at);
     assert_eq!(found.summed_up_before(), Some(open.summary.created_at));
-    // One that rests on what not every player may hear of stands in no prompt.
-    f.tick();
-    let secretive = f.open().await;
-    f.tick();
-    let mut told = f.a_commit(&secretive, 1, None);
-    let well = Lock::Scenario {
-        npc: f.npc.clone(),
-        scenario: "well".parse().unwrap(),
-    };
-    told.checkpoint.locks = Some(Locks::from_iter([well]));
-    let job = f.a_job(&told, JobKind::Summarise);
-    let fence = JobFence {
-        job: job.id,
-        turn: told.turn.id,
-        text_version: told.turn.text_version,
-    };
-    told.jobs.push(job);
-    f.commit(&told).await;
-    let mut secret = landing(f, fence, secretive.dialogue.id, (1, 1));
-    "She told of the well.".clone_into(&mut secret.summary.text);
-    assert!(f.ledger().summaries.commit(&f.scope, &secret).await.unwrap());
-    assert_eq!(met().await, Some((told.turn.committed_at, text)));
 }
 
 pub async fn an_earlier_summary_of_a_session_stands_in_for_one_that_is_locked<S: Subject>(f: &Fixture<S>) {
@@ -155,10 +135,16 @@ pub async fn an_earlier_summary_of_a_session_stands_in_for_one_that_is_locked<S:
         (head, committed_at) = (Some(told.turn.id), Some(told.turn.committed_at));
     }
     let dialogues = &f.ledger().dialogues;
-    let found = dialogues.last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id);
-    let meeting = found.await.unwrap().unwrap();
-    assert_eq!(Some(meeting.at), committed_at);
-    assert_eq!(meeting.summary.unwrap().text, "They spoke of salt.");
+    for (unlocked, text, locks) in [
+        (true, "They spoke of salt.", ""),
+        (false, "She told of the well.", "scenario:mira/well"),
+    ] {
+        let found = dialogues.last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id, unlocked);
+        let meeting = found.await.unwrap().unwrap();
+        assert_eq!(Some(meeting.at), committed_at);
+        let recap = meeting.summary.unwrap();
+        assert_eq!((recap.text.as_str(), recap.locks.to_string().as_str()), (text, locks));
+    }
 }
 
 /// A session with a summary of these words; whether it is known that it rests on nothing that is locked.
@@ -184,7 +170,7 @@ pub async fn of_what_a_summary_rests_on_nobody_may_know<S: Subject>(f: &Fixture<
     let now = f.open().await;
     let met = async || {
         let dialogues = &f.ledger().dialogues;
-        let found = dialogues.last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id);
+        let found = dialogues.last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id, true);
         found.await.unwrap().unwrap().summary.map(|recap| recap.text)
     };
     a_session_with_a_summary(f, "They spoke of salt.", false).await;

@@ -8,7 +8,7 @@ use colloquy::{
     memory::{
         confided::Confided,
         locks::Locks,
-        trace::{CandidateFate, CandidateTrace, ScenarioTrace},
+        trace::{CandidateFate, CandidateTrace, LockedWords, ScenarioTrace},
         turn::{Turn, TurnStatus},
     },
     ports::{clock::Clock as _, ledger::dialogues::OwnerWrite},
@@ -42,6 +42,7 @@ struct Said {
     past: Vec<ScenarioTrace>,
     /// What its dialogue had had by then that not every player may hear of.
     locks: Locks,
+    locked: Vec<LockedWords>,
     /// And what of it was private to its player.
     confided: Option<Confided>,
 }
@@ -73,6 +74,7 @@ impl World {
                 let block = trace.as_ref().is_some_and(|trace| trace.state_block);
                 let past = trace.as_ref().map(|trace| trace.scenarios.clone());
                 let locks = trace.as_ref().map(|trace| trace.locks.clone());
+                let locked = trace.as_ref().map(|trace| trace.locked.clone());
                 let confided = trace.as_ref().and_then(|trace| trace.confided.clone());
                 let prompted = trace
                     .into_iter()
@@ -87,6 +89,7 @@ impl World {
                     prompted,
                     past: past.unwrap_or_default(),
                     locks: locks.unwrap_or_default(),
+                    locked: locked.unwrap_or_default(),
                     confided,
                 });
             }
@@ -183,12 +186,13 @@ impl World {
         });
         let facts = self.facts_named(&said.prompted).await;
         let scenarios = said.past.clone();
-        let locks = said.locks.clone();
+        let (locks, locked) = (said.locks.clone(), said.locked.clone());
         let confided = said.confided.clone();
         *self.recorded.lock() = Some(Had {
             facts,
             scenarios,
             locks,
+            locked,
             confided,
         });
         self.say(said.talk, &turn.player_text, cut).await;

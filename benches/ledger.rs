@@ -192,6 +192,7 @@ impl Bench {
             progress: None,
             told_in: vec![],
             locks: colloquy::memory::locks::Locks::default(),
+            told_locks: None,
             locked: Vec::new(),
             confided: Some(Confided::default().with(["The player likes grapes from the old orchard"])),
             sections: Vec::new(),

@@ -139,25 +139,47 @@ pub(super) async fn before(services: &Services, input: &TurnInput) -> StoreResul
     Ok(locks)
 }
 
-/// What the dialogue has told by the end of this turn that not every player may hear of, or had in its prompts of the NPC's past
-/// and of what NPCs said to each other: an NPC that told something may come back to it for as long as the dialogue lasts. A
-/// memory that rests on such a thing counts once the reply has a word of it.
-pub(super) fn of_dialogue(input: &TurnInput, gathered: &Gathered, prompt: &Prompt, reply: &str) -> Locks {
+/// What the dialogue has had in its prompts by the end of this turn that not every player may hear of: an NPC that told
+/// something may come back to it for as long as the dialogue lasts.
+pub(super) fn of_dialogue(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Locks {
     let mut locks = gathered.locks_before.clone();
-    locks.extend(&gathered.overheard.locks);
-    let shown = prompt.scenarios.iter().filter(|traced| traced.shown.is_some());
-    locks.0.extend(shown.map(|traced| Lock::Scenario {
-        npc: input.npc.id.clone(),
-        scenario: traced.scenario.clone(),
-    }));
-    let texts = texts(input, gathered, prompt);
-    for text in texts.iter().filter(|text| text.words.has_a_word_of(&[reply])) {
+    locks.extend(&told_at_once(input, gathered, prompt));
+    for text in texts(input, gathered, prompt) {
         locks.extend(&text.locks);
     }
     locks
 }
 
-/// What of the prompt not every player may hear of, beside what the dialogue has told by then.
+/// Those of which the dialogue may have told: its past, what NPCs said to each other, and memories that what was `said` in
+/// this turn or an earlier one has a word of.
+pub(super) fn told(input: &TurnInput, gathered: &Gathered, prompt: &Prompt, said: &[&str]) -> Locks {
+    let kept = match &input.goes_on {
+        Some(unfinished) => unfinished.told_locks.clone(),
+        None if input.checkpoint.turn == 0 => Some(Locks::default()),
+        None => input.checkpoint.told_locks.clone(),
+    };
+    let mut locks = kept.unwrap_or_else(|| gathered.locks_before.clone());
+    locks.extend(&told_at_once(input, gathered, prompt));
+    let texts = texts(input, gathered, prompt);
+    for text in texts.iter().filter(|text| text.words.may_be_told_by(said)) {
+        locks.extend(&text.locks);
+    }
+    locks
+}
+
+/// What counts as told as soon as a prompt has it.
+fn told_at_once(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Locks {
+    let shown = prompt.scenarios.iter().filter(|traced| traced.shown.is_some());
+    let shown = shown.map(|traced| Lock::Scenario {
+        npc: input.npc.id.clone(),
+        scenario: traced.scenario.clone(),
+    });
+    let mut locks: Locks = shown.collect();
+    locks.extend(&gathered.overheard.locks);
+    locks
+}
+
+/// What of the prompt not every player may hear of, beside what the dialogue may have told by then.
 pub(super) fn untold(input: &TurnInput, gathered: &Gathered, prompt: &Prompt, told: &Locks) -> Vec<LockedWords> {
     let mut texts = texts(input, gathered, prompt);
     texts.retain(|text| !text.locks.are_open_wherever(told));

@@ -48,10 +48,13 @@ pub(super) struct Injected {
     /// Those of `ids` but for `promises`, as the prompt had them: each says who said it, and what is about another player
     /// says so.
     pub texts: Vec<String>,
-    /// What the dialogue had had in its prompts by then that not every player may hear of.
+    /// What the dialogue had had in its prompts by then that not every player may hear of, and what is learned rests on: of what
+    /// is private to the player, that of which the dialogue may have told.
     pub locks: Locks,
-    /// Memories in the prompt that were not told, and that not every player may hear of.
+    /// Where that is not all: the memories in the prompt of which nothing was told.
     locked: Vec<LockedWords>,
+    /// The dialogue had nothing in its prompts that not every player may hear of.
+    is_free: bool,
     /// Of the NPC's past, as the prompt had it.
     past: Vec<String>,
     /// What a player's word of itself may tell of that not every player may hear of; `None`: of nothing.
@@ -72,7 +75,7 @@ impl Injected {
             .into_iter()
             .chain(keywords)
             .collect();
-        for text in self.locked.iter().filter(|text| text.words.has_a_word_of(&texts)) {
+        for text in self.locked.iter().filter(|text| text.words.may_be_told_by(&texts)) {
             locks.extend(&text.locks);
         }
         locks
@@ -127,9 +130,15 @@ async fn injected(services: &Services, scope: &TenantScope, said: &Said) -> Resu
     let mut injected = Injected::default();
     let audience = said.audience();
     let Some(trace) = &said.trace else { return Ok(injected) };
+    injected.is_free = trace.locks.is_empty();
     injected.locks = trace.locks.clone();
-    injected.locked.clone_from(&trace.locked);
+    // Nobody else is told what is private, so words may tell what it rests on.
+    if let Some(told) = trace.told_locks.as_ref().filter(|_| audience.private_to.is_some()) {
+        injected.locks.clone_from(told);
+        injected.locked.clone_from(&trace.locked);
+    }
     for (scenario, text) in shown(&trace.scenarios) {
+        injected.is_free = false;
         injected.locks.0.insert(Lock::Scenario {
             npc: said.turn.npc.clone(),
             scenario: scenario.clone(),

@@ -396,6 +396,7 @@ async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Pl
             text: sealed.text,
             until: sealed.until,
             locks: checkpoint.locks,
+            told_locks: checkpoint.told_locks,
             confided: checkpoint.confided,
         }),
     }))

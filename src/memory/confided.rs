@@ -32,6 +32,12 @@ impl Confided {
         told.any(|term| self.0.contains(&term) && !is_small_talk(term))
     }
 
+    /// Whether texts may tell of it: they have a word of it, however common, or it has none to be known by.
+    #[must_use]
+    pub fn may_be_told_by(&self, texts: &[&str]) -> bool {
+        self.0.is_empty() || texts.iter().any(|text| !self.0.is_disjoint(&telling_terms(text)))
+    }
+
     /// With what was private elsewhere as well.
     pub fn extend(&mut self, other: &Self) {
         self.0.extend(&other.0);

@@ -214,12 +214,18 @@ pub struct TurnTrace {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub told_in: Vec<u32>,
     /// What the dialogue has had in its prompts so far that not every player may hear of, as
-    /// `scenario:<npc>/<scenario>;hearers:<player>+<player>`: what was learned from this turn is locked by it.
+    /// `scenario:<npc>/<scenario>;hearers:<player>+<player>`: what was learned from this turn, and is private to no player, is
+    /// locked by it.
     #[serde(default, skip_serializing_if = "Locks::is_empty")]
     #[schema(value_type = String)]
     pub locks: Locks,
-    /// Memories and summaries in the prompt that not every player may hear of, of which the reply told nothing: what was learned
-    /// from this turn with a word of theirs is locked as they are.
+    /// Those of `locks` of which the dialogue may have told: what was learned from this turn in private is locked by them.
+    /// Absent: by all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub told_locks: Option<Locks>,
+    /// Memories and summaries in the prompt that not every player may hear of, of which the turn has no word: what was learned
+    /// from it in private with a word of theirs is locked as they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locked: Vec<LockedWords>,
     /// What the turn had in its prompt that was private to its player and no summary of an earlier turn, as 32-bit hashes of

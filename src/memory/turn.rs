@@ -161,6 +161,10 @@ pub struct Checkpoint {
     /// older build wrote.
     #[serde(default)]
     pub locks: Option<Locks>,
+    /// Those of them of which the dialogue may have told: what was learned and summed up in private rests on these alone. `None`:
+    /// nobody knows, and it rests on all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_locks: Option<Locks>,
     /// What the turn had in its prompt that was private to its player, but for the player's own lines and for summaries that
     /// an earlier turn had as well; `None`: nobody knows. So all that the dialogue has had is in those of all its turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]

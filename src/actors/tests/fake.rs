@@ -95,6 +95,7 @@ fn a_trace(at: DateTime<Utc>) -> TurnTrace {
         told_in: vec![],
         confided: None,
         locks: crate::memory::locks::Locks::default(),
+        told_locks: None,
         locked: Vec::new(),
         sections: Vec::new(),
         prompt_tokens: 0,
@@ -128,6 +129,7 @@ impl Fake {
             text: sealed.text,
             until: sealed.until,
             locks: None,
+            told_locks: None,
             confided: None,
         })
     }

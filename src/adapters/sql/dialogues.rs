@@ -106,12 +106,24 @@ const HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
       AND d.tenant = $1 AND d.id = p.dialogue
       AND t.tenant = $1 AND t.id = d.head_turn_id
     ORDER BY t.committed_at DESC, d.id DESC LIMIT 64";
-/// Off the index of the player's: the newest sessions with this NPC, each with its newest summary that is not locked, by what the
+/// What a summary rests on that not every player may hear of, by the checkpoint `c` of its last turn.
+macro_rules! rests_on {
+    () => {
+        concat!(
+            "COALESCE(",
+            member_of!("c.body", "told_locks"),
+            ", ",
+            member_of!("c.body", "locks"),
+            ")"
+        )
+    };
+}
+/// Off the index of the player's: the newest sessions with this NPC, each with its newest summary, or (`$7`) its newest that is not locked, by what the
 /// dialogue was at the turn that the summary ends with. Where it is not known what a summary rests on, it is told by an NPC that
 /// has nothing to keep back.
 const LAST_MEETINGS: &str = concat!(
     "SELECT m.committed_at, m.begun_at, s.text, s.created_at, ",
-    member_of!("c.body", "locks"),
+    rests_on!(),
     "
     FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,
             (SELECT n.id FROM summaries n CROSS JOIN turns e CROSS JOIN checkpoints c
@@ -119,11 +131,11 @@ const LAST_MEETINGS: &str = concat!(
                AND e.tenant = $1 AND e.dialogue = d.id AND e.number = n.to_turn AND e.stands = TRUE
                AND c.tenant = $1 AND c.turn = e.id
                AND (",
-    member_of!("c.body", "locks"),
+    rests_on!(),
     " = '' OR NOT $7 AND ",
-    member_of!("c.body", "locks"),
+    rests_on!(),
     " IS NOT NULL OR ",
-    member_of!("c.body", "locks"),
+    rests_on!(),
     " IS NULL AND NOT EXISTS (SELECT 1 FROM scenarios a
                    WHERE a.tenant = $1 AND a.world = $2 AND a.npc = $3 AND a.required_progress > 0))
              ORDER BY n.from_turn DESC, n.created_at DESC, n.id DESC LIMIT 1) AS summary

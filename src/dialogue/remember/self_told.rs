@@ -66,9 +66,7 @@ pub(super) async fn apart(
     injected: &Injected,
     facts: Vec<Fresh>,
 ) -> StoreResult<(Vec<Fresh>, Vec<Fresh>)> {
-    let is_own = |fresh: &Fresh| {
-        is_of_its_life(&fresh.statement, &said.npc.name) && said.locks_of(&fresh.statement, injected).is_empty()
-    };
+    let is_own = |fresh: &Fresh| injected.is_free && is_of_its_life(&fresh.statement, &said.npc.name);
     let Some(player) = said.sharing_with() else {
         return Ok((Vec::new(), facts));
     };

@@ -300,8 +300,11 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &S
     checkpoint.ended = spoken.reply.ends;
     checkpoint.catch_up(&input.summaries, services.settings.summaries.buffer_min_turns);
     checkpoint.told(input.number, turn.committed_at, &input.npc.id, spoken.prompt.told());
-    let locks = locks::of_dialogue(input, &spoken.gathered, &spoken.prompt, &turn.reply_text);
-    checkpoint.locks = Some(locks);
+    checkpoint.locks = Some(locks::of_dialogue(input, &spoken.gathered, &spoken.prompt));
+    // Of a reply that was cut also what was not heard of it: it may be taken up again.
+    let reply = spoken.reply.uncut.as_deref().unwrap_or(&turn.reply_text);
+    let said = [reply, turn.player_text.as_str()];
+    checkpoint.told_locks = Some(locks::told(input, &spoken.gathered, &spoken.prompt, &said));
     checkpoint.confided = locks::confided(input, &spoken.gathered, &spoken.prompt);
     checkpoint
 }
@@ -393,8 +396,9 @@ fn trace_of(
     state_notes: Vec<String>,
     checkpoint: &Checkpoint,
 ) -> TurnTrace {
-    let locks = checkpoint.locks.clone().unwrap_or_default();
-    let locked = locks::untold(input, &spoken.gathered, &spoken.prompt, &locks);
+    let told_locks = checkpoint.told_locks.clone();
+    let told = told_locks.clone().unwrap_or_default();
+    let locked = locks::untold(input, &spoken.gathered, &spoken.prompt, &told);
     let Spoken {
         gathered,
         prompt,
@@ -429,7 +433,8 @@ fn trace_of(
         scenarios: prompt.scenarios,
         progress: gathered.past.map(|past| past.progress),
         told_in: input.checkpoint.told_in(),
-        locks,
+        locks: checkpoint.locks.clone().unwrap_or_default(),
+        told_locks,
         locked,
         confided: checkpoint.confided.clone(),
         sections: prompt.sections,

@@ -234,7 +234,7 @@ pub(super) async fn gather_timed(
     })
 }
 
-/// Nobody asked for anything: what is locked would lock all that is learned in the session, but for what stands in each of its
+/// Nobody asked for anything: what is locked would lock what others might hear of all that is learned in the session, but for what stands in each of its
 /// prompts anyway. What somebody said of others is nothing to begin with, nor what a player claims of the world.
 fn may_be_greeted_with(body: &RecallBody) -> bool {
     let is_claim = || party::is_player(&body.speaker) && !body.statement().is_of_oneself();

@@ -18,6 +18,7 @@ pub struct Unfinished {
     pub until: DateTime<Utc>,
     /// As in the checkpoint of that turn: what it begins with rests on that.
     pub locks: Option<Locks>,
+    pub told_locks: Option<Locks>,
     pub confided: Option<Confided>,
 }
 

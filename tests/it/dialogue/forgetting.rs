@@ -331,7 +331,7 @@ async fn a_summary_does_not_tell_what_was_forgotten(on: impl AsyncFn(fn(&mut Dia
 fn what_was_forgotten_is_not_told_by_a_summary() {
     run(async {
         let on = async |change: fn(&mut DialogueSettings)| Stage::set_with(change, WorldSettings::default()).await;
-        a_summary_does_not_tell_what_was_forgotten(on).await;
+        Box::pin(a_summary_does_not_tell_what_was_forgotten(on)).await;
     });
 }
 
@@ -340,7 +340,7 @@ fn what_was_forgotten_is_not_told_by_a_summary_on_postgres() {
     run(async {
         let on =
             async |change: fn(&mut DialogueSettings)| Stage::set_on_postgres(change, WorldSettings::default()).await;
-        a_summary_does_not_tell_what_was_forgotten(on).await;
+        Box::pin(a_summary_does_not_tell_what_was_forgotten(on)).await;
     });
 }
 

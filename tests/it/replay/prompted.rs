@@ -37,6 +37,7 @@ pub struct Had {
     pub locks: Locks,
     /// What of the prompt not every player may hear of, beside that.
     pub locked: Vec<LockedWords>,
+    pub told_locks: Option<Locks>,
     /// And what of it was private to its player.
     pub confided: Option<Confided>,
 }
@@ -67,6 +68,8 @@ impl DialogueStore for Prompted {
                 commit.checkpoint.locks = Some(had.locks.clone());
                 commit.trace.locks = had.locks;
                 commit.trace.locked = had.locked;
+                commit.checkpoint.told_locks.clone_from(&had.told_locks);
+                commit.trace.told_locks = had.told_locks;
                 commit.checkpoint.confided = had.confided.clone();
                 commit.trace.confided = had.confided;
                 self.inner.commit_turn(scope, &commit).await

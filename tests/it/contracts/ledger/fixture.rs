@@ -434,6 +434,7 @@ pub fn a_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
         progress: None,
         told_in: vec![],
         locks: colloquy::memory::locks::Locks::default(),
+        told_locks: None,
         locked: Vec::new(),
         confided: None,
         sections: Vec::new(),

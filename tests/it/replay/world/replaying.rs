@@ -43,6 +43,7 @@ struct Said {
     /// What its dialogue had had by then that not every player may hear of.
     locks: Locks,
     locked: Vec<LockedWords>,
+    told_locks: Option<Locks>,
     /// And what of it was private to its player.
     confided: Option<Confided>,
 }
@@ -75,6 +76,7 @@ impl World {
                 let past = trace.as_ref().map(|trace| trace.scenarios.clone());
                 let locks = trace.as_ref().map(|trace| trace.locks.clone());
                 let locked = trace.as_ref().map(|trace| trace.locked.clone());
+                let told_locks = trace.as_ref().and_then(|trace| trace.told_locks.clone());
                 let confided = trace.as_ref().and_then(|trace| trace.confided.clone());
                 let prompted = trace
                     .into_iter()
@@ -90,6 +92,7 @@ impl World {
                     past: past.unwrap_or_default(),
                     locks: locks.unwrap_or_default(),
                     locked: locked.unwrap_or_default(),
+                    told_locks,
                     confided,
                 });
             }
@@ -187,12 +190,14 @@ impl World {
         let facts = self.facts_named(&said.prompted).await;
         let scenarios = said.past.clone();
         let (locks, locked) = (said.locks.clone(), said.locked.clone());
+        let told_locks = said.told_locks.clone();
         let confided = said.confided.clone();
         *self.recorded.lock() = Some(Had {
             facts,
             scenarios,
             locks,
             locked,
+            told_locks,
             confided,
         });
         self.say(said.talk, &turn.player_text, cut).await;

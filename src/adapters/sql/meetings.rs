@@ -1,0 +1,126 @@
+//! When an NPC and a player last talked with each other, and what was summed up of that.
+
+use super::{
+    Engine,
+    rows::{Columns, store_error},
+};
+use crate::{
+    ids::{DialogueId, NpcId, PlayerId, WorldId},
+    memory::{
+        locks::Locks,
+        summary::{Meeting, Recap},
+    },
+    ports::StoreResult,
+    tenancy::TenantScope,
+};
+
+/// What a summary rests on that not every player may hear of, by the checkpoint `c` of its last turn.
+macro_rules! rests_on {
+    () => {
+        concat!(
+            "COALESCE(",
+            member_of!("c.body", "told_locks"),
+            ", ",
+            member_of!("c.body", "locks"),
+            ")"
+        )
+    };
+}
+/// Off the index of the player's: the newest sessions with this NPC, each with its newest summary, or (`$7`) its newest that is not locked, by what the
+/// dialogue was at the turn that the summary ends with. Where it is not known what a summary rests on, it is told by an NPC that
+/// has nothing to keep back.
+const LAST_MEETINGS: &str = concat!(
+    "SELECT m.committed_at, m.begun_at, s.text, s.created_at, ",
+    rests_on!(),
+    "
+    FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,
+            (SELECT n.id FROM summaries n CROSS JOIN turns e CROSS JOIN checkpoints c
+             WHERE n.tenant = $1 AND n.dialogue = d.id AND n.lifted_at IS NULL AND n.text <> ''
+               AND e.tenant = $1 AND e.dialogue = d.id AND e.number = n.to_turn AND e.stands = TRUE
+               AND c.tenant = $1 AND c.turn = e.id
+               AND (",
+    rests_on!(),
+    " = '' OR NOT $7 AND ",
+    rests_on!(),
+    " IS NOT NULL OR ",
+    rests_on!(),
+    " IS NULL AND NOT EXISTS (SELECT 1 FROM scenarios a
+                   WHERE a.tenant = $1 AND a.world = $2 AND a.npc = $3 AND a.required_progress > 0))
+             ORDER BY n.from_turn DESC, n.created_at DESC, n.id DESC LIMIT 1) AS summary
+        FROM dialogues d CROSS JOIN participants p CROSS JOIN turns t
+        WHERE d.tenant = $1 AND d.player = $4 AND ",
+    unindexed!("d.world"),
+    " = $2 AND d.id <> $5
+          AND p.tenant = $1 AND p.world = $2 AND p.npc = $3 AND p.part = 'speaker' AND p.dialogue = d.id
+          AND t.tenant = $1 AND t.id = d.head_turn_id
+        ORDER BY d.created_at DESC, d.id DESC LIMIT $6) m
+    LEFT JOIN summaries s ON s.tenant = $1 AND s.id = m.summary
+    LEFT JOIN turns e ON e.tenant = $1 AND e.dialogue = m.dialogue AND e.number = s.to_turn AND e.stands = TRUE
+    LEFT JOIN checkpoints c ON c.tenant = $1 AND c.turn = e.id
+    ORDER BY m.begun_at DESC, m.dialogue DESC"
+);
+/// Sessions that are looked through for a summary.
+const MEETINGS: i64 = 8;
+
+pub(super) async fn last(
+    engine: &Engine,
+    scope: &TenantScope,
+    (world, npc, player): (&WorldId, &NpcId, &PlayerId),
+    apart_from: DialogueId,
+    unlocked: bool,
+) -> StoreResult<Option<Meeting>> {
+    let mut connection = engine.read(scope).await?;
+    let rows = sqlx::query(LAST_MEETINGS)
+        .bind(scope.tenant().as_str())
+        .bind(world.as_str())
+        .bind(npc.as_str())
+        .bind(player.as_str())
+        .bind(apart_from.to_string())
+        .bind(MEETINGS)
+        .bind(unlocked)
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    let mut meeting: Option<Meeting> = None;
+    for row in &rows {
+        let mut columns = Columns::of(row);
+        let (at, since) = (columns.time()?, columns.time()?);
+        let (text, made_at): (Option<String>, _) = (columns.next()?, columns.maybe_time()?);
+        let meeting = meeting.get_or_insert(Meeting {
+            at,
+            since,
+            summary: None,
+        });
+        let locks: Option<Locks> = columns.maybe_id()?;
+        if let (Some(text), Some(at)) = (text, made_at) {
+            // Where nobody kept them, it is told by an NPC that has nothing to keep back.
+            let locks = locks.unwrap_or_default();
+            meeting.summary = Some(Recap { text, since, at, locks });
+            break;
+        }
+    }
+    Ok(meeting)
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn meetings_are_found_by_player() {
+            assert_searches(
+                LAST_MEETINGS,
+                &[
+                    "dialogues_of_player (tenant=? AND player=?)",
+                    "sqlite_autoindex_turns_1 (tenant=? AND id=?)",
+                    "summaries_of_dialogue (tenant=? AND dialogue=?)",
+                    "sqlite_autoindex_summaries_1 (tenant=? AND id=?)",
+                    "turns_standing (tenant=? AND dialogue=? AND number=?)",
+                ],
+            )
+            .await;
+        }
+    }
+}

@@ -212,7 +212,8 @@ fn texts(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Vec<LockedW
     texts
         .map(|(text, locks)| {
             let mut words = Confided::default();
-            words.add_but(text, &silent);
+            // Dates and numbers of different things are alike.
+            words.add_but(&text.replace(|c: char| c.is_ascii_digit(), " "), &silent);
             LockedWords {
                 words,
                 locks: locks.clone(),

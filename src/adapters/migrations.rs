@@ -33,6 +33,7 @@ histories! {
     "0011_locked_standing"
     "0012_taken_out_by_knower"
     "0013_outbox_of_tenant"
+    "0014_locked_promises"
 }
 
 /// Of files named `<version>_<description>`, each with its text.
@@ -61,6 +62,24 @@ pub(super) fn latest(history: &Migrator) -> i64 {
         .map(|migration| migration.version)
         .max()
         .unwrap_or_default()
+}
+
+/// A migration that one build carried in other words, which make the same schema.
+pub(super) const REWORDED: i64 = 11;
+/// Takes a database with those words (`$2`) for one of this history (`$1`).
+pub(super) const TAKE_REWORDED: &str = "UPDATE _sqlx_migrations SET checksum = $1 WHERE version = 11 AND checksum = $2";
+
+/// What that statement binds: the checksums of the words here and of the other ones.
+pub(super) fn checksums(history: &Migrator) -> [Vec<u8>; 2] {
+    const OTHER: &str =
+        "aef5fd952adfb927dc5d5a87e6fd95ab4dc1d81bbe0897400b4b8893698849061b53ea0c0fe9a47aa2b5d44a9ffaeca0";
+    let here = history.iter().find(|migration| migration.version == REWORDED);
+    let other = (0..OTHER.len()).step_by(2);
+    let other = other.filter_map(|at| u8::from_str_radix(&OTHER[at..at + 2], 16).ok());
+    [
+        here.map(|migration| migration.checksum.to_vec()).unwrap_or_default(),
+        other.collect(),
+    ]
 }
 
 /// Why `database` was left as it is.

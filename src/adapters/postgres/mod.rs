@@ -278,8 +278,17 @@ async fn run_migrations(connection: &mut PgConnection) -> StoreResult<()> {
         .await
         .map_err(store_error)?;
     let migrating: BoxFuture<'_, Result<(), MigrateError>> =
-        Box::pin(migrations::POSTGRES.run_direct(None, connection, false));
-    migrating.await.map_err(|error| migrations::refused(&name, &error))
+        Box::pin(migrations::POSTGRES.run_direct(None, &mut *connection, false));
+    let mut migrated = migrating.await;
+    if matches!(migrated, Err(MigrateError::VersionMismatch(migrations::REWORDED))) {
+        let [here, other] = migrations::checksums(&migrations::POSTGRES);
+        let taking = sqlx::query(migrations::TAKE_REWORDED).bind(here).bind(other);
+        taking.execute(&mut *connection).await.map_err(store_error)?;
+        let again: BoxFuture<'_, Result<(), MigrateError>> =
+            Box::pin(migrations::POSTGRES.run_direct(None, connection, false));
+        migrated = again.await;
+    }
+    migrated.map_err(|error| migrations::refused(&name, &error))
 }
 
 /// Row-level security binds every role but those that are above it.

@@ -270,8 +270,19 @@ fn connect_to(options: SqliteConnectOptions) -> BoxFuture<'static, Result<Sqlite
 
 async fn run_migrations(connection: &mut SqliteConnection, file: &Path) -> StoreResult<()> {
     let migrating: BoxFuture<'_, Result<(), MigrateError>> =
-        Box::pin(migrations::SQLITE.run_direct(None, connection, false));
-    let migrated = migrating.await;
+        Box::pin(migrations::SQLITE.run_direct(None, &mut *connection, false));
+    let mut migrated = migrating.await;
+    if matches!(migrated, Err(MigrateError::VersionMismatch(migrations::REWORDED))) {
+        let [here, other] = migrations::checksums(&migrations::SQLITE);
+        let taking = sqlx::query(migrations::TAKE_REWORDED).bind(here).bind(other);
+        taking
+            .execute(&mut *connection)
+            .await
+            .map_err(|error| cannot_open(file, &error))?;
+        let again: BoxFuture<'_, Result<(), MigrateError>> =
+            Box::pin(migrations::SQLITE.run_direct(None, connection, false));
+        migrated = again.await;
+    }
     migrated.map_err(|error| migrations::refused(&file.display().to_string(), &error))
 }
 

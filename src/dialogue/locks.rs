@@ -206,10 +206,15 @@ fn texts(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Vec<LockedW
     let summary = summary.filter(|recap| !recap.locks.is_empty());
     let texts = facts.map(|(_, content, locks)| (content, locks));
     let texts = texts.chain(summary.map(|recap| (&recap.text, &recap.locks)));
+    let texts: Vec<(&String, &Locks)> = texts.collect();
+    if texts.is_empty() {
+        return Vec::new();
+    }
     let mut silent = telling_terms(&input.npc.name);
     silent.extend(gathered.players_name(input).map(telling_terms).unwrap_or_default());
     silent.extend(telling_terms(PROMISING));
     texts
+        .into_iter()
         .map(|(text, locks)| {
             let mut words = Confided::default();
             // Dates and numbers of different things are alike.

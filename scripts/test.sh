@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Passes everything a change must pass: formatting, lints, licences, every test.
+# Passes everything a change must pass: formatting, lints, licences, known advisories, every test.
 # Needs a Rust toolchain (rust-version in Cargo.toml), a C compiler, redis-server, haproxy and the Postgres server; as
 # root on Debian it installs what is missing of the last four. Where QDRANT_URL names a Qdrant (its gRPC address), the
 # index is tested on that one, too; with COLLOQUY_TEST_REDIS_SERVER=valkey-server, buffers are on Valkey. Build products
@@ -70,6 +70,9 @@ if [ "$(cargo-deny --version 2>/dev/null)" != "cargo-deny $deny_version" ]; then
   rm -rf "$cache/tools-target"
 fi
 cargo deny --locked check --hide-inclusion-graph licenses bans sources
+
+say "advisories"
+scripts/advisories.sh
 
 say "tests"
 # The last lines are the summary of the test runner.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Passes everything a change must pass: formatting, lints, licences, known advisories, every test.
-# Needs a Rust toolchain (rust-version in Cargo.toml), a C compiler, redis-server, haproxy and the Postgres server; as
-# root on Debian it installs what is missing of the last four. Where QDRANT_URL names a Qdrant (its gRPC address), the
+# Needs a Rust toolchain (rust-version in Cargo.toml), a C compiler, redis-server, haproxy, nginx and the Postgres server; as
+# root on Debian it installs what is missing of the last five. Where QDRANT_URL names a Qdrant (its gRPC address), the
 # index is tested on that one, too; with COLLOQUY_TEST_REDIS_SERVER=valkey-server, buffers are on Valkey. Build products
 # go to $CARGO_TARGET_DIR, by default outside the repository; tools go to the same cache.
 set -euo pipefail
@@ -33,6 +33,7 @@ missing=()
 command -v cc >/dev/null || missing+=(build-essential pkg-config)
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing+=(haproxy)
+command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || missing+=(nginx-light)
 if [ -z "${COLLOQUY_TEST_POSTGRES:-}" ] && ! compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null &&
   ! [ -x "$(pg_config --bindir 2>/dev/null)/initdb" ]; then
   missing+=(postgresql)

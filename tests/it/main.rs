@@ -5,6 +5,7 @@
 
 mod architecture;
 mod contracts;
+mod deployment;
 mod dialogue;
 mod e2e;
 mod eval;

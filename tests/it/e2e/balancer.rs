@@ -1,11 +1,16 @@
-//! What the balancer of `docker/haproxy` lets through.
+//! What the balancers of `docker/haproxy` and `docker/nginx` let through.
 
 use std::{
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
+    time::Duration,
 };
 
 use colloquy::http::errors::{Code, ProblemBody};
@@ -14,10 +19,17 @@ use crate::support::{eventually, run};
 
 /// Answers every request, so that what is refused was refused by the balancer.
 fn a_node() -> u16 {
+    counting_node(&Arc::default())
+}
+
+/// The same; counts what begins with `POST`. An upgrade is answered as such, with the headers that came.
+fn counting_node(posts: &Arc<AtomicUsize>) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
+    let posts = Arc::clone(posts);
     thread::spawn(move || {
         for mut client in listener.incoming().map_while(Result::ok) {
+            let posts = Arc::clone(&posts);
             thread::spawn(move || {
                 let mut request = Vec::new();
                 let mut some = [0; 1_024];
@@ -26,6 +38,15 @@ fn a_node() -> u16 {
                         Ok(read) if read > 0 => request.extend_from_slice(&some[..read]),
                         _ => return,
                     }
+                }
+                let head = String::from_utf8_lossy(&request).to_lowercase();
+                if head.starts_with("post") {
+                    posts.fetch_add(1, Ordering::SeqCst);
+                }
+                if head.contains("\r\nupgrade: websocket\r\n") && head.contains("\r\nconnection: upgrade\r\n") {
+                    let switching = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+                    let _ = client.write_all(format!("{switching}{head}").as_bytes());
+                    return;
                 }
                 let _ = client.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
             });
@@ -83,6 +104,9 @@ fn balancer(nodes: [u16; 3]) -> (u16, Killed, tempfile::TempDir) {
     // A port of its own, and no more descriptors than anybody may have.
     let text = shipped().replace("bind :8080", &format!("bind 127.0.0.1:{port}"));
     let text = text.replace("maxconn 50000", "maxconn 200");
+    // Sooner, and fewer.
+    let text = text.replace("timeout http-request 10s", "timeout http-request 1s");
+    let text = text.replace("sc0_conn_cur gt 1000", &format!("sc0_conn_cur gt {OF_ONE_ADDRESS}"));
     std::fs::write(&config, text).unwrap();
     let haproxy = || {
         let mut command = haproxy();
@@ -96,6 +120,49 @@ fn balancer(nodes: [u16; 3]) -> (u16, Killed, tempfile::TempDir) {
     assert!(checked.success(), "haproxy refuses its configuration");
     let running = Killed(haproxy().arg("-db").spawn().unwrap());
     (port, running, folder)
+}
+
+/// So many connections of one address the tests let through.
+const OF_ONE_ADDRESS: usize = 8;
+
+/// nginx, as [`balancer`].
+///
+/// # Panics
+/// If it is not installed: `scripts/test.sh` installs it.
+fn nginx(nodes: [u16; 3]) -> (u16, Killed, tempfile::TempDir) {
+    let of_debian = Path::new("/usr/sbin/nginx");
+    let program = if of_debian.exists() {
+        of_debian
+    } else {
+        Path::new("nginx")
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let config = folder.path().join("nginx.conf");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docker/nginx/nginx.conf");
+    let mut text = std::fs::read_to_string(file).unwrap();
+    let mut replace = |old: &str, new: &str| {
+        assert!(text.contains(old), "nginx.conf has no {old}");
+        text = text.replace(old, new);
+    };
+    replace("listen 8080;", &format!("listen 127.0.0.1:{port};"));
+    replace("/tmp/", &format!("{}/", folder.path().display()));
+    replace("worker_processes auto;", "worker_processes 1;");
+    replace("worker_rlimit_nofile 131072;", "");
+    replace("worker_connections 50000;", "worker_connections 200;");
+    replace("body_timeout 10s;", "body_timeout 1s;");
+    replace("addresses 1000;", &format!("addresses {OF_ONE_ADDRESS};"));
+    for (node, port) in (7..).zip(nodes) {
+        replace(&format!("10.0.0.{node}:8080"), &format!("127.0.0.1:{port}"));
+    }
+    std::fs::write(&config, text).unwrap();
+    let mut command = Command::new(program);
+    command.arg("-p").arg(folder.path()).arg("-c").arg(&config);
+    command.args(["-e", "stderr", "-g", "daemon off; master_process off;"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let running = command.spawn();
+    let running = running.expect("nginx is not installed (Debian: apt-get install nginx-light)");
+    (port, Killed(running), folder)
 }
 
 fn shipped() -> String {
@@ -127,7 +194,13 @@ fn where_no_node_is_ready_the_balancer_says_so() {
     );
     let body: ProblemBody = serde_json::from_value(problem.clone()).unwrap();
     assert!(body.detail.contains("try again"));
-    let (port, _haproxy, _folder) = balancer([free_port(), free_port(), free_port()]);
+    let away = || [free_port(), free_port(), free_port()];
+    for (port, _running, _folder) in [balancer(away()), nginx(away())] {
+        says_that_none_is_ready(port, &problem);
+    }
+}
+
+fn says_that_none_is_ready(port: u16, problem: &serde_json::Value) {
     run(async {
         let answer = eventually("the balancer to answer", || async {
             answer(port, "/v1/worlds").filter(|answer| answer.starts_with("HTTP/1.1 503"))
@@ -137,18 +210,26 @@ fn where_no_node_is_ready_the_balancer_says_so() {
         let head = head.to_lowercase();
         assert!(head.contains("content-type: application/problem+json"), "{head}");
         assert!(head.contains("retry-after: 1"), "{head}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(body).unwrap(), problem);
+        // In chunks, of some.
+        let body = &body[body.find('{').unwrap()..=body.rfind('}').unwrap()];
+        assert_eq!(&serde_json::from_str::<serde_json::Value>(body).unwrap(), problem);
     });
 }
 
-#[test]
-fn what_is_not_public_stays_inside() {
-    let (port, _haproxy, _folder) = balancer([a_node(), a_node(), a_node()]);
+fn wait_until_it_passes(port: u16) {
     run(async {
         eventually("the balancer to let something through", || async {
             (status(port, "/readyz") == Some(200)).then_some(())
         })
         .await;
+    });
+}
+
+#[test]
+fn what_is_not_public_stays_inside() {
+    let nodes = || [a_node(), a_node(), a_node()];
+    for (port, _running, _folder) in [balancer(nodes()), nginx(nodes())] {
+        wait_until_it_passes(port);
         for public in [
             "/",
             "/v1/ws",
@@ -174,5 +255,86 @@ fn what_is_not_public_stays_inside() {
         ] {
             assert_eq!(status(port, inside), Some(404), "{inside}");
         }
-    });
+    }
+}
+
+/// A request whose body comes slowly costs no node anything; it ends at the balancer.
+#[test]
+fn a_body_that_comes_slowly_waits_at_the_balancer() {
+    let posts = Arc::default();
+    let nodes = || [0; 3].map(|_| counting_node(&posts));
+    for (port, _running, _folder) in [balancer(nodes()), nginx(nodes())] {
+        wait_until_it_passes(port);
+        let mut slow = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        slow.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        slow.write_all(b"POST /v1/sessions HTTP/1.1\r\nhost: players\r\ncontent-length: 10\r\n\r\n{")
+            .unwrap();
+        let mut answer = String::new();
+        let _ = slow.read_to_string(&mut answer);
+        // HAProxy answers; nginx closes.
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 408") || answer.starts_with("HTTP/1.0 408"),
+            "{answer}"
+        );
+        assert_eq!(posts.load(Ordering::SeqCst), 0);
+
+        let mut whole = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        whole
+            .write_all(
+                b"POST /v1/sessions HTTP/1.1\r\nhost: players\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}",
+            )
+            .unwrap();
+        let mut answer = String::new();
+        whole.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert_eq!(posts.swap(0, Ordering::SeqCst), 1);
+    }
+}
+
+/// One address holds only so many connections, and what it gives back it may have again.
+#[test]
+fn one_address_has_its_share_of_connections() {
+    let nodes = || [a_node(), a_node(), a_node()];
+    for (port, _running, _folder) in [balancer(nodes()), nginx(nodes())] {
+        wait_until_it_passes(port);
+        let held: Vec<TcpStream> = (0..OF_ONE_ADDRESS)
+            .map(|_| {
+                let mut held = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                // nginx counts a connection once there is a request on it.
+                held.write_all(b"POST /v1/sessions HTTP/1.1\r\nhost: players\r\ncontent-length: 10\r\n\r\n{")
+                    .unwrap();
+                held
+            })
+            .collect();
+        run(async {
+            eventually("one more to be refused", || async {
+                matches!(status(port, "/readyz"), None | Some(429)).then_some(())
+            })
+            .await;
+            drop(held);
+            eventually("the address to be let in again", || async {
+                (status(port, "/readyz") == Some(200)).then_some(())
+            })
+            .await;
+        });
+    }
+}
+
+/// A socket is upgraded, and no client brings the header by which nodes believe each other.
+#[test]
+fn sockets_are_passed_on_and_hops_of_clients_are_not() {
+    let nodes = || [a_node(), a_node(), a_node()];
+    for (port, _running, _folder) in [balancer(nodes()), nginx(nodes())] {
+        wait_until_it_passes(port);
+        let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let request = "GET /v1/ws HTTP/1.1\r\nhost: players\r\nconnection: Upgrade\r\nupgrade: websocket\r\n";
+        socket
+            .write_all(format!("{request}sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\nx-colloquy-hop: forged\r\n\r\n").as_bytes())
+            .unwrap();
+        let mut answer = String::new();
+        let _ = socket.read_to_string(&mut answer);
+        assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+        assert!(answer.contains("get /v1/ws"), "{answer}");
+        assert!(!answer.contains("forged"), "{answer}");
+    }
 }
